@@ -1,0 +1,196 @@
+"""Compute devices and array namespaces: the only file that imports CuPy.
+
+CuPy is imported the first time somebody asks for a GPU or hands in a CuPy array, never before;
+``import rpukit`` on a laptop does not pay for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import DeviceError, DTypeError, ParameterError
+
+Array = Any  # numpy.ndarray or cupy.ndarray
+
+_INSTALL = 'pip install "rpukit[cuda12x]" (or "rpukit[cuda13x]" for CUDA 13)'
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One compute device: ``Device("cpu")`` or ``Device("gpu", 1)``."""
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "cpu":
+            return "cpu"
+        return "gpu" if self.index == 0 else f"gpu:{self.index}"
+
+
+CPU = Device("cpu")
+
+# How many nested testing.on_cpu() blocks are open: inside one, NumPy arrays run the .cu sources.
+_emulation_depth = 0
+
+
+def parse_device(device: str | Device) -> Device:
+    """Read ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; check that the device is there."""
+    if isinstance(device, Device):
+        return device
+    if device == "cpu":
+        return CPU
+    if isinstance(device, str) and (device == "gpu" or device.startswith("gpu:")):
+        text = device[4:]
+        if text and not text.isdigit():
+            raise ParameterError(f'device: got {device!r}, need "cpu", "gpu" or "gpu:<number>"')
+        index = int(text or 0)
+        n_gpu = gpu_count(required=True)
+        if index >= n_gpu:
+            raise DeviceError(f"device {device!r}: this machine has {n_gpu} GPU(s), from gpu:0 on")
+        return Device("gpu", index)
+    raise ParameterError(f'device: got {device!r}, need "cpu", "gpu" or "gpu:<number>"')
+
+
+def cupy() -> ModuleType:
+    """Import CuPy, or say how to install it."""
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(f"CuPy is not installed: {error}. Try {_INSTALL}") from error
+
+
+def nvrtc() -> ModuleType:
+    """CuPy's thin binding of NVRTC, which compiles without a GPU."""
+    cupy()
+    module = importlib.import_module("cupy.cuda.nvrtc")
+    try:
+        module.getVersion()
+    except Exception as error:  # CuPy raises its own kinds when the library is missing
+        raise DeviceError(
+            f"the CUDA compiler library NVRTC was not found: {error}. "
+            'Try pip install "rpukit[cuda12x]" or pip install "cuda-toolkit[nvrtc,cudart]==12.*"'
+        ) from error
+    return module
+
+
+def gpu_count(*, required: bool = False) -> int:
+    """Count the GPUs that CuPy can use; with ``required``, no GPU is an error that says why."""
+    try:
+        n_gpu = int(cupy().cuda.runtime.getDeviceCount())
+    except DeviceError:
+        if required:
+            raise
+        return 0
+    except Exception as error:  # a CUDARuntimeError: no driver, or no device
+        if required:
+            raise DeviceError(f"no usable GPU: {error}. Check `nvidia-smi` and the driver") from error
+        return 0
+    if n_gpu == 0 and required:
+        raise DeviceError("no usable GPU: the driver reports none. Check `nvidia-smi`")
+    return n_gpu
+
+
+def is_cupy(x: object) -> bool:
+    """Whether ``x`` is a CuPy array, without importing CuPy for the question."""
+    module = sys.modules.get("cupy")
+    return module is not None and isinstance(x, module.ndarray)
+
+
+def namespace(*arrays: object) -> ModuleType:
+    """NumPy or CuPy, whichever all of the arrays belong to; None is skipped.
+
+    Raises
+    ------
+    DeviceError
+        If NumPy and CuPy arrays are mixed, or live on different GPUs.
+    """
+    gpu = {x.device.id for x in arrays if is_cupy(x)}  # type: ignore[attr-defined]
+    if not gpu:
+        return np
+    if any(isinstance(x, np.ndarray) for x in arrays):
+        raise DeviceError(
+            "arrays on the CPU and on a GPU in one call: nothing moves by itself, "
+            "use .to(device), cupy.asarray or cupy.asnumpy"
+        )
+    if len(gpu) > 1:
+        raise DeviceError(f"arrays on several GPUs in one call: {sorted(gpu)}")
+    return sys.modules["cupy"]
+
+
+def device_of(array: Array) -> Device:
+    """Tell on which device an array lives."""
+    return Device("gpu", int(array.device.id)) if is_cupy(array) else CPU
+
+
+def runs_kernels(xp: ModuleType) -> bool:
+    """Whether arrays of ``xp`` are worked on by the ``.cu`` sources (else by the mirrors)."""
+    return xp is not np or _emulation_depth > 0
+
+
+def namespace_of(device: Device) -> ModuleType:
+    """Find the array module of a device."""
+    return np if device.kind == "cpu" else cupy()
+
+
+def to_device(array: Array, device: Device, dtype: Any = None) -> Array:
+    """Copy an array to a device (always a fresh, C-contiguous copy)."""
+    if device.kind == "cpu":
+        host = array.get() if is_cupy(array) else array
+        return np.array(host, dtype=dtype, order="C")
+    xp = cupy()
+    with xp.cuda.Device(device.index):
+        return xp.array(array, dtype=dtype, order="C")
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """Bring an array to the CPU (no copy when it is there)."""
+    return array.get() if is_cupy(array) else np.asarray(array)
+
+
+def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
+    """Allocate an uninitialised array on a device."""
+    if device.kind == "cpu":
+        return np.empty(shape, dtype)
+    xp = cupy()
+    with xp.cuda.Device(device.index):
+        return xp.empty(shape, dtype)
+
+
+def zeros(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
+    """Allocate an array of zeros on a device."""
+    if device.kind == "cpu":
+        return np.zeros(shape, dtype)
+    xp = cupy()
+    with xp.cuda.Device(device.index):
+        return xp.zeros(shape, dtype)
+
+
+def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
+    """Take an input at the public boundary: NumPy, CuPy, DLPack or a nested list.
+
+    Python lists and scalars become arrays on ``device``. An array stays where it is: one on
+    another device is an error, since nothing moves by itself. The result is C-contiguous and of
+    ``dtype``; integers and booleans are converted, another float type is an error.
+    """
+    if not (isinstance(x, np.ndarray) or is_cupy(x)):
+        if hasattr(x, "__dlpack__"):
+            x = np.from_dlpack(x) if device.kind == "cpu" else cupy().from_dlpack(x)
+        else:
+            x = to_device(np.asarray(x, dtype=dtype), device)
+    here = device_of(x)
+    if here != device:
+        raise DeviceError(f"{name} is on {here}, need {device}: move it first")
+    array: Array = x
+    if array.dtype != dtype:
+        if array.dtype.kind not in "iub":
+            raise DTypeError(f"{name}: got dtype {array.dtype}, need {np.dtype(dtype)}; use .astype")
+        array = array.astype(dtype)
+    xp = namespace_of(device)
+    return xp.ascontiguousarray(array)

@@ -1,0 +1,96 @@
+"""Run a mirror over independent blocks of rows in a thread pool.
+
+The mirrors are serial and release the GIL. A block is a range of rows (or samples, or cells) that
+no other block reads or writes, so the bits do not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from rpukit.errors import ParameterError
+
+_pool: ThreadPoolExecutor | None = None
+_pool_size = 0
+_n_threads: int | None = None
+
+
+def get_num_threads() -> int:
+    """Number of threads that mirrors use: ``set_num_threads``, ``RPUKIT_NUM_THREADS``, or all cores."""
+    if _n_threads is not None:
+        return _n_threads
+    text = os.environ.get("RPUKIT_NUM_THREADS", "")
+    if text:
+        if not text.isdigit() or int(text) < 1:
+            raise ParameterError(f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1")
+        return int(text)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_num_threads(n: int | None) -> None:
+    """Set how many threads the CPU mirrors use; None goes back to the default.
+
+    The result of an operation does not depend on it.
+
+    Parameters
+    ----------
+    n : int or None
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.set_num_threads(1)
+    >>> rk.get_num_threads()
+    1
+    >>> rk.set_num_threads(None)
+    """
+    global _n_threads
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise ParameterError(f"n: got {n!r}, need an integer from 1, or None")
+    _n_threads = n
+
+
+def run_rows(mirror: Callable[..., Any], n_rows: int, *args: Any, grain: int = 1) -> None:
+    """Call ``mirror(start, stop, *args)`` over blocks that cover ``range(n_rows)``.
+
+    ``grain`` is the least number of rows that is worth a thread of its own.
+    """
+    n_blocks = min(get_num_threads(), n_rows // max(grain, 1))
+    if n_blocks <= 1:
+        if n_rows:
+            mirror(0, n_rows, *args)
+        return
+    edges = [n_rows * i // n_blocks for i in range(n_blocks + 1)]
+    pool = _get_pool(n_blocks)
+    jobs = [pool.submit(mirror, edges[i], edges[i + 1], *args) for i in range(1, n_blocks)]
+    try:
+        mirror(edges[0], edges[1], *args)
+    finally:
+        wait(jobs)
+    for job in jobs:
+        job.result()
+
+
+def _get_pool(size: int) -> ThreadPoolExecutor:
+    global _pool, _pool_size
+    if _pool is None or _pool_size < size:
+        if _pool is not None:
+            _pool.shutdown(wait=True)
+        _pool, _pool_size = ThreadPoolExecutor(size, thread_name_prefix="rpukit"), size
+    return _pool
+
+
+def _forget_pool() -> None:  # the threads of the parent do not live in a forked child
+    global _pool, _pool_size
+    _pool, _pool_size = None, 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)

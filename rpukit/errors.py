@@ -1,0 +1,66 @@
+"""Every exception that rpukit raises.
+
+Each class also derives from the builtin that NumPy users catch, so that ``except ValueError``
+keeps working. A message says what was wrong, what was got and needed, and what to do.
+"""
+
+__all__ = [
+    "DTypeError",
+    "DeviceError",
+    "FormatError",
+    "KernelCompileError",
+    "LaunchError",
+    "NonFiniteError",
+    "ParameterError",
+    "RpukitError",
+    "ShapeError",
+]
+
+
+class RpukitError(Exception):
+    """Root of all errors of rpukit."""
+
+
+class ShapeError(RpukitError, ValueError):
+    """An array has the wrong number of axes or the wrong lengths."""
+
+
+class DTypeError(RpukitError, TypeError):
+    """An array or argument has a type that the operation does not take."""
+
+
+class ParameterError(RpukitError, ValueError):
+    """A parameter is outside its range, or parameters contradict each other."""
+
+
+class NonFiniteError(RpukitError, ValueError):
+    """An input holds NaN or infinity where only finite values make sense."""
+
+
+class FormatError(RpukitError, ValueError):
+    """A file or a state dictionary is not what rpukit wrote, or is of a newer format."""
+
+
+class DeviceError(RpukitError, RuntimeError):
+    """A compute device is missing, or arrays live on different devices."""
+
+
+class KernelCompileError(DeviceError):
+    """A kernel source did not compile.
+
+    Attributes
+    ----------
+    log : str
+        The compiler's output.
+    source : str
+        The expanded source that was compiled.
+    """
+
+    def __init__(self, message: str, log: str = "", source: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+        self.source = source
+
+
+class LaunchError(DeviceError):
+    """A kernel was called with arguments that its signature does not allow."""
