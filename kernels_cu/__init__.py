@@ -1,0 +1,1 @@
+"""The CUDA sources, as package data of the wheel."""

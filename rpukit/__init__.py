@@ -1,0 +1,108 @@
+"""A NumPy-like library for learning on unconventional hardware.
+
+Analog tiles (crossbar arrays trained by pulses) and the products under them, with kernels written
+in CUDA C++ and a mirror of each on the CPU that gives the same bits.
+
+>>> import numpy as np, rpukit as rk
+>>> tile = rk.AnalogTile((2, 3), rk.Ideal(), seed=7)
+>>> tile.forward(np.ones((5, 3), np.float32)).shape
+(5, 2)
+
+Names are loaded when they are first used: ``import rpukit`` imports neither Numba nor CuPy.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+from rpukit._version import __version__
+
+if TYPE_CHECKING:
+    from rpukit import analog, demo, elementwise, errors, gemm, io, plot, random, testing, tuning
+    from rpukit._kernels import warm_up
+    from rpukit._workers import get_num_threads, set_num_threads
+    from rpukit.analog import (
+        AnalogTile,
+        BoundManagement,
+        ConstantStep,
+        Ideal,
+        IOParameters,
+        NoiseManagement,
+        PulseType,
+        SoftBounds,
+        UpdateParameters,
+        WeightNoise,
+        check,
+    )
+    from rpukit.gemm import det_gemm
+    from rpukit.io import load, save
+    from rpukit.random import Stream
+
+__all__ = [
+    "AnalogTile",
+    "BoundManagement",
+    "ConstantStep",
+    "IOParameters",
+    "Ideal",
+    "NoiseManagement",
+    "PulseType",
+    "SoftBounds",
+    "Stream",
+    "UpdateParameters",
+    "WeightNoise",
+    "__version__",
+    "analog",
+    "check",
+    "demo",
+    "det_gemm",
+    "elementwise",
+    "errors",
+    "gemm",
+    "get_num_threads",
+    "io",
+    "load",
+    "plot",
+    "random",
+    "save",
+    "set_num_threads",
+    "testing",
+    "tuning",
+    "warm_up",
+]
+
+# Public name -> the module that defines it. Names of `__all__` that are not here are submodules.
+_HOME = {
+    "AnalogTile": "analog",
+    "BoundManagement": "analog",
+    "ConstantStep": "analog",
+    "IOParameters": "analog",
+    "Ideal": "analog",
+    "NoiseManagement": "analog",
+    "PulseType": "analog",
+    "SoftBounds": "analog",
+    "Stream": "random",
+    "UpdateParameters": "analog",
+    "WeightNoise": "analog",
+    "check": "analog",
+    "det_gemm": "gemm",
+    "get_num_threads": "_workers",
+    "load": "io",
+    "save": "io",
+    "set_num_threads": "_workers",
+    "warm_up": "_kernels",
+}
+
+if not TYPE_CHECKING:  # a type checker would take it for "any name goes"
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module 'rpukit' has no attribute {name!r}")
+        if name in _HOME:
+            value = getattr(_import_module(f"rpukit.{_HOME[name]}"), name)
+        else:
+            value = _import_module(f"rpukit.{name}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
