@@ -1,0 +1,79 @@
+# Every target does its own set-up: a virtual environment in .venv, pinned by constraints.txt. The
+# stamp files make the second time quick. Needs Python 3.11 to 3.13; `test` also needs g++. No GPU.
+#
+#   make demo      train a network of analog tiles on digits; figures go to demo_out/
+#   make test      all tests that need no GPU, including the CUDA kernels run by g++
+#   make lint types docs notebooks bench-check check wheel clean
+
+PYTHON ?= python3
+CXX ?= g++
+DEMO_ARGS ?=
+# Two processes pay from about a minute of tests on; Numba compiles in each of them.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+FROZEN := setup.cfg pyproject.toml constraints.txt
+NOTEBOOKS := $(wildcard notebooks/*.py)
+
+.PHONY: help demo test lint format types docs notebooks bench-check check wheel clean
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -7
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/python -m rpukit demo $(DEMO_ARGS)
+
+test: $(VENV)/.stamp-test
+	@command -v $(CXX) >/dev/null || { echo "make test: no C++ compiler '$(CXX)': install g++ or set CXX"; exit 1; }
+	CXX=$(CXX) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.stamp-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.stamp-dev
+	$(BIN)/mypy
+
+docs: $(VENV)/.stamp-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# The .py of each pair is the source; the .ipynb must say the same, without outputs.
+notebooks: $(VENV)/.stamp-dev
+	$(BIN)/python tools/check_notebooks.py $(NOTEBOOKS)
+	$(BIN)/python -m pytest --nbmake -m "" notebooks
+
+bench-check: $(VENV)/.stamp-dev
+	cd asv_benchmarks && ../$(BIN)/python -m asv check -E existing:../$(BIN)/python
+
+check: $(VENV)/.stamp-test
+	$(BIN)/python -m rpukit check
+
+wheel: $(VENV)/.stamp-dev
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	$(BIN)/python tools/check_wheel.py dist
+
+clean:
+	rm -rf build dist *.egg-info demo_out docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache
+	rm -rf asv_benchmarks/env asv_benchmarks/results asv_benchmarks/html
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+$(VENV)/.stamp-venv: constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14))' || \
+	    { echo "make: $$($(PYTHON) --version) found, need Python 3.11 to 3.13: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) pip setuptools wheel
+	@touch $@
+
+# .stamp-demo, .stamp-test, .stamp-dev, .stamp-docs: the extra of that name, over the checkout itself
+$(VENV)/.stamp-%: $(VENV)/.stamp-venv $(FROZEN)
+	$(PIP) --no-build-isolation -e '.[$*]'
+	@touch $@
