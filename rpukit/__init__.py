@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING
 from rpukit._version import __version__
 
 if TYPE_CHECKING:
-    from rpukit import analog, demo, elementwise, errors, gemm, io, plot, random, testing, tuning
+    from rpukit import (
+        analog,
+        demo,
+        elementwise,
+        errors,
+        gemm,
+        io,
+        plot,
+        random,
+        studies,
+        testing,
+        tuning,
+    )
     from rpukit._kernels import warm_up
     from rpukit._workers import get_num_threads, set_num_threads
     from rpukit.analog import (
@@ -64,6 +76,7 @@ __all__ = [
     "random",
     "save",
     "set_num_threads",
+    "studies",
     "testing",
     "tuning",
     "warm_up",

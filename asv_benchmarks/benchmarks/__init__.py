@@ -1,0 +1,1 @@
+"""Benchmarks of rpukit, for asv."""
