@@ -99,6 +99,12 @@ def test_public_names_load():
         _ = rk.no_such_name
 
 
+def test_api_page_lists_the_public_names():
+    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^   (\w+)$", text, re.M)
+    assert sorted(listed) == sorted(set(rk.__all__) - {"__version__"})
+
+
 def test_type_checkers_see_the_public_names():
     """The imports under TYPE_CHECKING are the names of `__all__`, each from its home."""
     (block,) = [
