@@ -75,5 +75,5 @@ $(VENV)/.stamp-venv: constraints.txt
 
 # .stamp-demo, .stamp-test, .stamp-dev, .stamp-docs: the extra of that name, over the checkout itself
 $(VENV)/.stamp-%: $(VENV)/.stamp-venv $(FROZEN)
-	$(PIP) --no-build-isolation -e '.[$*]'
+	PYTHONWARNINGS=ignore $(PIP) --no-build-isolation -e '.[$*]'
 	@touch $@
