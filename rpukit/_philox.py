@@ -13,7 +13,7 @@ _M0, _M1 = u8(0xD2511F53), u8(0xCD9E8D57)
 _W0, _W1 = u4(0x9E3779B9), u4(0xBB67AE85)
 
 
-@nb.njit(nogil=True, inline="always")
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def philox(c0, c1, c2, c3, k0, k1):
     """Compute one Philox4x32-10 block; all arguments and results are uint32."""
     for _ in range(10):
@@ -30,7 +30,7 @@ def philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@nb.njit(nogil=True, inline="always")
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def block(k0, k1, op, index, sample, number):
     """Return the four words of one block of draws; ``index`` and ``sample`` are uint64."""
     return philox(
@@ -43,7 +43,7 @@ def block(k0, k1, op, index, sample, number):
     )
 
 
-@nb.njit(nogil=True, inline="always")
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def word(k0, k1, op, index, sample, draw):
     """Return the word of one draw."""
     b0, b1, b2, b3 = block(k0, k1, op, index, sample, u4(draw) >> u4(2))
@@ -57,13 +57,13 @@ def word(k0, k1, op, index, sample, draw):
     return b3
 
 
-@nb.njit(nogil=True, inline="always")
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def uniform(w):
     """Map a word to (0, 1): the top 23 bits and a half."""
     return f4(f4(f4(w >> u4(9)) + f4(0.5)) * f4(1.1920928955078125e-07))
 
 
-@nb.njit(nogil=True, inline="always")
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def normal(w):
     """Map a word to a standard normal."""
     return normal_quantile32(uniform(w))

@@ -1,0 +1,67 @@
+"""Mirrors of the elementwise kernels."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit import _math
+from rpukit._math import NAN, exp32, log32
+from rpukit._philox import normal, uniform, word
+
+f4, u4, u8 = np.float32, np.uint32, np.uint64
+
+FUNCTIONS = {
+    "exp": exp32,
+    "log": log32,
+    "log1p": _math.log1p32,
+    "expm1": _math.expm132,
+    "sqrt": _math.sqrt32,
+    "reciprocal": _math.reciprocal32,
+    "tanh": _math.tanh32,
+    "sigmoid": _math.sigmoid32,
+    "normal_quantile": _math.normal_quantile32,
+}
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _as_word(w):
+    return w
+
+
+TRANSFORMS = {"bits": _as_word, "uniform": uniform, "normal": normal}
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def random_fill(start, stop, transform, op, sample, draw, k0, k1, out):
+    """Draw elements ``start`` to ``stop - 1``."""
+    for i in range(start, stop):
+        out[i] = transform(word(k0, k1, u4(op), u8(i), u8(sample), u4(draw)))
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def math_map(start, stop, function, x, y):
+    """Apply a function to elements ``start`` to ``stop - 1``."""
+    for i in range(start, stop):
+        y[i] = function(x[i])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def softmax_cross_entropy(start, stop, logits, labels, loss, gradient):
+    """Loss and gradient of rows ``start`` to ``stop - 1``, classes ascending."""
+    n_class = logits.shape[1]
+    for s in range(start, stop):
+        label = labels[s]
+        m = logits[s, 0]
+        for k in range(1, n_class):
+            if logits[s, k] > m:
+                m = logits[s, k]
+        total = f4(0.0)
+        for k in range(n_class):
+            gradient[s, k] = exp32(f4(logits[s, k] - m))
+            total = f4(total + gradient[s, k])
+        known = label >= 0 and label < n_class
+        for k in range(n_class):
+            hot = f4(1.0) if k == label else f4(0.0)
+            gradient[s, k] = f4(f4(gradient[s, k] / total) - hot) if known else NAN
+        loss[s] = f4(f4(log32(total) + m) - logits[s, label]) if known else NAN
