@@ -37,6 +37,7 @@ class Op(IntEnum):
     DIFFUSION = 10
     RESET = 11
     WRITE_NOISE = 12
+    UPDATE_WRITE_NOISE = 13
     CHILD = 0xFFFF
 
 
