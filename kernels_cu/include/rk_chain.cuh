@@ -1,0 +1,5 @@
+// Where a chain of products starts anew, so that every product of the library has one definition:
+// one accumulator, reduction index ascending, fma; restarted at every multiple of RK_SEGMENT;
+// segment results added left to right.
+#pragma once
+#define RK_SEGMENT 16384

@@ -1,0 +1,137 @@
+// Turn the lines of a batch into pulse trains.
+//
+// Each sample gets a bit length BL and two scales A (for d) and B (for x) from lr, the granularity g
+// and, with management, from the largest |x| and |d|; then each slot of a line fires where
+// |v| * scale > U. With IMPLICIT the train is a number: q = clip(|v| * scale, 0, 1), and d carries BL.
+//
+//   x (n_batch, n_in), d (n_batch, n_out)            float32
+//   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   uint32
+//       word w holds slots 31 w .. 31 w + 30 in bits 0..30 and the sign (1 = negative) in bit 31;
+//       IMPLICIT: the bits of the float +-q_x, or +-(BL q_d)
+//   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
+//
+// Grid: (n_batch, blocks of THREADS lines of x then d). Each block finds the maxima of its sample
+// anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
+// rounding of the probability: draw 65532.
+//
+// Macros: THREADS, IMPLICIT (0, 1).
+// mirror: rpukit/analog/_mirror/update.py::pulse_trains
+// op: rpukit.analog.update.pulse_trains
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: IMPLICIT=1
+// source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016); update management: Gokmen et al. 11:538 (2017).
+#include "rk_philox.cuh"
+
+#ifndef THREADS
+#define THREADS 256
+#endif
+#ifndef IMPLICIT
+#define IMPLICIT 0
+#endif
+#define OP_X 5u
+#define OP_D 6u
+#define SLOTS 31
+#define ROUNDING_DRAW 65532u
+
+struct Scales { int length; float of_x, of_d; };
+
+__device__ __forceinline__ float block_max(float v, float *shared) {
+    for (int lane = 16; lane; lane >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lane));
+    if ((threadIdx.x & 31) == 0) shared[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = shared[0];
+    for (int warp = 1; warp < THREADS / 32; ++warp) v = fmaxf(v, shared[warp]);
+    __syncthreads();
+    return v;
+}
+
+// lr is positive here. base_length is the fixed bit length; with `unit` both scales start at 1.
+__device__ __forceinline__ Scales scales_of(float lr, float g, int base_length, int unit, int managed,
+                                            int managed_length, float grad_scale, float x_max, float d_max) {
+    int length = base_length;
+    float a = unit ? 1.0f : __fsqrt_rn(lr / (g * (float)length)), b = a;
+    if (managed) {
+        if (x_max == 0.0f || d_max == 0.0f) return {0, 0.0f, 0.0f};
+        float dd = grad_scale * d_max, needed = lr * x_max * dd / g;
+        if (managed_length) {
+            length = needed >= (float)base_length ? base_length : (int)ceilf(needed);
+            if (length == 0) return {0, 0.0f, 0.0f};
+            a = b = __fsqrt_rn(lr / (g * (float)length));
+        }
+        if (needed > (float)base_length) dd = dd * (float)base_length / needed;
+        a *= __fsqrt_rn(x_max / dd);
+        b *= __fsqrt_rn(dd / x_max);
+    }
+    return {length, b, a};
+}
+
+// NaN, from a scale that overflowed on a line of zero, fires nothing.
+__device__ __forceinline__ float clip01(float q) { return q > 0.0f ? (q > 1.0f ? 1.0f : q) : 0.0f; }
+
+__device__ __forceinline__ float rounded(float p, float res, int stochastic, uint2 key, u32 op, u64 line, u64 sample) {
+    if (!(res > 0.0f)) return p;
+    float q = p / res;
+    if (stochastic) q += rk_uniform(rk_word(key, op, line, sample, ROUNDING_DRAW)) - 0.5f;
+    return rintf(q) * res;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granularity, int base_length,
+             int unit_scale, int managed, int managed_length, float grad_scale, float x_res, float d_res,
+             int stochastic_rounding, u64 first_sample, int call, const float *x, const float *d,
+             u32 *x_train, u32 *d_train, int *status, u32 key0, u32 key1) {
+    __shared__ float warp_max[THREADS / 32];
+    int row = blockIdx.x;
+    const float *xs = x + (u64)row * n_in, *ds = d + (u64)row * n_out;
+    float x_max = 0.0f, d_max = 0.0f;
+    bool finite = true;
+    for (int i = threadIdx.x; i < n_in; i += THREADS) {
+        float v = fabsf(xs[i]);
+        finite = finite && v <= 3.402823466e+38f;
+        x_max = fmaxf(x_max, v);
+    }
+    for (int i = threadIdx.x; i < n_out; i += THREADS) {
+        float v = fabsf(ds[i]);
+        finite = finite && v <= 3.402823466e+38f;
+        d_max = fmaxf(d_max, v);
+    }
+    if (!finite) atomicCAS(status, 0, call);
+    x_max = block_max(x_max, warp_max);
+    d_max = block_max(d_max, warp_max);
+
+    int line = blockIdx.y * THREADS + threadIdx.x;
+    bool is_x = line < n_in;
+    if (!is_x) line -= n_in;
+    if (!is_x && line >= n_out) return;  // no barrier follows
+    Scales s = scales_of(lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale, x_max, d_max);
+    float v = is_x ? xs[line] : ds[line];
+    u64 sample = first_sample + row;
+    uint2 key = make_uint2(key0, key1);
+    u32 op = is_x ? OP_X : OP_D;
+    float p = rounded(fabsf(v) * (is_x ? s.of_x : s.of_d), is_x ? x_res : d_res, stochastic_rounding, key, op, line, sample);
+    int stride = is_x ? n_in : n_out;
+    u32 *train = (is_x ? x_train : d_train) + (u64)row * n_word * stride + line;
+#if IMPLICIT
+    float q = s.length == 0 ? 0.0f : clip01(p);
+    if (!is_x) q = (float)s.length * q;
+    train[0] = q > 0.0f ? __float_as_uint(v < 0.0f ? -q : q) : 0u;
+#else
+    u32 sign = v < 0.0f ? 0x80000000u : 0u;
+    for (int w = 0; w < n_word; ++w) {
+        u32 word = 0u;
+        int first = w * SLOTS, last = min(first + SLOTS, s.length);
+        if (p >= 1.0f) {
+            if (last > first) word = (1u << (last - first)) - 1u;
+        } else if (p > 0.0f) {
+            uint4 b = make_uint4(0u, 0u, 0u, 0u);
+            for (int slot = first; slot < last; ++slot) {
+                if ((slot & 3) == 0 || slot == first) b = rk_block(key, op, line, sample, (u32)slot >> 2);
+                u32 k = slot & 3, r = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
+                if (p > rk_uniform(r)) word |= 1u << (slot - first);
+            }
+        }
+        train[(u64)w * stride] = word ? word | sign : 0u;
+    }
+#endif
+}

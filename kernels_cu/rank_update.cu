@@ -1,0 +1,54 @@
+// The exact update of an ideal tile: weight -= lr d x^T.
+//
+//   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that goes on from w
+//
+//   x (n_batch, n_in), d (n_batch, n_out), weight (n_out, n_in)   float32
+//   status (1): not zero: do nothing
+//
+// Grid: (blocks of 64 columns, blocks of 64 rows), 256 threads; a thread owns 4 x 4 cells and keeps
+// them in registers, DEPTH samples of x and d at a time in shared memory.
+//
+// mirror: rpukit/analog/_mirror/update.py::rank_update
+// op: rpukit.analog.update.rank_update
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// source: the rank-one update of stochastic gradient descent.
+#include "rk_types.cuh"
+
+#define TILE 64
+#define DEPTH 16
+
+extern "C" __global__ void __launch_bounds__(256)
+rank_update(int n_batch, int n_in, int n_out, float lr, const float *x, const float *d, float *weight, const int *status) {
+    __shared__ float xs[DEPTH][TILE], ds[DEPTH][TILE];
+    if (*status) return;  // the same for every thread of the launch
+    int col0 = blockIdx.x * TILE, row0 = blockIdx.y * TILE, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    float w[4][4];
+    for (int r = 0; r < 4; ++r)
+        for (int c = 0; c < 4; ++c) {
+            int row = row0 + ty * 4 + r, col = col0 + tx + 16 * c;
+            w[r][c] = row < n_out && col < n_in ? weight[(u64)row * n_in + col] : 0.0f;
+        }
+    for (int first = 0; first < n_batch; first += DEPTH) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < DEPTH * TILE; i += 256) {
+            int k = i / TILE, q = i % TILE, s = first + k;
+            xs[k][q] = s < n_batch && col0 + q < n_in ? x[(u64)s * n_in + col0 + q] : 0.0f;
+            ds[k][q] = s < n_batch && row0 + q < n_out ? -lr * d[(u64)s * n_out + row0 + q] : 0.0f;
+        }
+        __syncthreads();
+        int n = min(DEPTH, n_batch - first);
+        for (int k = 0; k < n; ++k) {
+            float dr[4], xc[4];
+            for (int r = 0; r < 4; ++r) dr[r] = ds[k][ty * 4 + r];
+            for (int c = 0; c < 4; ++c) xc[c] = xs[k][tx + 16 * c];
+            for (int r = 0; r < 4; ++r)
+                for (int c = 0; c < 4; ++c) w[r][c] = __fmaf_rn(dr[r], xc[c], w[r][c]);
+        }
+    }
+    for (int r = 0; r < 4; ++r)
+        for (int c = 0; c < 4; ++c) {
+            int row = row0 + ty * 4 + r, col = col0 + tx + 16 * c;
+            if (row < n_out && col < n_in) weight[(u64)row * n_in + col] = w[r][c];
+        }
+}

@@ -1,0 +1,183 @@
+// One round of the product of a tile through its periphery: converters, noise, bound test.
+//
+//   v = clip(rint(x sc / inp_step) inp_step) + noise,  y = sum_j W_ij v_j + noise of reading,
+//   y = clip(rint((y + noise) / out_step) out_step),  result y (out_scale alpha rho)
+//
+//   weight (n_out, n_in), or with TRANSPOSED (n_in, n_out)    float32; n_in is what is summed over
+//   x (n_batch, n_in), y (n_batch, n_out)                     float32
+//   alpha (2, n_batch), need (n_batch)                        from tile_scale
+//   io (16) float32: 0 inp_bound, 1 inp_step, 2 inp_noise, 3 1 - inp_asymmetry, 4 out_bound, 5 out_step,
+//       6 out_noise, 7 1 - out_asymmetry, 8 out_scale, 9 w_noise; flags: 10 inp_sto_round,
+//       11 out_sto_round, 12 lower bound counts, 13 scaled, 14 zero output where the scale is not positive
+//   line_noise (n_out) float32, deviation of each output's noise, or null for io[6]
+//   status (1): not zero: y becomes 0 and nothing else happens
+//
+// Round r works on the samples with need >= r and sets need to r + 1 where a bound is met.
+// The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of
+// TILE_M samples); a thread owns RM x RN results; TILE_K of the sum at a time in shared memory.
+// Draws: block r of (in_op, line j): word 0 rounding, 1 noise; of (out_op, line i): word 0 reading, 1 noise,
+// 2 rounding. Nothing is drawn that is not used.
+//
+// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), TILE_M, TILE_N, TILE_K, RM, RN.
+// mirror: rpukit/analog/_mirror/forward.py::tile_forward
+// op: rpukit.analog.forward.tile_forward
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: TRANSPOSED=1
+// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=1 RN=1
+// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=1 RN=1 TRANSPOSED=1 W_NOISE=2
+// check: PERFECT=1
+// source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021.
+#include "rk_philox.cuh"
+#include "rk_chain.cuh"
+
+#ifndef TRANSPOSED
+#define TRANSPOSED 0
+#endif
+#ifndef PERFECT
+#define PERFECT 0
+#endif
+#ifndef W_NOISE
+#define W_NOISE 0
+#endif
+#ifndef TILE_M
+#define TILE_M 64
+#endif
+#ifndef TILE_N
+#define TILE_N 64
+#endif
+#ifndef TILE_K
+#define TILE_K 16
+#endif
+#ifndef RM
+#define RM 4
+#endif
+#ifndef RN
+#define RN 4
+#endif
+#define THREADS ((TILE_M / RM) * (TILE_N / RN))
+
+__device__ __forceinline__ float clip(float v, float bound) {  // a bound of 0 or below is none
+    return bound > 0.0f ? (v > bound ? bound : v < -bound ? -bound : v) : v;
+}
+
+__device__ __forceinline__ float convert(float v, float step, bool stochastic, u32 word) {
+    if (!(step > 0.0f)) return v;
+    float q = v / step;
+    if (stochastic) q += rk_uniform(word) - 0.5f;
+    return rintf(q) * step;
+}
+
+// The scale of a sample as a factor on its inputs; never infinite, so that 0 stays 0.
+__device__ __forceinline__ float inverse(float alpha, float rho) {
+    float sc = alpha > 0.0f ? 1.0f / alpha : 1.0f;
+    return (sc > 3.402823466e+38f ? 3.402823466e+38f : sc) / rho;
+}
+
+__device__ __forceinline__ float input_line(float x, float sc, const float *io, u32 op, u64 line, u64 sample, u32 round, uint2 key) {
+    bool rounds = io[10] != 0.0f && io[1] > 0.0f, noisy = io[2] > 0.0f;
+    uint4 b = rounds || noisy ? rk_block(key, op, line, sample, round) : make_uint4(0u, 0u, 0u, 0u);
+    float v = clip(convert(x * sc, io[1], rounds, b.x), io[0]);
+    if (noisy) v = __fmaf_rn(io[2], rk_normal(b.y), v);
+    return v < 0.0f ? v * io[3] : v;
+}
+
+// Noise, conversion and bound test of one output; *met is set where the bound counts and is passed.
+__device__ __forceinline__ float output_line(float y, float read, float deviation, const float *io, u32 op, u64 line, u64 sample,
+                                             u32 round, uint2 key, bool *met) {
+    bool rounds = io[11] != 0.0f && io[5] > 0.0f, noisy = deviation > 0.0f, reads = W_NOISE && io[9] > 0.0f;
+    uint4 b = rounds || noisy || reads ? rk_block(key, op, line, sample, round) : make_uint4(0u, 0u, 0u, 0u);
+    if (reads) y = __fmaf_rn(io[9] * __fsqrt_rn(read), rk_normal(b.x), y);
+    if (y < 0.0f) y *= io[7];
+    if (noisy) y = __fmaf_rn(deviation, rk_normal(b.y), y);
+    y = convert(y, io[5], rounds, b.z);
+    float bound = io[4];
+    if (bound > 0.0f && (y > bound || (y < -bound && io[12] != 0.0f))) *met = true;
+    return clip(y, bound);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
+             const float *io, const float *weight, const float *x, const float *alpha, const float *line_noise, int *need,
+             float *y, const int *status, u32 key0, u32 key1) {
+    __shared__ float ws[TILE_K][TILE_N + 1], xs[TILE_K][TILE_M + 1], scales[TILE_M];
+    int s0 = blockIdx.y * TILE_M, i0 = blockIdx.x * TILE_N, t = threadIdx.x;
+    int tn = t % (TILE_N / RN), tm = t / (TILE_N / RN);
+    bool halted = *status != 0;
+    int n_active = 0;
+    for (int m = 0; m < TILE_M && s0 + m < n_batch; ++m) n_active += need[s0 + m] >= round;
+    if (n_active == 0 && !halted) return;  // the same for every thread of a block: need only grows past round
+    if (halted) {
+        if (round == 0)
+            for (int e = t; e < TILE_M * TILE_N; e += THREADS) {
+                int s = s0 + e / TILE_N, i = i0 + e % TILE_N;
+                if (s < n_batch && i < n_out) y[(u64)s * n_out + i] = 0.0f;
+            }
+        return;
+    }
+    const float *scale = alpha + (worst ? n_batch : 0);
+    uint2 key = make_uint2(key0, key1);
+    for (int m = t; m < TILE_M; m += THREADS)
+        scales[m] = s0 + m < n_batch && io[13] != 0.0f ? inverse(scale[s0 + m], rho) : 1.0f / rho;
+    float acc[RM][RN], total[RM][RN], read[RM][RN], read_total[RM][RN];
+    for (int r = 0; r < RM; ++r)
+        for (int c = 0; c < RN; ++c) acc[r][c] = total[r][c] = read[r][c] = read_total[r][c] = 0.0f;
+    for (int k0 = 0; k0 < n_in; k0 += TILE_K) {
+        __syncthreads();
+        for (int e = t; e < TILE_K * TILE_N; e += THREADS) {
+            int k = TRANSPOSED ? e / TILE_N : e % TILE_K, n = TRANSPOSED ? e % TILE_N : e / TILE_K;
+            bool inside = k0 + k < n_in && i0 + n < n_out;
+            u64 at = TRANSPOSED ? (u64)(k0 + k) * n_out + i0 + n : (u64)(i0 + n) * n_in + k0 + k;
+            ws[k][n] = inside ? weight[at] : 0.0f;
+        }
+        for (int e = t; e < TILE_K * TILE_M; e += THREADS) {
+            int k = e % TILE_K, m = e / TILE_K;
+            float v = 0.0f;
+            if (k0 + k < n_in && s0 + m < n_batch) {
+                v = x[(u64)(s0 + m) * n_in + k0 + k];
+                if (!PERFECT) v = input_line(v, scales[m], io, in_op, k0 + k, first_sample + s0 + m, round, key);
+            }
+            xs[k][m] = v;
+        }
+        __syncthreads();
+        int last = min(TILE_K, n_in - k0);
+        for (int k = 0; k < last; ++k) {
+            float wr[RN], vr[RM];
+            for (int c = 0; c < RN; ++c) wr[c] = ws[k][tn + c * (TILE_N / RN)];
+            for (int r = 0; r < RM; ++r) vr[r] = xs[k][tm + r * (TILE_M / RM)];
+            for (int r = 0; r < RM; ++r)
+                for (int c = 0; c < RN; ++c) {
+                    acc[r][c] = __fmaf_rn(wr[c], vr[r], acc[r][c]);
+                    if (W_NOISE == 1) read[r][c] = __fmaf_rn(vr[r], vr[r], read[r][c]);
+                    if (W_NOISE == 2) read[r][c] = __fmaf_rn(fabsf(wr[c]), vr[r] * vr[r], read[r][c]);
+                }
+        }
+        if ((k0 + TILE_K) % RK_SEGMENT == 0 || k0 + TILE_K >= n_in)
+            for (int r = 0; r < RM; ++r)
+                for (int c = 0; c < RN; ++c) {
+                    total[r][c] += acc[r][c];
+                    read_total[r][c] += read[r][c];
+                    acc[r][c] = read[r][c] = 0.0f;
+                }
+    }
+    for (int r = 0; r < RM; ++r)
+        for (int c = 0; c < RN; ++c) {
+            int s = s0 + tm + r * (TILE_M / RM), i = i0 + tn + c * (TILE_N / RN);
+            if (s >= n_batch || i >= n_out || need[s] < round) continue;
+            float out = total[r][c];
+            if (PERFECT) {
+                out *= io[8];
+            } else {
+                float a = io[13] != 0.0f ? scale[s] : 1.0f;
+                bool met = false;
+                out = output_line(out, read_total[r][c], line_noise ? line_noise[i] : io[6], io, out_op, i, first_sample + s, round, key, &met);
+                out *= io[8] * (a > 0.0f ? a : 1.0f) * rho;
+                if (!(a > 0.0f) && io[14] != 0.0f) {
+                    out = 0.0f;
+                    met = false;
+                }
+                if (met) atomicMax(&need[s], round + 1);
+            }
+            y[(u64)s * n_out + i] = out;
+        }
+}

@@ -1,0 +1,23 @@
+"""Analog tiles: crossbar arrays that multiply in place and learn by coincidences of pulses."""
+
+from rpukit.analog._guard import check
+from rpukit.analog.cells import Cell, ConstantStep, Ideal, PulsedCell, SoftBounds
+from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
+from rpukit.analog.tile import AnalogTile
+from rpukit.analog.update_parameters import PulseType, UpdateParameters
+
+__all__ = [
+    "AnalogTile",
+    "BoundManagement",
+    "Cell",
+    "ConstantStep",
+    "IOParameters",
+    "Ideal",
+    "NoiseManagement",
+    "PulseType",
+    "PulsedCell",
+    "SoftBounds",
+    "UpdateParameters",
+    "WeightNoise",
+    "check",
+]

@@ -1,0 +1,86 @@
+"""Deferred errors of a tile on a GPU.
+
+A kernel that meets a non-finite value stores the number of the call in the tile's status array; every
+later kernel of the tile then does nothing. So a steady step needs no host synchronisation, and nothing
+is ever half-changed. The error is raised at the next synchronising call or by ``rpukit.check()``, which
+also puts the sample clocks back to where the failing call found them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows
+from rpukit.errors import NonFiniteError
+
+_CHECK_FINITE = Kernel("check_finite")
+_CHECK_EVERY = 4096  # calls between synchronisations, so that the log of calls stays short
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+class Guard:
+    """Status array and log of calls of one tile."""
+
+    def __init__(self, clocks: dict[str, int], device: _device.Device) -> None:
+        self.status: Any = _device.zeros((1,), np.int32, device)
+        self._clocks = clocks
+        self._calls: list[tuple[str, dict[str, int]]] = []
+        _guards.add(self)
+
+    def begin(self, what: str) -> int:
+        """Log a call, and give the number that its kernels store when they meet a bad value."""
+        if len(self._calls) >= _CHECK_EVERY:
+            self.check()
+        self._calls.append((what, dict(self._clocks)))
+        return len(self._calls)
+
+    def check(self) -> None:
+        """Synchronise; raise what a kernel has found since the last check.
+
+        Raises
+        ------
+        NonFiniteError
+        """
+        failed = int(_device.to_numpy(self.status)[0])
+        calls, self._calls = self._calls, []
+        if failed:
+            self.status.fill(0)
+            what, clocks = calls[failed - 1]
+            self._clocks.update(clocks)
+            raise NonFiniteError(
+                f"{what} holds NaN or infinity: that call and the {len(calls) - failed} tile calls "
+                "after it did nothing; the tile is as it was before"
+            )
+
+
+def check_finite(x: Any, *, status: Any, call: int) -> None:
+    """Store ``call`` in ``status``, if that is 0, where x is not finite."""
+    if _device.runs_kernels(_device.namespace(x)):
+        grid = min(max(-(-x.size // 256), 1), 1024)
+        _CHECK_FINITE.launch((grid,), (256,), (x.size, call, x, status))
+    else:
+        mirror = import_module("rpukit.analog._mirror.guard").check_finite
+        run_rows(mirror, x.size, call, x.reshape(-1), status, grain=1 << 16)
+
+
+def check() -> None:
+    """Raise the deferred errors of all tiles, synchronising with their GPUs.
+
+    Raises
+    ------
+    NonFiniteError
+        If a tile got NaN or infinity in a call since the last check.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.check()
+    """
+    for guard in list(_guards):
+        guard.check()

@@ -1,0 +1,1 @@
+"""Numba mirrors of the analog kernels: one file per group, one function per kernel."""

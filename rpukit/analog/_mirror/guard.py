@@ -1,0 +1,16 @@
+"""Mirror of the finite check."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+f4 = np.float32
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def check_finite(start, stop, call, x, status):
+    """Store ``call`` in the status, if that is 0, where x[start:stop] is not finite."""
+    for i in range(start, stop):
+        if not abs(x[i]) <= f4(3.402823466e38) and status[0] == 0:
+            status[0] = call

@@ -1,0 +1,61 @@
+"""Mirrors of the slow processes: clip, decay, diffusion, reset, write noise; flat over the cells."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit._math import fma32
+from rpukit._philox import block, normal, uniform, word
+from rpukit.analog._steps import clip
+
+f4, u4, u8 = np.float32, np.uint32, np.uint64
+
+OP_DIFFUSION, OP_RESET, OP_WRITE_NOISE = u4(10), u4(11), u4(12)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def clip_weights(start, stop, low, high, weight):
+    """Bring cells ``start`` to ``stop - 1`` into their bounds."""
+    for i in range(start, stop):
+        weight[i] = clip(weight[i], low[i], high[i])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def decay(start, stop, alpha, scale, bias, low, high, weight):
+    """Relax cells towards their bias; empty arrays stand for no bias and no bounds."""
+    for i in range(start, stop):
+        b = bias[i] if bias.size else f4(0.0)
+        factor = fma32(alpha, f4(scale[i] - f4(1.0)), f4(1.0))
+        w = fma32(f4(weight[i] - b), factor, b)
+        weight[i] = clip(w, low[i], high[i]) if low.size else w
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def diffusion(start, stop, event, rate, low, high, weight, k0, k1):
+    """Add one step of a random walk; empty bounds stand for none."""
+    for i in range(start, stop):
+        xi = normal(word(k0, k1, OP_DIFFUSION, u8(i), u8(event), u4(0)))
+        w = fma32(rate[i], xi, weight[i])
+        weight[i] = clip(w, low[i], high[i]) if low.size else w
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def reset(start, stop, n_in, first_col, n_col, prob, std, event, bias, low, high, weight, k0, k1):
+    """Reset rows ``start`` to ``stop - 1`` in ``n_col`` columns from ``first_col`` on, modulo n_in."""
+    for row in range(start, stop):
+        for c in range(n_col):
+            i = row * n_in + (first_col + c) % n_in
+            b0, b1, _, _ = block(k0, k1, OP_RESET, u8(i), u8(event), u4(0))
+            if not uniform(b0) < prob:
+                continue
+            w = fma32(std, normal(b1), bias[i] if bias.size else f4(0.0))
+            weight[i] = clip(w, low[i], high[i]) if low.size else w
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def write_noise(start, stop, std, event, persistent, weight, k0, k1):
+    """Show persistent weights through fresh noise."""
+    for i in range(start, stop):
+        xi = normal(word(k0, k1, OP_WRITE_NOISE, u8(i), u8(event), u4(0)))
+        weight[i] = fma32(std, xi, persistent[i])

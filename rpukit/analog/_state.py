@@ -1,0 +1,204 @@
+"""Copies of a tile: on another device, as plain data, pickled."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog._guard import Guard
+from rpukit.analog.cells import Cell
+from rpukit.analog.io_parameters import IOParameters
+from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.errors import FormatError
+from rpukit.random import Stream
+
+Array = Any
+FORMAT = "rpukit.AnalogTile"
+VERSION = 1
+
+
+def encode(config: Any) -> dict[str, Any]:
+    """Write a configuration object as JSON-able data."""
+    data: dict[str, Any] = {"class": type(config).__name__}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        data[field.name] = value.value if isinstance(value, Enum) else value
+    return data
+
+
+def decode(data: Any, base: type) -> Any:
+    """Build a configuration object of class ``base`` or below from its data."""
+    if not isinstance(data, dict) or "class" not in data:
+        raise FormatError(f"configuration: got {data!r}, need a dictionary with a class")
+    name = data["class"]
+    found = [cls for cls in _family(base) if cls.__name__ == name and is_dataclass(cls)]
+    if not found:
+        raise FormatError(f"configuration: no {base.__name__} is called {name!r}; import its module first")
+    try:
+        return found[-1](**{key: value for key, value in data.items() if key != "class"})
+    except TypeError as error:
+        raise FormatError(f"configuration of {name}: {error}") from error
+
+
+def _family(base: type) -> list[type]:
+    return [base, *(cls for child in base.__subclasses__() for cls in _family(child))]
+
+
+class Persistent:
+    """Part of `AnalogTile`: copies, states, pickles."""
+
+    shape: tuple[int, int]
+    cell: Cell
+    forward_parameters: IOParameters
+    backward_parameters: IOParameters
+    update_parameters: UpdateParameters
+    stream: Stream
+    validate: str
+    _arrays: dict[str, Array]
+    _clocks: dict[str, int]
+    _device: _device.Device
+    _guard: Guard
+    _states: dict[str, Any]
+
+    def state(self) -> dict[str, Any]:
+        """Give everything that the tile is, as plain data on the CPU.
+
+        Returns
+        -------
+        dict
+            ``header``: JSON-able data (format, version, shape, configurations, stream, clocks);
+            ``arrays``: NumPy arrays by name. `from_state` builds a tile that continues to the same
+            bits.
+
+        Raises
+        ------
+        NonFiniteError
+            If an earlier call on a GPU met NaN or infinity.
+        """
+        self._guard.check()
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "shape": list(self.shape),
+            "cell": encode(self.cell),
+            "forward": encode(self.forward_parameters),
+            "backward": encode(self.backward_parameters),
+            "update": encode(self.update_parameters),
+            "stream": [self.stream.key0, self.stream.key1],
+            "clocks": dict(self._clocks),
+            "validate": self.validate,
+        }
+        arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._arrays.items()}
+        for way, state in self._states.items():
+            for name, a in state.arrays().items():
+                arrays[f"{way}.{name}"] = np.array(_device.to_numpy(a))
+        return {"header": header, "arrays": arrays}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: str | _device.Device = "cpu") -> Self:
+        """Build a tile from what `state` gave.
+
+        Parameters
+        ----------
+        state : dict
+        device : str
+
+        Returns
+        -------
+        AnalogTile
+
+        Raises
+        ------
+        FormatError, DeviceError
+        """
+        header = _check_header(state)
+        try:
+            tile = cls(
+                tuple(header["shape"]),
+                decode(header["cell"], Cell),
+                forward=decode(header["forward"], IOParameters),
+                backward=decode(header["backward"], IOParameters),
+                update=decode(header["update"], UpdateParameters),
+                seed=Stream(*header["stream"]),
+                device=device,
+                validate=header["validate"],
+            )  # type: ignore[call-arg]
+            clocks = {str(name): int(n) for name, n in header["clocks"].items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"state: the header is damaged: {error!r}") from error
+        if clocks.keys() != tile._clocks.keys():
+            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
+        tile._clocks.update(clocks)
+        tile._fill(state["arrays"])
+        return tile
+
+    def _fill(self, arrays: dict[str, Any]) -> None:
+        targets = dict(self._arrays)
+        for way, state in self._states.items():
+            targets.update({f"{way}.{name}": a for name, a in state.arrays().items()})
+        if arrays.keys() != targets.keys():
+            raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
+        for name, target in targets.items():
+            source = np.asarray(arrays[name])
+            if source.shape != target.shape or source.dtype != target.dtype:
+                raise FormatError(
+                    f"state: array {name} is {source.dtype}{list(source.shape)}, "
+                    f"need {target.dtype}{list(target.shape)}"
+                )
+        for name, target in targets.items():
+            target[...] = _device.to_device(arrays[name], self._device)
+
+    def to(self, device: str) -> Self:
+        """Copy the tile to a compute device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+
+        Returns
+        -------
+        AnalogTile
+            A new tile; both continue to the same bits.
+
+        Raises
+        ------
+        ParameterError, DeviceError, NonFiniteError
+        """
+        return type(self).from_state(self.state(), device)
+
+    def copy(self) -> Self:
+        """Copy the tile; the copy continues to the same bits.
+
+        Returns
+        -------
+        AnalogTile
+        """
+        return type(self).from_state(self.state(), self._device)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickles are made on the CPU, so that they open on a machine without a GPU.
+        return type(self).from_state, (self.state(),)
+
+
+def _check_header(state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
+        raise FormatError("state: need a dictionary with header and arrays, as state() gives it")
+    header = state["header"]
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FormatError(f"state: this is not a {FORMAT}")
+    if header.get("version") != VERSION:
+        raise FormatError(
+            f"state: format version {header.get('version')!r}, this rpukit reads {VERSION}: update rpukit"
+        )
+    return header

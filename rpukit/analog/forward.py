@@ -1,0 +1,192 @@
+"""Ops of the products: the scales of a batch, and the product through the periphery."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows
+from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
+from rpukit.elementwise import random_fill
+from rpukit.random import Op, Stream
+
+Array = Any
+
+_TILE_SCALE = Kernel("tile_scale")
+_TILE_FORWARD = Kernel("tile_forward")
+
+_MODES = {
+    NoiseManagement.NONE: 0, NoiseManagement.ABS_MAX: 1, NoiseManagement.MAX: 2,
+    NoiseManagement.CONSTANT: 3, NoiseManagement.AVERAGE_ABS_MAX: 4, NoiseManagement.ABS_MAX_NP_SUM: 5,
+}  # fmt: skip
+_W_NOISES = {WeightNoise.NONE: 0, WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
+# Tiles of the product, all with the same bits: for many samples, and for few.
+LARGE = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "RM": 4, "RN": 4}
+SMALL = {"TILE_M": 8, "TILE_N": 32, "TILE_K": 64, "RM": 1, "RN": 1}
+
+
+class ForwardState:
+    """What one product of a tile keeps: its periphery on the device, and what runs along.
+
+    Parameters
+    ----------
+    io : IOParameters
+    n_out : int
+        Number of output lines of this product.
+    stream : Stream
+    device : Device
+    transposed : bool
+        Whether this is the backward product.
+    """
+
+    def __init__(self, io: IOParameters, n_out: int, stream: Stream, device: _device.Device,
+                 *, transposed: bool = False) -> None:  # fmt: skip
+        self.rhos = io.reductions(backward=transposed)
+        self.worst = not transposed and io.bound_management is BoundManagement.ITERATIVE_WORST_CASE
+        if self.worst:
+            self.rhos = [1.0, *self.rhos]
+        self.io = _device.to_device(_numbers(io, transposed), device)
+        self.average = _device.to_device(np.full(1, -1, np.float32), device)
+        self.line_noise: Array | None = None
+        if io.out_noise_std > 0 and io.out_noise > 0:
+            op = Op.BACKWARD_OUT if transposed else Op.FORWARD_OUT
+            xi = random_fill(stream, (n_out,), "normal", op=Op.CELLS, sample=1, draw=int(op))
+            spread = np.abs(np.float32(io.out_noise) * (1 + np.float32(io.out_noise_std) * xi))
+            self.line_noise = _device.to_device(spread, device, np.float32)
+
+    def arrays(self) -> dict[str, Array]:
+        """Arrays that belong to the state of a tile."""
+        found = {"average": self.average}
+        if self.line_noise is not None:
+            found["line_noise"] = self.line_noise
+        return found
+
+
+def _numbers(io: IOParameters, backward: bool) -> np.ndarray:
+    """Periphery as the kernels read it; see the header of tile_forward.cu."""
+    managed = io.noise_management is not NoiseManagement.NONE
+    zero_output = managed and (io.inp_noise <= 0 or backward)
+    w_noise = io.w_noise if io.w_noise_type is not WeightNoise.NONE else 0.0
+    return np.array(
+        [io.inp_bound, io.input_step, io.inp_noise, 1 - io.inp_asymmetry, io.out_bound, io.output_step,
+         io.out_noise, 1 - io.out_asymmetry, io.out_scale, w_noise, io.inp_sto_round, io.out_sto_round,
+         io.bm_test_negative_bound, managed, zero_output, 0],
+        np.float32,
+    )  # fmt: skip
+
+
+def _mirror() -> Any:
+    return import_module("rpukit.analog._mirror.forward")
+
+
+def tile_scale(x: Array, io: IOParameters, state: ForwardState, *, status: Array, call: int) -> tuple[Array, Array]:
+    """Find the scale of every sample.
+
+    Parameters
+    ----------
+    x : array, shape (n_batch, n_in), float32
+    io : IOParameters
+    state : ForwardState
+    status : array, shape (1,), int32
+    call : int
+
+    Returns
+    -------
+    alpha : array, shape (2, n_batch), float32
+    need : array, shape (n_batch,), int32
+        Zeros: the round of bound management that a sample waits for.
+    """
+    n_batch, n_in = x.shape
+    device = _device.device_of(x)
+    alpha = _device.empty((2, n_batch), np.float32, device)
+    mode = 0 if io.is_perfect else _MODES[io.noise_management]
+    bound = io.out_bound if io.out_bound > 0 else 1.0
+    numbers = (np.float32(io.nm_thres), io.input_step, np.float32(io.max_bm_res), np.float32(bound))
+    need = _device.empty((n_batch,), np.int32, device)
+    if _device.runs_kernels(_device.namespace(x)):
+        _TILE_SCALE.launch(
+            (1 if mode == 4 else min(n_batch, 65535),), (256,),
+            (n_batch, n_in, *numbers, call, x, alpha, need, state.average, status),
+            macros={"MODE": mode, "WORST": int(state.worst)},
+        )  # fmt: skip
+    else:
+        grain = n_batch + 1 if mode == 4 else 64  # a running average goes sample by sample
+        run_rows(_mirror().tile_scale, n_batch, mode, state.worst, *numbers, x, alpha, state.average, grain=grain)
+    return alpha, need
+
+
+def tile_forward(
+    weight: Array,
+    x: Array,
+    io: IOParameters,
+    *,
+    stream: Stream,
+    first_sample: int,
+    state: ForwardState,
+    status: Array,
+    call: int = 1,
+    transposed: bool = False,
+) -> Array:
+    """Multiply a batch by the weights through the periphery.
+
+    Parameters
+    ----------
+    weight : array, shape (n_out, n_in), float32
+    x : array, shape (n_batch, n_in), or (n_batch, n_out) with `transposed`, float32
+    io : IOParameters
+    stream : Stream
+    first_sample : int
+        Position of ``x[0]`` on the clock of this product.
+    state : ForwardState
+    status : array, shape (1,), int32
+        Where it is not zero the result is 0 and nothing else happens.
+    call : int
+        What a non-finite input stores in `status`.
+    transposed : bool
+        Multiply by the transposed weights, as a backward pass does.
+
+    Returns
+    -------
+    array, shape (n_batch, n_out), or (n_batch, n_in) with `transposed`, float32
+
+    Notes
+    -----
+    Each output is one chain of fused multiply-adds in ascending order. Kernels: kernels_cu/tile_scale.cu,
+    kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).
+    """
+    n_batch, n_in = x.shape
+    n_out = weight.shape[1 if transposed else 0]
+    y = _device.empty((n_batch, n_out), np.float32, _device.device_of(x))
+    if n_batch == 0:
+        return y
+    alpha, need = tile_scale(x, io, state, status=status, call=call)
+    ops = (int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT)) if transposed else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
+    w_noise = 0 if io.is_perfect or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
+    rhos = [1.0] if io.is_perfect else state.rhos
+    if _device.runs_kernels(_device.namespace(weight, x)):
+        tile = LARGE if n_batch >= 32 else SMALL
+        macros = {"TRANSPOSED": int(transposed), "PERFECT": int(io.is_perfect), "W_NOISE": w_noise, **tile}
+        variant = _TILE_FORWARD.variant(macros)
+        grid = (-(-n_out // tile["TILE_N"]), -(-n_batch // tile["TILE_M"]))
+        block = (tile["TILE_M"] // tile["RM"] * (tile["TILE_N"] // tile["RN"]),)
+        for number, rho in enumerate(rhos):
+            variant.launch(
+                grid, block,
+                (n_batch, n_out, n_in, number, rho, state.worst and number > 0, first_sample, *ops, state.io,
+                 weight, x, alpha, state.line_noise, need, y, status, stream.key0, stream.key1),
+            )  # fmt: skip
+        return y
+    # The mirror walks rows of a matrix whose rows are inputs, which vectorises; one turn pays from a few samples on.
+    by_columns = transposed or n_batch >= 4
+    matrix = weight if transposed or not by_columns else np.ascontiguousarray(weight.T)
+    deviation = np.empty(0, np.float32) if state.line_noise is None else state.line_noise
+    run_rows(
+        _mirror().tile_forward, n_batch, by_columns, io.is_perfect, w_noise, state.worst,
+        np.array(rhos, np.float32), first_sample, *ops, state.io, matrix, x, alpha, deviation, y,
+        np.uint32(stream.key0), np.uint32(stream.key1),
+    )  # fmt: skip
+    return y

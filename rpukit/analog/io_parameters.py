@@ -1,0 +1,179 @@
+"""The periphery of a tile: converters, noise, noise and bound management of a product."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import ParameterError
+
+__all__ = ["BoundManagement", "IOParameters", "NoiseManagement", "WeightNoise"]
+
+
+class NoiseManagement(str, Enum):
+    """What an input vector is divided by before it is converted."""
+
+    NONE = "NONE"
+    ABS_MAX = "ABS_MAX"
+    MAX = "MAX"
+    CONSTANT = "CONSTANT"
+    AVERAGE_ABS_MAX = "AVERAGE_ABS_MAX"
+    ABS_MAX_NP_SUM = "ABS_MAX_NP_SUM"
+
+
+class BoundManagement(str, Enum):
+    """What happens when an output meets its bound: nothing, or smaller inputs until none does."""
+
+    NONE = "NONE"
+    ITERATIVE = "ITERATIVE"
+    ITERATIVE_WORST_CASE = "ITERATIVE_WORST_CASE"
+
+
+class WeightNoise(str, Enum):
+    """Noise of reading the weights, seen at the output."""
+
+    NONE = "NONE"
+    ADDITIVE_CONSTANT = "ADDITIVE_CONSTANT"
+    PCM_READ = "PCM_READ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IOParameters:
+    """Parameters of one product (forward or backward) through the periphery.
+
+    Parameters
+    ----------
+    is_perfect : bool
+        An exact product times `out_scale`; nothing else below counts.
+    inp_bound : float
+        Range of the input converter; 0 or below: none. Noise management needs 1.
+    inp_res, out_res : float
+        Resolution of the converters as a share of their full range; above 1: number of steps; 0 or
+        below: off.
+    inp_sto_round, out_sto_round : bool
+        Stochastic rounding in the converters.
+    inp_noise : float, at least 0
+        Deviation of the noise on converted inputs.
+    inp_asymmetry, out_asymmetry : float
+        Negative values are multiplied by one minus this.
+    out_bound : float
+        Range of the output converter; 0 or below: none.
+    out_noise : float, at least 0
+        Deviation of the noise on outputs.
+    out_noise_std : float, at least 0, relative
+        Spread of `out_noise` from line to line, drawn once.
+    out_scale : float
+    bound_management : BoundManagement or str
+        Backward products never use it.
+    noise_management : NoiseManagement or str
+    nm_thres : float, at least 0
+        Largest scale (its value, for CONSTANT); 0: none.
+    w_noise : float, at least 0
+    w_noise_type : WeightNoise or str
+    max_bm_factor : int, at least 1
+        Largest reduction of inputs by bound management.
+    max_bm_res : float, positive
+        Bound management stops where inputs have shrunk to this many steps of the input converter.
+    bm_test_negative_bound : bool
+        Whether the lower bound counts for bound management.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021. The order of
+    operations is in ``docs/semantics/forward.md``.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.IOParameters(noise_management="max").noise_management.value
+    'MAX'
+    """
+
+    is_perfect: bool = False
+    inp_bound: float = 1.0
+    inp_res: float = 1 / 126
+    inp_sto_round: bool = False
+    inp_noise: float = 0.0
+    inp_asymmetry: float = 0.0
+    out_bound: float = 12.0
+    out_res: float = 1 / 510
+    out_sto_round: bool = False
+    out_noise: float = 0.06
+    out_noise_std: float = 0.0
+    out_scale: float = 1.0
+    out_asymmetry: float = 0.0
+    bound_management: BoundManagement = BoundManagement.ITERATIVE
+    noise_management: NoiseManagement = NoiseManagement.ABS_MAX
+    nm_thres: float = 0.0
+    w_noise: float = 0.0
+    w_noise_type: WeightNoise = WeightNoise.NONE
+    max_bm_factor: int = 1000
+    max_bm_res: float = 0.25
+    bm_test_negative_bound: bool = True
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, type[Enum]] = {
+            "bound_management": BoundManagement,
+            "noise_management": NoiseManagement,
+            "w_noise_type": WeightNoise,
+        }
+        for name, kind in kinds.items():
+            object.__setattr__(self, name, _member(kind, getattr(self, name), name))
+        for name in ("inp_noise", "out_noise", "out_noise_std", "nm_thres", "w_noise"):
+            self._need(getattr(self, name) >= 0, name, "a number from 0")
+        for name in ("inp_bound", "inp_res", "inp_asymmetry", "out_bound", "out_res", "out_scale",
+                     "out_asymmetry", "nm_thres"):  # fmt: skip
+            self._need(math.isfinite(getattr(self, name)), name, "a finite number")
+        self._need(1 <= self.max_bm_factor <= 2**30, "max_bm_factor", "a number in [1, 2**30]")
+        self._need(self.max_bm_res > 0, "max_bm_res", "a positive number")
+        managed = self.noise_management is not NoiseManagement.NONE and not self.is_perfect
+        self._need(not managed or self.inp_bound == 1, "inp_bound", "1 with noise management, or none of it")
+
+    def _need(self, condition: bool, name: str, need: str) -> None:
+        if not condition:
+            raise ParameterError(f"IOParameters.{name}: got {getattr(self, name)!r}, need {need}")
+
+    @property
+    def input_step(self) -> np.float32:
+        """Step of the input converter, 0 for none."""
+        return _step(self.inp_res, self.inp_bound)
+
+    @property
+    def output_step(self) -> np.float32:
+        """Step of the output converter, 0 for none."""
+        return _step(self.out_res, self.out_bound)
+
+    def reductions(self, *, backward: bool = False) -> list[float]:
+        """Factors by which bound management may reduce the inputs: 1, 2, 4, ... ."""
+        factors = [1.0]
+        if backward or self.bound_management is BoundManagement.NONE:
+            return factors
+        step = self.input_step
+        while not (
+            factors[-1] > self.max_bm_factor or (step > 0 and np.float32(factors[-1]) > self.max_bm_res / step)
+        ):
+            factors.append(2 * factors[-1])
+        return factors
+
+
+def _step(res: float, bound: float) -> np.float32:
+    if res <= 0 or bound <= 0:
+        return np.float32(0)
+    share = np.float32(1) / np.float32(res) if res > 1 else np.float32(res)
+    return np.float32(share * np.float32(2 * bound))
+
+
+def _member(kind: type[Enum], value: Any, name: str) -> Enum:
+    try:
+        return kind(value.upper() if isinstance(value, str) else value)
+    except (ValueError, AttributeError):
+        options = ", ".join(str(member.value) for member in kind)
+        raise ParameterError(f"{name}: got {value!r}, need one of {options}") from None

@@ -1,0 +1,124 @@
+"""Ops of the slow processes: clip, decay, diffusion, reset, write noise.
+
+All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell arrays,
+or None for ideal cells; ``status`` is the tile's flag array.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows
+from rpukit.random import Stream
+
+Array = Any
+Bounds = tuple[Array, Array] | None
+
+_CLIP_WEIGHTS = Kernel("clip_weights")
+_DECAY = Kernel("decay")
+_DIFFUSION = Kernel("diffusion")
+_RESET = Kernel("reset")
+_WRITE_NOISE = Kernel("write_noise")
+
+_BLOCK = 256
+_GRAIN = 1 << 15  # cells that are worth a thread
+_NONE = np.empty(0, np.float32)  # what the mirrors take for an absent array
+
+
+def _mirror() -> Any:
+    return import_module("rpukit.analog._mirror.slow")
+
+
+def _grid(n: int) -> tuple[int]:
+    return (-(-n // _BLOCK),)
+
+
+def _flat(array: Array | None) -> Array:
+    return _NONE if array is None else array.reshape(-1)
+
+
+def _ends(bounds: Bounds) -> tuple[Array | None, Array | None]:
+    return (None, None) if bounds is None else bounds
+
+
+def clip_weights(weight: Array, bounds: tuple[Array, Array], *, status: Array) -> None:
+    """Bring weights into the bounds of their cells."""
+    low, high = bounds
+    if _device.runs_kernels(_device.namespace(weight)):
+        args = (weight.size, low, high, weight, status)
+        _CLIP_WEIGHTS.launch(_grid(weight.size), (_BLOCK,), args)
+    else:
+        run_rows(_mirror().clip_weights, weight.size, low.reshape(-1), high.reshape(-1),
+                 weight.reshape(-1), grain=_GRAIN)  # fmt: skip
+
+
+def decay(
+    weight: Array, alpha: float, scale: Array, bias: Array | None, bounds: Bounds, *, status: Array
+) -> None:
+    """Relax weights: ``w = (w - bias)(1 + alpha (scale - 1)) + bias``, then clip."""
+    low, high = _ends(bounds)
+    if _device.runs_kernels(_device.namespace(weight)):
+        args = (weight.size, alpha, scale, bias, low, high, weight, status)
+        _DECAY.launch(_grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)})
+    else:
+        run_rows(_mirror().decay, weight.size, np.float32(alpha), scale.reshape(-1), _flat(bias),
+                 _flat(low), _flat(high), weight.reshape(-1), grain=_GRAIN)  # fmt: skip
+
+
+def diffusion(
+    weight: Array, rate: Array, bounds: Bounds, *, stream: Stream, event: int, status: Array
+) -> None:
+    """Let weights wander: ``w += rate xi``, then clip."""
+    low, high = _ends(bounds)
+    if _device.runs_kernels(_device.namespace(weight)):
+        args = (weight.size, event, rate, low, high, weight, status, stream.key0, stream.key1)
+        _DIFFUSION.launch(_grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)})
+    else:
+        run_rows(_mirror().diffusion, weight.size, event, rate.reshape(-1), _flat(low), _flat(high),
+                 weight.reshape(-1), np.uint32(stream.key0), np.uint32(stream.key1),
+                 grain=_GRAIN)  # fmt: skip
+
+
+def reset(
+    weight: Array,
+    first_col: int,
+    n_col: int,
+    prob: float,
+    std: float,
+    bias: Array | None,
+    bounds: Bounds,
+    *,
+    stream: Stream,
+    event: int,
+    status: Array,
+) -> None:
+    """Reset columns: each cell, with probability ``prob``, to ``bias + std xi``, then clip."""
+    low, high = _ends(bounds)
+    n_out, n_in = weight.shape
+    if _device.runs_kernels(_device.namespace(weight)):
+        args = (n_out, n_in, first_col, n_col, prob, std, event, bias, low, high, weight, status,
+                stream.key0, stream.key1)  # fmt: skip
+        _RESET.launch(_grid(n_out * n_col), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)})
+    else:
+        run_rows(_mirror().reset, n_out, n_in, first_col, n_col, np.float32(prob), np.float32(std),
+                 event, _flat(bias), _flat(low), _flat(high), weight.reshape(-1),
+                 np.uint32(stream.key0), np.uint32(stream.key1))  # fmt: skip
+
+
+def write_noise(
+    persistent: Array, weight: Array, std: float, *, stream: Stream, event: int, status: Array
+) -> None:
+    """Show persistent weights through fresh noise: ``weight = persistent + std xi``."""
+    n = weight.size
+    if _device.runs_kernels(_device.namespace(persistent, weight)):
+        args = (n, std, event, persistent, weight, status, stream.key0, stream.key1)
+        _WRITE_NOISE.launch(_grid(n), (_BLOCK,), args)
+    else:
+        run_rows(_mirror().write_noise, n, np.float32(std), event, persistent.reshape(-1),
+                 weight.reshape(-1), np.uint32(stream.key0), np.uint32(stream.key1),
+                 grain=_GRAIN)  # fmt: skip

@@ -1,0 +1,393 @@
+"""AnalogTile: a crossbar array that multiplies in place and learns by pulses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog._guard import Guard, check_finite
+from rpukit.analog._processes import Processes
+from rpukit.analog._state import Persistent
+from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.forward import ForwardState, tile_forward
+from rpukit.analog.io_parameters import IOParameters
+from rpukit.analog.update import pulse_trains, pulsed_update, rank_update
+from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.random import MAX_SAMPLE, Stream
+
+__all__ = ["AnalogTile", "TransposedTile"]
+
+Array = Any
+CLOCKS = ("forward", "backward", "update", "diffusion", "reset", "write_noise")
+
+
+class AnalogTile(Processes, Persistent):
+    """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
+
+    Parameters
+    ----------
+    shape : tuple of int, (n_out, n_in)
+    cell : Cell
+        The device model at each cross-point: `Ideal`, `ConstantStep`, `SoftBounds`.
+    forward, backward : IOParameters, optional
+        Converters, noise and management of the two products.
+    update : UpdateParameters, optional
+        How a gradient becomes pulses.
+    device : str
+        Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+    seed : int or Stream
+        Source of all randomness of this tile: its cells, its noise, its pulses.
+    dtype : dtype
+        float32.
+    validate : {"deferred", "sync"}
+        When non-finite inputs on a GPU are reported: at the next synchronising call or
+        `rpukit.check`, or at once (which synchronises on every call).
+
+    Raises
+    ------
+    ParameterError, DTypeError, DeviceError
+
+    Notes
+    -----
+    Results are the same to the bit on CPU and GPU, for any thread count, and for any way of cutting
+    a batch: every draw is named by the absolute number of its sample. A tile keeps one sample clock
+    per operation; a call with n samples moves it by n. See ``docs/semantics.md``.
+
+    Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016); Rasch et al., AICAS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> tile = rk.AnalogTile((2, 3), rk.ConstantStep(dw_min=0.01), seed=7)
+    >>> x, d = np.ones((4, 3), np.float32), np.full((4, 2), -0.1, np.float32)
+    >>> tile.forward(x).shape, tile.backward(d).shape
+    ((4, 2), (4, 3))
+    >>> before = np.asarray(tile)
+    >>> _ = tile.update(x, d, lr=0.1)
+    >>> bool((np.asarray(tile) > before).all())
+    True
+    """
+
+    __array_ufunc__ = None  # so that array @ tile asks the tile
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        cell: Cell,
+        *,
+        forward: IOParameters | None = None,
+        backward: IOParameters | None = None,
+        update: UpdateParameters | None = None,
+        device: str | _device.Device = "cpu",
+        seed: int | Stream = 0,
+        dtype: Any = np.float32,
+        validate: str = "deferred",
+    ) -> None:
+        self.shape = _check_shape(shape)
+        if np.dtype(dtype) != np.float32:
+            raise DTypeError(f"dtype: got {np.dtype(dtype)}, tiles are float32")
+        if validate not in ("deferred", "sync"):
+            raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
+        self.cell = _typed(cell, Cell, "cell")
+        self.forward_parameters = _typed(forward or IOParameters(), IOParameters, "forward")
+        self.backward_parameters = _typed(backward or IOParameters(), IOParameters, "backward")
+        self.update_parameters = _typed(update or UpdateParameters(), UpdateParameters, "update")
+        self.stream = Stream.from_seed(seed)
+        self.validate = validate
+        self._device = _device.parse_device(device)
+        self._clocks = dict.fromkeys(CLOCKS, 0)
+        self._guard = Guard(self._clocks, self._device)
+        self._arrays = self._make_arrays()
+        self._states = {
+            "forward": ForwardState(self.forward_parameters, self.shape[0], self.stream, self._device),
+            "backward": ForwardState(
+                self.backward_parameters, self.shape[1], self.stream, self._device, transposed=True
+            ),
+        }
+        if self.cell.PULSED:
+            self._settle(noise=False)  # stuck cells show where they are stuck
+
+    def _make_arrays(self) -> dict[str, Array]:
+        cells = self.cell.sample(self.stream, self.shape)
+        arrays: dict[str, np.ndarray] = {"weight": np.zeros(self.shape, np.float32)}
+        if isinstance(self.cell, PulsedCell):
+            planes = [cells.pop(name).astype(np.float32) for name in self.cell.PLANES]
+            arrays["planes"] = np.stack(planes)
+            arrays["globals"] = self.cell.globals()
+            if self.cell.write_noise > 0:
+                arrays["persistent"] = np.zeros(self.shape, np.float32)
+        arrays["n_pulses"] = np.zeros(1, np.int64)
+        arrays.update(cells)
+        return {name: _device.to_device(array, self._device) for name, array in arrays.items()}
+
+    # ---- what a tile is -----------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """Type of the weights: float32."""
+        return np.dtype(np.float32)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes: 2."""
+        return 2
+
+    @property
+    def device(self) -> str:
+        """Compute device that the tile lives on."""
+        return str(self._device)
+
+    @property
+    def T(self) -> TransposedTile:
+        """The tile seen from its other side; it shares everything with this one."""
+        return TransposedTile(self)
+
+    @property
+    def clocks(self) -> dict[str, int]:
+        """Position of each sample or event clock (a copy)."""
+        return dict(self._clocks)
+
+    @property
+    def cells(self) -> Mapping[str, Array]:
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), float32 (views).
+
+        ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell asks
+        for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
+        """
+        own = {name: self._arrays["planes"][k] for k, name in enumerate(self.cell.PLANES)}
+        slow = ("decay_scale", "diffusion_rate", "reset_bias")
+        own.update({name: self._arrays[name] for name in slow if name in self._arrays})
+        return MappingProxyType(own)
+
+    @property
+    def n_pulses(self) -> int:
+        """Number of pulses that cells have received; reading it synchronises."""
+        self._guard.check()
+        return int(_device.to_numpy(self._arrays["n_pulses"])[0])
+
+    def __repr__(self) -> str:
+        n_out, n_in = self.shape
+        return f"AnalogTile(({n_out}, {n_in}), {type(self.cell).__name__}, device={self.device!r})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._device.kind != "cpu":
+            raise DeviceError("np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')")
+        if copy is False:
+            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
+        return np.array(self.get_weights(), dtype=dtype)
+
+    def __matmul__(self, x: Array) -> Array:
+        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
+        return _from_columns(self.forward, x)
+
+    def __rmatmul__(self, d: Array) -> Array:
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        return self.backward(d)
+
+    # ---- products and update ------------------------------------------------------------------
+
+    def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
+        """Multiply activations by the weights, as the hardware does.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), float32
+        first_sample : int, optional
+            Position of the first sample on the forward clock; default: where the clock stands.
+
+        Returns
+        -------
+        array, shape (n_batch, n_out) or (n_out,), float32
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        return self._product("forward", x, self.forward_parameters, first_sample)
+
+    def backward(self, d: Array, *, first_sample: int | None = None) -> Array:
+        """Multiply errors by the transposed weights, as the hardware does.
+
+        Parameters
+        ----------
+        d : array, shape (n_batch, n_out) or (n_out,), float32
+        first_sample : int, optional
+            Position of the first sample on the backward clock; default: where the clock stands.
+
+        Returns
+        -------
+        array, shape (n_batch, n_in) or (n_in,), float32
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        return self._product("backward", d, self.backward_parameters, first_sample)
+
+    def _product(self, way: str, v: Array, io: IOParameters, first_sample: int | None) -> Array:
+        transposed = way == "backward"
+        name = "d" if transposed else "x"
+        rows = self._rows(v, self.shape[0 if transposed else 1], name)
+        start = self._start(way, first_sample, rows.shape[0])
+        self._finite(rows, name)
+        y = tile_forward(
+            self._arrays["weight"], rows, io, stream=self.stream, first_sample=start,
+            transposed=transposed, state=self._states[way], status=self._guard.status,
+            call=self._guard.begin(name),
+        )  # fmt: skip
+        self._finish(way, start, rows.shape[0])
+        return y[0] if np.ndim(v) == 1 else y
+
+    def update(
+        self, x: Array, d: Array, lr: float, *, first_sample: int | None = None
+    ) -> AnalogTile:
+        """Change the weights by ``-lr d x^T`` on average, with pulses, in place.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), float32
+        d : array, shape (n_batch, n_out) or (n_out,), float32
+        lr : float
+            Learning rate; 0 does nothing, a negative one turns the pulses round.
+        first_sample : int, optional
+            Position of the first sample on the update clock; default: where the clock stands.
+
+        Returns
+        -------
+        AnalogTile
+            Itself.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
+
+        Notes
+        -----
+        Samples are applied in order; the same samples in several calls give the same bits.
+        """
+        rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
+        if rows_x.shape[0] != rows_d.shape[0]:
+            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
+        lr = _number(lr, "lr")
+        n_batch = rows_x.shape[0]
+        start = self._start("update", first_sample, n_batch)
+        self._finite(rows_x, "x")
+        self._finite(rows_d, "d")
+        if lr == 0 or n_batch == 0:
+            return self
+        if isinstance(self.cell, PulsedCell):
+            self._pulse(self.cell, rows_x, rows_d, lr, start)
+        else:
+            call = self._guard.begin("x or d")
+            check_finite(rows_x, status=self._guard.status, call=call)
+            check_finite(rows_d, status=self._guard.status, call=call)
+            rank_update(self._arrays["weight"], rows_x, rows_d, lr, status=self._guard.status)
+        self._finish("update", start, n_batch)
+        return self
+
+    def _pulse(self, cell: PulsedCell, x: Array, d: Array, lr: float, start: int) -> None:
+        # The base length is checked before the call is logged, so that a bad lr changes nothing.
+        self.update_parameters.base_length(abs(lr), cell.granularity)
+        trains = pulse_trains(
+            x, d, abs(lr), cell.granularity, self.update_parameters, stream=self.stream,
+            first_sample=start, status=self._guard.status, call=self._guard.begin("x or d"),
+        )  # fmt: skip
+        pulsed_update(
+            self._arrays["weight"], trains, cell, self._arrays["planes"], self._arrays["globals"],
+            self._arrays["n_pulses"], flip=lr < 0, persistent=self._arrays.get("persistent"),
+            stream=self.stream, first_sample=start, status=self._guard.status,
+        )  # fmt: skip
+
+    # ---- checks -------------------------------------------------------------------------------
+
+    def _rows(self, v: Array, width: int, name: str) -> Array:
+        array = _device.as_array(v, self._device, np.float32, name)
+        if array.ndim == 1:
+            array = array[None, :]
+        if array.ndim != 2 or array.shape[1] != width:
+            raise ShapeError(
+                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
+            )
+        return array
+
+    def _start(self, clock: str, first_sample: int | None, n: int) -> int:
+        start = self._clocks[clock] if first_sample is None else first_sample
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
+        if start + n > MAX_SAMPLE:
+            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
+        return int(start)
+
+    def _finite(self, array: Array, name: str) -> None:
+        """Check values at once where that costs no synchronisation; kernels check them elsewhere."""
+        if _device.runs_kernels(_device.namespace(array)):
+            return
+        if not np.isfinite(array).all():
+            raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+
+    def _finish(self, clock: str, start: int, n: int) -> None:
+        self._clocks[clock] = start + n
+        if self.validate == "sync":
+            self._guard.check()
+
+
+class TransposedTile:
+    """An analog tile seen from its other side: shape (n_in, n_out), `forward` is `backward`.
+
+    Made by `AnalogTile.T`; it holds no arrays of its own.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, tile: AnalogTile) -> None:
+        self.T = tile
+        self.shape = (tile.shape[1], tile.shape[0])
+        self.dtype = tile.dtype
+
+    def __repr__(self) -> str:
+        return f"{self.T!r}.T"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.T.__array__(dtype, copy).T
+
+    def __matmul__(self, d: Array) -> Array:
+        """``tile.T @ d``: the backward product of a vector (n_out,) or of columns (n_out, n)."""
+        return _from_columns(self.T.backward, d)
+
+    def __rmatmul__(self, x: Array) -> Array:
+        """``x @ tile.T``: the forward product of a vector (n_in,) or of rows (n, n_in)."""
+        return self.T.forward(x)
+
+
+def _from_columns(product: Any, v: Array) -> Array:
+    return product(v) if np.ndim(v) == 1 else product(v.T).T
+
+
+def _check_shape(shape: Any) -> tuple[int, int]:
+    try:
+        n_out, n_in = (int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
+    if n_out < 1 or n_in < 1:
+        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
+    return n_out, n_in
+
+
+def _typed(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
+    return value
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise DTypeError(f"{name}: got {value!r}, need a number")
+    if not math.isfinite(value):
+        raise ParameterError(f"{name}: got {value!r}, need a finite number")
+    return float(value)

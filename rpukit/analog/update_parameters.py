@@ -1,0 +1,127 @@
+"""How a gradient becomes pulses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from rpukit.errors import ParameterError
+
+__all__ = ["PulseType", "UpdateParameters"]
+
+MAX_BIT_LENGTH = 8191  # pulse numbers have 16 bits in the counter of a draw
+
+
+class PulseType(str, Enum):
+    """How coincidences are made.
+
+    ``STOCHASTIC_COMPRESSED``: one random train per line, which carries the line's sign.
+    ``DETERMINISTIC_IMPLICIT``: the rounded expected number of coincidences, no trains.
+    """
+
+    STOCHASTIC_COMPRESSED = "STOCHASTIC_COMPRESSED"
+    DETERMINISTIC_IMPLICIT = "DETERMINISTIC_IMPLICIT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateParameters:
+    """Parameters of the pulsed update.
+
+    Parameters
+    ----------
+    pulse_type : PulseType or str
+    desired_bl : int, 1 to 8191
+        Bit length: number of slots of a pulse train, at most.
+    fixed_bl : bool
+        Always use `desired_bl`; else lengthen trains when ``desired_bl`` steps are too few for lr.
+    update_management : bool
+        Balance the firing probabilities of x and d by their largest values.
+    update_bl_management : bool
+        Shorten trains to what the largest product of a sample needs; implies `update_management`.
+    um_grad_scale : float, positive
+        Factor on the largest d that update management sees.
+    res, x_res_implicit, d_res_implicit : float
+        Resolution of the firing probabilities (of implicit pulses); above 1: number of steps;
+        0 or below: off.
+    sto_round : bool
+        Stochastic rounding to those resolutions.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016); management: Gokmen et al.,
+    Front. Neurosci. 11:538 (2017). The formulas are in ``docs/semantics.md``.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.UpdateParameters(desired_bl=10).pulse_type.value
+    'STOCHASTIC_COMPRESSED'
+    """
+
+    pulse_type: PulseType = PulseType.STOCHASTIC_COMPRESSED
+    desired_bl: int = 31
+    fixed_bl: bool = True
+    update_management: bool = True
+    update_bl_management: bool = True
+    um_grad_scale: float = 1.0
+    res: float = 0.0
+    x_res_implicit: float = 0.0
+    d_res_implicit: float = 0.0
+    sto_round: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            name = self.pulse_type
+            kind = PulseType(name.upper() if isinstance(name, str) else name)
+        except (ValueError, AttributeError):
+            options = ", ".join(p.value for p in PulseType)
+            raise ParameterError(f"pulse_type: got {self.pulse_type!r}, need one of {options}") from None
+        object.__setattr__(self, "pulse_type", kind)
+        length = self.desired_bl
+        if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_BIT_LENGTH:
+            raise ParameterError(f"desired_bl: got {length!r}, need an integer in [1, {MAX_BIT_LENGTH}]")
+        if not (math.isfinite(self.um_grad_scale) and self.um_grad_scale > 0):
+            raise ParameterError(f"um_grad_scale: got {self.um_grad_scale!r}, need a positive number")
+        for name in ("res", "x_res_implicit", "d_res_implicit"):
+            if not math.isfinite(getattr(self, name)):
+                raise ParameterError(f"{name}: got {getattr(self, name)!r}, need a finite number")
+
+    @property
+    def implicit(self) -> bool:
+        """Whether pulses are counted without trains."""
+        return self.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
+
+    @property
+    def managed(self) -> bool:
+        """Whether update management is on (bit-length management implies it)."""
+        return self.update_management or self.update_bl_management
+
+    def resolutions(self) -> tuple[float, float]:
+        """Steps of the probabilities of x and d, 0 for none."""
+        pair = (self.x_res_implicit, self.d_res_implicit) if self.implicit else (self.res, self.res)
+        return (_step(pair[0]), _step(pair[1]))
+
+    def base_length(self, lr: float, granularity: float) -> tuple[int, bool]:
+        """Bit length before management, and whether both scales start at 1.
+
+        Without a fixed length, trains grow where ``desired_bl`` steps cannot make the learning rate.
+        """
+        grows = not (self.fixed_bl or self.update_bl_management)
+        if not grows or granularity * self.desired_bl >= lr:
+            return self.desired_bl, False
+        length = max(math.ceil(lr / granularity), 1)
+        if length > MAX_BIT_LENGTH:
+            raise ParameterError(
+                f"lr: got {lr:g}, which needs trains of {length} slots at a step of {granularity:g}; "
+                f"at most {MAX_BIT_LENGTH} are possible: lower lr or take fixed_bl=True"
+            )
+        return length, True
+
+
+def _step(res: float) -> float:
+    return 1.0 / res if res > 1 else max(res, 0.0)

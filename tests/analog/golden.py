@@ -1,0 +1,52 @@
+"""The golden data of the reference toolkit, and its configurations in our words."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import rpukit as rk
+
+CELLS = {
+    "ConstantStepDevice": rk.ConstantStep,
+    "SoftBoundsDevice": rk.SoftBounds,
+    "IdealizedPresetDevice": rk.ConstantStep,
+    "GokmenVlasovPresetDevice": rk.ConstantStep,
+}
+
+
+def folder() -> Path:
+    """The full set where RPUKIT_ORACLE names it, else the subset that travels with the tests."""
+    root = os.environ.get("RPUKIT_ORACLE")
+    return Path(root) / "analog" if root else Path(__file__).parents[1] / "data" / "analog"
+
+
+@cache
+def sets(kind: str) -> dict:
+    """Parameters of all sets of a kind whose cell is one of ours."""
+    with open(folder() / f"{kind}.json") as file:
+        return json.load(file)["sets"]
+
+
+@cache
+def arrays(kind: str) -> dict:
+    with np.load(folder() / f"{kind}.npz") as file:
+        return {name: file[name] for name in file.files}
+
+
+def cell(device: dict, **changes) -> rk.Cell:
+    """Build our cell from the reference's parameters."""
+    cls = CELLS[device["_class"]]
+    known = {field.name for field in fields(cls)}
+    return cls(**{name: value for name, value in device.items() if name in known} | changes)
+
+
+def update(parameters: dict) -> rk.UpdateParameters:
+    """Build our update parameters from the reference's."""
+    known = {field.name for field in fields(rk.UpdateParameters)}
+    return rk.UpdateParameters(**{k: v for k, v in parameters.items() if k in known})
