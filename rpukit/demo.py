@@ -1,0 +1,293 @@
+"""The demo: a two-layer network of analog tiles learns handwritten digits.
+
+Everything that enters the result has the same bits on CPU and GPU: the tiles, and tanh, softmax and
+cross-entropy from `rpukit.elementwise`. So the conductances after training have one sha256, whatever
+the device and the number of threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._workers import get_num_threads
+from rpukit.analog import AnalogTile, Cell, ConstantStep, Ideal, IOParameters, SoftBounds
+from rpukit.elementwise import random_fill, softmax_cross_entropy, tanh
+from rpukit.errors import RpukitError
+from rpukit.random import Stream
+
+Array = Any
+
+CELLS: dict[str, type[Cell]] = {"ConstantStep": ConstantStep, "SoftBounds": SoftBounds, "Ideal": Ideal}
+PERFECT = IOParameters(is_perfect=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """Scanned digits: 8 x 8 pixels in [0, 1] with a constant 1 behind them, and labels 0 to 9."""
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+
+@dataclass(slots=True)
+class Run:
+    """What training one network gave."""
+
+    name: str
+    accuracy: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    n_pulses: int = 0
+    sha256: str = ""
+    tiles: list[AnalogTile] = field(default_factory=list)
+
+
+def load_digits(seed: int = 0) -> Digits:
+    """Load scikit-learn's digits and split them, every fifth of a fixed shuffle for testing.
+
+    Parameters
+    ----------
+    seed : int
+
+    Returns
+    -------
+    Digits
+
+    Raises
+    ------
+    RpukitError
+        If scikit-learn is not installed.
+    """
+    try:
+        raw = import_module("sklearn.datasets").load_digits()
+    except ImportError as error:
+        raise RpukitError('the demo needs scikit-learn: pip install "rpukit[demo]"') from error
+    n = raw.data.shape[0]
+    keys = random_fill(Stream.from_seed(seed).child(100), (n,), "bits")
+    order = np.argsort(keys, kind="stable")
+    x = np.concatenate([raw.data[order] / 16, np.ones((n, 1))], axis=1).astype(np.float32)
+    y = raw.target[order].astype(np.int32)
+    test = np.arange(n) % 5 == 0
+    return Digits(x[~test], y[~test], x[test], y[test])
+
+
+class Network:
+    """Two tiles with tanh between them; the last input of each is a constant 1, the bias.
+
+    Parameters
+    ----------
+    n_in, n_hidden, n_class : int
+        n_in counts the bias.
+    cell : Cell
+    io : IOParameters
+        Periphery of both tiles, forward and backward.
+    seed : int
+    device : str
+    """
+
+    def __init__(self, n_in: int, n_hidden: int, n_class: int, cell: Cell, io: IOParameters,
+                 seed: int, device: str) -> None:  # fmt: skip
+        stream = Stream.from_seed(seed)
+        self.tiles = []
+        for layer, shape in enumerate(((n_hidden, n_in), (n_class, n_hidden + 1))):
+            tile = AnalogTile(shape, cell, forward=io, backward=io, seed=stream.child(layer), device=device)
+            reach = np.float32(np.sqrt(6 / sum(shape)))
+            start = random_fill(stream.child(10 + layer), shape, "uniform") * 2 - 1
+            tile.set_weights(self._put(start * reach, tile))
+            self.tiles.append(tile)
+
+    @staticmethod
+    def _put(array: np.ndarray, tile: AnalogTile) -> Array:
+        return _device.to_device(array, _device.parse_device(tile.device), np.float32)
+
+    def hidden(self, x: Array) -> Array:
+        """Activations of the hidden layer with the bias behind them, (n_batch, n_hidden + 1)."""
+        xp = _device.namespace(x)
+        h = tanh(self.tiles[0].forward(x))
+        return xp.concatenate([h, xp.ones((h.shape[0], 1), np.float32)], axis=1)
+
+    def step(self, x: Array, y: Array, lr: float) -> None:
+        """Learn from one mini-batch."""
+        h = self.hidden(x)
+        _, error = softmax_cross_entropy(self.tiles[1].forward(h), y)
+        back = self.tiles[1].backward(error)[:, :-1]
+        inner = h[:, :-1]
+        xp = _device.namespace(x)
+        self.tiles[1].update(h, error, lr)
+        self.tiles[0].update(x, xp.ascontiguousarray(back * (1 - inner * inner)), lr)
+        for tile in self.tiles:
+            tile.post_step()
+
+    def accuracy(self, x: Array, y: Array) -> float:
+        """Share of right answers."""
+        logits = self.tiles[1].forward(self.hidden(x))
+        return float((logits.argmax(axis=1) == y).mean())
+
+
+def train(name: str, cell: Cell, io: IOParameters, data: Digits, *, epochs: int, lr: float, n_hidden: int,
+          batch: int, seed: int, device: str, progress: bool) -> Run:  # fmt: skip
+    """Train a network and measure it after every epoch.
+
+    Parameters
+    ----------
+    name : str
+    cell : Cell
+    io : IOParameters
+    data : Digits
+    epochs, n_hidden, batch, seed : int
+    lr : float
+        Learning rate of the first epochs; it falls to a fifth after two thirds of them.
+    device : str
+    progress : bool
+        Show a progress bar (needs tqdm).
+
+    Returns
+    -------
+    Run
+    """
+    net = Network(data.x_train.shape[1], n_hidden, 10, cell, io, seed, device)
+    put = {k: _device.to_device(getattr(data, k), _device.parse_device(device))
+           for k in ("x_train", "y_train", "x_test", "y_test")}  # fmt: skip
+    run, stream, n = Run(name, tiles=net.tiles), Stream.from_seed(seed).child(50), len(data.y_train)
+    for epoch in _shown(range(epochs), name, progress):
+        start = time.perf_counter()
+        order = np.argsort(random_fill(stream.child(epoch), (n,), "bits"), kind="stable")
+        order = _device.to_device(order, _device.parse_device(device))
+        rate = lr if 3 * epoch < 2 * epochs else lr / 5
+        for first in range(0, n, batch):
+            part = order[first : first + batch]
+            net.step(put["x_train"][part], put["y_train"][part], rate)
+        for tile in net.tiles:
+            tile.get_weights()  # waits for the device
+        run.seconds.append(time.perf_counter() - start)
+        run.accuracy.append(net.accuracy(put["x_test"], put["y_test"]))
+    run.n_pulses = sum(tile.n_pulses for tile in net.tiles)
+    digest = hashlib.sha256()
+    for tile in net.tiles:
+        digest.update(np.ascontiguousarray(_device.to_numpy(tile.get_weights())).tobytes())
+    run.sha256 = digest.hexdigest()
+    return run
+
+
+def _shown(epochs: range, name: str, progress: bool) -> Iterator[int]:
+    if not progress:
+        yield from epochs
+        return
+    yield from import_module("tqdm.auto").tqdm(epochs, desc=f"{name:>14}", unit="epoch", leave=False)
+
+
+def draw(analog: Run, exact: Run, path: Path) -> None:
+    """Draw learning curves, conductances and the response of the device into a file.
+
+    Parameters
+    ----------
+    analog, exact : Run
+    path : path
+    """
+    matplotlib = import_module("matplotlib")
+    figure_class = import_module("matplotlib.figure").Figure
+    plot, studies = import_module("rpukit.plot"), import_module("rpukit.studies")
+    with matplotlib.rc_context({"font.size": 9}):
+        figure = figure_class(figsize=(10, 3.1), layout="constrained")
+        learning, weights, response = figure.subplots(1, 3)
+        plot.plot_learning({analog.name: analog.accuracy, exact.name: exact.accuracy}, ax=learning)
+        learning.set_title("learning digits")
+        plot.plot_conductances({"hidden layer": analog.tiles[0], "output layer": analog.tiles[1]}, ax=weights)
+        weights.set_title(f"weights of {analog.name} cells")
+        cell = analog.tiles[0].cell
+        if cell.PULSED:
+            pulses = np.repeat([True, False], 1500)
+            plot.plot_response(studies.pulse_response(cell, pulses, n_cell=200), ax=response)
+            response.set_title("response to up, then down pulses")
+        else:
+            response.text(0.5, 0.5, "ideal cells take no pulses", ha="center", va="center")
+            response.set_axis_off()
+        figure.savefig(path, dpi=150)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the demo's options to a parser.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
+    parser.add_argument("--cell", choices=sorted(CELLS), default="ConstantStep", help="device model")
+    parser.add_argument("--device", default="cpu", help='compute device: "cpu", "gpu" or "gpu:1"')
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--lr", type=float, default=0.05, help="learning rate")
+    parser.add_argument("--hidden", type=int, default=128, help="number of hidden units")
+    parser.add_argument("--batch", type=int, default=10, help="samples in a mini-batch")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("demo_out"), help="folder of figure and JSON")
+    parser.add_argument("--no-figure", action="store_true", help="leave the figure out")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the demo.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        As `add_arguments` describes them.
+
+    Returns
+    -------
+    int
+        0, the exit status.
+    """
+    if args.epochs < 1 or args.hidden < 1 or args.batch < 1:
+        raise RpukitError("--epochs, --hidden and --batch need numbers from 1")
+    _device.parse_device(args.device)
+    data = load_digits(args.seed)
+    print(f"Digits: {len(data.y_train)} scans to learn from, {len(data.y_test)} to test on; network "
+          f"{data.x_train.shape[1]}-{args.hidden}-10 of {args.cell} cells on {args.device}")  # fmt: skip
+    common = {"epochs": args.epochs, "lr": args.lr, "n_hidden": args.hidden, "batch": args.batch,
+              "seed": args.seed, "device": args.device, "progress": not args.quiet}  # fmt: skip
+    analog = train(args.cell, CELLS[args.cell](), IOParameters(), data, **common)
+    exact = train("floating point", Ideal(), PERFECT, data, **common)
+    _report(analog, exact)
+    args.out.mkdir(parents=True, exist_ok=True)
+    written = [args.out / "digits.json"]
+    written[0].write_text(json.dumps(_summary(args, analog, exact), indent=1) + "\n")
+    if not args.no_figure:
+        written.append(args.out / "digits.png")
+        draw(analog, exact, written[1])
+    print("Written:", ", ".join(str(path) for path in written))
+    return 0
+
+
+def _report(analog: Run, exact: Run) -> None:
+    print(f"\n{'epoch':>5}  {analog.name:>14}  {exact.name:>14}  {'seconds':>8}")
+    for k, pair in enumerate(zip(analog.accuracy, exact.accuracy, analog.seconds, strict=True), 1):
+        print(f"{k:5d}  {100 * pair[0]:13.1f}%  {100 * pair[1]:13.1f}%  {pair[2]:8.2f}")
+    seconds = sum(analog.seconds)
+    if analog.n_pulses:
+        print(f"\n{analog.n_pulses:,} pulses in {seconds:.1f} s of training: "
+              f"{analog.n_pulses / seconds / 1e6:.1f} million a second")  # fmt: skip
+    print(f"sha256 of the final weights: {analog.sha256}")
+
+
+def _summary(args: argparse.Namespace, analog: Run, exact: Run) -> dict[str, Any]:
+    options = {k: v for k, v in vars(args).items() if isinstance(v, (int, float, str, bool))}
+    return {
+        "options": options,
+        "threads": get_num_threads(),
+        "sha256": analog.sha256,
+        "n_pulses": analog.n_pulses,
+        "seconds": analog.seconds,
+        "accuracy": {analog.name: analog.accuracy, exact.name: exact.accuracy},
+    }
