@@ -227,7 +227,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cell", choices=sorted(CELLS), default="ConstantStep", help="device model")
     parser.add_argument("--device", default="cpu", help='compute device: "cpu", "gpu" or "gpu:1"')
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--lr", type=float, default=0.05, help="learning rate")
+    parser.add_argument("--lr", type=float, default=0.02, help="learning rate")
     parser.add_argument("--hidden", type=int, default=128, help="number of hidden units")
     parser.add_argument("--batch", type=int, default=10, help="samples in a mini-batch")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,0 +1,83 @@
+"""The batch-invariant product: kernel = mirror = chain of fma, near the float64 product."""
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.testing import assert_same_bits, on_cpu
+
+SIZES = [(1, 1, 1), (1, 33, 31), (65, 64, 17), (67, 1, 130), (128, 66, 16), (0, 3, 4), (3, 0, 4), (3, 4, 0)]
+
+
+def matrices(m, n, k, dtype, trans_a=False, trans_b=False, seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((k, m) if trans_a else (m, k)).astype(dtype)
+    b = rng.standard_normal((n, k) if trans_b else (k, n)).astype(dtype)
+    return a, b
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", SIZES)
+def test_kernel_mirror_formula(size, dtype, order):
+    for trans_a, trans_b in ((False, False), (True, False), (False, True), (True, True)):
+        a, b = matrices(*size, dtype, trans_a, trans_b)
+        mirror = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
+        with on_cpu(order):
+            assert_same_bits(rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b), mirror)
+        left, right = (a.T if trans_a else a).astype("f8"), (b.T if trans_b else b).astype("f8")
+        # a chain of k fmas: at most k roundings of half an ulp of the sum of absolute products
+        bound = size[2] * np.finfo(dtype).eps * (abs(left) @ abs(right)) + 1e-300
+        assert (abs(mirror - left @ right) <= bound).all()
+
+
+def test_the_chain_restarts_at_every_segment():
+    """fp64 products of small integers scaled so that the order of additions shows in float32."""
+    k = 16384 + 3
+    a, b = matrices(2, 3, k, np.float32)
+    got = rk.det_gemm(a, b)
+    parts = [rk.det_gemm(a[:, :16384].copy(), b[:16384]), rk.det_gemm(a[:, 16384:].copy(), b[16384:])]
+    assert_same_bits(got, parts[0] + parts[1])
+    with on_cpu():
+        assert_same_bits(rk.det_gemm(a, b), got)
+
+
+def test_rows_do_not_know_their_batch():
+    a, b = matrices(100, 40, 50, np.float32)
+    whole = rk.det_gemm(a, b)
+    for rows in (slice(0, 1), slice(7, 40), slice(63, 100)):
+        assert_same_bits(rk.det_gemm(a[rows], b), whole[rows])
+    for n in (1, 2, 16):
+        rk.set_num_threads(n)
+        try:
+            assert_same_bits(rk.det_gemm(a, b), whole)
+        finally:
+            rk.set_num_threads(None)
+
+
+def test_views_and_out():
+    a, b = matrices(9, 8, 7, np.float32)
+    whole = rk.det_gemm(a, b)
+    out = np.full((9, 8), np.nan, np.float32)
+    assert rk.det_gemm(np.asfortranarray(a), b[:, ::-1][:, ::-1], out=out) is out
+    assert_same_bits(out, whole)
+    assert_same_bits(rk.det_gemm(a.T.copy().T, b), whole)
+
+
+def test_bad_calls():
+    a, b = matrices(3, 4, 5, np.float32)
+    with pytest.raises(ShapeError, match="inner"):
+        rk.det_gemm(a, a)
+    with pytest.raises(ShapeError, match="axes"):
+        rk.det_gemm(a[0], b)
+    with pytest.raises(DTypeError, match="float64"):
+        rk.det_gemm(a, b.astype("f8"))
+    with pytest.raises(DTypeError, match="int"):
+        rk.det_gemm(a.astype(int), b.astype(int))
+    with pytest.raises(ShapeError, match="out"):
+        rk.det_gemm(a, b, out=np.empty((4, 3), np.float32))
+    square = np.ones((3, 3), np.float32)
+    with pytest.raises(ShapeError, match="overlaps"):
+        rk.det_gemm(square, square.copy(), out=square)
+    with pytest.raises((DTypeError, DeviceError)):
+        rk.det_gemm(a, [[1.0]])
