@@ -67,8 +67,8 @@
 #define PASTE(a, b) PASTE2(a, b)
 
 #if CELLS == 4
-#define LOAD(r, ptr) { float4 q = *(const float4 *)(ptr); r[0] = q.x; r[1] = q.y; r[2] = q.z; r[3] = q.w; }
-#define LOAD_WORDS(r, ptr) { uint4 q = *(const uint4 *)(ptr); r[0] = q.x; r[1] = q.y; r[2] = q.z; r[3] = q.w; }
+#define LOAD(r, ptr) { float4 v4 = *(const float4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
+#define LOAD_WORDS(r, ptr) { uint4 v4 = *(const uint4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
 #define STORE(ptr, r) *(float4 *)(ptr) = make_float4(r[0], r[1], r[2], r[3])
 #else
 #define LOAD(r, ptr) r[0] = *(ptr)
@@ -127,7 +127,7 @@ __device__ __forceinline__ int list_row(int first, int last, int row, int n_out,
     return n;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 pulsed_update(int n_batch, int n_in, int n_out, int flip, u64 first_sample, const float *planes, const float *globals,
               const u32 *x_train, const u32 *d_train, float *weight, float *persistent, i64 *n_pulses,
               const int *status, u32 key0, u32 key1) {

@@ -69,7 +69,7 @@ def cupy() -> ModuleType:
 def nvrtc() -> ModuleType:
     """CuPy's thin binding of NVRTC, which compiles without a GPU."""
     cupy()
-    module = importlib.import_module("cupy.cuda.nvrtc")
+    module: ModuleType = importlib.import_module("cupy.cuda").nvrtc
     try:
         module.getVersion()
     except Exception as error:  # CuPy raises its own kinds when the library is missing

@@ -1,8 +1,11 @@
 """Numba twins of ``kernels_cu/include/rk_math.cuh``: the same bits from the same operations.
 
-Also the intrinsics that both sides stand on: fused multiply-add and bit casts. Under
+Also the intrinsics that all mirrors stand on: fused multiply-add, bit casts, Horner's scheme. Under
 ``NUMBA_DISABLE_JIT=1`` they are exact Python (slow), so that a mirror can be stepped through.
+Coefficients: ``tools/fit_math.py``; largest errors: ``docs/math.md``.
 """
+
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -13,29 +16,34 @@ from fractions import Fraction
 import llvmlite.ir as ir
 import numba as nb
 import numpy as np
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-f4, f8, i4, u4, u8 = np.float32, np.float64, np.int32, np.uint32, np.uint64
+f4, f8, i4, i8, u4, u8 = np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64
 
 
 if nb.config.DISABLE_JIT:
 
-    def _nearest(value: Fraction, kind):
+    def _nearest(value, kind):
         """Round a fraction to the nearest float of a kind, ties to even."""
+        top, bits = (f8(2.0**1023), 53) if kind is f8 else (f8(2.0**127), 24)
+        if abs(value) >= Fraction(float(top)) * (2 - Fraction(1, 1 << bits)):
+            return kind(math.copysign(math.inf, value))
         if kind is f8:
-            return f8(value.numerator / value.denominator)
+            return f8(value.numerator / value.denominator)  # Python rounds correctly
         near = f4(value.numerator / value.denominator)  # rounded twice: look at its neighbours
         around = [near, np.nextafter(near, f4(np.inf)), np.nextafter(near, f4(-np.inf))]
         around = [v for v in around if np.isfinite(v)]
         return min(around, key=lambda v: (abs(Fraction(float(v)) - value), int(v.view(u4)) & 1))
 
     def _fma(a, b, c, kind):
-        if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-            return kind(a * b + c)
+        if not (math.isfinite(a) and math.isfinite(b)):
+            return kind(kind(a) * kind(b) + kind(c))
+        if not math.isfinite(c):
+            return kind(c)
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
         if exact == 0:
-            return kind(kind(a * b) + c)  # the sign of zero
+            return kind(kind(a) * kind(b) + kind(c))  # the sign of zero
         return _nearest(exact, kind)
 
     def fma32(a, b, c):
@@ -46,73 +54,138 @@ if nb.config.DISABLE_JIT:
         """Compute a * b + c, rounded once."""
         return _fma(a, b, c, f8)
 
+    def _horner(x, coefficients, kind):
+        r = kind(coefficients[0])
+        for c in coefficients[1:]:
+            r = _fma(r, x, c, kind)
+        return r
+
+    def horner32(x, coefficients):
+        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        return _horner(x, coefficients, f4)
+
+    def horner64(x, coefficients):
+        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        return _horner(x, coefficients, f8)
+
     def f2u(x):
         """Bits of a float32."""
-        return u4(struct.unpack("<I", struct.pack("<f", x))[0])
+        return u4(struct.unpack("<I", f4(x).tobytes())[0])
 
     def u2f(x):
         """float32 of these bits."""
-        return f4(struct.unpack("<f", struct.pack("<I", int(x)))[0])
+        return np.frombuffer(struct.pack("<I", int(x)), f4)[0]
+
+    def d2u(x):
+        """Bits of a float64."""
+        return u8(struct.unpack("<Q", f8(x).tobytes())[0])
+
+    def u2d(x):
+        """float64 of these bits."""
+        return np.frombuffer(struct.pack("<Q", int(x)), f8)[0]
 
 else:
+
+    def _fma_code(kind):
+        signature = kind(kind, kind, kind)
+        return signature, lambda context, builder, sig, args: builder.fma(*args)
+
+    def _horner_code(kind, x, coefficients):
+        def code(context, builder, sig, args):
+            r, *rest = cgutils.unpack_tuple(builder, args[1])
+            for c in rest:
+                r = builder.fma(r, args[0], c)
+            return r
+
+        return kind(kind, types.UniTuple(kind, len(coefficients))), code
+
+    def _cast_code(source, target, target_type):
+        return target(source), lambda context, builder, sig, args: builder.bitcast(
+            args[0], target_type
+        )
 
     @intrinsic
     def fma32(typing, a, b, c):
         """Compute a * b + c, rounded once."""
-        kind = types.float32
-        return kind(kind, kind, kind), lambda context, builder, sig, args: builder.fma(*args)
+        return _fma_code(types.float32)
 
     @intrinsic
     def fma64(typing, a, b, c):
         """Compute a * b + c, rounded once."""
-        kind = types.float64
-        return kind(kind, kind, kind), lambda context, builder, sig, args: builder.fma(*args)
+        return _fma_code(types.float64)
+
+    @intrinsic
+    def horner32(typing, x, coefficients):
+        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        return _horner_code(types.float32, x, coefficients)
+
+    @intrinsic
+    def horner64(typing, x, coefficients):
+        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        return _horner_code(types.float64, x, coefficients)
 
     @intrinsic
     def f2u(typing, x):
         """Bits of a float32."""
-        code = lambda context, builder, sig, args: builder.bitcast(args[0], ir.IntType(32))  # noqa: E731
-        return types.uint32(types.float32), code
+        return _cast_code(types.float32, types.uint32, ir.IntType(32))
 
     @intrinsic
     def u2f(typing, x):
         """float32 of these bits."""
-        code = lambda context, builder, sig, args: builder.bitcast(args[0], ir.FloatType())  # noqa: E731
-        return types.float32(types.uint32), code
+        return _cast_code(types.uint32, types.float32, ir.FloatType())
+
+    @intrinsic
+    def d2u(typing, x):
+        """Bits of a float64."""
+        return _cast_code(types.float64, types.uint64, ir.IntType(64))
+
+    @intrinsic
+    def u2d(typing, x):
+        """float64 of these bits."""
+        return _cast_code(types.uint64, types.float64, ir.DoubleType())
 
 
 INF, NAN = f4(np.inf), f4(np.nan)
 LN2 = f4(0.693147182)
+LN2_HIGH, LN2_LOW = f4(0.693145752), f4(1.42860677e-06)  # the first has zeros to spare
+LOG2E = f4(1.442695)
 ULP = f4(1.1920929e-07)
-ROUND = f4(12582912.0)
+ROUND = f4(12582912.0)  # added and taken away: to the nearest integer
 
-
-@nb.njit(nogil=True, error_model="numpy", inline="always")
-def _log1p_tail(f):
-    r = f4(-0.12948893)
-    r = fma32(r, f, f4(0.14004761))
-    r = fma32(r, f, f4(-0.121671714))
-    r = fma32(r, f, f4(0.1400116))
-    r = fma32(r, f, f4(-0.16682304))
-    r = fma32(r, f, f4(0.20010747))
-    r = fma32(r, f, f4(-0.24999717))
-    r = fma32(r, f, f4(0.3333321))
-    return fma32(r, f, f4(-0.5))
+_LOG = tuple(f4([
+    -0.129489228, 0.140047655, -0.121671662, 0.140011594, -0.166823044, 0.20010747, -0.249997169,
+    0.333332092, -0.5,
+]))  # fmt: skip
+_EXP = tuple(f4([0.00138146058, 0.00836871006, 0.041668389, 0.166665211, 0.49999994, 1.0, 1.0]))
+_EXPM1 = tuple(f4([0.000198476817, 0.00139647303, 0.00833345484, 0.0416660123, 0.166666657, 0.5]))
+_BODY = tuple(f4([
+    -1.17791519e-08, 3.21443423e-08, 6.51039954e-07, -4.88933529e-06, -6.98514441e-06,
+    0.000308760471, -0.00177169614, -0.00590769155, 0.34880206, 2.12331343,
+]))  # fmt: skip
+_TAIL = tuple(f4([
+    0.000197104557, -0.000454441499, -0.00013093758, 0.00211893558, -0.00506112305,
+    0.00803639833, -0.0108059756, 0.01335824, 1.41658258, 4.00643444,
+]))  # fmt: skip
+_FAR = tuple(f4([
+    7.24733218e-10, -3.69776276e-09, 4.67741046e-09, -5.50987274e-08, 4.97813005e-07,
+    -2.38895791e-06, 8.39722907e-06, 9.06792775e-06, -0.000724816346, 1.42636955, 9.71426105,
+]))  # fmt: skip
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def _log1p_core(f):
-    return fma32(f4(f * f), _log1p_tail(f), f)
+    return fma32(f4(f * f), horner32(f, _LOG), f)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def _exponent(x):
+def exponent32(x):
+    """Exponent bits of the power of two that brings a normal positive x to [2/3, 4/3)."""
     return u4(u4(f2u(x) - u4(0x3F2AAAAB)) & u4(0xFF800000))
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def _log_normal(x):
-    e = _exponent(x)
+    e = exponent32(x)
     f = f4(u2f(u4(f2u(x) - e)) - f4(1.0))
     return fma32(f4(f4(i4(e)) * ULP), LN2, _log1p_core(f))
 
@@ -120,9 +193,9 @@ def _log_normal(x):
 @nb.njit(nogil=True, error_model="numpy")
 def log32(x):
     """Natural logarithm."""
-    small = x < f4(1.17549435e-38)
+    small = x < f4(1.17549435e-38)  # zero, subnormal or negative
     scaled = f4(x * f4(8388608.0)) if small else x
-    e = _exponent(scaled)
+    e = exponent32(scaled)
     f = f4(u2f(u4(f2u(scaled) - e)) - f4(1.0))
     n = fma32(f4(i4(e)), ULP, f4(-23.0) if small else f4(0.0))
     r = fma32(n, LN2, _log1p_core(f))
@@ -134,19 +207,20 @@ def log32(x):
 @nb.njit(nogil=True, error_model="numpy")
 def log1p32(x):
     """log(1 + x), accurate near 0."""
-    e = u4(0) if abs(x) < f4(0.25) else _exponent(f4(f4(1.0) + x))
+    # 1 + x is m 2^n with f = m - 1; what the roundings of f and of the leading sum lose is carried.
+    e = u4(0) if abs(x) < f4(0.25) else exponent32(f4(f4(1.0) + x))
     t = u2f(u4(u4(0x3F800000) - e))
     n = f4(f4(i4(e)) * ULP)
     less = f4(t - f4(1.0))
     f = fma32(x, t, less)
     lost = fma32(x, t, f4(-f4(f - less)))
-    if x > f4(1.0e9):
+    if x > f4(1.0e9):  # the 1 does not count
         f = f4(u2f(u4(f2u(x) - e)) - f4(1.0))
         lost = f4(0.0)
-    lead = f4(n * f4(0.693145752))
+    lead = f4(n * LN2_HIGH)
     total = f4(lead + f)
     lost = fma32(lost, f4(f4(1.0) - f), f4(0.0) if n == f4(0.0) else f4(f - f4(total - lead)))
-    tail = fma32(f4(f * f), _log1p_tail(f), fma32(n, f4(1.42860677e-6), lost))
+    tail = fma32(f4(f * f), horner32(f, _LOG), fma32(n, LN2_LOW, lost))
     r = f4(total + tail)
     if x > f4(-1.0) and x < INF:
         return x if x == f4(0.0) else r
@@ -154,7 +228,8 @@ def log1p32(x):
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def _scale(r, j):
+def scale32(r, j):
+    """Compute r 2^j for j in [-150, 128], rounded once where the result is subnormal."""
     half = i4(j >> i4(1))
     low = u2f(u4(u4(half + i4(127)) << u4(23)))
     high = u2f(u4(u4(i4(j - half) + i4(127)) << u4(23)))
@@ -167,17 +242,9 @@ def exp32(x):
     if not x == x:
         return x
     a = f4(-104.0) if x < f4(-104.0) else f4(89.0) if x > f4(89.0) else x
-    j = f4(fma32(a, f4(1.442695), ROUND) - ROUND)
-    f = fma32(j, f4(-0.693145752), a)
-    f = fma32(j, f4(-1.42860677e-6), f)
-    r = f4(0.0013814612)
-    r = fma32(r, f, f4(0.00836871))
-    r = fma32(r, f, f4(0.04166839))
-    r = fma32(r, f, f4(0.16666521))
-    r = fma32(r, f, f4(0.49999994))
-    r = fma32(r, f, f4(1.0))
-    r = fma32(r, f, f4(1.0))
-    return _scale(r, i4(j))
+    j = f4(fma32(a, LOG2E, ROUND) - ROUND)
+    f = fma32(j, -LN2_LOW, fma32(j, -LN2_HIGH, a))
+    return scale32(horner32(f, _EXP), i4(j))
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -186,20 +253,15 @@ def expm132(x):
     if not x == x:
         return x
     a = f4(-18.0) if x < f4(-18.0) else f4(89.0) if x > f4(89.0) else x
-    j = f4(0.0) if abs(a) < f4(0.41) else f4(fma32(a, f4(1.442695), ROUND) - ROUND)
-    f = fma32(j, f4(-0.693145752), a)
-    f = fma32(j, f4(-1.42860677e-6), f)
-    r = f4(0.00019847682)
-    r = fma32(r, f, f4(0.001396473))
-    r = fma32(r, f, f4(0.008333455))
-    r = fma32(r, f, f4(0.041666012))
-    r = fma32(r, f, f4(0.16666666))
-    r = fma32(r, f, f4(0.5))
-    r = fma32(f4(f * f), r, f)
+    j = f4(0.0) if abs(a) < f4(0.41) else f4(fma32(a, LOG2E, ROUND) - ROUND)
+    f = fma32(j, -LN2_LOW, fma32(j, -LN2_HIGH, a))
+    r = fma32(f4(f * f), horner32(f, _EXPM1), f)
     if j == f4(0.0):
         return x if x == f4(0.0) else r
+    # (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow; s - 1/2 is exact or does not
+    # count, but for a few j.
     s = u2f(u4(u4(i4(j) - i4(1) + i4(127)) << u4(23)))
-    if j < f4(23.0):
+    if j < f4(25.0) or j > f4(27.0):
         return f4(f4(2.0) * fma32(s, r, f4(s - f4(0.5))))
     return f4(f4(2.0) * f4(fma32(s, r, f4(-0.5)) + s))
 
@@ -235,32 +297,21 @@ def tanh32(x):
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def normal_quantile32(p):
-    """Standard normal quantile of p in (0, 1), for p with 23 bits and a half."""
+def normal_quantile_draw32(p):
+    """Standard normal quantile of p = (k + 1/2) / 2^23; `normal_quantile32` has the same bits."""
     x = fma32(f4(2.0), p, f4(-1.0))
-    w = f4(-_log_normal(f4(f4(f4(1.0) - x) * f4(f4(1.0) + x))))
+    w = f4(-_log_normal(f4(f4(p + p) * fma32(f4(-2.0), p, f4(2.0)))))  # -log(1 - x^2)
     if w < f4(5.0):
-        w = f4(w - f4(2.5))
-        y = f4(-1.1779192e-08)
-        y = fma32(y, w, f4(3.214443e-08))
-        y = fma32(y, w, f4(6.5104047e-07))
-        y = fma32(y, w, f4(-4.889336e-06))
-        y = fma32(y, w, f4(-6.9851462e-06))
-        y = fma32(y, w, f4(0.00030876047))
-        y = fma32(y, w, f4(-0.0017716961))
-        y = fma32(y, w, f4(-0.0059076915))
-        y = fma32(y, w, f4(0.34880206))
-        y = fma32(y, w, f4(2.1233134))
-    else:
-        w = f4(np.sqrt(w) - f4(3.0))
-        y = f4(0.00019710496)
-        y = fma32(y, w, f4(-0.00045444228))
-        y = fma32(y, w, f4(-0.00013093777))
-        y = fma32(y, w, f4(0.0021189365))
-        y = fma32(y, w, f4(-0.005061123))
-        y = fma32(y, w, f4(0.008036398))
-        y = fma32(y, w, f4(-0.010805976))
-        y = fma32(y, w, f4(0.01335824))
-        y = fma32(y, w, f4(1.4165826))
-        y = fma32(y, w, f4(4.0064344))
-    return f4(y * x)
+        return f4(horner32(f4(w - f4(2.5)), _BODY) * x)
+    return f4(horner32(f4(f4(np.sqrt(w)) - f4(3.0)), _TAIL) * x)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def normal_quantile32(p):
+    """Standard normal quantile of p in (0, 1)."""
+    if p >= f4(2.9802322e-08) and p < f4(1.0):
+        return normal_quantile_draw32(p)
+    if p > f4(0.0) and p < f4(1.0):
+        w = f4(-log32(f4(f4(p + p) * f4(2.0))))
+        return f4(-horner32(f4(f4(np.sqrt(w)) - f4(7.0)), _FAR))
+    return -INF if p == f4(0.0) else INF if p == f4(1.0) else NAN

@@ -30,9 +30,10 @@ OPTIONS = (
 )
 _WITH_A = frozenset({"90", "100", "101", "103"})  # architectures whose newest instructions need the "a"
 _USAGE = re.compile(
-    r"Function properties for '?(\w+)'?\s+(?:ptxas info\s*:\s*)?(\d+) bytes stack frame, (\d+) bytes spill "
-    r"stores, (\d+) bytes spill loads\s*(?:ptxas info\s*:\s*Used (\d+) registers(?:.*?(\d+) bytes smem)?)?"
+    r"Function properties for '?(\w+)'?\s*\n[^\n]*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads\s*\n[^\n]*Used (\d+) registers([^\n]*)"
 )
+_SHARED = re.compile(r"(\d+) bytes smem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ def build(source: Source, arch: str, macros: Mapping[str, Any]) -> Binary:
 
 def _usage(log: str) -> dict[str, Usage]:
     usage = {}
-    for name, stack, stores, loads, registers, shared in _USAGE.findall(log):
-        usage[name] = Usage(int(registers or 0), int(stores) + int(loads), int(stack), int(shared or 0))
+    for name, stack, stores, loads, registers, rest in _USAGE.findall(log):
+        shared = _SHARED.search(rest)
+        spilled = int(stores) + int(loads)
+        usage[name] = Usage(int(registers), spilled, int(stack), int(shared.group(1)) if shared else 0)
     return usage

@@ -53,7 +53,7 @@ def life(tile, cuts=(128,), seed=0):
         tile.update(x[part], d[part], lr=0.3)
         at += n
     tile.post_step()
-    tile.reset(3, 5, 0.5)
+    tile.reset(tile.shape[1] // 2, min(5, tile.shape[1]), 0.5)
     for product, v in ((tile.forward, x), (tile.backward, d)):
         at, outs = 0, []
         for n in cuts:
@@ -93,6 +93,19 @@ def test_any_number_of_threads(cell):
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             assert_same_bits(a, b)
+
+
+@pytest.mark.parametrize("cell", ["constant", "soft_write_noise"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 31), (33, 1), (9, 132), (11, 1028), (3, 1031)])
+def test_awkward_shapes(shape, cell):
+    """One row, one column, primes, four cells a thread, several blocks."""
+    x, d = batch(9, shape)
+    tiles = [rk.AnalogTile(shape, CELLS[cell], seed=5) for _ in range(2)]
+    seen = [[*(life(tiles[0], (9,))), np.asarray(tiles[0].update(x, d, lr=0.2))]]
+    with on_cpu(order=7):
+        seen.append([*(life(tiles[1], (9,))), np.asarray(tiles[1].update(x, d, lr=0.2))])
+    for a, b in zip(*seen, strict=True):
+        assert_same_bits(a, b)
 
 
 def test_a_batch_longer_than_a_chunk_of_the_kernel():

@@ -1,0 +1,130 @@
+"""``python -m rpukit info | kernels | check | demo``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+from rpukit import _device
+from rpukit._kernels import compile as nvrtc
+from rpukit._kernels import launch, source
+from rpukit._version import __version__
+from rpukit.errors import DeviceError, KernelCompileError, RpukitError
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _info(args: argparse.Namespace) -> int:
+    """Print versions, devices, the compiler, the cache, and what is missing."""
+    rows = [("rpukit", __version__), ("Python", platform.python_version())]
+    rows += [(name, _version(name) or "missing: pip install rpukit") for name in ("numpy", "scipy", "numba")]
+    cupy = next((f"{p} {_version(p)}" for p in ("cupy-cuda12x", "cupy-cuda13x") if _version(p)), "")
+    rows.append(("CuPy", cupy or 'not installed: pip install "rpukit[cuda12x]" for GPUs'))
+    rows.append(("GPUs", _gpus()))
+    rows.append(("NVRTC", _said(nvrtc.compiler_version)))
+    rows.append(("kernels", f"{len(source.names())} in {source.folder()}"))
+    rows.append(("cache", launch.describe_cache()))
+    rows.append(("g++", shutil.which("g++") or "not found: only the tests need it (apt-get install g++)"))
+    for extra, package in (("plot", "matplotlib"), ("demo", "scikit-learn")):
+        found = _version(package)
+        rows.append((package, found or f'not installed: pip install "rpukit[{extra}]"'))
+    _table(rows)
+    return 0
+
+
+def _gpus() -> str:
+    try:
+        n_gpu = _device.gpu_count(required=True)
+    except DeviceError as error:
+        return f"none ({_first_line(error)})"
+    runtime = _device.cupy().cuda.runtime
+    return ", ".join(runtime.getDeviceProperties(i)["name"].decode() for i in range(n_gpu))
+
+
+def _said(ask: Callable[[], str]) -> str:
+    try:
+        return ask()
+    except DeviceError as error:
+        return f"missing ({_first_line(error)})"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+def _kernels(args: argparse.Namespace) -> int:
+    """List every kernel: file, class of its contract on bits, op, mirror."""
+    rows = [("kernel", "bits", "op", "mirror")]
+    for name in source.names():
+        header = source.load(name).header
+        rows.append((f"{name}.cu", *(" ".join(header.get(key, ("?",))) for key in ("bits", "op", "mirror"))))
+    _table(rows)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Compile kernels for the architectures of their headers; no GPU is needed."""
+    rows = [("kernel", "macros", "arch", "entry", "registers", "spills", "shared")]
+    spilled = 0
+    for name in args.name or source.names():
+        text = source.load(name)
+        for macros in ("", *text.header.get("check", ())):
+            settings = dict(pair.split("=", 1) for pair in macros.split())
+            for arch in " ".join(text.header.get("arch", ())).split():
+                for entry, usage in nvrtc.build(text, arch, settings).usage.items():
+                    spilled += usage.spill_bytes > 0
+                    counts = (usage.registers, usage.spill_bytes, usage.shared_bytes)
+                    rows.append((name, macros or "-", arch, entry, *map(str, counts)))
+    _table(rows)
+    print(f"\n{len(rows) - 1} compiled with NVRTC {nvrtc.compiler_version()}, {spilled} spill registers")
+    return 1 if spilled else 0
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]) - 1)]
+    for row in rows:
+        print("  ".join(f"{text:{width}}" for text, width in zip(row, [*widths, 0], strict=True)).rstrip())
+
+
+def _demo(args: argparse.Namespace) -> int:
+    return int(import_module("rpukit.demo").main(args))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m rpukit", description="Analog tiles on CPU and GPU.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for name, run, text in (
+        ("info", _info, "versions, devices, compiler, cache, and what is missing"),
+        ("kernels", _kernels, "every kernel with file, op, mirror and class of its contract on bits"),
+        ("check", _check, "compile kernels for their architectures, without a GPU"),
+        ("demo", _demo, "train a network of analog tiles on handwritten digits"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        if run is _check:
+            command.add_argument("name", nargs="*", help="kernels; default: all")
+        if run is _demo:
+            import_module("rpukit.demo").add_arguments(command)
+    args = parser.parse_args(argv)
+    try:
+        return int(args.run(args))
+    except KernelCompileError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except RpukitError as error:
+        print(f"error: {_first_line(error)}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""The cases behind the golden hashes: each computes arrays through the public face of the library.
+
+``tools/record_golden.py`` runs them on a GPU and keeps their sha256 in ``tests/golden``;
+``test_golden.py`` computes them with the mirrors, and the small ones with the ``.cu`` sources on the CPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import rpukit as rk
+from rpukit import _device, elementwise
+from rpukit.analog import _guard
+
+SIZES = ((1, 1), (31, 33), (33, 1), (13, 132), (67, 257))
+SEEDS = (0, 12345)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: ``run(device)`` gives arrays on that device."""
+
+    name: str
+    run: Callable[[str], list]
+    small: bool = field(default=True)
+
+
+def put(array: np.ndarray, device: str):
+    return _device.to_device(array, _device.parse_device(device))
+
+
+def digest(arrays: list) -> str:
+    """sha256 of types, shapes and bits."""
+    h = hashlib.sha256()
+    for a in (np.ascontiguousarray(_device.to_numpy(v)) for v in arrays):
+        h.update(f"{a.dtype.str}{a.shape}".encode())
+        h.update(a.tobytes())
+    return h.hexdigest()
+
+
+def batch(shape, n, seed):
+    """Inputs made by integers and exact divisions, the same on any NumPy."""
+    s = rk.Stream.from_seed(seed)
+    x = elementwise.random_fill(s.child(1), (n, shape[1]), "uniform") * 2 - 1
+    d = (elementwise.random_fill(s.child(2), (n, shape[0]), "uniform") - np.float32(0.5)) / 2
+    x[np.abs(x) < np.float32(0.2)] = 0
+    return x, d
+
+
+CELLS = {
+    "ideal": rk.Ideal(lifetime=50, diffusion=0.01),
+    "constant": rk.ConstantStep(dw_min=0.01, lifetime=40, diffusion=0.01, reset=0.1, reset_dtod=0.1),
+    "soft": rk.SoftBounds(dw_min=0.01, corrupt_devices_prob=0.1, lifetime=40, lifetime_dtod=0.2),
+    "soft_write_noise": rk.SoftBounds(dw_min=0.01, write_noise_std=2, mult_noise=False, diffusion=0.01),
+}
+UPDATES = {
+    "managed": rk.UpdateParameters(),
+    "fixed_31": rk.UpdateParameters(update_management=False, update_bl_management=False),
+    "long_100": rk.UpdateParameters(desired_bl=100, update_bl_management=False),
+    "implicit": rk.UpdateParameters(pulse_type="deterministic_implicit", d_res_implicit=0.02),
+    "rounded": rk.UpdateParameters(res=0.1, sto_round=True),
+}
+PRODUCTS = {
+    "default": rk.IOParameters(),
+    "small_bound": rk.IOParameters(out_bound=1.0, inp_sto_round=True),
+    "worst_case": rk.IOParameters(out_bound=0.5, bound_management="iterative_worst_case", out_sto_round=True),
+    "perfect": rk.IOParameters(is_perfect=True, out_scale=1.5),
+    "max": rk.IOParameters(noise_management="max", inp_noise=0.02, inp_asymmetry=0.1),
+    "average": rk.IOParameters(noise_management="average_abs_max", out_noise_std=0.3, out_asymmetry=0.05),
+    "np_sum": rk.IOParameters(noise_management="abs_max_np_sum", w_noise=0.05, w_noise_type="additive_constant"),
+    "pcm_read": rk.IOParameters(w_noise=0.05, w_noise_type="pcm_read", inp_res=6, out_res=30),
+    "none": rk.IOParameters(noise_management="none", bound_management="none", inp_bound=0.5),
+}  # fmt: skip
+
+
+def tile_of(shape, cell, device, seed, **changes):
+    tile = rk.AnalogTile(shape, CELLS[cell], device=device, seed=seed, **changes)
+    start = elementwise.random_fill(rk.Stream.from_seed(seed).child(3), shape, "uniform") - np.float32(0.5)
+    return tile.set_weights(put(start, device))
+
+
+def updated(shape, cell, update, n, seed):
+    def run(device):
+        tile = tile_of(shape, cell, device, seed, update=UPDATES[update])
+        x, d = (put(v, device) for v in batch(shape, n, seed))
+        tile.update(x, d, lr=0.1)
+        tile.update(x[:1], d[:1], lr=-0.05)
+        return [tile.get_weights(), np.array([tile.n_pulses])]
+
+    return run
+
+
+def trains(shape, update, n, seed):
+    def run(device):
+        from rpukit.analog.update import pulse_trains
+
+        x, d = (put(v, device) for v in batch(shape, n, seed))
+        status = put(np.zeros(1, np.int32), device)
+        made = pulse_trains(x, d, 0.1, 0.01, UPDATES[update], stream=rk.Stream.from_seed(seed),
+                            first_sample=2**40 + 7, status=status)  # fmt: skip
+        return [made.x, made.d]
+
+    return run
+
+
+def slow(shape, cell, step, seed):
+    def run(device):
+        tile = tile_of(shape, cell, device, seed)
+        for _ in range(3):
+            step(tile)
+        return [tile.get_weights()]
+
+    return run
+
+
+def product(shape, io, n, seed):
+    def run(device):
+        tile = tile_of(shape, "soft", device, seed, forward=PRODUCTS[io], backward=PRODUCTS[io])
+        x, d = (put(v, device) for v in batch(shape, n, seed))
+        return [tile.forward(x), tile.forward(x[:1]), tile.backward(d), tile.backward(d[:1])]
+
+    return run
+
+
+def scales(io, n, seed):
+    def run(device):
+        tile = tile_of((5, 77), "ideal", device, seed, forward=PRODUCTS[io])
+        x, _ = batch((5, 77), n, seed)
+        x[0] = 0
+        return [tile.forward(put(x, device))]
+
+    return run
+
+
+def gemm(m, n, k, dtype, seed, **trans):
+    def run(device):
+        s = rk.Stream.from_seed(seed)
+        a, b = (elementwise.random_fill(s.child(c), shape).astype(dtype) / 3
+                for c, shape in enumerate(((m, k), (k, n))))  # fmt: skip
+        a, b = (a.T.copy() if trans.get("trans_a") else a), (b.T.copy() if trans.get("trans_b") else b)
+        return [rk.det_gemm(put(a, device), put(b, device), **trans)]
+
+    return run
+
+
+def edges():
+    """float32 of all kinds, evenly over the bit patterns, and the special ones."""
+    bits = np.arange(0, 1 << 32, 40009, dtype=np.uint64).astype(np.uint32)
+    special = np.array([0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800000, 0x007FFFFF], np.uint32)
+    return np.concatenate([bits, special]).view(np.float32)
+
+
+def mapped(name):
+    def run(device):
+        x = edges()
+        if name == "normal_quantile":
+            x = elementwise.random_fill(rk.Stream.from_seed(1), (100_003,), "uniform")
+        y = _device.to_numpy(elementwise.math_map(name, put(x, device)))
+        return [np.where(np.isnan(y), np.float32(np.nan), y)]  # one NaN: payloads are not promised
+
+    return run
+
+
+def cross_entropy(n, n_class, seed):
+    def run(device):
+        z = elementwise.random_fill(rk.Stream.from_seed(seed), (n, n_class)) * 5
+        y = (np.arange(n) * 7 % n_class).astype(np.int32)
+        return list(elementwise.softmax_cross_entropy(put(z, device), put(y, device)))
+
+    return run
+
+
+def filled(n, kind, seed):
+    def run(device):
+        s = rk.Stream.from_seed(seed)
+        return [elementwise.random_fill(s, (n,), kind, sample=2**33 + 5, draw=6, op=9, device=device)]
+
+    return run
+
+
+def checked(device):
+    found = []
+    for bad in (np.nan, np.inf, 1.0):
+        x = np.ones(1031, np.float32)
+        x[700] = bad
+        status = put(np.zeros(1, np.int32), device)
+        _guard.check_finite(put(x, device), status=status, call=5)
+        found.append(status)
+    return found
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    """Every case, with the name of its kernel."""
+    for kind in ("bits", "uniform", "normal"):
+        for n in (1, 31, 100_003):
+            for seed in SEEDS:
+                yield "random_fill", Case(f"{kind}-{n}-seed{seed}", filled(n, kind, seed))
+    for name in elementwise.ops.FUNCTIONS:
+        yield "math_map", Case(name, mapped(name))
+    for n, n_class in ((1, 1), (33, 10), (131, 31)):
+        yield "softmax_cross_entropy", Case(f"{n}x{n_class}", cross_entropy(n, n_class, 3))
+    yield "check_finite", Case("nan-inf-finite", checked)
+    for shape in SIZES:
+        at = f"{shape[0]}x{shape[1]}"
+        for update in UPDATES:
+            yield "pulse_trains", Case(f"{update}-{at}", trains(shape, update, 9, 1))
+            for cell in ("constant", "soft", "soft_write_noise"):
+                run = updated(shape, cell, update, 40, 2)
+                yield "pulsed_update", Case(f"{cell}-{update}-{at}", run, small=shape[1] < 200)
+        yield "rank_update", Case(at, updated(shape, "ideal", "managed", 40, 3))
+        for io in PRODUCTS:
+            for n in (3, 37):
+                run = product(shape, io, n, 4)
+                yield "tile_forward", Case(f"{io}-batch{n}-{at}", run, small=shape[1] < 200 and n == 3)
+        yield "clip_weights", Case(at, slow(shape, "soft", lambda t: t.set_weights(t.get_weights() * 9), 5))
+        yield "decay", Case(at, slow(shape, "constant", lambda t: t.decay(0.7), 6))
+        yield "diffusion", Case(at, slow(shape, "constant", lambda t: t.diffuse(), 7))
+        yield "reset", Case(at, slow(shape, "constant", lambda t: t.reset(0, t.shape[1], 0.5), 8))
+        yield "write_noise", Case(at, slow(shape, "soft_write_noise", lambda t: t.diffuse(), 9))
+    for io in ("max", "average", "np_sum", "worst_case", "none"):
+        yield "tile_scale", Case(io, scales(io, 19, 10))
+    for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
+        for dtype in ("f4", "f8"):
+            for trans_a, trans_b in ((False, False), (True, False), (False, True)):
+                run = gemm(m, n, k, dtype, 11, trans_a=trans_a, trans_b=trans_b)
+                name = f"{dtype}-{m}x{n}x{k}{'-ta' * trans_a}{'-tb' * trans_b}"
+                yield "det_gemm", Case(name, run, small=k < 1000)
+
+
+CASES: dict[str, list[Case]] = {}
+for _kernel, _case in cases():
+    CASES.setdefault(_kernel, []).append(_case)

@@ -1,0 +1,58 @@
+"""Record the golden hashes on a GPU: ``python tools/record_golden.py [kernel ...]``.
+
+Each kernel's cases (``tests/golden_cases.py``) are run on the GPU, compared with the mirrors, and their
+sha256 written to ``tests/golden/<kernel>.json`` (or below ``--out``) with GPU, driver, CUDA, CuPy and date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from golden_cases import CASES, digest  # noqa: E402
+
+from rpukit import _device  # noqa: E402
+
+
+def machine() -> dict[str, str]:
+    cupy = _device.cupy()
+    runtime = cupy.cuda.runtime
+    return {
+        "gpu": runtime.getDeviceProperties(0)["name"].decode(),
+        "driver": str(runtime.driverGetVersion()),
+        "cuda": str(runtime.runtimeGetVersion()),
+        "nvrtc": "{}.{}".format(*_device.nvrtc().getVersion()),
+        "cupy": cupy.__version__,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kernel", nargs="*", help="default: all")
+    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "golden")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    where, wrong = machine(), 0
+    for kernel in args.kernel or sorted(CASES):
+        hashes = {}
+        for case in CASES[kernel]:
+            hashes[case.name] = digest(case.run("gpu"))
+            if digest(case.run("cpu")) != hashes[case.name]:
+                wrong += 1
+                print(f"DIFFERS from the mirror: {kernel} {case.name}")
+        record = {**where, "cases": hashes}
+        (args.out / f"{kernel}.json").write_text(json.dumps(record, indent=1) + "\n")
+        print(f"{kernel}: {len(hashes)} cases")
+    print(f"{wrong} cases differ from the mirrors on {where['gpu']}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
