@@ -18,7 +18,9 @@ def project_files() -> list[Path]:
     if done.returncode == 0:
         names = [name for name in done.stdout.split("\0") if name]
         return sorted(p for p in (ROOT / n for n in names) if p.is_file())
-    return sorted(p for p in ROOT.rglob("*") if p.is_file() and ".venv" not in p.parts)
+    found = (p.relative_to(ROOT) for p in ROOT.rglob("*") if p.is_file())
+    left_out = re.compile(r"(^|/)(\.\w+_cache|\.venv|__pycache__|build|dist|[^/]*\.egg-info)/")
+    return sorted(ROOT / p for p in found if not left_out.search(p.as_posix()))
 
 
 BINARY = {".npz", ".png", ".ico"}
