@@ -1,7 +1,7 @@
 """Numba twins of ``kernels_cu/include/rk_math.cuh``: the same bits from the same operations.
 
-Also the intrinsics that all mirrors stand on: fused multiply-add, bit casts, Horner's scheme. Under
-``NUMBA_DISABLE_JIT=1`` they are exact Python (slow), so that a mirror can be stepped through.
+Also the intrinsics that all mirrors stand on: fused multiply-add, bit casts, Horner's scheme.
+Under ``NUMBA_DISABLE_JIT=1`` they are exact Python (slow): a mirror can be stepped through.
 Coefficients: ``tools/fit_math.py``; largest errors: ``docs/math.md``.
 """
 
@@ -207,7 +207,7 @@ def log32(x):
 @nb.njit(nogil=True, error_model="numpy")
 def log1p32(x):
     """log(1 + x), accurate near 0."""
-    # 1 + x is m 2^n with f = m - 1; what the roundings of f and of the leading sum lose is carried.
+    # 1 + x is m 2^n, f = m - 1; what the roundings of f and of the leading sum lose is carried.
     e = u4(0) if abs(x) < f4(0.25) else exponent32(f4(f4(1.0) + x))
     t = u2f(u4(u4(0x3F800000) - e))
     n = f4(f4(i4(e)) * ULP)
@@ -239,7 +239,7 @@ def scale32(r, j):
 @nb.njit(nogil=True, error_model="numpy")
 def exp32(x):
     """Exponential."""
-    if not x == x:
+    if x != x:
         return x
     a = f4(-104.0) if x < f4(-104.0) else f4(89.0) if x > f4(89.0) else x
     j = f4(fma32(a, LOG2E, ROUND) - ROUND)
@@ -250,7 +250,7 @@ def exp32(x):
 @nb.njit(nogil=True, error_model="numpy")
 def expm132(x):
     """exp(x) - 1, accurate near 0."""
-    if not x == x:
+    if x != x:
         return x
     a = f4(-18.0) if x < f4(-18.0) else f4(89.0) if x > f4(89.0) else x
     j = f4(0.0) if abs(a) < f4(0.41) else f4(fma32(a, LOG2E, ROUND) - ROUND)
@@ -288,7 +288,7 @@ def sigmoid32(x):
 @nb.njit(nogil=True, error_model="numpy")
 def tanh32(x):
     """Hyperbolic tangent."""
-    if not x == x:
+    if x != x:
         return x
     a = abs(x)
     e = expm132(f4(f4(2.0) * (f4(10.0) if a > f4(10.0) else a)))
@@ -309,9 +309,10 @@ def normal_quantile_draw32(p):
 @nb.njit(nogil=True, error_model="numpy")
 def normal_quantile32(p):
     """Standard normal quantile of p in (0, 1)."""
-    if p >= f4(2.9802322e-08) and p < f4(1.0):
+    if p >= f4(5.9604645e-08) and p < f4(1.0):
         return normal_quantile_draw32(p)
     if p > f4(0.0) and p < f4(1.0):
         w = f4(-log32(f4(f4(p + p) * f4(2.0))))
-        return f4(-horner32(f4(f4(np.sqrt(w)) - f4(7.0)), _FAR))
+        x = fma32(f4(2.0), p, f4(-1.0))
+        return f4(horner32(f4(f4(np.sqrt(w)) - f4(7.0)), _FAR) * x)
     return -INF if p == f4(0.0) else INF if p == f4(1.0) else NAN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import normal_quantile32
+from rpukit._math import normal_quantile_draw32
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
@@ -66,4 +66,4 @@ def uniform(w):
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def normal(w):
     """Map a word to a standard normal."""
-    return normal_quantile32(uniform(w))
+    return normal_quantile_draw32(uniform(w))

@@ -1,24 +1,31 @@
-// Elementary functions in float32 from additions, multiplications, fma and square roots only, so that
-// a CPU gives the same bits. Mirror: rpukit/_math.py. Coefficients: tools/fit_math.py. Largest errors
-// over all floats: docs/math.md.
+// Elementary functions in float32 from additions, multiplications, divisions, fma and square roots
+// only, so that a CPU gives the same bits. Mirror: rpukit/_math.py. Coefficients: tools/fit_math.py.
+// Largest errors over all floats: docs/math.md. float64: rk_math64.cuh; pow, erf, lgamma and sums of
+// logarithms: rk_special.cuh.
 #pragma once
 #include "rk_types.cuh"
 
 #define RK_INF __uint_as_float(0x7f800000u)
 #define RK_NAN __uint_as_float(0x7fc00000u)
 #define RK_LN2 0.693147182f
+#define RK_LN2_HIGH 0.693145752f  // with zeros to spare
+#define RK_LN2_LOW 1.42860677e-06f
+#define RK_LOG2E 1.442695f
+#define RK_ROUND 12582912.0f  // added and taken away: to the nearest integer
+
+__device__ __forceinline__ float rk_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+// A polynomial in x, leading coefficient first, one fma a step.
+__device__ __forceinline__ float rk_horner(float, float r) { return r; }
+template <class... Rest>
+__device__ __forceinline__ float rk_horner(float x, float r, float c, Rest... rest) {
+    return rk_horner(x, __fmaf_rn(r, x, c), rest...);
+}
 
 // (log(1 + f) - f) / f^2 for f in [-1/3, 1/3]
 __device__ __forceinline__ float rk_log1p_tail(float f) {
-    float r = -0.12948893f;
-    r = __fmaf_rn(r, f, 0.14004761f);
-    r = __fmaf_rn(r, f, -0.121671714f);
-    r = __fmaf_rn(r, f, 0.1400116f);
-    r = __fmaf_rn(r, f, -0.16682304f);
-    r = __fmaf_rn(r, f, 0.20010747f);
-    r = __fmaf_rn(r, f, -0.24999717f);
-    r = __fmaf_rn(r, f, 0.3333321f);
-    return __fmaf_rn(r, f, -0.5f);
+    return rk_horner(f, -0.129489228f, 0.140047655f, -0.121671662f, 0.140011594f, -0.166823044f, 0.20010747f,
+        -0.249997169f, 0.333332092f, -0.5f);
 }
 
 __device__ __forceinline__ float rk_log1p_core(float f) { return __fmaf_rn(f * f, rk_log1p_tail(f), f); }
@@ -53,9 +60,9 @@ __device__ __forceinline__ float rk_log1p(float x) {
         f = __uint_as_float(__float_as_uint(x) - e) - 1.0f;
         lost = 0.0f;
     }
-    float lead = n * 0.693145752f, sum = lead + f;
+    float lead = n * RK_LN2_HIGH, sum = lead + f;
     lost = __fmaf_rn(lost, 1.0f - f, n == 0.0f ? 0.0f : f - (sum - lead));
-    float r = sum + __fmaf_rn(f * f, rk_log1p_tail(f), __fmaf_rn(n, 1.42860677e-6f, lost));
+    float r = sum + __fmaf_rn(f * f, rk_log1p_tail(f), __fmaf_rn(n, RK_LN2_LOW, lost));
     if (x > -1.0f && x < RK_INF) return x == 0.0f ? x : r;
     return x == -1.0f ? -RK_INF : x < -1.0f ? RK_NAN : x;
 }
@@ -66,38 +73,30 @@ __device__ __forceinline__ float rk_scale(float r, int j) {
     return r * __uint_as_float((u32)(half + 127) << 23) * __uint_as_float((u32)(j - half + 127) << 23);
 }
 
+// exp(f) for f in [-ln 2 / 2, ln 2 / 2]
+__device__ __forceinline__ float rk_exp_core(float f) {
+    return rk_horner(f, 0.00138146058f, 0.00836871006f, 0.041668389f, 0.166665211f, 0.49999994f, 1.0f, 1.0f);
+}
+
 __device__ __forceinline__ float rk_exp(float x) {
     float a = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;  // NaN goes through
-    float j = __fmaf_rn(a, 1.442695f, 12582912.0f) - 12582912.0f;
-    float f = __fmaf_rn(j, -0.693145752f, a);
-    f = __fmaf_rn(j, -1.42860677e-6f, f);
-    float r = 0.0013814612f;
-    r = __fmaf_rn(r, f, 0.00836871f);
-    r = __fmaf_rn(r, f, 0.04166839f);
-    r = __fmaf_rn(r, f, 0.16666521f);
-    r = __fmaf_rn(r, f, 0.49999994f);
-    r = __fmaf_rn(r, f, 1.0f);
-    r = __fmaf_rn(r, f, 1.0f);
-    return x == x ? rk_scale(r, (int)j) : x;
+    float j = __fmaf_rn(a, RK_LOG2E, RK_ROUND) - RK_ROUND;
+    float f = __fmaf_rn(j, -RK_LN2_LOW, __fmaf_rn(j, -RK_LN2_HIGH, a));
+    return x == x ? rk_scale(rk_exp_core(f), (int)j) : x;
 }
 
 __device__ __forceinline__ float rk_expm1(float x) {
     float a = x < -18.0f ? -18.0f : x > 89.0f ? 89.0f : x;
-    float j = fabsf(a) < 0.41f ? 0.0f : __fmaf_rn(a, 1.442695f, 12582912.0f) - 12582912.0f;
-    float f = __fmaf_rn(j, -0.693145752f, a);
-    f = __fmaf_rn(j, -1.42860677e-6f, f);
-    float r = 0.00019847682f;
-    r = __fmaf_rn(r, f, 0.001396473f);
-    r = __fmaf_rn(r, f, 0.008333455f);
-    r = __fmaf_rn(r, f, 0.041666012f);
-    r = __fmaf_rn(r, f, 0.16666666f);
-    r = __fmaf_rn(r, f, 0.5f);
+    float j = fabsf(a) < 0.41f ? 0.0f : __fmaf_rn(a, RK_LOG2E, RK_ROUND) - RK_ROUND;
+    float f = __fmaf_rn(j, -RK_LN2_LOW, __fmaf_rn(j, -RK_LN2_HIGH, a));
+    float r = rk_horner(f, 0.000198476817f, 0.00139647303f, 0.00833345484f, 0.0416660123f, 0.166666657f, 0.5f);
     r = __fmaf_rn(f * f, r, f);
-    if (!(x == x)) return x;
+    if (x != x) return x;
     if (j == 0.0f) return x == 0.0f ? x : r;
-    // (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow
+    // (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow; s - 1/2 is exact or does not
+    // count, but for a few j.
     float s = __uint_as_float((u32)((int)j - 1 + 127) << 23);
-    return 2.0f * (j < 23.0f ? __fmaf_rn(s, r, s - 0.5f) : __fmaf_rn(s, r, -0.5f) + s);
+    return 2.0f * (j < 25.0f || j > 27.0f ? __fmaf_rn(s, r, s - 0.5f) : __fmaf_rn(s, r, -0.5f) + s);
 }
 
 __device__ __forceinline__ float rk_sqrt(float x) { return __fsqrt_rn(x); }
@@ -105,44 +104,34 @@ __device__ __forceinline__ float rk_reciprocal(float x) { return __fdiv_rn(1.0f,
 
 __device__ __forceinline__ float rk_sigmoid(float x) {
     float e = rk_exp(-fabsf(x));
-    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+    return __fdiv_rn(x < 0.0f ? e : 1.0f, 1.0f + e);
 }
 
 __device__ __forceinline__ float rk_tanh(float x) {
     float a = fabsf(x), e = rk_expm1(2.0f * (a > 10.0f ? 10.0f : a));
-    float t = a > 9.2f ? 1.0f : e / (e + 2.0f);
+    float t = a > 9.2f ? 1.0f : __fdiv_rn(e, e + 2.0f);
     return x == x ? (x < 0.0f ? -t : x == 0.0f ? x : t) : x;
 }
 
-// Standard normal quantile of p in (0, 1), for p with 23 bits and a half: |error| < 1e-6, odd about 1/2.
-__device__ __forceinline__ float rk_normal_quantile(float p) {
+// Standard normal quantile of p = (k + 1/2) / 2^23: |error| < 1e-6, increasing, odd about 1/2.
+__device__ __forceinline__ float rk_normal_quantile_draw(float p) {
     float x = __fmaf_rn(2.0f, p, -1.0f);
-    float w = -rk_log_normal((1.0f - x) * (1.0f + x));
-    float y;
-    if (w < 5.0f) {
-        w = w - 2.5f;
-        y = -1.1779192e-08f;
-        y = __fmaf_rn(y, w, 3.214443e-08f);
-        y = __fmaf_rn(y, w, 6.5104047e-07f);
-        y = __fmaf_rn(y, w, -4.889336e-06f);
-        y = __fmaf_rn(y, w, -6.9851462e-06f);
-        y = __fmaf_rn(y, w, 0.00030876047f);
-        y = __fmaf_rn(y, w, -0.0017716961f);
-        y = __fmaf_rn(y, w, -0.0059076915f);
-        y = __fmaf_rn(y, w, 0.34880206f);
-        y = __fmaf_rn(y, w, 2.1233134f);
-    } else {
-        w = __fsqrt_rn(w) - 3.0f;
-        y = 0.00019710496f;
-        y = __fmaf_rn(y, w, -0.00045444228f);
-        y = __fmaf_rn(y, w, -0.00013093777f);
-        y = __fmaf_rn(y, w, 0.0021189365f);
-        y = __fmaf_rn(y, w, -0.005061123f);
-        y = __fmaf_rn(y, w, 0.008036398f);
-        y = __fmaf_rn(y, w, -0.010805976f);
-        y = __fmaf_rn(y, w, 0.01335824f);
-        y = __fmaf_rn(y, w, 1.4165826f);
-        y = __fmaf_rn(y, w, 4.0064344f);
+    float w = -rk_log_normal((p + p) * __fmaf_rn(-2.0f, p, 2.0f));  // -log(1 - x^2)
+    if (w < 5.0f)
+        return x * rk_horner(w - 2.5f, -1.17791519e-08f, 3.21443423e-08f, 6.51039954e-07f, -4.88933529e-06f,
+            -6.98514441e-06f, 0.000308760471f, -0.00177169614f, -0.00590769155f, 0.34880206f, 2.12331343f);
+    return x * rk_horner(__fsqrt_rn(w) - 3.0f, 0.000197104557f, -0.000454441499f, -0.00013093758f,
+        0.00211893558f, -0.00506112305f, 0.00803639833f, -0.0108059756f, 0.01335824f, 1.41658258f, 4.00643444f);
+}
+
+// The same for any p: tiny p too, -inf at 0, inf at 1, NaN outside.
+__device__ __forceinline__ float rk_normal_quantile(float p) {
+    if (p >= 5.9604645e-08f && p < 1.0f) return rk_normal_quantile_draw(p);
+    if (p > 0.0f && p < 1.0f) {
+        float s = __fsqrt_rn(-rk_log((p + p) * 2.0f)) - 7.0f;
+        return __fmaf_rn(2.0f, p, -1.0f) * rk_horner(s, 7.24733218e-10f, -3.69776276e-09f, 4.67741046e-09f,
+            -5.50987274e-08f, 4.97813005e-07f, -2.38895791e-06f, 8.39722907e-06f, 9.06792775e-06f,
+            -0.000724816346f, 1.42636955f, 9.71426105f);
     }
-    return y * x;
+    return p == 0.0f ? -RK_INF : p == 1.0f ? RK_INF : RK_NAN;
 }
