@@ -57,8 +57,8 @@ check: $(VENV)/.stamp-test
 	$(BIN)/python -m rpukit check
 
 wheel: $(VENV)/.stamp-dev
-	rm -rf build dist
-	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	rm -rf build dist && mkdir dist
+	$(BIN)/python -m build --no-isolation --outdir dist . >dist/log 2>&1 || { cat dist/log; exit 1; }
 	$(BIN)/python tools/check_wheel.py dist
 
 clean:

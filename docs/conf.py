@@ -20,6 +20,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
+autosummary_context = {"public": rpukit.__all__}  # these have pages of their own
 autodoc_typehints = "none"  # types are said in the docstrings, with shapes and units
 numpydoc_show_class_members = False  # the class template lists them
 
