@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -103,6 +104,12 @@ def is_cupy(x: object) -> bool:
     return module is not None and isinstance(x, module.ndarray)
 
 
+def cupy_array_class() -> type | None:
+    """Class of CuPy's arrays where CuPy is in use."""
+    module = sys.modules.get("cupy")
+    return None if module is None else module.ndarray  # type: ignore[no-any-return]
+
+
 def namespace(*arrays: object) -> ModuleType:
     """NumPy or CuPy, whichever all of the arrays belong to; None is skipped.
 
@@ -111,7 +118,10 @@ def namespace(*arrays: object) -> ModuleType:
     DeviceError
         If NumPy and CuPy arrays are mixed, or live on different GPUs.
     """
-    gpu = {x.device.id for x in arrays if is_cupy(x)}  # type: ignore[attr-defined]
+    gpu_class = cupy_array_class()
+    if gpu_class is None:
+        return np
+    gpu = {x.data.device_id for x in arrays if isinstance(x, gpu_class)}  # type: ignore[attr-defined]
     if not gpu:
         return np
     if any(isinstance(x, np.ndarray) for x in arrays):
@@ -124,9 +134,14 @@ def namespace(*arrays: object) -> ModuleType:
     return sys.modules["cupy"]
 
 
+@cache
+def _gpu(index: int) -> Device:
+    return Device("gpu", index)
+
+
 def device_of(array: Array) -> Device:
     """Tell on which device an array lives."""
-    return Device("gpu", int(array.device.id)) if is_cupy(array) else CPU
+    return _gpu(int(array.data.device_id)) if is_cupy(array) else CPU
 
 
 def runs_kernels(xp: ModuleType) -> bool:
@@ -158,7 +173,9 @@ def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
     """Allocate an uninitialised array on a device."""
     if device.kind == "cpu":
         return np.empty(shape, dtype)
-    xp = cupy()
+    xp = sys.modules["cupy"]
+    if xp.cuda.runtime.getDevice() == device.index:  # the context below costs as much as a launch
+        return xp.empty(shape, dtype)
     with xp.cuda.Device(device.index):
         return xp.empty(shape, dtype)
 
@@ -192,5 +209,4 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
         if array.dtype.kind not in "iub":
             raise DTypeError(f"{name}: got dtype {array.dtype}, need {np.dtype(dtype)}; use .astype")
         array = array.astype(dtype)
-    xp = namespace_of(device)
-    return xp.ascontiguousarray(array)
+    return array if array.flags.c_contiguous else namespace_of(device).ascontiguousarray(array)

@@ -109,39 +109,38 @@ class Variant:
             raise LaunchError(f"{source.name}.cu has no entry point {entry!r}, only {sorted(source.entries)}")
         self.source, self.entry, self.macros = source, entry, macros
         self.parameters = source.entries[entry]
-        self._checks = [_checker(entry, p, source.resolve(p.ctype, macros)) for p in self.parameters]
+        self._check = _checker(entry, [(p, source.resolve(p.ctype, macros)) for p in self.parameters])
         self._functions: dict[int, Any] = {}
         self._shared = _STATIC_SHARED
 
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0) -> None:
         """Check the arguments and launch; see `Kernel.launch`."""
-        checks = self._checks
-        if len(args) != len(checks):
-            raise LaunchError(f"{self.entry}: got {len(args)} arguments, need {len(checks)}: {self._names()}")
-        ready = [check(a) for check, a in zip(checks, args, strict=True)]
+        if len(args) != len(self.parameters):
+            raise LaunchError(f"{self.entry}: got {len(args)} arguments, need {len(self.parameters)}: {self._names()}")
+        ready = self._check(*args)
         if 0 in grid:
             return
         if _device._emulation_depth:
             self._run_on_cpu(grid, block, ready, shared)
             return
-        device = self._device_of(ready)
-        function = self._functions.get(device) or self._load(device)
+        device = self._device_of(ready) if _several_gpus() else 0
+        function = self._functions.get(device) or self._load(device, ready)
         if shared > self._shared:
             for f in self._functions.values():
                 f.max_dynamic_shared_size_bytes = shared
             self._shared = shared
-        if device == _current_device():
-            function(tuple(grid), tuple(block), ready, shared_mem=shared)
-        else:
-            with _device.cupy().cuda.Device(device):
-                function(tuple(grid), tuple(block), ready, shared_mem=shared)
+        if device == 0 and not _several_gpus():
+            function(grid, block, ready, shared_mem=shared)
+            return
+        with _device.cupy().cuda.Device(device):
+            function(grid, block, ready, shared_mem=shared)
 
-    def _run_on_cpu(self, grid: Sequence[int], block: Sequence[int], ready: list[Any], shared: int) -> None:
+    def _run_on_cpu(self, grid: Sequence[int], block: Sequence[int], ready: tuple[Any, ...], shared: int) -> None:
         if _runner is None:
             raise LaunchError("on_cpu() needs a runner: it is installed by the tests of a checkout")
-        _runner(self, tuple(grid), tuple(block), ready, shared)
+        _runner(self, tuple(grid), tuple(block), list(ready), shared)
 
-    def _device_of(self, ready: list[Any]) -> int:
+    def _device_of(self, ready: tuple[Any, ...]) -> int:
         found = -1
         for parameter, a in zip(self.parameters, ready, strict=True):
             if parameter.pointer and a is not None:
@@ -156,7 +155,8 @@ class Variant:
                 found = device
         return found if found >= 0 else _current_device()
 
-    def _load(self, device: int) -> Any:
+    def _load(self, device: int, ready: tuple[Any, ...]) -> Any:
+        self._device_of(ready)  # CuPy would name no parameter for an array on the CPU
         with _lock:
             if device not in self._functions:
                 cupy = _device.cupy()
@@ -184,66 +184,69 @@ class Variant:
 
 
 @cache
-def _get_device() -> Callable[[], int]:
-    getter: Callable[[], int] = _device.cupy().cuda.runtime.getDevice
-    return getter
+def _several_gpus() -> bool:
+    return _device.gpu_count() > 1
 
 
 def _current_device() -> int:
-    return _get_device()()
+    return int(_device.cupy().cuda.runtime.getDevice())
 
 
-def _checker(entry: str, parameter: Parameter, ctype: str) -> Callable[[Any], Any]:
-    """A function that returns an argument as the kernel takes it, or says what is wrong."""
-    if ctype not in CTYPES:
-        raise LaunchError(f"{entry}: parameter {parameter.name} has the type {ctype!r}, which is not known")
-    scalar = CTYPES[ctype]
-    if parameter.pointer:
-        return _array_checker(entry, parameter.name, np.dtype(scalar))
-    if np.dtype(scalar).kind == "f":
-        return _float_checker(entry, parameter.name, scalar)
-    return _int_checker(entry, parameter.name, scalar)
+def _checker(entry: str, parameters: list[tuple[Parameter, str]]) -> Callable[..., tuple[Any, ...]]:
+    """A function that takes the arguments of a launch and returns them as the kernel takes them.
+
+    It is written out for the signature, since a launch costs microseconds and a call for each argument
+    would double that: one line looks whether an argument is what it nearly always is, and leaves the
+    rest to `_cast`.
+    """
+    names = [f"a{i}" for i in range(len(parameters))]
+    scope: dict[str, Any] = {}
+    lines = [f"def check({', '.join(names)}):"]
+    for i, (parameter, ctype) in enumerate(parameters):
+        if ctype not in CTYPES:
+            raise LaunchError(f"{entry}: parameter {parameter.name} has the type {ctype!r}, which is not known")
+        kind = scope[f"kind{i}"] = CTYPES[ctype]
+        scope[f"cast{i}"] = _cast_pointer if parameter.pointer else _cast_scalar
+        scope[f"where{i}"] = f"{entry}: {parameter.name}"
+        if parameter.pointer:
+            scope[f"dtype{i}"] = np.dtype(kind)
+            usual = f"(a{i} is None or (a{i}.__class__ is gpu_array and a{i}.dtype is dtype{i} and a{i}._c_contiguous))"
+        else:
+            usual = f"a{i}.__class__ is kind{i}"
+        lines.append(f"    if not {usual}: a{i} = cast{i}(where{i}, kind{i}, a{i})")
+    lines.append(f"    return ({', '.join(names)},)")
+    scope["gpu_array"] = _device.cupy_array_class()
+    exec("\n".join(lines), scope)
+    check: Callable[..., tuple[Any, ...]] = scope["check"]
+    return check
 
 
-def _array_checker(entry: str, name: str, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    def check(a: Any) -> Any:
-        if a is None:
-            return None
-        try:
-            if a.dtype == dtype and a.flags.c_contiguous:
-                return a
-        except AttributeError:
-            raise LaunchError(f"{entry}: {name}: got {type(a).__name__}, need an array of {dtype}") from None
+def _cast_pointer(where: str, kind: Any, a: Any) -> Any:
+    dtype = np.dtype(kind)
+    if not (isinstance(a, np.ndarray) or _device.is_cupy(a)):
+        raise LaunchError(f"{where}: got {type(a).__name__}, need an array of {dtype}")
+    if a.dtype != dtype or not a.flags.c_contiguous:
         got = f"{a.dtype}{list(a.shape)}" + ("" if a.flags.c_contiguous else ", not C-contiguous")
-        raise LaunchError(f"{entry}: {name}: got {got}, need a C-contiguous array of {dtype}")
-
-    return check
-
-
-def _float_checker(entry: str, name: str, scalar: Any) -> Callable[[Any], Any]:
-    def check(a: Any) -> Any:
-        if type(a) is scalar:
-            return a
-        if isinstance(a, (float, int, np.number)):
-            return scalar(a)
-        raise LaunchError(f"{entry}: {name}: got {a!r}, need a number")
-
-    return check
+        raise LaunchError(f"{where}: got {got}, need a C-contiguous array of {dtype}")
+    return a
 
 
-def _int_checker(entry: str, name: str, scalar: Any) -> Callable[[Any], Any]:
-    low, high = int(np.iinfo(scalar).min), int(np.iinfo(scalar).max)
+def _cast_scalar(where: str, kind: Any, a: Any) -> Any:
+    if np.dtype(kind).kind == "f":
+        if not isinstance(a, (float, int, np.number)):
+            raise LaunchError(f"{where}: got {a!r}, need a number")
+        return kind(a)
+    if not isinstance(a, (int, np.integer, np.bool_)):
+        raise LaunchError(f"{where}: got {a!r}, need an integer")
+    limits = _limits(kind)
+    if not limits[0] <= a <= limits[1]:
+        raise LaunchError(f"{where}: got {a}, need an integer in [{limits[0]}, {limits[1]}]")
+    return kind(a)
 
-    def check(a: Any) -> Any:
-        if type(a) is scalar:
-            return a
-        if not isinstance(a, (int, np.integer, np.bool_)):
-            raise LaunchError(f"{entry}: {name}: got {a!r}, need an integer")
-        if not low <= a <= high:
-            raise LaunchError(f"{entry}: {name}: got {a}, need an integer in [{low}, {high}]")
-        return scalar(a)
 
-    return check
+@cache
+def _limits(kind: Any) -> tuple[int, int]:
+    return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
 
 
 def warm_up() -> int:

@@ -83,7 +83,7 @@ def random_fill(
     out = _device.empty(tuple(shape), np.uint32 if kind == "bits" else np.float32, where)
     if _device.runs_kernels(_device.namespace(out)):
         args = (out.size, int(op), sample, draw, out, stream.key0, stream.key1)
-        macros = {"KIND": KINDS[kind], "T": "u32" if kind == "bits" else "float"}
+        macros = {"KIND": KINDS[kind], "OUT": "u32" if kind == "bits" else "float"}
         _RANDOM_FILL.launch((-(-out.size // 256),), (256,), args, macros=macros)
     else:
         mirror = _mirror()
