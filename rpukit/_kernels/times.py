@@ -1,0 +1,96 @@
+"""What the tuner has measured on one device, in memory and in a JSON file of the cache folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rpukit._kernels import cache
+
+_log = logging.getLogger("rpukit")
+_FORMAT = 1
+
+
+@dataclass
+class Record:
+    """Seconds a call of each variant of a kernel, for one key and one bucket of batches."""
+
+    kernel: str
+    version: str  # hash of the source
+    key: str
+    batch: int  # the largest of the bucket
+    times: dict[str, float] = field(default_factory=dict)
+    verified: bool = False  # the bits of all variants were compared
+
+    @property
+    def title(self) -> str:
+        """The key and the bucket, for people."""
+        low, high = self.batch // 2 + 1, self.batch
+        return f"key {self.key}, batch {high if low >= high else f'{low} to {high}'}"
+
+
+class Store:
+    """Records of one device; with a file name they outlive the process."""
+
+    def __init__(self, device: str, file: str | None) -> None:
+        self.device, self._file = device, file
+        self._records: dict[tuple[str, str, str, int], Record] = {}
+        self._rejected: set[tuple[str, str, str]] = set()
+        self._read()
+
+    def record(self, kernel: str, version: str, key: tuple[Any, ...], batch: int) -> Record:
+        """Find a record, or make an empty one that is kept when it is saved."""
+        where = (kernel, version, repr(key), batch)
+        found = self._records.get(where)
+        return found if found is not None else Record(*where)
+
+    def save(self, record: Record) -> None:
+        """Keep a record, here and in the file, next to what other processes wrote meanwhile."""
+        self._read()
+        self._records = {
+            where: r
+            for where, r in self._records.items()
+            if r.kernel != record.kernel or r.version == record.version  # older texts are gone
+        }
+        self._records[record.kernel, record.version, record.key, record.batch] = record
+        if self._file is not None:
+            text = {
+                "format": _FORMAT,
+                "device": self.device,
+                "records": [asdict(r) for r in self._records.values()],
+                "rejected": sorted(self._rejected),
+            }
+            cache.write(self._file, json.dumps(text, indent=1).encode())
+
+    def records(self) -> list[Record]:
+        """All records that hold times."""
+        return [r for r in self._records.values() if r.times]
+
+    def reject(self, kernel: str, version: str, variant: str) -> None:
+        """Note that a variant's bits differ; the next `save` writes it down."""
+        self._rejected.add((kernel, version, variant))
+
+    def rejected(self, kernel: str, version: str) -> set[str]:
+        """Variants of this text of a kernel whose bits differ."""
+        return {v for k, text, v in self._rejected if (k, text) == (kernel, version)}
+
+    def rejections(self) -> list[tuple[str, str]]:
+        """All rejected variants, with their kernels."""
+        return [(kernel, variant) for kernel, _, variant in sorted(self._rejected)]
+
+    def _read(self) -> None:
+        data = cache.read(self._file) if self._file is not None else None
+        if data is None:
+            return
+        try:
+            text = json.loads(data)
+            if text["format"] != _FORMAT or text["device"] != self.device:
+                return
+            for r in [Record(**item) for item in text["records"]]:
+                r.times = {str(name): float(t) for name, t in r.times.items()}
+                self._records.setdefault((r.kernel, r.version, r.key, r.batch), r)
+            self._rejected |= {(str(k), str(t), str(v)) for k, t, v in text["rejected"]}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            _log.warning("times of the tuner in %s are not readable: %s", self._file, error)
