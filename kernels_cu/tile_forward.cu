@@ -18,18 +18,24 @@
 // Draws: block r of (in_op, line j): word 0 rounding, 1 noise; of (out_op, line i): word 0 reading, 1 noise,
 // 2 rounding. Nothing is drawn that is not used.
 //
-// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), TILE_M, TILE_N, TILE_K, RM, RN.
+// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), TILE_M, TILE_N, TILE_K, RM, RN,
+//         VEC (elements read at a time; 4 needs n_in % 4 == n_out % 4 == 0).
 // mirror: rpukit/analog/_mirror/forward.py::tile_forward
 // op: rpukit.analog.forward.tile_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
-// check: TRANSPOSED=1
-// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=1 RN=1
-// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=1 RN=1 TRANSPOSED=1 W_NOISE=2
+// check: TRANSPOSED=1 VEC=4
+// check: VEC=4
+// check: W_NOISE=1 VEC=4
+// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4
+// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 TRANSPOSED=1
+// check: TILE_M=8 TILE_N=32 TILE_K=128 RM=1 RN=1 VEC=4
+// check: TILE_M=8 TILE_N=32 TILE_K=128 RM=1 RN=1 TRANSPOSED=1 W_NOISE=2 VEC=4
 // check: PERFECT=1
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021.
 #include "rk_philox.cuh"
 #include "rk_chain.cuh"
+#include "rk_tile.cuh"
 
 #ifndef TRANSPOSED
 #define TRANSPOSED 0
@@ -41,21 +47,26 @@
 #define W_NOISE 0
 #endif
 #ifndef TILE_M
-#define TILE_M 64
+#define TILE_M 32
 #endif
 #ifndef TILE_N
-#define TILE_N 64
+#define TILE_N 32
 #endif
 #ifndef TILE_K
-#define TILE_K 16
+#define TILE_K 32
 #endif
 #ifndef RM
-#define RM 4
+#define RM 2
 #endif
 #ifndef RN
-#define RN 4
+#define RN 2
+#endif
+#ifndef VEC
+#define VEC 1
 #endif
 #define THREADS ((TILE_M / RM) * (TILE_N / RN))
+#define W_UNITS (TILE_K * TILE_N / VEC / THREADS)
+#define X_UNITS (TILE_K * TILE_M / VEC / THREADS)
 
 __device__ __forceinline__ float clip(float v, float bound) {  // a bound of 0 or below is none
     return bound > 0.0f ? (v > bound ? bound : v < -bound ? -bound : v) : v;
@@ -96,11 +107,22 @@ __device__ __forceinline__ float output_line(float y, float read, float deviatio
     return clip(y, bound);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+__device__ __forceinline__ void read_tiles(float (&wr)[W_UNITS][VEC], float (&xr)[X_UNITS][VEC], const float *weight, const float *x,
+                                           int n_batch, int n_out, int n_in, int s0, int i0, int k0) {
+#if TRANSPOSED
+    rk_read_tile<TILE_K, TILE_N, VEC, THREADS>(wr, weight, n_in, n_out, k0, i0);
+#else
+    rk_read_tile<TILE_N, TILE_K, VEC, THREADS>(wr, weight, n_out, n_in, i0, k0);
+#endif
+    rk_read_tile<TILE_M, TILE_K, VEC, THREADS>(xr, x, n_batch, n_in, s0, k0);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
              const float *io, const float *weight, const float *x, const float *alpha, const float *line_noise, int *need,
              float *y, const int *status, u32 key0, u32 key1) {
-    __shared__ float ws[TILE_K][TILE_N + 1], xs[TILE_K][TILE_M + 1], scales[TILE_M];
+    __shared__ __align__(16) float ws[TILE_K][TILE_N + 4], xs[TILE_K][TILE_M + 4];
+    __shared__ float scales[TILE_M];
     int s0 = blockIdx.y * TILE_M, i0 = blockIdx.x * TILE_N, t = threadIdx.x;
     int tn = t % (TILE_N / RN), tm = t / (TILE_N / RN);
     bool halted = *status != 0;
@@ -122,35 +144,39 @@ tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, 
     float acc[RM][RN], total[RM][RN], read[RM][RN], read_total[RM][RN];
     for (int r = 0; r < RM; ++r)
         for (int c = 0; c < RN; ++c) acc[r][c] = total[r][c] = read[r][c] = read_total[r][c] = 0.0f;
+    float wr[W_UNITS][VEC], xr[X_UNITS][VEC];
+    read_tiles(wr, xr, weight, x, n_batch, n_out, n_in, s0, i0, 0);
     for (int k0 = 0; k0 < n_in; k0 += TILE_K) {
         __syncthreads();
-        for (int e = t; e < TILE_K * TILE_N; e += THREADS) {
-            int k = TRANSPOSED ? e / TILE_N : e % TILE_K, n = TRANSPOSED ? e % TILE_N : e / TILE_K;
-            bool inside = k0 + k < n_in && i0 + n < n_out;
-            u64 at = TRANSPOSED ? (u64)(k0 + k) * n_out + i0 + n : (u64)(i0 + n) * n_in + k0 + k;
-            ws[k][n] = inside ? weight[at] : 0.0f;
-        }
-        for (int e = t; e < TILE_K * TILE_M; e += THREADS) {
-            int k = e % TILE_K, m = e / TILE_K;
-            float v = 0.0f;
-            if (k0 + k < n_in && s0 + m < n_batch) {
-                v = x[(u64)(s0 + m) * n_in + k0 + k];
-                if (!PERFECT) v = input_line(v, scales[m], io, in_op, k0 + k, first_sample + s0 + m, round, key);
+        for (int u = 0; u < W_UNITS; ++u)
+            for (int q = 0; q < VEC; ++q) {
+                int e = t + u * THREADS, depth = TRANSPOSED ? TILE_N / VEC : TILE_K / VEC, line = e / depth, at = e % depth * VEC + q;
+                ws[TRANSPOSED ? line : at][TRANSPOSED ? at : line] = wr[u][q];
             }
-            xs[k][m] = v;
-        }
+        for (int u = 0; u < X_UNITS; ++u)
+            for (int q = 0; q < VEC; ++q) {
+                int e = t + u * THREADS, m = e / (TILE_K / VEC), k = e % (TILE_K / VEC) * VEC + q;
+                float v = xr[u][q];
+                if (!PERFECT && k0 + k < n_in && s0 + m < n_batch)
+                    v = input_line(v, scales[m], io, in_op, k0 + k, first_sample + s0 + m, round, key);
+                xs[k][m] = v;
+            }
         __syncthreads();
+        if (k0 + TILE_K < n_in) read_tiles(wr, xr, weight, x, n_batch, n_out, n_in, s0, i0, k0 + TILE_K);
         int last = min(TILE_K, n_in - k0);
-        for (int k = 0; k < last; ++k) {
-            float wr[RN], vr[RM];
-            for (int c = 0; c < RN; ++c) wr[c] = ws[k][tn + c * (TILE_N / RN)];
-            for (int r = 0; r < RM; ++r) vr[r] = xs[k][tm + r * (TILE_M / RM)];
-            for (int r = 0; r < RM; ++r)
-                for (int c = 0; c < RN; ++c) {
-                    acc[r][c] = __fmaf_rn(wr[c], vr[r], acc[r][c]);
-                    if (W_NOISE == 1) read[r][c] = __fmaf_rn(vr[r], vr[r], read[r][c]);
-                    if (W_NOISE == 2) read[r][c] = __fmaf_rn(fabsf(wr[c]), vr[r] * vr[r], read[r][c]);
-                }
+        if (s0 + tm * RM < n_batch) {
+#pragma unroll 8
+            for (int k = 0; k < last; ++k) {
+                float w[RN], v[RM];
+                for (int c = 0; c < RN; ++c) w[c] = ws[k][tn * RN + c];
+                for (int r = 0; r < RM; ++r) v[r] = xs[k][tm * RM + r];
+                for (int r = 0; r < RM; ++r)
+                    for (int c = 0; c < RN; ++c) {
+                        acc[r][c] = __fmaf_rn(w[c], v[r], acc[r][c]);
+                        if (W_NOISE == 1) read[r][c] = __fmaf_rn(v[r], v[r], read[r][c]);
+                        if (W_NOISE == 2) read[r][c] = __fmaf_rn(fabsf(w[c]), v[r] * v[r], read[r][c]);
+                    }
+            }
         }
         if ((k0 + TILE_K) % RK_SEGMENT == 0 || k0 + TILE_K >= n_in)
             for (int r = 0; r < RM; ++r)
@@ -162,7 +188,7 @@ tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, 
     }
     for (int r = 0; r < RM; ++r)
         for (int c = 0; c < RN; ++c) {
-            int s = s0 + tm + r * (TILE_M / RM), i = i0 + tn + c * (TILE_N / RN);
+            int s = s0 + tm * RM + r, i = i0 + tn * RN + c;
             if (s >= n_batch || i >= n_out || need[s] < round) continue;
             float out = total[r][c];
             if (PERFECT) {

@@ -24,9 +24,19 @@ _MODES = {
     NoiseManagement.CONSTANT: 3, NoiseManagement.AVERAGE_ABS_MAX: 4, NoiseManagement.ABS_MAX_NP_SUM: 5,
 }  # fmt: skip
 _W_NOISES = {WeightNoise.NONE: 0, WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
-# Tiles of the product, all with the same bits: for many samples, and for few.
-LARGE = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "RM": 4, "RN": 4}
-SMALL = {"TILE_M": 8, "TILE_N": 32, "TILE_K": 64, "RM": 1, "RN": 1}
+# Tiles of the product, all with the same bits: for many samples, for some, and for few.
+LARGE = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 16, "RM": 8, "RN": 4}
+MEDIUM = {"TILE_M": 32, "TILE_N": 32, "TILE_K": 32, "RM": 2, "RN": 2}
+SMALL = {"TILE_M": 8, "TILE_N": 32, "TILE_K": 128, "RM": 1, "RN": 1}
+_FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
+
+
+def _tile_for(n_batch: int, n_out: int, vec: int, w_noise: int) -> dict[str, int]:
+    """Largest tile that still gives the GPU enough blocks, and each thread enough registers."""
+    if n_batch <= 8:
+        return SMALL
+    n_large = -(-n_batch // LARGE["TILE_M"]) * -(-n_out // LARGE["TILE_N"])
+    return LARGE if n_large >= _FILLS_A_GPU and vec == 4 and w_noise == 0 else MEDIUM
 
 
 class ForwardState:
@@ -168,8 +178,9 @@ def tile_forward(
     w_noise = 0 if io.is_perfect or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
     rhos = [1.0] if io.is_perfect else state.rhos
     if _device.runs_kernels(_device.namespace(weight, x)):
-        tile = LARGE if n_batch >= 32 else SMALL
-        macros = {"TRANSPOSED": int(transposed), "PERFECT": int(io.is_perfect), "W_NOISE": w_noise, **tile}
+        vec = 4 if n_in % 4 == 0 and n_out % 4 == 0 else 1
+        tile = _tile_for(n_batch, n_out, vec, w_noise)
+        macros = {"TRANSPOSED": int(transposed), "PERFECT": int(io.is_perfect), "W_NOISE": w_noise, "VEC": vec, **tile}
         variant = _TILE_FORWARD.variant(macros)
         grid = (-(-n_out // tile["TILE_N"]), -(-n_batch // tile["TILE_M"]))
         block = (tile["TILE_M"] // tile["RM"] * (tile["TILE_N"] // tile["RN"]),)

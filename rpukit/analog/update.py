@@ -27,7 +27,7 @@ _RANK_UPDATE = Kernel("rank_update")
 
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
-_ROWS = 8
+_FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +169,17 @@ def pulsed_update(
     n_out = weight.shape[0]
     noisy_write = persistent is not None
     if _device.runs_kernels(_device.namespace(weight, trains.x)):
-        cells = 4 if n_in % 4 == 0 and n_in >= 4 * 32 else 1
+        cells, rows = _tile_of(n_out, n_in)
         threads = min(_THREADS, max(32, -(-n_in // (cells * 32)) * 32))
         _PULSED_UPDATE.launch(
-            (-(-n_in // (threads * cells)), -(-n_out // _ROWS)),
+            (-(-n_in // (threads * cells)), -(-n_out // rows)),
             (threads,),
             (n_batch, n_in, n_out, flip, first_sample, planes, globals_, trains.x, trains.d,
              weight, persistent, n_pulses, status, stream.key0, stream.key1),
             macros={
                 "STEP": cell.STEP, "HAS_RUN": int(cell.HAS_RUN), "N_PLANE": len(cell.PLANES),
                 "WRITE_NOISE": int(noisy_write), "IMPLICIT": int(trains.implicit),
-                "N_WORD": n_word, "THREADS": threads, "CELLS": cells, "ROWS": _ROWS,
+                "N_WORD": n_word, "THREADS": threads, "CELLS": cells, "ROWS": rows,
             },
         )  # fmt: skip
         return
@@ -192,6 +192,15 @@ def pulsed_update(
         counts, np.uint32(stream.key0), np.uint32(stream.key1),
     )  # fmt: skip
     n_pulses[0] += counts.sum()
+
+
+def _tile_of(n_out: int, n_in: int) -> tuple[int, int]:
+    """Cells a thread and rows a block: larger ones share more work, smaller ones fill the GPU."""
+    shapes = [(4, 8), (4, 4), (1, 8), (1, 4), (1, 1)]
+    for cells, rows in shapes:
+        if n_in % cells == 0 and n_in >= 32 * cells and n_out * n_in >= cells * rows * _FILLS_A_GPU:
+            return cells, rows
+    return shapes[-1]
 
 
 def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) -> None:

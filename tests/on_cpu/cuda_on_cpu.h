@@ -31,7 +31,7 @@
 #define __shared__ static __attribute__((section("oncpu_shared")))
 extern "C" char __start_oncpu_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_oncpu_shared[] __attribute__((weak, visibility("hidden")));
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 
 struct uint3 { unsigned x, y, z; };
 struct dim3 { unsigned x = 1, y = 1, z = 1; };

@@ -1,0 +1,97 @@
+"""tile_forward and tile_scale: the source equals the mirror for every tile, and both the formula."""
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit.analog import forward
+from rpukit.testing import assert_same_bits, on_cpu
+
+TILES = {"large": forward.LARGE, "medium": forward.MEDIUM, "small": forward.SMALL}
+IOS = {
+    "default": rk.IOParameters(),
+    "rounds": rk.IOParameters(out_bound=0.5, inp_noise=0.01, inp_sto_round=True, out_sto_round=True),
+    "worst_case": rk.IOParameters(out_bound=0.5, bound_management="iterative_worst_case"),
+    "perfect": rk.IOParameters(is_perfect=True, out_scale=0.5),
+    "additive": rk.IOParameters(w_noise=0.02, w_noise_type="additive_constant"),
+    "pcm": rk.IOParameters(w_noise=0.02, w_noise_type="pcm_read", noise_management="max"),
+}
+
+
+def tile(shape, io, seed=0):
+    made = rk.AnalogTile(shape, rk.Ideal(), forward=IOS[io], backward=IOS[io], seed=seed)
+    rng = np.random.default_rng(seed)
+    return made.set_weights(rng.uniform(-0.5, 0.5, shape).astype(np.float32))
+
+
+def inputs(n, width, seed=1):
+    x = np.random.default_rng(seed).uniform(-1, 1, (n, width)).astype(np.float32)
+    if n > 2:
+        x[1] = 0
+    return x
+
+
+@pytest.mark.parametrize("io", IOS)
+@pytest.mark.parametrize("name", TILES)
+def test_every_tile_gives_the_bits_of_the_mirror(name, io, order, monkeypatch):
+    for shape, n in (((1, 1), 1), ((31, 33), 5), ((132, 36), 67), ((64, 260), 9)):
+        plain, other = tile(shape, io), tile(shape, io)
+        x, d = inputs(n, shape[1]), inputs(n, shape[0])
+        if name == "large" and any(size % 4 for size in shape):
+            continue  # the large tile reads four elements at a time
+        with monkeypatch.context() as patch, on_cpu(order):
+            patch.setattr(forward, "_tile_for", lambda *_: TILES[name])
+            seen = [other.forward(x), other.backward(d)]
+        for got, way, v in zip(seen, ("forward", "backward"), (x, d), strict=True):
+            assert_same_bits(got, getattr(plain, way)(v))
+
+
+def test_a_sum_longer_than_a_segment():
+    made = rk.AnalogTile((3, 16384 + 5), rk.Ideal(), forward=rk.IOParameters(is_perfect=True), seed=2)
+    w = np.random.default_rng(3).standard_normal(made.shape).astype(np.float32)
+    made.set_weights(w)
+    x = inputs(9, made.shape[1])
+    one, many = np.concatenate([made.forward(x[:1]), made.forward(x[1:2])]), made.forward(x)
+    assert_same_bits(one, many[:2])  # two mirrors of one definition
+    with on_cpu():
+        assert_same_bits(made.forward(x), many)
+    bound = 16400 * np.finfo(np.float32).eps * (abs(x).astype("f8") @ abs(w.T).astype("f8"))
+    assert (abs(many - x.astype("f8") @ w.T.astype("f8")) <= bound).all()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_formula(transposed):
+    """One noise-free product with conversion, in float64."""
+    io = rk.IOParameters(out_noise=0, inp_res=1 / 30, out_res=1 / 100, out_bound=6, bound_management="none")
+    made = rk.AnalogTile((9, 14), rk.Ideal(), forward=io, backward=io)
+    w = np.random.default_rng(5).uniform(-1, 1, (9, 14)).astype(np.float32)
+    made.set_weights(w)
+    x = inputs(40, 9 if transposed else 14)
+    alpha = np.maximum(abs(x).max(1, keepdims=True), 1e-30)
+    v = np.round(x / alpha / (2 / 30)) * (2 / 30)
+    y = np.clip(np.round(v @ (w if transposed else w.T) / 0.12) * 0.12, -6, 6) * alpha
+    got = (made.backward if transposed else made.forward)(x)
+    # float32: values near a tie may be rounded to the other side, one step of a converter away
+    assert (abs(got - y) < 1e-5).mean() > 0.98
+    assert abs(got - y).max() <= 0.12 * 1.01 + 2 / 30 * abs(w).sum(1 if not transposed else 0).max()
+
+
+def test_zeros_stay_zero_and_small_inputs_stay_finite():
+    made = tile((5, 7), "default")
+    x = np.zeros((4, 7), np.float32)
+    x[1:] = np.array([1e-38, 1e-42, 1e-45], np.float32)[:, None]
+    with np.errstate(over="ignore"):
+        y = made.forward(x)
+    assert (y[0] == 0).all() and np.isfinite(y).all()
+
+
+def test_average_abs_max_follows_the_samples_in_order():
+    io = rk.IOParameters(noise_management="average_abs_max")
+    x = inputs(30, 7)
+    results = []
+    for cuts in ((30,), (10, 20), (1,) * 30):
+        made = rk.AnalogTile((5, 7), rk.Ideal(), forward=io).set_weights(np.full((5, 7), 0.3, np.float32))
+        edges = np.cumsum((0, *cuts))
+        results.append(np.concatenate([made.forward(x[a:b]) for a, b in zip(edges, edges[1:], strict=False)]))
+    assert_same_bits(results[0], results[1])
+    assert_same_bits(results[0], results[2])
