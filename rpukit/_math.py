@@ -254,8 +254,10 @@ def expm132(x):
         return x
     a = f4(-18.0) if x < f4(-18.0) else f4(89.0) if x > f4(89.0) else x
     j = f4(0.0) if abs(a) < f4(0.41) else f4(fma32(a, LOG2E, ROUND) - ROUND)
-    f = fma32(j, -LN2_LOW, fma32(j, -LN2_HIGH, a))
-    r = fma32(f4(f * f), horner32(f, _EXPM1), f)
+    whole = fma32(j, -LN2_HIGH, a)
+    f = fma32(j, -LN2_LOW, whole)
+    lost = fma32(j, -LN2_LOW, f4(whole - f))
+    r = f4(f + fma32(f4(f * f), horner32(f, _EXPM1), lost))
     if j == f4(0.0):
         return x if x == f4(0.0) else r
     # (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow; s - 1/2 is exact or does not

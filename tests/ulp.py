@@ -14,7 +14,8 @@ import numba as nb
 import numpy as np
 
 from rpukit import _math
-_special = _math
+from rpukit import _math_special as _special
+
 
 f4, u4, f8, u8 = np.float32, np.uint32, np.float64, np.uint64
 OVERFLOW = f8(2.0**128 - 2.0**103)  # from here on the nearest float32 is infinity

@@ -88,9 +88,10 @@ __device__ __forceinline__ float rk_exp(float x) {
 __device__ __forceinline__ float rk_expm1(float x) {
     float a = x < -18.0f ? -18.0f : x > 89.0f ? 89.0f : x;
     float j = fabsf(a) < 0.41f ? 0.0f : __fmaf_rn(a, RK_LOG2E, RK_ROUND) - RK_ROUND;
-    float f = __fmaf_rn(j, -RK_LN2_LOW, __fmaf_rn(j, -RK_LN2_HIGH, a));
-    float r = rk_horner(f, 0.000198476817f, 0.00139647303f, 0.00833345484f, 0.0416660123f, 0.166666657f, 0.5f);
-    r = __fmaf_rn(f * f, r, f);
+    float whole = __fmaf_rn(j, -RK_LN2_HIGH, a), f = __fmaf_rn(j, -RK_LN2_LOW, whole);
+    float lost = __fmaf_rn(j, -RK_LN2_LOW, whole - f);
+    float tail = rk_horner(f, 0.000198476817f, 0.00139647303f, 0.00833345484f, 0.0416660123f, 0.166666657f, 0.5f);
+    float r = f + __fmaf_rn(f * f, tail, lost);
     if (x != x) return x;
     if (j == 0.0f) return x == 0.0f ? x : r;
     // (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow; s - 1/2 is exact or does not

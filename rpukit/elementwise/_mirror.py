@@ -5,23 +5,20 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit import _math
+from rpukit import _math, _math64, _math_special
 from rpukit._math import NAN, exp32, log32
 from rpukit._philox import normal, uniform, word
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
-FUNCTIONS = {
-    "exp": exp32,
-    "log": log32,
-    "log1p": _math.log1p32,
-    "expm1": _math.expm132,
-    "sqrt": _math.sqrt32,
-    "reciprocal": _math.reciprocal32,
-    "tanh": _math.tanh32,
-    "sigmoid": _math.sigmoid32,
-    "normal_quantile": _math.normal_quantile32,
-}
+
+def function(name, bits):
+    """Find a function by its public name and its width, 32 or 64."""
+    name = {"power": "pow"}.get(name, name) + str(bits)
+    for module in (_math_special, _math64, _math):
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise KeyError(name)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -40,10 +37,17 @@ def random_fill(start, stop, transform, op, sample, draw, k0, k1, out):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def math_map(start, stop, function, x, y):
+def math_map(start, stop, function, x, out):
     """Apply a function to elements ``start`` to ``stop - 1``."""
     for i in range(start, stop):
-        y[i] = function(x[i])
+        out[i] = function(x[i])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def math_map_two(start, stop, function, x, y, out):
+    """Apply a function of two arguments to elements ``start`` to ``stop - 1``."""
+    for i in range(start, stop):
+        out[i] = function(x[i], y[i])
 
 
 @nb.njit(nogil=True, error_model="numpy")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._device import Device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
-from rpukit.errors import DTypeError, ParameterError, ShapeError
+from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.random import MAX_SAMPLE, Op, Stream
 
 Array = Any
@@ -20,9 +21,22 @@ _MATH_MAP = Kernel("math_map")
 _SOFTMAX_CROSS_ENTROPY = Kernel("softmax_cross_entropy")
 
 KINDS = {"bits": 0, "uniform": 1, "normal": 2}
-FUNCTIONS = (
-    "exp", "expm1", "log", "log1p", "normal_quantile", "reciprocal", "sigmoid", "sqrt", "tanh",
-)  # fmt: skip
+# Public name -> (its name in CUDA, number of arguments)
+FUNCTIONS = {
+    "erf": ("rk_erf", 1),
+    "exp": ("rk_exp", 1),
+    "expm1": ("rk_expm1", 1),
+    "lgamma": ("rk_lgamma", 1),
+    "log": ("rk_log", 1),
+    "log1p": ("rk_log1p", 1),
+    "logaddexp": ("rk_logaddexp", 2),
+    "normal_quantile": ("rk_normal_quantile", 1),
+    "power": ("rk_pow", 2),
+    "reciprocal": ("rk_reciprocal", 1),
+    "sigmoid": ("rk_sigmoid", 1),
+    "sqrt": ("rk_sqrt", 1),
+    "tanh": ("rk_tanh", 1),
+}
 _GRAIN = 1 << 15  # elements that are worth a thread
 
 
@@ -30,22 +44,45 @@ def _mirror() -> Any:
     return import_module("rpukit.elementwise._mirror")
 
 
+def _blocks(n: int, size: int) -> tuple[int]:
+    return (-(-n // size),)
+
+
+def _result(out: Array | None, shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
+    """Allocate a result, or check the one that was given."""
+    if out is None:
+        return _device.empty(shape, dtype, device)
+    if not (isinstance(out, np.ndarray) or _device.is_cupy(out)):
+        raise DTypeError(f"out: got {type(out).__name__}, need an array")
+    if _device.device_of(out) != device:
+        raise DeviceError(f"out is on {_device.device_of(out)}, need {device}")
+    if out.dtype != dtype:
+        raise DTypeError(f"out: got dtype {out.dtype}, need {np.dtype(dtype)}")
+    if out.shape != shape or not out.flags.c_contiguous:
+        layout = "" if out.flags.c_contiguous else ", not C-contiguous"
+        raise ShapeError(f"out: got {out.shape}{layout}, need C-contiguous {shape}")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ParameterError("out: got a read-only array, need one that can be written")
+    return out
+
+
 def random_fill(
     stream: Stream,
-    shape: tuple[int, ...],
+    shape: int | tuple[int, ...],
     kind: str = "normal",
     *,
     op: int = Op.FILL,
     sample: int = 0,
     draw: int = 0,
-    device: str | _device.Device = "cpu",
+    device: str | Device = "cpu",
+    out: Array | None = None,
 ) -> Array:
     """Make an array of random draws: element i is a draw at index i.
 
     Parameters
     ----------
     stream : Stream
-    shape : tuple of int
+    shape : int or tuple of int
     kind : {"normal", "uniform", "bits"}
         Standard normals, uniforms in (0, 1), or 32-bit words.
     op : int, 0 to 65534
@@ -54,6 +91,8 @@ def random_fill(
     draw : int, 0 to 65535
         Which draw of each (op, index, sample).
     device : str
+    out : array, shape `shape`, float32 (uint32 for bits), optional
+        Where the draws go; on `device`.
 
     Returns
     -------
@@ -61,11 +100,12 @@ def random_fill(
 
     Raises
     ------
-    ParameterError, DeviceError
+    ParameterError, ShapeError, DTypeError, DeviceError
 
     Notes
     -----
-    Kernel: kernels_cu/random_fill.cu. Source: Salmon et al., SC 2011.
+    Elements are numbered in C order. Kernel: kernels_cu/random_fill.cu. Source: Salmon et al.,
+    SC 2011.
 
     Examples
     --------
@@ -76,37 +116,49 @@ def random_fill(
     """
     if kind not in KINDS:
         raise ParameterError(f"kind: got {kind!r}, need one of {sorted(KINDS)}")
-    for name, value, end in (("op", op, 1 << 16), ("sample", sample, MAX_SAMPLE), ("draw", draw, 1 << 16)):
-        if not 0 <= value < end:
+    for name, value, end in (
+        ("op", op, 0xFFFF),
+        ("sample", sample, MAX_SAMPLE),
+        ("draw", draw, 1 << 16),
+    ):
+        if not isinstance(value, (int, np.integer)) or not 0 <= value < end:
             raise ParameterError(f"{name}: got {value!r}, need an integer in [0, {end})")
-    where = _device.parse_device(device)
-    out = _device.empty(tuple(shape), np.uint32 if kind == "bits" else np.float32, where)
+    shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"shape: got {shape}, need lengths from 0")
+    dtype = np.uint32 if kind == "bits" else np.float32
+    out = _result(out, shape, dtype, _device.parse_device(device))
     if _device.runs_kernels(_device.namespace(out)):
         args = (out.size, int(op), sample, draw, out, stream.key0, stream.key1)
         macros = {"KIND": KINDS[kind], "OUT": "u32" if kind == "bits" else "float"}
-        _RANDOM_FILL.launch((-(-out.size // 256),), (256,), args, macros=macros)
+        _RANDOM_FILL.launch(_blocks(out.size, 256), (256,), args, macros=macros)
     else:
         mirror = _mirror()
-        run_rows(mirror.random_fill, out.size, mirror.TRANSFORMS[kind], int(op), sample, draw,
-                 np.uint32(stream.key0), np.uint32(stream.key1), out.reshape(-1), grain=_GRAIN)  # fmt: skip
+        key = (np.uint32(stream.key0), np.uint32(stream.key1))
+        where = (mirror.TRANSFORMS[kind], int(op), int(sample), int(draw))
+        run_rows(mirror.random_fill, out.size, *where, *key, out.reshape(-1), grain=_GRAIN)
     return out
 
 
-def math_map(name: str, x: Array, *, out: Array | None = None) -> Array:
+def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None = None) -> Array:
     """Apply one of our elementary functions to every element.
 
     Parameters
     ----------
     name : str
-        ``exp``, ``expm1``, ``log``, ``log1p``, ``normal_quantile``, ``reciprocal``, ``sigmoid``, ``sqrt``
-        or ``tanh``.
-    x : array, any shape, float32
-    out : array, shape of `x`, float32, optional
-        Where the result goes; it may be `x`.
+        ``erf``, ``exp``, ``expm1``, ``lgamma``, ``log``, ``log1p``, ``normal_quantile``,
+        ``reciprocal``, ``sigmoid``, ``sqrt``, ``tanh``, or, of two arguments, ``logaddexp`` or
+        ``power``.
+    x : array, any shape, float32 or float64
+        Integers and nested lists are taken as float64, as NumPy does.
+    y : array, shape that broadcasts with `x`, type of `x`, optional
+        Second argument. A Python number takes the type of `x`, and the other way round.
+    out : array, shape and type of the result, optional
+        Where the result goes; it may be an input.
 
     Returns
     -------
-    array, shape of `x`, float32
+    array, float32 or float64
 
     Raises
     ------
@@ -124,22 +176,51 @@ def math_map(name: str, x: Array, *, out: Array | None = None) -> Array:
     """
     if name not in FUNCTIONS:
         raise ParameterError(f"name: got {name!r}, need one of {', '.join(FUNCTIONS)}")
-    device = _device.device_of(x)
-    x = _device.as_array(x, device, np.float32, "x")
-    if out is None:
-        out = _device.empty(x.shape, np.float32, device)
-    elif out.shape != x.shape or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise ShapeError(f"out: got {out.dtype}{list(out.shape)}, need C-contiguous float32{list(x.shape)}")
-    if _device.runs_kernels(_device.namespace(x, out)):
-        args = (x.size, x, out)
-        _MATH_MAP.launch((-(-x.size // 256),), (256,), args, macros={"FUNC": f"rk_{name}"})
+    function, n_args = FUNCTIONS[name]
+    if (y is not None) != (n_args == 2):
+        raise ParameterError(f"{name} takes {n_args} argument(s), got {2 if y is not None else 1}")
+    inputs = _inputs(x, y)
+    dtype = inputs[0].dtype
+    out = _result(out, inputs[0].shape, dtype, _device.device_of(inputs[0]))
+    flat = [a.reshape(-1) for a in inputs]
+    if _device.runs_kernels(_device.namespace(*inputs, out)):
+        real = "float" if dtype == np.float32 else "double"
+        args = (out.size, flat[0], flat[1] if n_args == 2 else None, out)
+        macros = {"FUNC": function, "REAL": real, "ARGUMENTS": n_args}
+        _MATH_MAP.launch(_blocks(out.size, 256), (256,), args, macros=macros)
     else:
         mirror = _mirror()
-        run_rows(mirror.math_map, x.size, mirror.FUNCTIONS[name], x.reshape(-1), out.reshape(-1), grain=_GRAIN)
+        mapped = mirror.math_map if n_args == 1 else mirror.math_map_two
+        function = mirror.function(name, 8 * dtype.itemsize)
+        run_rows(mapped, out.size, function, *flat, out.reshape(-1), grain=_GRAIN)
     return out
 
 
-def softmax_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
+def _inputs(x: Array, y: Array | None) -> list[Array]:
+    """Bring one or two arguments to one device, one type and one shape, C-contiguous."""
+    given = [("x", x)] if y is None else [("x", x), ("y", y)]
+    arrays = [a for _, a in given if isinstance(a, np.ndarray) or _device.is_cupy(a)]
+    device = _device.device_of(arrays[0]) if arrays else _device.CPU
+    found = [a.dtype for a in arrays if a.dtype.kind == "f"]
+    dtype = found[0] if found else np.dtype(np.float64)
+    if dtype not in (np.float32, np.float64):
+        raise DTypeError(f"got dtype {dtype}, need float32 or float64; use .astype")
+    inputs = [_device.as_array(a, device, dtype, name) for name, a in given]
+    if len(inputs) == 2 and inputs[0].shape != inputs[1].shape:
+        xp = _device.namespace(*inputs)
+        try:
+            shape = np.broadcast_shapes(inputs[0].shape, inputs[1].shape)
+        except ValueError:
+            raise ShapeError(
+                f"got x of shape {inputs[0].shape} and y of {inputs[1].shape}: no broadcast"
+            ) from None
+        inputs = [xp.ascontiguousarray(xp.broadcast_to(a, shape)) for a in inputs]
+    return inputs
+
+
+def softmax_cross_entropy(
+    logits: Array, labels: Array, *, out: tuple[Array, Array] | None = None
+) -> tuple[Array, Array]:
     """Compute the cross-entropy of softmax(logits) with labels, and its gradient by the logits.
 
     Parameters
@@ -147,6 +228,8 @@ def softmax_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     logits : array, shape (n_batch, n_class), float32
     labels : array, shape (n_batch,), int32
         0 to n_class - 1.
+    out : tuple of two arrays, optional
+        Where loss and gradient go.
 
     Returns
     -------
@@ -174,23 +257,24 @@ def softmax_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     """
     device = _device.device_of(logits)
     logits = _device.as_array(logits, device, np.float32, "logits")
-    if labels.dtype != np.int32:
-        raise DTypeError(f"labels: got dtype {labels.dtype}, need int32")
+    if getattr(labels, "dtype", np.int32) != np.int32:
+        raise DTypeError(f"labels: got dtype {labels.dtype}, need int32; use .astype")
+    labels = _device.as_array(labels, device, np.int32, "labels")
     if logits.ndim != 2 or logits.shape[1] < 1 or labels.shape != logits.shape[:1]:
         raise ShapeError(
             f"got logits of shape {tuple(logits.shape)} and labels of {tuple(labels.shape)}, "
             "need (n_batch, n_class) and (n_batch,)"
         )
-    xp = _device.namespace(logits, labels)
-    labels = xp.ascontiguousarray(labels)
     n_batch, n_class = logits.shape
-    loss = _device.empty((n_batch,), np.float32, device)
-    gradient = _device.empty((n_batch, n_class), np.float32, device)
-    if _device.runs_kernels(xp):
+    loss = _result(out[0] if out else None, (n_batch,), np.float32, device)
+    gradient = _result(out[1] if out else None, (n_batch, n_class), np.float32, device)
+    if _device.runs_kernels(_device.namespace(logits, labels)):
         args = (n_batch, n_class, logits, labels, loss, gradient)
-        _SOFTMAX_CROSS_ENTROPY.launch((-(-n_batch // 128),), (128,), args)
+        _SOFTMAX_CROSS_ENTROPY.launch(_blocks(n_batch, 128), (128,), args)
     else:
         if n_batch and not (labels.min() >= 0 and labels.max() < n_class):
-            raise ParameterError(f"labels: got {labels.min()} to {labels.max()}, need 0 to {n_class - 1}")
-        run_rows(_mirror().softmax_cross_entropy, n_batch, logits, labels, loss, gradient, grain=1024)
+            got = f"{labels.min()} to {labels.max()}"
+            raise ParameterError(f"labels: got {got}, need 0 to {n_class - 1}")
+        mirror = _mirror().softmax_cross_entropy
+        run_rows(mirror, n_batch, logits, labels, loss, gradient, grain=1024)
     return loss, gradient
