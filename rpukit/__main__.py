@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from rpukit import _device
@@ -27,14 +27,21 @@ def _version(package: str) -> str:
 def _info(args: argparse.Namespace) -> int:
     """Print versions, devices, the compiler, the cache, and what is missing."""
     rows = [("rpukit", __version__), ("Python", platform.python_version())]
-    rows += [(name, _version(name) or "missing: pip install rpukit") for name in ("numpy", "scipy", "numba")]
-    cupy = next((f"{p} {_version(p)}" for p in ("cupy-cuda12x", "cupy-cuda13x") if _version(p)), "")
+    rows += [
+        (name, _version(name) or "missing: pip install rpukit")
+        for name in ("numpy", "scipy", "numba")
+    ]
+    cupy = next(
+        (f"{p} {_version(p)}" for p in ("cupy-cuda12x", "cupy-cuda13x") if _version(p)), ""
+    )
     rows.append(("CuPy", cupy or 'not installed: pip install "rpukit[cuda12x]" for GPUs'))
     rows.append(("GPUs", _gpus()))
     rows.append(("NVRTC", _said(nvrtc.compiler_version)))
     rows.append(("kernels", f"{len(source.names())} in {source.folder()}"))
     rows.append(("cache", launch.describe_cache()))
-    rows.append(("g++", shutil.which("g++") or "not found: only the tests need it (apt-get install g++)"))
+    rows.append(
+        ("g++", shutil.which("g++") or "not found: only the tests need it (apt-get install g++)")
+    )
     for extra, package in (("plot", "matplotlib"), ("demo", "scikit-learn")):
         found = _version(package)
         rows.append((package, found or f'not installed: pip install "rpukit[{extra}]"'))
@@ -67,33 +74,38 @@ def _kernels(args: argparse.Namespace) -> int:
     rows = [("kernel", "bits", "op", "mirror")]
     for name in source.names():
         header = source.load(name).header
-        rows.append((f"{name}.cu", *(" ".join(header.get(key, ("?",))) for key in ("bits", "op", "mirror"))))
+        bits, op, mirror = (" ".join(header.get(key, ("?",))) for key in ("bits", "op", "mirror"))
+        rows.append((f"{name}.cu", bits, op, mirror))
     _table(rows)
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
     """Compile kernels for the architectures of their headers; no GPU is needed."""
-    rows = [("kernel", "macros", "arch", "entry", "registers", "spills", "shared")]
+    rows: list[tuple[str, ...]] = [
+        ("kernel", "arch", "registers", "spilled bytes", "shared bytes", "macros")
+    ]
     spilled = 0
     for name in args.name or source.names():
         text = source.load(name)
-        for macros in ("", *text.header.get("check", ())):
-            settings = dict(pair.split("=", 1) for pair in macros.split())
+        for macros in text.checks():
             for arch in " ".join(text.header.get("arch", ())).split():
-                for entry, usage in nvrtc.build(text, arch, settings).usage.items():
-                    spilled += usage.spill_bytes > 0
-                    counts = (usage.registers, usage.spill_bytes, usage.shared_bytes)
-                    rows.append((name, macros or "-", arch, entry, *map(str, counts)))
+                usage = nvrtc.build(text, arch, text.settings(macros)).usage[name]
+                spilled += usage.spill_bytes > 0
+                counts = (usage.registers, usage.spill_bytes, usage.shared_bytes)
+                words = " ".join(f"{macro}={value}" for macro, value in macros.items())
+                rows.append((name, arch, *map(str, counts), words or "-"))
     _table(rows)
-    print(f"\n{len(rows) - 1} compiled with NVRTC {nvrtc.compiler_version()}, {spilled} spill registers")
+    version = nvrtc.compiler_version()
+    print(f"\n{len(rows) - 1} binaries compiled with NVRTC {version}, {spilled} spill registers")
     return 1 if spilled else 0
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
+def _table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]) - 1)]
     for row in rows:
-        print("  ".join(f"{text:{width}}" for text, width in zip(row, [*widths, 0], strict=True)).rstrip())
+        cells = [f"{text:{width}}" for text, width in zip(row, [*widths, 0], strict=True)]
+        print("  ".join(cells).rstrip())
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -102,11 +114,17 @@ def _demo(args: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m rpukit", description="Analog tiles on CPU and GPU.")
+    parser = argparse.ArgumentParser(
+        prog="python -m rpukit", description="Analog tiles on CPU and GPU."
+    )
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, run, text in (
         ("info", _info, "versions, devices, compiler, cache, and what is missing"),
-        ("kernels", _kernels, "every kernel with file, op, mirror and class of its contract on bits"),
+        (
+            "kernels",
+            _kernels,
+            "every kernel with file, op, mirror and class of its contract on bits",
+        ),
         ("check", _check, "compile kernels for their architectures, without a GPU"),
         ("demo", _demo, "train a network of analog tiles on handwritten digits"),
     ):

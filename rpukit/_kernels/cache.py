@@ -45,9 +45,13 @@ def write(name: str, data: bytes) -> Path | None:
     try:
         place.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=place, prefix=".", suffix=name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(scratch, place / name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(scratch, place / name)
+        except OSError:
+            Path(scratch).unlink(missing_ok=True)
+            raise
     except OSError as error:
         if str(place) not in _told:
             _told.add(str(place))

@@ -1,7 +1,7 @@
 """Compile a source to a cubin by NVRTC, with exactly our options; no GPU is needed.
 
-CuPy's own compile path appends ``-ftz=true`` after the caller's options and asks for a device, so the
-binary is made here and handed to ``cupy.RawModule(path=...)``.
+CuPy's own compile path appends ``-ftz=true`` after the caller's options and asks for a device, so
+the binary is made here and handed to ``cupy.RawModule(path=...)``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ OPTIONS = (
     "-prec-sqrt=true",
     "--ptxas-options=-v",
 )
-_WITH_A = frozenset({"90", "100", "101", "103"})  # architectures whose newest instructions need the "a"
+# Architectures whose newest instructions (wgmma and its followers) need the "a".
+_WITH_A = frozenset({"90", "100", "101", "103", "110"})
 _USAGE = re.compile(
-    r"Function properties for '?(\w+)'?\s*\n[^\n]*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
-    r"(\d+) bytes spill loads\s*\n[^\n]*Used (\d+) registers([^\n]*)"
+    r"Function properties for '?(\w+)'?\s*\n"
+    r"[^\n]*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\s*\n"
+    r"[^\n]*Used (\d+) registers([^\n]*)"
 )
 _SHARED = re.compile(r"(\d+) bytes smem")
 
@@ -100,7 +102,8 @@ def build(source: Source, arch: str, macros: Mapping[str, Any]) -> Binary:
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise KernelCompileError(
-                f"{source.path.name} does not compile for {arch} with {' '.join(options)}: {error}\n{log}",
+                f"{source.path.name} does not compile for {arch} with {' '.join(options)}: "
+                f"{error}\n{log}",
                 log=log,
                 source=source.text,
             ) from error
@@ -109,13 +112,25 @@ def build(source: Source, arch: str, macros: Mapping[str, Any]) -> Binary:
     finally:
         nvrtc.destroyProgram(program)
     _log.info("compiled %s for %s in %.2f s", source.name, arch, time.perf_counter() - start)
-    return Binary(data, _usage(log))
+    usage = _usage(log)
+    if set(usage) != set(source.entries):
+        raise KernelCompileError(
+            f"{source.path.name}: the assembler's report for {arch} does not name each of "
+            f"{', '.join(source.entries)}:\n{log}",
+            log=log,
+            source=source.text,
+        )
+    return Binary(data, usage)
 
 
 def _usage(log: str) -> dict[str, Usage]:
     usage = {}
     for name, stack, stores, loads, registers, rest in _USAGE.findall(log):
         shared = _SHARED.search(rest)
-        spilled = int(stores) + int(loads)
-        usage[name] = Usage(int(registers), spilled, int(stack), int(shared.group(1)) if shared else 0)
+        usage[name] = Usage(
+            registers=int(registers),
+            spill_bytes=int(stores) + int(loads),
+            stack_bytes=int(stack),
+            shared_bytes=int(shared.group(1)) if shared else 0,
+        )
     return usage

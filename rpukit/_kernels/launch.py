@@ -1,7 +1,7 @@
-"""The one way in which kernels are launched: on CuPy's current stream, with every argument checked.
+"""The one way in which kernels are launched: on CuPy's current stream, all arguments checked.
 
-CuPy checks nothing and passes a Python float as a double; here the signature in the ``.cu`` decides.
-Inside `rpukit.testing.on_cpu` the same call runs the source on the CPU, by a runner that tests install.
+Inside `rpukit.testing.on_cpu` the same call runs the source on the CPU, by a runner that the tests
+install; what is wrong with a call is found out before, and said in the same words.
 """
 
 from __future__ import annotations
@@ -14,31 +14,36 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rpukit import _device
 from rpukit._kernels import cache as disk
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import source as sources
-from rpukit._kernels.source import Parameter, Source
+from rpukit._kernels.arguments import Check, checker, device_of, fault_of_shape
+from rpukit._kernels.source import Source
 from rpukit.errors import LaunchError
 
 _log = logging.getLogger("rpukit")
 _lock = threading.RLock()
 
-CTYPES = {
-    "int": np.int32, "unsigned": np.uint32, "unsigned int": np.uint32, "u32": np.uint32,
-    "long long": np.int64, "i64": np.int64, "unsigned long long": np.uint64, "u64": np.uint64,
-    "float": np.float32, "double": np.float64, "unsigned short": np.uint16, "unsigned char": np.uint8,
-}  # fmt: skip
-_STATIC_SHARED = 48 * 1024  # more dynamic shared memory than this has to be asked for
+_USUAL_SHARED = 48 * 1024  # more dynamic shared memory than this has to be asked for
 
-Runner = Callable[..., None]
+Runner = Callable[["Variant", tuple[int, ...], tuple[int, ...], Sequence[Any], int], None]
 _runner: Runner | None = None
 
 
 def set_runner(runner: Runner | None) -> None:
-    """Install what runs kernels inside ``testing.on_cpu``."""
+    """Install what runs kernels inside ``testing.on_cpu``.
+
+    Parameters
+    ----------
+    runner : callable or None
+        Called with (variant, grid, block, arguments, bytes of dynamic shared memory).
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.testing.set_runner(None)  # doctest: +SKIP
+    """
     global _runner
     _runner = runner
 
@@ -58,18 +63,28 @@ class Kernel:
         Texts that stand in for headers of those names.
     """
 
-    def __init__(self, name: str, entry: str | None = None, *, path: Path | None = None,
-                 headers: Mapping[str, str] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        name: str,
+        entry: str | None = None,
+        *,
+        path: Path | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.entry = name, entry or name
-        self._path, self._headers = path, headers
+        self._path, self._headers = path, dict(headers or {})
+        self._source: Source | None = None
         self._variants: dict[tuple[tuple[str, Any], ...], Variant] = {}
 
     def source(self) -> Source:
-        """Read the source."""
-        if self._path is None and not self._headers:
-            return sources.load(self.name)
-        path = self._path or sources.folder() / f"{self.name}.cu"
-        return sources.read(path, self._headers)
+        """Read the source, once."""
+        if self._source is None:
+            if self._path is None and not self._headers:
+                self._source = sources.load(self.name)
+            else:
+                path = self._path or sources.folder() / f"{self.name}.cu"
+                self._source = sources.read(path, self._headers)
+        return self._source
 
     def variant(self, macros: Mapping[str, Any] | None = None) -> Variant:
         """The kernel with these macros set; hold on to it where every microsecond counts."""
@@ -77,19 +92,29 @@ class Kernel:
         found = self._variants.get(key)
         if found is None:
             with _lock:
-                found = self._variants.setdefault(key, Variant(self.source(), self.entry, dict(key)))
+                if key not in self._variants:
+                    self._variants[key] = Variant(self.source(), self.entry, dict(key))
+                found = self._variants[key]
         return found
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, shared: int = 0,
-               macros: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def launch(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared: int = 0,
+        macros: Mapping[str, Any] | None = None,
+    ) -> None:
         """Launch on CuPy's current stream.
 
         Parameters
         ----------
-        grid, block : sequence of int
+        grid, block : tuple of int
             Numbers of blocks and of threads, up to three each. An empty grid launches nothing.
         args : sequence
-            In the order of the signature; arrays, Python or NumPy scalars, None for a null pointer.
+            In the order of the signature; arrays, Python or NumPy scalars, None for a null
+            pointer.
         shared : int
             Bytes of dynamic shared memory.
         macros : mapping, optional
@@ -104,83 +129,109 @@ class Kernel:
 class Variant:
     """A kernel with its macros set."""
 
-    def __init__(self, source: Source, entry: str, macros: dict[str, Any]) -> None:
+    def __init__(self, source: Source, entry: str, macros: Mapping[str, Any]) -> None:
         if entry not in source.entries:
-            raise LaunchError(f"{source.name}.cu has no entry point {entry!r}, only {sorted(source.entries)}")
-        self.source, self.entry, self.macros = source, entry, macros
+            known = ", ".join(sorted(source.entries))
+            raise LaunchError(f"{source.name}.cu has no entry point {entry!r}, only {known}")
+        self.source, self.entry = source, entry
+        self.macros = source.settings(macros)
         self.parameters = source.entries[entry]
-        self._check = _checker(entry, [(p, source.resolve(p.ctype, macros)) for p in self.parameters])
+        self._types = [(p, source.resolve(p.ctype, self.macros)) for p in self.parameters]
+        self._cpu_check = checker(entry, self._types, None)
+        self._gpu_check: Check | None = None
         self._functions: dict[int, Any] = {}
-        self._shared = _STATIC_SHARED
+        self._shared: dict[int, int] = {}
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0) -> None:
+    def launch(
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
+    ) -> None:
         """Check the arguments and launch; see `Kernel.launch`."""
         if len(args) != len(self.parameters):
-            raise LaunchError(f"{self.entry}: got {len(args)} arguments, need {len(self.parameters)}: {self._names()}")
-        ready = self._check(*args)
-        if 0 in grid:
+            raise self._miscounted(args)
+        if _device._emulation_depth and not any(map(_device.is_cupy, args)):
+            self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
-        if _device._emulation_depth:
-            self._run_on_cpu(grid, block, ready, shared)
+        ready = (self._gpu_check or self._make_gpu_check())(*args)
+        several = _several_gpus()
+        device = device_of(self.entry, self.parameters, ready) if several else 0
+        if min(grid) < 1:
+            self._check_shape(grid, block, shared)
             return
-        device = self._device_of(ready) if _several_gpus() else 0
-        function = self._functions.get(device) or self._load(device, ready)
-        if shared > self._shared:
-            for f in self._functions.values():
-                f.max_dynamic_shared_size_bytes = shared
-            self._shared = shared
-        if device == 0 and not _several_gpus():
-            function(grid, block, ready, shared_mem=shared)
-            return
-        with _device.cupy().cuda.Device(device):
-            function(grid, block, ready, shared_mem=shared)
+        if several:
+            with _device.cupy().cuda.Device(device):
+                self._start(_current_device(), grid, block, ready, shared)
+        else:
+            self._start(0, grid, block, ready, shared)
 
-    def _run_on_cpu(self, grid: Sequence[int], block: Sequence[int], ready: tuple[Any, ...], shared: int) -> None:
+    def _start(
+        self, device: int, grid: Sequence[int], block: Sequence[int], ready: Any, shared: int
+    ) -> None:
+        function = self._functions.get(device)
+        if function is None:
+            function = self._load(device)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s %s: grid %s, block %s", self.entry, self.macros, grid, block)
+        try:
+            if shared > _USUAL_SHARED and shared > self._shared.get(device, 0):
+                function.max_dynamic_shared_size_bytes = self._shared[device] = shared
+            function(tuple(grid), tuple(block), ready, shared_mem=shared)
+        except Exception as error:  # CuPy raises its own kinds
+            self._check_shape(grid, block, shared)
+            raise LaunchError(
+                f"{self.entry}: grid {tuple(grid)}, block {tuple(block)}, {shared} bytes of "
+                f"dynamic shared memory: {error}"
+            ) from error
+
+    def _run_on_cpu(
+        self, grid: Sequence[int], block: Sequence[int], ready: Sequence[Any], shared: int
+    ) -> None:
+        self._check_shape(grid, block, shared)
         if _runner is None:
-            raise LaunchError("on_cpu() needs a runner: it is installed by the tests of a checkout")
-        _runner(self, tuple(grid), tuple(block), list(ready), shared)
+            raise LaunchError(
+                "testing.on_cpu() needs a runner, which the tests of a checkout install: "
+                "run pytest there, or call testing.set_runner"
+            )
+        if 0 not in grid:
+            _log.debug("%s%s on the CPU: grid %s, block %s", self.entry, self.macros, grid, block)
+            _runner(self, tuple(grid), tuple(block), ready, shared)
 
-    def _device_of(self, ready: tuple[Any, ...]) -> int:
-        found = -1
-        for parameter, a in zip(self.parameters, ready, strict=True):
-            if parameter.pointer and a is not None:
-                try:
-                    device = a.data.device_id
-                except AttributeError:
-                    raise LaunchError(
-                        f"{self.entry}: {parameter.name} is on the CPU, need an array on a GPU"
-                    ) from None
-                if found not in (-1, device):
-                    raise LaunchError(f"{self.entry}: {parameter.name} is on gpu:{device}, others on gpu:{found}")
-                found = device
-        return found if found >= 0 else _current_device()
+    def _make_gpu_check(self) -> Check:
+        gpu_array = _device.cupy_array_class()
+        if gpu_array is None:  # without CuPy no array is on a GPU: say so of the first one
+            return checker(self.entry, self._types, type(None))
+        self._gpu_check = checker(self.entry, self._types, gpu_array)
+        return self._gpu_check
 
-    def _load(self, device: int, ready: tuple[Any, ...]) -> Any:
-        self._device_of(ready)  # CuPy would name no parameter for an array on the CPU
+    def _load(self, device: int) -> Any:
         with _lock:
             if device not in self._functions:
+                _device.parse_device("gpu")  # or say why there is none
                 cupy = _device.cupy()
-                with cupy.cuda.Device(device) as there:
-                    arch = nvrtc.architecture(there.compute_capability)
-                    function = self._module(cupy, arch).get_function(self.entry)
-                    if self._shared > _STATIC_SHARED:
-                        function.max_dynamic_shared_size_bytes = self._shared
-                self._functions[device] = function
+                arch = nvrtc.architecture(cupy.cuda.Device(device).compute_capability)
+                self._functions[device] = self._function(cupy, arch)
+                _log.info("loaded %s%s for %s", self.entry, self.macros or "", arch)
             return self._functions[device]
 
-    def _module(self, cupy: Any, arch: str) -> Any:
+    def _function(self, cupy: Any, arch: str) -> Any:
         data = nvrtc.cubin(self.source, arch, self.macros)
-        # RawModule wants a file; the driver has read it when get_function returns.
+        # RawModule wants a file; the driver has read it when this returns.
         with tempfile.NamedTemporaryFile(prefix="rpukit_", suffix=".cubin") as file:
             file.write(data)
             file.flush()
             module = cupy.RawModule(path=file.name)
             module.compile()
-        _log.info("loaded %s for %s", self.source.name, arch)
-        return module
+            return module.get_function(self.entry)
 
-    def _names(self) -> str:
-        return ", ".join(f"{p.ctype}{' *' if p.pointer else ' '}{p.name}" for p in self.parameters)
+    def _check_shape(self, grid: Sequence[int], block: Sequence[int], shared: int) -> None:
+        fault = fault_of_shape(grid, block, shared)
+        if fault:
+            raise LaunchError(f"{self.entry}: {fault}")
+
+    def _miscounted(self, args: Sequence[Any]) -> LaunchError:
+        names = ", ".join(f"{p.ctype} {'*' * p.pointer}{p.name}" for p in self.parameters)
+        return LaunchError(
+            f"{self.entry}: got {len(args)} arguments, need {len(self.parameters)}: {names}"
+        )
 
 
 @cache
@@ -192,80 +243,36 @@ def _current_device() -> int:
     return int(_device.cupy().cuda.runtime.getDevice())
 
 
-def _checker(entry: str, parameters: list[tuple[Parameter, str]]) -> Callable[..., tuple[Any, ...]]:
-    """A function that takes the arguments of a launch and returns them as the kernel takes them.
-
-    It is written out for the signature, since a launch costs microseconds and a call for each argument
-    would double that: one line looks whether an argument is what it nearly always is, and leaves the
-    rest to `_cast`.
-    """
-    names = [f"a{i}" for i in range(len(parameters))]
-    scope: dict[str, Any] = {}
-    lines = [f"def check({', '.join(names)}):"]
-    for i, (parameter, ctype) in enumerate(parameters):
-        if ctype not in CTYPES:
-            raise LaunchError(f"{entry}: parameter {parameter.name} has the type {ctype!r}, which is not known")
-        kind = scope[f"kind{i}"] = CTYPES[ctype]
-        scope[f"cast{i}"] = _cast_pointer if parameter.pointer else _cast_scalar
-        scope[f"where{i}"] = f"{entry}: {parameter.name}"
-        if parameter.pointer:
-            scope[f"dtype{i}"] = np.dtype(kind)
-            usual = f"(a{i} is None or (a{i}.__class__ is gpu_array and a{i}.dtype is dtype{i} and a{i}._c_contiguous))"
-        else:
-            usual = f"a{i}.__class__ is kind{i}"
-        lines.append(f"    if not {usual}: a{i} = cast{i}(where{i}, kind{i}, a{i})")
-    lines.append(f"    return ({', '.join(names)},)")
-    scope["gpu_array"] = _device.cupy_array_class()
-    exec("\n".join(lines), scope)
-    check: Callable[..., tuple[Any, ...]] = scope["check"]
-    return check
-
-
-def _cast_pointer(where: str, kind: Any, a: Any) -> Any:
-    dtype = np.dtype(kind)
-    if not (isinstance(a, np.ndarray) or _device.is_cupy(a)):
-        raise LaunchError(f"{where}: got {type(a).__name__}, need an array of {dtype}")
-    if a.dtype != dtype or not a.flags.c_contiguous:
-        got = f"{a.dtype}{list(a.shape)}" + ("" if a.flags.c_contiguous else ", not C-contiguous")
-        raise LaunchError(f"{where}: got {got}, need a C-contiguous array of {dtype}")
-    return a
-
-
-def _cast_scalar(where: str, kind: Any, a: Any) -> Any:
-    if np.dtype(kind).kind == "f":
-        if not isinstance(a, (float, int, np.number)):
-            raise LaunchError(f"{where}: got {a!r}, need a number")
-        return kind(a)
-    if not isinstance(a, (int, np.integer, np.bool_)):
-        raise LaunchError(f"{where}: got {a!r}, need an integer")
-    limits = _limits(kind)
-    if not limits[0] <= a <= limits[1]:
-        raise LaunchError(f"{where}: got {a}, need an integer in [{limits[0]}, {limits[1]}]")
-    return kind(a)
-
-
-@cache
-def _limits(kind: Any) -> tuple[int, int]:
-    return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
-
-
 def warm_up() -> int:
-    """Compile every kernel with its default macros for the current GPU, into the cache folder.
+    """Compile every kernel for the current GPU, into the cache folder.
+
+    Each is compiled with its default macros and with those named in its header. What is there
+    already is not compiled again.
 
     Returns
     -------
     int
-        Number of kernels.
+        Number of binaries.
 
     Raises
     ------
     DeviceError, KernelCompileError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.warm_up()  # doctest: +SKIP
+    40
     """
     _device.parse_device("gpu")
-    capability = _device.cupy().cuda.Device().compute_capability
+    arch = nvrtc.architecture(_device.cupy().cuda.Device().compute_capability)
+    count = 0
     for name in sources.names():
-        nvrtc.cubin(sources.load(name), nvrtc.architecture(capability), {})
-    return len(sources.names())
+        text = sources.load(name)
+        for macros in text.checks():
+            nvrtc.cubin(text, arch, text.settings(macros))
+            count += 1
+    return count
 
 
 def describe_cache() -> str:

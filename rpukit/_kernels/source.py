@@ -1,7 +1,8 @@
 """Find, read and understand ``.cu`` sources: includes, signatures, header lines.
 
-Includes of our own headers are expanded here, each once, with ``#line`` so that a compiler's message
-points at the right file. What is hashed is the expanded text; CuPy's own cache would not see a header.
+Includes of our own headers are expanded here, each once, with ``#line`` so that a compiler's
+message points at the right file. What is hashed is the expanded text: CuPy's own cache would not
+see a change of a header. An include inside ``#if`` is expanded at its first place only.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rpukit.errors import KernelCompileError
+from rpukit.errors import KernelCompileError, LaunchError
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[ \t]*$', re.M)
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.M)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
 _ENTRY = re.compile(
-    r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)', re.S
+    rf'extern\s+"C"\s+__global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(([^)]*)\)', re.S
 )
+_DEFAULT = re.compile(r"^#ifndef (\w+)[^\n]*\n#define \1[ \t]+([^\n]*?)[ \t]*$", re.M)
 _HEADER_LINE = re.compile(r"^// (mirror|op|bits|arch|check|source): *(.*)$", re.M)
 
 
@@ -43,13 +46,31 @@ class Source:
     text: str
     entries: Mapping[str, tuple[Parameter, ...]]
     header: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)  # of macros
+
+    def settings(self, macros: Mapping[str, Any]) -> dict[str, str]:
+        """Macros as the compiler gets them: sorted, as text, without those at their defaults.
+
+        So equal binaries have equal names in the cache, however they were asked for.
+        """
+        unknown = [m for m in macros if not re.search(rf"\b{re.escape(m)}\b", self.text)]
+        if unknown:
+            known = ", ".join(sorted(self.defaults)) or "none"
+            raise LaunchError(f"{self.name}.cu has no macro {unknown[0]!r}; there are: {known}")
+        texts = {
+            name: str(int(value)) if isinstance(value, bool) else str(value)
+            for name, value in sorted(macros.items())
+        }
+        return {name: text for name, text in texts.items() if self.defaults.get(name) != text}
+
+    def checks(self) -> list[dict[str, str]]:
+        """Sets of macros to compile: the defaults, and those of the ``// check:`` lines."""
+        lines = ("", *self.header.get("check", ()))
+        return [dict(pair.split("=", 1) for pair in line.split()) for line in lines]
 
     def resolve(self, ctype: str, macros: Mapping[str, Any]) -> str:
         """Type of a parameter where a macro names it, as REAL does."""
-        if ctype in macros:
-            return str(macros[ctype])
-        default = re.search(rf"#ifndef {re.escape(ctype)}\n#define {re.escape(ctype)} +([^\n/]+)", self.text)
-        return default.group(1).strip() if default else ctype
+        return str(macros.get(ctype, self.defaults.get(ctype, ctype)))
 
     def digest(self, *parts: str) -> str:
         """Hash of the expanded text and of whatever else decides the binary."""
@@ -81,16 +102,25 @@ def load(name: str) -> Source:
 
 def read(path: Path, headers: Mapping[str, str] | None = None) -> Source:
     """Read a source file; ``headers`` are texts that stand in for files of those names."""
-    raw = path.read_text()
+    raw = path.read_text(encoding="utf-8")
     text = _expand(raw, path, headers or {}, set())
     bare = _COMMENT.sub(" ", text)
     entries = {name: _parameters(params) for name, params in _ENTRY.findall(bare)}
     if not entries:
-        raise KernelCompileError(f'{path.name}: no entry point (extern "C" __global__ void ...)', source=text)
+        raise KernelCompileError(
+            f'{path.name}: no entry point (extern "C" __global__ void ...)', source=text
+        )
     found: dict[str, list[str]] = {}
     for key, value in _HEADER_LINE.findall(raw):
         found.setdefault(key, []).append(value.strip())
-    return Source(path.stem, path, text, entries, {k: tuple(v) for k, v in found.items()})
+    header = {key: tuple(values) for key, values in found.items()}
+    return Source(path.stem, path, text, entries, header, _defaults(bare))
+
+
+def _defaults(bare: str) -> dict[str, str]:
+    """Macros with one default; where branches define different ones, there is none to speak of."""
+    pairs = _DEFAULT.findall(bare)
+    return {name: text for name, text in pairs if {t for n, t in pairs if n == name} == {text}}
 
 
 def _expand(text: str, path: Path, headers: Mapping[str, str], seen: set[str]) -> str:
@@ -113,10 +143,13 @@ def _expand(text: str, path: Path, headers: Mapping[str, str], seen: set[str]) -
 def _header(name: str, includer: Path, headers: Mapping[str, str]) -> tuple[str, Path]:
     if name in headers:
         return headers[name], Path(name)
-    for place in (includer.parent / name, includer.parent / "include" / name, folder() / "include" / name):
+    here = includer.parent
+    for place in (here / name, here / "include" / name, folder() / "include" / name):
         if place.is_file():
-            return place.read_text(), place
-    raise KernelCompileError(f"{includer.name} includes {name!r}, which is not in kernels_cu/include")
+            return place.read_text(encoding="utf-8"), place
+    raise KernelCompileError(
+        f"{includer.name} includes {name!r}, which is not in kernels_cu/include"
+    )
 
 
 def _parameters(text: str) -> tuple[Parameter, ...]:
