@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
+from rpukit._kernels import Kernel, tune
 from rpukit._workers import run_rows
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
@@ -23,20 +24,40 @@ _MODES = {
     NoiseManagement.NONE: 0, NoiseManagement.ABS_MAX: 1, NoiseManagement.MAX: 2,
     NoiseManagement.CONSTANT: 3, NoiseManagement.AVERAGE_ABS_MAX: 4, NoiseManagement.ABS_MAX_NP_SUM: 5,
 }  # fmt: skip
+# Typed scalars pass a launch without a cast.
+_i4, _u4, _u8, _f4 = np.int32, np.uint32, np.uint64, np.float32
 _W_NOISES = {WeightNoise.NONE: 0, WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
-# Tiles of the product, all with the same bits: for many samples, for some, and for few.
-LARGE = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 16, "RM": 8, "RN": 4}
-MEDIUM = {"TILE_M": 32, "TILE_N": 32, "TILE_K": 32, "RM": 2, "RN": 2}
-SMALL = {"TILE_M": 8, "TILE_N": 32, "TILE_K": 128, "RM": 1, "RN": 1}
+@dataclass(frozen=True, slots=True)
+class ProductTile:
+    """Samples, outputs and inputs that a block works on at a time: a candidate of the tuner."""
+
+    name: str
+    samples: int
+    outputs: int
+    depth: int
+    samples_per_thread: int
+    outputs_per_thread: int
+
+    def valid(self, n_batch: int) -> bool:
+        return n_batch > 0
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            "TILE_M": self.samples, "TILE_N": self.outputs, "TILE_K": self.depth,
+            "RM": self.samples_per_thread, "RN": self.outputs_per_thread,
+        }  # fmt: skip
+
+    @property
+    def threads(self) -> int:
+        return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
+
+
+# All with the same bits: for many samples, for some, and for few.
+LARGE = ProductTile("large", 64, 128, 16, 8, 4)
+MEDIUM = ProductTile("medium", 32, 32, 32, 2, 2)
+SMALL = ProductTile("small", 8, 32, 128, 1, 1)
 _FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
-
-
-def _tile_for(n_batch: int, n_out: int, vec: int, w_noise: int) -> dict[str, int]:
-    """Largest tile that still gives the GPU enough blocks, and each thread enough registers."""
-    if n_batch <= 8:
-        return SMALL
-    n_large = -(-n_batch // LARGE["TILE_M"]) * -(-n_out // LARGE["TILE_N"])
-    return LARGE if n_large >= _FILLS_A_GPU and vec == 4 and w_noise == 0 else MEDIUM
 
 
 class ForwardState:
@@ -178,18 +199,10 @@ def tile_forward(
     w_noise = 0 if io.is_perfect or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
     rhos = [1.0] if io.is_perfect else state.rhos
     if _device.runs_kernels(_device.namespace(weight, x)):
-        vec = 4 if n_in % 4 == 0 and n_out % 4 == 0 else 1
-        tile = _tile_for(n_batch, n_out, vec, w_noise)
-        macros = {"TRANSPOSED": int(transposed), "PERFECT": int(io.is_perfect), "W_NOISE": w_noise, "VEC": vec, **tile}
-        variant = _TILE_FORWARD.variant(macros)
-        grid = (-(-n_out // tile["TILE_N"]), -(-n_batch // tile["TILE_M"]))
-        block = (tile["TILE_M"] // tile["RM"] * (tile["TILE_N"] // tile["RN"]),)
+        call = _Call(weight, x, alpha, need, y, state, status, stream, first_sample, ops, transposed, io.is_perfect, w_noise)
+        variant, tile = _variant(call, _pick(call))
         for number, rho in enumerate(rhos):
-            variant.launch(
-                grid, block,
-                (n_batch, n_out, n_in, number, rho, state.worst and number > 0, first_sample, *ops, state.io,
-                 weight, x, alpha, state.line_noise, need, y, status, stream.key0, stream.key1),
-            )  # fmt: skip
+            _launch(call, variant, tile, number, rho)
         return y
     # The mirror walks rows of a matrix whose rows are inputs, which vectorises; one turn pays from a few samples on.
     by_columns = transposed or n_batch >= 4
@@ -201,3 +214,83 @@ def tile_forward(
         np.uint32(stream.key0), np.uint32(stream.key1),
     )  # fmt: skip
     return y
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Arguments of one product on kernels."""
+
+    weight: Array
+    x: Array
+    alpha: Array
+    need: Array
+    y: Array
+    state: ForwardState
+    status: Array
+    stream: Stream
+    first_sample: int
+    ops: tuple[int, int]
+    transposed: bool
+    perfect: bool
+    w_noise: int
+
+    @property
+    def vec(self) -> int:
+        """Elements that can be read at a time."""
+        return 4 if self.x.shape[1] % 4 == 0 and self.y.shape[1] % 4 == 0 else 1
+
+
+def _variant(call: _Call, tile: ProductTile) -> tuple[Any, ProductTile]:
+    macros = {"TRANSPOSED": int(call.transposed), "PERFECT": int(call.perfect), "W_NOISE": call.w_noise}
+    return _TILE_FORWARD.variant({**macros, "VEC": call.vec, **tile.macros}), tile
+
+
+def _launch(call: _Call, variant: Any, tile: ProductTile, number: int, rho: float) -> None:
+    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
+    variant.launch(
+        (-(-n_out // tile.outputs), -(-n_batch // tile.samples)),
+        (tile.threads,),
+        (_i4(n_batch), _i4(n_out), _i4(n_in), _i4(number), _f4(rho), _i4(call.state.worst and number > 0),
+         _u8(call.first_sample), _u4(call.ops[0]), _u4(call.ops[1]), call.state.io, call.weight, call.x, call.alpha,
+         call.state.line_noise, call.need, call.y, call.status, _u4(call.stream.key0), _u4(call.stream.key1)),
+    )  # fmt: skip
+
+
+def _pick(call: _Call) -> ProductTile:
+    """Choose a tile: the static rule's where nothing is known, else the fastest."""
+    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
+    tiles = [MEDIUM, SMALL]
+    if call.vec == 4 and call.w_noise == 0:  # else it would need more registers than a thread has
+        tiles.append(LARGE)
+    plain = _plain_tile(n_batch, n_out)
+    plain = plain if plain in tiles else MEDIUM
+    key = (n_out, n_in, call.transposed, call.perfect, call.w_noise)
+    picked: ProductTile = tune.choose(
+        _TILE_FORWARD, key, [plain, *(t for t in tiles if t != plain)], lambda: _trial(call), n_batch=n_batch,
+        device=_device.device_of(call.weight),
+    )  # fmt: skip
+    return picked
+
+
+def _plain_tile(n_batch: int, n_out: int) -> ProductTile:
+    """Largest tile that still gives the GPU enough blocks."""
+    if n_batch <= SMALL.samples:
+        return SMALL
+    n_large = -(-n_batch // LARGE.samples) * -(-n_out // LARGE.outputs)
+    return LARGE if n_large >= _FILLS_A_GPU else MEDIUM
+
+
+def _trial(call: _Call) -> tune.Trial:
+    """Run tiles on as many samples as the scratch may hold."""
+    n_out, xp = call.y.shape[1], _device.namespace(call.x)
+    n = max(1, min(call.x.shape[0], tune.SCRATCH_LIMIT // 2 // (4 * n_out)))
+    scratch = replace(
+        call, x=call.x[:n], y=xp.empty((n, n_out), np.float32), alpha=call.alpha[:, :n].copy(),
+        need=xp.zeros(n, np.int32), status=xp.zeros_like(call.status),
+    )  # fmt: skip
+
+    def run(tile: ProductTile) -> list[Array]:
+        _launch(scratch, *_variant(scratch, tile), 0, 1.0)
+        return [scratch.y]
+
+    return run

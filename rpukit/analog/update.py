@@ -6,14 +6,14 @@ tile's flag array: not zero makes a kernel do nothing, a non-finite input stores
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
+from rpukit._kernels import Kernel, tune
 from rpukit._workers import run_rows
 from rpukit.analog.cells import PulsedCell
 from rpukit.analog.update_parameters import UpdateParameters
@@ -165,24 +165,12 @@ def pulsed_update(
     For one cell, samples are applied in ascending order, and within a sample one run of pulses.
     Kernel: kernels_cu/pulsed_update.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016).
     """
-    n_batch, n_word, n_in = trains.x.shape
+    if _device.runs_kernels(_device.namespace(weight, trains.x)):
+        call = _Call(weight, trains, cell, planes, globals_, n_pulses, flip, persistent, stream, first_sample, status)
+        _launch(call, _pick(call))
+        return
     n_out = weight.shape[0]
     noisy_write = persistent is not None
-    if _device.runs_kernels(_device.namespace(weight, trains.x)):
-        cells, rows = _tile_of(n_out, n_in)
-        threads = min(_THREADS, max(32, -(-n_in // (cells * 32)) * 32))
-        _PULSED_UPDATE.launch(
-            (-(-n_in // (threads * cells)), -(-n_out // rows)),
-            (threads,),
-            (n_batch, n_in, n_out, flip, first_sample, planes, globals_, trains.x, trains.d,
-             weight, persistent, n_pulses, status, stream.key0, stream.key1),
-            macros={
-                "STEP": cell.STEP, "HAS_RUN": int(cell.HAS_RUN), "N_PLANE": len(cell.PLANES),
-                "WRITE_NOISE": int(noisy_write), "IMPLICIT": int(trains.implicit),
-                "N_WORD": n_word, "THREADS": threads, "CELLS": cells, "ROWS": rows,
-            },
-        )  # fmt: skip
-        return
     steps = import_module("rpukit.analog._steps")
     counts = np.zeros(n_out, np.int64)
     run_rows(
@@ -194,13 +182,106 @@ def pulsed_update(
     n_pulses[0] += counts.sum()
 
 
-def _tile_of(n_out: int, n_in: int) -> tuple[int, int]:
-    """Cells a thread and rows a block: larger ones share more work, smaller ones fill the GPU."""
-    shapes = [(4, 8), (4, 4), (1, 8), (1, 4), (1, 1)]
-    for cells, rows in shapes:
-        if n_in % cells == 0 and n_in >= 32 * cells and n_out * n_in >= cells * rows * _FILLS_A_GPU:
-            return cells, rows
-    return shapes[-1]
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """How the cells of a tile are dealt out: a candidate of the tuner, right for every batch."""
+
+    cells: int  # neighbouring columns of one thread
+    rows: int  # rows of one block
+
+    @property
+    def name(self) -> str:
+        return f"{self.cells}x{self.rows}"
+
+    def valid(self, n_batch: int) -> bool:
+        return n_batch > 0
+
+    def fits(self, n_in: int) -> bool:
+        """Whether rows can be read this many cells at a time."""
+        return self.cells == 1 or n_in % self.cells == 0
+
+
+SHAPES = tuple(LaunchShape(*s) for s in ((4, 8), (4, 4), (4, 2), (4, 1), (1, 8), (1, 4), (1, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Arguments of one pulsed update on kernels."""
+
+    weight: Array
+    trains: Trains
+    cell: PulsedCell
+    planes: Array
+    globals_: Array
+    n_pulses: Array
+    flip: bool
+    persistent: Array | None
+    stream: Stream
+    first_sample: int
+    status: Array
+
+
+def _launch(call: _Call, shape: LaunchShape) -> None:
+    n_batch, n_word, n_in = call.trains.x.shape
+    n_out, cell = call.weight.shape[0], call.cell
+    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
+    _PULSED_UPDATE.launch(
+        (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows)),
+        (threads,),
+        (n_batch, n_in, n_out, call.flip, call.first_sample, call.planes, call.globals_,
+         call.trains.x, call.trains.d, call.weight, call.persistent, call.n_pulses, call.status,
+         call.stream.key0, call.stream.key1),
+        macros={
+            "STEP": cell.STEP, "HAS_RUN": int(cell.HAS_RUN), "N_PLANE": len(cell.PLANES),
+            "WRITE_NOISE": int(call.persistent is not None), "IMPLICIT": int(call.trains.implicit),
+            "N_WORD": n_word, "THREADS": threads, "CELLS": shape.cells, "ROWS": shape.rows,
+        },
+    )  # fmt: skip
+
+
+def _pick(call: _Call) -> LaunchShape:
+    """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
+    n_batch, n_word, n_in = call.trains.x.shape
+    n_out = call.weight.shape[0]
+    plain = _plain_shape(n_out, n_in)
+    others = [s for s in SHAPES if s != plain and s.fits(n_in)]
+    key = (n_out, n_in, n_word, call.cell.STEP, call.persistent is not None, call.trains.implicit)
+    picked: LaunchShape = tune.choose(
+        _PULSED_UPDATE, key, [plain, *others], lambda: _trial(call), n_batch=n_batch,
+        device=_device.device_of(call.weight),
+    )  # fmt: skip
+    return picked
+
+
+def _plain_shape(n_out: int, n_in: int) -> LaunchShape:
+    """Large shapes share more work, small ones fill the GPU."""
+    for shape in SHAPES:
+        enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
+        if shape.fits(n_in) and n_in >= 32 * shape.cells and enough:
+            return shape
+    return SHAPES[-1]
+
+
+def _trial(call: _Call) -> tune.Trial:
+    """Run shapes on a copy of as many rows as the scratch may hold."""
+    n_in, xp = call.weight.shape[1], _device.namespace(call.weight)
+    n_array = len(call.planes) + 1 + (call.persistent is not None)
+    n_row = min(call.weight.shape[0], max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
+    scratch = replace(
+        call,
+        weight=call.weight[:n_row].copy(),
+        trains=Trains(call.trains.x, xp.ascontiguousarray(call.trains.d[:, :, :n_row]), call.trains.implicit),
+        planes=xp.ascontiguousarray(call.planes[:, :n_row]),
+        n_pulses=xp.zeros_like(call.n_pulses),
+        persistent=None if call.persistent is None else call.persistent[:n_row].copy(),
+        status=xp.zeros_like(call.status),
+    )
+
+    def run(shape: LaunchShape) -> list[Array]:
+        _launch(scratch, shape)
+        return [scratch.weight, scratch.n_pulses]
+
+    return run
 
 
 def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) -> None:

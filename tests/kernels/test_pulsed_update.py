@@ -7,7 +7,6 @@ import rpukit as rk
 from rpukit.analog import update
 from rpukit.testing import assert_same_bits, on_cpu
 
-SHAPES = [(4, 8), (4, 1), (1, 8), (1, 4), (1, 1)]
 
 
 def batch(n, shape, seed=0):
@@ -17,14 +16,14 @@ def batch(n, shape, seed=0):
 
 
 @pytest.mark.parametrize("cell", [rk.ConstantStep(dw_min=0.01), rk.SoftBounds(dw_min=0.01, write_noise_std=1)])
-@pytest.mark.parametrize("tile", SHAPES, ids=lambda t: f"{t[0]}cells-{t[1]}rows")
+@pytest.mark.parametrize("tile", update.SHAPES, ids=lambda tile: tile.name)
 def test_every_launch_shape_gives_the_bits_of_the_mirror(tile, cell, order, monkeypatch):
     shape = (19, 132)
     x, d = batch(70, shape)
     plain, other = (rk.AnalogTile(shape, cell, seed=2) for _ in range(2))
     plain.update(x, d, lr=0.2)
     with monkeypatch.context() as patch, on_cpu(order):
-        patch.setattr(update, "_tile_of", lambda *_: tile)
+        patch.setattr(update, "_pick", lambda _: tile)
         other.update(x, d, lr=0.2)
     assert_same_bits(np.asarray(other), np.asarray(plain))
     assert other.n_pulses == plain.n_pulses

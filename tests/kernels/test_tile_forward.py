@@ -40,7 +40,7 @@ def test_every_tile_gives_the_bits_of_the_mirror(name, io, order, monkeypatch):
         if name == "large" and any(size % 4 for size in shape):
             continue  # the large tile reads four elements at a time
         with monkeypatch.context() as patch, on_cpu(order):
-            patch.setattr(forward, "_tile_for", lambda *_: TILES[name])
+            patch.setattr(forward, "_pick", lambda _: TILES[name])
             seen = [other.forward(x), other.backward(d)]
         for got, way, v in zip(seen, ("forward", "backward"), (x, d), strict=True):
             assert_same_bits(got, getattr(plain, way)(v))
