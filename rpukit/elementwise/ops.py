@@ -21,22 +21,21 @@ _MATH_MAP = Kernel("math_map")
 _SOFTMAX_CROSS_ENTROPY = Kernel("softmax_cross_entropy")
 
 KINDS = {"bits": 0, "uniform": 1, "normal": 2}
-# Public name -> (its name in CUDA, number of arguments)
+# Public name -> name in CUDA
 FUNCTIONS = {
-    "erf": ("rk_erf", 1),
-    "exp": ("rk_exp", 1),
-    "expm1": ("rk_expm1", 1),
-    "lgamma": ("rk_lgamma", 1),
-    "log": ("rk_log", 1),
-    "log1p": ("rk_log1p", 1),
-    "logaddexp": ("rk_logaddexp", 2),
-    "normal_quantile": ("rk_normal_quantile", 1),
-    "power": ("rk_pow", 2),
-    "reciprocal": ("rk_reciprocal", 1),
-    "sigmoid": ("rk_sigmoid", 1),
-    "sqrt": ("rk_sqrt", 1),
-    "tanh": ("rk_tanh", 1),
+    "erf": "rk_erf",
+    "exp": "rk_exp",
+    "expm1": "rk_expm1",
+    "lgamma": "rk_lgamma",
+    "log": "rk_log",
+    "log1p": "rk_log1p",
+    "normal_quantile": "rk_normal_quantile",
+    "reciprocal": "rk_reciprocal",
+    "sigmoid": "rk_sigmoid",
+    "sqrt": "rk_sqrt",
+    "tanh": "rk_tanh",
 }
+FUNCTIONS_OF_TWO = {"logaddexp": "rk_logaddexp", "power": "rk_pow"}
 _GRAIN = 1 << 15  # elements that are worth a thread
 
 
@@ -174,23 +173,22 @@ def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None =
     >>> rk.elementwise.math_map("exp", np.zeros(2, np.float32))
     array([1., 1.], dtype=float32)
     """
-    if name not in FUNCTIONS:
-        raise ParameterError(f"name: got {name!r}, need one of {', '.join(FUNCTIONS)}")
-    function, n_args = FUNCTIONS[name]
-    if (y is not None) != (n_args == 2):
-        raise ParameterError(f"{name} takes {n_args} argument(s), got {2 if y is not None else 1}")
+    functions = FUNCTIONS if y is None else FUNCTIONS_OF_TWO
+    if name not in functions:
+        count = "one argument" if y is None else "two arguments"
+        raise ParameterError(f"name: got {name!r}, of {count} there are {', '.join(functions)}")
     inputs = _inputs(x, y)
     dtype = inputs[0].dtype
     out = _result(out, inputs[0].shape, dtype, _device.device_of(inputs[0]))
     flat = [a.reshape(-1) for a in inputs]
     if _device.runs_kernels(_device.namespace(*inputs, out)):
         real = "float" if dtype == np.float32 else "double"
-        args = (out.size, flat[0], flat[1] if n_args == 2 else None, out)
-        macros = {"FUNC": function, "REAL": real, "ARGUMENTS": n_args}
+        args = (out.size, flat[0], None if y is None else flat[1], out)
+        macros = {"FUNC": functions[name], "REAL": real, "ARGUMENTS": len(inputs)}
         _MATH_MAP.launch(_blocks(out.size, 256), (256,), args, macros=macros)
     else:
         mirror = _mirror()
-        mapped = mirror.math_map if n_args == 1 else mirror.math_map_two
+        mapped = mirror.math_map if y is None else mirror.math_map_two
         function = mirror.function(name, 8 * dtype.itemsize)
         run_rows(mapped, out.size, function, *flat, out.reshape(-1), grain=_GRAIN)
     return out
