@@ -190,8 +190,7 @@ def lgamma32(x):
         product = f4(a - f4(1.0))
         for i in range(2, k):
             product = f4(product * f4(a - f4(i)))
-        if k >= 2:
-            r = f4(r + m4.log32(product))
+        r = f4(r + (m4.log32(product) if k >= 2 else f4(0.0)))
     else:
         k = i4(8)
         inverse = f4(f4(1.0) / a)
@@ -331,8 +330,7 @@ def lgamma64(x):
         product = a - f8(1.0)
         for i in range(2, k):
             product = product * (a - f8(i))
-        if k >= 2:
-            r = r + m8.log64(product)
+        r = r + (m8.log64(product) if k >= 2 else f8(0.0))
     else:
         k = i4(8)
         inverse = f8(1.0) / a

@@ -103,7 +103,7 @@ __device__ __forceinline__ float rk_lgamma(float x) {
         float u = a - (float)k, product = a - 1.0f;
         r = u * (u - 1.0f) * rk_lgamma_core(u - 0.5f);
         for (int i = 2; i < k; ++i) product = product * (a - (float)i);
-        if (k >= 2) r = r + rk_log(product);
+        r = r + (k >= 2 ? rk_log(product) : 0.0f);
     } else {
         float inverse = __fdiv_rn(1.0f, a);
         float rest = __fmaf_rn(rk_stirling(inverse * inverse), inverse, 0.418938533f);

@@ -125,7 +125,7 @@ __device__ __forceinline__ double rk_lgamma(double x) {
         double u = a - (double)k, product = a - 1.0;
         r = u * (u - 1.0) * rk_lgamma_core(u - 0.5);
         for (int i = 2; i < k; ++i) product = product * (a - (double)i);
-        if (k >= 2) r = r + rk_log(product);
+        r = r + (k >= 2 ? rk_log(product) : 0.0);
     } else {
         double inverse = __ddiv_rn(1.0, a);
         double rest = __fma_rn(rk_stirling(inverse * inverse), inverse, 0.41893853320467274);
