@@ -1,7 +1,9 @@
 """Compile a kernel with g++ against ``cuda_on_cpu.h`` and run it with the arguments of a launch.
 
-``RPUKIT_ON_CPU_SANITIZE=1`` builds with AddressSanitizer and UBSan (the process then needs libasan
-preloaded); ``RPUKIT_ON_CPU_CACHE`` names the folder of the compiled kernels.
+Environment variables: ``CXX`` names the compiler; ``RPUKIT_ON_CPU_CACHE`` the folder of compiled
+kernels; ``RPUKIT_ON_CPU_SANITIZE=1`` builds with AddressSanitizer and UBSan (the process then
+needs libasan preloaded); ``RPUKIT_ON_CPU_UCONTEXT=1`` switches stacks in the way of other
+processors than x86-64.
 """
 
 from __future__ import annotations
@@ -10,9 +12,13 @@ import ctypes
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,21 +27,51 @@ from rpukit._kernels.launch import Variant
 from rpukit.errors import KernelCompileError, LaunchError
 
 HERE = Path(__file__).parent
-HEADER = HERE / "cuda_on_cpu.h"
+HEADERS = ("cuda_on_cpu.h", "fibers.h", "intrinsics.h")
+# Contraction off: a product and a sum are two roundings, as NVRTC gets it by -fmad=false.
 FLAGS = (
-    "-std=c++17", "-march=native", "-DRK_ON_CPU", "-fPIC", "-shared", "-ffp-contract=off",
-    "-ftls-model=initial-exec", "-fvisibility=hidden", "-Wno-unknown-pragmas",
-)  # fmt: skip
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
-_DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+    "-std=c++17",
+    "-march=native",
+    "-DRK_ON_CPU",
+    "-Werror=frame-larger-than=49152",  # of the 64 KiB that a thread has
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-ftls-model=initial-exec",
+    "-Wno-unknown-pragmas",
+)
+SANITIZE = (
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-fno-sanitize-recover=all",
+)
+FAULTS = {
+    1: "a barrier was not reached by all threads of a block",
+    2: "lanes of a warp wait for lanes that never came, or name different lanes",
+    3: "a thread needs more than 64 KiB of stack: it calls itself too deeply",
+}
+_DYNAMIC = re.compile(
+    r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"
+)
 _libraries: dict[str, ctypes.CDLL] = {}
+_lock = threading.Lock()
 
 
-def sanitizing() -> bool:
-    return os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
+def flags() -> tuple[str, ...]:
+    """Options of the compiler, as the environment asks."""
+    portable = os.environ.get("RPUKIT_ON_CPU_UCONTEXT") == "1"
+    sanitize = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
+    return (
+        *FLAGS,
+        *(("-DON_CPU_UCONTEXT",) if portable else ()),
+        *(SANITIZE if sanitize else ("-O2",)),
+    )
 
 
 def folder() -> Path:
+    """Where compiled kernels are kept."""
     named = os.environ.get("RPUKIT_ON_CPU_CACHE")
     place = Path(named) if named else Path(tempfile.gettempdir()) / f"rpukit_on_cpu_{os.getuid()}"
     place.mkdir(parents=True, exist_ok=True)
@@ -44,49 +80,65 @@ def folder() -> Path:
 
 def text_of(variant: Variant) -> str:
     """The translation unit: the header, the macros, the source, an exported launcher."""
-    defines = "".join(f"#define {name} {value}\n" for name, value in sorted(variant.macros.items()))
+    defines = "".join(f"#define {name} {value}\n" for name, value in variant.macros.items())
     body = _DYNAMIC.sub(r"ON_CPU_DYNAMIC_SHARED(\1, \2);", variant.source.text)
-    launcher = f"ON_CPU_EXPORT({variant.entry}, {variant.entry})\n"
+    launcher = f"ON_CPU_EXPORT({variant.entry})\n"
     return f'#include "cuda_on_cpu.h"\n{defines}{body}\n#line 1 "launcher"\n{launcher}'
 
 
 def library(variant: Variant) -> ctypes.CDLL:
     """The compiled kernel, from memory, from the folder, or made now."""
-    text = text_of(variant)
-    flags = (*FLAGS, *(SANITIZE if sanitizing() else ("-O2",)))
-    key = hashlib.sha256("\0".join((text, HEADER.read_text(), *flags)).encode()).hexdigest()
-    if key not in _libraries:
-        target = folder() / f"{key[:32]}.so"
-        if not target.exists():
-            scratch = target.with_suffix(f".{os.getpid()}")
-            command = ["g++", "-x", "c++", "-", *flags, f"-I{HERE}", "-o", str(scratch)]
-            done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
-            if done.returncode:
-                raise KernelCompileError(
-                    f"{variant.source.path.name} does not compile with g++:\n{done.stderr}", done.stderr, text
-                )
-            os.replace(scratch, target)
-        _libraries[key] = ctypes.CDLL(str(target))
-    return _libraries[key]
+    text, options = text_of(variant), flags()
+    headers = [(HERE / name).read_text(encoding="utf-8") for name in HEADERS]
+    key = hashlib.sha256("\0".join((text, *headers, *options)).encode()).hexdigest()
+    with _lock:
+        if key not in _libraries:
+            target = folder() / f"{variant.source.name}-{key[:24]}.so"
+            if not target.exists():
+                build(variant, text, options, target)
+            _libraries[key] = ctypes.CDLL(str(target))
+        return _libraries[key]
 
 
-def run(variant: Variant, grid: tuple, block: tuple, args: list, shared: int) -> None:
-    """Run one launch to its end."""
+def build(variant: Variant, text: str, options: Sequence[str], target: Path) -> None:
+    """Compile to a file of its own, then move it: several processes may want the same kernel."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise KernelCompileError("no g++ to run kernels on the CPU: install g++, or set CXX")
+    scratch = target.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-x", "c++", "-", *options, f"-I{HERE}", "-o", str(scratch)]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+    if done.returncode:
+        raise KernelCompileError(
+            f"{variant.source.path.name} does not compile with {compiler}:\n{done.stderr}",
+            log=done.stderr,
+            source=text,
+        )
+    os.replace(scratch, target)
+
+
+def run(
+    variant: Variant,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    args: Sequence[Any],
+    shared: int,
+) -> None:
+    """Run one launch to its end; the arguments have been checked."""
     function = getattr(library(variant), f"{variant.entry}__launch")
-    sizes = [(ctypes.c_uint * 3)(*((*map(int, size), 1, 1, 1)[:3])) for size in (grid, block)]
-    if np.prod([int(n) for n in block]) > 1024:
-        raise LaunchError(f"{variant.entry}: a block of {block} has more than 1024 threads")
-    held = [_holder(a) for a in args]
-    pointers = (ctypes.c_void_p * len(held))(*[ctypes.addressof(h) for h in held])
-    code = function(*sizes, ctypes.c_uint(shared), ctypes.c_uint(testing.order()), None, pointers)
-    if code:
-        raise LaunchError(f"{variant.entry}: a barrier was not reached by all threads of a block")
+    grid3, block3 = ((ctypes.c_uint * 3)(*(*map(int, n), 1, 1)[:3]) for n in (grid, block))
+    held = [holder(a) for a in args]
+    addresses = (ctypes.c_void_p * len(held))(*[ctypes.addressof(h) for h in held])
+    order = ctypes.c_uint(testing.order())
+    fault = function(grid3, block3, ctypes.c_uint(shared), order, addresses)
+    if fault:
+        raise LaunchError(f"{variant.entry}: {FAULTS[fault]}")
 
 
-def _holder(a: object) -> ctypes._SimpleCData:
+def holder(a: Any) -> Any:
+    """A place in memory that holds an argument as the kernel takes it."""
     if a is None:
         return ctypes.c_void_p(None)
     if isinstance(a, np.ndarray):
         return ctypes.c_void_p(a.ctypes.data)
-    kind = np.ctypeslib.as_ctypes_type(type(a))  # a NumPy scalar of the declared type
-    return kind(a.item())
+    return np.ctypeslib.as_ctypes_type(type(a))(a.item())  # a NumPy scalar of the declared type

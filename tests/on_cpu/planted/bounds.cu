@@ -1,0 +1,15 @@
+// Planted, by mode: 1: a store past the end of an array; 2: past dynamic shared memory; 3: past a shared
+// array; 4: an integer that overflows; 5: a float that no int holds; 0: none of that.
+extern "C" __global__ void bounds(int n, int mode, float big, int *y) {
+    __shared__ int s[8];
+    extern __shared__ int d[];
+    int i = threadIdx.x;
+    s[i] = d[i] = i;
+    __syncthreads();
+    if (mode == 1) y[n + i] = i;
+    if (mode == 2) d[n + i] = i;
+    if (mode == 3) s[n + i] = i;
+    if (mode == 4) y[i] = 0x7fffffff + s[i] + 1;
+    if (mode == 5) y[i] = (int)(big * 1e10f);
+    if (mode == 0) y[i] = s[i] + d[i];
+}
