@@ -1,8 +1,10 @@
 """The elementary functions against float64 and mpmath: stated errors, special values, fma, order.
 
-That kernels and mirrors have the same bits is shown in tests/kernels/test_math_map.py.
+The normal quantile has tests/test_quantile.py; that kernels and mirrors have the same bits is
+shown in tests/kernels/test_math_map.py.
 """
 
+import importlib.util
 import math
 import os
 import subprocess
@@ -15,7 +17,7 @@ import numba as nb
 import numpy as np
 import pytest
 import ulp
-from scipy.special import log_ndtr, logsumexp, ndtri
+from scipy.special import logsumexp, ndtri
 
 import rpukit as rk
 from rpukit import _math, _math64, _math_special
@@ -305,56 +307,6 @@ def test_join_sums(dtype, tmp_path):
             assert abs(got[2] - want) < 4 * np.finfo(dtype).eps * max(1, abs(want))
 
 
-# ---- the quantile --------------------------------------------------------------------------
-
-
-@nb.njit(nogil=True)
-def draws(words, out):
-    for i in range(words.size):
-        p = np.float32(np.float32(words[i]) + np.float32(0.5)) * np.float32(2.0**-23)
-        out[i] = _math.normal_quantile_draw32(np.float32(p))
-
-
-def test_quantile_of_every_uniform():
-    """All 2^23 uniforms: finite, strictly increasing, odd about 1/2, nearer than 1e-6."""
-    words = np.arange(1 << 23, dtype=np.uint32)
-    q = np.empty(words.size, np.float32)
-    draws(words, q)
-    p = (words + 0.5) / 2.0**23
-    assert np.isfinite(q).all()
-    assert (np.diff(q) > 0).all()
-    assert_same_bits(q, -q[::-1])
-    assert np.abs(q - ndtri(p)).max() < 1e-6
-    assert 5.29 < q[-1] < 5.3  # device models rely on the reach
-    assert_same_bits(E.normal_quantile(p.astype(np.float32)), q)
-
-
-def test_quantile_of_tiny_p():
-    """Below 2^-24 the error is relative; float32 reaches down to its subnormal numbers."""
-    p = np.geomspace(1.5e-45, 2.0**-24, 20_001).astype(np.float32)
-    q = E.normal_quantile(p)
-    assert (np.diff(q.astype(np.float64))[np.diff(p) > 0] >= 0).all()
-    assert np.abs(q / ndtri(p.astype(np.float64)) - 1).max() < 5e-7
-    assert np.abs(log_ndtr(q.astype(np.float64)) / np.log(p.astype(np.float64)) - 1).max() < 1e-6
-
-
-def test_quantile64_is_odd_and_increasing():
-    k = np.random.default_rng(0).integers(0, 1 << 52, 200_000)
-    p = np.sort((k + 0.5) / 2.0**52)
-    q = E.normal_quantile(p)
-    assert_same_bits(E.normal_quantile(1 - p), -q)
-    assert (np.diff(q) >= 0).all()
-
-
-def test_quantile64_joins_its_pieces():
-    """Steps of p around the joints of the pieces, of about 12 ulp of q: strictly increasing."""
-    for w in (5.0, 16.0, 64.0, 256.0):
-        middle = math.exp(-w) / (2 * (1 + math.sqrt(-math.expm1(-w))))
-        p = middle * (1 + np.arange(-500, 500) * 1e-12)
-        q = E.normal_quantile(p)
-        assert (np.diff(q) > 0).all(), w
-
-
 # ---- intrinsics, and the mirrors without compilation ---------------------------------------
 
 
@@ -443,3 +395,29 @@ def test_every_public_function_has_its_twins():
         modules = (_math, _math64, _math_special)
         for bits in ("32", "64"):
             assert sum(hasattr(module, stem + bits) for module in modules) == 1
+
+
+COEFFICIENTS = {
+    "log": (_math._LOG, _math64._LOG),
+    "exp": (_math._EXP[:-2], _math64._EXP[:-2]),
+    "expm1": (_math._EXPM1, _math64._EXPM1),
+    "erf body": (_math_special._ERF4, _math_special._ERF8),
+    "erf tail": (_math_special._ERFC4, None),
+    "sinpi": (_math_special._SINPI4, _math_special._SINPI8),
+    "atanh": (_math_special._ATANH4, _math_special._ATANH8),
+}
+
+
+@pytest.mark.parametrize("name", COEFFICIENTS)
+def test_coefficients_are_those_of_the_fit(name):
+    spec = importlib.util.spec_from_file_location("fit_math", ROOT / "tools" / "fit_math.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fit_math"] = module  # dataclasses look it up
+    with mp.workdps(mp.mp.dps):
+        spec.loader.exec_module(module)
+        fit = module.FITS[name]
+        for degree, have in zip((fit.degree32, fit.degree64), COEFFICIENTS[name], strict=True):
+            if degree is not None:
+                fitted, _ = module.remez(fit, degree)
+                want = np.array([float(c) for c in fitted[::-1]]).astype(type(have[0]))
+                np.testing.assert_allclose(np.array(have), want, rtol=2e-6 if degree < 9 else 1e-9)
