@@ -14,10 +14,10 @@
 # %% [markdown]
 # # How a device answers to pulses
 #
-# A crossbar array stores each weight in a device whose conductance moves a little with every voltage
-# pulse. No two devices are alike, and no two pulses on one device are alike. This notebook looks at
-# both with a few lines of `rpukit`: response curves, step sizes, the spread from device to device,
-# the number of states, and the symmetric point.
+# A crossbar array stores each weight in a device whose conductance moves a little with every
+# voltage pulse. No two devices are alike, and no two pulses on one device are alike. This notebook
+# looks at both with a few lines of `rpukit`: response curves, step sizes, the spread from device
+# to device, the number of states, and the symmetric point.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ SEED = 7
 # %% [markdown]
 # ## Response curves
 #
-# A *soft-bounds* device takes smaller and smaller steps towards its bounds. We send 1,000 up pulses
-# and then 1,000 down pulses to 500 cells, each with its own bounds and step size
+# A *soft-bounds* device takes smaller and smaller steps towards its bounds. We send 1,000 up
+# pulses and then 1,000 down pulses to 500 cells, each with its own bounds and step size
 # (`w_max_dtod`, `dw_min_dtod`), and with 30 % noise on every step (`dw_min_std`).
 
 # %%
@@ -41,21 +41,22 @@ response = rk.studies.pulse_response(soft, up_down, n_cell=500, seed=SEED)
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 rk.plot.plot_response(response, ax=axes[0]).set_title("soft bounds")
-constant = rk.ConstantStep(dw_min=0.004, dw_min_std=0.3, dw_min_dtod=0.3, w_max_dtod=0.2, w_min_dtod=0.2)
+constant = rk.ConstantStep(
+    dw_min=0.004, dw_min_std=0.3, dw_min_dtod=0.3, w_max_dtod=0.2, w_min_dtod=0.2
+)
 linear = rk.studies.pulse_response(constant, up_down, n_cell=500, seed=SEED)
-rk.plot.plot_response(linear, ax=axes[1]).set_title("constant step");
-
+rk.plot.plot_response(linear, ax=axes[1]).set_title("constant step")
 # %% [markdown]
 # ## Step size against weight
 #
-# The step of a soft-bounds device falls linearly with the weight and vanishes at the bound; that of a
-# constant-step device does not. The shade is the noise from cycle to cycle and from device to device.
+# The step of a soft-bounds device falls linearly with the weight and vanishes at the bound; that
+# of a constant-step device does not. The shade is the noise from cycle to cycle and from device to
+# device.
 
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
 rk.plot.plot_steps(response, ax=axes[0]).set_title("soft bounds")
-rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step");
-
+rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step")
 # %% [markdown]
 # ## Spread from device to device
 #
@@ -64,8 +65,9 @@ rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step");
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 rk.plot.plot_spread(response.tile, ("w_min", "w_max"), ax=axes[0]).set_title("bounds")
-rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set_title("steps at weight 0");
-
+rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set_title(
+    "steps at weight 0"
+)
 # %% [markdown]
 # ## States
 #
@@ -78,15 +80,18 @@ for name, cell in {"soft bounds": soft, "coarse": rk.SoftBounds(dw_min=0.03)}.it
 # %% [markdown]
 # ## The symmetric point
 #
-# Under alternating up and down pulses a soft-bounds device drifts to the weight where both steps are
-# equal. With bounds at $w_\mathrm{max}$, $w_\mathrm{min}$ and steps $u$, $q$ at weight 0, that is
+# Under alternating up and down pulses a soft-bounds device drifts to the weight where both steps
+# are equal. With bounds at $w_\mathrm{max}$, $w_\mathrm{min}$ and steps $u$, $q$ at weight 0, that
+# is
 #
 # $$ w_\mathrm{sp} = \frac{u - q}{u / w_\mathrm{max} - q / w_\mathrm{min}} . $$
 #
 # Algorithms that train on such devices have to know it or to work around it.
 
 # %%
-lopsided = rk.SoftBounds(dw_min=0.02, up_down=0.2, up_down_dtod=0.1, w_max_dtod=0.2, w_min_dtod=0.2)
+lopsided = rk.SoftBounds(
+    dw_min=0.02, up_down=0.2, up_down_dtod=0.1, w_max_dtod=0.2, w_min_dtod=0.2
+)
 alternating = rk.studies.pulse_response(
     lopsided, np.arange(400) % 2 == 0, n_cell=300, start=-0.3, seed=SEED
 )
@@ -99,11 +104,10 @@ fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 rk.plot.plot_response(alternating, ax=axes[0]).set_title("alternating pulses")
 axes[1].plot(theory, measured, ".", ms=3)
 axes[1].axline((0, 0), slope=1, color="0.6", lw=0.8)
-axes[1].set(xlabel="symmetric point by formula", ylabel="mean under alternating pulses");
-
+axes[1].set(xlabel="symmetric point by formula", ylabel="mean under alternating pulses")
 # %% [markdown]
-# The measured points lie on the line: the same cells, drawn from the same seed, on a CPU or on a GPU,
-# to the last bit.
+# The measured points lie on the line: the same cells, drawn from the same seed, on a CPU or on a
+# GPU, to the last bit.
 
 # %%
 deviation = np.abs(measured - theory).mean()

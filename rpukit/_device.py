@@ -91,7 +91,9 @@ def gpu_count(*, required: bool = False) -> int:
         return 0
     except Exception as error:  # a CUDARuntimeError: no driver, or no device
         if required:
-            raise DeviceError(f"no usable GPU: {error}. Check `nvidia-smi` and the driver") from error
+            raise DeviceError(
+                f"no usable GPU: {error}. Check `nvidia-smi` and the driver"
+            ) from error
         return 0
     if n_gpu == 0 and required:
         raise DeviceError("no usable GPU: the driver reports none. Check `nvidia-smi`")
@@ -107,7 +109,7 @@ def is_cupy(x: object) -> bool:
 def cupy_array_class() -> type | None:
     """Class of CuPy's arrays where CuPy is in use."""
     module = sys.modules.get("cupy")
-    return None if module is None else module.ndarray  # type: ignore[no-any-return]
+    return None if module is None else module.ndarray
 
 
 def namespace(*arrays: object) -> ModuleType:
@@ -207,6 +209,8 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
     array: Array = x
     if array.dtype != dtype:
         if array.dtype.kind not in "iub":
-            raise DTypeError(f"{name}: got dtype {array.dtype}, need {np.dtype(dtype)}; use .astype")
+            raise DTypeError(
+                f"{name}: got dtype {array.dtype}, need {np.dtype(dtype)}; use .astype"
+            )
         array = array.astype(dtype)
     return array if array.flags.c_contiguous else namespace_of(device).ascontiguousarray(array)

@@ -19,7 +19,23 @@ _n_threads: int | None = None
 
 
 def get_num_threads() -> int:
-    """Number of threads that mirrors use: ``set_num_threads``, ``RPUKIT_NUM_THREADS``, or all cores."""
+    """Tell how many threads mirrors use: as set, ``RPUKIT_NUM_THREADS``, or all cores.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ParameterError
+        If RPUKIT_NUM_THREADS is not a number from 1.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.get_num_threads() >= 1
+    True
+    """
     if _n_threads is not None:
         return _n_threads
     text = os.environ.get("RPUKIT_NUM_THREADS", "")
@@ -27,7 +43,9 @@ def get_num_threads() -> int:
         if not text.isdigit() or int(text) < 1:
             raise ParameterError(f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1")
         return int(text)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
 
 
 def set_num_threads(n: int | None) -> None:

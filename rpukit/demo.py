@@ -1,8 +1,8 @@
 """The demo: a two-layer network of analog tiles learns handwritten digits.
 
-Everything that enters the result has the same bits on CPU and GPU: the tiles, and tanh, softmax and
-cross-entropy from `rpukit.elementwise`. So the conductances after training have one sha256, whatever
-the device and the number of threads.
+Everything that enters the result has the same bits on CPU and GPU: the tiles, and tanh, softmax
+and cross-entropy from `rpukit.elementwise`. So the conductances after training have one sha256,
+whatever the device and the number of threads.
 """
 
 from __future__ import annotations
@@ -26,15 +26,29 @@ from rpukit.elementwise import random_fill, softmax_cross_entropy, tanh
 from rpukit.errors import RpukitError
 from rpukit.random import Stream
 
+__all__ = ["Digits", "Network", "Run", "add_arguments", "draw", "load_digits", "main", "train"]
+
 Array = Any
 
-CELLS: dict[str, type[Cell]] = {"ConstantStep": ConstantStep, "SoftBounds": SoftBounds, "Ideal": Ideal}
+CELLS: dict[str, type[Cell]] = {
+    "ConstantStep": ConstantStep,
+    "SoftBounds": SoftBounds,
+    "Ideal": Ideal,
+}
 PERFECT = IOParameters(is_perfect=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Scanned digits: 8 x 8 pixels in [0, 1] with a constant 1 behind them, and labels 0 to 9."""
+    """Scanned digits, split for learning and testing.
+
+    Parameters
+    ----------
+    x_train, x_test : array, shape (n, 65), float32
+        8 x 8 pixels in [0, 1], and a constant 1 behind them.
+    y_train, y_test : array, shape (n,), int32
+        Labels 0 to 9.
+    """
 
     x_train: np.ndarray
     y_train: np.ndarray
@@ -44,7 +58,20 @@ class Digits:
 
 @dataclass(slots=True)
 class Run:
-    """What training one network gave."""
+    """What training one network gave.
+
+    Parameters
+    ----------
+    name : str
+    accuracy : list of float
+        Share of right answers on the test set after each epoch.
+    seconds : list of float
+        Time of each epoch.
+    n_pulses : int
+    sha256 : str
+        Of the final weights.
+    tiles : list of AnalogTile
+    """
 
     name: str
     accuracy: list[float] = field(default_factory=list)
@@ -97,12 +124,22 @@ class Network:
     device : str
     """
 
-    def __init__(self, n_in: int, n_hidden: int, n_class: int, cell: Cell, io: IOParameters,
-                 seed: int, device: str) -> None:  # fmt: skip
+    def __init__(
+        self,
+        n_in: int,
+        n_hidden: int,
+        n_class: int,
+        cell: Cell,
+        io: IOParameters,
+        seed: int,
+        device: str,
+    ) -> None:
         stream = Stream.from_seed(seed)
         self.tiles = []
         for layer, shape in enumerate(((n_hidden, n_in), (n_class, n_hidden + 1))):
-            tile = AnalogTile(shape, cell, forward=io, backward=io, seed=stream.child(layer), device=device)
+            tile = AnalogTile(
+                shape, cell, forward=io, backward=io, seed=stream.child(layer), device=device
+            )
             reach = np.float32(np.sqrt(6 / sum(shape)))
             start = random_fill(stream.child(10 + layer), shape, "uniform") * 2 - 1
             tile.set_weights(self._put(start * reach, tile))
@@ -113,13 +150,29 @@ class Network:
         return _device.to_device(array, _device.parse_device(tile.device), np.float32)
 
     def hidden(self, x: Array) -> Array:
-        """Activations of the hidden layer with the bias behind them, (n_batch, n_hidden + 1)."""
+        """Compute the activations of the hidden layer, with the bias behind them.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in), float32
+
+        Returns
+        -------
+        array, shape (n_batch, n_hidden + 1), float32
+        """
         xp = _device.namespace(x)
         h = tanh(self.tiles[0].forward(x))
         return xp.concatenate([h, xp.ones((h.shape[0], 1), np.float32)], axis=1)
 
     def step(self, x: Array, y: Array, lr: float) -> None:
-        """Learn from one mini-batch."""
+        """Learn from one mini-batch.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in), float32
+        y : array, shape (n_batch,), int32
+        lr : float
+        """
         h = self.hidden(x)
         _, error = softmax_cross_entropy(self.tiles[1].forward(h), y)
         back = self.tiles[1].backward(error)[:, :-1]
@@ -131,13 +184,35 @@ class Network:
             tile.post_step()
 
     def accuracy(self, x: Array, y: Array) -> float:
-        """Share of right answers."""
+        """Compute the share of right answers.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in), float32
+        y : array, shape (n_batch,), int32
+
+        Returns
+        -------
+        float
+        """
         logits = self.tiles[1].forward(self.hidden(x))
         return float((logits.argmax(axis=1) == y).mean())
 
 
-def train(name: str, cell: Cell, io: IOParameters, data: Digits, *, epochs: int, lr: float, n_hidden: int,
-          batch: int, seed: int, device: str, progress: bool) -> Run:  # fmt: skip
+def train(
+    name: str,
+    cell: Cell,
+    io: IOParameters,
+    data: Digits,
+    *,
+    epochs: int,
+    lr: float,
+    n_hidden: int,
+    batch: int,
+    seed: int,
+    device: str,
+    progress: bool,
+) -> Run:
     """Train a network and measure it after every epoch.
 
     Parameters
@@ -146,9 +221,10 @@ def train(name: str, cell: Cell, io: IOParameters, data: Digits, *, epochs: int,
     cell : Cell
     io : IOParameters
     data : Digits
-    epochs, n_hidden, batch, seed : int
+    epochs : int
     lr : float
         Learning rate of the first epochs; it falls to a fifth after two thirds of them.
+    n_hidden, batch, seed : int
     device : str
     progress : bool
         Show a progress bar (needs tqdm).
@@ -158,9 +234,15 @@ def train(name: str, cell: Cell, io: IOParameters, data: Digits, *, epochs: int,
     Run
     """
     net = Network(data.x_train.shape[1], n_hidden, 10, cell, io, seed, device)
-    put = {k: _device.to_device(getattr(data, k), _device.parse_device(device))
-           for k in ("x_train", "y_train", "x_test", "y_test")}  # fmt: skip
-    run, stream, n = Run(name, tiles=net.tiles), Stream.from_seed(seed).child(50), len(data.y_train)
+    put = {
+        k: _device.to_device(getattr(data, k), _device.parse_device(device))
+        for k in ("x_train", "y_train", "x_test", "y_test")
+    }
+    run, stream, n = (
+        Run(name, tiles=net.tiles),
+        Stream.from_seed(seed).child(50),
+        len(data.y_train),
+    )
     for epoch in _shown(range(epochs), name, progress):
         start = time.perf_counter()
         order = np.argsort(random_fill(stream.child(epoch), (n,), "bits"), kind="stable")
@@ -185,7 +267,9 @@ def _shown(epochs: range, name: str, progress: bool) -> Iterator[int]:
     if not progress:
         yield from epochs
         return
-    yield from import_module("tqdm.auto").tqdm(epochs, desc=f"{name:>14}", unit="epoch", leave=False)
+    yield from import_module("tqdm.auto").tqdm(
+        epochs, desc=f"{name:>14}", unit="epoch", leave=False
+    )
 
 
 def draw(analog: Run, exact: Run, path: Path) -> None:
@@ -204,7 +288,9 @@ def draw(analog: Run, exact: Run, path: Path) -> None:
         learning, weights, response = figure.subplots(1, 3)
         plot.plot_learning({analog.name: analog.accuracy, exact.name: exact.accuracy}, ax=learning)
         learning.set_title("learning digits")
-        plot.plot_conductances({"hidden layer": analog.tiles[0], "output layer": analog.tiles[1]}, ax=weights)
+        plot.plot_conductances(
+            {"hidden layer": analog.tiles[0], "output layer": analog.tiles[1]}, ax=weights
+        )
         weights.set_title(f"weights of {analog.name} cells")
         cell = analog.tiles[0].cell
         if cell.PULSED:
@@ -224,14 +310,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ----------
     parser : argparse.ArgumentParser
     """
-    parser.add_argument("--cell", choices=sorted(CELLS), default="ConstantStep", help="device model")
+    parser.add_argument(
+        "--cell", choices=sorted(CELLS), default="ConstantStep", help="device model"
+    )
     parser.add_argument("--device", default="cpu", help='compute device: "cpu", "gpu" or "gpu:1"')
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate")
     parser.add_argument("--hidden", type=int, default=128, help="number of hidden units")
     parser.add_argument("--batch", type=int, default=10, help="samples in a mini-batch")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("demo_out"), help="folder of figure and JSON")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo_out"), help="folder of figure and JSON"
+    )
     parser.add_argument("--no-figure", action="store_true", help="leave the figure out")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -253,10 +343,19 @@ def main(args: argparse.Namespace) -> int:
         raise RpukitError("--epochs, --hidden and --batch need numbers from 1")
     _device.parse_device(args.device)
     data = load_digits(args.seed)
-    print(f"Digits: {len(data.y_train)} scans to learn from, {len(data.y_test)} to test on; network "
-          f"{data.x_train.shape[1]}-{args.hidden}-10 of {args.cell} cells on {args.device}")  # fmt: skip
-    common = {"epochs": args.epochs, "lr": args.lr, "n_hidden": args.hidden, "batch": args.batch,
-              "seed": args.seed, "device": args.device, "progress": not args.quiet}  # fmt: skip
+    print(
+        f"Digits: {len(data.y_train)} scans to learn from, {len(data.y_test)} to test on; network "
+        f"{data.x_train.shape[1]}-{args.hidden}-10 of {args.cell} cells on {args.device}"
+    )
+    common = {
+        "epochs": args.epochs,
+        "lr": args.lr,
+        "n_hidden": args.hidden,
+        "batch": args.batch,
+        "seed": args.seed,
+        "device": args.device,
+        "progress": not args.quiet,
+    }
     analog = train(args.cell, CELLS[args.cell](), IOParameters(), data, **common)
     exact = train("floating point", Ideal(), PERFECT, data, **common)
     _report(analog, exact)
@@ -276,8 +375,10 @@ def _report(analog: Run, exact: Run) -> None:
         print(f"{k:5d}  {100 * pair[0]:13.1f}%  {100 * pair[1]:13.1f}%  {pair[2]:8.2f}")
     seconds = sum(analog.seconds)
     if analog.n_pulses:
-        print(f"\n{analog.n_pulses:,} pulses in {seconds:.1f} s of training: "
-              f"{analog.n_pulses / seconds / 1e6:.1f} million a second")  # fmt: skip
+        print(
+            f"\n{analog.n_pulses:,} pulses in {seconds:.1f} s of training: "
+            f"{analog.n_pulses / seconds / 1e6:.1f} million a second"
+        )
     print(f"sha256 of the final weights: {analog.sha256}")
 
 

@@ -1,4 +1,4 @@
-"""Files: ``save`` and ``load`` keep tiles as ``.npz``, a header in JSON and plain arrays, no pickle."""
+"""Files: ``save`` and ``load`` keep tiles as ``.npz``, JSON and plain arrays, no pickle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def save(path: str | os.PathLike[str], tile: AnalogTile) -> None:
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open(scratch, "wb") as file:
-            np.savez_compressed(file, **{_HEADER: header}, **state["arrays"])
+            arrays: dict[str, Any] = {_HEADER: header, **state["arrays"]}
+            np.savez_compressed(file, **arrays)
         os.replace(scratch, target)
     finally:
         scratch.unlink(missing_ok=True)
@@ -72,6 +74,14 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> AnalogTile:
     Raises
     ------
     FormatError, DeviceError, OSError
+
+    Examples
+    --------
+    >>> import os, tempfile, rpukit as rk
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rk.save(os.path.join(folder, "tile.npz"), rk.AnalogTile((2, 3), rk.Ideal()))
+    ...     rk.load(os.path.join(folder, "tile.npz"))
+    AnalogTile((2, 3), Ideal, device='cpu')
     """
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -58,7 +58,9 @@ def plot_response(response: PulseResponse, *, n_shown: int = 5, ax: Axes | None 
     ax.plot(pulses, response.weight[:, :n_shown], lw=0.7, color="tab:blue", alpha=0.6)
     mean, std = response.weight.mean(axis=1), response.weight.std(axis=1)
     if response.weight.shape[1] > n_shown:
-        ax.fill_between(pulses, mean - std, mean + std, color="0.85", zorder=0, label="spread (1 std)")
+        ax.fill_between(
+            pulses, mean - std, mean + std, color="0.85", zorder=0, label="spread (1 std)"
+        )
         ax.plot(pulses, mean, color="k", lw=1.2, label=f"mean of {response.weight.shape[1]} cells")
         ax.legend(frameon=False, fontsize="small")
     ax.set(xlabel="pulse number", ylabel="weight", xlim=(0, pulses[-1]))
@@ -104,8 +106,13 @@ def plot_steps(response: PulseResponse, *, n_bin: int = 40, ax: Axes | None = No
     return ax
 
 
-def plot_spread(tile: AnalogTile, names: Sequence[str] = ("w_min", "w_max"), *, n_bin: int = 60,
-                ax: Axes | None = None) -> Axes:  # fmt: skip
+def plot_spread(
+    tile: AnalogTile,
+    names: Sequence[str] = ("w_min", "w_max"),
+    *,
+    n_bin: int = 60,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw histograms of per-cell parameters: the device-to-device variation.
 
     Parameters
@@ -133,7 +140,9 @@ def plot_spread(tile: AnalogTile, names: Sequence[str] = ("w_min", "w_max"), *, 
     return ax
 
 
-def plot_conductances(tiles: Mapping[str, AnalogTile], *, n_bin: int = 60, ax: Axes | None = None) -> Axes:
+def plot_conductances(
+    tiles: Mapping[str, AnalogTile], *, n_bin: int = 60, ax: Axes | None = None
+) -> Axes:
     """Draw histograms of the weights of some tiles.
 
     Parameters
@@ -178,7 +187,9 @@ def plot_learning(curves: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     """
     ax = _axes(ax)
     for name, accuracy in curves.items():
-        ax.plot(np.arange(1, len(accuracy) + 1), 100 * np.asarray(accuracy), marker=".", label=name)
+        ax.plot(
+            np.arange(1, len(accuracy) + 1), 100 * np.asarray(accuracy), marker=".", label=name
+        )
     ax.set(xlabel="epoch", ylabel="test accuracy (%)")
     ax.legend(frameon=False, fontsize="small")
     return ax

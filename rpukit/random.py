@@ -2,8 +2,8 @@
 
 A draw is a pure function of (stream, op, index, sample, draw): which operation it is for, which
 cell or line, which sample or event, and the how-many-th. Neither threads nor launch shapes nor the
-way a batch was cut enter, so results cannot depend on them. The Numba twins of the generator are in
-``rpukit/_philox.py``, the CUDA ones in ``kernels_cu/include/rk_philox.cuh``; the layout of the
+way a batch was cut enter, so results cannot depend on them. The Numba twins of the generator are
+in ``rpukit/_philox.py``, the CUDA ones in ``kernels_cu/include/rk_philox.cuh``; the layout of the
 counter is in ``docs/semantics.md``.
 """
 
@@ -98,6 +98,11 @@ class Stream:
         for name, word in (("key0", self.key0), ("key1", self.key1)):
             if not isinstance(word, int) or not 0 <= word < 1 << 32:
                 raise ParameterError(f"{name}: got {word!r}, need an integer in [0, 2**32)")
+
+    @property
+    def words(self) -> tuple[np.uint32, np.uint32]:
+        """The key as kernels and mirrors take it."""
+        return np.uint32(self.key0), np.uint32(self.key1)
 
     @classmethod
     def from_seed(cls, seed: int | Stream) -> Stream:

@@ -84,10 +84,15 @@ def pulse_response(
     if up.ndim != 1:
         raise ParameterError(f"pulses: got {up.ndim} axes, need one")
     tile = AnalogTile((n_cell, 1), cell, update=_ONE_PULSE, seed=seed, device=device)
-    first = tile.to("cpu").cells["w_min"] if start is None else np.full((n_cell, 1), start, np.float32)
+    first = (
+        tile.to("cpu").cells["w_min"] if start is None else np.full((n_cell, 1), start, np.float32)
+    )
     tile.set_weights(_like(tile, first))
     x = _like(tile, np.ones((1, 1), np.float32))
-    d = {way: _like(tile, np.full((1, n_cell), -1.0 if way else 1.0, np.float32)) for way in (True, False)}
+    d = {
+        way: _like(tile, np.full((1, n_cell), -1.0 if way else 1.0, np.float32))
+        for way in (True, False)
+    }
     weight = np.empty((up.size + 1, n_cell), np.float32)
     weight[0] = _column(tile)
     for k, way in enumerate(up):
@@ -96,8 +101,14 @@ def pulse_response(
     return PulseResponse(weight, up, tile)
 
 
-def symmetric_point(cell: PulsedCell, *, n_cell: int = 1000, n_pulse: int = 4000, seed: int | Stream = 0,
-                    device: str = "cpu") -> np.ndarray:  # fmt: skip
+def symmetric_point(
+    cell: PulsedCell,
+    *,
+    n_cell: int = 1000,
+    n_pulse: int = 4000,
+    seed: int | Stream = 0,
+    device: str = "cpu",
+) -> np.ndarray:
     """Estimate where up and down steps balance: the mean weight under alternating pulses.
 
     Parameters
@@ -125,15 +136,19 @@ def symmetric_point(cell: PulsedCell, *, n_cell: int = 1000, n_pulse: int = 4000
     Examples
     --------
     >>> import rpukit as rk
-    >>> cell = rk.SoftBounds(dw_min=0.05, dw_min_dtod=0, up_down_dtod=0, w_max_dtod=0, w_min_dtod=0)
+    >>> even = {"dw_min_dtod": 0, "up_down_dtod": 0, "w_max_dtod": 0, "w_min_dtod": 0}
+    >>> cell = rk.SoftBounds(dw_min=0.05, **even)
     >>> bool(abs(rk.studies.symmetric_point(cell, n_cell=4, n_pulse=400)).max() < 0.1)
     True
     """
     if n_pulse < 4:
         raise ParameterError(f"n_pulse: got {n_pulse!r}, need an integer from 4")
     alternating = np.arange(n_pulse) % 2 == 0
-    response = pulse_response(cell, alternating, n_cell=n_cell, start=0.0, seed=seed, device=device)
-    return response.weight[n_pulse // 2 :].mean(axis=0, dtype=np.float64)
+    response = pulse_response(
+        cell, alternating, n_cell=n_cell, start=0.0, seed=seed, device=device
+    )
+    mean: np.ndarray = response.weight[n_pulse // 2 :].mean(axis=0, dtype=np.float64)
+    return mean
 
 
 def _like(tile: AnalogTile, array: np.ndarray) -> Any:

@@ -17,7 +17,12 @@ _order = 0
 
 
 def order() -> int:
-    """Order of threads and blocks that the runner is asked for."""
+    """Tell in which order the runner is asked to take threads and blocks.
+
+    Returns
+    -------
+    int
+    """
     return _order
 
 
@@ -33,8 +38,8 @@ def on_cpu(order: int = 0) -> Iterator[None]:
 
     Notes
     -----
-    The runner compiles a source with g++ and makes every thread of a block a fiber. It belongs to the
-    tests (``tests/on_cpu``), which install it by `set_runner`.
+    The runner compiles a source with g++ and makes every thread of a block a fiber. It belongs to
+    the tests (``tests/on_cpu``), which install it by `set_runner`.
     """
     global _order
     before = _order

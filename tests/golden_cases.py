@@ -1,7 +1,8 @@
 """The cases behind the golden hashes: each computes arrays through the public face of the library.
 
 ``tools/record_golden.py`` runs them on a GPU and keeps their sha256 in ``tests/golden``;
-``test_golden.py`` computes them with the mirrors, and the small ones with the ``.cu`` sources on the CPU.
+``test_golden.py`` computes them with the mirrors, and the small ones with the ``.cu`` sources on
+the CPU.
 """
 
 from __future__ import annotations
@@ -53,9 +54,13 @@ def batch(shape, n, seed):
 
 CELLS = {
     "ideal": rk.Ideal(lifetime=50, diffusion=0.01),
-    "constant": rk.ConstantStep(dw_min=0.01, lifetime=40, diffusion=0.01, reset=0.1, reset_dtod=0.1),
+    "constant": rk.ConstantStep(
+        dw_min=0.01, lifetime=40, diffusion=0.01, reset=0.1, reset_dtod=0.1
+    ),
     "soft": rk.SoftBounds(dw_min=0.01, corrupt_devices_prob=0.1, lifetime=40, lifetime_dtod=0.2),
-    "soft_write_noise": rk.SoftBounds(dw_min=0.01, write_noise_std=2, mult_noise=False, diffusion=0.01),
+    "soft_write_noise": rk.SoftBounds(
+        dw_min=0.01, write_noise_std=2, mult_noise=False, diffusion=0.01
+    ),
 }
 UPDATES = {
     "managed": rk.UpdateParameters(),
@@ -67,19 +72,27 @@ UPDATES = {
 PRODUCTS = {
     "default": rk.IOParameters(),
     "small_bound": rk.IOParameters(out_bound=1.0, inp_sto_round=True),
-    "worst_case": rk.IOParameters(out_bound=0.5, bound_management="iterative_worst_case", out_sto_round=True),
+    "worst_case": rk.IOParameters(
+        out_bound=0.5, bound_management="iterative_worst_case", out_sto_round=True
+    ),
     "perfect": rk.IOParameters(is_perfect=True, out_scale=1.5),
     "max": rk.IOParameters(noise_management="max", inp_noise=0.02, inp_asymmetry=0.1),
-    "average": rk.IOParameters(noise_management="average_abs_max", out_noise_std=0.3, out_asymmetry=0.05),
-    "np_sum": rk.IOParameters(noise_management="abs_max_np_sum", w_noise=0.05, w_noise_type="additive_constant"),
+    "average": rk.IOParameters(
+        noise_management="average_abs_max", out_noise_std=0.3, out_asymmetry=0.05
+    ),
+    "np_sum": rk.IOParameters(
+        noise_management="abs_max_np_sum", w_noise=0.05, w_noise_type="additive_constant"
+    ),
     "pcm_read": rk.IOParameters(w_noise=0.05, w_noise_type="pcm_read", inp_res=6, out_res=30),
     "none": rk.IOParameters(noise_management="none", bound_management="none", inp_bound=0.5),
-}  # fmt: skip
+}
 
 
 def tile_of(shape, cell, device, seed, **changes):
     tile = rk.AnalogTile(shape, CELLS[cell], device=device, seed=seed, **changes)
-    start = elementwise.random_fill(rk.Stream.from_seed(seed).child(3), shape, "uniform") - np.float32(0.5)
+    start = elementwise.random_fill(
+        rk.Stream.from_seed(seed).child(3), shape, "uniform"
+    ) - np.float32(0.5)
     return tile.set_weights(put(start, device))
 
 
@@ -100,8 +113,16 @@ def trains(shape, update, n, seed):
 
         x, d = (put(v, device) for v in batch(shape, n, seed))
         status = put(np.zeros(1, np.int32), device)
-        made = pulse_trains(x, d, 0.1, 0.01, UPDATES[update], stream=rk.Stream.from_seed(seed),
-                            first_sample=2**40 + 7, status=status)  # fmt: skip
+        made = pulse_trains(
+            x,
+            d,
+            0.1,
+            0.01,
+            UPDATES[update],
+            stream=rk.Stream.from_seed(seed),
+            first_sample=2**40 + 7,
+            status=status,
+        )
         return [made.x, made.d]
 
     return run
@@ -139,9 +160,14 @@ def scales(io, n, seed):
 def gemm(m, n, k, dtype, seed, **trans):
     def run(device):
         s = rk.Stream.from_seed(seed)
-        a, b = (elementwise.random_fill(s.child(c), shape).astype(dtype) / 3
-                for c, shape in enumerate(((m, k), (k, n))))  # fmt: skip
-        a, b = (a.T.copy() if trans.get("trans_a") else a), (b.T.copy() if trans.get("trans_b") else b)
+        a, b = (
+            elementwise.random_fill(s.child(c), shape).astype(dtype) / 3
+            for c, shape in enumerate(((m, k), (k, n)))
+        )
+        a, b = (
+            (a.T.copy() if trans.get("trans_a") else a),
+            (b.T.copy() if trans.get("trans_b") else b),
+        )
         return [rk.det_gemm(put(a, device), put(b, device), **trans)]
 
     return run
@@ -150,7 +176,9 @@ def gemm(m, n, k, dtype, seed, **trans):
 def edges():
     """float32 of all kinds, evenly over the bit patterns, and the special ones."""
     bits = np.arange(0, 1 << 32, 40009, dtype=np.uint64).astype(np.uint32)
-    special = np.array([0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800000, 0x007FFFFF], np.uint32)
+    special = np.array(
+        [0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800000, 0x007FFFFF], np.uint32
+    )
     return np.concatenate([bits, special]).view(np.float32)
 
 
@@ -177,7 +205,9 @@ def cross_entropy(n, n_class, seed):
 def filled(n, kind, seed):
     def run(device):
         s = rk.Stream.from_seed(seed)
-        return [elementwise.random_fill(s, (n,), kind, sample=2**33 + 5, draw=6, op=9, device=device)]
+        return [
+            elementwise.random_fill(s, (n,), kind, sample=2**33 + 5, draw=6, op=9, device=device)
+        ]
 
     return run
 
@@ -215,8 +245,14 @@ def cases() -> Iterator[tuple[str, Case]]:
         for io in PRODUCTS:
             for n in (3, 37):
                 run = product(shape, io, n, 4)
-                yield "tile_forward", Case(f"{io}-batch{n}-{at}", run, small=shape[1] < 200 and n == 3)
-        yield "clip_weights", Case(at, slow(shape, "soft", lambda t: t.set_weights(t.get_weights() * 9), 5))
+                yield (
+                    "tile_forward",
+                    Case(f"{io}-batch{n}-{at}", run, small=shape[1] < 200 and n == 3),
+                )
+        yield (
+            "clip_weights",
+            Case(at, slow(shape, "soft", lambda t: t.set_weights(t.get_weights() * 9), 5)),
+        )
         yield "decay", Case(at, slow(shape, "constant", lambda t: t.decay(0.7), 6))
         yield "diffusion", Case(at, slow(shape, "constant", lambda t: t.diffuse(), 7))
         yield "reset", Case(at, slow(shape, "constant", lambda t: t.reset(0, t.shape[1], 0.5), 8))

@@ -1,4 +1,4 @@
-"""The hashes that a GPU recorded, computed anew: by the mirrors, and by the sources run on the CPU."""
+"""The hashes that a GPU recorded, computed anew by the mirrors and by the sources on the CPU."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,11 @@ from rpukit._kernels import source
 from rpukit.testing import on_cpu
 
 FOLDER = Path(__file__).parent / "golden"
-ALL = [pytest.param(kernel, case, id=f"{kernel}-{case.name}") for kernel in CASES for case in CASES[kernel]]
+ALL = [
+    pytest.param(kernel, case, id=f"{kernel}-{case.name}")
+    for kernel in CASES
+    for case in CASES[kernel]
+]
 SMALL = [p for p in ALL if p.values[1].small]
 
 

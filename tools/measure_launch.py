@@ -15,14 +15,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rpukit import _device  # noqa: E402
-from rpukit._kernels import Kernel  # noqa: E402
+from rpukit import _device
+from rpukit._kernels import Kernel
 
 
 def source(n_argument: int) -> str:
     """A kernel that does nothing, half of its arguments arrays."""
     half = n_argument // 2
-    parameters = [f"int n{i}" for i in range(n_argument - half)] + [f"float *x{i}" for i in range(half)]
+    parameters = [f"int n{i}" for i in range(n_argument - half)] + [
+        f"float *x{i}" for i in range(half)
+    ]
     return f'extern "C" __global__ void nothing({", ".join(parameters)}) {{}}\n'
 
 
@@ -60,7 +62,10 @@ def main() -> int:
                     lambda: ours.launch((1,), (32,), (*typed, *arrays)),  # noqa: B023
                 )
             ]
-        print(f"{n_argument:9d} {times[0]:8.2f} {times[1]:8.2f} {times[1] / times[0]:6.2f} {times[2]:12.2f}")
+        print(
+            f"{n_argument:9d} {times[0]:8.2f} {times[1]:8.2f} {times[1] / times[0]:6.2f} "
+            f"{times[2]:12.2f}"
+        )
     return 0
 
 

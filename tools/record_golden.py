@@ -1,7 +1,8 @@
 """Record the golden hashes on a GPU: ``python tools/record_golden.py [kernel ...]``.
 
-Each kernel's cases (``tests/golden_cases.py``) are run on the GPU, compared with the mirrors, and their
-sha256 written to ``tests/golden/<kernel>.json`` (or below ``--out``) with GPU, driver, CUDA, CuPy and date.
+Each kernel's cases (``tests/golden_cases.py``) are run on the GPU, compared with the mirrors, and
+their sha256 written to ``tests/golden/<kernel>.json`` (or below ``--out``) with GPU, driver, CUDA,
+CuPy and date.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Deferred errors of a tile on a GPU.
 
-A kernel that meets a non-finite value stores the number of the call in the tile's status array; every
-later kernel of the tile then does nothing. So a steady step needs no host synchronisation, and nothing
-is ever half-changed. The error is raised at the next synchronising call or by ``rpukit.check()``, which
-also puts the sample clocks back to where the failing call found them.
+A kernel that meets a non-finite value stores the number of the call in the tile's status array;
+every later kernel of the tile then does nothing. So a steady step needs no host synchronisation,
+and nothing is ever half-changed. The error is raised at the next synchronising call or by
+``rpukit.check()``, which also puts the sample clocks back to where the failing call found them.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Guard:
             what, clocks = calls[failed - 1]
             self._clocks.update(clocks)
             raise NonFiniteError(
-                f"{what} holds NaN or infinity: that call and the {len(calls) - failed} tile calls "
-                "after it did nothing; the tile is as it was before"
+                f"{what} holds NaN or infinity: that call and the {len(calls) - failed} tile "
+                "calls after it did nothing; the tile is as it was before"
             )
 
 

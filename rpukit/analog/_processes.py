@@ -46,16 +46,20 @@ class Processes:
         return event
 
     def _settle(self, *, clip: bool = True, noise: bool = True) -> None:
-        """Bring stored weights into bounds, and show them through write noise where there is some."""
+        """Bring stored weights into bounds, and show them through write noise."""
         if clip and self._bounds is not None:
             clip_weights(self._stored, self._bounds, status=self._guard.status)
         if "persistent" not in self._arrays:
             return
         if noise:
             write_noise(
-                self._stored, self._arrays["weight"], self.cell.write_noise, stream=self.stream,
-                event=self._tick("write_noise"), status=self._guard.status,
-            )  # fmt: skip
+                self._stored,
+                self._arrays["weight"],
+                self.cell.write_noise,
+                stream=self.stream,
+                event=self._tick("write_noise"),
+                status=self._guard.status,
+            )
         else:
             self._arrays["weight"][...] = self._stored
 
@@ -133,7 +137,9 @@ class Processes:
         ready = {}
         for name, array in arrays.items():
             if name not in known:
-                raise ParameterError(f"{name}: not a parameter of these cells, need one of {sorted(known)}")
+                raise ParameterError(
+                    f"{name}: not a parameter of these cells, need one of {sorted(known)}"
+                )
             array = _device.as_array(array, self._device, np.float32, name)
             if array.shape != self.shape:
                 raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {self.shape}")
@@ -155,7 +161,7 @@ class Processes:
     def decay(self, alpha: float = 1.0) -> Any:
         """Let the weights relax towards their resting point once, in place.
 
-        ``w = (w - b)(1 + alpha (s - 1)) + b`` with ``s = 1 - 1 / lifetime`` and the resting point b.
+        ``w = (w - b)(1 + alpha (s - 1)) + b``, ``s = 1 - 1 / lifetime``, b the resting point.
 
         Parameters
         ----------
@@ -175,9 +181,13 @@ class Processes:
             raise ParameterError(f"alpha: got {alpha!r}, need a number from 0")
         if "decay_scale" in self._arrays:
             decay(
-                self._stored, float(alpha), self._arrays["decay_scale"], self._arrays.get("reset_bias"),
-                self._bounds, status=self._guard.status,
-            )  # fmt: skip
+                self._stored,
+                float(alpha),
+                self._arrays["decay_scale"],
+                self._arrays.get("reset_bias"),
+                self._bounds,
+                status=self._guard.status,
+            )
             self._settle(clip=False)
         return self
 
@@ -191,9 +201,13 @@ class Processes:
         """
         if "diffusion_rate" in self._arrays:
             diffusion(
-                self._stored, self._arrays["diffusion_rate"], self._bounds, stream=self.stream,
-                event=self._tick("diffusion"), status=self._guard.status,
-            )  # fmt: skip
+                self._stored,
+                self._arrays["diffusion_rate"],
+                self._bounds,
+                stream=self.stream,
+                event=self._tick("diffusion"),
+                status=self._guard.status,
+            )
             self._settle(clip=False)
         return self
 
@@ -226,10 +240,17 @@ class Processes:
             )
         if n_col:
             reset(
-                self._stored, int(first_col), int(n_col), float(prob), float(self.cell.reset_std),  # type: ignore[attr-defined]
-                self._arrays.get("reset_bias"), self._bounds, stream=self.stream,
-                event=self._tick("reset"), status=self._guard.status,
-            )  # fmt: skip
+                self._stored,
+                int(first_col),
+                int(n_col),
+                float(prob),
+                float(self.cell.reset_std),  # type: ignore[attr-defined]
+                self._arrays.get("reset_bias"),
+                self._bounds,
+                stream=self.stream,
+                event=self._tick("reset"),
+                status=self._guard.status,
+            )
             self._settle(clip=False)
         return self
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._device import Device
 from rpukit.analog._guard import Guard
 from rpukit.analog.cells import Cell
 from rpukit.analog.io_parameters import IOParameters
@@ -37,7 +38,9 @@ def decode(data: Any, base: type) -> Any:
     name = data["class"]
     found = [cls for cls in _family(base) if cls.__name__ == name and is_dataclass(cls)]
     if not found:
-        raise FormatError(f"configuration: no {base.__name__} is called {name!r}; import its module first")
+        raise FormatError(
+            f"configuration: no {base.__name__} is called {name!r}; import its module first"
+        )
     try:
         return found[-1](**{key: value for key, value in data.items() if key != "class"})
     except TypeError as error:
@@ -45,7 +48,8 @@ def decode(data: Any, base: type) -> Any:
 
 
 def _family(base: type) -> list[type]:
-    return [base, *(cls for child in base.__subclasses__() for cls in _family(child))]
+    children: list[type] = base.__subclasses__()
+    return [base, *(cls for child in children for cls in _family(child))]
 
 
 class Persistent:
@@ -99,7 +103,7 @@ class Persistent:
         return {"header": header, "arrays": arrays}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], device: str | _device.Device = "cpu") -> Self:
+    def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
         """Build a tile from what `state` gave.
 
         Parameters
@@ -199,6 +203,7 @@ def _check_header(state: Any) -> dict[str, Any]:
         raise FormatError(f"state: this is not a {FORMAT}")
     if header.get("version") != VERSION:
         raise FormatError(
-            f"state: format version {header.get('version')!r}, this rpukit reads {VERSION}: update rpukit"
+            f"state: format version {header.get('version')!r}, this rpukit reads {VERSION}: "
+            "update rpukit"
         )
     return header

@@ -2,7 +2,8 @@
 
 ``step(w, p, g, up, xi)`` returns the weight after one pulse; ``p`` holds the planes of the cell
 (w_min, w_max, step_down, step_up, then the model's own), ``g`` numbers of the whole tile
-(dw_min_std, then the model's own). ``run(w, p, g, up, n, xi)`` tries to take n equal pulses at once.
+(dw_min_std, then the model's own). ``run(w, p, g, up, n, xi)`` tries to take n equal pulses at
+once.
 """
 
 from __future__ import annotations

@@ -2,17 +2,18 @@
 
 A cell class knows three things: its parameters, how a tile's per-cell arrays are drawn from them
 (device-to-device variation, plain NumPy below), and which step function moves a weight
-(``device_steps.cuh`` and ``_steps.py``). A new pulsed model is one class here and one function there.
+(``device_steps.cuh`` and ``_steps.py``). A new pulsed model is one class here and one function
+there.
 
-Source of the models: Rasch et al., "A flexible and fast PyTorch toolkit for simulating training and
-inference on analog crossbar arrays", AICAS 2021.
+Source of the models: Rasch et al., "A flexible and fast PyTorch toolkit for simulating training
+and inference on analog crossbar arrays", AICAS 2021.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from rpukit.random import Op, Stream
 
 __all__ = ["Cell", "ConstantStep", "Ideal", "PulsedCell", "SoftBounds"]
 
-FloatArray = np.ndarray
+FloatArray = Any  # numpy.ndarray of float32
 N_GLOBALS = 8  # numbers of a whole tile that the step functions see
 _WRITE_NOISE_SLOT = 7
 
@@ -70,7 +71,9 @@ class Cell:
         """Check ranges; subclasses extend it."""
 
     def _fail(self, name: str, need: str) -> None:
-        raise ParameterError(f"{type(self).__name__}.{name}: got {getattr(self, name)!r}, need {need}")
+        raise ParameterError(
+            f"{type(self).__name__}.{name}: got {getattr(self, name)!r}, need {need}"
+        )
 
     def _need(self, condition: bool, name: str, need: str) -> None:
         if not condition:
@@ -87,8 +90,8 @@ class Cell:
         Returns
         -------
         dict of str to array, shape (n_out, n_in), float32
-            The planes of the step function, and ``decay_scale``, ``diffusion_rate``, ``reset_bias``
-            where the parameters ask for them.
+            The planes of the step function, and ``decay_scale``, ``diffusion_rate``,
+            ``reset_bias`` where the parameters ask for them.
         """
         raise NotImplementedError  # pragma: no cover
 
@@ -222,12 +225,23 @@ class PulsedCell(Cell):
         self._need(self.dw_min > 0, "dw_min", "a positive number")
         self._need(self.w_max >= 0, "w_max", "a number from 0 (w_min <= 0 <= w_max)")
         self._need(self.w_min <= 0, "w_min", "a number up to 0 (w_min <= 0 <= w_max)")
-        self._need(0 <= self.corrupt_devices_prob <= 1, "corrupt_devices_prob", "a number in [0, 1]")
+        self._need(
+            0 <= self.corrupt_devices_prob <= 1, "corrupt_devices_prob", "a number in [0, 1]"
+        )
         for name in (
-            "dw_min_dtod", "dw_min_std", "up_down_dtod", "w_max_dtod", "w_min_dtod",
-            "corrupt_devices_range", "diffusion", "diffusion_dtod", "lifetime", "lifetime_dtod",
-            "reset_dtod", "reset_std",
-        ):  # fmt: skip
+            "dw_min_dtod",
+            "dw_min_std",
+            "up_down_dtod",
+            "w_max_dtod",
+            "w_min_dtod",
+            "corrupt_devices_range",
+            "diffusion",
+            "diffusion_dtod",
+            "lifetime",
+            "lifetime_dtod",
+            "reset_dtod",
+            "reset_std",
+        ):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
 
     @property
@@ -241,7 +255,13 @@ class PulsedCell(Cell):
         return (self.w_max - self.w_min) / self.granularity
 
     def globals(self) -> FloatArray:
-        """Numbers of the whole tile for the step function, shape (8,), float32."""
+        """Give the numbers of the whole tile for the step function.
+
+        Returns
+        -------
+        array, shape (8,), float32
+            0 `dw_min_std`, 1 and on the model's own, 7 the deviation of the write noise.
+        """
         g = np.zeros(N_GLOBALS, np.float32)
         g[0] = self.dw_min_std
         g[_WRITE_NOISE_SLOT] = self.write_noise
@@ -263,7 +283,9 @@ class PulsedCell(Cell):
             if self.reset_dtod > 0:
                 arrays["reset_bias"] += np.float32(self.reset_dtod) * draws.normal(7)
         if self.lifetime > 0:
-            arrays["decay_scale"] = _decay_scale(draws.spread(self.lifetime, self.lifetime_dtod, 8))
+            arrays["decay_scale"] = _decay_scale(
+                draws.spread(self.lifetime, self.lifetime_dtod, 8)
+            )
         return arrays
 
     def _sample_steps(self, draws: Draws) -> dict[str, FloatArray]:
@@ -302,22 +324,46 @@ class PulsedCell(Cell):
             arrays[name] = np.where(stuck, np.float32(0), arrays[name])
 
 
-_COMMON = "\n".join((PulsedCell.__doc__ or "").split("\n")[2:])
+def _with_common_parameters(cls: type[PulsedCell]) -> type[PulsedCell]:
+    """Complete a model's docstring by the parameters that all models share."""
+    heading = "    Parameters\n    ----------\n"
+    common = (PulsedCell.__doc__ or "").partition(heading)[2].partition("    Raises\n")[0].rstrip()
+    cls.__doc__ = (cls.__doc__ or "").replace(heading, f"{heading}{common}\n", 1)
+    return cls
 
 
+@_with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantStep(PulsedCell):
-    """A device whose steps do not depend on its weight: ``dw = +-step (1 + dw_min_std xi)``."""
+    """A device whose steps do not depend on its weight: ``dw = +-step (1 + dw_min_std xi)``.
+
+    Every ``*_dtod`` is a spread from device to device, drawn once when the tile is made.
+
+    Parameters
+    ----------
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.ConstantStep(dw_min=0.01, w_max=1, w_min=-1).n_states
+    200.0
+    """
 
     STEP: ClassVar[str] = "constant_step"
     HAS_RUN: ClassVar[bool] = True
 
 
+@_with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftBounds(PulsedCell):
     """A device whose steps shrink towards its bounds.
 
-    Up: ``step_up (1 - w / w_max)``, down: ``step_down (1 - w / w_min)``, with the bounds of the cell.
+    Up: ``step_up (1 - w / w_max)``, down: ``step_down (1 - w / w_min)``, with the bounds of the
+    cell.
 
     Parameters
     ----------
@@ -332,6 +378,16 @@ class SoftBounds(PulsedCell):
         Let the up (down) step shrink towards the other bound.
     reverse_offset : float, positive, weight units
         Keeps a reversed step from vanishing at that bound.
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.SoftBounds(dw_min=0.01).granularity
+    0.01
     """
 
     PLANES: ClassVar[tuple[str, ...]] = (*PulsedCell.PLANES, "slope_down", "slope_up")
@@ -373,11 +429,3 @@ def _slope(step: FloatArray, vanishes_at: FloatArray) -> FloatArray:
     """Slope of a step that is 0 at a weight; a bound of exactly 0 pins the cell anyway."""
     usable = (step != 0) & (vanishes_at != 0)
     return np.divide(-step, vanishes_at, out=np.zeros_like(step), where=usable)
-
-
-for _cell in (ConstantStep, SoftBounds):
-    if "Parameters\n" in (_cell.__doc__ or ""):
-        _own = _COMMON.replace("    Parameters\n    ----------\n", "", 1)
-    else:
-        _own = "\n" + _COMMON
-    _cell.__doc__ = f"{(_cell.__doc__ or '').rstrip()}\n{_own}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel, tune
+from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
+from rpukit.analog._launch_forward import Call, launch, launcher, pick
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream
@@ -18,46 +18,16 @@ from rpukit.random import Op, Stream
 Array = Any
 
 _TILE_SCALE = Kernel("tile_scale")
-_TILE_FORWARD = Kernel("tile_forward")
 
 _MODES = {
-    NoiseManagement.NONE: 0, NoiseManagement.ABS_MAX: 1, NoiseManagement.MAX: 2,
-    NoiseManagement.CONSTANT: 3, NoiseManagement.AVERAGE_ABS_MAX: 4, NoiseManagement.ABS_MAX_NP_SUM: 5,
-}  # fmt: skip
-# Typed scalars pass a launch without a cast.
-_i4, _u4, _u8, _f4 = np.int32, np.uint32, np.uint64, np.float32
+    NoiseManagement.NONE: 0,
+    NoiseManagement.ABS_MAX: 1,
+    NoiseManagement.MAX: 2,
+    NoiseManagement.CONSTANT: 3,
+    NoiseManagement.AVERAGE_ABS_MAX: 4,
+    NoiseManagement.ABS_MAX_NP_SUM: 5,
+}
 _W_NOISES = {WeightNoise.NONE: 0, WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
-@dataclass(frozen=True, slots=True)
-class ProductTile:
-    """Samples, outputs and inputs that a block works on at a time: a candidate of the tuner."""
-
-    name: str
-    samples: int
-    outputs: int
-    depth: int
-    samples_per_thread: int
-    outputs_per_thread: int
-
-    def valid(self, n_batch: int) -> bool:
-        return n_batch > 0
-
-    @property
-    def macros(self) -> dict[str, int]:
-        return {
-            "TILE_M": self.samples, "TILE_N": self.outputs, "TILE_K": self.depth,
-            "RM": self.samples_per_thread, "RN": self.outputs_per_thread,
-        }  # fmt: skip
-
-    @property
-    def threads(self) -> int:
-        return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
-
-
-# All with the same bits: for many samples, for some, and for few.
-LARGE = ProductTile("large", 64, 128, 16, 8, 4)
-MEDIUM = ProductTile("medium", 32, 32, 32, 2, 2)
-SMALL = ProductTile("small", 8, 32, 128, 1, 1)
-_FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
 
 
 class ForwardState:
@@ -74,8 +44,15 @@ class ForwardState:
         Whether this is the backward product.
     """
 
-    def __init__(self, io: IOParameters, n_out: int, stream: Stream, device: _device.Device,
-                 *, transposed: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        io: IOParameters,
+        n_out: int,
+        stream: Stream,
+        device: _device.Device,
+        *,
+        transposed: bool = False,
+    ) -> None:
         self.rhos = io.reductions(backward=transposed)
         self.worst = not transposed and io.bound_management is BoundManagement.ITERATIVE_WORST_CASE
         if self.worst:
@@ -103,18 +80,35 @@ def _numbers(io: IOParameters, backward: bool) -> np.ndarray:
     zero_output = managed and (io.inp_noise <= 0 or backward)
     w_noise = io.w_noise if io.w_noise_type is not WeightNoise.NONE else 0.0
     return np.array(
-        [io.inp_bound, io.input_step, io.inp_noise, 1 - io.inp_asymmetry, io.out_bound, io.output_step,
-         io.out_noise, 1 - io.out_asymmetry, io.out_scale, w_noise, io.inp_sto_round, io.out_sto_round,
-         io.bm_test_negative_bound, managed, zero_output, 0],
+        [
+            io.inp_bound,
+            io.input_step,
+            io.inp_noise,
+            1 - io.inp_asymmetry,
+            io.out_bound,
+            io.output_step,
+            io.out_noise,
+            1 - io.out_asymmetry,
+            io.out_scale,
+            w_noise,
+            io.inp_sto_round,
+            io.out_sto_round,
+            io.bm_test_negative_bound,
+            managed,
+            zero_output,
+            0,
+        ],
         np.float32,
-    )  # fmt: skip
+    )
 
 
 def _mirror() -> Any:
     return import_module("rpukit.analog._mirror.forward")
 
 
-def tile_scale(x: Array, io: IOParameters, state: ForwardState, *, status: Array, call: int) -> tuple[Array, Array]:
+def tile_scale(
+    x: Array, io: IOParameters, state: ForwardState, *, status: Array, call: int
+) -> tuple[Array, Array]:
     """Find the scale of every sample.
 
     Parameters
@@ -136,17 +130,33 @@ def tile_scale(x: Array, io: IOParameters, state: ForwardState, *, status: Array
     alpha = _device.empty((2, n_batch), np.float32, device)
     mode = 0 if io.is_perfect else _MODES[io.noise_management]
     bound = io.out_bound if io.out_bound > 0 else 1.0
-    numbers = (np.float32(io.nm_thres), io.input_step, np.float32(io.max_bm_res), np.float32(bound))
+    numbers = (
+        np.float32(io.nm_thres),
+        io.input_step,
+        np.float32(io.max_bm_res),
+        np.float32(bound),
+    )
     need = _device.empty((n_batch,), np.int32, device)
     if _device.runs_kernels(_device.namespace(x)):
         _TILE_SCALE.launch(
-            (1 if mode == 4 else min(n_batch, 65535),), (256,),
+            (1 if mode == 4 else min(n_batch, 65535),),
+            (256,),
             (n_batch, n_in, *numbers, call, x, alpha, need, state.average, status),
             macros={"MODE": mode, "WORST": int(state.worst)},
-        )  # fmt: skip
+        )
     else:
         grain = n_batch + 1 if mode == 4 else 64  # a running average goes sample by sample
-        run_rows(_mirror().tile_scale, n_batch, mode, state.worst, *numbers, x, alpha, state.average, grain=grain)
+        run_rows(
+            _mirror().tile_scale,
+            n_batch,
+            mode,
+            state.worst,
+            *numbers,
+            x,
+            alpha,
+            state.average,
+            grain=grain,
+        )
     return alpha, need
 
 
@@ -186,111 +196,66 @@ def tile_forward(
 
     Notes
     -----
-    Each output is one chain of fused multiply-adds in ascending order. Kernels: kernels_cu/tile_scale.cu,
-    kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).
+    Each output is one chain of fused multiply-adds in ascending order. Kernels:
+    kernels_cu/tile_scale.cu, kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front.
+    Neurosci. 11:538 (2017).
     """
-    n_batch, n_in = x.shape
+    n_batch = x.shape[0]
     n_out = weight.shape[1 if transposed else 0]
     y = _device.empty((n_batch, n_out), np.float32, _device.device_of(x))
     if n_batch == 0:
         return y
     alpha, need = tile_scale(x, io, state, status=status, call=call)
-    ops = (int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT)) if transposed else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
+    ops = (
+        (int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT))
+        if transposed
+        else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
+    )
     w_noise = 0 if io.is_perfect or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
     rhos = [1.0] if io.is_perfect else state.rhos
     if _device.runs_kernels(_device.namespace(weight, x)):
-        call = _Call(weight, x, alpha, need, y, state, status, stream, first_sample, ops, transposed, io.is_perfect, w_noise)
-        variant, tile = _variant(call, _pick(call))
+        product = Call(
+            weight,
+            x,
+            alpha,
+            need,
+            y,
+            state.io,
+            state.line_noise,
+            state.worst,
+            status,
+            stream,
+            first_sample,
+            ops,
+            transposed,
+            io.is_perfect,
+            w_noise,
+        )
+        variant, tile = launcher(product, pick(product))
         for number, rho in enumerate(rhos):
-            _launch(call, variant, tile, number, rho)
+            launch(product, variant, tile, number, rho)
         return y
-    # The mirror walks rows of a matrix whose rows are inputs, which vectorises; one turn pays from a few samples on.
+    # The mirror walks rows of a matrix whose rows are inputs, which vectorises; one turn pays from
+    # a few samples on.
     by_columns = transposed or n_batch >= 4
     matrix = weight if transposed or not by_columns else np.ascontiguousarray(weight.T)
     deviation = np.empty(0, np.float32) if state.line_noise is None else state.line_noise
     run_rows(
-        _mirror().tile_forward, n_batch, by_columns, io.is_perfect, w_noise, state.worst,
-        np.array(rhos, np.float32), first_sample, *ops, state.io, matrix, x, alpha, deviation, y,
-        np.uint32(stream.key0), np.uint32(stream.key1),
-    )  # fmt: skip
+        _mirror().tile_forward,
+        n_batch,
+        by_columns,
+        io.is_perfect,
+        w_noise,
+        state.worst,
+        np.array(rhos, np.float32),
+        first_sample,
+        *ops,
+        state.io,
+        matrix,
+        x,
+        alpha,
+        deviation,
+        y,
+        *stream.words,
+    )
     return y
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """Arguments of one product on kernels."""
-
-    weight: Array
-    x: Array
-    alpha: Array
-    need: Array
-    y: Array
-    state: ForwardState
-    status: Array
-    stream: Stream
-    first_sample: int
-    ops: tuple[int, int]
-    transposed: bool
-    perfect: bool
-    w_noise: int
-
-    @property
-    def vec(self) -> int:
-        """Elements that can be read at a time."""
-        return 4 if self.x.shape[1] % 4 == 0 and self.y.shape[1] % 4 == 0 else 1
-
-
-def _variant(call: _Call, tile: ProductTile) -> tuple[Any, ProductTile]:
-    macros = {"TRANSPOSED": int(call.transposed), "PERFECT": int(call.perfect), "W_NOISE": call.w_noise}
-    return _TILE_FORWARD.variant({**macros, "VEC": call.vec, **tile.macros}), tile
-
-
-def _launch(call: _Call, variant: Any, tile: ProductTile, number: int, rho: float) -> None:
-    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
-    variant.launch(
-        (-(-n_out // tile.outputs), -(-n_batch // tile.samples)),
-        (tile.threads,),
-        (_i4(n_batch), _i4(n_out), _i4(n_in), _i4(number), _f4(rho), _i4(call.state.worst and number > 0),
-         _u8(call.first_sample), _u4(call.ops[0]), _u4(call.ops[1]), call.state.io, call.weight, call.x, call.alpha,
-         call.state.line_noise, call.need, call.y, call.status, _u4(call.stream.key0), _u4(call.stream.key1)),
-    )  # fmt: skip
-
-
-def _pick(call: _Call) -> ProductTile:
-    """Choose a tile: the static rule's where nothing is known, else the fastest."""
-    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
-    tiles = [MEDIUM, SMALL]
-    if call.vec == 4 and call.w_noise == 0:  # else it would need more registers than a thread has
-        tiles.append(LARGE)
-    plain = _plain_tile(n_batch, n_out)
-    plain = plain if plain in tiles else MEDIUM
-    key = (n_out, n_in, call.transposed, call.perfect, call.w_noise)
-    picked: ProductTile = tune.choose(
-        _TILE_FORWARD, key, [plain, *(t for t in tiles if t != plain)], lambda: _trial(call), n_batch=n_batch,
-        device=_device.device_of(call.weight),
-    )  # fmt: skip
-    return picked
-
-
-def _plain_tile(n_batch: int, n_out: int) -> ProductTile:
-    """Largest tile that still gives the GPU enough blocks."""
-    if n_batch <= SMALL.samples:
-        return SMALL
-    n_large = -(-n_batch // LARGE.samples) * -(-n_out // LARGE.outputs)
-    return LARGE if n_large >= _FILLS_A_GPU else MEDIUM
-
-
-def _trial(call: _Call) -> tune.Trial:
-    """Run tiles on as many samples as the scratch may hold."""
-    n_out, xp = call.y.shape[1], _device.namespace(call.x)
-    n = max(1, min(call.x.shape[0], tune.SCRATCH_LIMIT // 2 // (4 * n_out)))
-    scratch = replace(
-        call, x=call.x[:n], y=xp.empty((n, n_out), np.float32), alpha=call.alpha[:, :n].copy(),
-        need=xp.zeros(n, np.int32), status=xp.zeros_like(call.status),
-    )  # fmt: skip
-
-    def run(tile: ProductTile) -> list[Array]:
-        _launch(scratch, *_variant(scratch, tile), 0, 1.0)
-        return [scratch.y]
-
-    return run

@@ -87,8 +87,8 @@ class IOParameters:
 
     Notes
     -----
-    Source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021. The order of
-    operations is in ``docs/semantics/forward.md``.
+    Source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021. The
+    order of operations is in ``docs/semantics/forward.md``.
 
     Examples
     --------
@@ -129,13 +129,25 @@ class IOParameters:
             object.__setattr__(self, name, _member(kind, getattr(self, name), name))
         for name in ("inp_noise", "out_noise", "out_noise_std", "nm_thres", "w_noise"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-        for name in ("inp_bound", "inp_res", "inp_asymmetry", "out_bound", "out_res", "out_scale",
-                     "out_asymmetry", "nm_thres"):  # fmt: skip
+        for name in (
+            "inp_bound",
+            "inp_res",
+            "inp_asymmetry",
+            "out_bound",
+            "out_res",
+            "out_scale",
+            "out_asymmetry",
+            "nm_thres",
+        ):
             self._need(math.isfinite(getattr(self, name)), name, "a finite number")
         self._need(1 <= self.max_bm_factor <= 2**30, "max_bm_factor", "a number in [1, 2**30]")
         self._need(self.max_bm_res > 0, "max_bm_res", "a positive number")
         managed = self.noise_management is not NoiseManagement.NONE and not self.is_perfect
-        self._need(not managed or self.inp_bound == 1, "inp_bound", "1 with noise management, or none of it")
+        self._need(
+            not managed or self.inp_bound == 1,
+            "inp_bound",
+            "1 with noise management, or none of it",
+        )
 
     def _need(self, condition: bool, name: str, need: str) -> None:
         if not condition:
@@ -152,13 +164,25 @@ class IOParameters:
         return _step(self.out_res, self.out_bound)
 
     def reductions(self, *, backward: bool = False) -> list[float]:
-        """Factors by which bound management may reduce the inputs: 1, 2, 4, ... ."""
+        """List the factors by which bound management may reduce the inputs.
+
+        Parameters
+        ----------
+        backward : bool
+            A backward product has no bound management.
+
+        Returns
+        -------
+        list of float
+            1, 2, 4, and so on, a round each.
+        """
         factors = [1.0]
         if backward or self.bound_management is BoundManagement.NONE:
             return factors
         step = self.input_step
         while not (
-            factors[-1] > self.max_bm_factor or (step > 0 and np.float32(factors[-1]) > self.max_bm_res / step)
+            factors[-1] > self.max_bm_factor
+            or (step > 0 and np.float32(factors[-1]) > self.max_bm_res / step)
         ):
             factors.append(2 * factors[-1])
         return factors

@@ -1,7 +1,7 @@
 """Ops of the slow processes: clip, decay, diffusion, reset, write noise.
 
-All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell arrays,
-or None for ideal cells; ``status`` is the tile's flag array.
+All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell
+arrays, or None for ideal cells; ``status`` is the tile's flag array.
 """
 
 from __future__ import annotations
@@ -53,8 +53,14 @@ def clip_weights(weight: Array, bounds: tuple[Array, Array], *, status: Array) -
         args = (weight.size, low, high, weight, status)
         _CLIP_WEIGHTS.launch(_grid(weight.size), (_BLOCK,), args)
     else:
-        run_rows(_mirror().clip_weights, weight.size, low.reshape(-1), high.reshape(-1),
-                 weight.reshape(-1), grain=_GRAIN)  # fmt: skip
+        run_rows(
+            _mirror().clip_weights,
+            weight.size,
+            low.reshape(-1),
+            high.reshape(-1),
+            weight.reshape(-1),
+            grain=_GRAIN,
+        )
 
 
 def decay(
@@ -64,10 +70,21 @@ def decay(
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, alpha, scale, bias, low, high, weight, status)
-        _DECAY.launch(_grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)})
+        _DECAY.launch(
+            _grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)}
+        )
     else:
-        run_rows(_mirror().decay, weight.size, np.float32(alpha), scale.reshape(-1), _flat(bias),
-                 _flat(low), _flat(high), weight.reshape(-1), grain=_GRAIN)  # fmt: skip
+        run_rows(
+            _mirror().decay,
+            weight.size,
+            np.float32(alpha),
+            scale.reshape(-1),
+            _flat(bias),
+            _flat(low),
+            _flat(high),
+            weight.reshape(-1),
+            grain=_GRAIN,
+        )
 
 
 def diffusion(
@@ -76,12 +93,22 @@ def diffusion(
     """Let weights wander: ``w += rate xi``, then clip."""
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
-        args = (weight.size, event, rate, low, high, weight, status, stream.key0, stream.key1)
-        _DIFFUSION.launch(_grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)})
+        args = (weight.size, event, rate, low, high, weight, status, *stream.words)
+        _DIFFUSION.launch(
+            _grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)}
+        )
     else:
-        run_rows(_mirror().diffusion, weight.size, event, rate.reshape(-1), _flat(low), _flat(high),
-                 weight.reshape(-1), np.uint32(stream.key0), np.uint32(stream.key1),
-                 grain=_GRAIN)  # fmt: skip
+        run_rows(
+            _mirror().diffusion,
+            weight.size,
+            event,
+            rate.reshape(-1),
+            _flat(low),
+            _flat(high),
+            weight.reshape(-1),
+            *stream.words,
+            grain=_GRAIN,
+        )
 
 
 def reset(
@@ -101,13 +128,40 @@ def reset(
     low, high = _ends(bounds)
     n_out, n_in = weight.shape
     if _device.runs_kernels(_device.namespace(weight)):
-        args = (n_out, n_in, first_col, n_col, prob, std, event, bias, low, high, weight, status,
-                stream.key0, stream.key1)  # fmt: skip
-        _RESET.launch(_grid(n_out * n_col), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)})
+        args = (
+            n_out,
+            n_in,
+            first_col,
+            n_col,
+            prob,
+            std,
+            event,
+            bias,
+            low,
+            high,
+            weight,
+            status,
+            *stream.words,
+        )
+        _RESET.launch(
+            _grid(n_out * n_col), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)}
+        )
     else:
-        run_rows(_mirror().reset, n_out, n_in, first_col, n_col, np.float32(prob), np.float32(std),
-                 event, _flat(bias), _flat(low), _flat(high), weight.reshape(-1),
-                 np.uint32(stream.key0), np.uint32(stream.key1))  # fmt: skip
+        run_rows(
+            _mirror().reset,
+            n_out,
+            n_in,
+            first_col,
+            n_col,
+            np.float32(prob),
+            np.float32(std),
+            event,
+            _flat(bias),
+            _flat(low),
+            _flat(high),
+            weight.reshape(-1),
+            *stream.words,
+        )
 
 
 def write_noise(
@@ -116,9 +170,16 @@ def write_noise(
     """Show persistent weights through fresh noise: ``weight = persistent + std xi``."""
     n = weight.size
     if _device.runs_kernels(_device.namespace(persistent, weight)):
-        args = (n, std, event, persistent, weight, status, stream.key0, stream.key1)
+        args = (n, std, event, persistent, weight, status, *stream.words)
         _WRITE_NOISE.launch(_grid(n), (_BLOCK,), args)
     else:
-        run_rows(_mirror().write_noise, n, np.float32(std), event, persistent.reshape(-1),
-                 weight.reshape(-1), np.uint32(stream.key0), np.uint32(stream.key1),
-                 grain=_GRAIN)  # fmt: skip
+        run_rows(
+            _mirror().write_noise,
+            n,
+            np.float32(std),
+            event,
+            persistent.reshape(-1),
+            weight.reshape(-1),
+            *stream.words,
+            grain=_GRAIN,
+        )

@@ -13,6 +13,7 @@ from rpukit import _device
 from rpukit.analog._guard import Guard, check_finite
 from rpukit.analog._processes import Processes
 from rpukit.analog._state import Persistent
+from rpukit.analog._view import TransposedTile, from_columns
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.io_parameters import IOParameters
@@ -55,9 +56,9 @@ class AnalogTile(Processes, Persistent):
 
     Notes
     -----
-    Results are the same to the bit on CPU and GPU, for any thread count, and for any way of cutting
-    a batch: every draw is named by the absolute number of its sample. A tile keeps one sample clock
-    per operation; a call with n samples moves it by n. See ``docs/semantics.md``.
+    Results are the same to the bit on CPU and GPU, for any thread count, and for any way of
+    cutting a batch: every draw is named by the absolute number of its sample. A tile keeps one
+    sample clock per operation; a call with n samples moves it by n. See ``docs/semantics.md``.
 
     Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016); Rasch et al., AICAS 2021.
 
@@ -105,7 +106,9 @@ class AnalogTile(Processes, Persistent):
         self._guard = Guard(self._clocks, self._device)
         self._arrays = self._make_arrays()
         self._states = {
-            "forward": ForwardState(self.forward_parameters, self.shape[0], self.stream, self._device),
+            "forward": ForwardState(
+                self.forward_parameters, self.shape[0], self.stream, self._device
+            ),
             "backward": ForwardState(
                 self.backward_parameters, self.shape[1], self.stream, self._device, transposed=True
             ),
@@ -157,8 +160,8 @@ class AnalogTile(Processes, Persistent):
     def cells(self) -> Mapping[str, Array]:
         """Per-cell parameters by name, arrays of shape (n_out, n_in), float32 (views).
 
-        ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell asks
-        for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
+        ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell
+        asks for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
         """
         own = {name: self._arrays["planes"][k] for k, name in enumerate(self.cell.PLANES)}
         slow = ("decay_scale", "diffusion_rate", "reset_bias")
@@ -177,14 +180,16 @@ class AnalogTile(Processes, Persistent):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._device.kind != "cpu":
-            raise DeviceError("np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')")
+            raise DeviceError(
+                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
+            )
         if copy is False:
             raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
         return np.array(self.get_weights(), dtype=dtype)
 
     def __matmul__(self, x: Array) -> Array:
         """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
-        return _from_columns(self.forward, x)
+        return from_columns(self.forward, x)
 
     def __rmatmul__(self, d: Array) -> Array:
         """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
@@ -237,10 +242,16 @@ class AnalogTile(Processes, Persistent):
         start = self._start(way, first_sample, rows.shape[0])
         self._finite(rows, name)
         y = tile_forward(
-            self._arrays["weight"], rows, io, stream=self.stream, first_sample=start,
-            transposed=transposed, state=self._states[way], status=self._guard.status,
+            self._arrays["weight"],
+            rows,
+            io,
+            stream=self.stream,
+            first_sample=start,
+            transposed=transposed,
+            state=self._states[way],
+            status=self._guard.status,
             call=self._guard.begin(name),
-        )  # fmt: skip
+        )
         self._finish(way, start, rows.shape[0])
         return y[0] if np.ndim(v) == 1 else y
 
@@ -295,14 +306,29 @@ class AnalogTile(Processes, Persistent):
         # The base length is checked before the call is logged, so that a bad lr changes nothing.
         self.update_parameters.base_length(abs(lr), cell.granularity)
         trains = pulse_trains(
-            x, d, abs(lr), cell.granularity, self.update_parameters, stream=self.stream,
-            first_sample=start, status=self._guard.status, call=self._guard.begin("x or d"),
-        )  # fmt: skip
+            x,
+            d,
+            abs(lr),
+            cell.granularity,
+            self.update_parameters,
+            stream=self.stream,
+            first_sample=start,
+            status=self._guard.status,
+            call=self._guard.begin("x or d"),
+        )
         pulsed_update(
-            self._arrays["weight"], trains, cell, self._arrays["planes"], self._arrays["globals"],
-            self._arrays["n_pulses"], flip=lr < 0, persistent=self._arrays.get("persistent"),
-            stream=self.stream, first_sample=start, status=self._guard.status,
-        )  # fmt: skip
+            self._arrays["weight"],
+            trains,
+            cell,
+            self._arrays["planes"],
+            self._arrays["globals"],
+            self._arrays["n_pulses"],
+            flip=lr < 0,
+            persistent=self._arrays.get("persistent"),
+            stream=self.stream,
+            first_sample=start,
+            status=self._guard.status,
+        )
 
     # ---- checks -------------------------------------------------------------------------------
 
@@ -325,7 +351,7 @@ class AnalogTile(Processes, Persistent):
         return int(start)
 
     def _finite(self, array: Array, name: str) -> None:
-        """Check values at once where that costs no synchronisation; kernels check them elsewhere."""
+        """Check values at once where that needs no synchronisation; else kernels do."""
         if _device.runs_kernels(_device.namespace(array)):
             return
         if not np.isfinite(array).all():
@@ -335,38 +361,6 @@ class AnalogTile(Processes, Persistent):
         self._clocks[clock] = start + n
         if self.validate == "sync":
             self._guard.check()
-
-
-class TransposedTile:
-    """An analog tile seen from its other side: shape (n_in, n_out), `forward` is `backward`.
-
-    Made by `AnalogTile.T`; it holds no arrays of its own.
-    """
-
-    __array_ufunc__ = None
-
-    def __init__(self, tile: AnalogTile) -> None:
-        self.T = tile
-        self.shape = (tile.shape[1], tile.shape[0])
-        self.dtype = tile.dtype
-
-    def __repr__(self) -> str:
-        return f"{self.T!r}.T"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.T.__array__(dtype, copy).T
-
-    def __matmul__(self, d: Array) -> Array:
-        """``tile.T @ d``: the backward product of a vector (n_out,) or of columns (n_out, n)."""
-        return _from_columns(self.T.backward, d)
-
-    def __rmatmul__(self, x: Array) -> Array:
-        """``x @ tile.T``: the forward product of a vector (n_in,) or of rows (n, n_in)."""
-        return self.T.forward(x)
-
-
-def _from_columns(product: Any, v: Array) -> Array:
-    return product(v) if np.ndim(v) == 1 else product(v.T).T
 
 
 def _check_shape(shape: Any) -> tuple[int, int]:

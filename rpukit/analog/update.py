@@ -1,20 +1,21 @@
 """Ops of the update: pulse trains, the pulsed update, the exact rank update.
 
-Each op checks nothing that the tile has checked; it allocates, picks and launches. ``status`` is the
-tile's flag array: not zero makes a kernel do nothing, a non-finite input stores ``call`` in it.
+Each op checks nothing that the tile has checked; it allocates, picks and launches. ``status`` is
+the tile's flag array: not zero makes a kernel do nothing, a non-finite input stores ``call`` in
+it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel, tune
+from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
+from rpukit.analog._launch_update import Call, Trains, launch, pick
 from rpukit.analog.cells import PulsedCell
 from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.random import Stream
@@ -22,30 +23,10 @@ from rpukit.random import Stream
 Array = Any
 
 _PULSE_TRAINS = Kernel("pulse_trains")
-_PULSED_UPDATE = Kernel("pulsed_update")
 _RANK_UPDATE = Kernel("rank_update")
 
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
-_FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
-
-
-@dataclass(frozen=True, slots=True)
-class Trains:
-    """Pulse trains of a batch.
-
-    Attributes
-    ----------
-    x : array, shape (n_batch, n_word, n_in), uint32
-    d : array, shape (n_batch, n_word, n_out), uint32
-        Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. Implicit
-        pulses: the bits of float32 numbers, with the bit length in d.
-    implicit : bool
-    """
-
-    x: Array
-    d: Array
-    implicit: bool
 
 
 def _mirror() -> Any:
@@ -100,24 +81,17 @@ def pulse_trains(
         _device.empty((n_batch, n_word, n_out), np.uint32, device),
         implicit,
     )
-    x_res, d_res = parameters.resolutions()
-    numbers = (
-        lr, granularity, length, unit_scale, parameters.managed, parameters.update_bl_management,
-        parameters.um_grad_scale, x_res, d_res, parameters.sto_round,
-    )  # fmt: skip
+    flags = (parameters.managed, parameters.update_bl_management)
+    rounding = (*parameters.resolutions(), parameters.sto_round)
+    numbers = (lr, granularity, length, unit_scale, *flags, parameters.um_grad_scale, *rounding)
     if _device.runs_kernels(_device.namespace(x, d)):
-        _PULSE_TRAINS.launch(
-            (n_batch, -(-(n_in + n_out) // _THREADS)),
-            (_THREADS,),
-            (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, x, d, trains.x, trains.d,
-             status, stream.key0, stream.key1),
-            macros={"IMPLICIT": int(implicit)},
-        )  # fmt: skip
+        grid = (n_batch, -(-(n_in + n_out) // _THREADS))
+        arrays = (x, d, trains.x, trains.d, status)
+        args = (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, *arrays, *stream.words)
+        _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": int(implicit)})
     else:
-        run_rows(
-            _mirror().pulse_trains, n_batch, *_float32(numbers), implicit, first_sample,
-            x, d, trains.x, trains.d, np.uint32(stream.key0), np.uint32(stream.key1), grain=8,
-        )  # fmt: skip
+        args = (*_float32(numbers), implicit, first_sample, x, d, trains.x, trains.d)
+        run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=8)
     return trains
 
 
@@ -166,122 +140,30 @@ def pulsed_update(
     Kernel: kernels_cu/pulsed_update.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016).
     """
     if _device.runs_kernels(_device.namespace(weight, trains.x)):
-        call = _Call(weight, trains, cell, planes, globals_, n_pulses, flip, persistent, stream, first_sample, status)
-        _launch(call, _pick(call))
+        call = Call(
+            weight,
+            trains,
+            cell,
+            planes,
+            globals_,
+            n_pulses,
+            flip,
+            persistent,
+            stream,
+            first_sample,
+            status,
+        )
+        launch(call, pick(call))
         return
     n_out = weight.shape[0]
     noisy_write = persistent is not None
     steps = import_module("rpukit.analog._steps")
     counts = np.zeros(n_out, np.int64)
-    run_rows(
-        _mirror().pulsed_update, n_out, steps.STEPS[cell.STEP],
-        steps.RUNS.get(cell.STEP, steps.no_run), flip, trains.implicit, noisy_write, first_sample,
-        planes, globals_, trains.x, trains.d, weight, persistent if noisy_write else weight,
-        counts, np.uint32(stream.key0), np.uint32(stream.key1),
-    )  # fmt: skip
+    model = (steps.STEPS[cell.STEP], steps.RUNS.get(cell.STEP, steps.no_run))
+    how = (flip, trains.implicit, noisy_write, first_sample)
+    arrays = (planes, globals_, trains.x, trains.d, weight, persistent if noisy_write else weight)
+    run_rows(_mirror().pulsed_update, n_out, *model, *how, *arrays, counts, *stream.words)
     n_pulses[0] += counts.sum()
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchShape:
-    """How the cells of a tile are dealt out: a candidate of the tuner, right for every batch."""
-
-    cells: int  # neighbouring columns of one thread
-    rows: int  # rows of one block
-
-    @property
-    def name(self) -> str:
-        return f"{self.cells}x{self.rows}"
-
-    def valid(self, n_batch: int) -> bool:
-        return n_batch > 0
-
-    def fits(self, n_in: int) -> bool:
-        """Whether rows can be read this many cells at a time."""
-        return self.cells == 1 or n_in % self.cells == 0
-
-
-SHAPES = tuple(LaunchShape(*s) for s in ((4, 8), (4, 4), (4, 2), (4, 1), (1, 8), (1, 4), (1, 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """Arguments of one pulsed update on kernels."""
-
-    weight: Array
-    trains: Trains
-    cell: PulsedCell
-    planes: Array
-    globals_: Array
-    n_pulses: Array
-    flip: bool
-    persistent: Array | None
-    stream: Stream
-    first_sample: int
-    status: Array
-
-
-def _launch(call: _Call, shape: LaunchShape) -> None:
-    n_batch, n_word, n_in = call.trains.x.shape
-    n_out, cell = call.weight.shape[0], call.cell
-    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
-    _PULSED_UPDATE.launch(
-        (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows)),
-        (threads,),
-        (n_batch, n_in, n_out, call.flip, call.first_sample, call.planes, call.globals_,
-         call.trains.x, call.trains.d, call.weight, call.persistent, call.n_pulses, call.status,
-         call.stream.key0, call.stream.key1),
-        macros={
-            "STEP": cell.STEP, "HAS_RUN": int(cell.HAS_RUN), "N_PLANE": len(cell.PLANES),
-            "WRITE_NOISE": int(call.persistent is not None), "IMPLICIT": int(call.trains.implicit),
-            "N_WORD": n_word, "THREADS": threads, "CELLS": shape.cells, "ROWS": shape.rows,
-        },
-    )  # fmt: skip
-
-
-def _pick(call: _Call) -> LaunchShape:
-    """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
-    n_batch, n_word, n_in = call.trains.x.shape
-    n_out = call.weight.shape[0]
-    plain = _plain_shape(n_out, n_in)
-    others = [s for s in SHAPES if s != plain and s.fits(n_in)]
-    key = (n_out, n_in, n_word, call.cell.STEP, call.persistent is not None, call.trains.implicit)
-    picked: LaunchShape = tune.choose(
-        _PULSED_UPDATE, key, [plain, *others], lambda: _trial(call), n_batch=n_batch,
-        device=_device.device_of(call.weight),
-    )  # fmt: skip
-    return picked
-
-
-def _plain_shape(n_out: int, n_in: int) -> LaunchShape:
-    """Large shapes share more work, small ones fill the GPU."""
-    for shape in SHAPES:
-        enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
-        if shape.fits(n_in) and n_in >= 32 * shape.cells and enough:
-            return shape
-    return SHAPES[-1]
-
-
-def _trial(call: _Call) -> tune.Trial:
-    """Run shapes on a copy of as many rows as the scratch may hold."""
-    n_in, xp = call.weight.shape[1], _device.namespace(call.weight)
-    n_array = len(call.planes) + 1 + (call.persistent is not None)
-    n_row = min(call.weight.shape[0], max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
-    scratch = replace(
-        call,
-        weight=call.weight[:n_row].copy(),
-        trains=Trains(call.trains.x, xp.ascontiguousarray(call.trains.d[:, :, :n_row]), call.trains.implicit),
-        planes=xp.ascontiguousarray(call.planes[:, :n_row]),
-        n_pulses=xp.zeros_like(call.n_pulses),
-        persistent=None if call.persistent is None else call.persistent[:n_row].copy(),
-        status=xp.zeros_like(call.status),
-    )
-
-    def run(shape: LaunchShape) -> list[Array]:
-        _launch(scratch, shape)
-        return [scratch.weight, scratch.n_pulses]
-
-    return run
 
 
 def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) -> None:
@@ -303,8 +185,9 @@ def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) 
     n_out, n_in = weight.shape
     if _device.runs_kernels(_device.namespace(weight, x, d)):
         _RANK_UPDATE.launch(
-            (-(-n_in // 64), -(-n_out // 64)), (256,),
+            (-(-n_in // 64), -(-n_out // 64)),
+            (256,),
             (x.shape[0], n_in, n_out, lr, x, d, weight, status),
-        )  # fmt: skip
+        )
     else:
         run_rows(_mirror().rank_update, n_out, np.float32(lr), x, d, weight)

@@ -80,16 +80,28 @@ class UpdateParameters:
             kind = PulseType(name.upper() if isinstance(name, str) else name)
         except (ValueError, AttributeError):
             options = ", ".join(p.value for p in PulseType)
-            raise ParameterError(f"pulse_type: got {self.pulse_type!r}, need one of {options}") from None
+            raise ParameterError(
+                f"pulse_type: got {self.pulse_type!r}, need one of {options}"
+            ) from None
         object.__setattr__(self, "pulse_type", kind)
         length = self.desired_bl
-        if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_BIT_LENGTH:
-            raise ParameterError(f"desired_bl: got {length!r}, need an integer in [1, {MAX_BIT_LENGTH}]")
+        if (
+            isinstance(length, bool)
+            or not isinstance(length, int)
+            or not 1 <= length <= MAX_BIT_LENGTH
+        ):
+            raise ParameterError(
+                f"desired_bl: got {length!r}, need an integer in [1, {MAX_BIT_LENGTH}]"
+            )
         if not (math.isfinite(self.um_grad_scale) and self.um_grad_scale > 0):
-            raise ParameterError(f"um_grad_scale: got {self.um_grad_scale!r}, need a positive number")
-        for name in ("res", "x_res_implicit", "d_res_implicit"):
-            if not math.isfinite(getattr(self, name)):
-                raise ParameterError(f"{name}: got {getattr(self, name)!r}, need a finite number")
+            raise ParameterError(
+                f"um_grad_scale: got {self.um_grad_scale!r}, need a positive number"
+            )
+        for field in ("res", "x_res_implicit", "d_res_implicit"):
+            if not math.isfinite(getattr(self, field)):
+                raise ParameterError(
+                    f"{field}: got {getattr(self, field)!r}, need a finite number"
+                )
 
     @property
     def implicit(self) -> bool:
@@ -102,14 +114,38 @@ class UpdateParameters:
         return self.update_management or self.update_bl_management
 
     def resolutions(self) -> tuple[float, float]:
-        """Steps of the probabilities of x and d, 0 for none."""
-        pair = (self.x_res_implicit, self.d_res_implicit) if self.implicit else (self.res, self.res)
+        """Give the steps of the firing probabilities.
+
+        Returns
+        -------
+        tuple of float
+            Of x and of d; 0 for none.
+        """
+        pair = (
+            (self.x_res_implicit, self.d_res_implicit) if self.implicit else (self.res, self.res)
+        )
         return (_step(pair[0]), _step(pair[1]))
 
     def base_length(self, lr: float, granularity: float) -> tuple[int, bool]:
-        """Bit length before management, and whether both scales start at 1.
+        """Give the bit length before management.
 
-        Without a fixed length, trains grow where ``desired_bl`` steps cannot make the learning rate.
+        Without a fixed length, trains grow where `desired_bl` steps cannot make the learning rate.
+
+        Parameters
+        ----------
+        lr : float, positive
+        granularity : float, positive, weight units
+
+        Returns
+        -------
+        length : int
+        unit_scale : bool
+            Whether both scales start at 1.
+
+        Raises
+        ------
+        ParameterError
+            Where the trains would be longer than possible.
         """
         grows = not (self.fixed_bl or self.update_bl_management)
         if not grows or granularity * self.desired_bl >= lr:
@@ -117,8 +153,8 @@ class UpdateParameters:
         length = max(math.ceil(lr / granularity), 1)
         if length > MAX_BIT_LENGTH:
             raise ParameterError(
-                f"lr: got {lr:g}, which needs trains of {length} slots at a step of {granularity:g}; "
-                f"at most {MAX_BIT_LENGTH} are possible: lower lr or take fixed_bl=True"
+                f"lr: got {lr:g}, which needs trains of {length} slots at a step of "
+                f"{granularity:g}; at most {MAX_BIT_LENGTH}: lower lr or take fixed_bl=True"
             )
         return length, True
 

@@ -15,8 +15,8 @@ from rpukit.errors import DTypeError, ShapeError
 Array = Any
 
 _DET_GEMM = Kernel("det_gemm")
-_FLOAT = {"REAL": "float", "TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "RM": 4, "RN": 4}
-_DOUBLE = {"REAL": "double", "TILE_M": 32, "TILE_N": 32, "TILE_K": 16, "RM": 2, "RN": 2}
+_FLOAT = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "RM": 4, "RN": 4}
+_DOUBLE = {"TILE_M": 32, "TILE_N": 32, "TILE_K": 16, "RM": 2, "RN": 2}
 
 
 def det_gemm(
@@ -43,9 +43,9 @@ def det_gemm(
 
     Notes
     -----
-    Each result is one chain of fused multiply-adds, k ascending, restarted at every multiple of 16384.
-    So a row of the result depends on that row of `a` alone: its bits are the same in any batch, for any
-    tile, on CPU and GPU. Kernel: kernels_cu/det_gemm.cu.
+    Each result is one chain of fused multiply-adds, k ascending, restarted at every multiple of
+    16384. So a row of the result depends on that row of `a` alone: its bits are the same in any
+    batch, for any tile, on CPU and GPU. Kernel: kernels_cu/det_gemm.cu.
 
     Examples
     --------
@@ -60,15 +60,17 @@ def det_gemm(
     if out is None:
         out = _device.empty((m, n), a.dtype, _device.device_of(a))
     elif out.shape != (m, n) or out.dtype != a.dtype or not out.flags.c_contiguous:
-        raise ShapeError(f"out: got {out.dtype}{list(out.shape)}, need C-contiguous {a.dtype}{[m, n]}")
+        raise ShapeError(
+            f"out: got {out.dtype}{list(out.shape)}, need C-contiguous {a.dtype}{[m, n]}"
+        )
     elif np.may_share_memory(out, a) or np.may_share_memory(out, b) if xp is np else False:
         raise ShapeError("out overlaps an input: give an array of its own")
     a, b = xp.ascontiguousarray(a), xp.ascontiguousarray(b)
     if _device.runs_kernels(xp):
-        tile = _FLOAT if a.dtype == np.float32 else _DOUBLE
-        grid = (-(-n // int(tile["TILE_N"])), -(-m // int(tile["TILE_M"])))
-        block = (int(tile["TILE_M"]) // int(tile["RM"]) * (int(tile["TILE_N"]) // int(tile["RN"])),)
-        macros = {"TRANS_A": int(trans_a), "TRANS_B": int(trans_b), **tile}
+        real, tile = ("float", _FLOAT) if a.dtype == np.float32 else ("double", _DOUBLE)
+        grid = (-(-n // tile["TILE_N"]), -(-m // tile["TILE_M"]))
+        block = (tile["TILE_M"] // tile["RM"] * (tile["TILE_N"] // tile["RN"]),)
+        macros = {"TRANS_A": int(trans_a), "TRANS_B": int(trans_b), "REAL": real, **tile}
         _DET_GEMM.launch(grid, block, (m, n, k, a, b, out), macros=macros)
     else:
         left = np.ascontiguousarray(a.T) if trans_a else a
@@ -84,7 +86,9 @@ def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, 
         if array.ndim != 2:
             raise ShapeError(f"{name}: got {array.ndim} axes, need 2")
     if a.dtype not in (np.float32, np.float64) or a.dtype != b.dtype:
-        raise DTypeError(f"got dtypes {a.dtype} and {b.dtype}, need float32 or float64, the same for both")
+        raise DTypeError(
+            f"got dtypes {a.dtype} and {b.dtype}, need float32 or float64, the same for both"
+        )
     m, k = a.shape[::-1] if trans_a else a.shape
     k_b, n = b.shape[::-1] if trans_b else b.shape
     if k != k_b:

@@ -9,7 +9,9 @@ import rpukit as rk
 ONE_PULSE = rk.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
 
 DET = [n for n, s in golden.sets("a_device_det").items() if s["device"]["_class"] in golden.CELLS]
-NOISY = [n for n, s in golden.sets("a_device_noisy").items() if s["device"]["_class"] in golden.CELLS]
+NOISY = [
+    n for n, s in golden.sets("a_device_noisy").items() if s["device"]["_class"] in golden.CELLS
+]
 
 
 def respond(tile, directions):
@@ -30,9 +32,16 @@ def directions(s):
 def test_response_without_variation(name):
     s = golden.sets("a_device_det")[name]
     tile = rk.AnalogTile((len(s["w0"]), 1), golden.cell(s["device"]), update=ONE_PULSE)
-    hidden = {"w_max": "max_bound", "w_min": "min_bound", "step_up": "dwmin_up", "step_down": "dwmin_down"}
+    hidden = {
+        "w_max": "max_bound",
+        "w_min": "min_bound",
+        "step_up": "dwmin_up",
+        "step_down": "dwmin_down",
+    }
     for ours, theirs in hidden.items():
-        np.testing.assert_allclose(tile.cells[ours][:, 0], s["hidden_parameters"][theirs], rtol=2e-7)
+        np.testing.assert_allclose(
+            tile.cells[ours][:, 0], s["hidden_parameters"][theirs], rtol=2e-7
+        )
     tile.set_weights(np.array(s["w0"], np.float32)[:, None])
     w = np.array([np.asarray(tile)[:, 0], *respond(tile, directions(s))])
     # The reference sums the same float32 steps in another order; 4.2e-6 is what a float64
@@ -45,7 +54,11 @@ def test_statistics_with_variation(name):
     s, z = golden.sets("a_device_noisy")[name], golden.arrays("a_device_noisy")
     n = 20_000
     tile = rk.AnalogTile((n, 1), golden.cell(s["device"]), update=ONE_PULSE, seed=3)
-    for ours, theirs in {"w_max": "max_bound", "w_min": "min_bound", "step_up": "dwmin_up"}.items():
+    for ours, theirs in {
+        "w_max": "max_bound",
+        "w_min": "min_bound",
+        "step_up": "dwmin_up",
+    }.items():
         stats = s["hidden_parameter_stats"][theirs]
         sem = stats["std"] * np.sqrt(1 / n + 1 / s["cells"])
         assert abs(tile.cells[ours].mean() - stats["mean"]) <= 4 * sem + 1e-7
@@ -63,7 +76,7 @@ def test_statistics_with_variation(name):
 
 
 def _stand_in(name, n_run):
-    """One tile that stands for n_run runs of the reference's 8 x 10 tile, row-wise below each other."""
+    """One tile that stands for n_run runs of the reference's 8 x 10 tile, below each other."""
     s, z = golden.sets("e_inference")[name], golden.arrays("e_inference")
     tile = rk.AnalogTile((8 * n_run, 10), golden.cell(s["device"]), seed=11)
     tile.set_weights(np.tile(z[f"{name}/W"].astype(np.float32), (n_run, 1)))
@@ -80,7 +93,10 @@ def test_decay():
     np.testing.assert_allclose(curve, z["decay/mean"], atol=1e-6, rtol=0)  # float32 rounding
 
 
-SLOW_STEPS = {"diffusion": lambda tile: tile.diffuse(), "reset_stat": lambda tile: tile.reset(2, 3)}
+SLOW_STEPS = {
+    "diffusion": lambda tile: tile.diffuse(),
+    "reset_stat": lambda tile: tile.reset(2, 3),
+}
 
 
 @pytest.mark.parametrize("name", SLOW_STEPS)

@@ -1,4 +1,4 @@
-"""Products through the periphery against the reference toolkit: exact sets, and statistics of noisy ones."""
+"""Products through the periphery against the reference toolkit: exact and noisy sets."""
 
 from dataclasses import fields
 
@@ -29,7 +29,9 @@ def tile_and_inputs(name, **changes):
     s, z = golden.sets(KIND)[name], golden.arrays(KIND)
     io = parameters(s["io"])
     forward = s["direction"] == "fwd"
-    tile = rk.AnalogTile((8, 12), rk.Ideal(), forward=io, backward=io, **changes).set_weights(z["W"])
+    tile = rk.AnalogTile((8, 12), rk.Ideal(), forward=io, backward=io, **changes).set_weights(
+        z["W"]
+    )
     product = tile.forward if forward else tile.backward
     if s["io"]["out_noise_std"] > 0:  # the reference's own lines
         state = tile._states["forward" if forward else "backward"]
@@ -43,8 +45,9 @@ def test_all_sets_of_this_version_are_here():
 
 @pytest.mark.parametrize("name", [n for n in OURS if golden.sets(KIND)[n]["exact"]])
 def test_noise_free(name):
-    s, product, x = tile_and_inputs(name)
-    # float32 sums in another order; no value lies so close to a tie that it would be rounded otherwise
+    _, product, x = tile_and_inputs(name)
+    # float32 sums in another order; no value lies so close to a tie that it would be rounded
+    # otherwise
     np.testing.assert_allclose(product(x), golden.arrays(KIND)[f"{name}/mean"], atol=2e-5, rtol=0)
 
 
@@ -60,12 +63,16 @@ def test_noisy(name):
     assert (np.abs(y.mean(1) - mean) <= 4.2 * sem + 0.015 * std + 2e-5).all()
     seen = std > 0.05 * std.max()
     ratio = y.std(1)[seen] / std[seen]
-    assert ratio.min() > 0.9 and ratio.max() < 1.1  # the deviation of 3000 samples is known to 1.3 %
+    assert (
+        ratio.min() > 0.9 and ratio.max() < 1.1
+    )  # the deviation of 3000 samples is known to 1.3 %
 
 
 def test_a_negative_bound_does_not_clear_a_failure():
-    """There, with bm_test_negative_bound off, a later negative output hides an earlier positive one."""
-    io = rk.IOParameters(out_bound=1.0, out_noise=0, bm_test_negative_bound=False, inp_res=0, out_res=0)
+    """There, without the negative test, a later negative output hides an earlier failure."""
+    io = rk.IOParameters(
+        out_bound=1.0, out_noise=0, bm_test_negative_bound=False, inp_res=0, out_res=0
+    )
     tile = rk.AnalogTile((2, 1), rk.Ideal(), forward=io)
     tile.set_weights(np.array([[1.5], [-1.5]], np.float32))
     np.testing.assert_allclose(tile.forward(np.ones((1, 1), np.float32)), [[1.5, -1.5]], atol=1e-6)

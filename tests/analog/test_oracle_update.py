@@ -61,8 +61,9 @@ def test_resolution_above_one_is_a_number_of_steps():
     x, d = np.full((1, 6), 0.7, np.float32), np.full((1, 4), 0.3, np.float32)
     weights = [
         np.asarray(
-            rk.AnalogTile((4, 6), rk.ConstantStep(), update=rk.UpdateParameters(res=res), seed=5)
-            .update(x, d, lr=0.1)
+            rk.AnalogTile(
+                (4, 6), rk.ConstantStep(), update=rk.UpdateParameters(res=res), seed=5
+            ).update(x, d, lr=0.1)
         )
         for res in (20.0, 1 / 20)
     ]
@@ -71,12 +72,18 @@ def test_resolution_above_one_is_a_number_of_steps():
 
 @pytest.mark.parametrize(("calls", "key"), [((1,), "m1"), ((3,), "m3"), ((128,), "m128")])
 def test_single_sample_kernels_never_serve_batches(calls, key):
-    """The reference's defect 763: after a first update of one sample, 128 samples moved like one."""
+    """The reference's defect 763: after an update of one sample, 128 moved like one."""
     s = golden.sets("b_pr763_example")["example"]
     cell = rk.ConstantStep(
-        dw_min=s["dw_min"], dw_min_dtod=0, dw_min_std=0, up_down_dtod=0,
-        w_max=1, w_min=-1, w_max_dtod=0, w_min_dtod=0,
-    )  # fmt: skip
+        dw_min=s["dw_min"],
+        dw_min_dtod=0,
+        dw_min_std=0,
+        up_down_dtod=0,
+        w_max=1,
+        w_min=-1,
+        w_max_dtod=0,
+        w_min_dtod=0,
+    )
     parameters = rk.UpdateParameters(desired_bl=s["desired_bl"], update_bl_management=False)
     tile = rk.AnalogTile((s["out_size"], s["in_size"]), cell, update=parameters)
     one = np.ones((1, s["in_size"]), np.float32), np.ones((1, s["out_size"]), np.float32)

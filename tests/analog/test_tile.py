@@ -1,4 +1,4 @@
-"""The contract of a tile: schedules may change, bits may not; copies continue; errors change nothing."""
+"""The contract of a tile: bits under any schedule; copies continue; errors change nothing."""
 
 import pickle
 
@@ -19,17 +19,22 @@ from rpukit.testing import assert_same_bits, on_cpu
 SHAPE = (17, 23)
 CELLS = {
     "ideal": rk.Ideal(lifetime=50, diffusion=0.01),
-    "constant": rk.ConstantStep(dw_min=0.02, lifetime=40, diffusion=0.01, reset=0.1, reset_dtod=0.1),
+    "constant": rk.ConstantStep(
+        dw_min=0.02, lifetime=40, diffusion=0.01, reset=0.1, reset_dtod=0.1
+    ),
     "soft": rk.SoftBounds(dw_min=0.02, corrupt_devices_prob=0.1, lifetime=40, lifetime_dtod=0.2),
-    "soft_write_noise": rk.SoftBounds(dw_min=0.02, write_noise_std=2.0, mult_noise=False, diffusion=0.01),
+    "soft_write_noise": rk.SoftBounds(
+        dw_min=0.02, write_noise_std=2.0, mult_noise=False, diffusion=0.01
+    ),
 }
 UPDATES = {
     "managed": rk.UpdateParameters(),
     "long": rk.UpdateParameters(desired_bl=100, update_bl_management=False),
     "implicit": rk.UpdateParameters(pulse_type="deterministic_implicit", x_res_implicit=0.02),
-    "rounded": rk.UpdateParameters(res=0.1, sto_round=True, update_management=False,
-                                   update_bl_management=False),
-}  # fmt: skip
+    "rounded": rk.UpdateParameters(
+        res=0.1, sto_round=True, update_management=False, update_bl_management=False
+    ),
+}
 
 
 def batch(n, shape=SHAPE, seed=0):
@@ -173,7 +178,9 @@ def test_a_copy_shares_nothing():
 
 class TestArrayFace:
     def test_matmul(self):
-        tile = make(forward=rk.IOParameters(is_perfect=True), backward=rk.IOParameters(is_perfect=True))
+        tile = make(
+            forward=rk.IOParameters(is_perfect=True), backward=rk.IOParameters(is_perfect=True)
+        )
         life(tile)
         w = np.asarray(tile)
         x, d = batch(5)
@@ -216,13 +223,21 @@ def test_weights_stay_within_their_bounds_and_stuck_cells_stay_stuck():
 
 def test_mean_of_many_updates_is_the_gradient():
     shape, n = (8, 9), 4000
-    cell = rk.ConstantStep(dw_min=1e-4, w_max=100, w_min=-100, w_max_dtod=0, w_min_dtod=0,
-                           dw_min_dtod=0, up_down_dtod=0)  # fmt: skip
+    cell = rk.ConstantStep(
+        dw_min=1e-4,
+        w_max=100,
+        w_min=-100,
+        w_max_dtod=0,
+        w_min_dtod=0,
+        dw_min_dtod=0,
+        up_down_dtod=0,
+    )
     tile = rk.AnalogTile(shape, cell, seed=1)
     x, d = batch(1, shape)
     tile.update(np.repeat(x, n, 0), np.repeat(d, n, 0), lr=0.001)
     exact = -n * 0.001 * np.outer(d, x)
-    # Binomial counts and step noise: at most sqrt(n BL) (1/2 + 0.3) steps of deviation, five times.
+    # Binomial counts and step noise: at most sqrt(n BL) (1/2 + 0.3) steps of deviation, five
+    # times.
     assert abs(np.asarray(tile) - exact).max() < 5 * np.sqrt(n * 31) * 0.8 * 1e-4
 
 
@@ -255,9 +270,17 @@ BAD_CALLS = {
     "nan lr": (ParameterError, "lr", lambda t: t.update(X, D, lr=float("nan"))),
     "text lr": (DTypeError, "lr", lambda t: t.update(X, D, lr="fast")),
     "negative sample": (ParameterError, "first_sample", lambda t: t.forward(X, first_sample=-1)),
-    "clock overflow": (ParameterError, "2\\*\\*48", lambda t: t.forward(X, first_sample=2**48 - 1)),
+    "clock overflow": (
+        ParameterError,
+        "2\\*\\*48",
+        lambda t: t.forward(X, first_sample=2**48 - 1),
+    ),
     "weights of another shape": (ShapeError, "weight", lambda t: t.set_weights(X)),
-    "nan weights": (NonFiniteError, "weight", lambda t: t.set_weights(np.full(SHAPE, np.nan, "f4"))),
+    "nan weights": (
+        NonFiniteError,
+        "weight",
+        lambda t: t.set_weights(np.full(SHAPE, np.nan, "f4")),
+    ),
     "unknown cell array": (ParameterError, "nu", lambda t: t.set_cells(nu=np.ones(SHAPE, "f4"))),
     "decay backwards": (ParameterError, "alpha", lambda t: t.decay(-1)),
     "reset outside": (ParameterError, "first_col", lambda t: t.reset(23)),

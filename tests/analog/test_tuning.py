@@ -1,4 +1,6 @@
-"""The tuner on real tiles: whatever it picks, primed by whatever batch, the bits stay (aihwkit 763)."""
+"""The tuner on real tiles: whatever it picks, primed by any batch, the bits stay."""
+
+from dataclasses import replace
 
 import golden
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 
 import rpukit as rk
 from rpukit._kernels import tune
-from rpukit.analog import update
+from rpukit.analog import _launch_update, update
 from rpukit.testing import assert_same_bits, on_cpu
 
 SHAPE = (16, 32)
@@ -15,9 +17,15 @@ SHAPE = (16, 32)
 def example():
     s = golden.sets("b_pr763_example")["example"]
     cell = rk.ConstantStep(
-        dw_min=s["dw_min"], dw_min_dtod=0, dw_min_std=0, up_down_dtod=0,
-        w_max=1, w_min=-1, w_max_dtod=0, w_min_dtod=0,
-    )  # fmt: skip
+        dw_min=s["dw_min"],
+        dw_min_dtod=0,
+        dw_min_std=0,
+        up_down_dtod=0,
+        w_max=1,
+        w_min=-1,
+        w_max_dtod=0,
+        w_min_dtod=0,
+    )
     parameters = rk.UpdateParameters(desired_bl=s["desired_bl"], update_bl_management=False)
     return rk.AnalogTile((s["out_size"], s["in_size"]), cell, update=parameters), s["lr"]
 
@@ -26,7 +34,7 @@ def ones(n):
     return np.ones((n, SHAPE[1]), np.float32), np.ones((n, SHAPE[0]), np.float32)
 
 
-class OneSample(update.LaunchShape):
+class OneSample(_launch_update.LaunchShape):
     """A planted variant: it reads the first sample only, as the reference's single kernel did."""
 
     @property
@@ -40,8 +48,8 @@ class OneSample(update.LaunchShape):
 def first_sample_only(launch):
     def run(call, shape):
         if isinstance(shape, OneSample):
-            trains = update.Trains(call.trains.x[:1], call.trains.d[:1], call.trains.implicit)
-            call = update.replace(call, trains=trains)
+            trains = _launch_update.Trains(call.trains.x[:1], call.trains.d[:1], call.trains.implicit)
+            call = replace(call, trains=trains)
         launch(call, shape)
 
     return run
@@ -58,8 +66,9 @@ def likes(name):
 
 
 def test_a_variant_for_one_sample_never_serves_a_batch(monkeypatch):
-    monkeypatch.setattr(update, "SHAPES", (OneSample(1, 1), *update.SHAPES))
-    monkeypatch.setattr(update, "_launch", first_sample_only(update._launch))
+    monkeypatch.setattr(_launch_update, "SHAPES", (OneSample(1, 1), *_launch_update.SHAPES))
+    for module in (update, _launch_update):
+        monkeypatch.setattr(module, "launch", first_sample_only(_launch_update.launch))
     tile, lr = example()
     with on_cpu(), tune.use_clock(likes("one_sample")):
         tile.update(*ones(1), lr=lr)
@@ -72,7 +81,7 @@ def test_a_variant_for_one_sample_never_serves_a_batch(monkeypatch):
     assert (expected == -1).all()
 
 
-class WrongBits(update.LaunchShape):
+class WrongBits(_launch_update.LaunchShape):
     @property
     def name(self):
         return "wrong_bits"
@@ -87,8 +96,9 @@ def test_verification_rejects_other_bits(monkeypatch, caplog):
 
         return run
 
-    monkeypatch.setattr(update, "SHAPES", (WrongBits(1, 1), *update.SHAPES))
-    monkeypatch.setattr(update, "_launch", spoiled(update._launch))
+    monkeypatch.setattr(_launch_update, "SHAPES", (WrongBits(1, 1), *_launch_update.SHAPES))
+    for module in (update, _launch_update):
+        monkeypatch.setattr(module, "launch", spoiled(_launch_update.launch))
     monkeypatch.setenv("RPUKIT_TUNE_VERIFY", "1")
     tile, lr = example()
     plain, _ = example()
@@ -99,7 +109,7 @@ def test_verification_rejects_other_bits(monkeypatch, caplog):
     assert "wrong_bits is rejected" in caplog.text
 
 
-@pytest.mark.parametrize("name", [shape.name for shape in update.SHAPES])
+@pytest.mark.parametrize("name", [shape.name for shape in _launch_update.SHAPES])
 def test_any_choice_gives_the_same_bits(name):
     x, d = ones(20)
     x[::3, ::2] *= -0.4

@@ -7,7 +7,16 @@ import rpukit as rk
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.testing import assert_same_bits, on_cpu
 
-SIZES = [(1, 1, 1), (1, 33, 31), (65, 64, 17), (67, 1, 130), (128, 66, 16), (0, 3, 4), (3, 0, 4), (3, 4, 0)]
+SIZES = [
+    (1, 1, 1),
+    (1, 33, 31),
+    (65, 64, 17),
+    (67, 1, 130),
+    (128, 66, 16),
+    (0, 3, 4),
+    (3, 0, 4),
+    (3, 4, 0),
+]
 
 
 def matrices(m, n, k, dtype, trans_a=False, trans_b=False, seed=0):
@@ -36,7 +45,10 @@ def test_the_chain_restarts_at_every_segment():
     k = 16384 + 3
     a, b = matrices(2, 3, k, np.float32)
     got = rk.det_gemm(a, b)
-    parts = [rk.det_gemm(a[:, :16384].copy(), b[:16384]), rk.det_gemm(a[:, 16384:].copy(), b[16384:])]
+    parts = [
+        rk.det_gemm(a[:, :16384].copy(), b[:16384]),
+        rk.det_gemm(a[:, 16384:].copy(), b[16384:]),
+    ]
     assert_same_bits(got, parts[0] + parts[1])
     with on_cpu():
         assert_same_bits(rk.det_gemm(a, b), got)

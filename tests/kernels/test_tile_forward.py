@@ -1,16 +1,20 @@
-"""tile_forward and tile_scale: the source equals the mirror for every tile, and both the formula."""
+"""tile_forward and tile_scale: bits of the mirror for every tile; the formula."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import forward
+from rpukit.analog import _launch_forward, forward
 from rpukit.testing import assert_same_bits, on_cpu
 
-TILES = {"large": forward.LARGE, "medium": forward.MEDIUM, "small": forward.SMALL}
+TILES = {"large": _launch_forward.LARGE, "medium": _launch_forward.MEDIUM, "small": _launch_forward.SMALL}
 IOS = {
     "default": rk.IOParameters(),
-    "rounds": rk.IOParameters(out_bound=0.5, inp_noise=0.01, inp_sto_round=True, out_sto_round=True),
+    "rounds": rk.IOParameters(
+        out_bound=0.5, inp_noise=0.01, inp_sto_round=True, out_sto_round=True
+    ),
     "worst_case": rk.IOParameters(out_bound=0.5, bound_management="iterative_worst_case"),
     "perfect": rk.IOParameters(is_perfect=True, out_scale=0.5),
     "additive": rk.IOParameters(w_noise=0.02, w_noise_type="additive_constant"),
@@ -40,14 +44,16 @@ def test_every_tile_gives_the_bits_of_the_mirror(name, io, order, monkeypatch):
         if name == "large" and any(size % 4 for size in shape):
             continue  # the large tile reads four elements at a time
         with monkeypatch.context() as patch, on_cpu(order):
-            patch.setattr(forward, "_pick", lambda _: TILES[name])
+            patch.setattr(forward, "pick", lambda _: TILES[name])
             seen = [other.forward(x), other.backward(d)]
         for got, way, v in zip(seen, ("forward", "backward"), (x, d), strict=True):
             assert_same_bits(got, getattr(plain, way)(v))
 
 
 def test_a_sum_longer_than_a_segment():
-    made = rk.AnalogTile((3, 16384 + 5), rk.Ideal(), forward=rk.IOParameters(is_perfect=True), seed=2)
+    made = rk.AnalogTile(
+        (3, 16384 + 5), rk.Ideal(), forward=rk.IOParameters(is_perfect=True), seed=2
+    )
     w = np.random.default_rng(3).standard_normal(made.shape).astype(np.float32)
     made.set_weights(w)
     x = inputs(9, made.shape[1])
@@ -62,7 +68,9 @@ def test_a_sum_longer_than_a_segment():
 @pytest.mark.parametrize("transposed", [False, True])
 def test_formula(transposed):
     """One noise-free product with conversion, in float64."""
-    io = rk.IOParameters(out_noise=0, inp_res=1 / 30, out_res=1 / 100, out_bound=6, bound_management="none")
+    io = rk.IOParameters(
+        out_noise=0, inp_res=1 / 30, out_res=1 / 100, out_bound=6, bound_management="none"
+    )
     made = rk.AnalogTile((9, 14), rk.Ideal(), forward=io, backward=io)
     w = np.random.default_rng(5).uniform(-1, 1, (9, 14)).astype(np.float32)
     made.set_weights(w)
@@ -73,7 +81,9 @@ def test_formula(transposed):
     got = (made.backward if transposed else made.forward)(x)
     # float32: values near a tie may be rounded to the other side, one step of a converter away
     assert (abs(got - y) < 1e-5).mean() > 0.98
-    assert abs(got - y).max() <= 0.12 * 1.01 + 2 / 30 * abs(w).sum(1 if not transposed else 0).max()
+    assert (
+        abs(got - y).max() <= 0.12 * 1.01 + 2 / 30 * abs(w).sum(1 if not transposed else 0).max()
+    )
 
 
 def test_zeros_stay_zero_and_small_inputs_stay_finite():
@@ -90,8 +100,10 @@ def test_average_abs_max_follows_the_samples_in_order():
     x = inputs(30, 7)
     results = []
     for cuts in ((30,), (10, 20), (1,) * 30):
-        made = rk.AnalogTile((5, 7), rk.Ideal(), forward=io).set_weights(np.full((5, 7), 0.3, np.float32))
+        made = rk.AnalogTile((5, 7), rk.Ideal(), forward=io).set_weights(
+            np.full((5, 7), 0.3, np.float32)
+        )
         edges = np.cumsum((0, *cuts))
-        results.append(np.concatenate([made.forward(x[a:b]) for a, b in zip(edges, edges[1:], strict=False)]))
+        results.append(np.concatenate([made.forward(x[a:b]) for a, b in pairwise(edges)]))
     assert_same_bits(results[0], results[1])
     assert_same_bits(results[0], results[2])

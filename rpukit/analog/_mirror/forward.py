@@ -200,10 +200,26 @@ def _outputs(y, read, w_noise, deviation, factor, io, op, sample, number, k0, k1
 
 @nb.njit(nogil=True, error_model="numpy")
 def tile_forward(
-    start, stop, by_columns, perfect, w_noise, worst, rhos, first_sample, in_op, out_op, io, weight,
-    x, alpha, deviation, y, k0, k1,
-):  # fmt: skip
-    """Multiply samples ``start`` to ``stop - 1``, each with as many rounds as its bounds ask for."""
+    start,
+    stop,
+    by_columns,
+    perfect,
+    w_noise,
+    worst,
+    rhos,
+    first_sample,
+    in_op,
+    out_op,
+    io,
+    weight,
+    x,
+    alpha,
+    deviation,
+    y,
+    k0,
+    k1,
+):
+    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds ask for."""
     n_in, n_out = x.shape[1], y.shape[1]
     v, squares = np.empty(n_in, f4), np.empty(n_in, f4)
     read, segment = np.zeros(n_out, f4), np.empty(n_out, f4)

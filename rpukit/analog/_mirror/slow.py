@@ -1,4 +1,4 @@
-"""Mirrors of the slow processes: clip, decay, diffusion, reset, write noise; flat over the cells."""
+"""Mirrors of the slow processes, flat over the cells."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def diffusion(start, stop, event, rate, low, high, weight, k0, k1):
 
 @nb.njit(nogil=True, error_model="numpy")
 def reset(start, stop, n_in, first_col, n_col, prob, std, event, bias, low, high, weight, k0, k1):
-    """Reset rows ``start`` to ``stop - 1`` in ``n_col`` columns from ``first_col`` on, modulo n_in."""
+    """Reset rows ``start`` to ``stop - 1`` in ``n_col`` columns, modulo n_in."""
     for row in range(start, stop):
         for c in range(n_col):
             i = row * n_in + (first_col + c) % n_in

@@ -91,9 +91,27 @@ def _lines(v, scale, length, res, stochastic, implicit, carry, n_word, k0, k1, o
 
 @nb.njit(nogil=True, error_model="numpy")
 def pulse_trains(
-    start, stop, lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale,
-    x_res, d_res, stochastic_rounding, implicit, first_sample, x, d, x_train, d_train, k0, k1,
-):  # fmt: skip
+    start,
+    stop,
+    lr,
+    granularity,
+    base_length,
+    unit_scale,
+    managed,
+    managed_length,
+    grad_scale,
+    x_res,
+    d_res,
+    stochastic_rounding,
+    implicit,
+    first_sample,
+    x,
+    d,
+    x_train,
+    d_train,
+    k0,
+    k1,
+):
     """Make the trains of samples ``start`` to ``stop - 1``."""
     n_word = x_train.shape[1]
     for s in range(start, stop):
@@ -104,14 +122,47 @@ def pulse_trains(
         for i in range(d.shape[1]):
             d_max = max(d_max, abs(d[s, i]))
         length, of_x, of_d = _scales(
-            lr, granularity, i4(base_length), unit_scale, managed, managed_length, grad_scale,
-            x_max, d_max,
-        )  # fmt: skip
+            lr,
+            granularity,
+            i4(base_length),
+            unit_scale,
+            managed,
+            managed_length,
+            grad_scale,
+            x_max,
+            d_max,
+        )
         sample = u8(first_sample) + u8(s)
-        _lines(x[s], of_x, length, x_res, stochastic_rounding, implicit, False, n_word,
-               k0, k1, OP_X, sample, x_train[s])  # fmt: skip
-        _lines(d[s], of_d, length, d_res, stochastic_rounding, implicit, True, n_word,
-               k0, k1, OP_D, sample, d_train[s])  # fmt: skip
+        _lines(
+            x[s],
+            of_x,
+            length,
+            x_res,
+            stochastic_rounding,
+            implicit,
+            False,
+            n_word,
+            k0,
+            k1,
+            OP_X,
+            sample,
+            x_train[s],
+        )
+        _lines(
+            d[s],
+            of_d,
+            length,
+            d_res,
+            stochastic_rounding,
+            implicit,
+            True,
+            n_word,
+            k0,
+            k1,
+            OP_D,
+            sample,
+            d_train[s],
+        )
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
@@ -124,7 +175,7 @@ def _popcount(v):
 
 @nb.njit(nogil=True, error_model="numpy")
 def _list_hits(x_train, d_train, implicit, i, hit_j, hit_n, hit_sign):
-    """List the columns that one sample pulses in row i; without branches, since hits are random."""
+    """List the columns that a sample pulses in row i; without branches: hits are random."""
     n_word, n_in = x_train.shape
     n_hit = 0
     if implicit:
@@ -173,9 +224,24 @@ def _walk(step, w, p, g, up, n, words, a, xi, k0, k1, cell, sample):
 
 @nb.njit(nogil=True, error_model="numpy")
 def pulsed_update(
-    start, stop, step, run, flip, implicit, write_noise, first_sample, planes, g, x_train, d_train,
-    weight, persistent, n_pulses, k0, k1,
-):  # fmt: skip
+    start,
+    stop,
+    step,
+    run,
+    flip,
+    implicit,
+    write_noise,
+    first_sample,
+    planes,
+    g,
+    x_train,
+    d_train,
+    weight,
+    persistent,
+    n_pulses,
+    k0,
+    k1,
+):
     """Pulse the cells of rows ``start`` to ``stop - 1``; ``n_pulses[i]`` counts those of row i."""
     n_batch, n_word, n_in = x_train.shape
     n_plane = planes.shape[0]

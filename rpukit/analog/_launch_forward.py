@@ -1,0 +1,169 @@
+"""How a product is dealt out to a GPU: tiles of samples and outputs, and which of them to take.
+
+All tiles give the same bits; the op is in ``forward.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._kernels import Kernel, tune
+from rpukit.random import Stream
+
+Array = Any
+
+_TILE_FORWARD = Kernel("tile_forward")
+
+# Typed scalars pass a launch without a cast.
+_i4, _u4, _u8, _f4 = np.int32, np.uint32, np.uint64, np.float32
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTile:
+    """Samples, outputs and inputs that a block works on at a time: a candidate of the tuner."""
+
+    name: str
+    samples: int
+    outputs: int
+    depth: int
+    samples_per_thread: int
+    outputs_per_thread: int
+
+    def valid(self, n_batch: int) -> bool:
+        return n_batch > 0
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            "TILE_M": self.samples,
+            "TILE_N": self.outputs,
+            "TILE_K": self.depth,
+            "RM": self.samples_per_thread,
+            "RN": self.outputs_per_thread,
+        }
+
+    @property
+    def threads(self) -> int:
+        return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
+
+
+# All with the same bits: for many samples, for some, and for few.
+LARGE = ProductTile("large", 64, 128, 16, 8, 4)
+MEDIUM = ProductTile("medium", 32, 32, 32, 2, 2)
+SMALL = ProductTile("small", 8, 32, 128, 1, 1)
+_FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Arguments of one product on kernels."""
+
+    weight: Array
+    x: Array
+    alpha: Array
+    need: Array
+    y: Array
+    io: Array
+    line_noise: Array | None
+    worst: bool
+    status: Array
+    stream: Stream
+    first_sample: int
+    ops: tuple[int, int]
+    transposed: bool
+    perfect: bool
+    w_noise: int
+
+    @property
+    def vec(self) -> int:
+        """Elements that can be read at a time."""
+        return 4 if self.x.shape[1] % 4 == 0 and self.y.shape[1] % 4 == 0 else 1
+
+
+def launcher(call: Call, tile: ProductTile) -> tuple[Any, ProductTile]:
+    macros = {
+        "TRANSPOSED": int(call.transposed),
+        "PERFECT": int(call.perfect),
+        "W_NOISE": call.w_noise,
+    }
+    return _TILE_FORWARD.variant({**macros, "VEC": call.vec, **tile.macros}), tile
+
+
+def launch(call: Call, variant: Any, tile: ProductTile, number: int, rho: float) -> None:
+    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
+    variant.launch(
+        (-(-n_out // tile.outputs), -(-n_batch // tile.samples)),
+        (tile.threads,),
+        (
+            _i4(n_batch),
+            _i4(n_out),
+            _i4(n_in),
+            _i4(number),
+            _f4(rho),
+            _i4(call.worst and number > 0),
+            _u8(call.first_sample),
+            _u4(call.ops[0]),
+            _u4(call.ops[1]),
+            call.io,
+            call.weight,
+            call.x,
+            call.alpha,
+            call.line_noise,
+            call.need,
+            call.y,
+            call.status,
+            *call.stream.words,
+        ),
+    )
+
+
+def pick(call: Call) -> ProductTile:
+    """Choose a tile: the static rule's where nothing is known, else the fastest."""
+    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
+    tiles = [MEDIUM, SMALL]
+    if call.vec == 4 and call.w_noise == 0:  # else it would need more registers than a thread has
+        tiles.append(LARGE)
+    plain = _plain_tile(n_batch, n_out)
+    plain = plain if plain in tiles else MEDIUM
+    key = (n_out, n_in, call.transposed, call.perfect, call.w_noise)
+    picked: ProductTile = tune.choose(
+        _TILE_FORWARD,
+        key,
+        [plain, *(t for t in tiles if t != plain)],
+        lambda: _trial(call),
+        n_batch=n_batch,
+        device=_device.device_of(call.weight),
+    )
+    return picked
+
+
+def _plain_tile(n_batch: int, n_out: int) -> ProductTile:
+    """Largest tile that still gives the GPU enough blocks."""
+    if n_batch <= SMALL.samples:
+        return SMALL
+    n_large = -(-n_batch // LARGE.samples) * -(-n_out // LARGE.outputs)
+    return LARGE if n_large >= _FILLS_A_GPU else MEDIUM
+
+
+def _trial(call: Call) -> tune.Trial:
+    """Run tiles on as many samples as the scratch may hold."""
+    n_out, xp = call.y.shape[1], _device.namespace(call.x)
+    n = max(1, min(call.x.shape[0], tune.SCRATCH_LIMIT // 2 // (4 * n_out)))
+    scratch = replace(
+        call,
+        x=call.x[:n],
+        y=xp.empty((n, n_out), np.float32),
+        alpha=call.alpha[:, :n].copy(),
+        need=xp.zeros(n, np.int32),
+        status=xp.zeros_like(call.status),
+    )
+
+    def run(tile: ProductTile) -> list[Array]:
+        launch(scratch, *launcher(scratch, tile), 0, 1.0)
+        return [scratch.y]
+
+    return run

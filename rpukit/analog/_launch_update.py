@@ -1,0 +1,166 @@
+"""How a pulsed update is dealt out to a GPU: launch shapes, and which of them to take.
+
+All shapes give the same bits; the op is in ``update.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rpukit import _device
+from rpukit._kernels import Kernel, tune
+from rpukit.analog.cells import PulsedCell
+from rpukit.random import Stream
+
+Array = Any
+
+_PULSED_UPDATE = Kernel("pulsed_update")
+
+_THREADS = 256
+_FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
+
+
+@dataclass(frozen=True, slots=True)
+class Trains:
+    """Pulse trains of a batch.
+
+    Attributes
+    ----------
+    x : array, shape (n_batch, n_word, n_in), uint32
+    d : array, shape (n_batch, n_word, n_out), uint32
+        Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. Implicit
+        pulses: the bits of float32 numbers, with the bit length in d.
+    implicit : bool
+    """
+
+    x: Array
+    d: Array
+    implicit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """How the cells of a tile are dealt out: a candidate of the tuner, right for every batch."""
+
+    cells: int  # neighbouring columns of one thread
+    rows: int  # rows of one block
+
+    @property
+    def name(self) -> str:
+        return f"{self.cells}x{self.rows}"
+
+    def valid(self, n_batch: int) -> bool:
+        return n_batch > 0
+
+    def fits(self, n_in: int) -> bool:
+        """Whether rows can be read this many cells at a time."""
+        return self.cells == 1 or n_in % self.cells == 0
+
+
+SHAPES = tuple(LaunchShape(*s) for s in ((4, 8), (4, 4), (4, 2), (4, 1), (1, 8), (1, 4), (1, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Arguments of one pulsed update on kernels."""
+
+    weight: Array
+    trains: Trains
+    cell: PulsedCell
+    planes: Array
+    globals_: Array
+    n_pulses: Array
+    flip: bool
+    persistent: Array | None
+    stream: Stream
+    first_sample: int
+    status: Array
+
+
+def launch(call: Call, shape: LaunchShape) -> None:
+    n_batch, n_word, n_in = call.trains.x.shape
+    n_out, cell = call.weight.shape[0], call.cell
+    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
+    _PULSED_UPDATE.launch(
+        (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows)),
+        (threads,),
+        (
+            n_batch,
+            n_in,
+            n_out,
+            call.flip,
+            call.first_sample,
+            call.planes,
+            call.globals_,
+            call.trains.x,
+            call.trains.d,
+            call.weight,
+            call.persistent,
+            call.n_pulses,
+            call.status,
+            *call.stream.words,
+        ),
+        macros={
+            "STEP": cell.STEP,
+            "HAS_RUN": int(cell.HAS_RUN),
+            "N_PLANE": len(cell.PLANES),
+            "WRITE_NOISE": int(call.persistent is not None),
+            "IMPLICIT": int(call.trains.implicit),
+            "N_WORD": n_word,
+            "THREADS": threads,
+            "CELLS": shape.cells,
+            "ROWS": shape.rows,
+        },
+    )
+
+
+def pick(call: Call) -> LaunchShape:
+    """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
+    n_batch, n_word, n_in = call.trains.x.shape
+    n_out = call.weight.shape[0]
+    plain = _plain_shape(n_out, n_in)
+    others = [s for s in SHAPES if s != plain and s.fits(n_in)]
+    key = (n_out, n_in, n_word, call.cell.STEP, call.persistent is not None, call.trains.implicit)
+    picked: LaunchShape = tune.choose(
+        _PULSED_UPDATE,
+        key,
+        [plain, *others],
+        lambda: _trial(call),
+        n_batch=n_batch,
+        device=_device.device_of(call.weight),
+    )
+    return picked
+
+
+def _plain_shape(n_out: int, n_in: int) -> LaunchShape:
+    """Large shapes share more work, small ones fill the GPU."""
+    for shape in SHAPES:
+        enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
+        if shape.fits(n_in) and n_in >= 32 * shape.cells and enough:
+            return shape
+    return SHAPES[-1]
+
+
+def _trial(call: Call) -> tune.Trial:
+    """Run shapes on a copy of as many rows as the scratch may hold."""
+    n_in, xp = call.weight.shape[1], _device.namespace(call.weight)
+    n_array = len(call.planes) + 1 + (call.persistent is not None)
+    n_row = min(call.weight.shape[0], max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
+    scratch = replace(
+        call,
+        weight=call.weight[:n_row].copy(),
+        trains=Trains(
+            call.trains.x, xp.ascontiguousarray(call.trains.d[:, :, :n_row]), call.trains.implicit
+        ),
+        planes=xp.ascontiguousarray(call.planes[:, :n_row]),
+        n_pulses=xp.zeros_like(call.n_pulses),
+        persistent=None if call.persistent is None else call.persistent[:n_row].copy(),
+        status=xp.zeros_like(call.status),
+    )
+
+    def run(shape: LaunchShape) -> list[Array]:
+        launch(scratch, shape)
+        return [scratch.weight, scratch.n_pulses]
+
+    return run

@@ -1,0 +1,44 @@
+"""A tile seen from its other side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rpukit.analog.tile import AnalogTile
+
+Array = Any
+
+
+class TransposedTile:
+    """An analog tile seen from its other side: shape (n_in, n_out), `forward` is `backward`.
+
+    Made by `AnalogTile.T`; it holds no arrays of its own.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, tile: AnalogTile) -> None:
+        self.T = tile
+        self.shape = (tile.shape[1], tile.shape[0])
+        self.dtype = tile.dtype
+
+    def __repr__(self) -> str:
+        return f"{self.T!r}.T"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.T.__array__(dtype, copy).T
+
+    def __matmul__(self, d: Array) -> Array:
+        """``tile.T @ d``: the backward product of a vector (n_out,) or of columns (n_out, n)."""
+        return from_columns(self.T.backward, d)
+
+    def __rmatmul__(self, x: Array) -> Array:
+        """``x @ tile.T``: the forward product of a vector (n_in,) or of rows (n, n_in)."""
+        return self.T.forward(x)
+
+
+def from_columns(product: Any, v: Array) -> Array:
+    return product(v) if np.ndim(v) == 1 else product(v.T).T
