@@ -182,13 +182,16 @@ def edges():
     return np.concatenate([bits, special]).view(np.float32)
 
 
-def mapped(name):
+def mapped(name, dtype):
     def run(device):
         x = edges()
         if name == "normal_quantile":
             x = elementwise.random_fill(rk.Stream.from_seed(1), (100_003,), "uniform")
-        y = _device.to_numpy(elementwise.math_map(name, put(x, device)))
-        return [np.where(np.isnan(y), np.float32(np.nan), y)]  # one NaN: payloads are not promised
+        two = name in elementwise.ops.FUNCTIONS_OF_TWO
+        arrays = (x, x[::-1]) if two else (x,)
+        arrays = (put(np.ascontiguousarray(v.astype(dtype)), device) for v in arrays)
+        got = _device.to_numpy(elementwise.math_map(name, *arrays))
+        return [np.where(np.isnan(got), dtype(np.nan), got)]  # payloads of NaN are not promised
 
     return run
 
@@ -229,8 +232,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for n in (1, 31, 100_003):
             for seed in SEEDS:
                 yield "random_fill", Case(f"{kind}-{n}-seed{seed}", filled(n, kind, seed))
-    for name in elementwise.ops.FUNCTIONS:
-        yield "math_map", Case(name, mapped(name))
+    for name in (*elementwise.ops.FUNCTIONS, *elementwise.ops.FUNCTIONS_OF_TWO):
+        for dtype in (np.float32, np.float64):
+            yield "math_map", Case(f"{name}-{np.dtype(dtype).name}", mapped(name, dtype))
     for n, n_class in ((1, 1), (33, 10), (131, 31)):
         yield "softmax_cross_entropy", Case(f"{n}x{n_class}", cross_entropy(n, n_class, 3))
     yield "check_finite", Case("nan-inf-finite", checked)
