@@ -1,0 +1,3 @@
+#pragma once
+typedef unsigned int u32;
+typedef unsigned long long u64;
