@@ -55,7 +55,7 @@ def test_signature():
         'extern "C" __global__ void __launch_bounds__(256, 2) made(int n)',
         'extern "C" __global__ void __launch_bounds__((A / 2) * (B)) made ( int n )',
         'extern "C" __global__ __launch_bounds__(256) void\nmade(\n    int n  // how many\n)',
-        '// extern "C" __global__ void other(int x)\nextern "C"\n__global__ void made(const int n)',
+        '// extern "C" __global__ void old(int x)\nextern "C"\n__global__ void made(const int n)',
         '/* extern "C" __global__ void other(float x) */ extern "C" __global__ void made(int n)',
     ],
 )
