@@ -33,10 +33,10 @@ INF4, NAN4, INF8, NAN8 = m4.INF, m4.NAN, m8.INF, m8.NAN
 THIRD4, THIRD4_LOW = f4(0.333333343), f4(-9.93410754e-09)
 THIRD8, THIRD8_LOW = f8(0.33333333333333331), f8(1.8503717077085941e-17)
 
-_ATANH4 = tuple(f4([0.0974008143, 0.110945463, 0.14285849, 0.200000003]))
+_ATANH4 = tuple(f4([0.0956199616, 0.111023098, 0.142857671, 0.200000003]))
 _ATANH8 = tuple(f8([
-    0.056294783480554021, 0.051957373956373586, 0.058851330222824204, 0.066666002783943717,
-    0.076923086206821437, 0.090909090836287551, 0.11111111111139683, 0.14285714285714243,
+    0.053830668227623918, 0.0522795496554695, 0.058834160769850305, 0.066666480417850046,
+    0.076923078835353945, 0.09090909089807557, 0.11111111111114287, 0.14285714285714282,
     0.20000000000000001,
 ]))  # fmt: skip
 _ERF4 = tuple(f4([
@@ -98,7 +98,7 @@ def _log_pair32(x):
     """log of a positive finite x as a sum of two float32, to about 2^-38."""
     small = x < f4(1.17549435e-38)
     scaled = f4(x * f4(8388608.0)) if small else x
-    e = m4.exponent32(scaled)
+    e = u4(u4(f2u(scaled) - u4(0x3F3504F3)) & u4(0xFF800000))  # to [1, 2) / sqrt(2)
     n = fma32(f4(i4(e)), m4.ULP, f4(-23.0) if small else f4(0.0))
     f = f4(u2f(u4(f2u(scaled) - e)) - f4(1.0))
     d = f4(f4(2.0) + f)
@@ -157,8 +157,12 @@ def pow32(x, y):
         p_low = f4(0.0)
     p = f4(89.0) if p > f4(89.0) else f4(-104.0) if p < f4(-104.0) else p
     j = f4(fma32(p, m4.LOG2E, m4.ROUND) - m4.ROUND)
-    f = f4(fma32(j, -m4.LN2_HIGH, p) + fma32(j, -m4.LN2_LOW, p_low))
-    r = m4.scale32(horner32(f, m4._EXP), i4(j))
+    whole = fma32(j, -m4.LN2_HIGH, p)
+    rest = fma32(j, -m4.LN2_LOW, p_low)
+    f = f4(whole + rest)
+    lost = f4(f4(whole - f) + rest)
+    r = horner32(f, m4._EXP)
+    r = m4.scale32(fma32(r, lost, r), i4(j))
     return f4(-r) if negative else r
 
 
@@ -235,7 +239,7 @@ def _log_pair64(x):
     """log of a positive finite x as a sum of two float64, to about 2^-68."""
     small = x < f8(2.2250738585072014e-308)
     scaled = x * f8(18014398509481984.0) if small else x
-    e = m8.exponent64(scaled)
+    e = u8(u8(d2u(scaled) - u8(0x3FE6A09E667F3BCD)) & u8(0xFFF0000000000000))
     n = m8.exponent_value64(e) - (f8(54.0) if small else f8(0.0))
     f = u2d(u8(d2u(scaled) - e)) - f8(1.0)
     d = f8(2.0) + f
@@ -294,8 +298,12 @@ def pow64(x, y):
         p_low = f8(0.0)
     p = f8(710.0) if p > f8(710.0) else f8(-746.0) if p < f8(-746.0) else p
     j = fma64(p, m8.LOG2E, m8.ROUND) - m8.ROUND
-    f = fma64(j, -m8.LN2_HIGH, p) + fma64(j, -m8.LN2_LOW, p_low)
-    r = m8.scale64(horner64(f, m8._EXP), i4(j))
+    whole = fma64(j, -m8.LN2_HIGH, p)
+    rest = fma64(j, -m8.LN2_LOW, p_low)
+    f = whole + rest
+    lost = (whole - f) + rest
+    r = horner64(f, m8._EXP)
+    r = m8.scale64(fma64(r, lost, r), i4(j))
     return -r if negative else r
 
 

@@ -190,7 +190,7 @@ FITS = {
         *(0, 0.25, 3, 7),
     ),
     # pow: atanh(s) / s = 1 + z / 3 + z^2 P(z), z = s^2, s = f / (2 + f)
-    "atanh": Fit(lambda z: sum(z**k / (2 * k + 5) for k in range(60)), one, 0, 0.0401, 3, 8),
+    "atanh": Fit(lambda z: sum(z**k / (2 * k + 5) for k in range(60)), one, 0, 0.0295, 3, 8),
 }
 
 

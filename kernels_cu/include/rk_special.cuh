@@ -10,7 +10,7 @@
 __device__ __forceinline__ void rk_log_pair(float x, float &high, float &low) {
     bool small = x < 1.17549435e-38f;
     float scaled = small ? x * 8388608.0f : x;
-    u32 e = rk_exponent(scaled);
+    u32 e = (__float_as_uint(scaled) - 0x3f3504f3u) & 0xff800000u;  // to [1, 2) / sqrt(2)
     float n = __fmaf_rn((float)(int)e, 1.1920929e-07f, small ? -23.0f : 0.0f);
     float f = __uint_as_float(__float_as_uint(scaled) - e) - 1.0f;
     float d = 2.0f + f, d_low = f - (d - 2.0f), s = __fdiv_rn(f, d);  // log m = 2 atanh(s)
@@ -18,7 +18,7 @@ __device__ __forceinline__ void rk_log_pair(float x, float &high, float &low) {
     float z = s * s, z_low = __fmaf_rn(s + s, s_low, __fmaf_rn(s, s, -z));
     float third = z * RK_THIRD;
     float third_low = __fmaf_rn(z_low, RK_THIRD, __fmaf_rn(z, RK_THIRD_LOW, __fmaf_rn(z, RK_THIRD, -third)));
-    float rest = z * z * rk_horner(z, 0.0974008143f, 0.110945463f, 0.14285849f, 0.200000003f);
+    float rest = z * z * rk_horner(z, 0.0956199616f, 0.111023098f, 0.142857671f, 0.200000003f);
     float p = third + rest, p_low = third - p + rest + third_low;
     float a = s + s, b = a * p;
     float b_low = __fmaf_rn(a, p_low, __fmaf_rn(s_low + s_low, 1.0f + p, __fmaf_rn(a, p, -b)));
@@ -59,8 +59,10 @@ __device__ __forceinline__ float rk_pow(float x, float y) {
     }
     p = p > 89.0f ? 89.0f : p < -104.0f ? -104.0f : p;
     float j = __fmaf_rn(p, RK_LOG2E, RK_ROUND) - RK_ROUND;
-    float f = __fmaf_rn(j, -RK_LN2_HIGH, p) + __fmaf_rn(j, -RK_LN2_LOW, p_low);
-    r = rk_scale(rk_exp_core(f), (int)j);
+    float whole = __fmaf_rn(j, -RK_LN2_HIGH, p), rest = __fmaf_rn(j, -RK_LN2_LOW, p_low);
+    float f = whole + rest, lost = whole - f + rest;
+    r = rk_exp_core(f);
+    r = rk_scale(__fmaf_rn(r, lost, r), (int)j);
     return negative ? -r : r;
 }
 

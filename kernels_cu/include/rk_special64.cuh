@@ -11,7 +11,7 @@
 __device__ __forceinline__ void rk_log_pair(double x, double &high, double &low) {
     bool small = x < 2.2250738585072014e-308;
     double scaled = small ? x * 18014398509481984.0 : x;
-    u64 e = rk_exponent(scaled);
+    u64 e = (rk_bits(scaled) - 0x3fe6a09e667f3bcdull) & 0xfff0000000000000ull;  // to [1, 2) / sqrt(2)
     double n = rk_exponent_value(e) - (small ? 54.0 : 0.0);
     double f = rk_from_bits(rk_bits(scaled) - e) - 1.0;
     double d = 2.0 + f, d_low = f - (d - 2.0), s = __ddiv_rn(f, d);  // log m = 2 atanh(s)
@@ -19,9 +19,9 @@ __device__ __forceinline__ void rk_log_pair(double x, double &high, double &low)
     double z = s * s, z_low = __fma_rn(s + s, s_low, __fma_rn(s, s, -z));
     double third = z * RK_THIRD_64;
     double third_low = __fma_rn(z_low, RK_THIRD_64, __fma_rn(z, RK_THIRD_LOW_64, __fma_rn(z, RK_THIRD_64, -third)));
-    double rest = z * z * rk_horner(z, 0.056294783480554021, 0.051957373956373586, 0.058851330222824204,
-        0.066666002783943717, 0.076923086206821437, 0.090909090836287551, 0.11111111111139683,
-        0.14285714285714243, 0.20000000000000001);
+    double rest = z * z * rk_horner(z, 0.053830668227623918, 0.0522795496554695, 0.058834160769850305,
+        0.066666480417850046, 0.076923078835353945, 0.09090909089807557, 0.11111111111114287,
+        0.14285714285714282, 0.20000000000000001);
     double p = third + rest, p_low = third - p + rest + third_low;
     double a = s + s, b = a * p;
     double b_low = __fma_rn(a, p_low, __fma_rn(s_low + s_low, 1.0 + p, __fma_rn(a, p, -b)));
@@ -62,8 +62,10 @@ __device__ __forceinline__ double rk_pow(double x, double y) {
     }
     p = p > 710.0 ? 710.0 : p < -746.0 ? -746.0 : p;
     double j = __fma_rn(p, RK_LOG2E_64, RK_ROUND_64) - RK_ROUND_64;
-    double f = __fma_rn(j, -RK_LN2_HIGH_64, p) + __fma_rn(j, -RK_LN2_LOW_64, p_low);
-    r = rk_scale(rk_exp_core(f), (int)j);
+    double whole = __fma_rn(j, -RK_LN2_HIGH_64, p), rest = __fma_rn(j, -RK_LN2_LOW_64, p_low);
+    double f = whole + rest, lost = whole - f + rest;
+    r = rk_exp_core(f);
+    r = rk_scale(__fma_rn(r, lost, r), (int)j);
     return negative ? -r : r;
 }
 

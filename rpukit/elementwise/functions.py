@@ -76,7 +76,7 @@ def log1p(x: Array, *, out: Array | None = None) -> Array:
     return math_map("log1p", x, out=out)
 
 
-@_documented("1 ulp", _TWO)
+@_documented("1 ulp seen", _TWO)
 def power(x: Array, y: Array, *, out: Array | None = None) -> Array:
     """Raise x to the power y, element by element."""
     return math_map("power", x, y, out=out)
@@ -112,7 +112,7 @@ def erf(x: Array, *, out: Array | None = None) -> Array:
     return math_map("erf", x, out=out)
 
 
-@_documented("5.5 ulp for x > 0; 12 ulp of the larger of 1 and the result for x < 0")
+@_documented("6 ulp for x > 0; 12 ulp of the larger of 1 and the result for x < 0")
 def lgamma(x: Array, *, out: Array | None = None) -> Array:
     """Compute the logarithm of the absolute value of Gamma(x) of every element."""
     return math_map("lgamma", x, out=out)
@@ -124,7 +124,7 @@ def normal_quantile(x: Array, *, out: Array | None = None) -> Array:
     return math_map("normal_quantile", x, out=out)
 
 
-@_documented("2 ulp of the larger of 1 and the result", _TWO)
+@_documented("1 ulp seen, of the larger of 1 and the result", _TWO)
 def logaddexp(x: Array, y: Array, *, out: Array | None = None) -> Array:
     """Compute log(exp(x) + exp(y)), element by element, without overflow."""
     return math_map("logaddexp", x, y, out=out)
