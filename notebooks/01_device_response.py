@@ -45,7 +45,8 @@ constant = rk.ConstantStep(
     dw_min=0.004, dw_min_std=0.3, dw_min_dtod=0.3, w_max_dtod=0.2, w_min_dtod=0.2
 )
 linear = rk.studies.pulse_response(constant, up_down, n_cell=500, seed=SEED)
-rk.plot.plot_response(linear, ax=axes[1]).set_title("constant step")
+_ = rk.plot.plot_response(linear, ax=axes[1]).set_title("constant step")
+
 # %% [markdown]
 # ## Step size against weight
 #
@@ -56,7 +57,8 @@ rk.plot.plot_response(linear, ax=axes[1]).set_title("constant step")
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
 rk.plot.plot_steps(response, ax=axes[0]).set_title("soft bounds")
-rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step")
+_ = rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step")
+
 # %% [markdown]
 # ## Spread from device to device
 #
@@ -68,6 +70,7 @@ rk.plot.plot_spread(response.tile, ("w_min", "w_max"), ax=axes[0]).set_title("bo
 rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set_title(
     "steps at weight 0"
 )
+
 # %% [markdown]
 # ## States
 #
@@ -104,7 +107,8 @@ fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 rk.plot.plot_response(alternating, ax=axes[0]).set_title("alternating pulses")
 axes[1].plot(theory, measured, ".", ms=3)
 axes[1].axline((0, 0), slope=1, color="0.6", lw=0.8)
-axes[1].set(xlabel="symmetric point by formula", ylabel="mean under alternating pulses")
+_ = axes[1].set(xlabel="symmetric point by formula", ylabel="mean under alternating pulses")
+
 # %% [markdown]
 # The measured points lie on the line: the same cells, drawn from the same seed, on a CPU or on a
 # GPU, to the last bit.

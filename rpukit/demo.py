@@ -356,6 +356,7 @@ def main(args: argparse.Namespace) -> int:
         "device": args.device,
         "progress": not args.quiet,
     }
+    print(f"Compiled in {_warm_up(data, args):.1f} s")
     analog = train(args.cell, CELLS[args.cell](), IOParameters(), data, **common)
     exact = train("floating point", Ideal(), PERFECT, data, **common)
     _report(analog, exact)
@@ -367,6 +368,16 @@ def main(args: argparse.Namespace) -> int:
         draw(analog, exact, written[1])
     print("Written:", ", ".join(str(path) for path in written))
     return 0
+
+
+def _warm_up(data: Digits, args: argparse.Namespace) -> float:
+    """Take one step of every kind with networks that are thrown away; give the seconds."""
+    start = time.perf_counter()
+    short = Digits(data.x_train[:10], data.y_train[:10], data.x_test[:10], data.y_test[:10])
+    common = {"epochs": 1, "lr": args.lr, "n_hidden": args.hidden, "batch": 10, "seed": 0}
+    for cell, io in ((CELLS[args.cell](), IOParameters()), (Ideal(), PERFECT)):
+        train("", cell, io, short, device=args.device, progress=False, **common)
+    return time.perf_counter() - start
 
 
 def _report(analog: Run, exact: Run) -> None:

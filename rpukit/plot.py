@@ -164,6 +164,7 @@ def plot_conductances(
         weight = np.asarray(tile.to("cpu")).ravel()
         ax.hist(weight, n_bin, density=True, histtype="stepfilled", alpha=0.5, label=name)
     ax.set(xlabel="weight", ylabel="density")
+    ax.locator_params(axis="x", nbins=6)
     ax.legend(frameon=False, fontsize="small")
     return ax
 
@@ -191,5 +192,6 @@ def plot_learning(curves: Mapping[str, Sequence[float]], *, ax: Axes | None = No
             np.arange(1, len(accuracy) + 1), 100 * np.asarray(accuracy), marker=".", label=name
         )
     ax.set(xlabel="epoch", ylabel="test accuracy (%)")
+    ax.locator_params(axis="x", nbins=8, integer=True)
     ax.legend(frameon=False, fontsize="small")
     return ax
