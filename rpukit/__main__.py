@@ -90,7 +90,7 @@ def _check(args: argparse.Namespace) -> int:
         text = source.load(name)
         for macros in text.checks():
             for arch in " ".join(text.header.get("arch", ())).split():
-                usage = nvrtc.build(text, arch, text.settings(macros)).usage[name]
+                usage = nvrtc.usage(text, arch, text.settings(macros))[name]
                 spilled += usage.spill_bytes > 0
                 counts = (usage.registers, usage.spill_bytes, usage.shared_bytes)
                 words = " ".join(f"{macro}={value}" for macro, value in macros.items())

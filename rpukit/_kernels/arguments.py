@@ -32,6 +32,7 @@ CTYPES = {
     "float": np.float32,
     "double": np.float64,
 }
+_MOST_KNOWN = 256
 _MAX_THREADS = 1024
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -67,11 +68,16 @@ def checker(
                 usual = f"({usual} and a{i}._c_contiguous)"
             lines.append(f"    if not {usual}: a{i} = other{i}(a{i})")
         else:
-            low, high = _limits(np.dtype(kind))
             scope[f"other{i}"] = _scalar(where, np.dtype(kind))
-            plain = f"a{i}.__class__ is {type(low).__name__} and {low!r} <= a{i} <= {high!r}"
             lines.append(f"    if a{i}.__class__ is not kind{i}:")
-            lines.append(f"        a{i} = kind{i}(a{i}) if {plain} else other{i}(a{i})")
+            if np.dtype(kind).kind == "f":
+                low, high = _limits(np.dtype(kind))
+                plain = f"a{i}.__class__ is float and {low!r} <= a{i} <= {high!r}"
+                lines.append(f"        a{i} = kind{i}(a{i}) if {plain} else other{i}(a{i})")
+            else:  # sizes come again and again: a look-up is cheaper than a new NumPy scalar
+                scope[f"known{i}"] = _Known(scope[f"other{i}"])
+                again = f"known{i}[a{i}] if a{i}.__class__ is int else other{i}(a{i})"
+                lines.append(f"        a{i} = {again}")
     lines.append(f"    return ({''.join(f'{name}, ' for name in names)})")
     exec("\n".join(lines), scope)
     check: Check = scope["check"]
@@ -97,6 +103,20 @@ def _array(where: str, dtype: np.dtype[Any], gpu: bool) -> Callable[[Any], Any]:
         return a
 
     return take
+
+
+class _Known(dict[int, Any]):
+    """Integers that were cast before, up to a number of them."""
+
+    def __init__(self, cast: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._cast = cast
+
+    def __missing__(self, a: int) -> Any:
+        ready = self._cast(a)
+        if len(self) < _MOST_KNOWN:
+            self[a] = ready
+        return ready
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float] | tuple[int, int]:

@@ -54,6 +54,7 @@ class Binary:
 
     cubin: bytes
     usage: Mapping[str, Usage]
+    log: str = ""
 
 
 def architecture(capability: str) -> str:
@@ -82,8 +83,32 @@ def cubin(source: Source, arch: str, macros: Mapping[str, Any]) -> bytes:
     return data
 
 
+def usage(source: Source, arch: str, macros: Mapping[str, Any]) -> Mapping[str, Usage]:
+    """Compile for the sake of the assembler's report on each entry point.
+
+    Raises
+    ------
+    KernelCompileError
+        Where it does not compile, or the report is not one that is understood here.
+    """
+    binary = build(source, arch, macros)
+    if set(binary.usage) != set(source.entries):
+        raise KernelCompileError(
+            f"{source.path.name}: the assembler's report for {arch} does not name each of "
+            f"{', '.join(source.entries)}:\n{binary.log}",
+            log=binary.log,
+            source=source.text,
+        )
+    return binary.usage
+
+
+def _no_cache() -> tuple[str, ...]:
+    """Turn the cache of NVRTC off: what comes from there has no report."""
+    return ("-no-cache",) if _device.nvrtc().getVersion() >= (12, 9) else ()
+
+
 def build(source: Source, arch: str, macros: Mapping[str, Any]) -> Binary:
-    """Compile, and read the assembler's report.
+    """Compile, and read the assembler's report, if it gives one.
 
     Raises
     ------
@@ -96,7 +121,7 @@ def build(source: Source, arch: str, macros: Mapping[str, Any]) -> Binary:
     start = time.perf_counter()
     program = nvrtc.createProgram(source.text, source.path.name, (), ())
     try:
-        options = (*OPTIONS, f"-arch={arch}", *defines(macros))
+        options = (*OPTIONS, *_no_cache(), f"-arch={arch}", *defines(macros))
         try:
             nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
@@ -112,15 +137,7 @@ def build(source: Source, arch: str, macros: Mapping[str, Any]) -> Binary:
     finally:
         nvrtc.destroyProgram(program)
     _log.info("compiled %s for %s in %.2f s", source.name, arch, time.perf_counter() - start)
-    usage = _usage(log)
-    if set(usage) != set(source.entries):
-        raise KernelCompileError(
-            f"{source.path.name}: the assembler's report for {arch} does not name each of "
-            f"{', '.join(source.entries)}:\n{log}",
-            log=log,
-            source=source.text,
-        )
-    return Binary(data, usage)
+    return Binary(data, _usage(log), log)
 
 
 def _usage(log: str) -> dict[str, Usage]:

@@ -139,6 +139,10 @@ class Variant:
         self._types = [(p, source.resolve(p.ctype, self.macros)) for p in self.parameters]
         self._cpu_check = checker(entry, self._types, None)
         self._gpu_check: Check | None = None
+        self._count = len(self.parameters)
+        self._block: tuple[int, ...] | None = None  # the last one, which was found good
+        # By GPU: CuPy's kernel, its function (which saves a look-up a call), its shared memory.
+        self._kernels: dict[int, Any] = {}
         self._functions: dict[int, Any] = {}
         self._shared: dict[int, int] = {}
 
@@ -146,18 +150,20 @@ class Variant:
         self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
     ) -> None:
         """Check the arguments and launch; see `Kernel.launch`."""
-        if len(args) != len(self.parameters):
+        if len(args) != self._count:
             raise self._miscounted(args)
         if _device._emulation_depth and not any(map(_device.is_cupy, args)):
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
         ready = (self._gpu_check or self._make_gpu_check())(*args)
-        several = _several_gpus()
-        device = device_of(self.entry, self.parameters, ready) if several else 0
+        if block is not self._block or shared or len(grid) > 3:
+            self._check_shape(grid, block, shared)
+            self._block = block if isinstance(block, tuple) else None
         if min(grid) < 1:
             self._check_shape(grid, block, shared)
-            return
-        if several:
+            return  # a grid of no blocks
+        if _several_gpus():
+            device = device_of(self.entry, self.parameters, ready)
             with _device.cupy().cuda.Device(device):
                 self._start(_current_device(), grid, block, ready, shared)
         else:
@@ -173,8 +179,9 @@ class Variant:
             _log.debug("%s %s: grid %s, block %s", self.entry, self.macros, grid, block)
         try:
             if shared > _USUAL_SHARED and shared > self._shared.get(device, 0):
-                function.max_dynamic_shared_size_bytes = self._shared[device] = shared
-            function(tuple(grid), tuple(block), ready, shared_mem=shared)
+                self._kernels[device].max_dynamic_shared_size_bytes = shared
+                self._shared[device] = shared
+            function(tuple(grid), tuple(block), ready, shared)
         except Exception as error:  # CuPy raises its own kinds
             self._check_shape(grid, block, shared)
             raise LaunchError(
@@ -208,11 +215,11 @@ class Variant:
                 _device.parse_device("gpu")  # or say why there is none
                 cupy = _device.cupy()
                 arch = nvrtc.architecture(cupy.cuda.Device(device).compute_capability)
-                self._functions[device] = self._function(cupy, arch)
+                self._kernels[device], self._functions[device] = self._function(cupy, arch)
                 _log.info("loaded %s%s for %s", self.entry, self.macros or "", arch)
             return self._functions[device]
 
-    def _function(self, cupy: Any, arch: str) -> Any:
+    def _function(self, cupy: Any, arch: str) -> tuple[Any, Any]:
         data = nvrtc.cubin(self.source, arch, self.macros)
         # RawModule wants a file; the driver has read it when this returns.
         with tempfile.NamedTemporaryFile(prefix="rpukit_", suffix=".cubin") as file:
@@ -220,7 +227,8 @@ class Variant:
             file.flush()
             module = cupy.RawModule(path=file.name)
             module.compile()
-            return module.get_function(self.entry)
+            kernel = module.get_function(self.entry)
+            return kernel, kernel.kernel
 
     def _check_shape(self, grid: Sequence[int], block: Sequence[int], shared: int) -> None:
         fault = fault_of_shape(grid, block, shared)

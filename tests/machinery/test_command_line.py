@@ -1,8 +1,10 @@
 """``python -m rpukit``: what a newcomer reads first."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -97,7 +99,11 @@ def test_help_and_wrong_words(capsys):
 
 def test_runs_as_a_module_from_anywhere(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "rpukit", "kernels"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "rpukit", "kernels"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(command_line.__file__).parents[1])},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "det_gemm.cu" in done.stdout

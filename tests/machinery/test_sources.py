@@ -175,9 +175,18 @@ def test_spills_are_seen(tmp_path):
     assert compiler.build(source.read(path), "sm_80", {}).usage["made"].spill_bytes > 0
 
 
-def test_both_entry_points_are_reported():
-    usage = compiler.build(PLAIN, "sm_120", {"REAL": "double"}).usage
-    assert set(usage) == {"plain", "shared_size"}
+def test_both_entry_points_are_reported_each_time():
+    """NVRTC's own cache would give no report the second time."""
+    first, second = (compiler.usage(PLAIN, "sm_120", {"REAL": "double"}) for _ in range(2))
+    assert set(first) == {"plain", "shared_size"}
+    assert first == second
+
+
+def test_a_report_that_is_not_understood_is_an_error(monkeypatch):
+    monkeypatch.setattr(compiler, "_usage", lambda log: {})
+    assert compiler.build(PLAIN, "sm_80", {}).cubin  # a launch needs no report
+    with pytest.raises(KernelCompileError, match="does not name each of plain, shared_size"):
+        compiler.usage(PLAIN, "sm_80", {})
 
 
 def test_options_are_exactly_ours(tmp_path):
