@@ -112,7 +112,7 @@ def erf(x: Array, *, out: Array | None = None) -> Array:
     return math_map("erf", x, out=out)
 
 
-@_documented("6 ulp for x > 0; 12 ulp of the larger of 1 and the result for x < 0")
+@_documented("6 ulp for x > 0; 13 ulp of the larger of 1 and the result for x < 0")
 def lgamma(x: Array, *, out: Array | None = None) -> Array:
     """Compute the logarithm of the absolute value of Gamma(x) of every element."""
     return math_map("lgamma", x, out=out)
