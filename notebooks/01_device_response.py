@@ -67,7 +67,7 @@ _ = rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step")
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 rk.plot.plot_spread(response.tile, ("w_min", "w_max"), ax=axes[0]).set_title("bounds")
-rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set_title(
+_ = rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set_title(
     "steps at weight 0"
 )
 
