@@ -17,6 +17,8 @@ _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 _n_threads: int | None = None
 
+_WORTH_A_THREAD = 1 << 16  # elementary steps, about the time that handing them to a thread takes
+
 
 def get_num_threads() -> int:
     """Tell how many threads mirrors use: as set, ``RPUKIT_NUM_THREADS``, or all cores.
@@ -94,6 +96,11 @@ def run_rows(mirror: Callable[..., Any], n_rows: int, *args: Any, grain: int = 1
         wait(jobs)
     for job in jobs:
         job.result()
+
+
+def work_grain(work_per_row: int) -> int:
+    """Rows that are worth a thread, at so many elementary steps a row."""
+    return max(1, _WORTH_A_THREAD // max(work_per_row, 1))
 
 
 def _get_pool(size: int) -> ThreadPoolExecutor:

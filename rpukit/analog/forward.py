@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel
-from rpukit._workers import run_rows
+from rpukit._workers import run_rows, work_grain
 from rpukit.analog._launch_forward import Call, launch, launcher, pick
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
@@ -257,5 +257,6 @@ def tile_forward(
         deviation,
         y,
         *stream.words,
+        grain=work_grain(weight.size),
     )
     return y

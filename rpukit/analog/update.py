@@ -14,7 +14,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel
-from rpukit._workers import run_rows
+from rpukit._workers import run_rows, work_grain
 from rpukit.analog._launch_update import Call, Trains, launch, pick
 from rpukit.analog.cells import PulsedCell
 from rpukit.analog.update_parameters import UpdateParameters
@@ -91,7 +91,8 @@ def pulse_trains(
         _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": int(implicit)})
     else:
         args = (*_float32(numbers), implicit, first_sample, x, d, trains.x, trains.d)
-        run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=8)
+        grain = work_grain(n_in + n_out)
+        run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=grain)
     return trains
 
 
@@ -162,7 +163,9 @@ def pulsed_update(
     model = (steps.STEPS[cell.STEP], steps.RUNS.get(cell.STEP, steps.no_run))
     how = (flip, trains.implicit, noisy_write, first_sample)
     arrays = (planes, globals_, trains.x, trains.d, weight, persistent if noisy_write else weight)
-    run_rows(_mirror().pulsed_update, n_out, *model, *how, *arrays, counts, *stream.words)
+    grain = work_grain(trains.x.size)
+    args = (*model, *how, *arrays, counts, *stream.words)
+    run_rows(_mirror().pulsed_update, n_out, *args, grain=grain)
     n_pulses[0] += counts.sum()
 
 
@@ -190,4 +193,5 @@ def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) 
             (x.shape[0], n_in, n_out, lr, x, d, weight, status),
         )
     else:
-        run_rows(_mirror().rank_update, n_out, np.float32(lr), x, d, weight)
+        grain = work_grain(x.size)
+        run_rows(_mirror().rank_update, n_out, np.float32(lr), x, d, weight, grain=grain)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel
-from rpukit._workers import run_rows
+from rpukit._workers import run_rows, work_grain
 from rpukit.errors import DTypeError, ShapeError
 
 Array = Any
@@ -75,7 +75,8 @@ def det_gemm(
     else:
         left = np.ascontiguousarray(a.T) if trans_a else a
         right = np.ascontiguousarray(b.T) if trans_b else b
-        run_rows(import_module("rpukit.gemm._mirror").det_gemm, m, left, right, out)
+        mirror = import_module("rpukit.gemm._mirror").det_gemm
+        run_rows(mirror, m, left, right, out, grain=work_grain(n * k))
     return out
 
 

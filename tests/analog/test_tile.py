@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _workers
+from rpukit.analog import slow
 from rpukit.errors import (
     DeviceError,
     DTypeError,
@@ -87,7 +89,9 @@ class TestBits:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_any_number_of_threads(cell):
+def test_any_number_of_threads(cell, monkeypatch):
+    monkeypatch.setattr(_workers, "_WORTH_A_THREAD", 1)  # so that these small tiles are shared out
+    monkeypatch.setattr(slow, "_GRAIN", 1)
     results = []
     for n in (1, 2, 16):
         rk.set_num_threads(n)

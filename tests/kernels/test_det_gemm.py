@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _workers
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -54,7 +55,8 @@ def test_the_chain_restarts_at_every_segment():
         assert_same_bits(rk.det_gemm(a, b), got)
 
 
-def test_rows_do_not_know_their_batch():
+def test_rows_do_not_know_their_batch(monkeypatch):
+    monkeypatch.setattr(_workers, "_WORTH_A_THREAD", 1)
     a, b = matrices(100, 40, 50, np.float32)
     whole = rk.det_gemm(a, b)
     for rows in (slice(0, 1), slice(7, 40), slice(63, 100)):
