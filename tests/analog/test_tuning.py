@@ -48,7 +48,9 @@ class OneSample(_launch_update.LaunchShape):
 def first_sample_only(launch):
     def run(call, shape):
         if isinstance(shape, OneSample):
-            trains = _launch_update.Trains(call.trains.x[:1], call.trains.d[:1], call.trains.implicit)
+            trains = _launch_update.Trains(
+                call.trains.x[:1], call.trains.d[:1], call.trains.implicit
+            )
             call = replace(call, trains=trains)
         launch(call, shape)
 

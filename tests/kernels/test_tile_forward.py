@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import _launch_forward, forward
+from rpukit.analog import forward
+from rpukit.analog._launch_forward import LARGE, MEDIUM, SMALL
 from rpukit.testing import assert_same_bits, on_cpu
 
-TILES = {"large": _launch_forward.LARGE, "medium": _launch_forward.MEDIUM, "small": _launch_forward.SMALL}
+TILES = {tile.name: tile for tile in (LARGE, MEDIUM, SMALL)}
 IOS = {
     "default": rk.IOParameters(),
     "rounds": rk.IOParameters(
