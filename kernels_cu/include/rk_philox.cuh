@@ -38,4 +38,4 @@ __device__ __forceinline__ float rk_uniform(u32 word) {
 }
 
 // Standard normal by the inverse of its distribution; range +-5.2953.
-__device__ __forceinline__ float rk_normal(u32 word) { return rk_normal_quantile(rk_uniform(word)); }
+__device__ __forceinline__ float rk_normal(u32 word) { return rk_normal_quantile_draw(rk_uniform(word)); }
