@@ -140,7 +140,7 @@ class Variant:
         self._cpu_check = checker(entry, self._types, None)
         self._gpu_check: Check | None = None
         self._count = len(self.parameters)
-        self._block: tuple[int, ...] | None = None  # the last one, which was found good
+        self._blocks: set[tuple[int, ...]] = set()  # those that were found good
         # By GPU: CuPy's kernel, its function (which saves a look-up a call), its shared memory.
         self._kernels: dict[int, Any] = {}
         self._functions: dict[int, Any] = {}
@@ -156,9 +156,9 @@ class Variant:
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
         ready = (self._gpu_check or self._make_gpu_check())(*args)
-        if block is not self._block or shared or len(grid) > 3:
+        if shared or len(grid) > 3 or not isinstance(block, tuple) or block not in self._blocks:
             self._check_shape(grid, block, shared)
-            self._block = block if isinstance(block, tuple) else None
+            self._blocks.add(tuple(block))
         if min(grid) < 1:
             self._check_shape(grid, block, shared)
             return  # a grid of no blocks
