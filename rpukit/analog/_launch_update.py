@@ -120,6 +120,8 @@ def pick(call: Call) -> LaunchShape:
     n_batch, n_word, n_in = call.trains.x.shape
     n_out = call.weight.shape[0]
     plain = _plain_shape(n_out, n_in)
+    if _trial_rows(call) < n_out:
+        return plain  # a slice of such a tile sits in the cache, where other shapes are fast
     others = [s for s in SHAPES if s != plain and s.fits(n_in)]
     key = (n_out, n_in, n_word, call.cell.STEP, call.persistent is not None, call.trains.implicit)
     picked: LaunchShape = tune.choose(
@@ -142,11 +144,16 @@ def _plain_shape(n_out: int, n_in: int) -> LaunchShape:
     return SHAPES[-1]
 
 
-def _trial(call: Call) -> tune.Trial:
-    """Run shapes on a copy of as many rows as the scratch may hold."""
-    n_in, xp = call.weight.shape[1], _device.namespace(call.weight)
+def _trial_rows(call: Call) -> int:
+    """Rows whose arrays the scratch may hold, with as much again for the trains."""
+    n_out, n_in = call.weight.shape
     n_array = len(call.planes) + 1 + (call.persistent is not None)
-    n_row = min(call.weight.shape[0], max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
+    return min(n_out, max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
+
+
+def _trial(call: Call) -> tune.Trial:
+    """Run shapes on copies of what they change."""
+    n_row, xp = _trial_rows(call), _device.namespace(call.weight)
     scratch = replace(
         call,
         weight=call.weight[:n_row].copy(),
