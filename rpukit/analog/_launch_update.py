@@ -146,7 +146,7 @@ def _plain_shape(n_out: int, n_in: int) -> LaunchShape:
 
 def _trial_rows(call: Call) -> int:
     """Rows whose arrays the scratch may hold, with as much again for the trains."""
-    n_out, n_in = call.weight.shape
+    n_out, n_in = map(int, call.weight.shape)
     n_array = len(call.planes) + 1 + (call.persistent is not None)
     return min(n_out, max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
 
