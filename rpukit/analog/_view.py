@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from rpukit.analog.tile import AnalogTile
-
 Array = Any
+
+
+class Tile(Protocol):
+    """What a view needs of its tile."""
+
+    shape: tuple[int, int]
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]: ...
+
+    def forward(self, x: Array) -> Array: ...
+
+    def backward(self, d: Array) -> Array: ...
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
 
 
 class TransposedTile:
@@ -20,7 +32,7 @@ class TransposedTile:
 
     __array_ufunc__ = None
 
-    def __init__(self, tile: AnalogTile) -> None:
+    def __init__(self, tile: Tile) -> None:
         self.T = tile
         self.shape = (tile.shape[1], tile.shape[0])
         self.dtype = tile.dtype

@@ -1,6 +1,8 @@
 """The contract of a tile: bits under any schedule; copies continue; errors change nothing."""
 
+import hashlib
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -405,3 +407,12 @@ class TestStates:
         with pytest.raises(FormatError):
             rk.load(path)
         assert [p.name for p in tmp_path.iterdir()] == ["other.npz"]
+
+    def test_files_of_version_1_load_and_continue(self):
+        """Written by rpukit 0.1.0; files of every format version load for ever."""
+        tile = rk.load(Path(__file__).parents[1] / "data" / "tile_v1.npz")
+        x = np.linspace(-1, 1, 21, dtype=np.float32).reshape(3, 7)
+        d = np.linspace(0.5, -0.5, 15, dtype=np.float32).reshape(3, 5)
+        seen = tile.forward(x).tobytes() + np.asarray(tile.update(x, d, 0.1)).tobytes()
+        expected = "cc1b77e39efba132d63700ce5af1dd0841f7d1854938beff38e0a9b65d9a4452"
+        assert hashlib.sha256(seen).hexdigest() == expected
