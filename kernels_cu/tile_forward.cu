@@ -19,7 +19,7 @@
 // 2 rounding. Nothing is drawn that is not used.
 //
 // Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), TILE_M, TILE_N, TILE_K, RM, RN,
-//         VEC (elements read at a time; 4 needs n_in % 4 == n_out % 4 == 0).
+//         VEC (elements read at a time; 4 needs n_in % 4 == n_out % 4 == 0), LONG (0 needs n_in <= RK_SEGMENT).
 // mirror: rpukit/analog/_mirror/forward.py::tile_forward
 // op: rpukit.analog.forward.tile_forward
 // bits: exact
@@ -27,8 +27,12 @@
 // check: TRANSPOSED=1 VEC=4
 // check: VEC=4
 // check: W_NOISE=1 VEC=4
-// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4
-// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 TRANSPOSED=1
+// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 LONG=0
+// check: TILE_M=128 TILE_N=128 TILE_K=16 RM=8 RN=8 VEC=4 LONG=0
+// check: TILE_M=128 TILE_N=128 TILE_K=16 RM=8 RN=8 VEC=4 LONG=0 TRANSPOSED=1
+// check: TILE_M=8 TILE_N=16 TILE_K=256 RM=1 RN=1 VEC=4 LONG=0
+// check: TILE_M=16 TILE_N=64 TILE_K=64 RM=2 RN=2 VEC=4 LONG=0
+// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 TRANSPOSED=1 LONG=0
 // check: TILE_M=8 TILE_N=32 TILE_K=128 RM=1 RN=1 VEC=4
 // check: TILE_M=8 TILE_N=32 TILE_K=128 RM=1 RN=1 TRANSPOSED=1 W_NOISE=2 VEC=4
 // check: PERFECT=1
@@ -60,6 +64,9 @@
 #endif
 #ifndef RN
 #define RN 2
+#endif
+#ifndef LONG
+#define LONG 1
 #endif
 #ifndef VEC
 #define VEC 1
@@ -117,7 +124,7 @@ __device__ __forceinline__ void read_tiles(float (&wr)[W_UNITS][VEC], float (&xr
     rk_read_tile<TILE_M, TILE_K, VEC, THREADS>(xr, x, n_batch, n_in, s0, k0);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, RM * RN > 32 ? 1 : 2)
 tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
              const float *io, const float *weight, const float *x, const float *alpha, const float *line_noise, int *need,
              float *y, const int *status, u32 key0, u32 key1) {
@@ -141,9 +148,17 @@ tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, 
     uint2 key = make_uint2(key0, key1);
     for (int m = t; m < TILE_M; m += THREADS)
         scales[m] = s0 + m < n_batch && io[13] != 0.0f ? inverse(scale[s0 + m], rho) : 1.0f / rho;
-    float acc[RM][RN], total[RM][RN], read[RM][RN], read_total[RM][RN];
+    float acc[RM][RN], read[RM][RN];
+#if LONG
+    float total[RM][RN], read_total[RM][RN];
+#endif
     for (int r = 0; r < RM; ++r)
-        for (int c = 0; c < RN; ++c) acc[r][c] = total[r][c] = read[r][c] = read_total[r][c] = 0.0f;
+        for (int c = 0; c < RN; ++c) {
+            acc[r][c] = read[r][c] = 0.0f;
+#if LONG
+            total[r][c] = read_total[r][c] = 0.0f;
+#endif
+        }
     float wr[W_UNITS][VEC], xr[X_UNITS][VEC];
     read_tiles(wr, xr, weight, x, n_batch, n_out, n_in, s0, i0, 0);
     for (int k0 = 0; k0 < n_in; k0 += TILE_K) {
@@ -178,25 +193,31 @@ tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, 
                     }
             }
         }
-        if ((k0 + TILE_K) % RK_SEGMENT == 0 || k0 + TILE_K >= n_in)
+#if LONG
+        if ((k0 + TILE_K) % RK_SEGMENT == 0 && k0 + TILE_K < n_in)
             for (int r = 0; r < RM; ++r)
                 for (int c = 0; c < RN; ++c) {
                     total[r][c] += acc[r][c];
                     read_total[r][c] += read[r][c];
                     acc[r][c] = read[r][c] = 0.0f;
                 }
+#endif
     }
     for (int r = 0; r < RM; ++r)
         for (int c = 0; c < RN; ++c) {
             int s = s0 + tm * RM + r, i = i0 + tn * RN + c;
             if (s >= n_batch || i >= n_out || need[s] < round) continue;
-            float out = total[r][c];
+            float out = acc[r][c], noise = read[r][c];
+#if LONG
+            out = total[r][c] + out;
+            noise = read_total[r][c] + noise;
+#endif
             if (PERFECT) {
                 out *= io[8];
             } else {
                 float a = io[13] != 0.0f ? scale[s] : 1.0f;
                 bool met = false;
-                out = output_line(out, read_total[r][c], line_noise ? line_noise[i] : io[6], io, out_op, i, first_sample + s, round, key, &met);
+                out = output_line(out, noise, line_noise ? line_noise[i] : io[6], io, out_op, i, first_sample + s, round, key, &met);
                 out *= io[8] * (a > 0.0f ? a : 1.0f) * rho;
                 if (!(a > 0.0f) && io[14] != 0.0f) {
                     out = 0.0f;

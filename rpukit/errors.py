@@ -12,6 +12,7 @@ __all__ = [
     "LaunchError",
     "NonFiniteError",
     "ParameterError",
+    "PlotError",
     "RpukitError",
     "ShapeError",
 ]
@@ -64,3 +65,7 @@ class KernelCompileError(DeviceError):
 
 class LaunchError(DeviceError):
     """A kernel was called with arguments that its signature does not allow."""
+
+
+class PlotError(RpukitError, ImportError):
+    """Matplotlib is missing."""

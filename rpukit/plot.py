@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 
 from rpukit.analog.tile import AnalogTile
-from rpukit.errors import RpukitError
+from rpukit.errors import PlotError
 from rpukit.studies import PulseResponse
 
 __all__ = ["plot_conductances", "plot_learning", "plot_response", "plot_spread", "plot_steps"]
 
 Axes = Any
-
-
-class PlotError(RpukitError, ImportError):
-    """Matplotlib is missing."""
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -51,10 +51,16 @@ class ProductTile:
         return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
 
 
-# All with the same bits: for many samples, for some, and for few.
-LARGE = ProductTile("large", 64, 128, 16, 8, 4)
+# All with the same bits. The first two need few registers and take any call; the others read four
+# elements at a time, and keep one segment of the chain.
 MEDIUM = ProductTile("medium", 32, 32, 32, 2, 2)
 SMALL = ProductTile("small", 8, 32, 128, 1, 1)
+THIN = ProductTile("thin", 8, 16, 256, 1, 1)
+WIDE = ProductTile("wide", 16, 64, 64, 2, 2)
+LARGE = ProductTile("large", 64, 128, 16, 8, 4)
+HUGE = ProductTile("huge", 128, 128, 16, 8, 8)
+TILES = (MEDIUM, SMALL, THIN, WIDE, LARGE, HUGE)
+_SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
 
 
@@ -79,6 +85,11 @@ class Call:
     w_noise: int
 
     @property
+    def long(self) -> bool:
+        """Whether the chain has more than one segment."""
+        return bool(self.x.shape[1] > _SEGMENT)
+
+    @property
     def vec(self) -> int:
         """Elements that can be read at a time."""
         return 4 if self.x.shape[1] % 4 == 0 and self.y.shape[1] % 4 == 0 else 1
@@ -90,7 +101,8 @@ def launcher(call: Call, tile: ProductTile) -> tuple[Any, ProductTile]:
         "PERFECT": int(call.perfect),
         "W_NOISE": call.w_noise,
     }
-    return _TILE_FORWARD.variant({**macros, "VEC": call.vec, **tile.macros}), tile
+    macros |= {"VEC": call.vec, "LONG": int(call.long)}
+    return _TILE_FORWARD.variant(macros | tile.macros), tile
 
 
 def launch(call: Call, variant: Any, tile: ProductTile, number: int, rho: float) -> None:
@@ -124,9 +136,8 @@ def launch(call: Call, variant: Any, tile: ProductTile, number: int, rho: float)
 def pick(call: Call) -> ProductTile:
     """Choose a tile: the static rule's where nothing is known, else the fastest."""
     (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
-    tiles = [MEDIUM, SMALL]
-    if call.vec == 4 and call.w_noise == 0:  # else it would need more registers than a thread has
-        tiles.append(LARGE)
+    lean = call.vec == 4 and call.w_noise == 0 and not call.long  # else registers run out
+    tiles = TILES if lean else TILES[:2]
     plain = _plain_tile(n_batch, n_out)
     plain = plain if plain in tiles else MEDIUM
     key = (n_out, n_in, call.transposed, call.perfect, call.w_noise)

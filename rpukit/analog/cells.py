@@ -11,6 +11,7 @@ and inference on analog crossbar arrays", AICAS 2021.
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -326,9 +327,12 @@ class PulsedCell(Cell):
 
 def _with_common_parameters(cls: type[PulsedCell]) -> type[PulsedCell]:
     """Complete a model's docstring by the parameters that all models share."""
-    heading = "    Parameters\n    ----------\n"
-    common = (PulsedCell.__doc__ or "").partition(heading)[2].partition("    Raises\n")[0].rstrip()
-    cls.__doc__ = (cls.__doc__ or "").replace(heading, f"{heading}{common}\n", 1)
+    heading = (
+        "Parameters\n----------\n"  # Python 3.13 strips the indent of docstrings, 3.12 does not
+    )
+    common = inspect.cleandoc(PulsedCell.__doc__ or "").partition(heading)[2]
+    common = common.partition("Raises\n")[0].rstrip()
+    cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace(heading, f"{heading}{common}\n", 1)
     return cls
 
 
