@@ -28,8 +28,6 @@
 // check: VEC=4
 // check: W_NOISE=1 VEC=4
 // check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 LONG=0
-// check: TILE_M=128 TILE_N=128 TILE_K=16 RM=8 RN=8 VEC=4 LONG=0
-// check: TILE_M=128 TILE_N=128 TILE_K=16 RM=8 RN=8 VEC=4 LONG=0 TRANSPOSED=1
 // check: TILE_M=8 TILE_N=16 TILE_K=256 RM=1 RN=1 VEC=4 LONG=0
 // check: TILE_M=16 TILE_N=64 TILE_K=64 RM=2 RN=2 VEC=4 LONG=0
 // check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 TRANSPOSED=1 LONG=0
@@ -72,6 +70,10 @@
 #define VEC 1
 #endif
 #define THREADS ((TILE_M / RM) * (TILE_N / RN))
+#define W_LINES (TRANSPOSED ? TILE_K : TILE_N)
+#define W_DEPTH (TRANSPOSED ? TILE_N : TILE_K)
+#define W_PAD (RN < 4 ? RN : 4)  // as little as lets a thread read its RN elements at once
+#define X_PAD (RM < 4 ? RM : 4)
 #define W_UNITS (TILE_K * TILE_N / VEC / THREADS)
 #define X_UNITS (TILE_K * TILE_M / VEC / THREADS)
 
@@ -116,19 +118,16 @@ __device__ __forceinline__ float output_line(float y, float read, float deviatio
 
 __device__ __forceinline__ void read_tiles(float (&wr)[W_UNITS][VEC], float (&xr)[X_UNITS][VEC], const float *weight, const float *x,
                                            int n_batch, int n_out, int n_in, int s0, int i0, int k0) {
-#if TRANSPOSED
-    rk_read_tile<TILE_K, TILE_N, VEC, THREADS>(wr, weight, n_in, n_out, k0, i0);
-#else
-    rk_read_tile<TILE_N, TILE_K, VEC, THREADS>(wr, weight, n_out, n_in, i0, k0);
-#endif
+    rk_read_tile<W_LINES, W_DEPTH, VEC, THREADS>(wr, weight, TRANSPOSED ? n_in : n_out, TRANSPOSED ? n_out : n_in,
+                                                 TRANSPOSED ? k0 : i0, TRANSPOSED ? i0 : k0);
     rk_read_tile<TILE_M, TILE_K, VEC, THREADS>(xr, x, n_batch, n_in, s0, k0);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RM * RN > 32 ? 1 : 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
              const float *io, const float *weight, const float *x, const float *alpha, const float *line_noise, int *need,
              float *y, const int *status, u32 key0, u32 key1) {
-    __shared__ __align__(16) float ws[TILE_K][TILE_N + 4], xs[TILE_K][TILE_M + 4];
+    __shared__ __align__(16) float ws[TILE_K][TILE_N + W_PAD], xs[TILE_K][TILE_M + X_PAD];
     __shared__ float scales[TILE_M];
     int s0 = blockIdx.y * TILE_M, i0 = blockIdx.x * TILE_N, t = threadIdx.x;
     int tn = t % (TILE_N / RN), tm = t / (TILE_N / RN);
@@ -165,12 +164,14 @@ tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, 
         __syncthreads();
         for (int u = 0; u < W_UNITS; ++u)
             for (int q = 0; q < VEC; ++q) {
-                int e = t + u * THREADS, depth = TRANSPOSED ? TILE_N / VEC : TILE_K / VEC, line = e / depth, at = e % depth * VEC + q;
+                int e = t + u * THREADS;
+                int line = rk_unit_line<W_LINES, W_DEPTH, VEC>(e), at = rk_unit_depth<W_LINES, W_DEPTH, VEC>(e) + q;
                 ws[TRANSPOSED ? line : at][TRANSPOSED ? at : line] = wr[u][q];
             }
         for (int u = 0; u < X_UNITS; ++u)
             for (int q = 0; q < VEC; ++q) {
-                int e = t + u * THREADS, m = e / (TILE_K / VEC), k = e % (TILE_K / VEC) * VEC + q;
+                int e = t + u * THREADS;
+                int m = rk_unit_line<TILE_M, TILE_K, VEC>(e), k = rk_unit_depth<TILE_M, TILE_K, VEC>(e) + q;
                 float v = xr[u][q];
                 if (!PERFECT && k0 + k < n_in && s0 + m < n_batch)
                     v = input_line(v, scales[m], io, in_op, k0 + k, first_sample + s0 + m, round, key);
