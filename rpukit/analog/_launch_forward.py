@@ -55,10 +55,9 @@ class ProductTile:
 # elements at a time, and keep one segment of the chain.
 MEDIUM = ProductTile("medium", 32, 32, 32, 2, 2)
 SMALL = ProductTile("small", 8, 32, 128, 1, 1)
-THIN = ProductTile("thin", 8, 16, 256, 1, 1)
 WIDE = ProductTile("wide", 16, 64, 64, 2, 2)
 LARGE = ProductTile("large", 64, 128, 16, 8, 4)
-TILES = (MEDIUM, SMALL, THIN, WIDE, LARGE)
+TILES = (MEDIUM, SMALL, WIDE, LARGE)
 _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
 
