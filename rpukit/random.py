@@ -38,6 +38,13 @@ class Op(IntEnum):
     RESET = 11
     WRITE_NOISE = 12
     UPDATE_WRITE_NOISE = 13
+    DRIFT = 14
+    UNIT = 15
+    REFRESH = 16
+    PROGRAM = 17
+    READ_NOISE = 18
+    MODIFY = 19
+    STUCK = 20
     CHILD = 0xFFFF
 
 
