@@ -1,13 +1,15 @@
 // Change the weights of a tile by the coincidences of pulse trains.
 //
 // Where a slot of line j of x and of line i of d fire together, cell (i, j) gets a pulse: down where
-// the signs agree, up where they differ (the other way round with `flip`, a negative lr). For one
-// cell: samples ascending; within a sample one run of n equal pulses, by STEP (device_steps.cuh).
+// the signs agree, up where they differ (the other way round with `flip`, a negative lr). With polarity
+// 1 only pulses up count; with -1 only those down, and they go up: both devices of a pair that only goes
+// up. For one cell: samples ascending; within a sample one run of n equal pulses, by STEP
+// (device_steps.cuh).
 //
 //   weight (n_out, n_in)              float32, the visible weight, changed in place
 //   persistent (n_out, n_in)          float32, what the pulses act on where WRITE_NOISE is 1
 //   planes (N_PLANE, n_out, n_in)     float32, parameters of the cells
-//   globals (8)                       float32: 0 dw_min_std, 1.. of the model, 7 deviation of the write noise
+//   globals (N_GLOBAL)                float32: 0 dw_min_std, 1.. of the model, 7 deviation of the write noise
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   see pulse_trains.cu
 //   n_pulses (1)                      int64, the pulses are added to it
 //   status (1)                        not zero: do nothing
@@ -17,15 +19,16 @@
 // neighbouring columns. Draws: op 7, index = cell, draw = number of the pulse in its run (a whole run
 // taken at once: draw 0); write noise: op 13, index = cell, draw 0 of the last sample that hit.
 //
-// Macros: STEP, HAS_RUN (STEP_run exists), N_PLANE, WRITE_NOISE, IMPLICIT, N_WORD (words of a train),
-//         THREADS, CELLS (4 needs n_in % 4 == 0), ROWS, CHUNK (samples listed at a time).
+// Macros: STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
+//         where they are), WRITE_NOISE, IMPLICIT, N_WORD (words of a train), THREADS, CELLS (4 needs
+//         n_in % 4 == 0), ROWS, CHUNK (samples listed at a time).
 // mirror: rpukit/analog/_mirror/update.py::pulsed_update
 // op: rpukit.analog.update.pulsed_update
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: HAS_RUN=0 STEP=linear_step N_PLANE=6
 // check: HAS_RUN=0 STEP=linear_step N_PLANE=6 WRITE_NOISE=1 CELLS=1
-// check: N_WORD=9
+// check: N_WORD=9 N_GLOBAL=72
 // check: IMPLICIT=1
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
 #include "rk_philox.cuh"
@@ -39,6 +42,9 @@
 #endif
 #ifndef N_PLANE
 #define N_PLANE 4
+#endif
+#ifndef N_GLOBAL
+#define N_GLOBAL 8
 #endif
 #ifndef WRITE_NOISE
 #define WRITE_NOISE 0
@@ -128,7 +134,7 @@ __device__ __forceinline__ int list_row(int first, int last, int row, int n_out,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-pulsed_update(int n_batch, int n_in, int n_out, int flip, u64 first_sample, const float *planes, const float *globals,
+pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, const float *planes, const float *globals,
               const u32 *x_train, const u32 *d_train, float *weight, float *persistent, i64 *n_pulses,
               const int *status, u32 key0, u32 key1) {
     __shared__ int listed_sample[ROWS][CHUNK];
@@ -140,8 +146,12 @@ pulsed_update(int n_batch, int n_in, int n_out, int flip, u64 first_sample, cons
     uint2 key = make_uint2(key0, key1);
     u64 n_cell = (u64)n_out * n_in;
     float *stored = WRITE_NOISE ? persistent : weight;
+#if N_GLOBAL == 8
     float g[8];
     for (int k = 0; k < 8; ++k) g[k] = globals[k];
+#else
+    const float *g = globals;
+#endif
     u32 pulses = 0u;
     for (int first = 0; first < n_batch; first += CHUNK) {
         int last = min(first + CHUNK, n_batch);
@@ -177,6 +187,10 @@ pulsed_update(int n_batch, int n_in, int n_out, int flip, u64 first_sample, cons
                     u32 sign = x0[c];
                     for (int v = 1; v < N_WORD; ++v) sign |= x[c + (u64)v * n_in];
                     bool up = (((sign ^ d0) >> 31) ^ (u32)flip) != 0u;
+                    if (polarity) {
+                        if (up != (polarity > 0)) continue;
+                        up = true;
+                    }
                     w[c] = run_of_pulses(w[c], p[c], g, up, count, cell + c, first_sample + s, key);
                     pulses += count;
                     hit[c] = s;

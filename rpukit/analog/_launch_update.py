@@ -72,6 +72,7 @@ class Call:
     globals_: Array
     n_pulses: Array
     flip: bool
+    polarity: int
     persistent: Array | None
     stream: Stream
     first_sample: int
@@ -90,6 +91,7 @@ def launch(call: Call, shape: LaunchShape) -> None:
             n_in,
             n_out,
             call.flip,
+            call.polarity,
             call.first_sample,
             call.planes,
             call.globals_,
@@ -105,6 +107,7 @@ def launch(call: Call, shape: LaunchShape) -> None:
             "STEP": cell.STEP,
             "HAS_RUN": int(cell.HAS_RUN),
             "N_PLANE": len(cell.PLANES),
+            "N_GLOBAL": call.globals_.size,
             "WRITE_NOISE": int(call.persistent is not None),
             "IMPLICIT": int(call.trains.implicit),
             "N_WORD": n_word,

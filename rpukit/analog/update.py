@@ -110,6 +110,7 @@ def pulsed_update(
     n_pulses: Array,
     *,
     flip: bool = False,
+    polarity: int = 0,
     persistent: Array | None = None,
     stream: Stream,
     first_sample: int,
@@ -124,11 +125,15 @@ def pulsed_update(
     cell : PulsedCell
         Gives the step function.
     planes : array, shape (n_plane, n_out, n_in), float32
-    globals_ : array, shape (8,), float32
+    globals_ : array, shape (n_global,), float32
+        0 the spread of a step, 7 the deviation of the write noise, the others the model's own.
     n_pulses : array, shape (1,), int64
         The number of pulses is added to it.
     flip : bool
         Turn all pulses round (a negative learning rate).
+    polarity : {0, 1, -1}
+        1: only pulses that go up are applied; -1: only those that go down, and they go up instead;
+        0: all.
     persistent : array, shape (n_out, n_in), float32, or None
         What the pulses act on where the cell has write noise.
     stream : Stream
@@ -149,6 +154,7 @@ def pulsed_update(
             globals_,
             n_pulses,
             flip,
+            polarity,
             persistent,
             stream,
             first_sample,
@@ -161,7 +167,7 @@ def pulsed_update(
     steps = import_module("rpukit.analog._steps")
     counts = np.zeros(n_out, np.int64)
     model = (steps.STEPS[cell.STEP], steps.RUNS.get(cell.STEP, steps.no_run))
-    how = (flip, trains.implicit, noisy_write, first_sample)
+    how = (flip, polarity, trains.implicit, noisy_write, first_sample)
     arrays = (planes, globals_, trains.x, trains.d, weight, persistent if noisy_write else weight)
     grain = work_grain(trains.x.size)
     args = (*model, *how, *arrays, counts, *stream.words)

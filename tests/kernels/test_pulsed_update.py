@@ -91,3 +91,36 @@ def test_exact_update_by_formula():
     tile.update(x, d, lr=0.1)
     exact = -0.1 * d.T.astype("f8") @ x.astype("f8")
     np.testing.assert_allclose(np.asarray(tile), exact, atol=20 * 2**-24)
+
+
+def applied(polarity, *, stream, n_global=8):
+    """Weights and pulses after one update with pulses of one polarity."""
+    shape = (7, 132)
+    x, d = batch(9, shape)
+    cell, status = rk.ConstantStep(dw_min=0.01), np.zeros(1, np.int32)
+    planes = [cell.sample(stream, shape)[name] for name in cell.PLANES]
+    at = {"stream": stream, "first_sample": 5, "status": status}
+    trains = update.pulse_trains(x, d, 0.2, cell.granularity, rk.UpdateParameters(), **at)
+    weight, n_pulses = np.zeros(shape, np.float32), np.zeros(1, np.int64)
+    globals_ = np.zeros(n_global, np.float32)
+    globals_[:8] = cell.globals()
+    planes = np.stack(planes).astype(np.float32)
+    how = {"polarity": polarity, **at}
+    update.pulsed_update(weight, trains, cell, planes, globals_, n_pulses, **how)
+    return weight, int(n_pulses[0])
+
+
+@pytest.mark.parametrize("n_global", [8, 72])
+def test_one_polarity_gives_the_two_halves(order, n_global):
+    stream = rk.Stream.from_seed(3)
+    both, n_both = applied(0, stream=stream)
+    up, n_up = applied(1, stream=stream)
+    down, n_down = applied(-1, stream=stream)
+    assert (up >= 0).all() and (down >= 0).all() and (both < 0).any()
+    assert n_up + n_down == n_both and min(n_up, n_down) > 0
+    only_up = (up > 0) & (down == 0)
+    assert_same_bits(up[only_up], both[only_up])
+    for polarity, expected in ((0, both), (1, up), (-1, down)):
+        with on_cpu(order):
+            got, _ = applied(polarity, stream=stream, n_global=n_global)
+        assert_same_bits(got, expected)

@@ -229,6 +229,7 @@ def pulsed_update(
     step,
     run,
     flip,
+    polarity,
     implicit,
     write_noise,
     first_sample,
@@ -269,6 +270,10 @@ def pulsed_update(
                 for k in range(n_plane):
                     p[k] = planes[k, i, j]
                 up = (u4(hit_sign[a] ^ sign_d) >= SIGN) != flip
+                if polarity != 0:
+                    if up != (polarity > 0):
+                        continue
+                    up = True
                 w = stored[i, j]
                 taken = False
                 if n > 1:
