@@ -10,7 +10,7 @@ PACKAGE = ROOT / "rpukit"
 LAYERS = {
     1: ["errors", "typing", "_version", "_device", "_workers", "random", "_philox"],
     2: ["_kernels", "elementwise", "testing", "tuning"],
-    3: ["gemm", "analog", "circuits", "tiled"],
+    3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: ["io", "plot", "studies", "demo", "torch", "onnx", "estimators", "distributed"],
     5: ["__init__", "__main__", "_cli"],
 }
@@ -22,6 +22,8 @@ SIDEWAYS = {
     ("testing", "_kernels"),
     ("tuning", "_kernels"),
     ("analog", "gemm"),
+    ("inference", "gemm"),
+    ("inference", "analog"),
     ("tiled", "gemm"),
     ("tiled", "analog"),
 }

@@ -1,0 +1,40 @@
+"""Inference on analog hardware: programming, drift, compensation, hardware-aware training.
+
+Weights are written once as conductances, with errors; the conductances drift, and every reading
+has noise. All of it is drawn by logical coordinates: a tile that is programmed twice with one seed
+has the same bits, on CPU and GPU, at any time, in any order of the times asked.
+"""
+
+from rpukit.inference.converters import Converter, CustomPair, NPairs, SingleDevice, SinglePair
+from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
+from rpukit.inference.devices import Hermes, ReRamCMO, ReRamWan
+from rpukit.inference.noise import (
+    CustomDrift,
+    NoiseModel,
+    PCMLike,
+    Programmed,
+    StateIndependent,
+    Verbatim,
+)
+
+__all__ = [
+    "ClippedLog",
+    "Converter",
+    "Curve",
+    "CustomDrift",
+    "CustomPair",
+    "Hermes",
+    "NPairs",
+    "NoiseModel",
+    "PCMLike",
+    "Polynomial",
+    "PowerLaw",
+    "Programmed",
+    "ReRamCMO",
+    "ReRamWan",
+    "SingleDevice",
+    "SinglePair",
+    "StateIndependent",
+    "Table",
+    "Verbatim",
+]

@@ -1,0 +1,227 @@
+"""Functions of one variable as data: what device models hand to the kernels.
+
+A curve evaluates itself in float64, for people, and packs itself into the floats that
+``kernels_cu/include/rk_curve.cuh`` describes, for kernels and mirrors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import ParameterError
+
+__all__ = ["ClippedLog", "Curve", "Polynomial", "PowerLaw", "Table"]
+
+HEAD = 16  # floats of one curve, RK_CURVE
+SMALLEST = 1e-7  # logarithms and powers are taken of nothing smaller
+_MOST_COEFFICIENTS = 6
+
+
+class Curve:
+    """Base of `Polynomial`, `ClippedLog`, `PowerLaw`, `Table`."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Any) -> Any:
+        """Evaluate in float64.
+
+        Parameters
+        ----------
+        x : array or float
+
+        Returns
+        -------
+        array, float64
+        """
+        raise NotImplementedError  # pragma: no cover
+
+    def head(self) -> list[float]:
+        """List the numbers of the head, without the place of a table."""
+        raise NotImplementedError  # pragma: no cover
+
+    def nodes(self) -> tuple[float, ...]:
+        """List places, then values of a table; empty for the other kinds."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial(Curve):
+    """The polynomial c0 + c1 x + ...
+
+    Parameters
+    ----------
+    coefficients : tuple of float
+        One to six, the constant first.
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    coefficients: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coefficients", checked("coefficients", self.coefficients))
+        if not 1 <= len(self.coefficients) <= _MOST_COEFFICIENTS:
+            raise ParameterError(
+                f"coefficients: got {len(self.coefficients)}, need 1 to {_MOST_COEFFICIENTS}"
+            )
+
+    def __call__(self, x: Any) -> Any:
+        return np.polynomial.polynomial.polyval(np.asarray(x, float), self.coefficients)
+
+    def head(self) -> list[float]:
+        return [0, 0, 0, 0, 0, 0, 0, 0, *self.coefficients]
+
+    def scaled(self, factor: float) -> Polynomial:
+        """Multiply by a number.
+
+        Parameters
+        ----------
+        factor : float
+
+        Returns
+        -------
+        Polynomial
+        """
+        return Polynomial(tuple(c * factor for c in self.coefficients))
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedLog(Curve):
+    """A clipped logarithm up to a place, a polynomial from there on.
+
+    ``clip(a log(max(x, 1e-7)) + b, low, high)`` for x < end, else ``above``.
+
+    Parameters
+    ----------
+    a, b : float
+    low, high : float
+    end : float
+        Infinity for a logarithm everywhere.
+    above : tuple of float
+        Coefficients, the constant first.
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    a: float
+    b: float
+    low: float
+    high: float
+    end: float = math.inf
+    above: tuple[float, ...] = (0.0,)
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ParameterError(f"ClippedLog: low {self.low!r} is above high {self.high!r}")
+        object.__setattr__(self, "above", Polynomial(self.above).coefficients)
+
+    def __call__(self, x: Any) -> Any:
+        x = np.asarray(x, float)
+        log = np.clip(self.a * np.log(np.maximum(x, SMALLEST)) + self.b, self.low, self.high)
+        return np.where(x < self.end, log, Polynomial(self.above)(x))
+
+    def head(self) -> list[float]:
+        return [1, 0, 0, self.end, self.a, self.b, self.low, self.high, *self.above]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLaw(Curve):
+    """A clipped power: ``clip(a max(x, 1e-7)^b, low, high)``.
+
+    Parameters
+    ----------
+    a, b : float
+    low, high : float
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    a: float
+    b: float
+    low: float = 0.0
+    high: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ParameterError(f"PowerLaw: low {self.low!r} is above high {self.high!r}")
+
+    def __call__(self, x: Any) -> Any:
+        x = np.maximum(np.asarray(x, float), SMALLEST)
+        return np.clip(self.a * x**self.b, self.low, self.high)
+
+    def head(self) -> list[float]:
+        return [2, 0, 0, 0, self.a, self.b, self.low, self.high]
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Curve):
+    """A line through nodes, constant outside of them.
+
+    Parameters
+    ----------
+    x : tuple of float
+        Ascending, at least two.
+    y : tuple of float
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y"):
+            object.__setattr__(self, name, checked(name, getattr(self, name)))
+        if len(self.x) < 2 or len(self.x) != len(self.y):
+            raise ParameterError(f"Table: got {len(self.x)} places and {len(self.y)} values")
+        if not (np.diff(np.asarray(self.x, np.float32)) > 0).all():
+            raise ParameterError(f"Table: places have to ascend in float32, got {self.x}")
+
+    def __call__(self, x: Any) -> Any:
+        return np.interp(np.asarray(x, float), self.x, self.y)
+
+    def head(self) -> list[float]:
+        return [3, len(self.x)]
+
+    def nodes(self) -> tuple[float, ...]:
+        return (*self.x, *self.y)
+
+
+def checked(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """Turn a sequence into a tuple of finite floats."""
+    try:
+        ready = tuple(float(v) for v in values)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name}: got {values!r}, need numbers") from None
+    if not all(map(math.isfinite, ready)):
+        raise ParameterError(f"{name}: got {ready}, need finite numbers")
+    return ready
+
+
+def pack(curves: Sequence[Curve]) -> np.ndarray:
+    """Write curves as the kernels read them: heads, then tables."""
+    heads: list[np.ndarray] = []
+    tables: list[tuple[float, ...]] = []
+    for curve in curves:
+        head = np.zeros(HEAD, np.float32)
+        numbers = curve.head()
+        head[: len(numbers)] = numbers
+        if curve.nodes():
+            head[2] = HEAD * len(curves) + sum(map(len, tables))
+            tables.append(curve.nodes())
+        heads.append(head)
+    flat = [np.asarray(t, np.float32) for t in tables]
+    return np.concatenate([*heads, *flat])
