@@ -16,13 +16,14 @@
 //
 // Grid: (blocks of THREADS * CELLS columns, blocks of ROWS rows). A warp makes, for one row, the
 // ordered list of the samples whose line of d fired; then each thread walks that list for its CELLS
-// neighbouring columns. Draws: op 7, index = cell, draw = number of the pulse in its run (a whole run
-// taken at once: draw 0); write noise: op 13, index = cell, draw 0 of the last sample that hit.
+// neighbouring columns. Draws, op 7: the first pulse of a run, or a run taken at once: index cell / 4,
+// draw cell % 4, so that four neighbours share a block; pulse p > 0 of a run: index cell, draw p + 3.
+// Write noise: op 13, index cell, draw 0 of the last sample that hit.
 //
 // Macros: STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
 //         where they are), WRITE_NOISE, IMPLICIT, N_WORD (words of a train), THREADS, CELLS (4 needs
 //         n_in % 4 == 0), ROWS, CHUNK (samples listed at a time).
-// mirror: rpukit/analog/_mirror/update.py::pulsed_update
+// mirror: rpukit/analog/_mirror/pulses.py::pulsed_update
 // op: rpukit.analog.update.pulsed_update
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
@@ -86,13 +87,15 @@
 __device__ __forceinline__ float run_of_pulses(float w, const float *p, const float *g, bool up, int n,
                                                u64 cell, u64 sample, uint2 key) {
     bool noisy = g[0] != 0.0f;
-    uint4 b = noisy ? rk_block(key, OP_STEP, cell, sample, 0u) : make_uint4(0u, 0u, 0u, 0u);
+    float xi = noisy ? rk_normal(rk_word(key, OP_STEP, cell >> 2, sample, (u32)cell & 3u)) : 0.0f;
 #if HAS_RUN
-    if (n > 1 && PASTE(STEP, _run)(w, p, g, up, n, noisy ? rk_normal(b.x) : 0.0f)) return w;
+    if (n > 1 && PASTE(STEP, _run)(w, p, g, up, n, xi)) return w;
 #endif
-    for (int pulse = 0; pulse < n; ++pulse) {
-        int k = pulse & 3;
-        if (noisy && k == 0 && pulse) b = rk_block(key, OP_STEP, cell, sample, (u32)pulse >> 2);
+    w = STEP(w, p, g, up, xi);
+    uint4 b = make_uint4(0u, 0u, 0u, 0u);
+    for (int pulse = 1; pulse < n; ++pulse) {
+        int k = (pulse - 1) & 3;
+        if (noisy && k == 0) b = rk_block(key, OP_STEP, cell, sample, (u32)(pulse + 3) >> 2);
         u32 word = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
         w = STEP(w, p, g, up, noisy ? rk_normal(word) : 0.0f);
     }

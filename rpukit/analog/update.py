@@ -27,6 +27,7 @@ _RANK_UPDATE = Kernel("rank_update")
 
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
+_MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
 def _mirror() -> Any:
@@ -166,13 +167,31 @@ def pulsed_update(
     noisy_write = persistent is not None
     steps = import_module("rpukit.analog._steps")
     counts = np.zeros(n_out, np.int64)
+    no_counts = np.empty((0, 0), np.int64)
     model = (steps.STEPS[cell.STEP], steps.RUNS.get(cell.STEP, steps.no_run))
     how = (flip, polarity, trains.implicit, noisy_write, first_sample)
-    arrays = (planes, globals_, trains.x, trains.d, weight, persistent if noisy_write else weight)
+    given = (planes, globals_, trains.x, trains.d, *_slot_lists(trains))
+    arrays = (*given, weight, persistent if noisy_write else weight, counts, no_counts)
+    mirror = import_module("rpukit.analog._mirror.pulses").pulsed_update
     grain = work_grain(trains.x.size)
-    args = (*model, *how, *arrays, counts, *stream.words)
-    run_rows(_mirror().pulsed_update, n_out, *args, grain=grain)
+    run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)
     n_pulses[0] += counts.sum()
+
+
+def _slot_lists(trains: Trains) -> tuple[Array, Array]:
+    """List which columns fire in which slot, where that saves looking for them in every row."""
+    offsets, columns = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    n_batch, n_word, _ = trains.x.shape
+    if trains.implicit or n_word > 1 or n_batch == 0:
+        return offsets, columns
+    fill = import_module("rpukit.analog._mirror.pulses").slot_lists
+    found = np.zeros(n_batch * SLOTS + 1, np.int64)
+    fill(trains.x, found, columns)
+    if not 0 < found[-1] <= _MOST_LISTED:
+        return offsets, columns
+    columns = np.empty(found[-1], np.uint32)
+    fill(trains.x, found, columns)
+    return found, columns
 
 
 def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) -> None:
