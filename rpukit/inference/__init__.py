@@ -8,14 +8,8 @@ has the same bits, on CPU and GPU, at any time, in any order of the times asked.
 from rpukit.inference.converters import Converter, CustomPair, NPairs, SingleDevice, SinglePair
 from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
 from rpukit.inference.devices import Hermes, ReRamCMO, ReRamWan
-from rpukit.inference.noise import (
-    CustomDrift,
-    NoiseModel,
-    PCMLike,
-    Programmed,
-    StateIndependent,
-    Verbatim,
-)
+from rpukit.inference.noise import NoiseModel, Programmed, Verbatim
+from rpukit.inference.phase_change import CustomDrift, PCMLike, StateIndependent
 
 __all__ = [
     "ClippedLog",

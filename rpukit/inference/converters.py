@@ -79,7 +79,17 @@ class Converter:
         return self.g_max - self.g_min
 
     def planes(self, scale: float, lowest: float) -> list[Plane]:
-        """Give the numbers of every device; `lowest` is the lowest weight times the scale."""
+        """Give the numbers of every device of a cell.
+
+        Parameters
+        ----------
+        scale : float, microsiemens (or nodes) a weight unit
+        lowest : float, weight units
+
+        Returns
+        -------
+        list of Plane
+        """
         raise NotImplementedError  # pragma: no cover
 
     def shares(self) -> list[float]:
@@ -95,7 +105,17 @@ class Converter:
         return None
 
     def range_of(self, weight: np.ndarray, w_max: float | None) -> tuple[float, float]:
-        """Find the scale and the lowest weight for a matrix, or for a largest weight."""
+        """Find the scale and the lowest weight for a matrix, or for a largest weight.
+
+        Parameters
+        ----------
+        weight : array, float32
+        w_max : float or None
+
+        Returns
+        -------
+        scale, lowest : float
+        """
         largest = float(np.abs(weight).max(initial=0)) if w_max is None else w_max
         scale = self.reach / largest if largest > 0 else self.reach
         return scale, 0.0

@@ -41,11 +41,22 @@ class Curve:
         raise NotImplementedError  # pragma: no cover
 
     def head(self) -> list[float]:
-        """List the numbers of the head, without the place of a table."""
+        """List the numbers of the head, without the place of a table.
+
+        Returns
+        -------
+        list of float
+        """
         raise NotImplementedError  # pragma: no cover
 
     def nodes(self) -> tuple[float, ...]:
-        """List places, then values of a table; empty for the other kinds."""
+        """List the numbers of a table.
+
+        Returns
+        -------
+        tuple of float
+            Places, then values; empty for the other kinds.
+        """
         return ()
 
 

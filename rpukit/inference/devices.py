@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rpukit.inference.curves import ClippedLog, Curve, Polynomial
-from rpukit.inference.noise import NoiseModel, PowerDrift
+from rpukit.inference.noise import NoiseModel
 from rpukit.inference.ops import Moment
+from rpukit.inference.phase_change import PowerDrift
 
 __all__ = ["Hermes", "ReRamCMO", "ReRamWan"]
 

@@ -77,7 +77,7 @@ def test_drift(name):
             if name == "state_independent":  # its noise of reading is a quarter of its mean
                 large[:] = False
             np.testing.assert_allclose(mean[large], gold_mean[large], rtol=0.01)
-            assert (np.abs(std - gold_std) < 0.03 * gold_std + 1e-3 * model.g_max).all()
+            assert (np.abs(std - gold_std) < 0.04 * gold_std + 1e-3 * model.g_max).all()
 
 
 def test_relaxation_of_wan():
