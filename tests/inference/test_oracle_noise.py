@@ -77,7 +77,9 @@ def test_drift(name):
             if name == "state_independent":  # its noise of reading is a quarter of its mean
                 large[:] = False
             np.testing.assert_allclose(mean[large], gold_mean[large], rtol=0.01)
-            assert (np.abs(std - gold_std) < 0.04 * gold_std + 1e-3 * model.g_max).all()
+            # The tails of their table are thin, which shows where nu spreads most.
+            share = 0.07 if name == "state_independent" else 0.03
+            assert (np.abs(std - gold_std) < share * gold_std + 1e-3 * model.g_max).all()
 
 
 def test_relaxation_of_wan():
