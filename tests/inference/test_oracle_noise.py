@@ -78,7 +78,7 @@ def test_drift(name):
                 large[:] = False
             np.testing.assert_allclose(mean[large], gold_mean[large], rtol=0.01)
             # The tails of their table are thin, which shows where nu spreads most.
-            share = 0.07 if name == "state_independent" else 0.03
+            share = 0.10 if name == "state_independent" else 0.03
             assert (np.abs(std - gold_std) < share * gold_std + 1e-3 * model.g_max).all()
 
 
