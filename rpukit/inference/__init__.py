@@ -8,16 +8,27 @@ has the same bits, on CPU and GPU, at any time, in any order of the times asked.
 from rpukit.inference.converters import Converter, CustomPair, NPairs, SingleDevice, SinglePair
 from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
 from rpukit.inference.devices import Hermes, ReRamCMO, ReRamWan
+from rpukit.inference.modifiers import ModifierType, WeightModifier
 from rpukit.inference.noise import NoiseModel, Programmed, Verbatim
 from rpukit.inference.phase_change import CustomDrift, PCMLike, StateIndependent
+from rpukit.inference.training import (
+    ClipType,
+    InputRange,
+    RemapType,
+    WeightClip,
+    WeightRemap,
+)
 
 __all__ = [
+    "ClipType",
     "ClippedLog",
     "Converter",
     "Curve",
     "CustomDrift",
     "CustomPair",
     "Hermes",
+    "InputRange",
+    "ModifierType",
     "NPairs",
     "NoiseModel",
     "PCMLike",
@@ -26,9 +37,13 @@ __all__ = [
     "Programmed",
     "ReRamCMO",
     "ReRamWan",
+    "RemapType",
     "SingleDevice",
     "SinglePair",
     "StateIndependent",
     "Table",
     "Verbatim",
+    "WeightClip",
+    "WeightModifier",
+    "WeightRemap",
 ]

@@ -1,0 +1,218 @@
+"""Weight modifiers: what training does to weights for one pass, to meet the noise of hardware."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.errors import ParameterError
+from rpukit.inference._sums import largest_of
+from rpukit.inference.curves import Polynomial
+from rpukit.inference.ops import Stuck, modify_weights
+from rpukit.random import Stream
+
+__all__ = ["ModifierType", "WeightModifier"]
+
+Array = Any
+
+
+class ModifierType(str, Enum):
+    """How weights are changed for one pass."""
+
+    NONE = "NONE"
+    ADD_NORMAL = "ADD_NORMAL"
+    MULT_NORMAL = "MULT_NORMAL"
+    DISCRETIZE = "DISCRETIZE"
+    DISCRETIZE_ADD_NORMAL = "DISCRETIZE_ADD_NORMAL"
+    POLY = "POLY"
+    PROG_NOISE = "PROG_NOISE"
+    DOREFA = "DOREFA"
+    DROP_CONNECT = "DROP_CONNECT"
+    NOISE_MODEL = "NOISE_MODEL"
+
+
+_KINDS = {
+    ModifierType.NONE: 0,
+    ModifierType.DROP_CONNECT: 0,
+    ModifierType.ADD_NORMAL: 1,
+    ModifierType.MULT_NORMAL: 2,
+    ModifierType.DISCRETIZE: 3,
+    ModifierType.DISCRETIZE_ADD_NORMAL: 4,
+    ModifierType.POLY: 5,
+    ModifierType.PROG_NOISE: 6,
+    ModifierType.DOREFA: 7,
+}
+_STEPPED = (ModifierType.DISCRETIZE, ModifierType.DISCRETIZE_ADD_NORMAL, ModifierType.DOREFA)
+
+
+def member(kind: type[Enum], value: Any, name: str) -> Enum:
+    """Turn a word into a member of an enumeration."""
+    try:
+        return kind(value.upper() if isinstance(value, str) else value)
+    except (ValueError, AttributeError):
+        options = ", ".join(str(m.value) for m in kind)
+        raise ParameterError(f"{name}: got {value!r}, need one of {options}") from None
+
+
+def need(config: Any, condition: bool, name: str, words: str) -> None:
+    """Raise for a parameter that is out of its range."""
+    if not condition:
+        raise ParameterError(
+            f"{type(config).__name__}.{name}: got {getattr(config, name)!r}, need {words}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightModifier:
+    """A change of weights for one forward and backward pass.
+
+    With ``a = max |W|`` (or `assumed_wmax`), s = `std_dev`, xi a standard normal:
+
+    - ADD_NORMAL ``W + a s xi``; MULT_NORMAL ``W (1 + a s xi)``;
+    - DISCRETIZE ``a res round(W / a / res)``; DISCRETIZE_ADD_NORMAL also adds ``a s xi``;
+    - POLY ``W + a s sum_k c_k |W / a|^k xi``;
+    - PROG_NOISE that over `g_max`, the sign of W kept;
+    - DOREFA ``res round(tanh(W) dorefa_clip / tanh(a) / res)``;
+    - DROP_CONNECT 0 with `pdrop`, which also goes with all others;
+    - NOISE_MODEL writes the weights with the tile's own noise model and reads them `t` seconds
+      later, with stuck devices.
+
+    Parameters
+    ----------
+    type : ModifierType or str
+    std_dev : float, at least 0
+    res : float
+        Step as a share of the range; above 1: number of steps.
+    sto_round : bool
+        Stochastic rounding.
+    dorefa_clip : float, positive
+    pdrop : float, 0 to 1
+    rel_to_actual_wmax : bool
+        Measure a; else it is `assumed_wmax`.
+    assumed_wmax : float, positive, weight units
+    coeffs : tuple of float
+        Of POLY and PROG_NOISE, the constant first, up to six.
+    g_max : float, positive, microsiemens
+        What PROG_NOISE divides by.
+    t : float, at least 0, seconds
+        When NOISE_MODEL reads.
+    p_low, p_high, p_any : float, 0 to 1
+        Shares of devices that NOISE_MODEL finds stuck at their lowest, their highest, or any
+        conductance.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Joshi et al., Nat. Commun. 11:2473 (2020); Rasch et al., Nat. Commun. 14:5282 (2023).
+
+    Examples
+    --------
+    >>> from rpukit.inference import WeightModifier
+    >>> WeightModifier(type="add_normal", std_dev=0.05).type.value
+    'ADD_NORMAL'
+    """
+
+    type: ModifierType = ModifierType.NONE
+    std_dev: float = 0.0
+    res: float = 0.0
+    sto_round: bool = False
+    dorefa_clip: float = 0.6
+    pdrop: float = 0.0
+    rel_to_actual_wmax: bool = True
+    assumed_wmax: float = 1.0
+    coeffs: tuple[float, ...] = (0.0105392, 0.0768, -0.046925)
+    g_max: float = 25.0
+    t: float = 0.0
+    p_low: float = 0.0
+    p_high: float = 0.0
+    p_any: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", member(ModifierType, self.type, "type"))
+        object.__setattr__(self, "coeffs", Polynomial(self.coeffs).coefficients)
+        for name in ("std_dev", "t"):
+            value = getattr(self, name)
+            need(self, math.isfinite(value) and value >= 0, name, "a number from 0")
+        for name in ("dorefa_clip", "assumed_wmax", "g_max"):
+            need(self, 0 < getattr(self, name) < math.inf, name, "a positive number")
+        for name in ("pdrop", "p_low", "p_high", "p_any"):
+            need(self, 0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
+        need(self, self.p_low + self.p_high + self.p_any <= 1, "p_any", "shares up to 1 in all")
+        if self.type in _STEPPED:
+            need(self, 0 < self.res < math.inf, "res", "a positive number for this type")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it changes anything."""
+        return self.type is not ModifierType.NONE or self.pdrop > 0
+
+    @property
+    def stuck(self) -> tuple[float, float, float]:
+        """Shares of stuck devices."""
+        return self.p_low, self.p_high, self.p_any
+
+    def apply(
+        self, weight: Array, *, stream: Stream, event: int, status: Array, out: Array
+    ) -> Array:
+        """Write the changed weights to `out`; NOISE_MODEL is left to the tile.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+        stream : Stream
+        event : int
+            Number of the pass.
+        status : array, shape (1,), int32
+        out : array, shape and type of `weight`
+
+        Returns
+        -------
+        array
+            `out`.
+        """
+        place = _device.device_of(weight)
+        largest = (
+            largest_of(weight)
+            if self.rel_to_actual_wmax
+            else _device.to_device(np.full(1, self.assumed_wmax, np.float32), place)
+        )
+        std = self.std_dev / self.g_max if self.type is ModifierType.PROG_NOISE else self.std_dev
+        poly = np.zeros(6, np.float32)
+        poly[: len(self.coeffs)] = self.coeffs
+        polynomial = self.type in (ModifierType.POLY, ModifierType.PROG_NOISE)
+        return modify_weights(
+            weight,
+            largest,
+            kind=_KINDS[self.type],
+            std=std,
+            step=(1 / self.res if self.res > 1 else self.res) or 1.0,
+            bound=self.dorefa_clip,
+            drop=self.pdrop,
+            spread=self.sto_round and self.type in _STEPPED,
+            poly=_device.to_device(poly, place) if polynomial else None,
+            stream=stream,
+            event=event,
+            status=status,
+            out=out,
+        )
+
+    def stuck_at(self, event: int) -> Stuck | None:
+        """Give the stuck devices of one pass.
+
+        Parameters
+        ----------
+        event : int
+
+        Returns
+        -------
+        Stuck or None
+        """
+        return Stuck(*self.stuck, event) if any(self.stuck) else None

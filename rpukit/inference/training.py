@@ -1,0 +1,259 @@
+"""Hardware-aware training: what is done to weights so that a network learns to live with hardware.
+
+Clipping and remapping change the weights and their digital scales; input ranges say what the
+converters take. Weight modifiers have a file of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.inference._sums import clip, deviation, total
+from rpukit.inference.modifiers import member, need
+
+__all__ = [
+    "ClipType",
+    "InputRange",
+    "RemapType",
+    "WeightClip",
+    "WeightRemap",
+]
+
+Array = Any
+
+
+class ClipType(str, Enum):
+    """What weights are clipped to."""
+
+    NONE = "NONE"
+    FIXED_VALUE = "FIXED_VALUE"
+    LAYER_GAUSSIAN = "LAYER_GAUSSIAN"
+    AVERAGE_CHANNEL_MAX = "AVERAGE_CHANNEL_MAX"
+
+
+class RemapType(str, Enum):
+    """Which weights share a digital scale when they are brought to the full range."""
+
+    NONE = "NONE"
+    LAYERWISE_SYMMETRIC = "LAYERWISE_SYMMETRIC"
+    CHANNELWISE_SYMMETRIC = "CHANNELWISE_SYMMETRIC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightClip:
+    """A bound that weights are clipped to after a step of learning.
+
+    Parameters
+    ----------
+    type : ClipType or str
+        FIXED_VALUE: `fixed_value`; LAYER_GAUSSIAN: `sigma` deviations of the weights;
+        AVERAGE_CHANNEL_MAX: the mean over rows of their largest absolute weight.
+    sigma : float, positive
+    fixed_value : float, weight units
+        Where positive, a limit of the other two as well.
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> from rpukit.inference import WeightClip
+    >>> WeightClip(type="fixed_value", fixed_value=1.0).sigma
+    2.5
+    """
+
+    type: ClipType = ClipType.NONE
+    sigma: float = 2.5
+    fixed_value: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", member(ClipType, self.type, "type"))
+        need(self, 0 < self.sigma < math.inf, "sigma", "a positive number")
+        need(self, math.isfinite(self.fixed_value), "fixed_value", "a finite number")
+        fixed = self.type is not ClipType.FIXED_VALUE or self.fixed_value > 0
+        need(self, fixed, "fixed_value", "a positive number for FIXED_VALUE")
+
+    def bound(self, weight: Array) -> float | None:
+        """Find the bound for a matrix; reading it synchronises.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+
+        Returns
+        -------
+        float or None
+            None: no clipping.
+        """
+        if self.type is ClipType.NONE:
+            return None
+        if self.type is ClipType.FIXED_VALUE:
+            return self.fixed_value
+        if self.type is ClipType.LAYER_GAUSSIAN:
+            found = self.sigma * deviation(weight)
+        else:
+            rows = abs(weight).max(axis=1)
+            found = total(rows.reshape(1, -1)) / rows.size
+        return min(found, self.fixed_value) if self.fixed_value > 0 else found
+
+    def apply(self, weight: Array, *, status: Array) -> None:
+        """Clip a matrix in place.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+        status : array, shape (1,), int32
+        """
+        found = self.bound(weight)
+        if found is not None:
+            clip(weight, found, weight, status=status)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightRemap:
+    """Bring weights to the full range of the cells, and keep what they lose in digital scales.
+
+    Parameters
+    ----------
+    type : RemapType or str
+        One scale for the layer, or one for each row (output channel).
+    w_max : float, positive, weight units
+        Largest absolute weight afterwards.
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> from rpukit.inference import WeightRemap
+    >>> WeightRemap(type="channelwise_symmetric").w_max
+    1.0
+    """
+
+    type: RemapType = RemapType.NONE
+    w_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", member(RemapType, self.type, "type"))
+        need(self, 0 < self.w_max < math.inf, "w_max", "a positive number")
+
+    def factors(self, weight: Array) -> Array | None:
+        """Find what each row is divided by.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+
+        Returns
+        -------
+        array, shape (n_out,), float32, or None
+        """
+        if self.type is RemapType.NONE:
+            return None
+        xp = _device.namespace(weight)
+        rows = abs(weight).max(axis=1)
+        if self.type is RemapType.LAYERWISE_SYMMETRIC:
+            rows = xp.full_like(rows, rows.max())
+        factor = (rows / np.float32(self.w_max)).astype(np.float32)
+        return xp.where(factor > 0, factor, np.float32(1)).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRange:
+    """The activations that the input converters take: clipped to plus or minus a range.
+
+    Parameters
+    ----------
+    value : float, positive
+        The range; where it is learned, its start.
+    learned : bool
+    n_init : int, at least 0
+        Number of batches that set a learned range to the running mean of `n_std` deviations.
+    n_std : float, positive
+    decay : float, at least 0
+        Share that a learned range loses a step, at a learning rate of 1, while fewer than
+        ``1 - min_share`` of the activations are clipped.
+    min_share : float, 0 to 1
+        Share of activations that should fit.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    The gradient of the range is the sum of ``sign(x) dL/dx`` over clipped activations. Source:
+    Rasch et al., Nat. Commun. 14:5282 (2023).
+
+    Examples
+    --------
+    >>> from rpukit.inference import InputRange
+    >>> InputRange(value=2.0).learned
+    False
+    """
+
+    value: float = 3.0
+    learned: bool = False
+    n_init: int = 100
+    n_std: float = 3.0
+    decay: float = 0.001
+    min_share: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name in ("value", "n_std"):
+            need(self, 0 < getattr(self, name) < math.inf, name, "a positive number")
+        need(self, 0 <= self.decay < math.inf, "decay", "a number from 0")
+        need(self, 0 <= self.min_share <= 1, "min_share", "a number in [0, 1]")
+        need(
+            self, isinstance(self.n_init, int) and self.n_init >= 0, "n_init", "an integer from 0"
+        )
+
+    def start(self, value: float, seen: int, x: Array) -> float:
+        """Take one of the first batches into account.
+
+        Parameters
+        ----------
+        value : float
+            The range so far.
+        seen : int
+            Number of batches before this one.
+        x : array, shape (n_batch, n_in), float32
+
+        Returns
+        -------
+        float
+        """
+        spread = self.n_std * math.sqrt(total(x.astype(np.float64) ** 2) / max(x.size, 1))
+        found = (value * seen + spread) / (seen + 1)
+        return found if found > 0 else value
+
+    def step(self, value: float, x: Array, grad: Array, lr: float) -> float:
+        """Learn from the gradient of one batch.
+
+        Parameters
+        ----------
+        value : float
+            The range.
+        x, grad : array, shape (n_batch, n_in), float32
+            Activations, and the gradient that the tile's backward product gave for them.
+        lr : float
+
+        Returns
+        -------
+        float
+        """
+        xp = _device.namespace(x, grad)
+        outside = abs(x) > np.float32(value)
+        slope = total(xp.where(outside, xp.sign(x) * grad, np.float32(0)))
+        found = value - lr * slope
+        if float(outside.sum()) <= (1 - self.min_share) * x.size:
+            found -= lr * self.decay * value
+        return max(found, 1e-3 * self.value)
