@@ -8,10 +8,12 @@
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   uint32
 //       word w holds slots 31 w .. 31 w + 30 in bits 0..30 and the sign (1 = negative) in bit 31;
 //       IMPLICIT: the bits of the float +-q_x, or +-(BL q_d)
+//   x_slices (n_batch, ceil(n_in / 32), 32)          uint32, or null; needs n_word = 1
+//       the same trains of x by slots: bit j of word k of block b is slot k of line 32 b + j, of word 31 its sign
 //   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
 //
-// Grid: (n_batch, blocks of THREADS lines of x then d). Each block finds the maxima of its sample
-// anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
+// Grid: (n_batch, blocks of THREADS lines, first those of x, filled up to a multiple of 32, then those of
+// d). Each block finds the maxima of its sample anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
 // rounding of the probability: draw 65532.
 //
 // Macros: THREADS, IMPLICIT (0, 1).
@@ -22,6 +24,7 @@
 // check: IMPLICIT=1
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016); update management: Gokmen et al. 11:538 (2017).
 #include "rk_philox.cuh"
+#include "rk_bits.cuh"
 
 #ifndef THREADS
 #define THREADS 256
@@ -80,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granularity, int base_length,
              int unit_scale, int managed, int managed_length, float grad_scale, float x_res, float d_res,
              int stochastic_rounding, u64 first_sample, int call, const float *x, const float *d,
-             u32 *x_train, u32 *d_train, int *status, u32 key0, u32 key1) {
+             u32 *x_train, u32 *d_train, u32 *x_slices, int *status, u32 key0, u32 key1) {
     __shared__ float warp_max[THREADS / 32];
     int row = blockIdx.x;
     const float *xs = x + (u64)row * n_in, *ds = d + (u64)row * n_out;
@@ -100,12 +103,12 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granu
     x_max = block_max(x_max, warp_max);
     d_max = block_max(d_max, warp_max);
 
-    int line = blockIdx.y * THREADS + threadIdx.x;
-    bool is_x = line < n_in;
-    if (!is_x) line -= n_in;
-    if (!is_x && line >= n_out) return;  // no barrier follows
+    int line = blockIdx.y * THREADS + threadIdx.x, n_block = (n_in + 31) / 32;
+    bool is_x = line < 32 * n_block;  // the same for a warp
+    if (!is_x) line -= 32 * n_block;
+    bool inside = line < (is_x ? n_in : n_out);
     Scales s = scales_of(lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale, x_max, d_max);
-    float v = is_x ? xs[line] : ds[line];
+    float v = inside ? (is_x ? xs[line] : ds[line]) : 0.0f;
     u64 sample = first_sample + row;
     uint2 key = make_uint2(key0, key1);
     u32 op = is_x ? OP_X : OP_D;
@@ -115,7 +118,7 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granu
 #if IMPLICIT
     float q = s.length == 0 ? 0.0f : clip01(p);
     if (!is_x) q = (float)s.length * q;
-    train[0] = q > 0.0f ? __float_as_uint(v < 0.0f ? -q : q) : 0u;
+    if (inside) train[0] = q > 0.0f ? __float_as_uint(v < 0.0f ? -q : q) : 0u;
 #else
     u32 sign = v < 0.0f ? 0x80000000u : 0u;
     for (int w = 0; w < n_word; ++w) {
@@ -131,7 +134,9 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granu
                 if (p > rk_uniform(r)) word |= 1u << (slot - first);
             }
         }
-        train[(u64)w * stride] = word ? word | sign : 0u;
+        if (word) word |= sign;
+        if (inside) train[(u64)w * stride] = word;
+        if (x_slices && is_x) x_slices[((u64)row * n_block + line / 32) * 32 + (threadIdx.x & 31)] = rk_transpose_bits(word);
     }
 #endif
 }

@@ -32,33 +32,40 @@ class Trains:
         Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. Implicit
         pulses: the bits of float32 numbers, with the bit length in d.
     implicit : bool
+    x_slices : array, shape (n_batch, ceil(n_in / 32), 32), uint32, or None
+        The trains of x by slots, for kernels, where a train has one word: bit j of word k of block
+        b is slot k of line 32 b + j; word 31 has the signs.
     """
 
     x: Array
     d: Array
     implicit: bool
+    x_slices: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
     """How the cells of a tile are dealt out: a candidate of the tuner, right for every batch."""
 
-    cells: int  # neighbouring columns of one thread
+    cells: int  # columns of one thread: neighbouring ones, or with lists those 32 apart
     rows: int  # rows of one block
+    lists: bool = False  # of pulses in shared memory, so that all lanes of a warp draw
 
     @property
     def name(self) -> str:
-        return f"{self.cells}x{self.rows}"
+        return f"{'lists' if self.lists else 'walk'}{self.cells}x{self.rows}"
 
     def valid(self, n_batch: int) -> bool:
         return n_batch > 0
 
     def fits(self, n_in: int) -> bool:
         """Whether rows can be read this many cells at a time."""
-        return self.cells == 1 or n_in % self.cells == 0
+        return self.lists or self.cells == 1 or n_in % self.cells == 0
 
 
-SHAPES = tuple(LaunchShape(*s) for s in ((4, 8), (4, 4), (4, 2), (4, 1), (1, 8), (1, 4), (1, 1)))
+_LISTS = ((4, 4), (4, 1), (2, 4), (2, 1), (1, 4), (1, 1))
+_WALKS = ((4, 8), (4, 2), (4, 1), (1, 8), (1, 1))
+SHAPES = (*(LaunchShape(*s, lists=True) for s in _LISTS), *(LaunchShape(*s) for s in _WALKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,7 @@ class Call:
     planes: Array
     globals_: Array
     n_pulses: Array
+    counts: Array | None
     flip: bool
     polarity: int
     persistent: Array | None
@@ -96,10 +104,12 @@ def launch(call: Call, shape: LaunchShape) -> None:
             call.planes,
             call.globals_,
             call.trains.x,
+            call.trains.x_slices,
             call.trains.d,
             call.weight,
             call.persistent,
             call.n_pulses,
+            call.counts,
             call.status,
             *call.stream.words,
         ),
@@ -109,10 +119,12 @@ def launch(call: Call, shape: LaunchShape) -> None:
             "N_PLANE": len(cell.PLANES),
             "N_GLOBAL": call.globals_.size,
             "WRITE_NOISE": int(call.persistent is not None),
+            "COUNT": int(call.counts is not None),
+            "LISTS": int(shape.lists),
             "IMPLICIT": int(call.trains.implicit),
             "N_WORD": n_word,
             "THREADS": threads,
-            "CELLS": shape.cells,
+            "SPAN" if shape.lists else "CELLS": shape.cells,
             "ROWS": shape.rows,
         },
     )
@@ -142,7 +154,7 @@ def _plain_shape(n_out: int, n_in: int) -> LaunchShape:
     """Large shapes share more work, small ones fill the GPU."""
     for shape in SHAPES:
         enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
-        if shape.fits(n_in) and n_in >= 32 * shape.cells and enough:
+        if not shape.lists and shape.fits(n_in) and n_in >= 32 * shape.cells and enough:
             return shape
     return SHAPES[-1]
 
@@ -160,11 +172,10 @@ def _trial(call: Call) -> tune.Trial:
     scratch = replace(
         call,
         weight=call.weight[:n_row].copy(),
-        trains=Trains(
-            call.trains.x, xp.ascontiguousarray(call.trains.d[:, :, :n_row]), call.trains.implicit
-        ),
+        trains=replace(call.trains, d=xp.ascontiguousarray(call.trains.d[:, :, :n_row])),
         planes=xp.ascontiguousarray(call.planes[:, :n_row]),
         n_pulses=xp.zeros_like(call.n_pulses),
+        counts=None if call.counts is None else call.counts[:n_row].copy(),
         persistent=None if call.persistent is None else call.persistent[:n_row].copy(),
         status=xp.zeros_like(call.status),
     )

@@ -76,18 +76,20 @@ def pulse_trains(
     length, unit_scale = parameters.base_length(lr, granularity)
     implicit = parameters.implicit
     n_word = 1 if implicit else -(-length // SLOTS)
-    device = _device.device_of(x)
+    device, on_kernels = _device.device_of(x), _device.runs_kernels(_device.namespace(x, d))
+    sliced = on_kernels and n_word == 1 and not implicit
     trains = Trains(
         _device.empty((n_batch, n_word, n_in), np.uint32, device),
         _device.empty((n_batch, n_word, n_out), np.uint32, device),
         implicit,
+        _device.empty((n_batch, -(-n_in // 32), 32), np.uint32, device) if sliced else None,
     )
     flags = (parameters.managed, parameters.update_bl_management)
     rounding = (*parameters.resolutions(), parameters.sto_round)
     numbers = (lr, granularity, length, unit_scale, *flags, parameters.um_grad_scale, *rounding)
-    if _device.runs_kernels(_device.namespace(x, d)):
-        grid = (n_batch, -(-(n_in + n_out) // _THREADS))
-        arrays = (x, d, trains.x, trains.d, status)
+    if on_kernels:
+        grid = (n_batch, -(-(-(-n_in // 32) * 32 + n_out) // _THREADS))
+        arrays = (x, d, trains.x, trains.d, trains.x_slices, status)
         args = (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, *arrays, *stream.words)
         _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": int(implicit)})
     else:
@@ -113,6 +115,7 @@ def pulsed_update(
     flip: bool = False,
     polarity: int = 0,
     persistent: Array | None = None,
+    pulse_counts: Array | None = None,
     stream: Stream,
     first_sample: int,
     status: Array,
@@ -137,6 +140,8 @@ def pulsed_update(
         0: all.
     persistent : array, shape (n_out, n_in), float32, or None
         What the pulses act on where the cell has write noise.
+    pulse_counts : array, shape (n_out, n_in), int64, or None
+        The pulses of each cell are added to it.
     stream : Stream
     first_sample : int
     status : array, shape (1,), int32
@@ -154,6 +159,7 @@ def pulsed_update(
             planes,
             globals_,
             n_pulses,
+            pulse_counts,
             flip,
             polarity,
             persistent,
@@ -167,11 +173,11 @@ def pulsed_update(
     noisy_write = persistent is not None
     steps = import_module("rpukit.analog._steps")
     counts = np.zeros(n_out, np.int64)
-    no_counts = np.empty((0, 0), np.int64)
+    by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
     model = (steps.STEPS[cell.STEP], steps.RUNS.get(cell.STEP, steps.no_run))
     how = (flip, polarity, trains.implicit, noisy_write, first_sample)
     given = (planes, globals_, trains.x, trains.d, *_slot_lists(trains))
-    arrays = (*given, weight, persistent if noisy_write else weight, counts, no_counts)
+    arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
     mirror = import_module("rpukit.analog._mirror.pulses").pulsed_update
     grain = work_grain(trains.x.size)
     run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)

@@ -19,15 +19,16 @@ def batch(n, shape, seed=0):
 @pytest.mark.parametrize(
     "cell", [rk.ConstantStep(dw_min=0.01), rk.SoftBounds(dw_min=0.01, write_noise_std=1)]
 )
+@pytest.mark.parametrize("lr", [0.2, 0.005])  # many slots a sample, and one or two
 @pytest.mark.parametrize("tile", _launch_update.SHAPES, ids=lambda tile: tile.name)
-def test_every_launch_shape_gives_the_bits_of_the_mirror(tile, cell, order, monkeypatch):
+def test_every_launch_shape_gives_the_bits_of_the_mirror(tile, lr, cell, order, monkeypatch):
     shape = (19, 132)
     x, d = batch(70, shape)
     plain, other = (rk.AnalogTile(shape, cell, seed=2) for _ in range(2))
-    plain.update(x, d, lr=0.2)
+    plain.update(x, d, lr=lr)
     with monkeypatch.context() as patch, on_cpu(order):
         patch.setattr(update, "pick", lambda _: tile)
-        other.update(x, d, lr=0.2)
+        other.update(x, d, lr=lr)
     assert_same_bits(np.asarray(other), np.asarray(plain))
     assert other.n_pulses == plain.n_pulses
 
@@ -93,7 +94,7 @@ def test_exact_update_by_formula():
     np.testing.assert_allclose(np.asarray(tile), exact, atol=20 * 2**-24)
 
 
-def applied(polarity, *, stream, n_global=8):
+def applied(polarity, *, stream, n_global=8, counts=None):
     """Weights and pulses after one update with pulses of one polarity."""
     shape = (7, 132)
     x, d = batch(9, shape)
@@ -105,7 +106,7 @@ def applied(polarity, *, stream, n_global=8):
     globals_ = np.zeros(n_global, np.float32)
     globals_[:8] = cell.globals()
     planes = np.stack(planes).astype(np.float32)
-    how = {"polarity": polarity, **at}
+    how = {"polarity": polarity, "pulse_counts": counts, **at}
     update.pulsed_update(weight, trains, cell, planes, globals_, n_pulses, **how)
     return weight, int(n_pulses[0])
 
@@ -124,3 +125,15 @@ def test_one_polarity_gives_the_two_halves(order, n_global):
         with on_cpu(order):
             got, _ = applied(polarity, stream=stream, n_global=n_global)
         assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("tile", _launch_update.SHAPES, ids=lambda tile: tile.name)
+def test_pulses_of_each_cell(tile, monkeypatch):
+    stream, shape = rk.Stream.from_seed(3), (7, 132)
+    counts = [np.full(shape, 2, np.int64) for _ in range(2)]
+    _, n = applied(0, stream=stream, counts=counts[0])
+    with monkeypatch.context() as patch, on_cpu():
+        patch.setattr(update, "pick", lambda _: tile)
+        applied(0, stream=stream, counts=counts[1])
+    assert_same_bits(*counts)
+    assert (counts[0] - 2).sum() == n > 0

@@ -1,0 +1,156 @@
+// A pulsed update in which each warp makes, for SPAN * 32 columns of a row and 32 samples at a time, a
+// list of all pulses in shared memory, and all its lanes draw for that list: no lane waits while another
+// draws. Then each lane applies the runs of its own cells, samples ascending.
+#pragma once
+#include "pulse_runs.cuh"
+#include "rk_bits.cuh"
+
+#define QUEUE 1024      // places of a warp's list: all cells of 32 / SPAN samples
+#define SLICED_FROM 6   // samples from which bit slices are read, and
+#define SLICED_SLOTS 4  // slots of one sample up to which
+
+// What 32 samples do to one cell: bit a belongs to sample a of the list.
+struct Masks { u32 hit, up, many; };  // whether it is pulsed; up; by more than one pulse
+
+// From bit slices: word k of x_slices (n_batch, n_block, 32) has slot k of 32 columns, word 31 their signs.
+// A lane reads for a sample; the transpose gives it the samples of its column.
+__device__ __forceinline__ Masks masks_of_slices(const Update &u, const int *sample, u32 d0, int n, int block) {
+    int lane = threadIdx.x & 31, n_block = (u.n_in + 31) / 32;
+    bool mine = lane < n && block < n_block;
+    const u32 *slices = u.x_slices + ((u64)sample[lane < n ? lane : 0] * n_block + (mine ? block : 0)) * 32;
+    u32 left = mine ? d0 & ~SIGN_BIT : 0u;
+    Masks m = {0u, mine ? slices[31] ^ (d0 & SIGN_BIT ? ~0u : 0u) : 0u, 0u};
+    m.up = rk_transpose_bits(m.up);
+    while (__any_sync(ALL_LANES, left)) {
+        u32 fired = rk_transpose_bits(left ? slices[__ffs((int)left) - 1] : 0u);
+        left &= left - 1u;
+        m.many |= m.hit & fired;
+        m.hit |= fired;
+    }
+    if (u.flip) m.up = ~m.up;
+    return m;
+}
+
+__device__ __forceinline__ Masks masks_of_words(const Update &u, const int *sample, const u32 *word, int n, int row, int col) {
+    Masks m = {0u, 0u, 0u};
+    if (col >= u.n_in) return m;
+    for (int a = 0; a < n; ++a) {
+        u32 x0 = u.x_train[(u64)sample[a] * N_WORD * u.n_in + col];
+        int count = coincidences(u, x0, word[a], sample[a], row, col);
+        if (count) m.hit |= 1u << a;
+        if (count > 1) m.many |= 1u << a;
+        if (count && goes_up(u, x0, word[a], sample[a], col)) m.up |= 1u << a;
+    }
+    return m;
+}
+
+// The first draws of all hits in `window`, one after the other in the order of lanes, columns, samples.
+// Returns where those of this lane begin.
+__device__ __forceinline__ int draw(const Update &u, const Masks *m, u32 window, const int *sample, u64 cell0, u32 *queue) {
+    int lane = threadIdx.x & 31, n = 0, end;
+    for (int c = 0; c < SPAN; ++c) n += __popc(m[c].hit & window);
+    end = n;
+    for (int step = 1; step < 32; step <<= 1) {
+        int before = __shfl_up_sync(ALL_LANES, end, step);
+        if (lane >= step) end += before;
+    }
+    int total = __shfl_sync(ALL_LANES, end, 31), at = end - n;
+    __syncwarp();
+    for (int c = 0; c < SPAN; ++c)
+        for (u32 left = m[c].hit & window; left; left &= left - 1u)
+            queue[at++] = (u32)(__ffs((int)left) - 1) << 16 | (u32)(c * 32 + lane);
+    __syncwarp();
+    for (int i = lane; i < total; i += 32) {
+        u32 e = queue[i];
+        queue[i] = __float_as_uint(first_normal(u.key, cell0 + (e & 0xffffu), u.first_sample + sample[e >> 16]));
+    }
+    __syncwarp();
+    return end - n;
+}
+
+// 32 samples of one row on the cells of a warp.
+__device__ __forceinline__ u32 apply(const Update &u, const float *g, const Masks *m, const int *sample, const u32 *word,
+                                     int row, int col, float *w, float (*p)[N_PLANE], u32 *of_cell, u32 *queue) {
+    int n = 0;
+    u32 pulses = 0u;
+    u64 cell0 = (u64)row * u.n_in + col - (threadIdx.x & 31);
+    for (int c = 0; c < SPAN; ++c) n += __popc(m[c].hit);
+    n = __reduce_add_sync(ALL_LANES, n);
+    if (n == 0) return 0u;
+    bool noisy = g[0] != 0.0f;
+    int width = n > QUEUE && noisy ? 32 / SPAN : 32;
+    for (int first = 0; first < 32; first += width) {
+        u32 window = (~0u >> (32 - width)) << first;
+        int at = noisy ? draw(u, m, window, sample, cell0, queue) : 0;
+#pragma unroll
+        for (int c = 0; c < SPAN; ++c)
+            for (u32 left = m[c].hit & window; left; left &= left - 1u) {
+                int a = __ffs((int)left) - 1, count = 1;
+                if (m[c].many >> a & 1u) {
+                    u32 x0 = u.x_train[(u64)sample[a] * N_WORD * u.n_in + col + c * 32];
+                    count = coincidences(u, x0, word[a], sample[a], row, col + c * 32);
+                }
+                float xi = noisy ? __uint_as_float(queue[at++]) : 0.0f;
+                u64 cell = cell0 + c * 32 + (threadIdx.x & 31);
+                w[c] = run_of_pulses(w[c], p[c], g, m[c].up >> a & 1u, count, xi, cell, u.first_sample + sample[a], u.key);
+                of_cell[c] += count;
+                pulses += count;
+            }
+    }
+    return pulses;
+}
+
+// All listed samples of one row on the cells of a warp.
+__device__ __forceinline__ u32 update_row(const Update &u, const float *g, const int *sample, const u32 *word, int n, int row,
+                                          int col, u32 *queue) {
+    u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
+    int lane = threadIdx.x & 31, last[SPAN];
+    float w[SPAN], p[SPAN][N_PLANE];
+    u32 pulses = 0u, of_cell[SPAN];
+#pragma unroll
+    for (int c = 0; c < SPAN; ++c) {
+        bool inside = col + c * 32 < u.n_in;
+        w[c] = inside ? u.stored[cell + c * 32] : 0.0f;
+        for (int k = 0; k < N_PLANE; ++k) p[c][k] = inside ? u.planes[k * n_cell + cell + c * 32] : 0.0f;
+        of_cell[c] = 0u;
+        last[c] = -1;
+    }
+    for (int base = 0; base < n; base += 32) {
+        int k = min(32, n - base);
+        u32 d0 = lane < k ? word[base + lane] : 0u;
+        bool sliced = u.x_slices && k >= SLICED_FROM && !__any_sync(ALL_LANES, __popc(d0 & ~SIGN_BIT) > SLICED_SLOTS);
+        Masks m[SPAN];
+#pragma unroll
+        for (int c = 0; c < SPAN; ++c) {
+            m[c] = sliced ? masks_of_slices(u, sample + base, d0, k, (col - lane) / 32 + c)
+                          : masks_of_words(u, sample + base, word + base, k, row, col + c * 32);
+            if (u.polarity) {
+                m[c].hit &= u.polarity > 0 ? m[c].up : ~m[c].up;
+                m[c].up = ~0u;
+            }
+            if (m[c].hit) last[c] = sample[base + 31 - __clz((int)m[c].hit)];
+        }
+        pulses += apply(u, g, m, sample + base, word + base, row, col, w, p, of_cell, queue);
+    }
+#pragma unroll
+    for (int c = 0; c < SPAN; ++c) {
+        if (last[c] < 0) continue;
+        u.stored[cell + c * 32] = w[c];
+        if (WRITE_NOISE) show(u, g[7], cell + c * 32, last[c], w[c]);
+        if (COUNT) u.counts[cell + c * 32] += of_cell[c];
+    }
+    return pulses;
+}
+
+__device__ __forceinline__ u32 update_by_lists(const Update &u, const float *g, Lists &lists, u32 (*queues)[QUEUE]) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row0 = blockIdx.y * ROWS;
+    int col0 = (blockIdx.x * (THREADS / 32) + warp) * SPAN * 32;
+    u32 pulses = 0u;
+    for (int first = 0; first < u.n_batch; first += CHUNK) {
+        list_rows(u, first, row0, lists);
+        for (int r = 0; r < ROWS; ++r)
+            if (lists.n[r] && col0 < u.n_in)  // the same for a warp
+                pulses += update_row(u, g, lists.sample[r], lists.word[r], lists.n[r], row0 + r, col0 + lane, queues[warp]);
+    }
+    return pulses;
+}

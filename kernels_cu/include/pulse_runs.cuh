@@ -1,0 +1,110 @@
+// What the ways of dealing out a pulsed update (pulse_walk.cuh, pulse_lists.cuh) share: lists of the
+// samples that pulse a row, numbers of coincidences, the run of pulses of one sample on one cell. Uses
+// the macros of pulsed_update.cu.
+#pragma once
+#include "rk_philox.cuh"
+#include "device_steps.cuh"
+
+#define OP_STEP 7u
+#define OP_WRITE_NOISE 13u
+#define SIGN_BIT 0x80000000u
+#define ALL_LANES 0xffffffffu
+#define PASTE2(a, b) a##b
+#define PASTE(a, b) PASTE2(a, b)
+
+struct Update {
+    int n_batch, n_in, n_out, flip, polarity;
+    u64 first_sample;
+    const float *planes, *globals;
+    const u32 *x_train, *x_slices, *d_train;
+    float *weight, *stored;
+    i64 *counts;
+    uint2 key;
+};
+
+// Samples of one chunk that pulse one of the rows of a block, in order, with word 0 of their train of d.
+struct Lists {
+    int sample[ROWS][CHUNK];
+    u32 word[ROWS][CHUNK];
+    int n[ROWS];
+};
+
+// The draw of the first pulse of a run: four neighbouring cells share a block.
+__device__ __forceinline__ float first_normal(uint2 key, u64 cell, u64 sample) {
+    return rk_normal(rk_word(key, OP_STEP, cell >> 2, sample, (u32)cell & 3u));
+}
+
+// The run of n pulses of one sample on one cell; xi was drawn for the first.
+__device__ __forceinline__ float run_of_pulses(float w, const float *p, const float *g, bool up, int n, float xi,
+                                               u64 cell, u64 sample, uint2 key) {
+#if HAS_RUN
+    if (n > 1 && PASTE(STEP, _run)(w, p, g, up, n, xi)) return w;
+#endif
+    w = STEP(w, p, g, up, xi);
+    uint4 b = make_uint4(0u, 0u, 0u, 0u);
+    for (int pulse = 1; pulse < n; ++pulse) {
+        int k = (pulse - 1) & 3;
+        if (g[0] != 0.0f && k == 0) b = rk_block(key, OP_STEP, cell, sample, (u32)(pulse + 3) >> 2);
+        u32 word = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
+        w = STEP(w, p, g, up, g[0] != 0.0f ? rk_normal(word) : 0.0f);
+    }
+    return w;
+}
+
+// How many pulses one line of x and one of d make in a sample; x0 and d0 are words 0 of their trains.
+__device__ __forceinline__ int coincidences(const Update &u, u32 x0, u32 d0, int sample, int row, int col) {
+#if IMPLICIT
+    return (int)rintf(fabsf(__uint_as_float(d0) * __uint_as_float(x0)));
+#else
+    int n = __popc(x0 & d0 & ~SIGN_BIT);
+    const u32 *x = u.x_train + (u64)sample * N_WORD * u.n_in + col, *d = u.d_train + (u64)sample * N_WORD * u.n_out + row;
+    for (int w = 1; w < N_WORD; ++w) n += __popc(x[(u64)w * u.n_in] & d[(u64)w * u.n_out] & ~SIGN_BIT);
+    return n;
+#endif
+}
+
+// Whether the pulses of a line of x with word 0 x0 go up; a word that fired nothing has no sign, so
+// those that follow are asked too. d0 has the sign of any of its words (see list_row).
+__device__ __forceinline__ bool goes_up(const Update &u, u32 x0, u32 d0, int sample, int col) {
+    const u32 *x = u.x_train + (u64)sample * N_WORD * u.n_in + col;
+    for (int w = 1; w < N_WORD; ++w) x0 |= x[(u64)w * u.n_in];
+    return (((x0 ^ d0) >> 31) ^ (u32)u.flip) != 0u;
+}
+
+// One warp lists the samples of [first, last) that pulse a row.
+__device__ __forceinline__ int list_row(const Update &u, int first, int last, int row, int *sample, u32 *word) {
+    int lane = threadIdx.x & 31, n = 0;
+    for (int s0 = first; s0 < last; s0 += 32) {
+        int s = s0 + lane;
+        u32 w0 = 0u, any = 0u;
+        if (s < last && row < u.n_out) {
+            const u32 *d = u.d_train + (u64)s * N_WORD * u.n_out + row;
+            for (int w = N_WORD - 1; w >= 0; --w) { w0 = d[(u64)w * u.n_out]; any |= w0; }
+            if (any) w0 |= any & SIGN_BIT;
+        }
+        u32 active = __ballot_sync(ALL_LANES, any != 0u);
+        if (any) {
+            int at = n + __popc(active & ((1u << lane) - 1u));
+            sample[at] = s;
+            word[at] = w0;
+        }
+        n += __popc(active);
+    }
+    return n;
+}
+
+// All warps list the rows row0 .. row0 + ROWS - 1; a barrier before, since the lists were read, and after.
+__device__ __forceinline__ void list_rows(const Update &u, int first, int row0, Lists &lists) {
+    int last = min(first + CHUNK, u.n_batch);
+    __syncthreads();
+    for (int r = threadIdx.x >> 5; r < ROWS; r += THREADS / 32) {
+        int n = list_row(u, first, last, row0 + r, lists.sample[r], lists.word[r]);
+        if ((threadIdx.x & 31) == 0) lists.n[r] = n;
+    }
+    __syncthreads();
+}
+
+// Show a cell that got pulses through the noise of writing; s is the last sample that pulsed it.
+__device__ __forceinline__ void show(const Update &u, float noise, u64 cell, int s, float w) {
+    u.weight[cell] = __fmaf_rn(noise, rk_normal(rk_word(u.key, OP_WRITE_NOISE, cell, u.first_sample + s, 0u)), w);
+}

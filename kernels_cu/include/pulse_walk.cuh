@@ -1,0 +1,66 @@
+// A pulsed update in which each thread walks the samples of a row for CELLS neighbouring columns: wide
+// loads and little else, for few samples. A warp waits for the lane with most pulses.
+#pragma once
+#include "pulse_runs.cuh"
+
+#if CELLS == 4
+#define LOAD(r, ptr) { float4 v4 = *(const float4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
+#define LOAD_WORDS(r, ptr) { uint4 v4 = *(const uint4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
+#define STORE(ptr, r) *(float4 *)(ptr) = make_float4(r[0], r[1], r[2], r[3])
+#else
+#define LOAD(r, ptr) r[0] = *(ptr)
+#define LOAD_WORDS(r, ptr) r[0] = *(ptr)
+#define STORE(ptr, r) *(ptr) = r[0]
+#endif
+
+// One thread's cells of one row; returns the number of their pulses.
+__device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const int *listed_sample, const u32 *listed_word,
+                                        int n, int row, int col) {
+    u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
+    float w[CELLS], p[CELLS][N_PLANE];
+    int last[CELLS];
+    u32 pulses = 0u, of_cell[CELLS];
+    LOAD(w, u.stored + cell);
+    for (int k = 0; k < N_PLANE; ++k) {
+        float q[CELLS];
+        LOAD(q, u.planes + k * n_cell + cell);
+        for (int c = 0; c < CELLS; ++c) p[c][k] = q[c];
+    }
+    for (int c = 0; c < CELLS; ++c) { last[c] = -1; of_cell[c] = 0u; }
+    for (int a = 0; a < n; ++a) {
+        int s = listed_sample[a];
+        u32 d0 = listed_word[a], x0[CELLS];
+        LOAD_WORDS(x0, u.x_train + (u64)s * N_WORD * u.n_in + col);
+#pragma unroll
+        for (int c = 0; c < CELLS; ++c) {
+            int count = coincidences(u, x0[c], d0, s, row, col + c);
+            if (count == 0) continue;
+            bool up = goes_up(u, x0[c], d0, s, col + c);
+            if (u.polarity && up != (u.polarity > 0)) continue;
+            up = up || u.polarity;
+            float xi = g[0] != 0.0f ? first_normal(u.key, cell + c, u.first_sample + s) : 0.0f;
+            w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, cell + c, u.first_sample + s, u.key);
+            of_cell[c] += count;
+            last[c] = s;
+        }
+    }
+    STORE(u.stored + cell, w);
+    for (int c = 0; c < CELLS; ++c) {
+        if (WRITE_NOISE && last[c] >= 0) show(u, g[7], cell + c, last[c], w[c]);
+        if (COUNT && of_cell[c]) u.counts[cell + c] += of_cell[c];
+        pulses += of_cell[c];
+    }
+    return pulses;
+}
+
+__device__ __forceinline__ u32 update_by_walk(const Update &u, const float *g, Lists &lists) {
+    int row0 = blockIdx.y * ROWS, col = (blockIdx.x * THREADS + threadIdx.x) * CELLS;
+    u32 pulses = 0u;
+    for (int first = 0; first < u.n_batch; first += CHUNK) {
+        list_rows(u, first, row0, lists);
+        for (int r = 0; r < ROWS; ++r)
+            if (lists.n[r] && col < u.n_in)
+                pulses += walk_row(u, g, lists.sample[r], lists.word[r], lists.n[r], row0 + r, col);
+    }
+    return pulses;
+}
