@@ -1,6 +1,7 @@
 // Reset columns of a tile: each of their cells, with probability `prob`, to w = b + std xi, then clip.
 //
 //   bias, low, high, weight (n_out, n_in)   float32; bias may be null for b = 0
+//   chosen (n_out, n_in)                    float32, 0 spares a cell; may be null for all
 //   Columns first_col .. first_col + n_col - 1, counted modulo n_in.
 //   status (1): not zero: do nothing
 //
@@ -22,10 +23,11 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 reset(int n_out, int n_in, int first_col, int n_col, float prob, float std, u64 event, const float *bias,
-      const float *low, const float *high, float *weight, const int *status, u32 key0, u32 key1) {
+      const float *chosen, const float *low, const float *high, float *weight, const int *status, u32 key0, u32 key1) {
     u64 k = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || k >= (u64)n_out * n_col) return;
     u64 i = k / n_col * n_in + (first_col + k % n_col) % n_in;
+    if (chosen && chosen[i] == 0.0f) return;
     uint4 b = rk_block(make_uint2(key0, key1), OP_RESET, i, event, 0u);
     if (!(rk_uniform(b.x) < prob)) return;
     float w = __fmaf_rn(std, rk_normal(b.y), bias ? bias[i] : 0.0f);

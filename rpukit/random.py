@@ -40,7 +40,7 @@ class Op(IntEnum):
     UPDATE_WRITE_NOISE = 13
     DRIFT = 14
     UNIT = 15
-    REFRESH = 16
+    CHOPPER = 16
     PROGRAM = 17
     READ_NOISE = 18
     MODIFY = 19

@@ -15,7 +15,7 @@ import numpy as np
 
 import rpukit as rk
 from rpukit import _device, elementwise
-from rpukit.analog import _guard
+from rpukit.analog import _guard, combine
 
 SIZES = ((1, 1), (31, 33), (33, 1), (13, 132), (67, 257))
 SEEDS = (0, 12345)
@@ -56,6 +56,28 @@ CELLS = {
     "ideal": rk.Ideal(lifetime=50, diffusion=0.01),
     "constant": rk.ConstantStep(
         dw_min=0.01, lifetime=40, diffusion=0.01, reset=0.1, reset_dtod=0.1
+    ),
+    "drifting": rk.ConstantStep(
+        drift=rk.DriftParameters(
+            nu=0.1,
+            nu_dtod=0.2,
+            nu_std=0.3,
+            nu_k=0.02,
+            g_offset=1.0,
+            w_noise_std=0.01,
+        )
+    ),
+    "vector": rk.Vector(
+        devices=(rk.ConstantStep(dw_min=0.01), rk.SoftBounds(dw_min=0.02)),
+        update_policy="SINGLE_RANDOM",
+        gamma_vec=(0.7, 0.3),
+    ),
+    "one_sided": rk.OneSided(
+        device=rk.SoftBounds(dw_min=0.02, w_min=0),
+        refresh_every=13,
+        units_in_mbatch=False,
+        refresh_upper_thres=0.3,
+        refresh_lower_thres=0.05,
     ),
     "soft": rk.SoftBounds(dw_min=0.01, corrupt_devices_prob=0.1, lifetime=40, lifetime_dtod=0.2),
     "soft_write_noise": rk.SoftBounds(
@@ -134,6 +156,38 @@ def slow(shape, cell, step, seed):
         for _ in range(3):
             step(tile)
         return [tile.get_weights()]
+
+    return run
+
+
+def combined(shape, n_device, seed, *, signed):
+    def run(device):
+        s, weight = rk.Stream.from_seed(seed), put(np.empty(shape, np.float32), device)
+        devices = elementwise.random_fill(s, (n_device, *shape), "normal", device=device)
+        gamma = elementwise.random_fill(s.child(1), (n_device,), "normal", device=device)
+        signs = [
+            (elementwise.random_fill(s.child(2 + k), (n,), "bits") & 2).astype(np.float32) - 1
+            for k, n in enumerate(shape)
+        ]
+        signs = tuple(put(v, device) for v in signs) if signed else None
+        status = put(np.zeros(1, np.int32), device)
+        combine.combine_devices(weight, devices, gamma, signs, status=status)
+        return [weight]
+
+    return run
+
+
+def refreshed(shape, seed):
+    def run(device):
+        s, chosen = rk.Stream.from_seed(seed), put(np.zeros(shape, np.float32), device)
+        first, n_col = shape[1] // 3, shape[1] - shape[1] // 3
+        plus, minus = (
+            elementwise.random_fill(s.child(k), (n_col, shape[0]), "uniform", device=device)
+            for k in (1, 2)
+        )
+        status = put(np.zeros(1, np.int32), device)
+        rises = combine.select_refresh(chosen, plus, minus, first, 0.6, 0.2, status=status)
+        return [chosen, *rises]
 
     return run
 
@@ -246,6 +300,12 @@ def cases() -> Iterator[tuple[str, Case]]:
             for cell in ("constant", "soft", "soft_write_noise"):
                 run = updated(shape, cell, update, 40, 2)
                 yield "pulsed_update", Case(f"{cell}-{update}-{at}", run, small=shape[1] < 200)
+        for cell in ("vector", "one_sided"):
+            yield "pulsed_update", Case(f"{cell}-{at}", updated(shape, cell, "managed", 40, 13))
+        for signed in (False, True):
+            name = f"{at}{'-signed' * signed}"
+            yield "combine_devices", Case(name, combined(shape, 3, 13, signed=signed))
+        yield "select_refresh", Case(at, refreshed(shape, 14))
         yield "rank_update", Case(at, updated(shape, "ideal", "managed", 40, 3))
         for io in PRODUCTS:
             for n in (3, 37):
@@ -259,6 +319,10 @@ def cases() -> Iterator[tuple[str, Case]]:
             Case(at, slow(shape, "soft", lambda t: t.set_weights(t.get_weights() * 9), 5)),
         )
         yield "decay", Case(at, slow(shape, "constant", lambda t: t.decay(0.7), 6))
+        yield (
+            "drift",
+            Case(at, slow(shape, "drifting", lambda t: t.reset(0, 1, 0.5).drift(70), 12)),
+        )
         yield "diffusion", Case(at, slow(shape, "constant", lambda t: t.diffuse(), 7))
         yield "reset", Case(at, slow(shape, "constant", lambda t: t.reset(0, t.shape[1], 0.5), 8))
         yield "write_noise", Case(at, slow(shape, "soft_write_noise", lambda t: t.diffuse(), 9))

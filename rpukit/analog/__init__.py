@@ -2,6 +2,8 @@
 
 from rpukit.analog._guard import check
 from rpukit.analog.cells import Cell, ConstantStep, Ideal, PulsedCell, SoftBounds
+from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vector
+from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.analog.tile import AnalogTile
 from rpukit.analog.update_parameters import PulseType, UpdateParameters
@@ -11,13 +13,18 @@ __all__ = [
     "BoundManagement",
     "Cell",
     "ConstantStep",
+    "DriftParameters",
     "IOParameters",
     "Ideal",
     "NoiseManagement",
+    "OneSided",
     "PulseType",
     "PulsedCell",
+    "Reference",
     "SoftBounds",
     "UpdateParameters",
+    "UpdatePolicy",
+    "Vector",
     "WeightNoise",
     "check",
 ]

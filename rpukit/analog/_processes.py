@@ -1,18 +1,17 @@
-"""What happens to the weights of a tile besides learning: set, decay, diffuse, reset."""
+"""What happens to the weights of a tile besides learning: set, decay, drift, diffuse, reset."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
+from rpukit.analog._array import replace_cells
 from rpukit.analog._guard import Guard, check_finite
-from rpukit.analog.cells import Cell, PulsedCell
-from rpukit.analog.slow import Bounds, clip_weights, decay, diffusion, reset, write_noise
+from rpukit.analog._unit import Unit
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
-from rpukit.random import Stream
 
 Array = Any
 
@@ -21,47 +20,9 @@ class Processes:
     """Part of `AnalogTile`: reading and setting weights, and the slow processes."""
 
     shape: tuple[int, int]
-    cell: Cell
-    stream: Stream
-    _arrays: dict[str, Array]
-    _clocks: dict[str, int]
     _device: _device.Device
     _guard: Guard
-
-    @property
-    def _stored(self) -> Array:
-        """What pulses and slow processes act on."""
-        return self._arrays.get("persistent", self._arrays["weight"])
-
-    @property
-    def _bounds(self) -> Bounds:
-        if not isinstance(self.cell, PulsedCell):
-            return None
-        planes = self._arrays["planes"]
-        return planes[self.cell.PLANES.index("w_min")], planes[self.cell.PLANES.index("w_max")]
-
-    def _tick(self, clock: str) -> int:
-        event = self._clocks[clock]
-        self._clocks[clock] = event + 1
-        return event
-
-    def _settle(self, *, clip: bool = True, noise: bool = True) -> None:
-        """Bring stored weights into bounds, and show them through write noise."""
-        if clip and self._bounds is not None:
-            clip_weights(self._stored, self._bounds, status=self._guard.status)
-        if "persistent" not in self._arrays:
-            return
-        if noise:
-            write_noise(
-                self._stored,
-                self._arrays["weight"],
-                self.cell.write_noise,
-                stream=self.stream,
-                event=self._tick("write_noise"),
-                status=self._guard.status,
-            )
-        else:
-            self._arrays["weight"][...] = self._stored
+    _unit: Unit
 
     def get_weights(self) -> Array:
         """Read the weights exactly, without the periphery.
@@ -77,7 +38,7 @@ class Processes:
             If an earlier call on a GPU met NaN or infinity.
         """
         self._guard.check()
-        return self._arrays["weight"].copy()
+        return self._unit.weight.copy()
 
     def set_weights(self, weight: Array) -> Any:
         """Set the weights, clipped to the bounds of their cells, in place.
@@ -104,8 +65,7 @@ class Processes:
             self._guard.check()
         elif not np.isfinite(array).all():
             raise NonFiniteError("weight holds NaN or infinity; the tile is unchanged")
-        self._stored[...] = array
-        self._settle(noise=getattr(self.cell, "apply_write_noise_on_set", False))
+        self._unit.store(array)
         return self
 
     def set_cells(self, **arrays: Array) -> Any:
@@ -133,30 +93,8 @@ class Processes:
         >>> float(tile.cells["w_max"].max())
         0.5
         """
-        known: Mapping[str, Array] = self.cells  # type: ignore[attr-defined]
-        ready = {}
-        for name, array in arrays.items():
-            if name not in known:
-                raise ParameterError(
-                    f"{name}: not a parameter of these cells, need one of {sorted(known)}"
-                )
-            array = _device.as_array(array, self._device, np.float32, name)
-            if array.shape != self.shape:
-                raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {self.shape}")
-            if not np.isfinite(_device.to_numpy(array)).all():
-                raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
-            ready[name] = array
-        self._check_bounds(known, ready)
-        for name, array in ready.items():
-            known[name][...] = array
-        self._settle(noise=False)
+        replace_cells(self._unit, arrays)
         return self
-
-    @staticmethod
-    def _check_bounds(known: Mapping[str, Array], new: Mapping[str, Array]) -> None:
-        low, high = (new.get(name, known.get(name)) for name in ("w_min", "w_max"))
-        if low is not None and high is not None and bool((low > high).any()):
-            raise ParameterError("w_min is above w_max in some cells")
 
     def decay(self, alpha: float = 1.0) -> Any:
         """Let the weights relax towards their resting point once, in place.
@@ -179,16 +117,7 @@ class Processes:
         """
         if not alpha >= 0:
             raise ParameterError(f"alpha: got {alpha!r}, need a number from 0")
-        if "decay_scale" in self._arrays:
-            decay(
-                self._stored,
-                float(alpha),
-                self._arrays["decay_scale"],
-                self._arrays.get("reset_bias"),
-                self._bounds,
-                status=self._guard.status,
-            )
-            self._settle(clip=False)
+        self._unit.decay(float(alpha))
         return self
 
     def diffuse(self) -> Any:
@@ -199,16 +128,33 @@ class Processes:
         AnalogTile
             Itself. Without diffusion nothing happens.
         """
-        if "diffusion_rate" in self._arrays:
-            diffusion(
-                self._stored,
-                self._arrays["diffusion_rate"],
-                self._bounds,
-                stream=self.stream,
-                event=self._tick("diffusion"),
-                status=self._guard.status,
-            )
-            self._settle(clip=False)
+        self._unit.diffuse()
+        return self
+
+    def drift(self, dt: float = 1.0) -> Any:
+        """Let the weights drift for a time, in place.
+
+        Parameters
+        ----------
+        dt : float, at least 0, seconds (units of ``DriftParameters.t_0``)
+
+        Returns
+        -------
+        AnalogTile
+            Itself. Without `DriftParameters` nothing happens.
+
+        Raises
+        ------
+        ParameterError
+
+        Notes
+        -----
+        A weight that changed since the last call was written: it starts anew and rests in this
+        call. The formula is in `DriftParameters`.
+        """
+        if not (math.isfinite(dt) and dt >= 0):
+            raise ParameterError(f"dt: got {dt!r}, need a finite number from 0")
+        self._unit.drift(float(dt))
         return self
 
     def reset(self, first_col: int = 0, n_col: int | None = None, prob: float = 1.0) -> Any:
@@ -239,19 +185,7 @@ class Processes:
                 f"0 <= first_col < {n_in}, 0 <= n_col <= {n_in}, 0 <= prob <= 1"
             )
         if n_col:
-            reset(
-                self._stored,
-                int(first_col),
-                int(n_col),
-                float(prob),
-                float(self.cell.reset_std),  # type: ignore[attr-defined]
-                self._arrays.get("reset_bias"),
-                self._bounds,
-                stream=self.stream,
-                event=self._tick("reset"),
-                status=self._guard.status,
-            )
-            self._settle(clip=False)
+            self._unit.reset(int(first_col), int(n_col), float(prob))
         return self
 
     def post_step(self) -> Any:

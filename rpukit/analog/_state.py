@@ -11,7 +11,9 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import Device
 from rpukit.analog._guard import Guard
+from rpukit.analog._unit import Unit
 from rpukit.analog.cells import Cell
+from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.io_parameters import IOParameters
 from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.errors import FormatError
@@ -19,7 +21,7 @@ from rpukit.random import Stream
 
 Array = Any
 FORMAT = "rpukit.AnalogTile"
-VERSION = 1
+VERSION = 2  # 1 had no drift
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -27,8 +29,16 @@ def encode(config: Any) -> dict[str, Any]:
     data: dict[str, Any] = {"class": type(config).__name__}
     for field in fields(config):
         value = getattr(config, field.name)
-        data[field.name] = value.value if isinstance(value, Enum) else value
+        data[field.name] = _plain(value)
     return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    return encode(value) if is_dataclass(value) else value
 
 
 def decode(data: Any, base: type) -> Any:
@@ -42,9 +52,20 @@ def decode(data: Any, base: type) -> Any:
             f"configuration: no {base.__name__} is called {name!r}; import its module first"
         )
     try:
-        return found[-1](**{key: value for key, value in data.items() if key != "class"})
+        return found[-1](**{key: _rich(value) for key, value in data.items() if key != "class"})
     except TypeError as error:
         raise FormatError(f"configuration of {name}: {error}") from error
+
+
+def _rich(value: Any) -> Any:
+    """Build what is nested in a configuration: other configurations and tuples of them."""
+    if isinstance(value, list):
+        return tuple(_rich(v) for v in value)
+    if isinstance(value, dict):
+        bases = (Cell, DriftParameters, IOParameters, UpdateParameters)
+        owner = [b for b in bases if value.get("class") in {c.__name__ for c in _family(b)}]
+        return decode(value, owner[0] if owner else Cell)
+    return value
 
 
 def _family(base: type) -> list[type]:
@@ -62,11 +83,11 @@ class Persistent:
     update_parameters: UpdateParameters
     stream: Stream
     validate: str
-    _arrays: dict[str, Array]
-    _clocks: dict[str, int]
+    _clocks: dict[str, Any]
     _device: _device.Device
     _guard: Guard
     _states: dict[str, Any]
+    _unit: Unit
 
     def state(self) -> dict[str, Any]:
         """Give everything that the tile is, as plain data on the CPU.
@@ -96,11 +117,14 @@ class Persistent:
             "clocks": dict(self._clocks),
             "validate": self.validate,
         }
-        arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._arrays.items()}
-        for way, state in self._states.items():
-            for name, a in state.arrays().items():
-                arrays[f"{way}.{name}"] = np.array(_device.to_numpy(a))
+        arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
         return {"header": header, "arrays": arrays}
+
+    def _all_arrays(self) -> dict[str, Array]:
+        arrays = dict(self._unit.arrays())
+        for way, state in self._states.items():
+            arrays.update({f"{way}.{name}": a for name, a in state.arrays().items()})
+        return arrays
 
     @classmethod
     def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
@@ -131,9 +155,11 @@ class Persistent:
                 device=device,
                 validate=header["validate"],
             )  # type: ignore[call-arg]
-            clocks = {str(name): int(n) for name, n in header["clocks"].items()}
+            clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"state: the header is damaged: {error!r}") from error
+        if header["version"] == 1:
+            clocks = {"drift": 0, "drift_time": 0, **clocks}
         if clocks.keys() != tile._clocks.keys():
             raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
         tile._clocks.update(clocks)
@@ -141,9 +167,7 @@ class Persistent:
         return tile
 
     def _fill(self, arrays: dict[str, Any]) -> None:
-        targets = dict(self._arrays)
-        for way, state in self._states.items():
-            targets.update({f"{way}.{name}": a for name, a in state.arrays().items()})
+        targets = self._all_arrays()
         if arrays.keys() != targets.keys():
             raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
         for name, target in targets.items():
@@ -201,9 +225,9 @@ def _check_header(state: Any) -> dict[str, Any]:
     header = state["header"]
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FormatError(f"state: this is not a {FORMAT}")
-    if header.get("version") != VERSION:
+    if header.get("version") not in range(1, VERSION + 1):
         raise FormatError(
-            f"state: format version {header.get('version')!r}, this rpukit reads {VERSION}: "
+            f"state: format version {header.get('version')!r}, this rpukit reads 1 to {VERSION}: "
             "update rpukit"
         )
     return header

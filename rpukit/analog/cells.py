@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.elementwise import exp, random_fill
 from rpukit.errors import ParameterError
 from rpukit.random import Op, Stream
@@ -80,6 +81,9 @@ class Cell:
         if not condition:
             self._fail(name, need)
 
+    def _check_drift(self, drift: DriftParameters | None) -> None:
+        self._need(isinstance(drift, DriftParameters | None), "drift", "DriftParameters or None")
+
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
         """Draw the per-cell arrays of a tile.
 
@@ -92,7 +96,7 @@ class Cell:
         -------
         dict of str to array, shape (n_out, n_in), float32
             The planes of the step function, and ``decay_scale``, ``diffusion_rate``,
-            ``reset_bias`` where the parameters ask for them.
+            ``drift_nu``, ``reset_bias`` where the parameters ask for them.
         """
         raise NotImplementedError  # pragma: no cover
 
@@ -107,6 +111,13 @@ def _decay_scale(lifetime: FloatArray) -> FloatArray:
         return np.where(lifetime <= 1, np.float32(0), 1 - 1 / lifetime).astype(np.float32)
 
 
+def _drift_arrays(draws: Draws, drift: DriftParameters | None) -> dict[str, FloatArray]:
+    """Draw the exponent of each cell, where they differ."""
+    if drift is None or drift.nu == 0 or drift.nu_dtod == 0:
+        return {}
+    return {"drift_nu": draws.spread(drift.nu, drift.nu_dtod, 9)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ideal(Cell):
     """A cell that takes the exact update ``-lr d x``, without pulses, noise or bounds.
@@ -119,6 +130,8 @@ class Ideal(Cell):
         Decay constant; 0 is none.
     reset_std : float, at least 0, weight units
         Spread after `AnalogTile.reset`.
+    drift : DriftParameters, optional
+        Drift of `AnalogTile.drift`.
 
     Raises
     ------
@@ -133,8 +146,10 @@ class Ideal(Cell):
     diffusion: float = 0.0
     lifetime: float = 0.0
     reset_std: float = 0.01
+    drift: DriftParameters | None = None
 
     def _check(self) -> None:
+        self._check_drift(self.drift)
         self._need(self.diffusion >= 0, "diffusion", "a number from 0")
         self._need(self.lifetime >= 0, "lifetime", "a number from 0")
         self._need(self.reset_std >= 0, "reset_std", "a number from 0")
@@ -146,6 +161,7 @@ class Ideal(Cell):
             arrays["decay_scale"] = _decay_scale(draws.full(self.lifetime))
         if self.diffusion > 0:
             arrays["diffusion_rate"] = draws.full(self.diffusion)
+        arrays.update(_drift_arrays(draws, self.drift))
         return arrays
 
 
@@ -189,6 +205,8 @@ class PulsedCell(Cell):
         Spread of the resting point; it is added, not relative.
     reset_std : float, at least 0, weight units
         Spread of one reset.
+    drift : DriftParameters, optional
+        Drift of `AnalogTile.drift`.
 
     Raises
     ------
@@ -221,28 +239,19 @@ class PulsedCell(Cell):
     reset: float = 0.0
     reset_dtod: float = 0.0
     reset_std: float = 0.01
+    drift: DriftParameters | None = None
 
     def _check(self) -> None:
+        self._check_drift(self.drift)
         self._need(self.dw_min > 0, "dw_min", "a positive number")
         self._need(self.w_max >= 0, "w_max", "a number from 0 (w_min <= 0 <= w_max)")
         self._need(self.w_min <= 0, "w_min", "a number up to 0 (w_min <= 0 <= w_max)")
         self._need(
             0 <= self.corrupt_devices_prob <= 1, "corrupt_devices_prob", "a number in [0, 1]"
         )
-        for name in (
-            "dw_min_dtod",
-            "dw_min_std",
-            "up_down_dtod",
-            "w_max_dtod",
-            "w_min_dtod",
-            "corrupt_devices_range",
-            "diffusion",
-            "diffusion_dtod",
-            "lifetime",
-            "lifetime_dtod",
-            "reset_dtod",
-            "reset_std",
-        ):
+        spreads = "dw_min_dtod dw_min_std up_down_dtod w_max_dtod w_min_dtod diffusion_dtod"
+        sizes = "corrupt_devices_range diffusion lifetime lifetime_dtod reset_dtod reset_std"
+        for name in f"{spreads} {sizes}".split():
             self._need(getattr(self, name) >= 0, name, "a number from 0")
 
     @property
@@ -287,6 +296,7 @@ class PulsedCell(Cell):
             arrays["decay_scale"] = _decay_scale(
                 draws.spread(self.lifetime, self.lifetime_dtod, 8)
             )
+        arrays.update(_drift_arrays(draws, self.drift))
         return arrays
 
     def _sample_steps(self, draws: Draws) -> dict[str, FloatArray]:

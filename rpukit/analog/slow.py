@@ -1,4 +1,4 @@
-"""Ops of the slow processes: clip, decay, diffusion, reset, write noise.
+"""Ops of the slow processes: clip, decay, diffusion, drift, reset, write noise.
 
 All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell
 arrays, or None for ideal cells; ``status`` is the tile's flag array.
@@ -6,6 +6,7 @@ arrays, or None for ideal cells; ``status`` is the tile's flag array.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
+from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.random import Stream
 
 Array = Any
@@ -22,6 +24,7 @@ Bounds = tuple[Array, Array] | None
 _CLIP_WEIGHTS = Kernel("clip_weights")
 _DECAY = Kernel("decay")
 _DIFFUSION = Kernel("diffusion")
+_DRIFT = Kernel("drift")
 _RESET = Kernel("reset")
 _WRITE_NOISE = Kernel("write_noise")
 
@@ -111,6 +114,61 @@ def diffusion(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DriftMemory:
+    """What drift remembers of each cell: arrays of shape (n_out, n_in).
+
+    Attributes
+    ----------
+    origin, previous : array, float32, weight units
+        The weight when the cell was written, and after the last drift.
+    written : array, float64, in units of t_0
+        When the cell was written.
+    nu : array, float32, or None
+        Exponent of each cell, where they differ.
+    """
+
+    origin: Array
+    previous: Array
+    written: Array
+    nu: Array | None
+
+
+def drift(
+    weight: Array,
+    now: float,
+    parameters: DriftParameters,
+    memory: DriftMemory,
+    bounds: Bounds,
+    *,
+    stream: Stream,
+    event: int,
+    status: Array,
+) -> None:
+    """Let weights drift to the time ``now`` (in units of t_0), then clip; event 0 begins it."""
+    low, high = _ends(bounds)
+    p = parameters
+    exponent = (p.nu, p.nu_std, p.nu_k, p.log_g0)
+    numbers = (*exponent, p.wg_ratio, p.g_offset, p.w_offset, p.offset, p.w_noise_std, p.reset_tol)
+    changed = (weight, memory.origin, memory.previous, memory.written)
+    if _device.runs_kernels(_device.namespace(weight)):
+        args = (weight.size, event, now, *numbers, memory.nu, low, high, *changed, status)
+        macros = {"BOUNDED": int(bounds is not None)}
+        _DRIFT.launch(_grid(weight.size), (_BLOCK,), (*args, *stream.words), macros=macros)
+    else:
+        run_rows(
+            _mirror().drift,
+            weight.size,
+            event,
+            float(now),
+            *(np.float32(v) for v in numbers),
+            *(_flat(a) for a in (memory.nu, low, high)),
+            *(a.reshape(-1) for a in changed),
+            *stream.words,
+            grain=_GRAIN,
+        )
+
+
 def reset(
     weight: Array,
     first_col: int,
@@ -120,11 +178,15 @@ def reset(
     bias: Array | None,
     bounds: Bounds,
     *,
+    chosen: Array | None = None,
     stream: Stream,
     event: int,
     status: Array,
 ) -> None:
-    """Reset columns: each cell, with probability ``prob``, to ``bias + std xi``, then clip."""
+    """Reset columns: each cell, with probability ``prob``, to ``bias + std xi``, then clip.
+
+    ``chosen`` (n_out, n_in), float32, spares the cells where it is 0.
+    """
     low, high = _ends(bounds)
     n_out, n_in = weight.shape
     if _device.runs_kernels(_device.namespace(weight)):
@@ -137,6 +199,7 @@ def reset(
             std,
             event,
             bias,
+            chosen,
             low,
             high,
             weight,
@@ -157,6 +220,7 @@ def reset(
             np.float32(std),
             event,
             _flat(bias),
+            _flat(chosen),
             _flat(low),
             _flat(high),
             weight.reshape(-1),

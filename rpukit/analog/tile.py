@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._guard import Guard, check_finite
+from rpukit.analog._array import DeviceArray
+from rpukit.analog._compound import leaves, make_unit
+from rpukit.analog._guard import Guard
 from rpukit.analog._processes import Processes
 from rpukit.analog._state import Persistent
+from rpukit.analog._unit import Site
 from rpukit.analog._view import TransposedTile, from_columns
-from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.cells import Cell
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.io_parameters import IOParameters
-from rpukit.analog.update import pulse_trains, pulsed_update, rank_update
 from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.random import MAX_SAMPLE, Stream
@@ -25,7 +26,7 @@ from rpukit.random import MAX_SAMPLE, Stream
 __all__ = ["AnalogTile", "TransposedTile"]
 
 Array = Any
-CLOCKS = ("forward", "backward", "update", "diffusion", "reset", "write_noise")
+CLOCKS = ("forward", "backward", "update")
 
 
 class AnalogTile(Processes, Persistent):
@@ -104,7 +105,8 @@ class AnalogTile(Processes, Persistent):
         self._device = _device.parse_device(device)
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._guard = Guard(self._clocks, self._device)
-        self._arrays = self._make_arrays()
+        site = Site(self.shape, self.stream, self._device, self._guard, self._clocks)
+        self._unit = make_unit(self.cell, site)
         self._states = {
             "forward": ForwardState(
                 self.forward_parameters, self.shape[0], self.stream, self._device
@@ -113,21 +115,6 @@ class AnalogTile(Processes, Persistent):
                 self.backward_parameters, self.shape[1], self.stream, self._device, transposed=True
             ),
         }
-        if self.cell.PULSED:
-            self._settle(noise=False)  # stuck cells show where they are stuck
-
-    def _make_arrays(self) -> dict[str, Array]:
-        cells = self.cell.sample(self.stream, self.shape)
-        arrays: dict[str, np.ndarray] = {"weight": np.zeros(self.shape, np.float32)}
-        if isinstance(self.cell, PulsedCell):
-            planes = [cells.pop(name).astype(np.float32) for name in self.cell.PLANES]
-            arrays["planes"] = np.stack(planes)
-            arrays["globals"] = self.cell.globals()
-            if self.cell.write_noise > 0:
-                arrays["persistent"] = np.zeros(self.shape, np.float32)
-        arrays["n_pulses"] = np.zeros(1, np.int64)
-        arrays.update(cells)
-        return {name: _device.to_device(array, self._device) for name, array in arrays.items()}
 
     # ---- what a tile is -----------------------------------------------------------------------
 
@@ -163,16 +150,17 @@ class AnalogTile(Processes, Persistent):
         ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell
         asks for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
         """
-        own = {name: self._arrays["planes"][k] for k, name in enumerate(self.cell.PLANES)}
-        slow = ("decay_scale", "diffusion_rate", "reset_bias")
-        own.update({name: self._arrays[name] for name in slow if name in self._arrays})
-        return MappingProxyType(own)
+        return self._unit.cells
 
     @property
     def n_pulses(self) -> int:
         """Number of pulses that cells have received; reading it synchronises."""
-        self._guard.check()
-        return int(_device.to_numpy(self._arrays["n_pulses"])[0])
+        return sum(array.n_pulses for array in self.devices)
+
+    @property
+    def devices(self) -> tuple[DeviceArray, ...]:
+        """The arrays of devices behind the weights: one, or several for cells made of several."""
+        return tuple(leaves(self._unit))
 
     def __repr__(self) -> str:
         n_out, n_in = self.shape
@@ -242,7 +230,7 @@ class AnalogTile(Processes, Persistent):
         start = self._start(way, first_sample, rows.shape[0])
         self._finite(rows, name)
         y = tile_forward(
-            self._arrays["weight"],
+            self._unit.weight,
             rows,
             io,
             stream=self.stream,
@@ -256,7 +244,13 @@ class AnalogTile(Processes, Persistent):
         return y[0] if np.ndim(v) == 1 else y
 
     def update(
-        self, x: Array, d: Array, lr: float, *, first_sample: int | None = None
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        *,
+        first_sample: int | None = None,
+        batch_size: int | None = None,
     ) -> AnalogTile:
         """Change the weights by ``-lr d x^T`` on average, with pulses, in place.
 
@@ -268,6 +262,9 @@ class AnalogTile(Processes, Persistent):
             Learning rate; 0 does nothing, a negative one turns the pulses round.
         first_sample : int, optional
             Position of the first sample on the update clock; default: where the clock stands.
+        batch_size : int, optional
+            Size of the mini-batch that the samples belong to, for cells that count in
+            mini-batches; default: n_batch.
 
         Returns
         -------
@@ -287,48 +284,16 @@ class AnalogTile(Processes, Persistent):
             raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
         lr = _number(lr, "lr")
         n_batch = rows_x.shape[0]
+        size = n_batch if batch_size is None else _count(batch_size, "batch_size")
         start = self._start("update", first_sample, n_batch)
         self._finite(rows_x, "x")
         self._finite(rows_d, "d")
         if lr == 0 or n_batch == 0:
             return self
-        if isinstance(self.cell, PulsedCell):
-            self._pulse(self.cell, rows_x, rows_d, lr, start)
-        else:
-            call = self._guard.begin("x or d")
-            check_finite(rows_x, status=self._guard.status, call=call)
-            check_finite(rows_d, status=self._guard.status, call=call)
-            rank_update(self._arrays["weight"], rows_x, rows_d, lr, status=self._guard.status)
+        self._unit.check_rate(lr, self.update_parameters)
+        self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
         self._finish("update", start, n_batch)
         return self
-
-    def _pulse(self, cell: PulsedCell, x: Array, d: Array, lr: float, start: int) -> None:
-        # The base length is checked before the call is logged, so that a bad lr changes nothing.
-        self.update_parameters.base_length(abs(lr), cell.granularity)
-        trains = pulse_trains(
-            x,
-            d,
-            abs(lr),
-            cell.granularity,
-            self.update_parameters,
-            stream=self.stream,
-            first_sample=start,
-            status=self._guard.status,
-            call=self._guard.begin("x or d"),
-        )
-        pulsed_update(
-            self._arrays["weight"],
-            trains,
-            cell,
-            self._arrays["planes"],
-            self._arrays["globals"],
-            self._arrays["n_pulses"],
-            flip=lr < 0,
-            persistent=self._arrays.get("persistent"),
-            stream=self.stream,
-            first_sample=start,
-            status=self._guard.status,
-        )
 
     # ---- checks -------------------------------------------------------------------------------
 
@@ -377,6 +342,12 @@ def _typed(value: Any, kind: type, name: str) -> Any:
     if not isinstance(value, kind):
         raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
     return value
+
+
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
+    return int(value)
 
 
 def _number(value: Any, name: str) -> float:

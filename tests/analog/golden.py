@@ -42,7 +42,7 @@ def arrays(kind: str) -> dict:
 def cell(device: dict, **changes) -> rk.Cell:
     """Build our cell from the reference's parameters."""
     cls = CELLS[device["_class"]]
-    known = {field.name for field in fields(cls)}
+    known = {field.name for field in fields(cls)} - {"drift"}
     return cls(**{name: value for name, value in device.items() if name in known} | changes)
 
 
@@ -50,3 +50,9 @@ def update(parameters: dict) -> rk.UpdateParameters:
     """Build our update parameters from the reference's."""
     known = {field.name for field in fields(rk.UpdateParameters)}
     return rk.UpdateParameters(**{k: v for k, v in parameters.items() if k in known})
+
+
+def io(parameters: dict) -> rk.IOParameters:
+    """Build our IO parameters from the reference's."""
+    known = {field.name for field in fields(rk.IOParameters)}
+    return rk.IOParameters(**{k: v for k, v in parameters.items() if k in known})

@@ -93,6 +93,16 @@ def test_decay():
     np.testing.assert_allclose(curve, z["decay/mean"], atol=1e-6, rtol=0)  # float32 rounding
 
 
+def test_drift():
+    s, z, tile = _stand_in("drift", 1)
+    p = rk.DriftParameters(nu=s["device"]["drift"]["nu"], t_0=s["device"]["drift"]["t_0"])
+    cell = golden.cell(s["device"], drift=p)
+    tile = rk.AnalogTile(tile.shape, cell).set_weights(np.asarray(tile))
+    curve = [np.asarray(tile)]
+    curve += [np.asarray(tile.drift(1.0 if k else 3.0)) for k in range(s["steps"])]
+    np.testing.assert_allclose(curve, z["drift/mean"], atol=1e-6, rtol=0)  # float32 rounding
+
+
 SLOW_STEPS = {
     "diffusion": lambda tile: tile.diffuse(),
     "reset_stat": lambda tile: tile.reset(2, 3),

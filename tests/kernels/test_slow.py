@@ -1,4 +1,4 @@
-"""Slow processes: check_finite, clip_weights, decay, diffusion, reset, write_noise, rank_update.
+"""Slow processes: check_finite, clip_weights, decay, diffusion, drift, reset, write_noise.
 
 Each source gives the bits of its mirror for every order of threads, and both the formula.
 """
@@ -87,6 +87,11 @@ class TestSteps:
         exact = self.clipped(bias + 0.1 * xi.astype("f8"), low, high, bounded)
         np.testing.assert_allclose(got[chosen], exact[chosen], atol=2e-7)
         assert_same_bits(got[~chosen], w[~chosen])
+        spared = np.zeros(shape, np.float32)
+        spared[::2] = 1
+        options["chosen"] = spared
+        part = both(lambda v: slow.reset(v, first, n, 0.6, 0.1, bias, bounds, **options), w, order)
+        assert_same_bits(part, np.where(spared == 1, got, w))
 
     def test_write_noise(self, shape, bounded, order):
         (w,) = arrays(shape, "weight")
@@ -94,6 +99,78 @@ class TestSteps:
         got = both(lambda v: slow.write_noise(w, v, 0.05, **options), np.zeros_like(w), order)
         exact = w + 0.05 * normals(shape, Op.WRITE_NOISE, 9)
         np.testing.assert_allclose(got, exact, atol=3e-7)
+
+
+DRIFTS = {
+    "plain": rk.DriftParameters(nu=0.06),
+    "everything": rk.DriftParameters(
+        nu=0.1, nu_std=0.3, nu_k=0.02, log_g0=-1.0, wg_ratio=0.5, g_offset=0.7, w_offset=0.1,
+        w_noise_std=0.01,
+    ),
+}  # fmt: skip
+
+
+class Drifting:
+    """A weight and what drift remembers of it."""
+
+    def __init__(self, shape, nu):
+        self.weight, self.low, self.high = arrays(shape, "weight", "low", "high")
+        self.memory = slow.DriftMemory(
+            np.zeros(shape, np.float32),
+            np.zeros(shape, np.float32),
+            np.zeros(shape, np.float64),
+            nu,
+        )
+
+    def to(self, now, event, parameters, bounded):
+        bounds = (self.low, self.high) if bounded else None
+        options = {"stream": STREAM, "event": event, "status": OK}
+        slow.drift(self.weight, now, parameters, self.memory, bounds, **options)
+
+    def all(self):
+        memory = self.memory
+        return self.weight, memory.origin, memory.previous, memory.written
+
+
+def exact_drift(w, w0, age, p, nu, event):
+    """The formula in float64: the new weights before the clip."""
+    nu = nu * (1 + p.nu_std * normals(w.shape, Op.DRIFT, event))
+    if p.nu_k:
+        g = (w - p.w_offset) / p.wg_ratio + p.g_offset
+        nu = np.where(g > 0, nu - p.nu_k * (np.log(np.where(g > 0, g, 1)) - p.log_g0), nu)
+    f = np.maximum(age, 1) ** -nu
+    a = p.g_offset * p.wg_ratio + p.w_offset
+    xi = elementwise.random_fill(STREAM, w.shape, "normal", op=Op.DRIFT, sample=event, draw=1)
+    return w0 * f + a * (f - 1) + p.w_noise_std * xi.astype("f8")
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("per_cell", [False, True])
+def test_drift(shape, bounded, per_cell, name, order):
+    p = DRIFTS[name]
+    nu = arrays(shape, "rate")[0] if per_cell else None
+    mirror, source = Drifting(shape, nu), Drifting(shape, nu)
+    exact_nu = p.nu if nu is None else nu.astype("f8")
+    w0, written = mirror.weight.astype("f8"), np.zeros(shape)
+    for event, now in enumerate((3.0, 5e4, 7e4, 1e9)):
+        if event == 2:  # write half of the cells
+            for side in (mirror, source):
+                side.weight[::2] += np.float32(0.05)
+        before = mirror.weight.astype("f8")
+        mirror.to(now, event, p, bounded)
+        with on_cpu(order):
+            source.to(now, event, p, bounded)
+        for ours, theirs in zip(mirror.all(), source.all(), strict=True):
+            assert_same_bits(theirs, ours)
+        exact = exact_drift(before, w0, now - written, p, exact_nu, event)
+        exact = np.clip(exact, mirror.low, mirror.high) if bounded else exact
+        if event == 2:
+            exact[::2] = w0[::2] = before[::2]
+            written[::2] = now
+        # float32 in the exponent, at most 21 nu = 10: 1e-6 of the factor, which is at most 1.
+        np.testing.assert_allclose(mirror.weight, exact, atol=2e-6)
 
 
 @pytest.mark.parametrize("n", [1, 17, 40])
@@ -136,6 +213,9 @@ def test_a_raised_status_stops_every_step():
         lambda v: slow.diffusion(v, rate, None, **options),
         lambda v: slow.reset(v, 0, 10, 1.0, 0.1, None, None, **options),
         lambda v: slow.write_noise(rate, v, 0.1, **options),
+        lambda v: slow.drift(
+            v, 9.0, DRIFTS["plain"], Drifting(shape, None).memory, None, **options
+        ),
         lambda v: update.rank_update(v, x, d, 0.1, status=raised),
     ]
     for step in steps:

@@ -1,0 +1,355 @@
+"""One array of devices: what pulses and time do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog._guard import check_finite
+from rpukit.analog._launch_update import Trains
+from rpukit.analog._unit import Site, Unit
+from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.drift_parameters import DriftParameters
+from rpukit.analog.slow import (
+    Bounds,
+    DriftMemory,
+    clip_weights,
+    decay,
+    diffusion,
+    drift,
+    reset,
+    write_noise,
+)
+from rpukit.analog.update import pulse_trains, pulsed_update, rank_update
+from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.errors import NonFiniteError, ParameterError, ShapeError
+from rpukit.random import Stream
+
+Array = Any
+SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
+CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
+
+
+class DeviceArray(Unit):
+    """A crossbar of single devices: one array of a tile, reached by `AnalogTile.devices`.
+
+    Parameters
+    ----------
+    cell : Cell
+        `Ideal` or a pulsed model.
+    site : Site
+    weight : array, shape (n_out, n_in), float32, optional
+        Where the visible weight is kept.
+    """
+
+    def __init__(self, cell: Cell, site: Site, weight: Array | None = None) -> None:
+        self.cell, self.site = cell, site
+        self.on_change: Callable[[], None] = _nothing
+        site.start(*CLOCKS)
+        host = cell.sample(site.stream, site.shape)
+        arrays: dict[str, np.ndarray] = {}
+        if isinstance(cell, PulsedCell):
+            arrays["planes"] = np.stack([host.pop(n).astype(np.float32) for n in cell.PLANES])
+            arrays["globals"] = cell.globals()
+            if cell.write_noise > 0:
+                arrays["persistent"] = np.zeros(site.shape, np.float32)
+        if self._drift is not None and self._drift.active:
+            for name in ("drift_origin", "drift_previous"):
+                arrays[name] = np.zeros(site.shape, np.float32)
+            arrays["drift_written"] = np.zeros(site.shape, np.float64)
+        arrays["n_pulses"] = np.zeros(1, np.int64)
+        arrays.update(host)
+        self._arrays = {name: site.put(array) for name, array in arrays.items()}
+        if weight is None:
+            weight = _device.zeros(site.shape, np.float32, site.device)
+        self.weight = self._arrays["weight"] = weight
+        if isinstance(cell, PulsedCell):
+            self.show(noise=False)  # stuck cells show where they are stuck
+
+    @property
+    def _drift(self) -> DriftParameters | None:
+        return getattr(self.cell, "drift", None)
+
+    @property
+    def stored(self) -> Array:
+        """What pulses and slow processes act on."""
+        return self._arrays.get("persistent", self.weight)
+
+    @property
+    def bounds(self) -> Bounds:
+        """The planes w_min and w_max; None for ideal cells."""
+        if not isinstance(self.cell, PulsedCell):
+            return None
+        planes = self._arrays["planes"]
+        return planes[self.cell.PLANES.index("w_min")], planes[self.cell.PLANES.index("w_max")]
+
+    @property
+    def n_pulses(self) -> int:
+        """Number of pulses that the cells have received; reading it synchronises."""
+        self.site.guard.check()
+        return int(_device.to_numpy(self._arrays["n_pulses"])[0])
+
+    def arrays(self) -> dict[str, Array]:
+        return self._arrays
+
+    @property
+    def cells(self) -> Mapping[str, Array]:
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), float32 (views)."""
+        planes = self._arrays.get("planes")
+        own = {name: planes[k] for k, name in enumerate(self.cell.PLANES)}  # type: ignore[index]
+        own.update({name: self._arrays[name] for name in SLOW_CELLS if name in self._arrays})
+        return MappingProxyType(own)
+
+    # ---- learning -------------------------------------------------------------------------------
+
+    def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
+        if isinstance(self.cell, PulsedCell):
+            parameters.base_length(abs(lr), self.cell.granularity)
+
+    def update(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        batch_size: int,
+    ) -> None:
+        if isinstance(self.cell, PulsedCell):
+            self.write(x, d, lr, parameters, first_sample)
+            return
+        guard = self.site.guard
+        call = guard.begin("x or d")
+        for array in (x, d):
+            check_finite(array, status=guard.status, call=call)
+        rank_update(self.weight, x, d, lr, status=guard.status)
+
+    def write(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        stream: Stream | None = None,
+    ) -> None:
+        """Pulse a batch into pulsed cells, with draws of their own stream or another."""
+        stream = stream or self.site.stream
+        trains = pulse_trains(
+            x,
+            d,
+            abs(lr),
+            self.cell.granularity,  # type: ignore[attr-defined]
+            parameters,
+            stream=stream,
+            first_sample=first_sample,
+            status=self.site.guard.status,
+            call=self.site.guard.begin("x or d"),
+        )
+        self.pulse(trains, lr < 0, first_sample, stream=stream)
+
+    def pulse(
+        self,
+        trains: Trains,
+        flip: bool,
+        first_sample: int,
+        *,
+        polarity: int = 0,
+        stream: Stream | None = None,
+    ) -> None:
+        """Change the weights by the coincidences of trains.
+
+        With ``polarity`` 1 only pulses that go up count; with -1 only those that go down, and they
+        go up instead.
+        """
+        pulsed_update(
+            self.weight,
+            trains,
+            self.cell,  # type: ignore[arg-type]
+            self._arrays["planes"],
+            self._arrays["globals"],
+            self._arrays["n_pulses"],
+            flip=flip,
+            polarity=polarity,
+            persistent=self._arrays.get("persistent"),
+            stream=stream or self.site.stream,
+            first_sample=first_sample,
+            status=self.site.guard.status,
+        )
+
+    # ---- setting --------------------------------------------------------------------------------
+
+    def get_weights(self) -> Array:
+        """Read the weights exactly: a copy, shape (n_out, n_in), float32."""
+        self.site.guard.check()
+        return self.weight.copy()
+
+    def set_weights(self, weight: Array) -> DeviceArray:
+        """Set the weights, clipped to the bounds of their cells, in place.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+
+        Returns
+        -------
+        DeviceArray
+            Itself; the tile shows the change.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        self.store(checked_array(weight, self.site, "weight"))
+        self.on_change()
+        return self
+
+    def store(self, array: Array) -> None:
+        self.stored[...] = array
+        self.clip()
+        self.show(noise=getattr(self.cell, "apply_write_noise_on_set", False))
+
+    def settle(self) -> None:
+        self.clip()
+        self.show(noise=False)
+
+    def clip(self) -> None:
+        """Bring the stored weights into the bounds of their cells."""
+        if self.bounds is not None:
+            clip_weights(self.stored, self.bounds, status=self.site.guard.status)
+
+    def show(self, *, noise: bool = True) -> None:
+        """Show stored weights through write noise, or as they are."""
+        if "persistent" not in self._arrays:
+            return
+        if noise:
+            write_noise(
+                self.stored,
+                self.weight,
+                self.cell.write_noise,
+                stream=self.site.stream,
+                event=self.site.tick("write_noise"),
+                status=self.site.guard.status,
+            )
+        else:
+            self.weight[...] = self.stored
+
+    def invert(self) -> None:
+        """Exchange up and down of every cell: steps, bounds, and what belongs to them."""
+        cells = self.cells
+        for name, sign in (("step", 1), ("slope", -1), ("gamma", 1), ("w", -1)):
+            ends = ("min", "max") if name == "w" else ("down", "up")
+            down, up = (cells.get(f"{name}_{end}") for end in ends)
+            if down is not None and up is not None:
+                kept = down.copy()
+                down[...] = sign * up
+                up[...] = sign * kept
+        self.settle()
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def decay(self, alpha: float) -> None:
+        if "decay_scale" not in self._arrays:
+            return
+        decay(
+            self.stored,
+            alpha,
+            self._arrays["decay_scale"],
+            self._arrays.get("reset_bias"),
+            self.bounds,
+            status=self.site.guard.status,
+        )
+        self.show()
+
+    def diffuse(self) -> None:
+        if "diffusion_rate" not in self._arrays:
+            return
+        diffusion(
+            self.stored,
+            self._arrays["diffusion_rate"],
+            self.bounds,
+            stream=self.site.stream,
+            event=self.site.tick("diffusion"),
+            status=self.site.guard.status,
+        )
+        self.show()
+
+    def drift(self, dt: float) -> None:
+        parameters, site = self._drift, self.site
+        if parameters is None or not parameters.active:
+            return
+        clock = f"{site.prefix}drift_time"
+        site.clocks[clock] = float(site.clocks[clock]) + dt / parameters.t_0
+        memory = DriftMemory(
+            self._arrays["drift_origin"],
+            self._arrays["drift_previous"],
+            self._arrays["drift_written"],
+            self._arrays.get("drift_nu"),
+        )
+        drift(
+            self.stored,
+            site.clocks[clock],
+            parameters,
+            memory,
+            self.bounds,
+            stream=site.stream,
+            event=site.tick("drift"),
+            status=site.guard.status,
+        )
+        self.show()
+
+    def reset(self, first_col: int, n_col: int, prob: float, chosen: Array | None = None) -> None:
+        """Reset columns; ``chosen`` (n_out, n_in), float32, spares the cells where it is 0."""
+        reset(
+            self.stored,
+            first_col,
+            n_col,
+            prob,
+            self.cell.reset_std,  # type: ignore[attr-defined]
+            self._arrays.get("reset_bias"),
+            self.bounds,
+            chosen=chosen,
+            stream=self.site.stream,
+            event=self.site.tick("reset"),
+            status=self.site.guard.status,
+        )
+        self.show()
+
+
+def _nothing() -> None:
+    """Stand for the change of a weight that nobody else shows."""
+
+
+def checked_array(array: Array, site: Site, name: str) -> Array:
+    """Give an array of the shape of a tile, finite and float32, or raise."""
+    array = _device.as_array(array, site.device, np.float32, name)
+    if array.shape != site.shape:
+        raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {site.shape}")
+    if not np.isfinite(_device.to_numpy(array)).all():
+        raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+    return array
+
+
+def replace_cells(unit: Unit, arrays: dict[str, Array]) -> None:
+    """Replace per-cell parameters of a unit, all or none."""
+    known = unit.cells
+    ready = {}
+    for name, array in arrays.items():
+        if name not in known:
+            raise ParameterError(
+                f"{name}: not a parameter of these cells, need one of {sorted(known)}"
+            )
+        ready[name] = checked_array(array, unit.site, name)
+    for low_name in [name for name in known if name.endswith("w_min")]:
+        high_name = low_name[: -len("w_min")] + "w_max"
+        low: Array = ready.get(low_name, known[low_name])
+        high: Array = ready.get(high_name, known[high_name])
+        if bool((low > high).any()):
+            raise ParameterError(f"{low_name} is above {high_name} in some cells")
+    for name, array in ready.items():
+        known[name][...] = array
+    unit.settle()

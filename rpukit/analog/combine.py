@@ -1,0 +1,107 @@
+"""Ops of cells that hold several devices: the visible weight, and the choice of cells to refresh.
+
+All work in place; ``status`` is the tile's flag array.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows, work_grain
+
+Array = Any
+
+_COMBINE_DEVICES = Kernel("combine_devices")
+_SELECT_REFRESH = Kernel("select_refresh")
+
+_BLOCK = 256
+_NONE = np.empty(0, np.float32)
+
+
+def _mirror() -> Any:
+    return import_module("rpukit.analog._mirror.combine")
+
+
+def combine_devices(
+    weight: Array,
+    devices: Array,
+    gamma: Array,
+    signs: tuple[Array, Array] | None = None,
+    *,
+    status: Array,
+) -> None:
+    """Make the visible weight ``sum_k gamma_k w_k``, in place.
+
+    Parameters
+    ----------
+    weight : array, shape (n_out, n_in), float32
+    devices : array, shape (n_device, n_out, n_in), float32
+    gamma : array, shape (n_device,), float32
+    signs : pair of arrays, shapes (n_out,) and (n_in,), float32, optional
+        Choppers of device 0, +1 or -1, which are undone.
+    status : array, shape (1,), int32
+
+    Notes
+    -----
+    One chain of fused multiply-adds per cell, devices ascending.
+    Kernel: kernels_cu/combine_devices.cu.
+    """
+    n_out, n_in = weight.shape
+    row_sign, col_sign = (None, None) if signs is None else signs
+    if _device.runs_kernels(_device.namespace(weight)):
+        args = (len(devices), n_out, n_in, gamma, devices, row_sign, col_sign, weight, status)
+        macros = {"SIGNED": int(signs is not None)}
+        _COMBINE_DEVICES.launch((-(-weight.size // _BLOCK),), (_BLOCK,), args, macros=macros)
+    else:
+        plain = [_NONE if a is None else a for a in (row_sign, col_sign)]
+        args = (gamma, devices, *plain, weight)
+        run_rows(_mirror().combine_devices, n_out, *args, grain=work_grain(len(devices) * n_in))
+
+
+def select_refresh(
+    chosen: Array,
+    plus: Array,
+    minus: Array,
+    first_col: int,
+    full: float,
+    some: float,
+    *,
+    status: Array,
+) -> tuple[Array, Array]:
+    """Choose the cells of pairs of one-sided devices to refresh, and what to write to them.
+
+    Parameters
+    ----------
+    chosen : array, shape (n_out, n_in), float32
+        1 in the cells to reset, else 0; columns from ``first_col`` are written.
+    plus, minus : array, shape (n_col, n_out), float32
+        Reads of those columns.
+    first_col : int
+    full, some : float, weight units
+        What the larger and the smaller read must be above.
+    status : array, shape (1,), int32
+
+    Returns
+    -------
+    rise_plus, rise_minus : array, shape (n_col, n_out), float32
+
+    Notes
+    -----
+    Kernel: kernels_cu/select_refresh.cu.
+    """
+    n_out, n_in = chosen.shape
+    n_col = plus.shape[0]
+    device = _device.device_of(chosen)
+    rises = [_device.empty((n_col, n_out), np.float32, device) for _ in range(2)]
+    if _device.runs_kernels(_device.namespace(chosen, plus, minus)):
+        args = (n_out, n_in, first_col, n_col, full, some, plus, minus, chosen, *rises, status)
+        _SELECT_REFRESH.launch((-(-plus.size // _BLOCK),), (_BLOCK,), args)
+    else:
+        args = (first_col, np.float32(full), np.float32(some), plus, minus, chosen, *rises)
+        run_rows(_mirror().select_refresh, n_col, *args, grain=work_grain(n_out))
+    return rises[0], rises[1]
