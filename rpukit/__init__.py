@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         check,
     )
     from rpukit.gemm import det_gemm
+    from rpukit.inference import InferenceTile
     from rpukit.io import load, save
     from rpukit.random import Stream
 
@@ -62,6 +63,7 @@ __all__ = [
     "DriftParameters",
     "IOParameters",
     "Ideal",
+    "InferenceTile",
     "NoiseManagement",
     "OneSided",
     "PulseType",
@@ -102,6 +104,7 @@ _HOME = {
     "DriftParameters": "analog",
     "IOParameters": "analog",
     "Ideal": "analog",
+    "InferenceTile": "inference",
     "NoiseManagement": "analog",
     "OneSided": "analog",
     "PulseType": "analog",

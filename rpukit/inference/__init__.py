@@ -5,12 +5,15 @@ has noise. All of it is drawn by logical coordinates: a tile that is programmed 
 has the same bits, on CPU and GPU, at any time, in any order of the times asked.
 """
 
+from rpukit.inference.compensation import DriftCompensation
 from rpukit.inference.converters import Converter, CustomPair, NPairs, SingleDevice, SinglePair
 from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
 from rpukit.inference.devices import Hermes, ReRamCMO, ReRamWan
+from rpukit.inference.mapping import MappedMatrix, map_matrix
 from rpukit.inference.modifiers import ModifierType, WeightModifier
 from rpukit.inference.noise import NoiseModel, Programmed, Verbatim
 from rpukit.inference.phase_change import CustomDrift, PCMLike, StateIndependent
+from rpukit.inference.tile import InferenceTile
 from rpukit.inference.training import (
     ClipType,
     InputRange,
@@ -18,6 +21,7 @@ from rpukit.inference.training import (
     WeightClip,
     WeightRemap,
 )
+from rpukit.inference.write_verify import WriteVerify, write_verify
 
 __all__ = [
     "ClipType",
@@ -26,8 +30,11 @@ __all__ = [
     "Curve",
     "CustomDrift",
     "CustomPair",
+    "DriftCompensation",
     "Hermes",
+    "InferenceTile",
     "InputRange",
+    "MappedMatrix",
     "ModifierType",
     "NPairs",
     "NoiseModel",
@@ -46,4 +53,7 @@ __all__ = [
     "WeightClip",
     "WeightModifier",
     "WeightRemap",
+    "WriteVerify",
+    "map_matrix",
+    "write_verify",
 ]

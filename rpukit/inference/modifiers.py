@@ -39,6 +39,7 @@ class ModifierType(str, Enum):
 _KINDS = {
     ModifierType.NONE: 0,
     ModifierType.DROP_CONNECT: 0,
+    ModifierType.NOISE_MODEL: 0,
     ModifierType.ADD_NORMAL: 1,
     ModifierType.MULT_NORMAL: 2,
     ModifierType.DISCRETIZE: 3,
@@ -162,7 +163,7 @@ class WeightModifier:
     def apply(
         self, weight: Array, *, stream: Stream, event: int, status: Array, out: Array
     ) -> Array:
-        """Write the changed weights to `out`; NOISE_MODEL is left to the tile.
+        """Write the changed weights to `out`; of NOISE_MODEL only the dropped ones.
 
         Parameters
         ----------

@@ -1,0 +1,267 @@
+"""What time and hardware do to an inference tile: programming, drift, reading, compensation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog._guard import Guard
+from rpukit.analog.io_parameters import IOParameters
+from rpukit.errors import ParameterError
+from rpukit.inference.compensation import PERFECT, DriftCompensation, readout
+from rpukit.inference.converters import Converter
+from rpukit.inference.curves import pack
+from rpukit.inference.noise import NoiseModel, packed, sample_of, write
+from rpukit.inference.ops import Moment, Split, Stuck, drift_conductance
+from rpukit.random import MAX_SAMPLE, Stream
+
+Array = Any
+_OTHER = MAX_SAMPLE - 1  # child of the stream that modifiers draw from
+AS_WRITTEN = -1  # in place of the number of a reading: nothing has been read yet
+
+
+class Hardware(ABC):
+    """Part of `InferenceTile`: from weights to conductances, and what becomes of them."""
+
+    shape: tuple[int, int]
+    noise: NoiseModel
+    converter: Converter
+    compensation: DriftCompensation
+    w_max: float | None
+    stream: Stream
+    _arrays: dict[str, Array]
+    _clocks: dict[str, int]
+    _device: _device.Device
+    _guard: Guard
+    _mode: str
+    _event: int
+    _time: float
+    _number: int
+    _split: Split | None
+    _curves: dict[Any, Array]
+
+    @property
+    def time(self) -> float | None:
+        """Seconds since programming; None before it."""
+        return self._time if self._mode == "programmed" else None
+
+    @property
+    def conductances(self) -> Array:
+        """Conductances as they were written, shape (n_plane, n_out, n_in), microsiemens (view)."""
+        self._need_programmed()
+        return self._arrays["conductance"].reshape(-1, *self.shape)
+
+    @property
+    def drift_coefficients(self) -> Array | None:
+        """Drift coefficient of each device, shape (n_plane, n_out, n_in), or None (view)."""
+        self._need_programmed()
+        nu = self._arrays.get("nu")
+        return None if nu is None else nu.reshape(-1, *self.shape)
+
+    @property
+    def alpha(self) -> Array:
+        """Factor of drift compensation of each output, shape (n_out,), float32 (a copy)."""
+        return self._arrays["alpha"].copy()
+
+    def program(self, *, event: int | None = None) -> Self:
+        """Write the weights into the cells, in place.
+
+        Parameters
+        ----------
+        event : int, optional
+            Number of the programming, which names its draws; default: the next one.
+
+        Returns
+        -------
+        InferenceTile
+            Itself, at time 0, as written: nothing has been read yet.
+
+        Raises
+        ------
+        ParameterError, NonFiniteError
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> tile = rk.InferenceTile((2, 3), seed=7).set_weights(np.ones((2, 3), np.float32))
+        >>> once = np.asarray(tile.program(event=0))
+        >>> bool((np.asarray(tile.program(event=0)) == once).all())
+        True
+        """
+        event = self._clocks["program"] if event is None else event
+        if isinstance(event, bool) or not isinstance(event, (int, np.integer)):
+            raise ParameterError(f"event: got {event!r}, need an integer")
+        if not 0 <= event < _OTHER:
+            raise ParameterError(f"event: got {event}, need 0 to 2**48 - 2")
+        self._write(int(event), self.stream)
+        self._clocks["program"] = int(event) + 1
+        self._event, self._mode = int(event), "programmed"
+        self._show(0.0, AS_WRITTEN)
+        self._measure_baseline()
+        return self
+
+    def drift_to(self, t: float, *, number: int = 0) -> Self:
+        """Go to a time after programming and read the cells there, in place.
+
+        Times may be asked in any order: each starts from the programmed conductances.
+
+        Parameters
+        ----------
+        t : float, at least 0, seconds
+            Rounded to float32, whose bits name the draws of the reading.
+        number : int, 0 to 65535
+            Of several readings at this time.
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError
+        """
+        self._need_programmed()
+        time = self.noise.check_time(t)
+        sample_of(time, number)
+        self._show(time, int(number))
+        self._compensate()
+        return self
+
+    def read(self, *, number: int | None = None) -> Self:
+        """Read the cells again at the present time, with fresh noise, in place.
+
+        Parameters
+        ----------
+        number : int, 0 to 65535, optional
+            Number of the reading at this time; default: the next one.
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError
+        """
+        self._need_programmed()
+        return self.drift_to(self._time, number=self._number + 1 if number is None else number)
+
+    def unprogram(self) -> Self:
+        """Go back to the digital weights, in place.
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+        """
+        self._leave("digital")
+        return self
+
+    # ---- how it is done ------------------------------------------------------------------------
+
+    def _leave(self, mode: str) -> None:
+        if self._mode == "programmed":
+            self._set_alpha(None)
+        self._mode = mode
+
+    def _need_programmed(self) -> None:
+        if self._mode != "programmed":
+            raise ParameterError("the tile is not programmed: call program() first")
+
+    def _fitted(self) -> Split:
+        if self._split is None:
+            self._split = self.converter.split(self._arrays["target"], self.w_max)
+        return self._split
+
+    def _curve(self, key: Any, values: Any) -> Array:
+        """Keep packed curves on the device."""
+        if key not in self._curves:
+            self._curves[key] = _device.to_device(values(), self._device)
+        return self._curves[key]
+
+    def _write(self, event: int, stream: Stream, **options: Any) -> None:
+        found = self._arrays.get("conductance")
+        out = None if found is None else (found, self._arrays.get("nu"))
+        conductance, nu = write(
+            self.noise,
+            self._arrays["target"],
+            self._fitted(),
+            stream=stream,
+            event=event,
+            status=self._guard.status,
+            curves=self._curve("program", lambda: packed(self.noise)),
+            out=out,
+            **options,
+        )
+        self._arrays["conductance"] = conductance
+        if nu is not None:
+            self._arrays["nu"] = nu
+
+    def _show(self, t: float, number: int) -> None:
+        """Make the weights of a time; a number below 0 is before any reading."""
+        still = number == AS_WRITTEN and not self.noise.RESAMPLES
+        moment = Moment(limits=self.noise.limits) if still else self.noise.moment(t)
+        self._see(moment, t, max(number, 0), self.stream.child(self._event))
+        self._time, self._number = t, number
+
+    def _see(self, moment: Moment, t: float, number: int, stream: Stream) -> None:
+        curve = self.noise.reading(t)
+        drift_conductance(
+            self._arrays["conductance"],
+            self._arrays.get("nu"),
+            moment,
+            self._fitted(),
+            self._curve(curve, lambda: pack([curve])),
+            unit=1 / self.noise.g_max,
+            stream=stream,
+            sample=sample_of(t, number),
+            status=self._guard.status,
+            out=self._arrays["weight"],
+        )
+
+    def _imitate(self, event: int, t: float, stuck: Stuck | None) -> None:
+        """Write and read the weights as training wants to see them, by draws of their own."""
+        time, stream = self.noise.check_time(t), self.stream.child(_OTHER)
+        self._write(event, stream, stuck=stuck)
+        self._see(self.noise.moment(time), time, 0, stream.child(event))
+
+    # ---- compensation --------------------------------------------------------------------------
+
+    def _response(self, io: IOParameters) -> Array:
+        # The draws of a measurement are named by what is measured, not by a clock.
+        sample = sample_of(self._time, self._number) if self._number >= 0 else _OTHER
+        return readout(
+            self._arrays["weight"],
+            io,
+            self.compensation,
+            stream=self.stream,
+            draws=self.stream.child(self._event).child(sample),
+            status=self._guard.status,
+            call=self._guard.begin("unit inputs"),
+        )
+
+    def _measure_baseline(self) -> None:
+        if self.compensation is DriftCompensation.NONE:
+            return
+        exact = self.compensation is DriftCompensation.GLOBAL_EXACT
+        io = PERFECT if exact else self._periphery()
+        self._arrays["baseline"] = self._response(io)
+        self._set_alpha(None)
+
+    def _compensate(self) -> None:
+        if self.compensation is not DriftCompensation.NONE:
+            now = self._response(self._periphery())
+            self._set_alpha((self._arrays["baseline"] / now).astype(np.float32))
+
+    @abstractmethod
+    def _periphery(self) -> IOParameters:
+        """Give the periphery of forward products."""
+
+    @abstractmethod
+    def _set_alpha(self, alpha: Array | None) -> None:
+        """Set the factors of compensation; None: to 1."""

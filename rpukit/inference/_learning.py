@@ -1,0 +1,273 @@
+"""Hardware-aware training of an inference tile: exact updates, modified weights, scales."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog._guard import Guard, check_finite
+from rpukit.analog.update import rank_update
+from rpukit.errors import DTypeError, ParameterError, ShapeError
+from rpukit.gemm import det_gemm
+from rpukit.inference._sums import clip
+from rpukit.inference.modifiers import ModifierType, WeightModifier
+from rpukit.inference.ops import Stuck, add_scaled
+from rpukit.inference.training import InputRange, WeightClip, WeightRemap
+from rpukit.random import Stream
+
+Array = Any
+
+
+class Learning(ABC):
+    """Part of `InferenceTile`: what training does with it."""
+
+    shape: tuple[int, int]
+    modifier: WeightModifier
+    weight_clip: WeightClip
+    weight_remap: WeightRemap
+    input_range: InputRange | None
+    stream: Stream
+    _arrays: dict[str, Array]
+    _clocks: dict[str, int]
+    _device: _device.Device
+    _guard: Guard
+    _mode: str
+    _range: float
+    _range_seen: int
+    _split: Any
+
+    @property
+    def range(self) -> float | None:
+        """The present input range; None without one."""
+        return None if self.input_range is None else self._range
+
+    @property
+    def scales(self) -> Array:
+        """Digital scale of each output, shape (n_out,), float32 (a copy)."""
+        return self._arrays["scale"].copy()
+
+    def update(self, x: Array, d: Array, lr: float) -> Self:
+        """Change the digital weights by ``-lr d x^T``, exactly, in place.
+
+        Activations are clipped to the input range, and errors go through the digital scales, as
+        in the products. A programmed tile goes back to its digital weights.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), float32
+        d : array, shape (n_batch, n_out) or (n_out,), float32
+        lr : float
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
+        """
+        rows_x = self._rows(x, self.shape[1], "x")
+        rows_d = self._rows(d, self.shape[0], "d")
+        if rows_x.shape[0] != rows_d.shape[0]:
+            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
+        lr = number_of(lr, "lr")
+        self._finite(rows_x, "x")
+        self._finite(rows_d, "d")
+        if lr == 0 or rows_x.shape[0] == 0:
+            return self
+        status = self._guard.status
+        call = self._guard.begin("x or d")
+        check_finite(rows_x, status=status, call=call)
+        check_finite(rows_d, status=status, call=call)
+        self._leave("digital")
+        if self.input_range is not None:
+            rows_x = clip(rows_x, self._range, self._empty(rows_x.shape), status=status)
+        rows_d = self._scaled(rows_d, fresh=True)
+        rank_update(self._arrays["target"], rows_x, rows_d, lr, status=status)
+        self._split = None
+        self._settle()
+        return self
+
+    def update_scales(self, y: Array, d: Array, lr: float) -> Self:
+        """Learn the digital scales of the outputs, in place.
+
+        Parameters
+        ----------
+        y : array, shape (n_batch, n_out), float32
+            Outputs of the forward product.
+        d : array, shape (n_batch, n_out), float32
+            Errors at them.
+        lr : float
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
+
+        Notes
+        -----
+        ``scale -= lr sum_b d y / scale``, summed in float64 with samples ascending.
+        """
+        rows_y, rows_d = self._rows(y, self.shape[0], "y"), self._rows(d, self.shape[0], "d")
+        if rows_y.shape != rows_d.shape:
+            raise ShapeError(f"y has {rows_y.shape[0]} samples and d has {rows_d.shape[0]}")
+        lr = number_of(lr, "lr")
+        self._finite(rows_y, "y")
+        self._finite(rows_d, "d")
+        if rows_y.shape[0] and lr:
+            xp = _device.namespace(rows_y)
+            products = rows_y.astype(np.float64) * rows_d
+            slope = det_gemm(xp.ones((1, rows_y.shape[0])), products).reshape(-1)
+            scale = self._arrays["scale"].astype(np.float64)
+            self._set_scales((scale - lr * (slope / scale)).astype(np.float32))
+        return self
+
+    def set_scales(self, scales: Array) -> Self:
+        """Set the digital scales of the outputs, in place.
+
+        Parameters
+        ----------
+        scales : array, shape (n_out,), float32, not 0
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError
+        """
+        array = _device.as_array(scales, self._device, np.float32, "scales")
+        if array.shape != (self.shape[0],):
+            raise ShapeError(f"scales: got shape {tuple(array.shape)}, need ({self.shape[0]},)")
+        host = _device.to_numpy(array)
+        if not (np.isfinite(host).all() and host.all()):
+            raise ParameterError("scales: need finite numbers that are not 0")
+        self._set_scales(array)
+        return self
+
+    def learn_range(self, x: Array, grad: Array, lr: float) -> Array:
+        """Take the input range out of a gradient, and learn the range from it, in place.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in), float32
+            Activations of the forward product.
+        grad : array, shape (n_batch, n_in), float32
+            What the backward product gave for them.
+        lr : float
+
+        Returns
+        -------
+        array, shape (n_batch, n_in), float32
+            The gradient of the activations: 0 where they were clipped.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
+
+        Notes
+        -----
+        A learned range synchronises with a GPU.
+        """
+        rows, slopes = self._rows(x, self.shape[1], "x"), self._rows(grad, self.shape[1], "grad")
+        if rows.shape != slopes.shape:
+            raise ShapeError(f"x has {rows.shape[0]} samples and grad has {slopes.shape[0]}")
+        lr = number_of(lr, "lr")
+        self._finite(rows, "x")
+        self._finite(slopes, "grad")
+        if self.input_range is None:
+            return slopes
+        xp = _device.namespace(rows)
+        kept = xp.where(abs(rows) > np.float32(self._range), np.float32(0), slopes)
+        if self.input_range.learned:
+            if self._range_seen < self.input_range.n_init:
+                self._range = self.input_range.start(self._range, self._range_seen, rows)
+                self._range_seen += 1
+            else:
+                self._range = self.input_range.step(self._range, rows, slopes, lr)
+        return kept
+
+    def post_step(self) -> Self:
+        """Clip and remap the digital weights, then modify them for the next pass, in place.
+
+        Returns
+        -------
+        InferenceTile
+            Itself. The products see the modified weights until the next `update` or `post_step`.
+        """
+        self._leave("digital")
+        target, status = self._arrays["target"], self._guard.status
+        self.weight_clip.apply(target, status=status)
+        factors = self.weight_remap.factors(target)
+        if factors is not None:
+            add_scaled(target, factors, target, by="divide_rows", status=status)
+            self._set_scales(self._arrays["scale"] * factors)
+        self._split = None
+        self._settle()
+        if self.modifier.is_on:
+            self._modify()
+        return self
+
+    def _modify(self) -> None:
+        event = self._clocks["modify"]
+        self._clocks["modify"] = event + 1
+        weight, status = self._arrays["weight"], self._guard.status
+        source = self._arrays["target"]
+        if self.modifier.type is ModifierType.NOISE_MODEL:
+            self._imitate(event, self.modifier.t, self.modifier.stuck_at(event))
+            source = weight
+        self.modifier.apply(source, stream=self.stream, event=event, status=status, out=weight)
+        self._mode = "modified"
+
+    # ---- what the tile gives -------------------------------------------------------------------
+
+    def _empty(self, shape: tuple[int, ...]) -> Array:
+        return _device.empty(tuple(shape), np.float32, self._device)
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Raise at once what is deferred, where the tile was asked for that."""
+
+    @abstractmethod
+    def _leave(self, mode: str) -> None:
+        """Change what the products see."""
+
+    @abstractmethod
+    def _imitate(self, event: int, t: float, stuck: Stuck | None) -> None:
+        """Make the weights that the hardware would show."""
+
+    @abstractmethod
+    def _rows(self, v: Array, width: int, name: str) -> Array:
+        """Take rows of an input."""
+
+    @abstractmethod
+    def _finite(self, array: Array, name: str) -> None:
+        """Refuse non-finite values where that needs no synchronisation."""
+
+    @abstractmethod
+    def _scaled(self, rows: Array, *, fresh: bool) -> Array:
+        """Multiply outputs by their digital factors."""
+
+    @abstractmethod
+    def _set_scales(self, scales: Array | None) -> None:
+        """Set the digital scales; None: to 1."""
+
+
+def number_of(value: Any, name: str) -> float:
+    """Take a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise DTypeError(f"{name}: got {value!r}, need a number")
+    if not math.isfinite(value):
+        raise ParameterError(f"{name}: got {value!r}, need a finite number")
+    return float(value)

@@ -1,0 +1,215 @@
+"""Copies of an inference tile: on another device, as plain data, pickled."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._device import Device
+from rpukit.analog._guard import Guard
+from rpukit.analog._state import decode, encode
+from rpukit.analog.io_parameters import IOParameters
+from rpukit.errors import FormatError
+from rpukit.inference.converters import Converter
+from rpukit.inference.modifiers import WeightModifier
+from rpukit.inference.noise import NoiseModel
+from rpukit.inference.training import InputRange, WeightClip, WeightRemap
+from rpukit.random import Stream
+
+Array = Any
+FORMAT = "rpukit.InferenceTile"
+VERSION = 1
+_CONFIGURATIONS = {
+    "noise": NoiseModel,
+    "converter": Converter,
+    "forward": IOParameters,
+    "backward": IOParameters,
+    "modifier": WeightModifier,
+    "weight_clip": WeightClip,
+    "weight_remap": WeightRemap,
+    "input_range": InputRange,
+}
+_LATER = ("conductance", "nu", "baseline")  # arrays that a tile has once it was programmed
+
+
+class Saved:
+    """Part of `InferenceTile`: copies, states, pickles."""
+
+    shape: tuple[int, int]
+    stream: Stream
+    _arrays: dict[str, Array]
+    _clocks: dict[str, int]
+    _device: Device
+    _guard: Guard
+    _states: dict[str, Any]
+
+    def state(self) -> dict[str, Any]:
+        """Give everything that the tile is, as plain data on the CPU.
+
+        Returns
+        -------
+        dict
+            ``header``: JSON-able data; ``arrays``: NumPy arrays by name. `from_state` builds a
+            tile that continues to the same bits.
+
+        Raises
+        ------
+        NonFiniteError
+            If an earlier call on a GPU met NaN or infinity.
+        """
+        self._guard.check()
+        tile: Any = self
+        header: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "shape": list(self.shape),
+            "compensation": tile.compensation.value,
+            "w_max": tile.w_max,
+            "stream": [self.stream.key0, self.stream.key1],
+            "clocks": dict(self._clocks),
+            "validate": tile.validate,
+            "mode": tile._mode,
+            "programming": [tile._event, tile._time, tile._number],
+            "range": [tile._range, tile._range_seen],
+        }
+        for name in _CONFIGURATIONS:
+            own = f"{name}_parameters" if name in ("forward", "backward") else name
+            value = getattr(tile, own)
+            header[name] = None if value is None else encode(value)
+        arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
+        return {"header": header, "arrays": arrays}
+
+    def _all_arrays(self) -> dict[str, Array]:
+        arrays = dict(self._arrays)
+        for way, state in self._states.items():
+            arrays.update({f"{way}.{name}": a for name, a in state.arrays().items()})
+        return arrays
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
+        """Build a tile from what `state` gave.
+
+        Parameters
+        ----------
+        state : dict
+        device : str
+
+        Returns
+        -------
+        InferenceTile
+
+        Raises
+        ------
+        FormatError, DeviceError
+        """
+        header = _check_header(state)
+        make: Any = cls
+        try:
+            options = {
+                name: None if header[name] is None else decode(header[name], base)
+                for name, base in _CONFIGURATIONS.items()
+            }
+            tile = make(
+                tuple(header["shape"]),
+                **options,
+                compensation=header["compensation"],
+                w_max=header["w_max"],
+                seed=Stream(*header["stream"]),
+                device=device,
+                validate=header["validate"],
+            )
+            clocks = {str(name): int(n) for name, n in header["clocks"].items()}
+            event, time, number = header["programming"]
+            tile._event, tile._time, tile._number = int(event), float(time), int(number)
+            tile._range, tile._range_seen = float(header["range"][0]), int(header["range"][1])
+            tile._mode = header["mode"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"state: the header is damaged: {error!r}") from error
+        if clocks.keys() != tile._clocks.keys():
+            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
+        if tile._mode not in ("digital", "modified", "programmed"):
+            raise FormatError(f"state: there is no mode {tile._mode!r}")
+        tile._clocks.update(clocks)
+        tile._fill(state["arrays"])
+        result: Self = tile
+        return result
+
+    def _fill(self, arrays: dict[str, Any]) -> None:
+        tile: Any = self
+        n_cell, n_plane = self.shape[0] * self.shape[1], tile.converter.n_plane
+        later = {"conductance": (n_plane, n_cell), "nu": (n_plane, n_cell)}
+        if "baseline" in arrays:
+            later["baseline"] = np.shape(arrays["baseline"])
+        for name in _LATER:
+            if name in arrays:
+                dtype = np.float64 if name == "baseline" else np.float32
+                self._arrays[name] = _device.zeros(later[name], dtype, self._device)
+        targets = self._all_arrays()
+        if arrays.keys() != targets.keys():
+            raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
+        if tile._mode == "programmed" and "conductance" not in arrays:
+            raise FormatError("state: a programmed tile without conductances")
+        for name, target in targets.items():
+            source = np.asarray(arrays[name])
+            if source.shape != target.shape or source.dtype != target.dtype:
+                raise FormatError(
+                    f"state: array {name} is {source.dtype}{list(source.shape)}, "
+                    f"need {target.dtype}{list(target.shape)}"
+                )
+        for name, target in targets.items():
+            target[...] = _device.to_device(arrays[name], self._device)
+        tile._find_factors()
+
+    def to(self, device: str) -> Self:
+        """Copy the tile to a compute device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+
+        Returns
+        -------
+        InferenceTile
+            A new tile; both continue to the same bits.
+
+        Raises
+        ------
+        ParameterError, DeviceError, NonFiniteError
+        """
+        return type(self).from_state(self.state(), device)
+
+    def copy(self) -> Self:
+        """Copy the tile; the copy continues to the same bits.
+
+        Returns
+        -------
+        InferenceTile
+        """
+        return type(self).from_state(self.state(), self._device)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickles are made on the CPU, so that they open on a machine without a GPU.
+        return type(self).from_state, (self.state(),)
+
+
+def _check_header(state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
+        raise FormatError("state: need a dictionary with header and arrays, as state() gives it")
+    header = state["header"]
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FormatError(f"state: this is not a {FORMAT}")
+    if header.get("version") != VERSION:
+        raise FormatError(
+            f"state: format version {header.get('version')!r}, this rpukit reads {VERSION}: "
+            "update rpukit"
+        )
+    return header

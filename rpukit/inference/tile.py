@@ -1,0 +1,431 @@
+"""InferenceTile: a crossbar whose weights are trained in digital and written once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog._guard import Guard, check_finite
+from rpukit.analog._view import TransposedTile, from_columns
+from rpukit.analog.forward import ForwardState, tile_forward
+from rpukit.analog.io_parameters import IOParameters, NoiseManagement
+from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.inference._hardware import AS_WRITTEN, Hardware
+from rpukit.inference._learning import Learning
+from rpukit.inference._saved import Saved
+from rpukit.inference.compensation import DriftCompensation
+from rpukit.inference.converters import Converter, SingleDevice, SinglePair
+from rpukit.inference.devices import ReRamCMO
+from rpukit.inference.modifiers import WeightModifier, member
+from rpukit.inference.noise import NoiseModel
+from rpukit.inference.ops import Split, add_scaled
+from rpukit.inference.phase_change import PCMLike
+from rpukit.inference.training import InputRange, WeightClip, WeightRemap
+from rpukit.random import MAX_SAMPLE, Stream
+
+__all__ = ["InferenceTile"]
+
+Array = Any
+CLOCKS = ("forward", "backward", "program", "modify")
+
+
+class InferenceTile(Hardware, Learning, Saved):
+    """A crossbar array whose weights are trained in digital, written once, and read for long.
+
+    It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,
+    modified for training where that is asked for; from then on by what the hardware makes of them
+    at the time that `drift_to` sets.
+
+    Parameters
+    ----------
+    shape : tuple of int, (n_out, n_in)
+    noise : NoiseModel, optional
+        Programming, drift and reading; default: `PCMLike`.
+    converter : Converter, optional
+        From weights to conductances; default: one pair of devices a weight (`SinglePair`), one
+        device for `ReRamCMO`.
+    forward, backward : IOParameters, optional
+        Converters, noise and management of the two products.
+    modifier : WeightModifier, optional
+        What `post_step` does to the weights for the next pass.
+    weight_clip : WeightClip, optional
+    weight_remap : WeightRemap, optional
+    input_range : InputRange, optional
+        Activations are clipped to it; it takes the place of noise management.
+    compensation : DriftCompensation or str
+        What undoes drift at the outputs.
+    w_max : float, positive, weight units, optional
+        Weight that is written as the largest conductance; default: the largest of the matrix.
+    device : str
+        Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+    seed : int or Stream
+        Source of all randomness of this tile.
+    dtype : dtype
+        float32.
+    validate : {"deferred", "sync"}
+        When non-finite inputs on a GPU are reported.
+
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError, DeviceError
+
+    Notes
+    -----
+    Results are the same to the bit on CPU and GPU, at any time, in any order of the times asked.
+    ``docs/semantics/inference.md`` has the rules.
+
+    Source: Joshi et al., Nat. Commun. 11:2473 (2020); Rasch et al., Nat. Commun. 14:5282 (2023).
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> w = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    >>> tile = rk.InferenceTile((3, 4), compensation="global", seed=7).set_weights(w)
+    >>> y = tile.program().drift_to(86400.0).forward(np.ones((5, 4), np.float32))
+    >>> y.shape, tile.time, bool(tile.alpha[0] > 1.2)
+    ((5, 3), 86400.0, True)
+    """
+
+    __array_ufunc__ = None  # so that array @ tile asks the tile
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        *,
+        noise: NoiseModel | None = None,
+        converter: Converter | None = None,
+        forward: IOParameters | None = None,
+        backward: IOParameters | None = None,
+        modifier: WeightModifier | None = None,
+        weight_clip: WeightClip | None = None,
+        weight_remap: WeightRemap | None = None,
+        input_range: InputRange | None = None,
+        compensation: DriftCompensation | str = DriftCompensation.NONE,
+        w_max: float | None = None,
+        device: str | _device.Device = "cpu",
+        seed: int | Stream = 0,
+        dtype: Any = np.float32,
+        validate: str = "deferred",
+    ) -> None:
+        self.shape = check_shape(shape)
+        if np.dtype(dtype) != np.float32:
+            raise DTypeError(f"dtype: got {np.dtype(dtype)}, tiles are float32")
+        if validate not in ("deferred", "sync"):
+            raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
+        if w_max is not None and not 0 < w_max < np.inf:
+            raise ParameterError(f"w_max: got {w_max!r}, need a positive number")
+        self.noise = typed(noise or PCMLike(), NoiseModel, "noise")
+        self.converter = typed(converter or _usual(self.noise), Converter, "converter")
+        if self.converter.g_max > self.noise.g_max:
+            raise ParameterError(
+                f"converter: its g_max {self.converter.g_max} is beyond that of the noise model, "
+                f"{self.noise.g_max}"
+            )
+        self.forward_parameters: IOParameters = typed(
+            forward or IOParameters(), IOParameters, "forward"
+        )
+        self.backward_parameters = typed(backward or IOParameters(), IOParameters, "backward")
+        self.modifier = typed(modifier or WeightModifier(), WeightModifier, "modifier")
+        self.weight_clip = typed(weight_clip or WeightClip(), WeightClip, "weight_clip")
+        self.weight_remap = typed(weight_remap or WeightRemap(), WeightRemap, "weight_remap")
+        self.input_range = None if input_range is None else typed(input_range, InputRange, "range")
+        self.compensation: Any = member(DriftCompensation, compensation, "compensation")
+        self.w_max = None if w_max is None else float(w_max)
+        self.stream = Stream.from_seed(seed)
+        self.validate = validate
+        self._device = _device.parse_device(device)
+        self._clocks = dict.fromkeys(CLOCKS, 0)
+        self._guard = Guard(self._clocks, self._device)
+        self._mode, self._event, self._time, self._number = "digital", 0, 0.0, AS_WRITTEN
+        self._range = 0.0 if self.input_range is None else self.input_range.value
+        self._range_seen = 0
+        self._split: Split | None = None
+        self._curves: dict[Any, Array] = {}
+        n_out, n_in = self.shape
+        ones = np.ones(n_out, np.float32)
+        start = {"target": np.zeros(self.shape, np.float32), "scale": ones, "alpha": ones}
+        start["weight"] = start["target"]
+        self._arrays = {k: _device.to_device(a, self._device) for k, a in start.items()}
+        self._factor: Array | None = None
+        self._scaling = self._compensating = False
+        if self.input_range is not None and self.forward_parameters.is_perfect:
+            raise ParameterError("input_range: a perfect forward product has no input converters")
+        back = {"transposed": True}
+        self._states = {
+            "forward": ForwardState(self._periphery(), n_out, self.stream, self._device),
+            "backward": ForwardState(
+                self.backward_parameters, n_in, self.stream, self._device, **back
+            ),
+        }
+
+    # ---- what a tile is ------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """Type of the weights: float32."""
+        return np.dtype(np.float32)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes: 2."""
+        return 2
+
+    @property
+    def device(self) -> str:
+        """Compute device that the tile lives on."""
+        return str(self._device)
+
+    @property
+    def T(self) -> TransposedTile:
+        """The tile seen from its other side; it shares everything with this one."""
+        return TransposedTile(self)
+
+    @property
+    def clocks(self) -> dict[str, int]:
+        """Position of each sample or event clock (a copy)."""
+        return dict(self._clocks)
+
+    def __repr__(self) -> str:
+        n_out, n_in = self.shape
+        at = "" if self.time is None else f", t={self.time:g}"
+        name = type(self.noise).__name__
+        return f"InferenceTile(({n_out}, {n_in}), {name}{at}, device={self.device!r})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._device.kind != "cpu":
+            raise DeviceError(
+                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
+            )
+        if copy is False:
+            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
+        return np.array(self.get_weights(), dtype=dtype)
+
+    def __matmul__(self, x: Array) -> Array:
+        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
+        return from_columns(self.forward, x)
+
+    def __rmatmul__(self, d: Array) -> Array:
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        return self.backward(d)
+
+    # ---- weights -------------------------------------------------------------------------------
+
+    def get_weights(self) -> Array:
+        """Read the weights that the products see now, digital scales included, exactly.
+
+        Returns
+        -------
+        array, shape (n_out, n_in), float32
+            A copy on the tile's device; reading synchronises.
+
+        Raises
+        ------
+        NonFiniteError
+            If an earlier call on a GPU met NaN or infinity.
+        """
+        self._guard.check()
+        seen = self._seen.copy()
+        if self._factor is not None:
+            add_scaled(seen, self._factor, seen, by="rows", status=self._guard.status)
+        return seen
+
+    def set_weights(self, weight: Array) -> Self:
+        """Set the digital weights, with digital scales of 1, in place.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+
+        Returns
+        -------
+        InferenceTile
+            Itself, no longer programmed.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError, ParameterError
+            ParameterError for weights beyond `w_max`.
+        """
+        array = _device.as_array(weight, self._device, np.float32, "weight")
+        if array.shape != self.shape:
+            raise ShapeError(f"weight: got shape {tuple(array.shape)}, need {self.shape}")
+        if _device.runs_kernels(_device.namespace(array)):
+            call = self._guard.begin("weight")
+            check_finite(array, status=self._guard.status, call=call)
+            self._guard.check()
+        elif not np.isfinite(array).all():
+            raise NonFiniteError("weight holds NaN or infinity; the tile is unchanged")
+        split = self.converter.split(array, self.w_max)
+        self._leave("digital")
+        self._arrays["target"][...] = array
+        self._split = split
+        self._set_scales(None)
+        return self
+
+    @property
+    def _seen(self) -> Array:
+        return self._arrays["target" if self._mode == "digital" else "weight"]
+
+    # ---- products ------------------------------------------------------------------------------
+
+    def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
+        """Multiply activations by the weights, as the hardware does.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), float32
+        first_sample : int, optional
+            Position of the first sample on the forward clock; default: where the clock stands.
+
+        Returns
+        -------
+        array, shape (n_batch, n_out) or (n_out,), float32
+            With digital scales and drift compensation.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        rows = self._rows(x, self.shape[1], "x")
+        y = self._product("forward", rows, self._periphery(), first_sample)
+        y = self._scaled(y, fresh=False)
+        return y[0] if np.ndim(x) == 1 else y
+
+    def backward(self, d: Array, *, first_sample: int | None = None) -> Array:
+        """Multiply errors by the transposed weights, as the hardware does.
+
+        Parameters
+        ----------
+        d : array, shape (n_batch, n_out) or (n_out,), float32
+        first_sample : int, optional
+            Position of the first sample on the backward clock; default: where the clock stands.
+
+        Returns
+        -------
+        array, shape (n_batch, n_in) or (n_in,), float32
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        rows = self._rows(d, self.shape[0], "d")
+        self._finite(rows, "d")
+        scaled = self._scaled(rows, fresh=True)
+        g = self._product("backward", scaled, self.backward_parameters, first_sample)
+        return g[0] if np.ndim(d) == 1 else g
+
+    def _product(self, way: str, rows: Array, io: IOParameters, first: int | None) -> Array:
+        name = "d" if way == "backward" else "x"
+        start = self._start(way, first, rows.shape[0])
+        self._finite(rows, name)
+        y = tile_forward(
+            self._seen,
+            rows,
+            io,
+            stream=self.stream,
+            first_sample=start,
+            transposed=way == "backward",
+            state=self._states[way],
+            status=self._guard.status,
+            call=self._guard.begin(name),
+        )
+        self._clocks[way] = start + rows.shape[0]
+        self._settle()
+        return y
+
+    def _periphery(self) -> IOParameters:
+        """Give the forward parameters; an input range is a constant scale of the converters."""
+        if self.input_range is None:
+            return self.forward_parameters
+        return replace(
+            self.forward_parameters,
+            noise_management=NoiseManagement.CONSTANT,
+            nm_thres=self._range,
+        )
+
+    # ---- digital scales ------------------------------------------------------------------------
+
+    def _scaled(self, rows: Array, *, fresh: bool) -> Array:
+        if self._factor is None:
+            return rows
+        out = self._empty(rows.shape) if fresh else rows
+        return add_scaled(rows, self._factor, out, status=self._guard.status)
+
+    def _set_scales(self, scales: Array | None) -> None:
+        self._arrays["scale"][...] = np.float32(1) if scales is None else scales
+        self._scaling = scales is not None
+        self._join_factors()
+
+    def _set_alpha(self, alpha: Array | None) -> None:
+        self._arrays["alpha"][...] = np.float32(1) if alpha is None else alpha
+        self._compensating = alpha is not None
+        self._join_factors()
+
+    def _join_factors(self) -> None:
+        on = self._scaling or self._compensating
+        self._factor = self._arrays["scale"] * self._arrays["alpha"] if on else None
+
+    def _find_factors(self) -> None:
+        """Look which factors of a loaded state are not 1."""
+        self._scaling, self._compensating = (
+            bool((self._arrays[name] != 1).any()) for name in ("scale", "alpha")
+        )
+        self._join_factors()
+
+    # ---- checks --------------------------------------------------------------------------------
+
+    def _rows(self, v: Array, width: int, name: str) -> Array:
+        array = _device.as_array(v, self._device, np.float32, name)
+        if array.ndim == 1:
+            array = array[None, :]
+        if array.ndim != 2 or array.shape[1] != width:
+            raise ShapeError(
+                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
+            )
+        return array
+
+    def _start(self, clock: str, first_sample: int | None, n: int) -> int:
+        start = self._clocks[clock] if first_sample is None else first_sample
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
+        if start + n > MAX_SAMPLE:
+            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
+        return int(start)
+
+    def _finite(self, array: Array, name: str) -> None:
+        """Check values at once where that needs no synchronisation; else kernels do."""
+        if _device.runs_kernels(_device.namespace(array)):
+            return
+        if not np.isfinite(array).all():
+            raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+
+    def _settle(self) -> None:
+        if self.validate == "sync":
+            self._guard.check()
+
+
+def _usual(noise: NoiseModel) -> Converter:
+    if isinstance(noise, ReRamCMO):
+        return SingleDevice(g_max=noise.g_max, g_min=noise.g_min)
+    return SinglePair(g_max=noise.g_max)
+
+
+def check_shape(shape: Any) -> tuple[int, int]:
+    """Take (n_out, n_in), both from 1."""
+    try:
+        n_out, n_in = (int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
+    if n_out < 1 or n_in < 1:
+        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
+    return n_out, n_in
+
+
+def typed(value: Any, kind: type, name: str) -> Any:
+    """Take an instance of a class."""
+    if not isinstance(value, kind):
+        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
+    return value

@@ -1,0 +1,148 @@
+"""Closed-loop programming of training tiles: pulses until what is read is what was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.errors import NonFiniteError, ParameterError, ShapeError
+from rpukit.inference._learning import number_of
+from rpukit.inference._sums import total
+
+__all__ = ["WriteVerify", "write_verify"]
+
+Array = Any
+
+
+class LearningTile(Protocol):
+    """What write-verify needs of a tile."""
+
+    shape: tuple[int, int]
+
+    @property
+    def device(self) -> str: ...
+
+    def forward(self, x: Array) -> Array: ...
+
+    def update(self, x: Array, d: Array, lr: float) -> Any: ...
+
+    def get_weights(self) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteVerify:
+    """What closed-loop programming reached.
+
+    Attributes
+    ----------
+    converged : bool
+        Whether the mean error came to the tolerance.
+    n_round : int
+        Rounds of reading and pulsing.
+    error : float
+        Mean absolute error of the weights, as a share of the largest target.
+    missed : array, shape (n_out, n_in), bool
+        Cells whose own error is beyond the tolerance, on the tile's device.
+    history : tuple of float
+        The error at each look.
+    """
+
+    converged: bool
+    n_round: int
+    error: float
+    missed: Array
+    history: tuple[float, ...]
+
+    def __str__(self) -> str:
+        share = 100 * float(self.missed.mean())
+        end = "converged" if self.converged else "did not converge"
+        return (
+            f"{end} after {self.n_round} rounds: mean error {100 * self.error:.3g} %, "
+            f"{share:.3g} % of the cells missed"
+        )
+
+
+def write_verify(
+    tile: LearningTile,
+    target: Array,
+    *,
+    tolerance: float = 0.01,
+    lr: float = 0.1,
+    max_rounds: int = 1000,
+    check_every: int = 10,
+) -> WriteVerify:
+    """Program a training tile by pulses, reading what they did, in place.
+
+    Each round reads all columns by unit inputs through the tile's own periphery, and sends the
+    pulses of a gradient step on the error.
+
+    Parameters
+    ----------
+    tile : AnalogTile
+        Any cell; a stored reference device is part of the tile and stays as it is.
+    target : array, shape (n_out, n_in), float32, weight units
+    tolerance : float, positive
+        Mean absolute error to reach, as a share of the largest target.
+    lr : float, positive
+        Learning rate of a round.
+    max_rounds : int, at least 1
+    check_every : int, at least 1
+        Rounds between looks at the error, which synchronise with a GPU.
+
+    Returns
+    -------
+    WriteVerify
+        It says whether that converged, and which cells missed their target.
+
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError, DeviceError, NonFiniteError
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> from rpukit.inference import write_verify
+    >>> tile = rk.AnalogTile((4, 6), rk.ConstantStep(dw_min=0.002), seed=7,
+    ...                      forward=rk.IOParameters(is_perfect=True))
+    >>> target = np.linspace(-0.2, 0.2, 24, dtype=np.float32).reshape(4, 6)
+    >>> write_verify(tile, target, tolerance=0.02).converged
+    True
+    """
+    place = _device.parse_device(tile.device)
+    array = _device.as_array(target, place, np.float32, "target")
+    if array.shape != tuple(tile.shape):
+        raise ShapeError(f"target: got shape {tuple(array.shape)}, need {tuple(tile.shape)}")
+    host = _device.to_numpy(array)
+    if not np.isfinite(host).all():
+        raise NonFiniteError("target holds NaN or infinity; the tile is unchanged")
+    for name, value in (("tolerance", tolerance), ("lr", lr)):
+        if not number_of(value, name) > 0:
+            raise ParameterError(f"{name}: got {value!r}, need a positive number")
+    for name, count in (("max_rounds", max_rounds), ("check_every", check_every)):
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise ParameterError(f"{name}: got {count!r}, need an integer from 1")
+    xp = _device.namespace(array)
+    largest = float(np.abs(host).max()) or 1.0
+    unit = xp.eye(tile.shape[1], dtype=np.float32)
+    wanted = xp.ascontiguousarray(array.T)
+    history: list[float] = []
+    n_round = 0
+    error, missed = _compare(tile, array, largest, tolerance)
+    while error > tolerance and n_round < max_rounds:
+        for _ in range(min(check_every, max_rounds - n_round)):
+            tile.update(unit, tile.forward(unit) - wanted, lr)
+            n_round += 1
+        error, missed = _compare(tile, array, largest, tolerance)
+        history.append(error)
+    return WriteVerify(error <= tolerance, n_round, error, missed, tuple(history))
+
+
+def _compare(
+    tile: LearningTile, target: Array, largest: float, tolerance: float
+) -> tuple[float, Array]:
+    """Measure the mean error, and find the cells that are too far off."""
+    off = abs(tile.get_weights().astype(np.float64) - target) / largest
+    return total(off) / off.size, off > tolerance
