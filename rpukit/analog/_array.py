@@ -62,6 +62,8 @@ class DeviceArray(Unit):
                 arrays[name] = np.zeros(site.shape, np.float32)
             arrays["drift_written"] = np.zeros(site.shape, np.float64)
         arrays["n_pulses"] = np.zeros(1, np.int64)
+        if site.count_pulses:
+            arrays["pulse_counts"] = np.zeros(site.shape, np.int64)
         arrays.update(host)
         self._arrays = {name: site.put(array) for name, array in arrays.items()}
         if weight is None:
@@ -92,6 +94,14 @@ class DeviceArray(Unit):
         """Number of pulses that the cells have received; reading it synchronises."""
         self.site.guard.check()
         return int(_device.to_numpy(self._arrays["n_pulses"])[0])
+
+    @property
+    def pulse_counts(self) -> Array:
+        """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy)."""
+        if "pulse_counts" not in self._arrays:
+            raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
+        self.site.guard.check()
+        return self._arrays["pulse_counts"].copy()
 
     def arrays(self) -> dict[str, Array]:
         return self._arrays
@@ -176,6 +186,7 @@ class DeviceArray(Unit):
             flip=flip,
             polarity=polarity,
             persistent=self._arrays.get("persistent"),
+            pulse_counts=self._arrays.get("pulse_counts"),
             stream=stream or self.site.stream,
             first_sample=first_sample,
             status=self.site.guard.status,

@@ -21,7 +21,7 @@ from rpukit.random import Stream
 
 Array = Any
 FORMAT = "rpukit.AnalogTile"
-VERSION = 2  # 1 had no drift
+VERSION = 2  # 1 had neither drift nor counts of each cell
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -83,6 +83,7 @@ class Persistent:
     update_parameters: UpdateParameters
     stream: Stream
     validate: str
+    count_pulses: bool
     _clocks: dict[str, Any]
     _device: _device.Device
     _guard: Guard
@@ -116,6 +117,7 @@ class Persistent:
             "stream": [self.stream.key0, self.stream.key1],
             "clocks": dict(self._clocks),
             "validate": self.validate,
+            "count_pulses": self.count_pulses,
         }
         arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
         return {"header": header, "arrays": arrays}
@@ -154,6 +156,7 @@ class Persistent:
                 seed=Stream(*header["stream"]),
                 device=device,
                 validate=header["validate"],
+                count_pulses=header.get("count_pulses", False),
             )  # type: ignore[call-arg]
             clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
         except (KeyError, TypeError, ValueError) as error:

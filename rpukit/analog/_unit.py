@@ -30,6 +30,8 @@ class Site:
         The clocks of the tile, by name.
     prefix : str
         Begins the names of this array's clocks and states: "" or "0." or "1.0.".
+    count_pulses : bool
+        Whether the pulses of each cell are counted.
     """
 
     shape: tuple[int, int]
@@ -38,6 +40,7 @@ class Site:
     guard: Guard
     clocks: dict[str, Any]
     prefix: str = ""
+    count_pulses: bool = False
 
     def child(self, index: int) -> Site:
         """Give the site of device number ``index`` of a cell with several."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit.analog._accounting import Accounting
 from rpukit.analog._array import DeviceArray
 from rpukit.analog._compound import leaves, make_unit
 from rpukit.analog._guard import Guard
@@ -29,7 +30,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
-class AnalogTile(Processes, Persistent):
+class AnalogTile(Accounting, Processes, Persistent):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 
     Parameters
@@ -50,6 +51,8 @@ class AnalogTile(Processes, Persistent):
     validate : {"deferred", "sync"}
         When non-finite inputs on a GPU are reported: at the next synchronising call or
         `rpukit.check`, or at once (which synchronises on every call).
+    count_pulses : bool
+        Count the pulses of each cell, see `pulse_counts`; their sum, `n_pulses`, is always there.
 
     Raises
     ------
@@ -90,6 +93,7 @@ class AnalogTile(Processes, Persistent):
         seed: int | Stream = 0,
         dtype: Any = np.float32,
         validate: str = "deferred",
+        count_pulses: bool = False,
     ) -> None:
         self.shape = _check_shape(shape)
         if np.dtype(dtype) != np.float32:
@@ -105,7 +109,9 @@ class AnalogTile(Processes, Persistent):
         self._device = _device.parse_device(device)
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._guard = Guard(self._clocks, self._device)
-        site = Site(self.shape, self.stream, self._device, self._guard, self._clocks)
+        self.count_pulses = bool(count_pulses)
+        shared = (self._device, self._guard, self._clocks)
+        site = Site(self.shape, self.stream, *shared, count_pulses=self.count_pulses)
         self._unit = make_unit(self.cell, site)
         self._states = {
             "forward": ForwardState(
@@ -151,11 +157,6 @@ class AnalogTile(Processes, Persistent):
         asks for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
         """
         return self._unit.cells
-
-    @property
-    def n_pulses(self) -> int:
-        """Number of pulses that cells have received; reading it synchronises."""
-        return sum(array.n_pulses for array in self.devices)
 
     @property
     def devices(self) -> tuple[DeviceArray, ...]:
@@ -279,21 +280,26 @@ class AnalogTile(Processes, Persistent):
         -----
         Samples are applied in order; the same samples in several calls give the same bits.
         """
-        rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
-        if rows_x.shape[0] != rows_d.shape[0]:
-            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
-        lr = _number(lr, "lr")
+        rows_x, rows_d, lr, start = self._checked_update(x, d, lr, first_sample)
         n_batch = rows_x.shape[0]
         size = n_batch if batch_size is None else _count(batch_size, "batch_size")
-        start = self._start("update", first_sample, n_batch)
-        self._finite(rows_x, "x")
-        self._finite(rows_d, "d")
         if lr == 0 or n_batch == 0:
             return self
         self._unit.check_rate(lr, self.update_parameters)
         self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
         self._finish("update", start, n_batch)
         return self
+
+    def _checked_update(
+        self, x: Array, d: Array, lr: float, first_sample: int | None
+    ) -> tuple[Array, Array, float, int]:
+        rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
+        if rows_x.shape[0] != rows_d.shape[0]:
+            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
+        start = self._start("update", first_sample, rows_x.shape[0])
+        self._finite(rows_x, "x")
+        self._finite(rows_d, "d")
+        return rows_x, rows_d, _number(lr, "lr"), start
 
     # ---- checks -------------------------------------------------------------------------------
 
