@@ -15,6 +15,7 @@ from rpukit.inference._sums import total
 __all__ = ["WriteVerify", "write_verify"]
 
 Array = Any
+_SETTLING = 50  # rounds after which the learning rate has halved
 
 
 class LearningTile(Protocol):
@@ -71,13 +72,16 @@ def write_verify(
     *,
     tolerance: float = 0.01,
     lr: float = 0.1,
+    n_read: int = 1,
     max_rounds: int = 1000,
     check_every: int = 10,
 ) -> WriteVerify:
     """Program a training tile by pulses, reading what they did, in place.
 
     Each round reads all columns by unit inputs through the tile's own periphery, and sends the
-    pulses of a gradient step on the error.
+    pulses of a gradient step on the error. The learning rate falls as ``1 / (1 + round / 50)``,
+    which averages over the noise of reading. What noise is left in the error sends pulses both ways; a
+    cell whose steps up and down differ is moved by that, which only `n_read` helps against.
 
     Parameters
     ----------
@@ -87,7 +91,9 @@ def write_verify(
     tolerance : float, positive
         Mean absolute error to reach, as a share of the largest target.
     lr : float, positive
-        Learning rate of a round.
+        Learning rate of the first rounds.
+    n_read : int, at least 1
+        Readings that are averaged in a round.
     max_rounds : int, at least 1
     check_every : int, at least 1
         Rounds between looks at the error, which synchronise with a GPU.
@@ -121,7 +127,8 @@ def write_verify(
     for name, value in (("tolerance", tolerance), ("lr", lr)):
         if not number_of(value, name) > 0:
             raise ParameterError(f"{name}: got {value!r}, need a positive number")
-    for name, count in (("max_rounds", max_rounds), ("check_every", check_every)):
+    counts = {"n_read": n_read, "max_rounds": max_rounds, "check_every": check_every}
+    for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
             raise ParameterError(f"{name}: got {count!r}, need an integer from 1")
     xp = _device.namespace(array)
@@ -133,11 +140,19 @@ def write_verify(
     error, missed = _compare(tile, array, largest, tolerance)
     while error > tolerance and n_round < max_rounds:
         for _ in range(min(check_every, max_rounds - n_round)):
-            tile.update(unit, tile.forward(unit) - wanted, lr)
+            tile.update(unit, _read(tile, unit, n_read) - wanted, lr / (1 + n_round / _SETTLING))
             n_round += 1
         error, missed = _compare(tile, array, largest, tolerance)
         history.append(error)
     return WriteVerify(error <= tolerance, n_round, error, missed, tuple(history))
+
+
+def _read(tile: LearningTile, unit: Array, n_read: int) -> Array:
+    """Average readings, in their order."""
+    y = tile.forward(unit)
+    for _ in range(n_read - 1):
+        y = y + tile.forward(unit)
+    return y / np.float32(n_read)
 
 
 def _compare(
