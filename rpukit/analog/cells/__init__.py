@@ -1,0 +1,17 @@
+"""What sits at a cross-point: the cells of a tile, as frozen descriptions with the field's names.
+
+A cell class knows three things: its parameters, how a tile's per-cell arrays are drawn from them
+(device-to-device variation, plain NumPy below), and which step function moves a weight
+(``device_steps.cuh`` and ``_steps.py``). A new pulsed model is one class here and one function
+there.
+
+Source of the models: Rasch et al., "A flexible and fast PyTorch toolkit for simulating training
+and inference on analog crossbar arrays", AICAS 2021.
+"""
+
+from rpukit.analog.cells.base import Cell, Ideal
+from rpukit.analog.cells.constant_step import ConstantStep
+from rpukit.analog.cells.linear_step import SoftBounds
+from rpukit.analog.cells.pulsed import PulsedCell
+
+__all__ = ["Cell", "ConstantStep", "Ideal", "PulsedCell", "SoftBounds"]

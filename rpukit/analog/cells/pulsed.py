@@ -1,0 +1,198 @@
+"""What all pulsed device models share; a model adds its parameters, its planes and its step."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rpukit.analog.cells.base import Cell, Draws, FloatArray, decay_scale, drift_arrays
+from rpukit.analog.drift_parameters import DriftParameters
+from rpukit.elementwise import exp
+from rpukit.random import Stream
+
+__all__ = ["PulsedCell", "with_common_parameters"]
+
+N_GLOBALS = 8  # numbers of a whole tile that the step functions see
+_WRITE_NOISE_SLOT = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsedCell(Cell):
+    """What all pulsed device models share: bounds, step sizes, their spread, slow processes.
+
+    Every ``*_dtod`` is a spread from device to device, drawn once when the tile is made.
+
+    Parameters
+    ----------
+    dw_min : float, positive, weight units
+        Mean size of a step at weight 0.
+    dw_min_dtod : float, at least 0, relative
+    dw_min_dtod_log_normal : bool
+        Log-normal instead of normal spread of the step size.
+    dw_min_std : float, at least 0, relative
+        Cycle-to-cycle noise of a step.
+    up_down : float, weight steps
+        Asymmetry: positive makes down steps smaller, negative up steps.
+    up_down_dtod : float, at least 0
+    w_max, w_min : float, weight units, ``w_min <= 0 <= w_max``
+        Mean bounds.
+    w_max_dtod, w_min_dtod : float, at least 0, relative
+    enforce_consistency : bool
+        Make step sizes positive and order the bounds around 0.
+    corrupt_devices_prob : float, 0 to 1
+        Share of stuck devices, each at a uniform value within `corrupt_devices_range`.
+    corrupt_devices_range : float, at least 0, weight units
+    perfect_bias : bool
+        Give the last column ideal steps and hundredfold bounds.
+    diffusion : float, at least 0, weight units
+        Deviation of the random walk of one `AnalogTile.diffuse` call.
+    diffusion_dtod : float, at least 0, relative
+    lifetime : float, at least 0, in calls of `AnalogTile.decay`
+        Decay constant; 0 is none.
+    lifetime_dtod : float, at least 0, relative
+    reset : float, weight units
+        Resting point that decay and reset go to.
+    reset_dtod : float, at least 0, weight units
+        Spread of the resting point; it is added, not relative.
+    reset_std : float, at least 0, weight units
+        Spread of one reset.
+    drift : DriftParameters, optional
+        Drift of `AnalogTile.drift`.
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    PULSED: ClassVar[bool] = True
+    PLANES: ClassVar[tuple[str, ...]] = ("w_min", "w_max", "step_down", "step_up")
+    STEP: ClassVar[str] = ""
+    HAS_RUN: ClassVar[bool] = False
+
+    dw_min: float = 0.001
+    dw_min_dtod: float = 0.3
+    dw_min_dtod_log_normal: bool = False
+    dw_min_std: float = 0.3
+    up_down: float = 0.0
+    up_down_dtod: float = 0.01
+    w_max: float = 0.6
+    w_max_dtod: float = 0.3
+    w_min: float = -0.6
+    w_min_dtod: float = 0.3
+    enforce_consistency: bool = True
+    corrupt_devices_prob: float = 0.0
+    corrupt_devices_range: float = 0.1
+    perfect_bias: bool = False
+    diffusion: float = 0.0
+    diffusion_dtod: float = 0.0
+    lifetime: float = 0.0
+    lifetime_dtod: float = 0.0
+    reset: float = 0.0
+    reset_dtod: float = 0.0
+    reset_std: float = 0.01
+    drift: DriftParameters | None = None
+
+    def _check(self) -> None:
+        self._check_drift(self.drift)
+        self._need(self.dw_min > 0, "dw_min", "a positive number")
+        self._need(self.w_max >= 0, "w_max", "a number from 0 (w_min <= 0 <= w_max)")
+        self._need(self.w_min <= 0, "w_min", "a number up to 0 (w_min <= 0 <= w_max)")
+        self._need(
+            0 <= self.corrupt_devices_prob <= 1, "corrupt_devices_prob", "a number in [0, 1]"
+        )
+        spreads = "dw_min_dtod dw_min_std up_down_dtod w_max_dtod w_min_dtod diffusion_dtod"
+        sizes = "corrupt_devices_range diffusion lifetime lifetime_dtod reset_dtod reset_std"
+        for name in f"{spreads} {sizes}".split():
+            self._need(getattr(self, name) >= 0, name, "a number from 0")
+
+    @property
+    def granularity(self) -> float:
+        """Mean size of a step at weight 0, in weight units; pulse trains are made with it."""
+        return self.dw_min
+
+    @property
+    def n_states(self) -> float:
+        """Number of states between the mean bounds."""
+        return (self.w_max - self.w_min) / self.granularity
+
+    def globals(self) -> FloatArray:
+        """Give the numbers of the whole tile for the step function.
+
+        Returns
+        -------
+        array, shape (8,), float32
+            0 `dw_min_std`, 1 and on the model's own, 7 the deviation of the write noise.
+        """
+        g = np.zeros(N_GLOBALS, np.float32)
+        g[0] = self.dw_min_std
+        g[_WRITE_NOISE_SLOT] = self.write_noise
+        return g
+
+    def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
+        draws = Draws(stream, shape)
+        arrays = self._sample_steps(draws)
+        self._corrupt(draws, arrays)
+        if self.perfect_bias:
+            for name in ("step_up", "step_down"):
+                arrays[name][:, -1] = self.dw_min
+            for name in ("w_max", "w_min"):
+                arrays[name][:, -1] *= 100
+        if self.diffusion > 0:
+            arrays["diffusion_rate"] = np.abs(draws.spread(self.diffusion, self.diffusion_dtod, 6))
+        if self.reset != 0 or self.reset_dtod > 0:
+            arrays["reset_bias"] = draws.full(self.reset)
+            if self.reset_dtod > 0:
+                arrays["reset_bias"] += np.float32(self.reset_dtod) * draws.normal(7)
+        if self.lifetime > 0:
+            arrays["decay_scale"] = decay_scale(draws.spread(self.lifetime, self.lifetime_dtod, 8))
+        arrays.update(drift_arrays(draws, self.drift))
+        return arrays
+
+    def _sample_steps(self, draws: Draws) -> dict[str, FloatArray]:
+        w_max = draws.spread(self.w_max, self.w_max_dtod, 0)
+        w_min = draws.spread(self.w_min, self.w_min_dtod, 1)
+        gain = draws.full(1.0)
+        if self.dw_min_dtod > 0:
+            spread = np.float32(self.dw_min_dtod) * draws.normal(2)
+            gain = exp(spread) if self.dw_min_dtod_log_normal else 1 + spread
+        r = draws.full(0.0)
+        if self.up_down_dtod > 0:
+            r = np.float32(self.up_down_dtod) * draws.normal(3)
+        up = (np.float32(min(self.up_down, 0.0)) + gain + r) * np.float32(self.dw_min)
+        down = (np.float32(-max(self.up_down, 0.0)) + gain - r) * np.float32(self.dw_min)
+        crossed = w_max < w_min
+        if self.enforce_consistency:
+            up, down = np.abs(up), np.abs(down)
+            w_max, w_min = np.where(crossed, w_min, w_max), np.where(crossed, w_max, w_min)
+            w_max, w_min = np.abs(w_max), -np.abs(w_min)
+        else:
+            middle = (w_max + w_min) / 2
+            w_max, w_min = np.where(crossed, middle, w_max), np.where(crossed, middle, w_min)
+        return {"w_min": w_min, "w_max": w_max, "step_down": down, "step_up": up}
+
+    def _corrupt(self, draws: Draws, arrays: dict[str, FloatArray]) -> None:
+        if self.corrupt_devices_prob == 0:
+            return
+        stuck = draws.uniform(4) < np.float32(self.corrupt_devices_prob)
+        reach = np.float32(self.corrupt_devices_range)
+        low = max(arrays["w_min"].min(), -reach)
+        high = min(arrays["w_max"].max(), reach)
+        value = low + (high - low) * draws.uniform(5)
+        for name in ("w_min", "w_max"):
+            arrays[name] = np.where(stuck, value, arrays[name])
+        for name in ("step_down", "step_up"):
+            arrays[name] = np.where(stuck, np.float32(0), arrays[name])
+
+
+def with_common_parameters(cls: type[PulsedCell]) -> type[PulsedCell]:
+    """Complete a model's docstring by the parameters that all models share."""
+    heading = (
+        "Parameters\n----------\n"  # Python 3.13 strips the indent of docstrings, 3.12 does not
+    )
+    common = inspect.cleandoc(PulsedCell.__doc__ or "").partition(heading)[2]
+    common = common.partition("Raises\n")[0].rstrip()
+    cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace(heading, f"{heading}{common}\n", 1)
+    return cls
