@@ -10,6 +10,7 @@ from rpukit.inference.converters import Converter, CustomPair, NPairs, SingleDev
 from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
 from rpukit.inference.devices import Hermes, ReRamCMO, ReRamWan
 from rpukit.inference.mapping import MappedMatrix, map_matrix
+from rpukit.inference.measured import Measured, fit_model
 from rpukit.inference.modifiers import ModifierType, WeightModifier
 from rpukit.inference.noise import NoiseModel, Programmed, Verbatim
 from rpukit.inference.phase_change import CustomDrift, PCMLike, StateIndependent
@@ -35,6 +36,7 @@ __all__ = [
     "InferenceTile",
     "InputRange",
     "MappedMatrix",
+    "Measured",
     "ModifierType",
     "NPairs",
     "NoiseModel",
@@ -54,6 +56,7 @@ __all__ = [
     "WeightModifier",
     "WeightRemap",
     "WriteVerify",
+    "fit_model",
     "map_matrix",
     "write_verify",
 ]

@@ -80,8 +80,8 @@ def write_verify(
 
     Each round reads all columns by unit inputs through the tile's own periphery, and sends the
     pulses of a gradient step on the error. The learning rate falls as ``1 / (1 + round / 50)``,
-    which averages over the noise of reading. What noise is left in the error sends pulses both ways; a
-    cell whose steps up and down differ is moved by that, which only `n_read` helps against.
+    which averages over the noise of reading. What noise is left in the error sends pulses both
+    ways; a cell whose steps up and down differ is moved by that: more `n_read` helps.
 
     Parameters
     ----------
