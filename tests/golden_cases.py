@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 
 import numpy as np
 
@@ -281,84 +282,6 @@ def checked(device):
     return found
 
 
-NOISES = {
-    "pcm": rk.inference.PCMLike(),
-    "hermes": rk.inference.Hermes(),
-    "table": rk.inference.CustomDrift(),
-    "independent": rk.inference.StateIndependent(),
-    "wan": rk.inference.ReRamWan(),
-    "cmo": rk.inference.ReRamCMO(),
-}
-CONVERTERS = {
-    "pair": {},
-    "pairs": {"converter": rk.inference.NPairs(factors=(1, 4))},
-    "tables": {"converter": rk.inference.CustomPair()},
-}
-MODIFIERS = {
-    "add_normal": {"std_dev": 0.1, "pdrop": 0.1},
-    "mult_normal": {"std_dev": 0.1},
-    "discretize": {"res": 20, "sto_round": True},
-    "discretize_add_normal": {"res": 0.1, "std_dev": 0.1},
-    "poly": {"std_dev": 1.0},
-    "prog_noise": {"std_dev": 25.0},
-    "dorefa": {"res": 0.1},
-    "drop_connect": {"pdrop": 0.3},
-    "noise_model": {"t": 3600.0, "p_low": 0.1, "p_high": 0.1, "p_any": 0.1},
-}
-
-
-def inference_tile(shape, device, seed, **options):
-    start = elementwise.random_fill(rk.Stream.from_seed(seed).child(3), shape, "uniform")
-    tile = rk.InferenceTile(shape, seed=seed, device=device, **options)
-    return tile.set_weights(put(start * 2 - 1, device))
-
-
-def programmed(shape, noise, converter, seed):
-    def run(device):
-        options = {} if noise == "cmo" else CONVERTERS[converter]
-        tile = inference_tile(shape, device, seed, noise=NOISES[noise], **options)
-        return [tile.program(event=2**40 + 1).get_weights(), tile.conductances.copy()]
-
-    return run
-
-
-def drifted(shape, noise, converter, compensation, seed):
-    def run(device):
-        options = {} if noise == "cmo" else CONVERTERS[converter]
-        options = {"compensation": compensation, **options}
-        tile = inference_tile(shape, device, seed, noise=NOISES[noise], **options).program()
-        x, _ = (put(v, device) for v in batch(shape, 5, seed))
-        found = []
-        for t in (86400.0, 0.0, 1.0):
-            found += [tile.drift_to(t, number=3).get_weights(), tile.forward(x), tile.alpha]
-        return found
-
-    return run
-
-
-def modified(shape, modifier, seed):
-    def run(device):
-        options = {"modifier": rk.inference.WeightModifier(type=modifier, **MODIFIERS[modifier])}
-        tile = inference_tile(shape, device, seed, **options)
-        return [tile.post_step().get_weights(), tile.post_step().get_weights()]
-
-    return run
-
-
-def scaled_sums(shape, seed):
-    def run(device):
-        remap = rk.inference.WeightRemap(type="channelwise_symmetric", w_max=0.7)
-        sizes = (max(shape[0] // 2, 1), max(shape[1] // 3, 1))
-        options = {"max_tile": sizes, "weight_remap": remap, "seed": seed, "device": device}
-        matrix = rk.inference.map_matrix(shape, **options)
-        start = elementwise.random_fill(rk.Stream.from_seed(seed).child(3), shape, "uniform")
-        matrix.set_weights(put(start, device)).post_step()
-        x, d = (put(v, device) for v in batch(shape, 5, seed))
-        return [matrix.get_weights(), matrix.forward(x), matrix.backward(d)]
-
-    return run
-
-
 def cases() -> Iterator[tuple[str, Case]]:
     """Every case, with the name of its kernel."""
     for kind in ("bits", "uniform", "normal"):
@@ -404,20 +327,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "diffusion", Case(at, slow(shape, "constant", lambda t: t.diffuse(), 7))
         yield "reset", Case(at, slow(shape, "constant", lambda t: t.reset(0, t.shape[1], 0.5), 8))
         yield "write_noise", Case(at, slow(shape, "soft_write_noise", lambda t: t.diffuse(), 9))
-        for noise in NOISES:
-            for converter in CONVERTERS:
-                run = programmed(shape, noise, converter, 12)
-                yield "program_conductance", Case(f"{noise}-{converter}-{at}", run)
-            run = drifted(shape, noise, "pair", "per_column", 13)
-            yield "drift_conductance", Case(f"{noise}-{at}", run, small=shape[1] < 200)
-        for name in ("pairs", "tables"):
-            run = drifted(shape, "pcm", name, "none", 14)
-            yield "drift_conductance", Case(f"{name}-{at}", run)
-        for name in MODIFIERS:
-            yield "modify_weights", Case(f"{name}-{at}", modified(shape, name, 15))
-        yield "add_scaled", Case(at, scaled_sums(shape, 16))
     for io in ("max", "average", "np_sum", "worst_case", "none"):
         yield "tile_scale", Case(io, scales(io, 19, 10))
+    yield from import_module("golden_inference").cases()
     for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
         for dtype in ("f4", "f8"):
             for trans_a, trans_b in ((False, False), (True, False), (False, True)):
