@@ -10,7 +10,7 @@
 // at a time in shared memory.
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN.
-// mirror: rpukit/gemm/_mirror.py::det_gemm
+// mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         WeightNoise,
         check,
     )
-    from rpukit.gemm import det_gemm
+    from rpukit.gemm import det_gemm, det_gemm_backward
     from rpukit.inference import InferenceTile
     from rpukit.io import load, save
     from rpukit.random import Stream
@@ -79,6 +79,7 @@ __all__ = [
     "check",
     "demo",
     "det_gemm",
+    "det_gemm_backward",
     "elementwise",
     "errors",
     "gemm",
@@ -117,6 +118,7 @@ _HOME = {
     "WeightNoise": "analog",
     "check": "analog",
     "det_gemm": "gemm",
+    "det_gemm_backward": "gemm",
     "get_num_threads": "_workers",
     "load": "io",
     "save": "io",

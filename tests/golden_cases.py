@@ -228,6 +228,29 @@ def gemm(m, n, k, dtype, seed, **trans):
     return run
 
 
+def tensor_gemms():
+    """16-bit floats in all layouts, rounded and not."""
+    for m, n, k in ((1, 1, 1), (3, 264, 132), (33, 31, 67), (200, 136, 320), (17, 40, 16500)):
+        for form in ("bfloat16", "float16"):
+            for trans_a, trans_b in ((False, False), (True, False), (False, True)):
+                run = tensor_gemm(m, n, k, form, 13, trans_a=trans_a, trans_b=trans_b)
+                name = f"{m}x{n}x{k}-{form}-{int(trans_a)}{int(trans_b)}"
+                yield "det_gemm_tensor", Case(name, run, small=k < 300)
+
+
+def tensor_gemm(m, n, k, form, seed, **trans):
+    def run(device):
+        s = rk.Stream.from_seed(seed)
+        shapes = (k, m) if trans["trans_a"] else (m, k), (n, k) if trans["trans_b"] else (k, n)
+        a, b = (elementwise.random_fill(s.child(c), shape) for c, shape in enumerate(shapes))
+        to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
+        a, b = (put(to(x), device) for x in (a, b))
+        wide = rk.det_gemm(a, b, out_dtype=np.float32, **trans)
+        return [wide, rk.det_gemm(a, b, **trans)]
+
+    return run
+
+
 def edges():
     """float32 of all kinds, evenly over the bit patterns, and the special ones."""
     bits = np.arange(0, 1 << 32, 40009, dtype=np.uint64).astype(np.uint32)
@@ -336,6 +359,7 @@ def cases() -> Iterator[tuple[str, Case]]:
                 run = gemm(m, n, k, dtype, 11, trans_a=trans_a, trans_b=trans_b)
                 name = f"{dtype}-{m}x{n}x{k}{'-ta' * trans_a}{'-tb' * trans_b}"
                 yield "det_gemm", Case(name, run, small=k < 1000)
+    yield from tensor_gemms()
 
 
 CASES: dict[str, list[Case]] = {}

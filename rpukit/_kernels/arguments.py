@@ -21,6 +21,7 @@ CTYPES = {
     "unsigned char": np.uint8,
     "short": np.int16,
     "unsigned short": np.uint16,
+    "u16": np.uint16,
     "int": np.int32,
     "unsigned": np.uint32,
     "unsigned int": np.uint32,
@@ -32,6 +33,7 @@ CTYPES = {
     "float": np.float32,
     "double": np.float64,
 }
+TENSOR_MAP = "RkTensorMap"  # 128 bytes, by value; see tensor_map.py
 _MOST_KNOWN = 256
 _MAX_THREADS = 1024
 _MAX_BLOCK = (1024, 1024, 64)
@@ -56,6 +58,10 @@ def checker(
     lines = [f"def check({', '.join(names)}):"]
     for i, (parameter, ctype) in enumerate(parameters):
         where = f"{entry}: parameter {parameter.name}"
+        if ctype == TENSOR_MAP and not parameter.pointer:
+            scope[f"other{i}"] = _tensor_map(where)
+            lines.append(f"    a{i} = other{i}(a{i})")
+            continue
         if ctype not in CTYPES:
             raise LaunchError(f"{where}: its type {ctype!r} is none of {', '.join(CTYPES)}")
         kind = scope[f"kind{i}"] = CTYPES[ctype]
@@ -100,6 +106,15 @@ def _array(where: str, dtype: np.dtype[Any], gpu: bool) -> Callable[[Any], Any]:
             raise LaunchError(
                 f"{where}: got a {shape} array {', '.join(filter(None, wrong))}; {need}"
             )
+        return a
+
+    return take
+
+
+def _tensor_map(where: str) -> Callable[[Any], Any]:
+    def take(a: Any) -> Any:
+        if not (isinstance(a, np.ndarray) and a.size == 1 and a.dtype == np.dtype("V128")):
+            raise LaunchError(f"{where}: got {type(a).__name__}, need what tensor_map returns")
         return a
 
     return take

@@ -19,6 +19,7 @@ from rpukit.errors import KernelCompileError, LaunchError
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[ \t]*$', re.M)
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.M)
+_QUALIFIERS = frozenset({"const", "__restrict__", "__grid_constant__"})
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
 _ENTRY = re.compile(
@@ -156,7 +157,7 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
     parameters = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         words = re.findall(r"\w+|\*", part)
-        name, words = words[-1], [w for w in words[:-1] if w not in ("const", "__restrict__")]
+        name, words = words[-1], [w for w in words[:-1] if w not in _QUALIFIERS]
         pointer = "*" in words
         parameters.append(Parameter(name, " ".join(w for w in words if w != "*"), pointer))
     return tuple(parameters)

@@ -1,5 +1,15 @@
 """Batch-invariant deterministic products."""
 
-from rpukit.gemm.ops import det_gemm
+from rpukit.gemm.arithmetics import arithmetic
+from rpukit.gemm.factors import from_bfloat16, to_bfloat16
+from rpukit.gemm.gradient import WeightGradient
+from rpukit.gemm.ops import det_gemm, det_gemm_backward
 
-__all__ = ["det_gemm"]
+__all__ = [
+    "WeightGradient",
+    "arithmetic",
+    "det_gemm",
+    "det_gemm_backward",
+    "from_bfloat16",
+    "to_bfloat16",
+]

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
-from rpukit._workers import run_rows, work_grain
+from rpukit._kernels import clock
 from rpukit.errors import DTypeError, ShapeError
+from rpukit.gemm import real, tensor
+from rpukit.gemm.arithmetics import arithmetic
+from rpukit.gemm.factors import TENSOR, format_of
 
 Array = Any
 
-_DET_GEMM = Kernel("det_gemm")
-_FLOAT = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "RM": 4, "RN": 4}
-_DOUBLE = {"TILE_M": 32, "TILE_N": 32, "TILE_K": 16, "RM": 2, "RN": 2}
-
 
 def det_gemm(
-    a: Array, b: Array, *, out: Array | None = None, trans_a: bool = False, trans_b: bool = False
+    a: Array,
+    b: Array,
+    *,
+    out: Array | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
 ) -> Array:
     """Multiply two matrices, batch-invariantly and deterministically.
 
     Parameters
     ----------
-    a : array, shape (m, k), or (k, m) with `trans_a`, float32 or float64
+    a : array, shape (m, k), or (k, m) with `trans_a`
+        float32, float64, float16, ml_dtypes.bfloat16, or uint16: the bits of bfloat16 (see
+        `to_bfloat16`). NumPy or CuPy, any strides.
     b : array, shape (k, n), or (n, k) with `trans_b`, dtype of `a`
-    out : array, shape (m, n), dtype of `a`, C-contiguous, optional
+    out : array, shape (m, n), C-contiguous, dtype of `a`, or float32 for 16-bit inputs; optional
         Where the result goes; it may not overlap the inputs.
     trans_a, trans_b : bool
         Multiply by the transpose.
+    out_dtype : dtype, optional
+        float32 for the unrounded result of 16-bit inputs. Default: of `out`, else of `a`.
 
     Returns
     -------
-    array, shape (m, n), dtype of `a`
+    array, shape (m, n), dtype of `a` or `out_dtype`
 
     Raises
     ------
@@ -43,9 +50,12 @@ def det_gemm(
 
     Notes
     -----
-    Each result is one chain of fused multiply-adds, k ascending, restarted at every multiple of
-    16384. So a row of the result depends on that row of `a` alone: its bits are the same in any
-    batch, for any tile, on CPU and GPU. Kernel: kernels_cu/det_gemm.cu.
+    float32 and float64: each result is one chain of fused multiply-adds, k ascending. 16-bit
+    floats: one chain of steps of 16 on the tensor core, accumulated in float32, rounded once at
+    the end. Chains are restarted at every multiple of 16384, and added left to right. So a row of
+    the result depends on that row of `a` alone: its bits are the same in any batch, for any tile,
+    layout and stream, on CPU and GPU (of one `arithmetic`). Kernels: kernels_cu/det_gemm.cu,
+    kernels_cu/det_gemm_tensor.cu.
 
     Examples
     --------
@@ -54,30 +64,78 @@ def det_gemm(
     >>> b = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
     >>> bool((rk.det_gemm(a, b)[2:3] == rk.det_gemm(a[2:3], b)).all())
     True
+    >>> rk.det_gemm(a.astype(np.float16), b.astype(np.float16)).dtype
+    dtype('float16')
     """
     m, n, k = _sizes(a, b, trans_a, trans_b)
-    xp = _device.namespace(a, b, out)
-    if out is None:
-        out = _device.empty((m, n), a.dtype, _device.device_of(a))
-    elif out.shape != (m, n) or out.dtype != a.dtype or not out.flags.c_contiguous:
-        raise ShapeError(
-            f"out: got {out.dtype}{list(out.shape)}, need C-contiguous {a.dtype}{[m, n]}"
-        )
-    elif np.may_share_memory(out, a) or np.may_share_memory(out, b) if xp is np else False:
-        raise ShapeError("out overlaps an input: give an array of its own")
-    a, b = xp.ascontiguousarray(a), xp.ascontiguousarray(b)
-    if _device.runs_kernels(xp):
-        real, tile = ("float", _FLOAT) if a.dtype == np.float32 else ("double", _DOUBLE)
-        grid = (-(-n // tile["TILE_N"]), -(-m // tile["TILE_M"]))
-        block = (tile["TILE_M"] // tile["RM"] * (tile["TILE_N"] // tile["RN"]),)
-        macros = {"TRANS_A": int(trans_a), "TRANS_B": int(trans_b), "REAL": real, **tile}
-        _DET_GEMM.launch(grid, block, (m, n, k, a, b, out), macros=macros)
+    _device.namespace(a, b, out)  # refuses mixed devices
+    device = _device.device_of(a)
+    is_tensor = _check_types(a, b, device)
+    out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
+    if 0 in (m, n, k):
+        out.fill(0)
+    elif is_tensor:
+        with clock.on(device):
+            p, q = tensor.factor(a, 0 if trans_a else 1), tensor.factor(b, 1 if trans_b else 0)
+            tensor.product(p, q, out)
     else:
-        left = np.ascontiguousarray(a.T) if trans_a else a
-        right = np.ascontiguousarray(b.T) if trans_b else b
-        mirror = import_module("rpukit.gemm._mirror").det_gemm
-        run_rows(mirror, m, left, right, out, grain=work_grain(n * k))
+        real.product(a, b, out, trans_a, trans_b)
     return out
+
+
+def det_gemm_backward(
+    a: Array,
+    b: Array,
+    dc: Array,
+    *,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+) -> tuple[Array, Array]:
+    """Gradients of `det_gemm`: of a loss by both factors, from that by the product.
+
+    Parameters
+    ----------
+    a, b : array
+        As given to `det_gemm`.
+    dc : array, shape (m, n), dtype of `a`
+    trans_a, trans_b : bool
+    out_dtype : dtype, optional
+        As for `det_gemm`, for both results.
+
+    Returns
+    -------
+    da : array, shape of `a`
+        Its rows (columns with `trans_a`) depend on one row of `dc` each.
+    db : array, shape of `b`
+        Summed over the batch in its order, in steps of 16 for 16-bit floats. Zero rows at the end
+        change nothing. For gradients in pieces or in other layouts: `WeightGradient`.
+
+    Raises
+    ------
+    ShapeError, DTypeError, DeviceError
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> a, b = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+    >>> da, db = rk.det_gemm_backward(a, b, np.ones((2, 4), np.float32))
+    >>> da[0].tolist(), db[0].tolist()
+    ([4.0, 4.0, 4.0], [2.0, 2.0, 2.0, 2.0])
+    """
+    m, n, _ = _sizes(a, b, trans_a, trans_b)
+    if getattr(dc, "shape", None) != (m, n):
+        raise ShapeError(f"dc: got {getattr(dc, 'shape', type(dc).__name__)}, need {(m, n)}")
+    options = {"out_dtype": out_dtype}
+    if trans_a:
+        da = det_gemm(b, dc, trans_a=trans_b, trans_b=True, **options)
+    else:
+        da = det_gemm(dc, b, trans_b=not trans_b, **options)
+    if trans_b:
+        db = det_gemm(dc, a, trans_a=True, trans_b=trans_a, **options)
+    else:
+        db = det_gemm(a, dc, trans_a=not trans_a, **options)
+    return da, db
 
 
 def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, int]:
@@ -86,12 +144,42 @@ def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, 
             raise DTypeError(f"{name}: got {type(array).__name__}, need a NumPy or CuPy array")
         if array.ndim != 2:
             raise ShapeError(f"{name}: got {array.ndim} axes, need 2")
-    if a.dtype not in (np.float32, np.float64) or a.dtype != b.dtype:
-        raise DTypeError(
-            f"got dtypes {a.dtype} and {b.dtype}, need float32 or float64, the same for both"
-        )
     m, k = a.shape[::-1] if trans_a else a.shape
     k_b, n = b.shape[::-1] if trans_b else b.shape
     if k != k_b:
         raise ShapeError(f"cannot multiply ({m}, {k}) by ({k_b}, {n}): the inner lengths differ")
     return m, n, k
+
+
+def _check_types(a: Array, b: Array, device: _device.Device) -> bool:
+    """Whether the factors are 16-bit floats; refuse types and devices without a product."""
+    if a.dtype != b.dtype:
+        raise DTypeError(f"got dtypes {a.dtype} and {b.dtype}, need the same for both")
+    arithmetic(a.dtype, device)
+    return format_of(a.dtype) in TENSOR
+
+
+def _result(
+    a: Array,
+    b: Array,
+    out: Array | None,
+    shape: tuple[int, int],
+    out_dtype: Any,
+    is_tensor: bool,
+    device: _device.Device,
+) -> Array:
+    """Check or allocate the array of the result."""
+    taken = [a.dtype, np.dtype(np.float32)] if is_tensor else [a.dtype]
+    words = " or ".join(map(str, taken))
+    if out_dtype is not None and np.dtype(out_dtype) not in taken:
+        raise DTypeError(f"out_dtype: got {np.dtype(out_dtype)}, need {words}")
+    if out is None:
+        return _device.empty(shape, a.dtype if out_dtype is None else out_dtype, device)
+    wanted = taken if out_dtype is None else [np.dtype(out_dtype)]
+    if out.shape != shape or out.dtype not in wanted or not out.flags.c_contiguous:
+        raise ShapeError(
+            f"out: got {out.dtype}{list(out.shape)}, need C-contiguous {words}{list(shape)}"
+        )
+    if any(_device.namespace(out).may_share_memory(out, x) for x in (a, b)):
+        raise ShapeError("out overlaps an input: give an array of its own")
+    return out

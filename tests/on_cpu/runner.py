@@ -139,6 +139,8 @@ def holder(a: Any) -> Any:
     """A place in memory that holds an argument as the kernel takes it."""
     if a is None:
         return ctypes.c_void_p(None)
+    if isinstance(a, np.ndarray) and a.dtype.kind == "V":  # a structure, by value
+        return (ctypes.c_char * a.nbytes).from_buffer_copy(a.tobytes())
     if isinstance(a, np.ndarray):
         return ctypes.c_void_p(a.ctypes.data)
     return np.ctypeslib.as_ctypes_type(type(a))(a.item())  # a NumPy scalar of the declared type

@@ -1,0 +1,228 @@
+// Product of 16-bit floats on Hopper's tensor cores, batch-invariant: o = p q^T.
+//
+//   o_ij = [total_ij +] chain_ij,  chain_ij = [partial_ij +] sum over r of p_ir q_jr
+//
+//   p (n_i, n_r), or with P_MN (n_r, n_i); q (n_j, n_r), or with Q_MN (n_r, n_j)    bfloat16 (HALF: float16)
+//   o (n_i, ld), or with OUT_T (n_j, ld)      RESULT: unsigned short (bits of the factors' type) or float
+//   partial, total: float32, laid out as o    with FROM, ADD
+//
+// Sum: r in [first, first + n_r), in steps of 16 ascending, one accumulator; a step is one operation of the
+// tensor core, in which order does not count (docs/semantics/gemm.md). So a result depends on its line of p
+// and its line of q alone, whatever tile, role or launch. The op begins a chain at every multiple of RK_SEGMENT.
+//
+// Persistent blocks of one copying and NC multiplying warpgroups: thread 0 of the first fills a ring of ST
+// stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
+// groups of `group` along i, so that neighbours share what is in L2.
+//
+// Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
+//         BLOCKS (a multiprocessor).
+// Alignment: addresses 16 bytes, lines of p, q, o 16 bytes.
+// mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
+// op: rpukit.gemm.tensor.det_gemm_tensor
+// bits: arch-exact
+// arch: sm_90a
+// check: Q_MN=1
+// check: P_MN=1 Q_MN=1 RESULT=float
+// check: P_MN=1 Q_MN=1 RESULT=float FROM=1
+// check: P_MN=1 Q_MN=1 FROM=1 ADD=1
+// check: BN=128 ST=6 ADD=1 HALF=1
+// check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
+// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
+// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1
+// source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
+#include "rk_wgmma.cuh"
+
+#ifndef NC
+#define NC 2
+#endif
+#ifndef BN
+#define BN 256
+#endif
+#ifndef ST
+#define ST 4
+#endif
+#ifndef P_MN
+#define P_MN 0
+#endif
+#ifndef Q_MN
+#define Q_MN 0
+#endif
+#ifndef OUT_T
+#define OUT_T 0
+#endif
+#ifndef RESULT
+#define RESULT u16
+#endif
+#ifndef FROM
+#define FROM 0
+#endif
+#ifndef ADD
+#define ADD 0
+#endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
+#define BK 64
+#define BM (64 * NC)
+#define N_THREAD (128 * (NC + 1))
+#define P_BYTES (BM * 2 * BK)
+#define Q_BYTES (BN * 2 * BK)
+#define WIDE (sizeof(RESULT) == 4)
+#define STAGING (WIDE ? 0 : OUT_T ? NC * BN * 128 : NC * 2 * 8192)  // results on their way out
+
+// The tiles of a block, one after another.
+struct Tiles {
+    int n_p, n_q, at, group;
+    __device__ __forceinline__ Tiles(int n_i, int n_j, int group)
+        : n_p((n_i + BM - 1) / BM), n_q((n_j + BN - 1) / BN), at(blockIdx.x), group(group) {}
+    __device__ __forceinline__ bool next(int &i, int &j) {
+        if (at >= n_p * n_q) return false;
+        int whole = group * n_q, first = at / whole * group, lines = min(group, n_p - first), rest = at % whole;
+        i = (first + rest % lines) * BM;
+        j = rest / lines * BN;
+        at += gridDim.x;
+        return true;
+    }
+};
+
+__device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, int i, int j, int r, u32 full) {
+    rk_arrive_expect(full, P_BYTES + Q_BYTES);
+    if (P_MN)
+#pragma unroll
+        for (int b = 0; b < NC; ++b) rk_load_box(to_p + b * 8192, p, i + 64 * b, r, full);
+    else rk_load_box(to_p, p, r, i, full);
+    if (Q_MN)
+#pragma unroll
+        for (int b = 0; b < BN / 64; ++b) rk_load_box(to_q + b * 8192, q, j + 64 * b, r, full);
+    else rk_load_box(to_q, q, r, j, full);
+}
+
+// Two neighbouring results at (i, j) and (i, j + 1); the second may lie in the padding of a line.
+__device__ __forceinline__ float2 read_pair(const float *m, int i, int j, int n_i, int n_j, int ld) {
+    if (i >= n_i || j >= n_j) return make_float2(0.0f, 0.0f);
+    if (!OUT_T) return *(const float2 *)(m + (u64)i * ld + j);
+    return make_float2(m[(u64)j * ld + i], j + 1 < n_j ? m[(u64)(j + 1) * ld + i] : 0.0f);
+}
+__device__ __forceinline__ void write_pair(float *m, int i, int j, int n_i, int n_j, int ld, float x, float y) {
+    if (i >= n_i || j >= n_j) return;
+    if (!OUT_T) {
+        *(float2 *)(m + (u64)i * ld + j) = make_float2(x, y);
+    } else {
+        m[(u64)j * ld + i] = x;
+        if (j + 1 < n_j) m[(u64)(j + 1) * ld + i] = y;
+    }
+}
+
+// Results as 16-bit floats: through shared memory, then whole boxes (or lines of 16 bytes, turned).
+__device__ __forceinline__ void write16(const float (&d)[BN / 2], u16 *out, const RkTensorMap &o, u32 staging, u32 &sent, int i, int j,
+                                        int n_i, int n_j, int ld) {
+    int t = threadIdx.x % 128, lane = t % 32, warp = t / 32, id = threadIdx.x / 128;
+#if OUT_T
+    rk_sync_group(id);
+#pragma unroll
+    for (int b = 0; b < BN / 16; ++b) {
+        int row = b * 16 + lane / 16 * 8 + lane % 8;
+        rk_store_matrices<true>(rk_swizzle(staging + row * 128 + (warp * 2 + lane / 8 % 2) * 16), rk_pack16(d[8 * b], d[8 * b + 1]),
+                                rk_pack16(d[8 * b + 2], d[8 * b + 3]), rk_pack16(d[8 * b + 4], d[8 * b + 5]), rk_pack16(d[8 * b + 6], d[8 * b + 7]));
+    }
+    rk_sync_group(id);
+    for (int e = t; e < BN * 8; e += 128) {
+        int row = e / 8, at = i + e % 8 * 8;
+        if (at < n_i && j + row < n_j) *(uint4 *)(out + (u64)(j + row) * ld + at) = rk_read_line(rk_swizzle(staging + row * 128 + e % 8 * 16));
+    }
+#else
+#pragma unroll
+    for (int box = 0; box < BN / 64; ++box, ++sent) {
+        u32 buffer = staging + sent % 2 * 8192;
+        if (t == 0) rk_stores_left<1>();
+        rk_sync_group(id);
+        int row = warp * 16 + lane % 16;
+#pragma unroll
+        for (int b = 0; b < 4; ++b) {
+            int x = 32 * box + 8 * b;
+            rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
+                                     rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
+        }
+        rk_see_stores();
+        rk_sync_group(id);
+        if (t == 0) rk_store_box(o, buffer, j + 64 * box, i);
+    }
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(N_THREAD, BLOCKS)
+det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const __grid_constant__ RkTensorMap p,
+                const __grid_constant__ RkTensorMap q, const __grid_constant__ RkTensorMap o, const float *partial, const float *total,
+                RESULT *out) {
+    extern __shared__ __align__(1024) unsigned char raw[];
+    u32 at_p = (rk_shared_address(raw) + 1023u) & ~1023u, at_q = at_p + ST * P_BYTES, staging = at_q + ST * Q_BYTES;
+    u32 full = staging + STAGING, empty = full + 8 * ST;
+    int role = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < ST; ++s) {
+            rk_barrier_init(full + 8 * s, 1);
+            rk_barrier_init(empty + 8 * s, NC * 4);
+        }
+        rk_barriers_ready();
+    }
+    __syncthreads();
+    Tiles tiles(n_i, n_j, group);
+    int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
+    if (role == 0) {
+        if (NC > 1) rk_fewer_registers();
+        u32 phase = 1;
+        if (threadIdx.x == 0)
+            while (tiles.next(i0, j0))
+                for (int k = 0; k < n_step; ++k) {
+                    rk_wait(empty + 8 * s, phase);
+                    fetch(at_p + s * P_BYTES, at_q + s * Q_BYTES, p, q, i0, j0, first + k * BK, full + 8 * s);
+                    if (++s == ST) s = 0, phase ^= 1;
+                }
+        __syncwarp();
+    } else {
+        if (NC > 1) rk_more_registers();
+        u32 phase = 0, sent = 0;
+        float d[BN / 2];
+        while (tiles.next(i0, j0)) {
+            int i = i0 + (role - 1) * 64, before = -1;
+#pragma unroll
+            for (int x = 0; x < BN / 2; x += 2)
+                if (FROM || n_step == 0) {
+                    int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
+                    float2 v = FROM ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
+                    d[x] = v.x, d[x + 1] = v.y;
+                }
+            for (int k = 0; k < n_step; ++k) {
+                rk_wait(full + 8 * s, phase);
+                u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
+                u64 dq = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q + s * Q_BYTES);
+                rk_hold(d);
+                rk_wgmma_begin();
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    rk_wgmma<P_MN, Q_MN>(d, dp + e * (P_MN ? 128 : 2), dq + e * (Q_MN ? 128 : 2), FROM ? 1 : k | e);
+                rk_wgmma_end();
+                if (before >= 0) {
+                    rk_wgmma_left<1>();
+                    if (lane == 0) rk_arrive(empty + 8 * before);
+                }
+                before = s;
+                if (++s == ST) s = 0, phase ^= 1;
+            }
+            rk_wgmma_left<0>();
+            rk_hold(d);
+            if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
+#pragma unroll
+            for (int x = 0; x < BN / 2; x += 2) {
+                int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
+                if (ADD) {
+                    float2 v = read_pair(total, row, column, n_i, n_j, ld);
+                    d[x] = v.x + d[x], d[x + 1] = v.y + d[x + 1];
+                }
+                if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
+            }
+            if (!WIDE) write16(d, (u16 *)out, o, staging + (role - 1) * (OUT_T ? BN * 128 : 16384), sent, i, j0, n_i, n_j, ld);
+        }
+        if (!WIDE && !OUT_T && threadIdx.x % 128 == 0) rk_stores_done();
+    }
+}

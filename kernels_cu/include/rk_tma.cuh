@@ -1,0 +1,101 @@
+// The bulk copy engine (TMA): boxes of a matrix to and from shared memory, and the barriers that count their
+// bytes. RK_ON_CPU: plain copies; a wait gives way to the other threads.
+#pragma once
+#include "rk_mma.cuh"
+
+// What the driver makes of address, lengths, box and swizzle. On the CPU: address; columns, rows; bytes
+// between rows; columns and rows of the box; all elements have two bytes, all boxes 64 columns.
+#ifdef RK_ON_CPU
+struct RkTensorMap { u64 v[16]; };
+#else
+struct __align__(64) RkTensorMap { u64 v[16]; };
+#endif
+
+// Swizzle: within 8 rows of 128 bytes, 16-byte units change places.
+__device__ __forceinline__ u32 rk_swizzle(u32 address) { return address ^ (address >> 7 & 7) << 4; }
+
+#ifdef RK_ON_CPU
+#define __grid_constant__
+// Barrier: bytes awaited in the low word; then arrivals awaited, arrivals in all (12 bits each), phase.
+static inline void rk_settle(u32 bar) {
+    u64 &b = *(u64 *)rk_shared(bar);
+    if ((b & 0xffffffffull) == 0 && (b >> 32 & 0xfff) == 0) b = (b ^ (1ull << 56)) | (b >> 44 & 0xfff) << 32;
+}
+static inline void rk_barrier_init(u32 bar, u32 n) { *(u64 *)rk_shared(bar) = u64(n) << 32 | u64(n) << 44; }
+static inline void rk_arrive(u32 bar) {
+    *(u64 *)rk_shared(bar) -= 1ull << 32;
+    rk_settle(bar);
+}
+static inline void rk_arrive_expect(u32 bar, u32 bytes) {
+    *(u64 *)rk_shared(bar) += bytes;
+    rk_arrive(bar);
+}
+static inline void rk_wait(u32 bar, u32 phase) {
+    while ((*(u64 *)rk_shared(bar) >> 56 & 1) == phase) rk_yield();
+}
+static inline void rk_barriers_ready() {}
+static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, bool load) {
+    int columns = int(m.v[1]), rows = int(m.v[2]), width = int(m.v[4]), height = int(m.v[5]);
+    for (int r = 0; r < height; ++r)
+        for (int c = 0; c < width; ++c) {
+            bool inside = x + c >= 0 && x + c < columns && y + r >= 0 && y + r < rows;
+            u16 *at = (u16 *)rk_shared(rk_swizzle(shared + 2 * (r * width + c)));
+            u16 *global = (u16 *)(m.v[0] + (y + r) * m.v[3]) + x + c;
+            if (load) *at = inside ? *global : 0;
+            else if (inside) *global = *at;
+        }
+}
+static inline void rk_load_box(u32 shared, const RkTensorMap &m, int x, int y, u32 bar) {
+    rk_box(m, shared, x, y, true);
+    *(u64 *)rk_shared(bar) -= 2 * m.v[4] * m.v[5];
+    rk_settle(bar);
+}
+static inline void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) { rk_box(m, shared, x, y, false); }
+template <int> static inline void rk_stores_left() {}
+static inline void rk_stores_done() {}
+static inline void rk_see_stores() {}
+static inline void rk_more_registers() {}
+static inline void rk_fewer_registers() {}
+// A barrier of a warpgroup: the last of its 128 threads to come lets the others go on.
+static inline void rk_sync_group(int id) {
+    static u32 come[16], round[16];
+    u32 mine = round[id];
+    if (++come[id] == 128) come[id] = 0, ++round[id];
+    while (round[id] == mine) rk_yield();
+}
+#else
+__device__ __forceinline__ void rk_barrier_init(u32 bar, u32 n) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(n) : "memory");
+}
+__device__ __forceinline__ void rk_arrive(u32 bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void rk_arrive_expect(u32 bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void rk_wait(u32 bar, u32 phase) {  // until the phase of this parity is over
+    u32 done;
+    do {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(done) : "r"(bar), "r"(phase) : "memory");
+    } while (!done);
+}
+__device__ __forceinline__ void rk_barriers_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void rk_load_box(u32 shared, const RkTensorMap &m, int x, int y, u32 bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2,%3}], [%4];"
+                 ::"r"(shared), "l"(&m), "r"(x), "r"(y), "r"(bar) : "memory");
+}
+__device__ __forceinline__ void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2,%3}], [%1];\ncp.async.bulk.commit_group;"
+                 ::"l"(&m), "r"(shared), "r"(x), "r"(y) : "memory");
+}
+// Wait until at most N of this thread's stores still read shared memory; until all have been done.
+template <int N> __device__ __forceinline__ void rk_stores_left() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+__device__ __forceinline__ void rk_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Let the copy engine see what this thread wrote to shared memory.
+__device__ __forceinline__ void rk_see_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Registers go from the warpgroup that copies to those that multiply.
+__device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+__device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+__device__ __forceinline__ void rk_sync_group(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+#endif

@@ -1,0 +1,219 @@
+"""Products on tensor cores: kernel = mirror = model of the hardware, near the float64 product."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gemm_cases import FORMATS, bound, factors, values, words
+
+import rpukit as rk
+from rpukit import _device
+from rpukit.errors import DTypeError, LaunchError, ShapeError
+from rpukit.gemm import _tiles, tensor
+from rpukit.testing import assert_same_bits, on_cpu
+
+DATA = Path(__file__).parents[1] / "data/gemm/tensor_core_h200.npz"
+SETS = sorted({name.rpartition("-")[0] for name in np.load(DATA).files})
+
+
+def run(a, b, c, form):
+    """One chain each, from c, by the op det_gemm_tensor: (16, K) times (24, K)."""
+    a, b = (x if form == "bfloat16" else x.view(np.float16) for x in (a, b))
+    p, q = tensor.factor(a, 1), tensor.factor(b, 1)
+    out = tensor.aligned((16, 24), np.float32, _device.CPU)
+    start = tensor.aligned((16, 24), np.float32, _device.CPU)
+    start[:] = c.view(np.float32)
+    tensor.det_gemm_tensor(p, q, out, partial=start)
+    return out
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_model_is_the_tensor_core(name):
+    """Results that an H200 gave: all exponents, subnormals, overflow, infinities, NaN."""
+    data, form = np.load(DATA), name.partition("-")[0]
+    a, b, c, expected = (data[f"{name}-{part}"] for part in "abcd")
+    got = run(a, b, c, form)
+    assert_same_bits(got, expected.view(np.float32))
+    with on_cpu(3):
+        assert_same_bits(run(a, b, c, form), got)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 200, 17), (130, 72, 128), (70, 33, 200)])
+def test_kernel_mirror_formula(size, form, order):
+    m, n, k = size
+    for trans_a, trans_b in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        if order and trans_a + trans_b == 1:
+            continue
+        a, b = factors(m, n, k, form, trans_a, trans_b)
+        options = {"trans_a": bool(trans_a), "trans_b": bool(trans_b)}
+        wide = rk.det_gemm(a, b, out_dtype=np.float32, **options)
+        with on_cpu(order):
+            assert_same_bits(rk.det_gemm(a, b, out_dtype=np.float32, **options), wide)
+        left, right = values(a.T if trans_a else a), values(b.T if trans_b else b)
+        assert (abs(wide - left @ right) <= bound(left, right)).all()
+        narrow = rk.det_gemm(a, b, **options)
+        rounded = rk.gemm.to_bfloat16(wide) if form == "bfloat16" else wide.astype(np.float16)
+        assert_same_bits(narrow, rounded)
+        with on_cpu(order):
+            assert_same_bits(rk.det_gemm(a, b, **options), narrow)
+
+
+@pytest.mark.parametrize("tile", _tiles.TILES, ids=lambda tile: tile.name)
+def test_every_tile_has_the_same_bits(tile):
+    m, n, k = 130, 264, 136
+    for trans_a, trans_b in ((False, False), (True, True)):
+        a, b = factors(m, n, k, "bfloat16", trans_a, trans_b)
+        p, q = tensor.factor(a, 1 - trans_a), tensor.factor(b, int(trans_b))
+        if not tile.takes(bool(p.along if tile.turned else q.along)):
+            continue
+        for dtype in (np.uint16, np.float32):
+            expected = tensor.aligned((m, n), dtype, _device.CPU)
+            tensor.det_gemm_tensor(p, q, expected)
+            got = tensor.aligned((m, n), dtype, _device.CPU)
+            with on_cpu(7):
+                tensor.det_gemm_tensor(p, q, got, tile=tile)
+            assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("tile", ["128x64", "turned 64x16"])
+def test_chains_go_on_and_are_added(tile):
+    """Two halves, the second from where the first stopped, on top of a total."""
+    a, b = factors(40, 24, 160, "float16")
+    p, q = tensor.factor(a, 1), tensor.factor(b, 0)
+    whole, total, got, half = (tensor.aligned((40, 24), np.float32, _device.CPU) for _ in range(4))
+    tensor.det_gemm_tensor(p, q, whole)
+    total[:] = words((40, 24), "float16", 5)
+    for emulated in (False, True):
+        halves = [(p._replace(words=p.words[:, s]), q._replace(words=q.words[s]))
+                  for s in (slice(0, 80), slice(80, 160))]  # fmt: skip
+
+        def go(halves=halves):
+            options = {"tile": _tiles.BY_NAME[tile]}
+            tensor.det_gemm_tensor(*halves[0], half, **options)
+            tensor.det_gemm_tensor(*halves[1], got, partial=half, total=total, **options)
+
+        if emulated:
+            with on_cpu(1):
+                go()
+        else:
+            go()
+        assert_same_bits(got, total + whole)
+
+
+def test_the_chain_restarts_at_every_segment():
+    k = 2 * 16384 + 40
+    a, b = factors(2, 9, k, "bfloat16")
+    got = rk.det_gemm(a, b, out_dtype=np.float32)
+    parts = [
+        rk.det_gemm(a[:, s:e], b[s:e], out_dtype=np.float32)
+        for s, e in ((0, 16384), (16384, 32768), (32768, k))
+    ]
+    assert_same_bits(got, (parts[0] + parts[1]) + parts[2])
+    with on_cpu():
+        assert_same_bits(rk.det_gemm(a, b, out_dtype=np.float32), got)
+        assert_same_bits(rk.det_gemm(a, b), rk.gemm.to_bfloat16(got))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_do_not_know_their_batch(form, device):
+    a, b = factors(200, 72, 100, form)
+    if device == "gpu":
+        a, b = (_device.to_device(x, _device.parse_device("gpu")) for x in (a, b))
+    whole = _device.to_numpy(rk.det_gemm(a, b))
+    a[150:] = np.nan if form == "float16" else 0x7FC0  # rows of padding, whatever they hold
+    for rows in (
+        slice(0, 1),
+        slice(7, 8),
+        slice(0, 16),
+        slice(3, 67),
+        slice(0, 150),
+        slice(70, 150),
+    ):
+        assert_same_bits(rk.det_gemm(a[rows], b), whole[rows])
+    assert_same_bits(rk.det_gemm(a, b)[:150], whole[:150])
+
+
+def test_strides_do_not_change_bits():
+    a, b = factors(37, 50, 61, "bfloat16")
+    whole = rk.det_gemm(a, b)
+    wide = np.zeros((80, 130), np.uint16)
+    wide[::2, 3:125:2][:37] = a
+    views = [a, np.asfortranarray(a), wide[::2, 3:125:2][:37], a[:, ::-1][:, ::-1], a[::-1][::-1]]
+    for view in views:
+        assert_same_bits(rk.det_gemm(view, b), whole)
+        with on_cpu():
+            assert_same_bits(rk.det_gemm(view, np.asfortranarray(b)), whole)
+    out = np.zeros((37, 50), np.uint16)
+    with on_cpu():
+        assert rk.det_gemm(a, b, out=out) is out
+    assert_same_bits(out, whole)
+
+
+def test_empty_products():
+    for m, n, k in ((0, 3, 4), (3, 0, 4), (3, 4, 0)):
+        a, b = factors(m, n, k, "float16")
+        assert_same_bits(rk.det_gemm(a, b), np.zeros((m, n), np.float16))
+
+
+def test_rounding_of_results():
+    """All roundings of the mirror: ties, subnormals, overflow, against NumPy's float16."""
+    x = np.arange(0, 1 << 32, 65521, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    x = np.concatenate([x[np.isfinite(x)], np.float32([65519.9, 65520, 2**-25, 2**-24 * 1.5])])
+    column = np.ascontiguousarray(x[: x.size // 8 * 8].reshape(-1, 8))
+    zero = tensor.factor(np.zeros((column.shape[0], 8), np.float16), 1)
+    zero_b = tensor.factor(np.zeros((8, 8), np.float16), 1)
+    out = tensor.aligned((column.shape[0], 8), np.uint16, _device.CPU)
+    tensor.det_gemm_tensor(zero, zero_b, out, total=column)
+    with np.errstate(over="ignore"):
+        assert_same_bits(out.view(np.float16), (column + np.float32(0)).astype(np.float16))
+
+
+def test_ml_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a, b = factors(9, 24, 33, "bfloat16")
+    expected = rk.det_gemm(a, b)
+    got = rk.det_gemm(a.view(ml_dtypes.bfloat16), b.view(ml_dtypes.bfloat16))
+    assert got.dtype == ml_dtypes.bfloat16
+    assert_same_bits(got.view(np.uint16), expected)
+    x = np.float32([1.00390625, np.nan, -np.inf, 3e38, 1e-45])
+    assert_same_bits(rk.gemm.to_bfloat16(x).view(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16))
+
+
+def test_bad_calls():
+    a, b = factors(3, 4, 5, "float16")
+    with pytest.raises(DTypeError, match="float32"):
+        rk.det_gemm(a, b, out_dtype=np.float64)
+    with pytest.raises(DTypeError, match="same"):
+        rk.det_gemm(a, b.astype(np.float32))
+    with pytest.raises(ShapeError, match="out"):
+        rk.det_gemm(a, b, out=np.zeros((3, 4), np.float64))
+    square = np.zeros((8, 8), np.float16)
+    with pytest.raises(ShapeError, match="overlaps"):
+        rk.det_gemm(square, square.copy(), out=square)
+    with pytest.raises(DTypeError, match="uint16"):
+        rk.gemm.from_bfloat16(np.zeros(2, np.float32))
+    with pytest.raises(DTypeError, match="int32"):
+        rk.gemm.arithmetic(np.int32)
+    with pytest.raises(LaunchError, match="tensor map"):
+        tensor.tensor_map(np.zeros((4, 5), np.uint16), 64)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", FORMATS)
+def test_gpu(form):
+    import cupy
+
+    for m, n, k in (
+        (1, 1, 1),
+        (1, 64, 4096),
+        (64, 200, 100),
+        (333, 520, 1096),
+        (200, 1000, 20000),
+    ):
+        for trans_a, trans_b in ((False, False), (True, True)):
+            a, b = factors(m, n, k, form, trans_a, trans_b)
+            options = {"trans_a": trans_a, "trans_b": trans_b}
+            expected = rk.det_gemm(a, b, **options)
+            got = rk.det_gemm(cupy.asarray(a), cupy.asarray(b), **options)
+            assert_same_bits(got, expected)
