@@ -136,12 +136,12 @@ class WeightGradient:
             words = out if dtype == np.float32 else bits(out)
             direct = tensor.is_aligned(words)
             room = words if direct else tensor.aligned((k, n), words.dtype, self._device)
-            inside = (self.n_rows - self._n_waiting) % tensor.SEGMENT
+            ended, inside = divmod(self.n_rows - self._n_waiting, tensor.SEGMENT)
             tensor.det_gemm_tensor(
                 *self._factors(*self._rows_waiting()),
                 room,
                 partial=self._partial if inside else None,
-                total=self._total if self.n_rows > tensor.SEGMENT else None,
+                total=self._total if ended else None,
             )
             if not direct:
                 words[:] = room[:, :n]
