@@ -11,14 +11,15 @@
 //
 // One thread a cell. Draws: op 18, index = cell, sample = moment, block p / 4, word p % 4 for plane p.
 //
-// Macros: LAW, READ, TABLE, OUT.
+// Macros: LAW, READ, TABLE, OUT; NOISE: the kind of the curve.
 // mirror: rpukit/inference/_mirror.py::drift_conductance
 // op: rpukit.inference.ops.drift_conductance
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: LAW=0 READ=0
-// check: LAW=2 READ=2 TABLE=1
-// check: OUT=1
+// check: LAW=2 READ=2 TABLE=1 NOISE=1
+// check: OUT=1 NOISE=0
+// check: NOISE=3
 // source: Nandakumar et al., ICECS 2020; Wan et al., Nature 608:504 (2022).
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
@@ -34,6 +35,9 @@
 #endif
 #ifndef OUT
 #define OUT 0
+#endif
+#ifndef NOISE
+#define NOISE 2
 #endif
 #define OP_READ_NOISE 18u
 
@@ -54,7 +58,7 @@ drift_conductance(u64 n, int n_plane, int n_node, float unit, float log_ratio, f
             if ((p & 3) == 0) draws = rk_block(make_uint2(key0, key1), OP_READ_NOISE, i, moment, (u32)p >> 2);
             int word = p & 3;
             float xi = rk_normal(word == 0 ? draws.x : word == 1 ? draws.y : word == 2 ? draws.z : draws.w);
-            float q = rk_curve(curve, 0, (READ == 1 ? programmed : g) * unit);
+            float q = rk_curve<NOISE>(curve, 0, (READ == 1 ? programmed : g) * unit);
             if (READ == 1) q = g * q;
             g = rk_limit(__fmaf_rn(q * gain, xi, g), low, high);
         }

@@ -16,14 +16,14 @@
 // and its nu is 0; draws: op 20, sample = stuck_event, words 0 and 1 whether, words 2 and 3 where.
 // NOISE 0 writes the targets and draws nothing.
 //
-// Macros: NOISE, TABLE, LAW, STUCK.
+// Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves.
 // mirror: rpukit/inference/_mirror.py::program_conductance
 // op: rpukit.inference.ops.program_conductance
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: NOISE=0 LAW=0
-// check: TABLE=1 LAW=3
-// check: STUCK=1 LAW=2
+// check: TABLE=1 LAW=3 MEAN=0 STD=0
+// check: STUCK=1 LAW=2 SIGMA=3 MEAN=3 STD=3
 // source: Nandakumar et al., ICECS 2020; Joshi et al., Nat. Commun. 11:2473 (2020).
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
@@ -39,6 +39,15 @@
 #endif
 #ifndef STUCK
 #define STUCK 0
+#endif
+#ifndef SIGMA
+#define SIGMA 0
+#endif
+#ifndef MEAN
+#define MEAN 1
+#endif
+#ifndef STD
+#define STD 1
 #endif
 #define OP_PROGRAM 17u
 #define OP_STUCK 20u
@@ -69,10 +78,10 @@ program_conductance(u64 n, int n_plane, float unit, float low, float high, float
         if (NOISE && !odd) draws = rk_block(key, OP_PROGRAM, i, event, (u32)p >> 1);
         if (STUCK && !odd) hangs = rk_block(key, OP_STUCK, i, stuck_event, (u32)p >> 1);
         float g = target_of(v, plane, tables), x = g * unit, slope = 0.0f;
-        if (NOISE) g = rk_limit(__fmaf_rn(rk_curve(curves, 0, x), rk_normal(odd ? draws.y : draws.x), g), low, high);
+        if (NOISE) g = rk_limit(__fmaf_rn(rk_curve<SIGMA>(curves, 0, x), rk_normal(odd ? draws.y : draws.x), g), low, high);
         if (LAW) {
             float xi = rk_normal(odd ? draws.w : draws.z);
-            slope = drift_of(__fmaf_rn(rk_curve(curves, 2, x), xi, rk_curve(curves, 1, x)), nu_scale);
+            slope = drift_of(__fmaf_rn(rk_curve<STD>(curves, 2, x), xi, rk_curve<MEAN>(curves, 1, x)), nu_scale);
         }
         if (STUCK) {
             float u = rk_uniform(odd ? hangs.y : hangs.x);

@@ -30,16 +30,17 @@ __device__ __forceinline__ float rk_line(int n, const float *xs, const float *ys
     return __fmaf_rn(ys[high] - ys[low], share, ys[low]);
 }
 
+// Curve number `which` of a buffer; the kind is known to the compiler, so that two curves share a logarithm.
+template <int CURVE_KIND>
 __device__ __forceinline__ float rk_curve(const float *buffer, int which, float x) {
     const float *p = buffer + which * RK_CURVE;
-    int kind = (int)p[0];
-    if (kind == 3) {
+    if (CURVE_KIND == 3) {
         int n = (int)p[1];
         const float *xs = buffer + (int)p[2];
         return rk_line(n, xs, xs + n, x);
     }
     float least = x > RK_SMALLEST ? x : RK_SMALLEST;
-    if (kind == 2) return rk_limit(p[4] * rk_exp(p[5] * rk_log(least)), p[6], p[7]);
-    if (kind == 1 && x < p[3]) return rk_limit(__fmaf_rn(p[4], rk_log(least), p[5]), p[6], p[7]);
+    if (CURVE_KIND == 2) return rk_limit(p[4] * rk_exp(p[5] * rk_log(least)), p[6], p[7]);
+    if (CURVE_KIND == 1 && x < p[3]) return rk_limit(__fmaf_rn(p[4], rk_log(least), p[5]), p[6], p[7]);
     return rk_horner(x, p[13], p[12], p[11], p[10], p[9], p[8]);
 }

@@ -222,6 +222,7 @@ class Hardware(ABC):
             sample=sample_of(t, number),
             status=self._guard.status,
             out=self._arrays["weight"],
+            kind=curve.KIND,
         )
 
     def _imitate(self, event: int, t: float, stuck: Stuck | None) -> None:

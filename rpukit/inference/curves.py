@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Curve:
     """Base of `Polynomial`, `ClippedLog`, `PowerLaw`, `Table`."""
 
     __slots__ = ()
+    KIND: ClassVar[int]
 
     def __call__(self, x: Any) -> Any:
         """Evaluate in float64.
@@ -74,6 +75,8 @@ class Polynomial(Curve):
     ParameterError
     """
 
+    KIND: ClassVar[int] = 0
+
     coefficients: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -87,7 +90,7 @@ class Polynomial(Curve):
         return np.polynomial.polynomial.polyval(np.asarray(x, float), self.coefficients)
 
     def head(self) -> list[float]:
-        return [0, 0, 0, 0, 0, 0, 0, 0, *self.coefficients]
+        return [self.KIND, 0, 0, 0, 0, 0, 0, 0, *self.coefficients]
 
     def scaled(self, factor: float) -> Polynomial:
         """Multiply by a number.
@@ -123,6 +126,8 @@ class ClippedLog(Curve):
     ParameterError
     """
 
+    KIND: ClassVar[int] = 1
+
     a: float
     b: float
     low: float
@@ -141,7 +146,7 @@ class ClippedLog(Curve):
         return np.where(x < self.end, log, Polynomial(self.above)(x))
 
     def head(self) -> list[float]:
-        return [1, 0, 0, self.end, self.a, self.b, self.low, self.high, *self.above]
+        return [self.KIND, 0, 0, self.end, self.a, self.b, self.low, self.high, *self.above]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,8 @@ class PowerLaw(Curve):
     ParameterError
     """
 
+    KIND: ClassVar[int] = 2
+
     a: float
     b: float
     low: float = 0.0
@@ -172,7 +179,7 @@ class PowerLaw(Curve):
         return np.clip(self.a * x**self.b, self.low, self.high)
 
     def head(self) -> list[float]:
-        return [2, 0, 0, 0, self.a, self.b, self.low, self.high]
+        return [self.KIND, 0, 0, 0, self.a, self.b, self.low, self.high]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,8 @@ class Table(Curve):
     ParameterError
     """
 
+    KIND: ClassVar[int] = 3
+
     x: tuple[float, ...]
     y: tuple[float, ...]
 
@@ -205,7 +214,7 @@ class Table(Curve):
         return np.interp(np.asarray(x, float), self.x, self.y)
 
     def head(self) -> list[float]:
-        return [3, len(self.x)]
+        return [self.KIND, len(self.x)]
 
     def nodes(self) -> tuple[float, ...]:
         return (*self.x, *self.y)

@@ -282,6 +282,7 @@ class NoiseModel:
             sample=sample_of(self.check_time(t), number),
             status=_device.zeros((1,), np.int32, place),
             out=out,
+            kind=self.reading(self.check_time(t)).KIND,
             as_conductance=True,
         )
 
@@ -336,6 +337,7 @@ def write(
         stream=stream,
         event=event,
         status=_device.zeros((1,), np.int32, place) if status is None else status,
+        kinds=(model.programming.KIND, model.drift_mean.KIND, model.drift_std.KIND),
         **options,
     )
 

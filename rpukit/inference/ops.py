@@ -96,6 +96,7 @@ def program_conductance(
     stream: Stream,
     event: int,
     status: Array,
+    kinds: tuple[int, int, int] = (0, 0, 0),
     stuck: Stuck | None = None,
     out: tuple[Array, Array | None] | None = None,
 ) -> tuple[Array, Array | None]:
@@ -117,6 +118,8 @@ def program_conductance(
     event : int
         Number of the programming.
     status : array, shape (1,), int32
+    kinds : tuple of int
+        Kinds of the three curves.
     stuck : Stuck, optional
     out : tuple of arrays, optional
         Where the results go.
@@ -155,6 +158,8 @@ def program_conductance(
     if _device.runs_kernels(_device.namespace(weight, conductance)):
         args = (n, n_plane, *scalars, weight, split.fit, split.planes, split.tables, curves)
         macros = {"NOISE": int(noise), "TABLE": int(table), "LAW": number, "STUCK": int(stuck_on)}
+        if noise:
+            macros |= dict(zip(("SIGMA", "MEAN", "STD"), kinds, strict=True))
         _PROGRAM_CONDUCTANCE.launch(
             _grid(n),
             (_BLOCK,),
@@ -227,6 +232,7 @@ def drift_conductance(
     sample: int,
     status: Array,
     out: Array,
+    kind: int = 0,
     as_conductance: bool = False,
 ) -> Array:
     """Read programmed conductances at a moment, as weights or as conductances.
@@ -244,6 +250,8 @@ def drift_conductance(
         What names the draws of this reading.
     status : array, shape (1,), int32
     out : array, n weights, or n_plane times n conductances, float32
+    kind : int
+        Kind of the curve.
     as_conductance : bool
 
     Returns
@@ -269,7 +277,13 @@ def drift_conductance(
             _grid(n),
             (_BLOCK,),
             (n, n_plane, n_node, *scalars, sample, *arrays, *stream.words),
-            macros={"LAW": law, "READ": read, "TABLE": int(table), "OUT": int(as_conductance)},
+            macros={
+                "LAW": law,
+                "READ": read,
+                "TABLE": int(table),
+                "OUT": int(as_conductance),
+                "NOISE": kind if read else 0,
+            },
         )
     else:
         run_rows(

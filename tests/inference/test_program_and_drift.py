@@ -113,7 +113,6 @@ def test_source_is_mirror(name, converter, shape, order):
     options = {"stream": STREAM, "event": 2**40 + 3, "stuck": stuck}
     g, nu = both(lambda: noise.write(model, w, split, **options), order)
     assert g.std() > 0
-    curve = pack([model.reading(86400.0)])
     for t in (0.0, 1.0, 86400.0):
         both(
             lambda t=t: [
@@ -122,12 +121,13 @@ def test_source_is_mirror(name, converter, shape, order):
                     nu,
                     model.moment(t),
                     split,
-                    curve,
+                    pack([model.reading(t)]),
                     unit=1 / model.g_max,
                     stream=STREAM,
                     sample=noise.sample_of(t, 2),
                     status=OK,
                     out=np.empty(w.shape, np.float32),
+                    kind=model.reading(t).KIND,
                 )
             ],
             order,
