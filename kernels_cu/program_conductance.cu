@@ -10,20 +10,22 @@
 //   conductance, nu (n_plane, n)   float32; nu only where LAW is not 0
 //   status (1): not zero: do nothing
 //
-// One thread a cell, its devices (planes) in ascending order. Draws: op 17, index = cell, sample = event, of the
+// The devices (planes) of a cell in ascending order. Draws: op 17, index = cell, sample = event, of the
 // planes 2 b and 2 b + 1 block b: words 0 and 1 the noise of programming, words 2 and 3 that of nu.
 // With STUCK a device hangs, where U falls below the three bounds, at base, at base + span, or anywhere between,
 // and its nu is 0; draws: op 20, sample = stuck_event, words 0 and 1 whether, words 2 and 3 where.
 // NOISE 0 writes the targets and draws nothing.
 //
-// Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves.
+// A thread takes CELLS cells, 256 apart.
+//
+// Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves; PLANES: n_plane; CELLS.
 // mirror: rpukit/inference/_mirror.py::program_conductance
 // op: rpukit.inference.ops.program_conductance
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: NOISE=0 LAW=0
-// check: TABLE=1 LAW=3 MEAN=0 STD=0
-// check: STUCK=1 LAW=2 SIGMA=3 MEAN=3 STD=3
+// check: TABLE=1 LAW=3 MEAN=0 STD=0 PLANES=6 CELLS=1
+// check: STUCK=1 LAW=2 SIGMA=3 MEAN=3 STD=3 CELLS=1
 // source: Nandakumar et al., ICECS 2020; Joshi et al., Nat. Commun. 11:2473 (2020).
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
@@ -39,6 +41,12 @@
 #endif
 #ifndef STUCK
 #define STUCK 0
+#endif
+#ifndef PLANES
+#define PLANES 2
+#endif
+#ifndef CELLS
+#define CELLS 4
 #endif
 #ifndef SIGMA
 #define SIGMA 0
@@ -63,35 +71,47 @@ __device__ __forceinline__ float drift_of(float v, float nu_scale) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-program_conductance(u64 n, int n_plane, float unit, float low, float high, float nu_scale, u64 event, float at_low,
-                    float at_high, float anywhere, u64 stuck_event, const float *weight, const float *fit,
-                    const float *planes, const float *tables, const float *curves, float *conductance, float *nu,
-                    const int *status, u32 key0, u32 key1) {
-    u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
-    if (*status || i >= n) return;
+program_conductance(u64 n, float unit, float low, float high, float nu_scale, u64 event, float at_low, float at_high,
+                    float anywhere, u64 stuck_event, const float *__restrict__ weight, const float *__restrict__ fit,
+                    const float *__restrict__ planes, const float *__restrict__ tables,
+                    const float *__restrict__ curves, float *__restrict__ conductance, float *__restrict__ nu,
+                    const int *__restrict__ status, u32 key0, u32 key1) {
+    u64 first = (u64)blockIdx.x * (256 * CELLS) + threadIdx.x;
+    if (*status) return;
     uint2 key = make_uint2(key0, key1);
-    float v = weight[i] * fit[0];
-    uint4 draws = make_uint4(0u, 0u, 0u, 0u), hangs = make_uint4(0u, 0u, 0u, 0u);
-    for (int p = 0; p < n_plane; ++p) {
-        const float *plane = planes + p * 8;
-        bool odd = p & 1;
-        if (NOISE && !odd) draws = rk_block(key, OP_PROGRAM, i, event, (u32)p >> 1);
-        if (STUCK && !odd) hangs = rk_block(key, OP_STUCK, i, stuck_event, (u32)p >> 1);
-        float g = target_of(v, plane, tables), x = g * unit, slope = 0.0f;
-        if (NOISE) g = rk_limit(__fmaf_rn(rk_curve<SIGMA>(curves, 0, x), rk_normal(odd ? draws.y : draws.x), g), low, high);
-        if (LAW) {
-            float xi = rk_normal(odd ? draws.w : draws.z);
-            slope = drift_of(__fmaf_rn(rk_curve<STD>(curves, 2, x), xi, rk_curve<MEAN>(curves, 1, x)), nu_scale);
-        }
-        if (STUCK) {
-            float u = rk_uniform(odd ? hangs.y : hangs.x);
-            float where = u < at_low ? 0.0f : u < at_high ? 1.0f : rk_uniform(odd ? hangs.w : hangs.z);
-            if (u < anywhere) {
-                g = __fmaf_rn(plane[4], where, plane[3]);
-                slope = 0.0f;
+    float scale = fit[0], v[CELLS];
+#pragma unroll
+    for (int c = 0; c < CELLS; ++c) v[c] = first + c * 256 < n ? weight[first + c * 256] * scale : 0.0f;
+#pragma unroll
+    for (int c = 0; c < CELLS; ++c) {
+        u64 i = first + c * 256;
+        if (i >= n) continue;
+        uint4 draws = make_uint4(0u, 0u, 0u, 0u), hangs = make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+        for (int p = 0; p < PLANES; ++p) {
+            const float *plane = planes + p * 8;
+            bool odd = p & 1;
+            if (NOISE && !odd) draws = rk_block(key, OP_PROGRAM, i, event, (u32)p >> 1);
+            if (STUCK && !odd) hangs = rk_block(key, OP_STUCK, i, stuck_event, (u32)p >> 1);
+            float g = target_of(v[c], plane, tables), x = g * unit, slope = 0.0f;
+            if (NOISE) {
+                float sigma = rk_curve<SIGMA>(curves, 0, x);
+                g = rk_limit(__fmaf_rn(sigma, rk_normal(odd ? draws.y : draws.x), g), low, high);
             }
+            if (LAW) {
+                float xi = rk_normal(odd ? draws.w : draws.z);
+                slope = drift_of(__fmaf_rn(rk_curve<STD>(curves, 2, x), xi, rk_curve<MEAN>(curves, 1, x)), nu_scale);
+            }
+            if (STUCK) {
+                float u = rk_uniform(odd ? hangs.y : hangs.x);
+                float where = u < at_low ? 0.0f : u < at_high ? 1.0f : rk_uniform(odd ? hangs.w : hangs.z);
+                if (u < anywhere) {
+                    g = __fmaf_rn(plane[4], where, plane[3]);
+                    slope = 0.0f;
+                }
+            }
+            conductance[p * n + i] = g;
+            if (LAW) nu[p * n + i] = slope;
         }
-        conductance[p * n + i] = g;
-        if (LAW) nu[p * n + i] = slope;
     }
 }

@@ -14,8 +14,9 @@ from rpukit.analog.update import rank_update
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 from rpukit.gemm import det_gemm
 from rpukit.inference._sums import clip
+from rpukit.inference.digital import add_scaled
 from rpukit.inference.modifiers import ModifierType, WeightModifier
-from rpukit.inference.ops import Stuck, add_scaled
+from rpukit.inference.ops import Stuck
 from rpukit.inference.training import InputRange, WeightClip, WeightRemap
 from rpukit.random import Stream
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.gemm import det_gemm
-from rpukit.inference.ops import modify_weights
+from rpukit.inference.digital import modify_weights
 from rpukit.random import Stream
 
 Array = Any

@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import FormatError, ParameterError, ShapeError
-from rpukit.inference.ops import add_scaled
+from rpukit.inference.digital import add_scaled
 from rpukit.inference.tile import InferenceTile, check_shape
 from rpukit.random import Stream
 

@@ -115,7 +115,7 @@ def fit_model(
 
     Notes
     -----
-    The spread of programming by maximum likelihood (`scipy.optimize.minimize`). The drift
+    The spread of programming by maximum likelihood (SciPy, Nelder and Mead). The drift
     coefficient of each device is the slope of ``-log g`` over ``log((t + t_0) / t_0)``, by least
     squares; what the line leaves is the noise of reading, whose share in the spread of the slopes
     is taken out.
@@ -176,7 +176,7 @@ def _checked(
 
 def _spread(x: np.ndarray, off: np.ndarray, degree: int) -> tuple[float, ...]:
     """Fit the deviation of normal errors as a polynomial of x."""
-    from scipy.optimize import minimize
+    from scipy import optimize
 
     basis = np.vander(x, degree + 1, increasing=True)
     start = np.zeros(degree + 1)
@@ -187,7 +187,7 @@ def _spread(x: np.ndarray, off: np.ndarray, degree: int) -> tuple[float, ...]:
         sigma = np.maximum(basis @ c, floor)
         return float(np.mean(np.log(sigma) + 0.5 * (off / sigma) ** 2))
 
-    found = minimize(
+    found = optimize.minimize(
         unlikely, start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-6}
     )
     return tuple(float(c) for c in found.x)

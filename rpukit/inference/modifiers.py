@@ -13,7 +13,8 @@ from rpukit import _device
 from rpukit.errors import ParameterError
 from rpukit.inference._sums import largest_of
 from rpukit.inference.curves import Polynomial
-from rpukit.inference.ops import Stuck, modify_weights
+from rpukit.inference.digital import modify_weights
+from rpukit.inference.ops import Stuck
 from rpukit.random import Stream
 
 __all__ = ["ModifierType", "WeightModifier"]

@@ -19,9 +19,10 @@ from rpukit.inference._saved import Saved
 from rpukit.inference.compensation import DriftCompensation
 from rpukit.inference.converters import Converter, SingleDevice, SinglePair
 from rpukit.inference.devices import ReRamCMO
+from rpukit.inference.digital import add_scaled
 from rpukit.inference.modifiers import WeightModifier, member
 from rpukit.inference.noise import NoiseModel
-from rpukit.inference.ops import Split, add_scaled
+from rpukit.inference.ops import Split
 from rpukit.inference.phase_change import PCMLike
 from rpukit.inference.training import InputRange, WeightClip, WeightRemap
 from rpukit.random import MAX_SAMPLE, Stream

@@ -6,7 +6,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import elementwise, inference
-from rpukit.inference import noise, ops
+from rpukit.inference import digital, noise, ops
 from rpukit.inference.curves import ClippedLog, Polynomial, PowerLaw, Table, pack
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
@@ -269,8 +269,8 @@ def test_a_raised_status_stops_every_kernel():
         ops.drift_conductance(
             g, nu, MODELS["pcm"].moment(1.0), split, curve, unit=1.0, sample=1, **options
         )
-        ops.modify_weights(w, one, kind=1, std=0.1, event=1, **options)
-        ops.add_scaled(w, None, out, status=raised)
+        digital.modify_weights(w, one, kind=1, std=0.1, event=1, **options)
+        digital.add_scaled(w, None, out, status=raised)
     assert (g == 5).all()
     assert (nu == 6).all()
     assert (out == 7).all()

@@ -6,7 +6,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import elementwise, errors, inference
-from rpukit.inference import _sums, ops
+from rpukit.inference import _sums, digital
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -148,7 +148,7 @@ def test_remap_keeps_the_product():
     remap = inference.WeightRemap(type="channelwise_symmetric", w_max=2.0)
     factors = remap.factors(w)
     assert factors[2] == 1
-    out = ops.add_scaled(w, factors, np.empty_like(w), by="divide_rows", status=OK)
+    out = digital.add_scaled(w, factors, np.empty_like(w), by="divide_rows", status=OK)
     largest = np.abs(out).max(1)
     np.testing.assert_allclose(np.delete(largest, 2), 2.0, rtol=1e-6)
     np.testing.assert_allclose(out * factors[:, None], w, rtol=1e-6)
@@ -175,16 +175,16 @@ def test_add_scaled(shape, by, order):
     }[by]
     for add in (False, True) if by != "divide_rows" else (False,):
         options = {"by": by, "add": add, "offset": 4, "status": OK}
-        mirror = ops.add_scaled(part, scale, into.copy(), **options)
+        mirror = digital.add_scaled(part, scale, into.copy(), **options)
         with on_cpu(order):
-            source = ops.add_scaled(part, scale, into.copy(), **options)
+            source = digital.add_scaled(part, scale, into.copy(), **options)
         assert_same_bits(source, mirror)
         exact = into.astype("f8")
         at = slice(4, 4 + shape[1])
         exact[:, at] = part.astype("f8") * factor + (exact[:, at] if add else 0)
         np.testing.assert_allclose(mirror, exact, atol=2e-7)
     with pytest.raises(errors.ShapeError, match="out"):
-        ops.add_scaled(part, scale, into, by=by, offset=8, status=OK)
+        digital.add_scaled(part, scale, into, by=by, offset=8, status=OK)
 
 
 def test_input_range_learns():
