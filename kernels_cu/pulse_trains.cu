@@ -12,8 +12,8 @@
 //       the same trains of x by slots: bit j of word k of block b is slot k of line 32 b + j, of word 31 its sign
 //   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
 //
-// Grid: (n_batch, blocks of THREADS lines, first those of x, filled up to a multiple of 32, then those of
-// d). Each block finds the maxima of its sample anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
+// Grid: (n_batch, blocks, which take THREADS lines in turn: those of x, filled up to a multiple of 32, then
+// those of d). Each block finds the maxima of its sample anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
 // rounding of the probability: draw 65532.
 //
 // Macros: THREADS, IMPLICIT (0, 1).
@@ -79,6 +79,29 @@ __device__ __forceinline__ float rounded(float p, float res, int stochastic, uin
     return rintf(q) * res;
 }
 
+// An implicit train: +-q, or for d +-(length q).
+__device__ __forceinline__ u32 number(float p, bool negative, int length, bool carries) {
+    float q = length == 0 ? 0.0f : clip01(p);
+    if (carries) q = (float)length * q;
+    return q > 0.0f ? __float_as_uint(negative ? -q : q) : 0u;
+}
+
+// Slots first .. last - 1 of a train as one word.
+__device__ __forceinline__ u32 slots(float p, bool negative, int first, int last, uint2 key, u32 op, u64 line, u64 sample) {
+    u32 word = 0u;
+    if (p >= 1.0f) {
+        if (last > first) word = (1u << (last - first)) - 1u;
+    } else if (p > 0.0f) {
+        uint4 b = make_uint4(0u, 0u, 0u, 0u);
+        for (int slot = first; slot < last; ++slot) {
+            if ((slot & 3) == 0 || slot == first) b = rk_block(key, op, line, sample, (u32)slot >> 2);
+            u32 k = slot & 3, r = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
+            if (p > rk_uniform(r)) word |= 1u << (slot - first);
+        }
+    }
+    return word && negative ? word | 0x80000000u : word;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granularity, int base_length,
              int unit_scale, int managed, int managed_length, float grad_scale, float x_res, float d_res,
@@ -103,40 +126,26 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granu
     x_max = block_max(x_max, warp_max);
     d_max = block_max(d_max, warp_max);
 
-    int line = blockIdx.y * THREADS + threadIdx.x, n_block = (n_in + 31) / 32;
-    bool is_x = line < 32 * n_block;  // the same for a warp
-    if (!is_x) line -= 32 * n_block;
-    bool inside = line < (is_x ? n_in : n_out);
-    Scales s = scales_of(lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale, x_max, d_max);
-    float v = inside ? (is_x ? xs[line] : ds[line]) : 0.0f;
+    Scales scales = scales_of(lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale, x_max, d_max);
+    int n_block = (n_in + 31) / 32, n_line = 32 * n_block + (n_out + 31) / 32 * 32;
     u64 sample = first_sample + row;
     uint2 key = make_uint2(key0, key1);
-    u32 op = is_x ? OP_X : OP_D;
-    float p = rounded(fabsf(v) * (is_x ? s.of_x : s.of_d), is_x ? x_res : d_res, stochastic_rounding, key, op, line, sample);
-    int stride = is_x ? n_in : n_out;
-    u32 *train = (is_x ? x_train : d_train) + (u64)row * n_word * stride + line;
+    for (int at = blockIdx.y * THREADS + threadIdx.x; at < n_line; at += gridDim.y * THREADS) {  // whole warps
+        bool is_x = at < 32 * n_block;
+        int line = is_x ? at : at - 32 * n_block, stride = is_x ? n_in : n_out;
+        bool inside = line < stride;
+        float v = inside ? (is_x ? xs[line] : ds[line]) : 0.0f;
+        u32 op = is_x ? OP_X : OP_D;
+        float p = rounded(fabsf(v) * (is_x ? scales.of_x : scales.of_d), is_x ? x_res : d_res, stochastic_rounding, key, op, line, sample);
+        u32 *train = (is_x ? x_train : d_train) + (u64)row * n_word * stride + line;
 #if IMPLICIT
-    float q = s.length == 0 ? 0.0f : clip01(p);
-    if (!is_x) q = (float)s.length * q;
-    if (inside) train[0] = q > 0.0f ? __float_as_uint(v < 0.0f ? -q : q) : 0u;
+        if (inside) train[0] = number(p, v < 0.0f, scales.length, !is_x);
 #else
-    u32 sign = v < 0.0f ? 0x80000000u : 0u;
-    for (int w = 0; w < n_word; ++w) {
-        u32 word = 0u;
-        int first = w * SLOTS, last = min(first + SLOTS, s.length);
-        if (p >= 1.0f) {
-            if (last > first) word = (1u << (last - first)) - 1u;
-        } else if (p > 0.0f) {
-            uint4 b = make_uint4(0u, 0u, 0u, 0u);
-            for (int slot = first; slot < last; ++slot) {
-                if ((slot & 3) == 0 || slot == first) b = rk_block(key, op, line, sample, (u32)slot >> 2);
-                u32 k = slot & 3, r = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
-                if (p > rk_uniform(r)) word |= 1u << (slot - first);
-            }
+        for (int w = 0; w < n_word; ++w) {
+            u32 word = slots(p, v < 0.0f, w * SLOTS, min(w * SLOTS + SLOTS, scales.length), key, op, line, sample);
+            if (inside) train[(u64)w * stride] = word;
+            if (x_slices && is_x) x_slices[((u64)row * n_block + line / 32) * 32 + (at & 31)] = rk_transpose_bits(word);
         }
-        if (word) word |= sign;
-        if (inside) train[(u64)w * stride] = word;
-        if (x_slices && is_x) x_slices[((u64)row * n_block + line / 32) * 32 + (threadIdx.x & 31)] = rk_transpose_bits(word);
-    }
 #endif
+    }
 }

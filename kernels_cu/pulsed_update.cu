@@ -20,13 +20,15 @@
 // samples whose line of d fired, in order. Then, with LISTS 0, each thread walks that list for its CELLS
 // neighbouring columns (pulse_walk.cuh); with LISTS 1 each warp lists the pulses of SPAN * 32 columns, all
 // its lanes draw for them, and each lane applies those of its cells (pulse_lists.cuh).
-// Draws, op 7: the first pulse of a run, or a run taken at once: index cell / 4, draw cell % 4, so that
-// four neighbours share a block; pulse p > 0 of a run: index cell, draw p + 3. Write noise: op 13, index
+// Draws: words 0 and 1 of the block at op 7, index row, are the key k and the word v of a row and sample.
+// The first pulse of a run, or a run taken at once, has word column % 2 of Philox2x32-10 at (column / 2, v)
+// with key k; pulse p > 0 of a run word (p - 1) % 2 at (column, v ^ (p + 1) / 2). Write noise: op 13, index
 // cell, draw 0 of the last sample that hit.
 //
 // Macros: STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
 //         where they are), WRITE_NOISE, COUNT, IMPLICIT, N_WORD (words of a train), THREADS, LISTS, CELLS
-//         (4 needs n_in % 4 == 0), SPAN, ROWS, CHUNK (samples listed at a time).
+//         (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
+//         CHUNK (samples listed at a time).
 // mirror: rpukit/analog/_mirror/pulses.py::pulsed_update
 // op: rpukit.analog.update.pulsed_update
 // bits: exact
@@ -78,8 +80,11 @@
 #ifndef ROWS
 #define ROWS 8
 #endif
+#ifndef BLOCKS
+#define BLOCKS 2
+#endif
 #ifndef CHUNK
-#define CHUNK 256
+#define CHUNK (512 / ROWS)
 #endif
 #include "pulse_runs.cuh"
 #if LISTS
@@ -88,11 +93,11 @@
 #include "pulse_walk.cuh"
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, const float *planes,
               const float *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train, float *weight,
               float *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
-    __shared__ Lists lists;
+    __shared__ List lists[ROWS];
     if (*status) return;  // the same for every thread of the launch
 #if N_GLOBAL == 8
     float g[8];

@@ -36,17 +36,23 @@ __device__ __forceinline__ Masks masks_of_words(const Update &u, const int *samp
     if (col >= u.n_in) return m;
     for (int a = 0; a < n; ++a) {
         u32 x0 = u.x_train[(u64)sample[a] * N_WORD * u.n_in + col];
+#if N_WORD == 1 && !IMPLICIT
+        u32 both = x0 & word[a] & ~SIGN_BIT;
+        bool hit = both != 0u, many = (both & (both - 1u)) != 0u;
+#else
         int count = coincidences(u, x0, word[a], sample[a], row, col);
-        if (count) m.hit |= 1u << a;
-        if (count > 1) m.many |= 1u << a;
-        if (count && goes_up(u, x0, word[a], sample[a], col)) m.up |= 1u << a;
+        bool hit = count != 0, many = count > 1;
+#endif
+        if (hit) m.hit |= 1u << a;
+        if (many) m.many |= 1u << a;
+        if (hit && goes_up(u, x0, word[a], sample[a], col)) m.up |= 1u << a;
     }
     return m;
 }
 
 // The first draws of all hits in `window`, one after the other in the order of lanes, columns, samples.
 // Returns where those of this lane begin.
-__device__ __forceinline__ int draw(const Update &u, const Masks *m, u32 window, const int *sample, u64 cell0, u32 *queue) {
+__device__ __forceinline__ int draw(const Masks *m, u32 window, int n_sample, const uint2 *key, int col0, u32 *queue) {
     int lane = threadIdx.x & 31, n = 0, end;
     for (int c = 0; c < SPAN; ++c) n += __popc(m[c].hit & window);
     end = n;
@@ -56,53 +62,61 @@ __device__ __forceinline__ int draw(const Update &u, const Masks *m, u32 window,
     }
     int total = __shfl_sync(ALL_LANES, end, 31), at = end - n;
     __syncwarp();
-    for (int c = 0; c < SPAN; ++c)
-        for (u32 left = m[c].hit & window; left; left &= left - 1u)
-            queue[at++] = (u32)(__ffs((int)left) - 1) << 16 | (u32)(c * 32 + lane);
+#pragma unroll
+    for (int c = 0; c < SPAN; ++c) {
+        u32 left = m[c].hit & window;
+#pragma unroll 8
+        for (int a = 0; a < n_sample; ++a)  // all lanes in step: to find the next bit costs more
+            if (left >> a & 1u) queue[at++] = (u32)a << 16 | (u32)(c * 32 + lane);
+    }
     __syncwarp();
     for (int i = lane; i < total; i += 32) {
         u32 e = queue[i];
-        queue[i] = __float_as_uint(first_normal(u.key, cell0 + (e & 0xffffu), u.first_sample + sample[e >> 16]));
+        queue[i] = __float_as_uint(first_normal(key[e >> 16], col0 + (e & 0xffffu)));
     }
     __syncwarp();
     return end - n;
 }
 
-// 32 samples of one row on the cells of a warp.
-__device__ __forceinline__ u32 apply(const Update &u, const float *g, const Masks *m, const int *sample, const u32 *word,
-                                     int row, int col, float *w, float (*p)[N_PLANE], u32 *of_cell, u32 *queue) {
+// Up to 32 listed samples of one row, from `base` on, on the cells of a warp: `m` are their masks.
+__device__ __forceinline__ void apply(const Update &u, const float *g, const Masks *m, int n_sample, const List &list, int base,
+                                      int row, int col, float *w, float (*p)[N_PLANE], u32 *of_cell, u32 *queue) {
+    u32 any = 0u;
     int n = 0;
-    u32 pulses = 0u;
-    u64 cell0 = (u64)row * u.n_in + col - (threadIdx.x & 31);
-    for (int c = 0; c < SPAN; ++c) n += __popc(m[c].hit);
-    n = __reduce_add_sync(ALL_LANES, n);
-    if (n == 0) return 0u;
-    bool noisy = g[0] != 0.0f;
-    int width = n > QUEUE && noisy ? 32 / SPAN : 32;
-    for (int first = 0; first < 32; first += width) {
-        u32 window = (~0u >> (32 - width)) << first;
-        int at = noisy ? draw(u, m, window, sample, cell0, queue) : 0;
-#pragma unroll
-        for (int c = 0; c < SPAN; ++c)
-            for (u32 left = m[c].hit & window; left; left &= left - 1u) {
-                int a = __ffs((int)left) - 1, count = 1;
-                if (m[c].many >> a & 1u) {
-                    u32 x0 = u.x_train[(u64)sample[a] * N_WORD * u.n_in + col + c * 32];
-                    count = coincidences(u, x0, word[a], sample[a], row, col + c * 32);
-                }
-                float xi = noisy ? __uint_as_float(queue[at++]) : 0.0f;
-                u64 cell = cell0 + c * 32 + (threadIdx.x & 31);
-                w[c] = run_of_pulses(w[c], p[c], g, m[c].up >> a & 1u, count, xi, cell, u.first_sample + sample[a], u.key);
-                of_cell[c] += count;
-                pulses += count;
-            }
+    for (int c = 0; c < SPAN; ++c) {
+        any |= m[c].hit;
+        if (SPAN > 1) n += __popc(m[c].hit);
     }
-    return pulses;
+    if (!__any_sync(ALL_LANES, any)) return;
+    bool noisy = g[0] != 0.0f;
+    int width = SPAN > 1 && noisy && __reduce_add_sync(ALL_LANES, n) > QUEUE ? 32 / SPAN : 32;
+    for (int first = 0; first < n_sample; first += width) {
+        u32 window = (~0u >> (32 - width)) << first;
+        const u32 *drawn = noisy ? queue + draw(m, window, n_sample, list.key + base, col - (threadIdx.x & 31), queue) : 0;
+#pragma unroll
+        for (int c = 0; c < SPAN; ++c) {
+            u32 left = m[c].hit & window;
+            of_cell[c] += __popc(left);
+            for (; left; left &= left - 1u) {
+                u32 bit = left & (0u - left);
+                bool up = (m[c].up & bit) != 0u;
+                float xi = noisy ? __uint_as_float(*drawn++) : 0.0f;
+                if (m[c].many & bit) {
+                    int a = base + __ffs((int)bit) - 1, column = col + c * 32;
+                    u32 x0 = u.x_train[(u64)list.sample[a] * N_WORD * u.n_in + column];
+                    int count = coincidences(u, x0, list.word[a], list.sample[a], row, column);
+                    w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, column, list.key[a]);
+                    of_cell[c] += count - 1;
+                } else {
+                    w[c] = STEP(w[c], p[c], g, up, xi);
+                }
+            }
+        }
+    }
 }
 
 // All listed samples of one row on the cells of a warp.
-__device__ __forceinline__ u32 update_row(const Update &u, const float *g, const int *sample, const u32 *word, int n, int row,
-                                          int col, u32 *queue) {
+__device__ __forceinline__ u32 update_row(const Update &u, const float *g, const List &list, int row, int col, u32 *queue) {
     u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
     int lane = threadIdx.x & 31, last[SPAN];
     float w[SPAN], p[SPAN][N_PLANE];
@@ -115,26 +129,28 @@ __device__ __forceinline__ u32 update_row(const Update &u, const float *g, const
         of_cell[c] = 0u;
         last[c] = -1;
     }
-    for (int base = 0; base < n; base += 32) {
-        int k = min(32, n - base);
-        u32 d0 = lane < k ? word[base + lane] : 0u;
+    for (int base = 0; base < list.n; base += 32) {
+        int k = min(32, list.n - base);
+        const int *sample = list.sample + base;
+        u32 d0 = lane < k ? list.word[base + lane] : 0u;
         bool sliced = u.x_slices && k >= SLICED_FROM && !__any_sync(ALL_LANES, __popc(d0 & ~SIGN_BIT) > SLICED_SLOTS);
         Masks m[SPAN];
 #pragma unroll
         for (int c = 0; c < SPAN; ++c) {
-            m[c] = sliced ? masks_of_slices(u, sample + base, d0, k, (col - lane) / 32 + c)
-                          : masks_of_words(u, sample + base, word + base, k, row, col + c * 32);
+            m[c] = sliced ? masks_of_slices(u, sample, d0, k, (col - lane) / 32 + c)
+                          : masks_of_words(u, sample, list.word + base, k, row, col + c * 32);
             if (u.polarity) {
                 m[c].hit &= u.polarity > 0 ? m[c].up : ~m[c].up;
                 m[c].up = ~0u;
             }
-            if (m[c].hit) last[c] = sample[base + 31 - __clz((int)m[c].hit)];
+            if (WRITE_NOISE && m[c].hit) last[c] = sample[31 - __clz((int)m[c].hit)];
         }
-        pulses += apply(u, g, m, sample + base, word + base, row, col, w, p, of_cell, queue);
+        apply(u, g, m, k, list, base, row, col, w, p, of_cell, queue);
     }
 #pragma unroll
     for (int c = 0; c < SPAN; ++c) {
-        if (last[c] < 0) continue;
+        pulses += of_cell[c];
+        if (of_cell[c] == 0u) continue;
         u.stored[cell + c * 32] = w[c];
         if (WRITE_NOISE) show(u, g[7], cell + c * 32, last[c], w[c]);
         if (COUNT) u.counts[cell + c * 32] += of_cell[c];
@@ -142,15 +158,15 @@ __device__ __forceinline__ u32 update_row(const Update &u, const float *g, const
     return pulses;
 }
 
-__device__ __forceinline__ u32 update_by_lists(const Update &u, const float *g, Lists &lists, u32 (*queues)[QUEUE]) {
+__device__ __forceinline__ u32 update_by_lists(const Update &u, const float *g, List *lists, u32 (*queues)[QUEUE]) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row0 = blockIdx.y * ROWS;
     int col0 = (blockIdx.x * (THREADS / 32) + warp) * SPAN * 32;
     u32 pulses = 0u;
     for (int first = 0; first < u.n_batch; first += CHUNK) {
         list_rows(u, first, row0, lists);
         for (int r = 0; r < ROWS; ++r)
-            if (lists.n[r] && col0 < u.n_in)  // the same for a warp
-                pulses += update_row(u, g, lists.sample[r], lists.word[r], lists.n[r], row0 + r, col0 + lane, queues[warp]);
+            if (lists[r].n && col0 < u.n_in)  // the same for a warp
+                pulses += update_row(u, g, lists[r], row0 + r, col0 + lane, queues[warp]);
     }
     return pulses;
 }

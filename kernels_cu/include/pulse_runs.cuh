@@ -22,31 +22,44 @@ struct Update {
     uint2 key;
 };
 
-// Samples of one chunk that pulse one of the rows of a block, in order, with word 0 of their train of d.
-struct Lists {
-    int sample[ROWS][CHUNK];
-    u32 word[ROWS][CHUNK];
-    int n[ROWS];
+// Samples of one chunk that pulse a row, in order: word 0 of their train of d, and the key that the draws
+// of this row and sample have.
+struct List {
+    int sample[CHUNK];
+    u32 word[CHUNK];
+    uint2 key[CHUNK];
+    int n;
 };
 
-// The draw of the first pulse of a run: four neighbouring cells share a block.
-__device__ __forceinline__ float first_normal(uint2 key, u64 cell, u64 sample) {
-    return rk_normal(rk_word(key, OP_STEP, cell >> 2, sample, (u32)cell & 3u));
+// Philox2x32-10: half the work of a block of four words, and one or two are used.
+__device__ __forceinline__ uint2 philox2x32(u32 c0, u32 c1, u32 key) {
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        u32 high = __umulhi(0xD256D193u, c0), low = 0xD256D193u * c0;
+        c0 = high ^ key ^ c1;
+        c1 = low;
+        key += 0x9E3779B9u;
+    }
+    return make_uint2(c0, c1);
+}
+
+// The draw of the first pulse of a run: two neighbouring cells share a block.
+__device__ __forceinline__ float first_normal(uint2 key, u32 col) {
+    uint2 b = philox2x32(col >> 1, key.y, key.x);
+    return rk_normal(col & 1u ? b.y : b.x);
 }
 
 // The run of n pulses of one sample on one cell; xi was drawn for the first.
 __device__ __forceinline__ float run_of_pulses(float w, const float *p, const float *g, bool up, int n, float xi,
-                                               u64 cell, u64 sample, uint2 key) {
+                                               u32 col, uint2 key) {
 #if HAS_RUN
     if (n > 1 && PASTE(STEP, _run)(w, p, g, up, n, xi)) return w;
 #endif
     w = STEP(w, p, g, up, xi);
-    uint4 b = make_uint4(0u, 0u, 0u, 0u);
+    uint2 b = make_uint2(0u, 0u);
     for (int pulse = 1; pulse < n; ++pulse) {
-        int k = (pulse - 1) & 3;
-        if (g[0] != 0.0f && k == 0) b = rk_block(key, OP_STEP, cell, sample, (u32)(pulse + 3) >> 2);
-        u32 word = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
-        w = STEP(w, p, g, up, g[0] != 0.0f ? rk_normal(word) : 0.0f);
+        if (g[0] != 0.0f && (pulse & 1)) b = philox2x32(col, key.y ^ (u32)(pulse + 1) >> 1, key.x);
+        w = STEP(w, p, g, up, g[0] != 0.0f ? rk_normal(pulse & 1 ? b.x : b.y) : 0.0f);
     }
     return w;
 }
@@ -72,7 +85,7 @@ __device__ __forceinline__ bool goes_up(const Update &u, u32 x0, u32 d0, int sam
 }
 
 // One warp lists the samples of [first, last) that pulse a row.
-__device__ __forceinline__ int list_row(const Update &u, int first, int last, int row, int *sample, u32 *word) {
+__device__ __forceinline__ void list_row(const Update &u, int first, int last, int row, List &list) {
     int lane = threadIdx.x & 31, n = 0;
     for (int s0 = first; s0 < last; s0 += 32) {
         int s = s0 + lane;
@@ -85,22 +98,21 @@ __device__ __forceinline__ int list_row(const Update &u, int first, int last, in
         u32 active = __ballot_sync(ALL_LANES, any != 0u);
         if (any) {
             int at = n + __popc(active & ((1u << lane) - 1u));
-            sample[at] = s;
-            word[at] = w0;
+            uint4 b = rk_block(u.key, OP_STEP, row, u.first_sample + s, 0u);
+            list.sample[at] = s;
+            list.word[at] = w0;
+            list.key[at] = make_uint2(b.x, b.y);
         }
         n += __popc(active);
     }
-    return n;
+    if (lane == 0) list.n = n;
 }
 
 // All warps list the rows row0 .. row0 + ROWS - 1; a barrier before, since the lists were read, and after.
-__device__ __forceinline__ void list_rows(const Update &u, int first, int row0, Lists &lists) {
+__device__ __forceinline__ void list_rows(const Update &u, int first, int row0, List *lists) {
     int last = min(first + CHUNK, u.n_batch);
     __syncthreads();
-    for (int r = threadIdx.x >> 5; r < ROWS; r += THREADS / 32) {
-        int n = list_row(u, first, last, row0 + r, lists.sample[r], lists.word[r]);
-        if ((threadIdx.x & 31) == 0) lists.n[r] = n;
-    }
+    for (int r = threadIdx.x >> 5; r < ROWS; r += THREADS / 32) list_row(u, first, last, row0 + r, lists[r]);
     __syncthreads();
 }
 

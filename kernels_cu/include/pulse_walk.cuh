@@ -7,6 +7,10 @@
 #define LOAD(r, ptr) { float4 v4 = *(const float4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
 #define LOAD_WORDS(r, ptr) { uint4 v4 = *(const uint4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
 #define STORE(ptr, r) *(float4 *)(ptr) = make_float4(r[0], r[1], r[2], r[3])
+#elif CELLS == 2
+#define LOAD(r, ptr) { float2 v2 = *(const float2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
+#define LOAD_WORDS(r, ptr) { uint2 v2 = *(const uint2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
+#define STORE(ptr, r) *(float2 *)(ptr) = make_float2(r[0], r[1])
 #else
 #define LOAD(r, ptr) r[0] = *(ptr)
 #define LOAD_WORDS(r, ptr) r[0] = *(ptr)
@@ -14,8 +18,7 @@
 #endif
 
 // One thread's cells of one row; returns the number of their pulses.
-__device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const int *listed_sample, const u32 *listed_word,
-                                        int n, int row, int col) {
+__device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const List &list, int row, int col) {
     u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
     float w[CELLS], p[CELLS][N_PLANE];
     int last[CELLS];
@@ -27,9 +30,9 @@ __device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const i
         for (int c = 0; c < CELLS; ++c) p[c][k] = q[c];
     }
     for (int c = 0; c < CELLS; ++c) { last[c] = -1; of_cell[c] = 0u; }
-    for (int a = 0; a < n; ++a) {
-        int s = listed_sample[a];
-        u32 d0 = listed_word[a], x0[CELLS];
+    for (int a = 0; a < list.n; ++a) {
+        int s = list.sample[a];
+        u32 d0 = list.word[a], x0[CELLS];
         LOAD_WORDS(x0, u.x_train + (u64)s * N_WORD * u.n_in + col);
 #pragma unroll
         for (int c = 0; c < CELLS; ++c) {
@@ -38,8 +41,8 @@ __device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const i
             bool up = goes_up(u, x0[c], d0, s, col + c);
             if (u.polarity && up != (u.polarity > 0)) continue;
             up = up || u.polarity;
-            float xi = g[0] != 0.0f ? first_normal(u.key, cell + c, u.first_sample + s) : 0.0f;
-            w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, cell + c, u.first_sample + s, u.key);
+            float xi = g[0] != 0.0f ? first_normal(list.key[a], col + c) : 0.0f;
+            w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, col + c, list.key[a]);
             of_cell[c] += count;
             last[c] = s;
         }
@@ -53,14 +56,13 @@ __device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const i
     return pulses;
 }
 
-__device__ __forceinline__ u32 update_by_walk(const Update &u, const float *g, Lists &lists) {
+__device__ __forceinline__ u32 update_by_walk(const Update &u, const float *g, List *lists) {
     int row0 = blockIdx.y * ROWS, col = (blockIdx.x * THREADS + threadIdx.x) * CELLS;
     u32 pulses = 0u;
     for (int first = 0; first < u.n_batch; first += CHUNK) {
         list_rows(u, first, row0, lists);
         for (int r = 0; r < ROWS; ++r)
-            if (lists.n[r] && col < u.n_in)
-                pulses += walk_row(u, g, lists.sample[r], lists.word[r], lists.n[r], row0 + r, col);
+            if (lists[r].n && col < u.n_in) pulses += walk_row(u, g, lists[r], row0 + r, col);
     }
     return pulses;
 }

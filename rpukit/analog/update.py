@@ -27,6 +27,7 @@ _RANK_UPDATE = Kernel("rank_update")
 
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
+_FILL = 1024  # blocks that keep the largest GPU busy
 _MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
@@ -88,7 +89,9 @@ def pulse_trains(
     rounding = (*parameters.resolutions(), parameters.sto_round)
     numbers = (lr, granularity, length, unit_scale, *flags, parameters.um_grad_scale, *rounding)
     if on_kernels:
-        grid = (n_batch, -(-(-(-n_in // 32) * 32 + n_out) // _THREADS))
+        # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
+        n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
+        grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
         arrays = (x, d, trains.x, trains.d, trains.x_slices, status)
         args = (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, *arrays, *stream.words)
         _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": int(implicit)})

@@ -1,5 +1,6 @@
 """pulsed_update and pulse_trains: bits of the mirror for every launch shape; counts."""
 
+import numba as nb
 import numpy as np
 import pytest
 
@@ -137,3 +138,22 @@ def test_pulses_of_each_cell(tile, monkeypatch):
         applied(0, stream=stream, counts=counts[1])
     assert_same_bits(*counts)
     assert (counts[0] - 2).sum() == n > 0
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ((0, 0), 0, (0xFF1DAE59, 0x6CD10DF2)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), 0xFFFFFFFF, (0x2C3F628B, 0xAB4FD7AD)),
+        ((0x243F6A88, 0x85A308D3), 0x13198A2E, (0xDD7CE038, 0xF62A4C12)),
+    ],
+)
+def test_philox2x32_known_answers(counter, key, expected):
+    """The vectors of Random123."""
+    from rpukit.analog._mirror.pulses import philox2x32
+
+    @nb.njit
+    def compiled(c0, c1, k):
+        return philox2x32(c0, c1, k)
+
+    assert compiled(*map(np.uint32, counter), np.uint32(key)) == expected

@@ -103,38 +103,47 @@ def _of_one_polarity(n_hit, polarity, hit, count):
     return kept
 
 
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def philox2x32(c0, c1, k):
+    """Compute one Philox2x32-10 block; all arguments and results are uint32."""
+    for _ in range(10):
+        p = u8(0xD256D193) * u8(c0)
+        c0, c1 = u4(u4(p >> u8(32)) ^ k ^ c1), u4(p)
+        k = u4(k + u4(0x9E3779B9))
+    return c0, c1
+
+
 @nb.njit(nogil=True, error_model="numpy")
-def _first_normals(n_hit, n_in, first_cell, sample, k0, k1, hit, words, xi):
-    """Draw for the first pulse of every hit: four neighbouring cells share a block."""
-    first, n_quad = first_cell >> u8(2), (n_in + 6) >> 2
-    raw = words[4]
-    if 4 * n_hit < n_in:
+def _first_normals(n_hit, n_in, s0, s1, hit, words, xi):
+    """Draw for the first pulse of every hit: two neighbouring cells share a block."""
+    raw = words[2]
+    if 2 * n_hit < n_in:
         for a in range(n_hit):
-            cell = u8(first_cell + u8(hit[a] & COLUMN))
-            raw[a] = word(k0, k1, OP_STEP, cell >> u8(2), sample, u4(cell & u8(3)))
+            j = u4(hit[a] & COLUMN)
+            w0, w1 = philox2x32(u4(j >> u4(1)), s1, s0)
+            raw[a] = w1 if j & u4(1) else w0
     else:
-        for q in range(n_quad):
-            b0, b1, b2, b3 = block(k0, k1, OP_STEP, u8(first + u8(q)), sample, u4(0))
-            words[0, q], words[1, q], words[2, q], words[3, q] = b0, b1, b2, b3
-        offset = u4(first_cell & u8(3))
+        for q in range((n_in + 1) >> 1):
+            words[0, q], words[1, q] = philox2x32(u4(q), s1, s0)
         for a in range(n_hit):
-            c = u4(u4(hit[a] & COLUMN) + offset)
-            raw[a] = words[c & u4(3), c >> u4(2)]
+            j = u4(hit[a] & COLUMN)
+            raw[a] = words[j & u4(1), j >> u4(1)]
     for a in range(n_hit):
         xi[a] = normal(raw[a])
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _walk(step, n_left, planes, i, g, stored, first_cell, sample, k0, k1, hit, count, xi4):
+def _walk(step, n_left, planes, i, g, stored, s0, s1, hit, count, xi4):
     """Apply the pulses after the first, four at a time: all draws first, which vectorises."""
     noisy = g[0] != f4(0.0)
     pulse = 1
     while n_left:
         if noisy:
-            number = u4(1 + ((pulse - 1) >> 2))
+            number = u4((pulse + 1) >> 1)
             for a in range(n_left):
-                cell = u8(first_cell + u8(hit[a] & COLUMN))
-                b0, b1, b2, b3 = block(k0, k1, OP_STEP, cell, sample, number)
+                j = u4(hit[a] & COLUMN)
+                b0, b1 = philox2x32(j, u4(s1 ^ number), s0)
+                b2, b3 = philox2x32(j, u4(s1 ^ u4(number + u4(1))), s0)
                 xi4[0, a], xi4[1, a] = normal(b0), normal(b1)
                 xi4[2, a], xi4[3, a] = normal(b2), normal(b3)
         kept = 0
@@ -209,7 +218,7 @@ def pulsed_update(
     n_batch, n_word, n_in = x_train.shape
     stored = persistent if write_noise else weight
     hit, count = np.empty(n_in + 1, u4), np.empty(n_in + 1, i4)
-    words, xi = np.zeros((5, n_in + 2), u4), np.zeros(n_in, f4)
+    words, xi = np.zeros((3, n_in), u4), np.zeros(n_in, f4)
     xi4 = np.zeros((4, n_in), f4)
     last = np.empty(n_in if write_noise else 0, np.int64)
     noisy = g[0] != f4(0.0)
@@ -240,24 +249,11 @@ def pulsed_update(
             if write_noise:
                 for a in range(n_hit):
                     last[hit[a] & COLUMN] = s
+            s0, s1, _, _ = block(k0, k1, OP_STEP, u8(i), sample, u4(0))
             if noisy:
-                _first_normals(n_hit, n_in, first_cell, sample, k0, k1, hit, words, xi)
+                _first_normals(n_hit, n_in, s0, s1, hit, words, xi)
             n_left = _apply(step, run, n_hit, planes, i, g, stored, hit, count, xi)
             if n_left:
-                _walk(
-                    step,
-                    n_left,
-                    planes,
-                    i,
-                    g,
-                    stored,
-                    first_cell,
-                    sample,
-                    k0,
-                    k1,
-                    hit,
-                    count,
-                    xi4,
-                )
+                _walk(step, n_left, planes, i, g, stored, s0, s1, hit, count, xi4)
         if write_noise:
             _show(g[7], i, first_cell, u8(first_sample), last, k0, k1, stored, weight)
