@@ -85,8 +85,9 @@ struct Tiles {
     }
 };
 
-__device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, int i, int j, int r, u32 full) {
-    rk_arrive_expect(full, P_BYTES + Q_BYTES);
+__device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, int i, int j, int r, u32 full,
+                                      int q_bytes) {
+    rk_arrive_expect(full, P_BYTES + q_bytes);
     if (P_MN)
 #pragma unroll
         for (int b = 0; b < NC; ++b) rk_load_box(to_p + b * 8192, p, i + 64 * b, r, full);
@@ -175,7 +176,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             while (tiles.next(i0, j0))
                 for (int k = 0; k < n_step; ++k) {
                     rk_wait(empty + 8 * s, phase);
-                    fetch(at_p + s * P_BYTES, at_q + s * Q_BYTES, p, q, i0, j0, first + k * BK, full + 8 * s);
+                    fetch(at_p + s * P_BYTES, at_q + s * Q_BYTES, p, q, i0, j0, first + k * BK, full + 8 * s,
+                          Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
                     if (++s == ST) s = 0, phase ^= 1;
                 }
         __syncwarp();

@@ -238,6 +238,31 @@ def tensor_gemms():
                 yield "det_gemm_tensor", Case(name, run, small=k < 300)
 
 
+    for tile in ("warps 64x64", "warps turned 32x16"):
+        for form in ("bfloat16", "float16"):
+            yield "det_gemm_mma", Case(f"{tile}-{form}", mma_gemm(70, 40, 332, form, tile))
+
+
+def mma_gemm(m, n, k, form, tile):
+    """Two parts of a sum, the second on top of a total."""
+
+    def run(device):
+        from rpukit.gemm import _tiles, tensor
+
+        s = rk.Stream.from_seed(17)
+        a, b = (elementwise.random_fill(s.child(c), (lines, k)) for c, lines in enumerate((m, n)))
+        to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
+        p, q = (tensor.factor(put(to(x), device), 1) for x in (a, b))
+        where = _device.parse_device(device)
+        half, out = (tensor.aligned((m, n), kind, where) for kind in (np.float32, np.uint16))
+        options = {"tile": _tiles.named(tile)}
+        tensor.multiply(p, q, half, part=(0, 192), **options)
+        tensor.multiply(p, q, out, part=(192, k), partial=half, total=half, **options)
+        return [half, out]
+
+    return run
+
+
 def tensor_gemm(m, n, k, form, seed, **trans):
     def run(device):
         s = rk.Stream.from_seed(seed)

@@ -122,3 +122,65 @@ __device__ __forceinline__ uint4 rk_read_line(u32 address) {
     return v;
 #endif
 }
+
+// The other way: register i of a lane gets two values of row lane / 4 of matrix i (turned: of a column).
+template <bool TURNED> __device__ __forceinline__ void rk_load_matrices(u32 (&v)[4], u32 address) {
+#ifdef RK_ON_CPU
+    u32 lane = threadIdx.x % 32;
+    for (u32 i = 0; i < 4; ++i) {
+        v[i] = 0;
+        for (u32 h = 0; h < 2; ++h) {
+            u32 row = TURNED ? lane % 4 * 2 + h : lane / 4, column = TURNED ? lane / 4 : lane % 4 * 2 + h;
+            u32 at = __shfl_sync(~0u, address, 8 * i + row) + 2 * column;
+            v[i] |= (u32) * (u16 *)rk_shared(at) << 16 * h;
+        }
+    }
+#else
+    if (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(address) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(address) : "memory");
+#endif
+}
+
+// A warp adds a 16 x 16 times 16 x 8 product: d[2 h + l] belongs to row 8 h + lane / 4, column 2 (lane % 4) + l.
+// a: rows 0-7 and 8-15 of depths 0-7, then of depths 8-15; b: depths 0-7, 8-15, as rk_load_matrices gives them.
+__device__ __forceinline__ void rk_mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#ifdef RK_ON_CPU
+    u32 lane = threadIdx.x % 32;
+    u16 rows[2][16], columns[2][16];
+    for (u32 q = 0; q < 4; ++q)
+        for (u32 i = 0; i < 4; ++i) {
+            u32 of_row = __shfl_sync(~0u, a[i], lane / 4 * 4 + q);
+            u32 of_column = __shfl_sync(~0u, i % 2 ? b1 : b0, (lane % 4 * 2 + i / 2) * 4 + q);
+            for (u32 h = 0; h < 2; ++h) {
+                rows[i % 2][i / 2 * 8 + 2 * q + h] = u16(of_row >> 16 * h);
+                columns[i / 2][i % 2 * 8 + 2 * q + h] = u16(of_column >> 16 * h);
+            }
+        }
+    for (u32 x = 0; x < 4; ++x) d[x] = rk_tensor_step(d[x], rows[x / 2], columns[x % 2]);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." RK_FACTOR "." RK_FACTOR ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+
+// Up to 16 bytes from global to shared memory without waiting; zeros after them. Groups end in order.
+__device__ __forceinline__ void rk_copy_line(u32 shared, const void *global, int n_byte) {
+#ifdef RK_ON_CPU
+    *(uint4 *)rk_shared(shared) = make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < n_byte / 2; ++i) ((u16 *)rk_shared(shared))[i] = ((const u16 *)global)[i];
+#else
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");
+#endif
+}
+__device__ __forceinline__ void rk_copies_end() {
+#ifndef RK_ON_CPU
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> __device__ __forceinline__ void rk_copies_left() {
+#ifndef RK_ON_CPU
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}

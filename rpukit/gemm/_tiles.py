@@ -7,14 +7,15 @@ from functools import cache
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit.errors import ParameterError
 
 _DEPTH = 64  # of a stage
-_GROUP = 8  # lines of tiles that go along i together, so that neighbours find each other in L2
+GROUP = 8  # lines of tiles that go along i together, so that neighbours find each other in L2
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Part of the result that a block makes at a time, and how it is made.
+    """Part of the result that a block makes at a time, by warpgroups (det_gemm_tensor.cu).
 
     ``turned``: the weights' columns take the rows of the tensor core, which has 64 of them, and
     the batch its columns, which may be few; then a small batch wastes little.
@@ -41,9 +42,59 @@ class Tile:
         stage = (self.rows + self.columns) * 2 * _DEPTH
         return 1024 + self.stages * stage + (0 if wide else staging) + 16 * self.stages
 
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            "NC": self.groups,
+            "BN": self.columns,
+            "ST": self.stages,
+            "BLOCKS": self.blocks,
+            "OUT_T": int(self.turned),
+        }
+
     def takes(self, along_columns: bool) -> bool:
         """Whether the factor of the tensor core's columns may have them along its lines."""
         return not along_columns or self.columns % 64 == 0
+
+    def count(self, n_rows: int, n_columns: int) -> int:
+        """Tiles of a product with so many rows and columns of the tensor core."""
+        return -(-n_rows // self.rows) * -(-n_columns // self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTile:
+    """The same by single warps (det_gemm_mma.cu)."""
+
+    name: str
+    rows: int
+    columns: int
+    warps: tuple[int, int]  # along rows and columns
+    stages: int
+    turned: bool = False
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps[0] * self.warps[1]
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        return self.stages * (self.rows + self.columns) * 2 * _DEPTH
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            "BI": self.rows,
+            "BJ": self.columns,
+            "WI": self.warps[0],
+            "WJ": self.warps[1],
+            "ST": self.stages,
+            "OUT_T": int(self.turned),
+        }
+
+    def takes(self, along_columns: bool) -> bool:
+        """Any layout will do."""
+        return True
 
     def count(self, n_rows: int, n_columns: int) -> int:
         """Tiles of a product with so many rows and columns of the tensor core."""
@@ -56,14 +107,23 @@ TILES = (
     Tile("128x128", 2, 128, 6),
     Tile("128x64", 2, 64, 8),
     Tile("64x256", 1, 256, 4),
-    Tile("64x128", 1, 128, 4, blocks=2),
     Tile("turned 64x16", 1, 16, 10, turned=True, blocks=2),
+    Tile("turned 64x16 in threes", 1, 16, 6, turned=True, blocks=3),
     Tile("turned 64x32", 1, 32, 8, turned=True, blocks=2),
     Tile("turned 64x64", 1, 64, 6, turned=True, blocks=2),
+    Tile("turned 64x128", 1, 128, 8, turned=True),
     Tile("turned 128x64", 2, 64, 8, turned=True),
     Tile("turned 128x128", 2, 128, 6, turned=True),
 )
-BY_NAME = {tile.name: tile for tile in TILES}
+WARP_TILES = (
+    WarpTile("warps 128x128", 128, 128, (2, 4), 3),
+    WarpTile("warps 64x64", 64, 64, (2, 2), 4),
+    WarpTile("warps turned 32x16", 32, 16, (2, 1), 14, turned=True),
+    WarpTile("warps turned 32x32", 32, 32, (2, 2), 12, turned=True),
+    WarpTile("warps turned 32x64", 32, 64, (2, 2), 8, turned=True),
+    WarpTile("warps turned 64x64", 64, 64, (4, 2), 6, turned=True),
+)
+BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES)}
 
 
 @cache
@@ -76,8 +136,20 @@ def multiprocessors(device: Device) -> int:
 
 
 @cache
-def pick(m: int, n: int, a_along: bool, device: Device) -> Tile:
+def has_warpgroups(device: Device) -> bool:
+    """Whether det_gemm_tensor.cu runs there."""
+    if device.kind == "cpu":
+        return True
+    return str(_device.cupy().cuda.Device(device.index).compute_capability) == "90"
+
+
+@cache
+def pick(m: int, n: int, a_along: bool, device: Device) -> Tile | WarpTile:
     """Tile for a product of m rows and n columns; ``a_along``: a has its rows along its lines."""
+    if not has_warpgroups(device):
+        if m <= 16:
+            return BY_NAME["warps turned 32x16"]
+        return BY_NAME["warps turned 64x64" if m <= 64 else "warps 128x128"]
     if m <= 64:
         names = ["turned 64x16", "turned 64x32", "turned 64x64"]
         fitting = [BY_NAME[name] for name in names if BY_NAME[name].columns >= m]
@@ -89,11 +161,13 @@ def pick(m: int, n: int, a_along: bool, device: Device) -> Tile:
     return large if large.count(m, n) >= n_multi else medium
 
 
+def named(name: str) -> Tile | WarpTile:
+    """Tile of a name."""
+    if name not in BY_NAME:
+        raise ParameterError(f"tile {name!r}: there are {', '.join(BY_NAME)}")
+    return BY_NAME[name]
+
+
 def grid(tile: Tile, n_tile: int, device: Device) -> int:
-    """Blocks of a launch."""
+    """Blocks of a launch of warpgroups."""
     return min(n_tile, multiprocessors(device) * tile.blocks)
-
-
-def group() -> int:
-    """Lines of tiles that go along i together."""
-    return _GROUP

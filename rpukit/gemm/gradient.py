@@ -137,7 +137,7 @@ class WeightGradient:
             direct = tensor.is_aligned(words)
             room = words if direct else tensor.aligned((k, n), words.dtype, self._device)
             ended, inside = divmod(self.n_rows - self._n_waiting, tensor.SEGMENT)
-            tensor.det_gemm_tensor(
+            tensor.multiply(
                 *self._factors(*self._rows_waiting()),
                 room,
                 partial=self._partial if inside else None,
@@ -187,7 +187,7 @@ class WeightGradient:
             stop = min(a.shape[0], start + tensor.SEGMENT - inside)
             ends = inside + stop - start == tensor.SEGMENT
             earlier = first + start >= tensor.SEGMENT
-            tensor.det_gemm_tensor(
+            tensor.multiply(
                 *self._factors(a[start:stop], dc[start:stop]),
                 self._total if ends else self._partial,
                 partial=self._partial if inside else None,

@@ -12,13 +12,14 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._kernels.tensor_map import ALIGNMENT, fits, tensor_map
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm import _tiles
+from rpukit.gemm._tiles import GROUP, Tile, WarpTile, grid, pick
 from rpukit.gemm.factors import bits
 
 Array = Any
 
 SEGMENT = 16384  # where a chain begins anew; RK_SEGMENT of the kernels
 _HOPPER = Kernel("det_gemm_tensor")
+_WARPS = Kernel("det_gemm_mma")
 _STEP, _FRACTION = 16, 25  # of the tensor core that the mirror models
 _NOTHING = np.empty((0, 0), np.float32)
 
@@ -90,13 +91,13 @@ def product(p: Factor, q: Factor, out: Array) -> None:
         target = room
         if stop < p.depth:
             target = aligned(room.shape, np.float32, device) if total is None else total
-        det_gemm_tensor(p, q, target, part=(start, stop), total=total)
+        multiply(p, q, target, part=(start, stop), total=total)
         total = target
     if room is not words:
         words[:] = room[:, : words.shape[1]]
 
 
-def det_gemm_tensor(
+def multiply(
     p: Factor,
     q: Factor,
     out: Array,
@@ -104,7 +105,7 @@ def det_gemm_tensor(
     part: tuple[int, int] | None = None,
     partial: Array | None = None,
     total: Array | None = None,
-    tile: _tiles.Tile | None = None,
+    tile: Tile | WarpTile | None = None,
 ) -> None:
     """Multiply two factors over a part of their sum that lies in one segment.
 
@@ -113,72 +114,57 @@ def det_gemm_tensor(
     p, q : Factor
         Of one format and one depth.
     out : array, shape (lines of p, at least lines of q), float32, or uint16: bits of the format
-        Rows begin at multiples of 16 bytes; what is beyond the lines of q is not promised.
+        Laid out by `aligned`; what is beyond the lines of q is not promised.
     part : (int, int), optional
         Part of the sum, from a multiple of 64 on; default: all.
     partial : array, like `out`, float32, optional
         Where the chains stand; default: 0. It may be `out`.
     total : array, like `out`, float32, optional
         What the chains' results are added to, with one rounding. It may be `out`.
-    tile : Tile, optional
+    tile : Tile or WarpTile, optional
         Default: by shape. It does not change the result.
-
-    Notes
-    -----
-    Steps of 16 in ascending order, one accumulator. Kernel: kernels_cu/det_gemm_tensor.cu.
     """
-    start, stop = part or (0, p.depth)
     if not out.size:
         return
-    if _device.runs_kernels(_device.namespace(p.words, q.words, out)):
-        _launch(p, q, out, start, stop, partial, total, tile)
+    part = part or (0, p.depth)
+    if tile is None:
+        tile = pick(p.lines, q.lines, bool(p.along), _device.device_of(out))
+    if isinstance(tile, Tile):
+        det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
-        _run_mirror(p, q, out, start, stop, partial, total)
+        det_gemm_mma(p, q, out, part, partial, total, tile)
 
 
-def _launch(
+def det_gemm_tensor(
     p: Factor,
     q: Factor,
     out: Array,
-    start: int,
-    stop: int,
+    part: tuple[int, int],
     partial: Array | None,
     total: Array | None,
-    tile: _tiles.Tile | None,
+    tile: Tile,
 ) -> None:
-    device, wide = _device.device_of(out), out.dtype == np.float32
-    result, ld = out[:, : q.lines], out.shape[1]
-    tile = tile or _tiles.pick(p.lines, q.lines, bool(p.along), device)
+    """Do what `multiply` says, by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
+    if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
+        _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
+        return
+    device, wide, ld = _device.device_of(out), out.dtype == np.float32, out.shape[1]
+    result = out[:, : q.lines]
     if tile.turned:
         p, q = q, p
-    macros = {
-        "NC": tile.groups,
-        "BN": tile.columns,
-        "ST": tile.stages,
-        "BLOCKS": tile.blocks,
-        "P_MN": p.along,
-        "Q_MN": q.along,
-        "OUT_T": int(tile.turned),
-        "RESULT": "float" if wide else "u16",
-        "FROM": int(partial is not None),
-        "ADD": int(total is not None),
-        "HALF": int(p.half),
-    }
-    p_map = tensor_map(p.words, 64 if p.along else tile.rows)
-    q_map = tensor_map(q.words, 64 if q.along else tile.columns)
+    q_map = tensor_map(q.words, 64 if q.along else min(tile.columns, q.lines))
     straight = wide or tile.turned  # then the copy engine takes no results
-    n_tile = tile.count(p.lines, q.lines)
     _HOPPER.launch(
-        (_tiles.grid(tile, n_tile, device),),
+        (grid(tile, tile.count(p.lines, q.lines), device),),
         (tile.threads,),
         (
             p.lines,
             q.lines,
-            stop - start,
-            start,
+            part[1] - part[0],
+            part[0],
             ld,
-            _tiles.group(),
-            p_map,
+            GROUP,
+            tensor_map(p.words, 64 if p.along else tile.rows),
             q_map,
             q_map if straight else tensor_map(result, 64),
             partial,
@@ -186,24 +172,83 @@ def _launch(
             out,
         ),
         shared=tile.shared(wide),
-        macros=macros,
+        macros={**tile.macros, **_macros(p, q, wide, partial, total)},
     )
 
 
+def det_gemm_mma(
+    p: Factor,
+    q: Factor,
+    out: Array,
+    part: tuple[int, int],
+    partial: Array | None,
+    total: Array | None,
+    tile: WarpTile,
+) -> None:
+    """Do what `multiply` says, by single warps: kernels_cu/det_gemm_mma.cu."""
+    if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
+        _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
+        return
+    if tile.turned:
+        p, q = q, p
+    _WARPS.launch(
+        (tile.count(p.lines, q.lines),),
+        (tile.threads,),
+        (
+            p.lines,
+            q.lines,
+            part[1] - part[0],
+            p.words.strides[0] // 2,
+            q.words.strides[0] // 2,
+            out.shape[1],
+            GROUP,
+            _beginning(p, part[0]),
+            _beginning(q, part[0]),
+            partial,
+            total,
+            out,
+        ),
+        shared=tile.shared,
+        macros={**tile.macros, **_macros(p, q, out.dtype == np.float32, partial, total)},
+    )
+
+
+def _macros(
+    p: Factor, q: Factor, wide: bool, partial: Array | None, total: Array | None
+) -> dict[str, Any]:
+    return {
+        "P_MN": p.along,
+        "Q_MN": q.along,
+        "RESULT": "float" if wide else "u16",
+        "FROM": int(partial is not None),
+        "ADD": int(total is not None),
+        "HALF": int(p.half),
+    }
+
+
+def _beginning(x: Factor, start: int) -> Array:
+    """Where a part of a factor begins, as a contiguous array: a launch takes no other."""
+    words = x.words[start:] if x.along else x.words[:, start:]
+    if words.flags.c_contiguous:
+        return words
+    strided = _device.namespace(words).lib.stride_tricks.as_strided
+    return strided(words, shape=(1,), strides=(2,))
+
+
 def _run_mirror(
+    name: str,
     p: Factor,
     q: Factor,
     out: np.ndarray,
-    start: int,
-    stop: int,
+    part: tuple[int, int],
     partial: np.ndarray | None,
     total: np.ndarray | None,
 ) -> None:
     mirror = import_module("rpukit.gemm._mirror.tensor")
-    a, b = p.upright(start, stop), np.ascontiguousarray(q.upright(start, stop).T)
+    a, b = p.upright(*part), np.ascontiguousarray(q.upright(*part).T)
     (sa, ea, rows), (sb, eb, columns) = (_split(mirror, words, p.half) for words in (a, b))
     run_rows(
-        mirror.det_gemm_tensor,
+        getattr(mirror, name),
         p.lines,
         p.half,
         _STEP,

@@ -8,7 +8,7 @@ from gemm_cases import FORMATS, bound, factors, values, words
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.errors import DTypeError, LaunchError, ShapeError
+from rpukit.errors import DTypeError, LaunchError, ParameterError, ShapeError
 from rpukit.gemm import _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -16,14 +16,14 @@ DATA = Path(__file__).parents[1] / "data/gemm/tensor_core_h200.npz"
 SETS = sorted({name.rpartition("-")[0] for name in np.load(DATA).files})
 
 
-def run(a, b, c, form):
-    """One chain each, from c, by the op det_gemm_tensor: (16, K) times (24, K)."""
+def run(a, b, c, form, tile=None):
+    """One chain each, from c: (16, K) times (24, K)."""
     a, b = (x if form == "bfloat16" else x.view(np.float16) for x in (a, b))
     p, q = tensor.factor(a, 1), tensor.factor(b, 1)
     out = tensor.aligned((16, 24), np.float32, _device.CPU)
     start = tensor.aligned((16, 24), np.float32, _device.CPU)
     start[:] = c.view(np.float32)
-    tensor.det_gemm_tensor(p, q, out, partial=start)
+    tensor.multiply(p, q, out, partial=start, tile=tile)
     return out
 
 
@@ -36,6 +36,7 @@ def test_model_is_the_tensor_core(name):
     assert_same_bits(got, expected.view(np.float32))
     with on_cpu(3):
         assert_same_bits(run(a, b, c, form), got)
+        assert_same_bits(run(a, b, c, form, _tiles.named("warps turned 32x16")), got)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -59,7 +60,7 @@ def test_kernel_mirror_formula(size, form, order):
             assert_same_bits(rk.det_gemm(a, b, **options), narrow)
 
 
-@pytest.mark.parametrize("tile", _tiles.TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("tile", _tiles.BY_NAME.values(), ids=lambda tile: tile.name)
 def test_every_tile_has_the_same_bits(tile):
     m, n, k = 130, 264, 136
     for trans_a, trans_b in ((False, False), (True, True)):
@@ -69,20 +70,20 @@ def test_every_tile_has_the_same_bits(tile):
             continue
         for dtype in (np.uint16, np.float32):
             expected = tensor.aligned((m, n), dtype, _device.CPU)
-            tensor.det_gemm_tensor(p, q, expected)
+            tensor.multiply(p, q, expected)
             got = tensor.aligned((m, n), dtype, _device.CPU)
             with on_cpu(7):
-                tensor.det_gemm_tensor(p, q, got, tile=tile)
+                tensor.multiply(p, q, got, tile=tile)
             assert_same_bits(got, expected)
 
 
-@pytest.mark.parametrize("tile", ["128x64", "turned 64x16"])
+@pytest.mark.parametrize("tile", ["128x64", "turned 64x16", "warps 64x64", "warps turned 32x16"])
 def test_chains_go_on_and_are_added(tile):
     """Two halves, the second from where the first stopped, on top of a total."""
     a, b = factors(40, 24, 160, "float16")
     p, q = tensor.factor(a, 1), tensor.factor(b, 0)
     whole, total, got, half = (tensor.aligned((40, 24), np.float32, _device.CPU) for _ in range(4))
-    tensor.det_gemm_tensor(p, q, whole)
+    tensor.multiply(p, q, whole)
     total[:] = words((40, 24), "float16", 5)
     for emulated in (False, True):
         halves = [(p._replace(words=p.words[:, s]), q._replace(words=q.words[s]))
@@ -90,8 +91,8 @@ def test_chains_go_on_and_are_added(tile):
 
         def go(halves=halves):
             options = {"tile": _tiles.BY_NAME[tile]}
-            tensor.det_gemm_tensor(*halves[0], half, **options)
-            tensor.det_gemm_tensor(*halves[1], got, partial=half, total=total, **options)
+            tensor.multiply(*halves[0], half, **options)
+            tensor.multiply(*halves[1], got, partial=half, total=total, **options)
 
         if emulated:
             with on_cpu(1):
@@ -164,7 +165,7 @@ def test_rounding_of_results():
     zero = tensor.factor(np.zeros((column.shape[0], 8), np.float16), 1)
     zero_b = tensor.factor(np.zeros((8, 8), np.float16), 1)
     out = tensor.aligned((column.shape[0], 8), np.uint16, _device.CPU)
-    tensor.det_gemm_tensor(zero, zero_b, out, total=column)
+    tensor.multiply(zero, zero_b, out, total=column)
     with np.errstate(over="ignore"):
         assert_same_bits(out.view(np.float16), (column + np.float32(0)).astype(np.float16))
 
@@ -195,6 +196,8 @@ def test_bad_calls():
         rk.gemm.from_bfloat16(np.zeros(2, np.float32))
     with pytest.raises(DTypeError, match="int32"):
         rk.gemm.arithmetic(np.int32)
+    with pytest.raises(ParameterError, match="128x256"):
+        _tiles.named("2x2")
     with pytest.raises(LaunchError, match="tensor map"):
         tensor.tensor_map(np.zeros((4, 5), np.uint16), 64)
 

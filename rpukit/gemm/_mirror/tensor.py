@@ -221,3 +221,9 @@ def det_gemm_tensor(
         acc,
     )
     _give(half, adding, total, acc, start, out)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def det_gemm_mma(start, stop, *rest):
+    """The same: a step of mma.sync is a step of wgmma."""
+    det_gemm_tensor(start, stop, *rest)
