@@ -87,7 +87,7 @@ program_conductance(u64 n, float unit, float low, float high, float nu_scale, u6
         u64 i = first + c * 256;
         if (i >= n) continue;
         uint4 draws = make_uint4(0u, 0u, 0u, 0u), hangs = make_uint4(0u, 0u, 0u, 0u);
-#pragma unroll
+#pragma unroll 2
         for (int p = 0; p < PLANES; ++p) {
             const float *plane = planes + p * 8;
             bool odd = p & 1;
