@@ -2,12 +2,13 @@
 //
 // Each sample gets a bit length BL and two scales A (for d) and B (for x) from lr, the granularity g
 // and, with management, from the largest |x| and |d|; then each slot of a line fires where
-// |v| * scale > U. With IMPLICIT the train is a number: q = clip(|v| * scale, 0, 1), and d carries BL.
+// |v| * scale > U. With IMPLICIT the train is a number, and d carries BL: 1: q = clip(|v| * scale, 0, 1);
+// 2: n = clip(rint(BL |v| * scale), 0, BL).
 //
 //   x (n_batch, n_in), d (n_batch, n_out)            float32
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   uint32
 //       word w holds slots 31 w .. 31 w + 30 in bits 0..30 and the sign (1 = negative) in bit 31;
-//       IMPLICIT: the bits of the float +-q_x, or +-(BL q_d)
+//       IMPLICIT 1: the bits of the float +-q_x, or +-(BL q_d); 2: n, BL of d from bit 13 on, the sign in bit 31
 //   x_slices (n_batch, ceil(n_in / 32), 32)          uint32, or null; needs n_word = 1
 //       the same trains of x by slots: bit j of word k of block b is slot k of line 32 b + j, of word 31 its sign
 //   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
@@ -16,12 +17,13 @@
 // those of d). Each block finds the maxima of its sample anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
 // rounding of the probability: draw 65532.
 //
-// Macros: THREADS, IMPLICIT (0, 1).
+// Macros: THREADS, IMPLICIT (0, 1, 2).
 // mirror: rpukit/analog/_mirror/update.py::pulse_trains
 // op: rpukit.analog.update.pulse_trains
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: IMPLICIT=1
+// check: IMPLICIT=2
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016); update management: Gokmen et al. 11:538 (2017).
 #include "rk_philox.cuh"
 #include "rk_bits.cuh"
@@ -79,8 +81,13 @@ __device__ __forceinline__ float rounded(float p, float res, int stochastic, uin
     return rintf(q) * res;
 }
 
-// An implicit train: +-q, or for d +-(length q).
+// An implicit train: +-q, or for d +-(length q); a number of pulses, for d with the length.
 __device__ __forceinline__ u32 number(float p, bool negative, int length, bool carries) {
+#if IMPLICIT == 2
+    float expected = (float)length * p;
+    u32 n = expected > 0.0f ? (expected < (float)length ? (u32)rintf(expected) : (u32)length) : 0u;
+    return n ? n | (carries ? (u32)length << 13 : 0u) | (negative ? 0x80000000u : 0u) : 0u;
+#endif
     float q = length == 0 ? 0.0f : clip01(p);
     if (carries) q = (float)length * q;
     return q > 0.0f ? __float_as_uint(negative ? -q : q) : 0u;

@@ -40,6 +40,7 @@
 // check: LISTS=1 ROWS=4 HAS_RUN=0 STEP=linear_step N_PLANE=6 WRITE_NOISE=1 SPAN=1 COUNT=1
 // check: N_WORD=9 N_GLOBAL=72
 // check: IMPLICIT=1
+// check: IMPLICIT=2 LISTS=1 ROWS=4
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
 #ifndef STEP
 #define STEP constant_step

@@ -66,7 +66,9 @@ __device__ __forceinline__ float run_of_pulses(float w, const float *p, const fl
 
 // How many pulses one line of x and one of d make in a sample; x0 and d0 are words 0 of their trains.
 __device__ __forceinline__ int coincidences(const Update &u, u32 x0, u32 d0, int sample, int row, int col) {
-#if IMPLICIT
+#if IMPLICIT == 2
+    return (int)rintf(__fdiv_rn((float)((x0 & 0x1fffu) * (d0 & 0x1fffu)), (float)(d0 >> 13 & 0x1fffu)));
+#elif IMPLICIT
     return (int)rintf(fabsf(__uint_as_float(d0) * __uint_as_float(x0)));
 #else
     int n = __popc(x0 & d0 & ~SIGN_BIT);

@@ -30,18 +30,25 @@ class Trains:
     ----------
     x : array, shape (n_batch, n_word, n_in), uint32
     d : array, shape (n_batch, n_word, n_out), uint32
-        Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. Implicit
-        pulses: the bits of float32 numbers, with the bit length in d.
-    implicit : bool
+        Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. For
+        implicit pulses see ``kernels_cu/pulse_trains.cu``; of an exact update x and d as they are.
+    implicit : int
+        0 trains; 1 probabilities, 2 numbers of pulses (`UpdateParameters.coding`).
     x_slices : array, shape (n_batch, ceil(n_in / 32), 32), uint32, or None
         The trains of x by slots, for kernels, where a train has one word: bit j of word k of block
         b is slot k of line 32 b + j; word 31 has the signs.
+    rate : float
+        Learning rate of an exact update; 0: these are pulses.
+    clips : bool
+        Whether an exact update is clipped to the bounds of the cells.
     """
 
     x: Array
     d: Array
-    implicit: bool
+    implicit: int
     x_slices: Array | None = None
+    rate: float = 0.0
+    clips: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,7 @@ def launch(call: Call, shape: LaunchShape) -> None:
             "WRITE_NOISE": int(call.persistent is not None),
             "COUNT": int(call.counts is not None),
             "LISTS": int(shape.lists),
-            "IMPLICIT": int(call.trains.implicit),
+            "IMPLICIT": call.trains.implicit,
             "N_WORD": n_word,
             "THREADS": threads,
             "SPAN" if shape.lists else "CELLS": shape.cells,

@@ -15,9 +15,12 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
+from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Call, Trains, launch, pick
 from rpukit.analog.cells import PulsedCell
-from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.analog.slow import clip_weights
+from rpukit.analog.update_parameters import PulseType, UpdateParameters
+from rpukit.errors import ParameterError
 from rpukit.random import Stream
 
 Array = Any
@@ -73,16 +76,21 @@ def pulse_trains(
     ParameterError
         Where lr needs trains longer than the longest possible.
     """
+    if parameters.exact:
+        for array in (x, d):
+            check_finite(array, status=status, call=call)
+        clips = parameters.pulse_type is PulseType.NONE_WITH_DEVICE
+        return Trains(x, d, 0, rate=lr, clips=clips)
     (n_batch, n_in), n_out = x.shape, d.shape[1]
     length, unit_scale = parameters.base_length(lr, granularity)
-    implicit = parameters.implicit
-    n_word = 1 if implicit else -(-length // SLOTS)
+    coding = parameters.coding
+    n_word = 1 if coding else -(-length // SLOTS)
     device, on_kernels = _device.device_of(x), _device.runs_kernels(_device.namespace(x, d))
-    sliced = on_kernels and n_word == 1 and not implicit
+    sliced = on_kernels and n_word == 1 and not coding
     trains = Trains(
         _device.empty((n_batch, n_word, n_in), np.uint32, device),
         _device.empty((n_batch, n_word, n_out), np.uint32, device),
-        implicit,
+        coding,
         _device.empty((n_batch, -(-n_in // 32), 32), np.uint32, device) if sliced else None,
     )
     flags = (parameters.managed, parameters.update_bl_management)
@@ -94,9 +102,9 @@ def pulse_trains(
         grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
         arrays = (x, d, trains.x, trains.d, trains.x_slices, status)
         args = (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, *arrays, *stream.words)
-        _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": int(implicit)})
+        _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": coding})
     else:
-        args = (*_float32(numbers), implicit, first_sample, x, d, trains.x, trains.d)
+        args = (*_float32(numbers), coding, first_sample, x, d, trains.x, trains.d)
         grain = work_grain(n_in + n_out)
         run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=grain)
     return trains
@@ -149,11 +157,24 @@ def pulsed_update(
     first_sample : int
     status : array, shape (1,), int32
 
+    Raises
+    ------
+    ParameterError
+        For trains of an exact update, where cells have write noise or take one polarity only.
+
     Notes
     -----
     For one cell, samples are applied in ascending order, and within a sample one run of pulses.
     Kernel: kernels_cu/pulsed_update.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016).
     """
+    if trains.rate:
+        if polarity or persistent is not None:
+            raise ParameterError(
+                "pulse_type: an update without pulses (NONE) goes to single devices without write "
+                "noise; take DETERMINISTIC_IMPLICIT"
+            )
+        _exact_update(weight, trains, cell, planes, flip, status)
+        return
     if _device.runs_kernels(_device.namespace(weight, trains.x)):
         call = Call(
             weight,
@@ -185,6 +206,16 @@ def pulsed_update(
     grain = work_grain(trains.x.size)
     run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)
     n_pulses[0] += counts.sum()
+
+
+def _exact_update(
+    weight: Array, trains: Trains, cell: PulsedCell, planes: Array, flip: bool, status: Array
+) -> None:
+    """Change weights by what pulses would on average, clipped to bounds where that is asked."""
+    rank_update(weight, trains.x, trains.d, -trains.rate if flip else trains.rate, status=status)
+    if trains.clips:
+        low, high = (planes[cell.PLANES.index(name)] for name in ("w_min", "w_max"))
+        clip_weights(weight, (low, high), status=status)
 
 
 def _slot_lists(trains: Trains) -> tuple[Array, Array]:

@@ -17,11 +17,24 @@ class PulseType(str, Enum):
     """How coincidences are made.
 
     ``STOCHASTIC_COMPRESSED``: one random train per line, which carries the line's sign.
+    ``STOCHASTIC``: the same here; hardware without signed trains sends two passes, and each cell
+    has the same statistics.
+    ``MEAN_COUNT``: each line's expected number of pulses, rounded; the product of the two over the
+    bit length, rounded.
     ``DETERMINISTIC_IMPLICIT``: the rounded expected number of coincidences, no trains.
+    ``NONE``: the exact ``-lr d x^T``, as if the cells were numbers.
+    ``NONE_WITH_DEVICE``: the same, then clipped to the bounds of the cells.
     """
 
+    STOCHASTIC = "STOCHASTIC"
     STOCHASTIC_COMPRESSED = "STOCHASTIC_COMPRESSED"
+    MEAN_COUNT = "MEAN_COUNT"
     DETERMINISTIC_IMPLICIT = "DETERMINISTIC_IMPLICIT"
+    NONE = "NONE"
+    NONE_WITH_DEVICE = "NONE_WITH_DEVICE"
+
+
+_CODINGS = {PulseType.DETERMINISTIC_IMPLICIT: 1, PulseType.MEAN_COUNT: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +55,8 @@ class UpdateParameters:
     um_grad_scale : float, positive
         Factor on the largest d that update management sees.
     res, x_res_implicit, d_res_implicit : float
-        Resolution of the firing probabilities (of implicit pulses); above 1: number of steps;
-        0 or below: off.
+        Resolution of the firing probabilities, and that of x and of d with
+        ``DETERMINISTIC_IMPLICIT``; above 1: number of steps; 0 or below: off.
     sto_round : bool
         Stochastic rounding to those resolutions.
 
@@ -105,8 +118,18 @@ class UpdateParameters:
 
     @property
     def implicit(self) -> bool:
-        """Whether pulses are counted without trains."""
-        return self.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
+        """Whether there are no trains: pulses are counted, or the update is exact."""
+        return self.exact or self.coding > 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether weights change by the exact product, without pulses."""
+        return self.pulse_type in (PulseType.NONE, PulseType.NONE_WITH_DEVICE)
+
+    @property
+    def coding(self) -> int:
+        """What the words of a train are: 0 slots, 1 a probability, 2 a number of pulses."""
+        return _CODINGS.get(self.pulse_type, 0)
 
     @property
     def managed(self) -> bool:
@@ -121,9 +144,8 @@ class UpdateParameters:
         tuple of float
             Of x and of d; 0 for none.
         """
-        pair = (
-            (self.x_res_implicit, self.d_res_implicit) if self.implicit else (self.res, self.res)
-        )
+        own = self.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
+        pair = (self.x_res_implicit, self.d_res_implicit) if own else (self.res, self.res)
         return (_step(pair[0]), _step(pair[1]))
 
     def base_length(self, lr: float, granularity: float) -> tuple[int, bool]:
@@ -147,7 +169,7 @@ class UpdateParameters:
         ParameterError
             Where the trains would be longer than possible.
         """
-        grows = not (self.fixed_bl or self.update_bl_management)
+        grows = not (self.fixed_bl or self.update_bl_management or self.exact)
         if not grows or granularity * self.desired_bl >= lr:
             return self.desired_bl, False
         length = max(math.ceil(lr / granularity), 1)

@@ -14,6 +14,7 @@ OP_STEP, OP_WRITE_NOISE = u4(7), u4(13)
 SLOTS = 31
 UP, COLUMN = u4(0x80000000), u4(0x7FFFFFFF)  # a hit: its direction, and its column
 BITS = COLUMN
+NUMBER = u4(0x1FFF)  # of pulses; in a word of d the bit length follows
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
@@ -74,7 +75,14 @@ def _hits_of_trains(x_train, d_train, implicit, i, turn, hit, count):
     """Find the columns that a sample pulses in row i; without branches: hits are random."""
     n_word, n_in = x_train.shape
     n_hit = 0
-    if implicit:
+    if implicit == 2:
+        length, n_d = f4(d_train[0, i] >> u4(13) & NUMBER), u4(d_train[0, i] & NUMBER)
+        for j in range(n_in):
+            n = i4(np.rint(f4(f4(u4(u4(x_train[0, j] & NUMBER) * n_d)) / length)))
+            hit[n_hit], count[n_hit] = u4(u4(j) | u4(u4(x_train[0, j] ^ turn) & UP)), n
+            n_hit += n != 0
+        return n_hit
+    if implicit == 1:
         d = u2f(d_train[0, i])
         for j in range(n_in):
             n = i4(np.rint(abs(f4(d * u2f(x_train[0, j])))))

@@ -76,7 +76,15 @@ def _lines(v, scale, length, res, stochastic, implicit, carry, n_word, k0, k1, o
     out = np.empty(n_word, u4)
     for line in range(v.size):
         p = _rounded(f4(abs(v[line]) * scale), res, stochastic, k0, k1, op, u8(line), sample)
-        if implicit:
+        if implicit == 2:
+            expected = f4(f4(length) * p)
+            n = u4(0)
+            if expected > f4(0.0):
+                n = u4(np.rint(expected)) if expected < f4(length) else u4(length)
+            if n and carry:
+                n = u4(n | u4(u4(length) << u4(13)))
+            train[0, line] = u4(n | SIGN) if n and v[line] < f4(0.0) else n
+        elif implicit == 1:
             q = f4(0.0)
             if length > 0 and p > f4(0.0):
                 q = f4(1.0) if p > f4(1.0) else p
