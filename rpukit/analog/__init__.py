@@ -1,7 +1,20 @@
 """Analog tiles: crossbar arrays that multiply in place and learn by coincidences of pulses."""
 
 from rpukit.analog._guard import check
-from rpukit.analog.cells import Cell, ConstantStep, Ideal, PulsedCell, SoftBounds
+from rpukit.analog.cells import (
+    Cell,
+    ConstantStep,
+    ExpStep,
+    Ideal,
+    LinearStep,
+    PiecewiseStep,
+    PowStep,
+    PowStepReference,
+    PulsedCell,
+    SoftBounds,
+    SoftBoundsPmax,
+    SoftBoundsReference,
+)
 from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vector
 from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
@@ -14,14 +27,21 @@ __all__ = [
     "Cell",
     "ConstantStep",
     "DriftParameters",
+    "ExpStep",
     "IOParameters",
     "Ideal",
+    "LinearStep",
     "NoiseManagement",
     "OneSided",
+    "PiecewiseStep",
+    "PowStep",
+    "PowStepReference",
     "PulseType",
     "PulsedCell",
     "Reference",
     "SoftBounds",
+    "SoftBoundsPmax",
+    "SoftBoundsReference",
     "UpdateParameters",
     "UpdatePolicy",
     "Vector",

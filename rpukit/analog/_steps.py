@@ -11,9 +11,9 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32
+from rpukit._math import exp32, fma32, log32
 
-f4 = np.float32
+f4, i4 = np.float32, np.int32
 
 NORMAL_REACH = f4(5.3)  # no standard normal of ours is larger
 
@@ -61,10 +61,81 @@ def linear_step(w, p, g, up, xi):
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
+def part(v, p):
+    """Give a part of the range of a cell; 0 where the cell has none."""
+    span = f4(p[1] - p[0])
+    return f4(v / span) if span > f4(0.0) else f4(0.0)
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def linear_reference_step(w, p, g, up, xi):
+    """Change as `linear_step` does, seen from a reference."""
+    return f4(linear_step(f4(w + p[6]), p, g, up, xi) - p[6])
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def exp_step(w, p, g, up, xi):
+    """Change by +-(s + sigma (|s| + add + slope |w|) xi), s exponential in w."""
+    grown = exp32(f4((g[3] if up else f4(-g[4])) * part(w, p)))
+    factor = fma32(f4(-g[1]) if up else f4(-g[2]), grown, f4(1.0))
+    dw = f4((p[3] if up else p[2]) * (factor if factor > f4(0.0) else f4(0.0)))
+    spread = f4(g[0] * f4(abs(dw) + fma32(g[6], abs(w), g[5])))
+    dw = fma32(spread, xi, dw)
+    return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def pow_step(w, p, g, up, xi):
+    """Change by +-step r^gamma, r the part of the range that is left in this direction."""
+    left = part(f4(p[1] - w) if up else f4(w - p[0]), p)
+    gamma = p[5] if up else p[4]
+    if left > f4(0.0):
+        factor = exp32(f4(gamma * log32(left)))
+    else:
+        factor = f4(1.0) if gamma == f4(0.0) else f4(0.0)
+    step = p[3] if up else p[2]
+    dw = f4(f4(step * factor) * fma32(g[0], xi, f4(1.0)))
+    return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def pow_reference_step(w, p, g, up, xi):
+    """Change as `pow_step` does, seen from a reference."""
+    return f4(pow_step(f4(w + p[6]), p, g, up, xi) - p[6])
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def piecewise_step(w, p, g, up, xi):
+    """Change by +-step f(w), f linear between nodes over the range."""
+    n_up = i4(g[1])
+    last = i4((n_up if up else i4(g[2])) - i4(1))
+    first = i4(8) if up else i4(i4(8) + n_up)
+    factor = g[first]
+    if last > 0:
+        end = f4(last)
+        at = f4(part(f4(w - p[0]), p) * end)
+        at = (at if at < end else end) if at > f4(0.0) else f4(0.0)
+        i = i4(at) if i4(at) < last else i4(last - i4(1))
+        low = g[first + i]
+        factor = fma32(f4(at - f4(i)), f4(g[first + i + i4(1)] - low), low)
+    step = p[3] if up else p[2]
+    dw = f4(f4(step * factor) * fma32(g[0], xi, f4(1.0)))
+    return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def no_run(w, p, g, up, n, xi):
     """Decline: every pulse is walked."""
     return False, w
 
 
-STEPS = {"constant_step": constant_step, "linear_step": linear_step}
+STEPS = {
+    "constant_step": constant_step,
+    "linear_step": linear_step,
+    "linear_reference_step": linear_reference_step,
+    "exp_step": exp_step,
+    "pow_step": pow_step,
+    "pow_reference_step": pow_reference_step,
+    "piecewise_step": piecewise_step,
+}
 RUNS = {"constant_step": constant_step_run}

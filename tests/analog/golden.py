@@ -14,9 +14,24 @@ import rpukit as rk
 
 CELLS = {
     "ConstantStepDevice": rk.ConstantStep,
+    "LinearStepDevice": rk.LinearStep,
     "SoftBoundsDevice": rk.SoftBounds,
+    "SoftBoundsPmaxDevice": rk.SoftBoundsPmax,
+    "SoftBoundsReferenceDevice": rk.SoftBoundsReference,
+    "ExpStepDevice": rk.ExpStep,
+    "PowStepDevice": rk.PowStep,
+    "PowStepReferenceDevice": rk.PowStepReference,
+    "PiecewiseStepDevice": rk.PiecewiseStep,
     "IdealizedPresetDevice": rk.ConstantStep,
     "GokmenVlasovPresetDevice": rk.ConstantStep,
+    "CapacitorPresetDevice": rk.LinearStep,
+    "EcRamPresetDevice": rk.LinearStep,
+    "EcRamMOPresetDevice": rk.LinearStep,
+    "ReRamSBPresetDevice": rk.SoftBoundsReference,
+    "ReRamArrayOMPresetDevice": rk.SoftBoundsReference,
+    "ReRamArrayHfO2PresetDevice": rk.SoftBoundsReference,
+    "ReRamESPresetDevice": rk.ExpStep,
+    "PCMPresetDevice": rk.ExpStep,
 }
 
 
@@ -56,3 +71,14 @@ def io(parameters: dict) -> rk.IOParameters:
     """Build our IO parameters from the reference's."""
     known = {field.name for field in fields(rk.IOParameters)}
     return rk.IOParameters(**{k: v for k, v in parameters.items() if k in known})
+
+
+# What a tile has in other words, or has not: where it is drawn from, counts, drift of its own.
+NOT_OURS = {"_class", "construction_seed", "count_pulses", "drift"}
+
+
+@cache
+def presets() -> dict:
+    """Defaults and presets of the reference."""
+    with open(folder() / "presets_and_defaults.json") as file:
+        return json.load(file)

@@ -11,7 +11,24 @@ and inference on analog crossbar arrays", AICAS 2021.
 
 from rpukit.analog.cells.base import Cell, Ideal
 from rpukit.analog.cells.constant_step import ConstantStep
-from rpukit.analog.cells.linear_step import SoftBounds
+from rpukit.analog.cells.exp_step import ExpStep
+from rpukit.analog.cells.linear_step import LinearStep, SoftBounds, SoftBoundsPmax
+from rpukit.analog.cells.piecewise_step import PiecewiseStep
+from rpukit.analog.cells.pow_step import PowStep, PowStepReference
 from rpukit.analog.cells.pulsed import PulsedCell
+from rpukit.analog.cells.soft_bounds_reference import SoftBoundsReference
 
-__all__ = ["Cell", "ConstantStep", "Ideal", "PulsedCell", "SoftBounds"]
+__all__ = [
+    "Cell",
+    "ConstantStep",
+    "ExpStep",
+    "Ideal",
+    "LinearStep",
+    "PiecewiseStep",
+    "PowStep",
+    "PowStepReference",
+    "PulsedCell",
+    "SoftBounds",
+    "SoftBoundsPmax",
+    "SoftBoundsReference",
+]

@@ -36,6 +36,12 @@ class Draws:
             return np.full(self._shape, mean, np.float32)
         return np.float32(mean) * (1 + np.float32(dtod) * self.normal(k))
 
+    def shifted(self, mean: float, std: float, k: int) -> FloatArray:
+        """Draw mean + std xi; nothing is drawn when there is no spread."""
+        if std == 0:
+            return np.full(self._shape, mean, np.float32)
+        return np.float32(mean) + np.float32(std) * self.normal(k)
+
     def full(self, value: float) -> FloatArray:
         return np.full(self._shape, value, np.float32)
 

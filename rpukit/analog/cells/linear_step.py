@@ -1,36 +1,82 @@
-"""Steps that change linearly with the weight, and vanish at bounds."""
+"""Steps that change linearly with the weight, or vanish at the bounds."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rpukit.analog.cells.base import FloatArray
-from rpukit.analog.cells.pulsed import PulsedCell, with_common_parameters
+from rpukit.analog.cells.base import Draws, FloatArray
+from rpukit.analog.cells.pulsed import PulsedCell, WriteNoiseCell, with_common_parameters
+from rpukit.elementwise import expm1
 from rpukit.random import Stream
 
-__all__ = ["SoftBounds"]
+__all__ = ["LinearStep", "SoftBounds", "SoftBoundsPmax", "slope"]
+
+_GAMMA_UP, _GAMMA_DOWN = 16, 17  # draws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Linear(WriteNoiseCell):
+    """What the linear models share: planes of slopes, noise, reversal."""
+
+    PLANES: ClassVar[tuple[str, ...]] = (*PulsedCell.PLANES, "slope_down", "slope_up")
+    STEP: ClassVar[str] = "linear_step"
+
+    mult_noise: bool = True
+    reverse_up: bool = False
+    reverse_down: bool = False
+    reverse_offset: float = 0.01
+
+    def _check(self) -> None:
+        WriteNoiseCell._check(self)
+        self._need(self.reverse_offset > 0, "reverse_offset", "a positive number")
+
+    def globals(self) -> FloatArray:
+        g = PulsedCell.globals(self)
+        g[1] = self.mult_noise
+        return g
+
+    def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
+        arrays = PulsedCell.sample(self, stream, shape)
+        low, high, up, down = self._slopes(Draws(stream, shape), arrays)
+        offset = np.float32(self.reverse_offset)
+        arrays["slope_up"] = slope(up, low - offset if self.reverse_up else high)
+        arrays["slope_down"] = slope(down, high + offset if self.reverse_down else low)
+        return arrays
+
+    def _slopes(self, draws: Draws, arrays: dict[str, FloatArray]) -> tuple[FloatArray, ...]:
+        """Give the bounds that slopes refer to, and up and down steps times gamma."""
+        return tuple(arrays[name] for name in ("w_min", "w_max", "step_up", "step_down"))
+
+
+def slope(step: FloatArray, vanishes_at: FloatArray) -> FloatArray:
+    """Slope of a step that is 0 at a weight; a bound of exactly 0 pins the cell anyway."""
+    usable = (step != 0) & (vanishes_at != 0)
+    return np.divide(-step, vanishes_at, out=np.zeros_like(step), where=usable)
 
 
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoftBounds(PulsedCell):
-    """A device whose steps shrink towards its bounds.
+class LinearStep(_Linear):
+    """A device whose steps change linearly with its weight.
 
-    Up: ``step_up (1 - w / w_max)``, down: ``step_down (1 - w / w_min)``, with the bounds of the
-    cell.
+    Up: ``step_up (1 - gamma_up w / w_max)``, down: ``step_down (1 - gamma_down w / w_min)``.
 
     Parameters
     ----------
+    gamma_up, gamma_down : float
+        Slopes of the steps; 1 lets them vanish at the bound.
+    gamma_up_dtod, gamma_down_dtod : float, at least 0
+        Spread of the slopes; it is added, not relative.
+    allow_increasing : bool
+        Let slopes be negative; else their absolute values count.
+    mean_bound_reference : bool
+        Slopes refer to the mean bounds `w_max`, `w_min`; else to those of the cell.
     mult_noise : bool
         Noise on the whole step; else on its constant part only.
-    write_noise_std : float, at least 0, in steps `dw_min`
-        The pulses act on a persistent weight; what is seen is that weight plus fresh noise after
-        every write.
-    apply_write_noise_on_set : bool
-        Noise also on weights that are set.
     reverse_up, reverse_down : bool
         Let the up (down) step shrink towards the other bound.
     reverse_offset : float, positive, weight units
@@ -40,6 +86,71 @@ class SoftBounds(PulsedCell):
     ------
     ParameterError
 
+    Notes
+    -----
+    Source: Rasch et al., AICAS 2021; Gong et al., "Signal and noise extraction from analog memory
+    elements for neuromorphic computing", Nature Communications 9:2102 (2018).
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> tile = rk.AnalogTile((2, 3), rk.LinearStep(gamma_up=0.3, gamma_down=0.3), seed=1)
+    >>> bool((tile.cells["slope_up"] < 0).all())
+    True
+    """
+
+    gamma_up: float = 0.0
+    gamma_down: float = 0.0
+    gamma_up_dtod: float = 0.05
+    gamma_down_dtod: float = 0.05
+    allow_increasing: bool = False
+    mean_bound_reference: bool = True
+
+    def _check(self) -> None:
+        _Linear._check(self)
+        for name in ("gamma_up_dtod", "gamma_down_dtod"):
+            self._need(getattr(self, name) >= 0, name, "a number from 0")
+
+    def _slopes(self, draws: Draws, arrays: dict[str, FloatArray]) -> tuple[FloatArray, ...]:
+        low, high, up, down = _Linear._slopes(self, draws, arrays)
+        if self.mean_bound_reference:
+            low, high = draws.full(self.w_min), draws.full(self.w_max)
+        gammas = (
+            (self.gamma_up, self.gamma_up_dtod, _GAMMA_UP),
+            (self.gamma_down, self.gamma_down_dtod, _GAMMA_DOWN),
+        )
+        g_up, g_down = (draws.shifted(*gamma) for gamma in gammas)
+        if not self.allow_increasing:
+            g_up, g_down = np.abs(g_up), np.abs(g_down)
+        return low, high, g_up * up, g_down * down
+
+
+@with_common_parameters
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftBounds(_Linear):
+    """A device whose steps shrink towards its bounds.
+
+    Up: ``step_up (1 - w / w_max)``, down: ``step_down (1 - w / w_min)``, with the bounds of the
+    cell.
+
+    Parameters
+    ----------
+    mult_noise : bool
+        Noise on the whole step; else on its constant part only.
+    reverse_up, reverse_down : bool
+        Let the up (down) step shrink towards the other bound.
+    reverse_offset : float, positive, weight units
+        Keeps a reversed step from vanishing at that bound.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Fusi and Abbott, "Limits on the memory storage capacity of bounded synapses", Nature
+    Neuroscience 10:485 (2007); Rasch et al., AICAS 2021.
+
     Examples
     --------
     >>> import rpukit as rk
@@ -47,42 +158,73 @@ class SoftBounds(PulsedCell):
     0.01
     """
 
-    PLANES: ClassVar[tuple[str, ...]] = (*PulsedCell.PLANES, "slope_down", "slope_up")
-    STEP: ClassVar[str] = "linear_step"
 
-    mult_noise: bool = True
-    write_noise_std: float = 0.0
-    apply_write_noise_on_set: bool = True
-    reverse_up: bool = False
-    reverse_down: bool = False
-    reverse_offset: float = 0.01
+@with_common_parameters
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftBoundsPmax(SoftBounds):
+    """A `SoftBounds` device that is described by its curve of up pulses.
 
-    def _check(self) -> None:
-        PulsedCell._check(self)
-        self._need(self.write_noise_std >= 0, "write_noise_std", "a number from 0")
-        self._need(self.reverse_offset > 0, "reverse_offset", "a positive number")
+    From `range_min`, `p_max` up pulses lead to `range_max`, with
+    ``w = range_min + B (1 - exp(-alpha p))`` after p pulses.
 
-    @property
-    def write_noise(self) -> float:
-        """Deviation of the write noise, in units of the weight."""
-        return self.write_noise_std * self.dw_min
+    Parameters
+    ----------
+    p_max : float, positive
+        Number of pulses over the range.
+    alpha : float, positive
+        Curvature, for each pulse.
+    range_min, range_max : float, weight units, ``range_min < range_max``
 
-    def globals(self) -> FloatArray:
-        g = PulsedCell.globals(self)
-        g[1] = self.mult_noise
-        return g
+    Raises
+    ------
+    ParameterError
 
-    def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
-        arrays = PulsedCell.sample(self, stream, shape)
-        offset = np.float32(self.reverse_offset)
-        up_to = arrays["w_min"] - offset if self.reverse_up else arrays["w_max"]
-        down_to = arrays["w_max"] + offset if self.reverse_down else arrays["w_min"]
-        arrays["slope_up"] = _slope(arrays["step_up"], up_to)
-        arrays["slope_down"] = _slope(arrays["step_down"], down_to)
-        return arrays
+    Notes
+    -----
+    ``B = (range_max - range_min) / (1 - exp(-p_max alpha))``; then ``dw_min = B alpha``,
+    ``w_min = range_min``, ``w_max = range_min + B``, ``up_down = 1 + 2 range_min / B``. These four
+    follow and are not given: they are None, or what follows.
 
+    Source: Rasch et al., AICAS 2021.
 
-def _slope(step: FloatArray, vanishes_at: FloatArray) -> FloatArray:
-    """Slope of a step that is 0 at a weight; a bound of exactly 0 pins the cell anyway."""
-    usable = (step != 0) & (vanishes_at != 0)
-    return np.divide(-step, vanishes_at, out=np.zeros_like(step), where=usable)
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> cell = rk.SoftBoundsPmax(p_max=300, alpha=0.01)
+    >>> round(cell.dw_min, 5), round(cell.w_max, 3)
+    (0.02105, 1.105)
+    """
+
+    dw_min: float = None  # type: ignore[assignment]
+    w_max: float = None  # type: ignore[assignment]
+    w_min: float = None  # type: ignore[assignment]
+    up_down: float = None  # type: ignore[assignment]
+    p_max: float = 1000.0
+    alpha: float = 0.0005
+    range_min: float = -1.0
+    range_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in self._derived().items():
+            if getattr(self, name) not in (None, value):
+                self._fail(name, "None: it follows from p_max, alpha, range_min and range_max")
+            object.__setattr__(self, name, value)
+        SoftBounds.__post_init__(self)
+
+    def _derived(self) -> dict[str, float]:
+        numbers: tuple[Any, ...] = (self.p_max, self.alpha, self.range_min, self.range_max)
+        names = ("p_max", "alpha", "range_min", "range_max")
+        for name, number in zip(names, numbers, strict=True):
+            good = isinstance(number, (int, float)) and not isinstance(number, bool)
+            self._need(good and math.isfinite(number), name, "a finite number")
+        self._need(self.p_max > 0, "p_max", "a positive number")
+        self._need(self.alpha > 0, "alpha", "a positive number")
+        self._need(self.range_min < self.range_max, "range_max", "a number above range_min")
+        bent = float(expm1(np.array([-self.p_max * self.alpha]))[0])
+        span = (self.range_max - self.range_min) / -bent
+        return {
+            "dw_min": span * self.alpha,
+            "w_max": self.range_min + span,
+            "w_min": self.range_min,
+            "up_down": 1 + 2 * self.range_min / span,
+        }

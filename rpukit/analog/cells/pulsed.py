@@ -13,9 +13,9 @@ from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.elementwise import exp
 from rpukit.random import Stream
 
-__all__ = ["PulsedCell", "with_common_parameters"]
+__all__ = ["PulsedCell", "WriteNoiseCell", "two_sided", "with_common_parameters"]
 
-N_GLOBALS = 8  # numbers of a whole tile that the step functions see
+N_GLOBALS = 8  # numbers of a whole tile that most step functions see; a multiple of 8
 _WRITE_NOISE_SLOT = 7
 
 
@@ -123,8 +123,9 @@ class PulsedCell(Cell):
 
         Returns
         -------
-        array, shape (8,), float32
-            0 `dw_min_std`, 1 and on the model's own, 7 the deviation of the write noise.
+        array, shape (n_global,), float32
+            n_global is a multiple of 8; 0 `dw_min_std`, 7 the deviation of the write noise, the
+            others the model's own.
         """
         g = np.zeros(N_GLOBALS, np.float32)
         g[0] = self.dw_min_std
@@ -161,8 +162,7 @@ class PulsedCell(Cell):
         r = draws.full(0.0)
         if self.up_down_dtod > 0:
             r = np.float32(self.up_down_dtod) * draws.normal(3)
-        up = (np.float32(min(self.up_down, 0.0)) + gain + r) * np.float32(self.dw_min)
-        down = (np.float32(-max(self.up_down, 0.0)) + gain - r) * np.float32(self.dw_min)
+        up, down = (side * np.float32(self.dw_min) for side in two_sided(self.up_down, gain, r))
         crossed = w_max < w_min
         if self.enforce_consistency:
             up, down = np.abs(up), np.abs(down)
@@ -187,12 +187,51 @@ class PulsedCell(Cell):
             arrays[name] = np.where(stuck, np.float32(0), arrays[name])
 
 
+def two_sided(up_down: float, gain: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Give the relative sizes of what goes up and of what goes down."""
+    up = np.float32(min(up_down, 0.0)) + gain + r
+    return up, np.float32(-max(up_down, 0.0)) + gain - r
+
+
 def with_common_parameters(cls: type[PulsedCell]) -> type[PulsedCell]:
-    """Complete a model's docstring by the parameters that all models share."""
+    """Complete a model's docstring by the parameters that it shares with others."""
     heading = (
         "Parameters\n----------\n"  # Python 3.13 strips the indent of docstrings, 3.12 does not
     )
-    common = inspect.cleandoc(PulsedCell.__doc__ or "").partition(heading)[2]
-    common = common.partition("Raises\n")[0].rstrip()
-    cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace(heading, f"{heading}{common}\n", 1)
+    common = ""
+    for base in (PulsedCell, WriteNoiseCell):
+        if issubclass(cls, base):
+            text = inspect.cleandoc(base.__doc__ or "").partition(heading)[2]
+            common += text.partition("Raises\n")[0].rstrip() + "\n"
+    cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace(heading, heading + common, 1)
     return cls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteNoiseCell(PulsedCell):
+    """A pulsed cell that may be seen through the noise of writing.
+
+    Parameters
+    ----------
+    write_noise_std : float, at least 0, in steps `dw_min`
+        The pulses act on a persistent weight; what is seen is that weight plus fresh noise after
+        every write.
+    apply_write_noise_on_set : bool
+        Noise also on weights that are set.
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    write_noise_std: float = 0.0
+    apply_write_noise_on_set: bool = True
+
+    def _check(self) -> None:
+        PulsedCell._check(self)
+        self._need(self.write_noise_std >= 0, "write_noise_std", "a number from 0")
+
+    @property
+    def write_noise(self) -> float:
+        """Deviation of the write noise, in units of the weight."""
+        return self.write_noise_std * self.dw_min
