@@ -237,7 +237,6 @@ def tensor_gemms():
                 name = f"{m}x{n}x{k}-{form}-{int(trans_a)}{int(trans_b)}"
                 yield "det_gemm_tensor", Case(name, run, small=k < 300)
 
-
     for tile in ("warps 64x64", "warps turned 32x16"):
         for form in ("bfloat16", "float16"):
             yield "det_gemm_mma", Case(f"{tile}-{form}", mma_gemm(70, 40, 332, form, tile))
