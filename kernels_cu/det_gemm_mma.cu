@@ -85,7 +85,7 @@ __device__ __forceinline__ void fetch(u32 to, const u16 *m, int ld, int line0, i
         bool inside = line0 + line < n_line && r0 + depth < n_r;
         int left = MN ? n_line - line0 - line : n_r - r0 - depth;  // elements of the row
         u64 at = MN ? (u64)(r0 + depth) * ld + line0 + line : (u64)(line0 + line) * ld + r0 + depth;
-        rk_copy_line(to + place<LINES, MN>(line, depth), inside ? m + at : m, inside ? 2 * min(left, 8) : 0);
+        rk_copy<16>(to + place<LINES, MN>(line, depth), inside ? m + at : m, inside ? 2 * min(left, 8) : 0);
     }
 }
 

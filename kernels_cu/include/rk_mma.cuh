@@ -1,8 +1,7 @@
 // Tensor cores by mma.sync, and the 8x8 matrices that a warp moves to and from shared memory.
 // RK_ON_CPU: a model of the arithmetic, to the bit (docs/semantics/gemm.md), and plain moves.
 #pragma once
-#include "rk_types.cuh"
-typedef unsigned short u16;
+#include "rk_shared.cuh"
 
 // Type of the factors: bfloat16, or float16 with HALF.
 #ifndef HALF
@@ -15,11 +14,6 @@ typedef unsigned short u16;
 #endif
 
 #ifdef RK_ON_CPU
-// Address of shared memory as the kernels count it: from the beginning of the dynamic part.
-static inline u32 rk_shared_address(const void *p) { return u32((const char *)p - oncpu::current->shared); }
-static inline char *rk_shared(u32 address) { return oncpu::current->shared + address; }
-static inline void rk_yield() { __syncwarp(1u << (oncpu::current->running->linear % 32)); }
-
 // (significand, exponent) of a 16-bit float: value = significand 2^(exponent - RK_BITS).
 #define RK_BITS (HALF ? 10 : 7)
 static inline int rk_exponent(u16 v) { return v >> RK_BITS & (HALF ? 31 : 255); }
@@ -70,8 +64,6 @@ static inline float rk_tensor_step(float c, const u16 *a, const u16 *b) {
     u32 bits = kept >= 0x800000 ? (u32(unit + 150) << 23) + (kept - 0x800000) : kept;
     return __uint_as_float(bits | (sum < 0 && kept ? 0x80000000 : 0));
 }
-#else
-__device__ __forceinline__ u32 rk_shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 #endif
 
 // float32 to the bits of a factor's type: to nearest, ties to even.
@@ -162,25 +154,5 @@ __device__ __forceinline__ void rk_mma(float (&d)[4], const u32 (&a)[4], u32 b0,
 #else
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." RK_FACTOR "." RK_FACTOR ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
-
-// Up to 16 bytes from global to shared memory without waiting; zeros after them. Groups end in order.
-__device__ __forceinline__ void rk_copy_line(u32 shared, const void *global, int n_byte) {
-#ifdef RK_ON_CPU
-    *(uint4 *)rk_shared(shared) = make_uint4(0, 0, 0, 0);
-    for (int i = 0; i < n_byte / 2; ++i) ((u16 *)rk_shared(shared))[i] = ((const u16 *)global)[i];
-#else
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");
-#endif
-}
-__device__ __forceinline__ void rk_copies_end() {
-#ifndef RK_ON_CPU
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int N> __device__ __forceinline__ void rk_copies_left() {
-#ifndef RK_ON_CPU
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }

@@ -6,6 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _workers
 from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.gemm import real
 from rpukit.testing import assert_same_bits, on_cpu
 
 SIZES = [
@@ -95,3 +96,26 @@ def test_bad_calls():
         rk.det_gemm(square, square.copy(), out=square)
     with pytest.raises((DTypeError, DeviceError)):
         rk.det_gemm(a, [[1.0]])
+
+
+@pytest.mark.parametrize("tile", real.FLOAT_TILES + real.DOUBLE_TILES, ids=lambda t: t.name)
+def test_every_tile_has_the_same_bits(tile):
+    for m, n, k in ((150, 132, 140), (5, 67, 33)):
+        for trans_a, trans_b in ((False, False), (True, False), (False, True), (True, True)):
+            dtype = np.float64 if tile in real.DOUBLE_TILES else np.float32
+            a, b = matrices(m, n, k, dtype, trans_a, trans_b)
+            expected = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
+            got = np.empty_like(expected)
+            with on_cpu(7):
+                real.product(a, b, got, trans_a, trans_b, tile)
+            assert_same_bits(got, expected)
+
+
+def test_a_sum_of_vanishing_terms_keeps_its_sign():
+    """-0 as a result: a chain must not go on over zeros past its end."""
+    a = np.full((3, 5), -1e-30, np.float32)
+    b = np.full((5, 6), 1e-30, np.float32)
+    got = rk.det_gemm(a, b)
+    assert np.signbit(got).all()
+    with on_cpu():
+        assert_same_bits(rk.det_gemm(a, b), got)

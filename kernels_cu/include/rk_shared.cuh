@@ -1,0 +1,36 @@
+// Shared memory by address, and copies to it that run while a kernel works (cp.async).
+// RK_ON_CPU: addresses count from the beginning of the dynamic part; copies are done at once.
+#pragma once
+#include "rk_types.cuh"
+typedef unsigned short u16;
+
+#ifdef RK_ON_CPU
+static inline u32 rk_shared_address(const void *p) { return u32((const char *)p - oncpu::current->shared); }
+static inline char *rk_shared(u32 address) { return oncpu::current->shared + address; }
+static inline void rk_yield() { __syncwarp(1u << (oncpu::current->running->linear % 32)); }
+#else
+__device__ __forceinline__ u32 rk_shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+#endif
+
+// Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte.
+template <int BYTES> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
+#ifdef RK_ON_CPU
+    for (int i = 0; i < BYTES; ++i) rk_shared(shared)[i] = i < n_byte ? ((const char *)global)[i] : 0;
+#else
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(BYTES), "r"(n_byte) : "memory");
+#endif
+}
+// Copies so far form a group; wait until at most N groups of this thread are under way.
+__device__ __forceinline__ void rk_copies_end() {
+#ifndef RK_ON_CPU
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> __device__ __forceinline__ void rk_copies_left() {
+#ifndef RK_ON_CPU
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
