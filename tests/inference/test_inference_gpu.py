@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from test_inference_tile import OPTIONS, batch, made, story, weights
 from test_mapping import CLEAN, numbers
-from test_tile import OPTIONS, batch, made, story, weights
 
 import rpukit as rk
 from rpukit import _device, errors, inference
