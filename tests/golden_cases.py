@@ -91,6 +91,7 @@ UPDATES = {
     "long_100": rk.UpdateParameters(desired_bl=100, update_bl_management=False),
     "implicit": rk.UpdateParameters(pulse_type="deterministic_implicit", d_res_implicit=0.02),
     "rounded": rk.UpdateParameters(res=0.1, sto_round=True),
+    "mean_count": rk.UpdateParameters(pulse_type="mean_count"),
 }
 PRODUCTS = {
     "default": rk.IOParameters(),

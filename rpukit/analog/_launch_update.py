@@ -6,16 +6,18 @@ All shapes give the same bits; the op is in ``update.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from rpukit import _device
-from rpukit._kernels import Kernel, tune
+from rpukit._kernels import tune
 from rpukit.analog.cells import PulsedCell
+from rpukit.analog.user_steps import StepKernel
 from rpukit.random import Stream
 
 Array = Any
 
-_PULSED_UPDATE = Kernel("pulsed_update")
+_PULSED_UPDATE = StepKernel("pulsed_update")
 
 _THREADS = 256
 _FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
@@ -78,7 +80,7 @@ LISTS = tuple(LaunchShape(*s, lists=True) for s in ((2, 4), (2, 2), (1, 4), (1, 
 SHAPES = WALKS + LISTS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Arguments of one pulsed update on kernels."""
 
@@ -99,23 +101,35 @@ class Call:
 
 def launch(call: Call, shape: LaunchShape) -> None:
     n_batch, n_word, n_in = call.trains.x.shape
-    n_out, cell = call.weight.shape[0], call.cell
-    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
-    _PULSED_UPDATE.launch(
-        (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows)),
-        (threads,),
+    cell, trains = call.cell, call.trains
+    variant, grid, block = _prepared(
+        shape,
+        call.weight.shape[0],
+        n_in,
+        cell.STEP,
+        cell.HAS_RUN,
+        len(cell.PLANES),
+        call.globals_.size,
+        call.persistent is not None,
+        call.counts is not None,
+        trains.implicit,
+        n_word,
+    )
+    variant.launch(
+        grid,
+        block,
         (
             n_batch,
             n_in,
-            n_out,
+            call.weight.shape[0],
             call.flip,
             call.polarity,
             call.first_sample,
             call.planes,
             call.globals_,
-            call.trains.x,
-            call.trains.x_slices,
-            call.trains.d,
+            trains.x,
+            trains.x_slices,
+            trains.d,
             call.weight,
             call.persistent,
             call.n_pulses,
@@ -123,42 +137,72 @@ def launch(call: Call, shape: LaunchShape) -> None:
             call.status,
             *call.stream.words,
         ),
-        macros={
-            "STEP": cell.STEP,
-            "HAS_RUN": int(cell.HAS_RUN),
-            "N_PLANE": len(cell.PLANES),
-            "N_GLOBAL": call.globals_.size,
-            "WRITE_NOISE": int(call.persistent is not None),
-            "COUNT": int(call.counts is not None),
-            "LISTS": int(shape.lists),
-            "IMPLICIT": call.trains.implicit,
-            "N_WORD": n_word,
-            "THREADS": threads,
-            "SPAN" if shape.lists else "CELLS": shape.cells,
-            "ROWS": shape.rows,
-            "BLOCKS": 4 if shape.lists else 2,
-        },
     )
+
+
+@cache
+def _prepared(
+    shape: LaunchShape,
+    n_out: int,
+    n_in: int,
+    step: str,
+    has_run: bool,
+    n_plane: int,
+    n_global: int,
+    write_noise: bool,
+    count: bool,
+    implicit: int,
+    n_word: int,
+) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """Set the macros once; a steady call costs one look-up."""
+    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
+    macros = {
+        "STEP": step,
+        "HAS_RUN": int(has_run),
+        "N_PLANE": n_plane,
+        "N_GLOBAL": n_global,
+        "WRITE_NOISE": int(write_noise),
+        "COUNT": int(count),
+        "LISTS": int(shape.lists),
+        "IMPLICIT": implicit,
+        "N_WORD": n_word,
+        "THREADS": threads,
+        "SPAN" if shape.lists else "CELLS": shape.cells,
+        "ROWS": shape.rows,
+        "BLOCKS": 4 if shape.lists else 2,
+    }
+    grid = (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows))
+    return _PULSED_UPDATE.variant(macros), grid, (threads,)
 
 
 def pick(call: Call) -> LaunchShape:
     """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
     n_batch, n_word, n_in = call.trains.x.shape
     n_out = call.weight.shape[0]
-    plain = _plain_shape(n_out, n_in, n_batch)
-    if _trial_rows(call) < n_out:
-        return plain  # a slice of such a tile sits in the cache, where other shapes are fast
-    others = [s for s in SHAPES if s != plain and s.fits(n_in)]
-    key = (n_out, n_in, n_word, call.cell.STEP, call.persistent is not None, call.trains.implicit)
+    shapes = _candidates(n_out, n_in, n_batch, _trial_rows(call) == n_out)
+    if len(shapes) == 1:
+        return shapes[0]
+    noisy = call.persistent is not None
     picked: LaunchShape = tune.choose(
         _PULSED_UPDATE,
-        key,
-        [plain, *others],
-        lambda: _trial(call),
+        (n_out, n_in, n_word, call.cell.STEP, noisy, call.trains.implicit),
+        shapes,
+        partial(_trial, call),
         n_batch=n_batch,
         device=_device.device_of(call.weight),
     )
     return picked
+
+
+@cache
+def _candidates(n_out: int, n_in: int, n_batch: int, whole: bool) -> tuple[LaunchShape, ...]:
+    """The static rule's shape, and the others where the tile can be tried as a whole.
+
+    A slice of a larger tile would sit in the cache, where other shapes are fast.
+    """
+    plain = _plain_shape(n_out, n_in, n_batch)
+    others = [s for s in SHAPES if s != plain and s.fits(n_in)] if whole else []
+    return (plain, *others)
 
 
 def _plain_shape(n_out: int, n_in: int, n_batch: int) -> LaunchShape:

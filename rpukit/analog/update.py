@@ -7,13 +7,14 @@ it.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
+from rpukit._kernels import Kernel, clock
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Call, Trains, launch, pick
@@ -31,6 +32,7 @@ _RANK_UPDATE = Kernel("rank_update")
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
 _FILL = 1024  # blocks that keep the largest GPU busy
+_captured: list[Trains] = []  # a graph goes on using its trains, and nobody says for how long
 _MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
@@ -102,12 +104,19 @@ def pulse_trains(
         grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
         arrays = (x, d, trains.x, trains.d, trains.x_slices, status)
         args = (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, *arrays, *stream.words)
-        _PULSE_TRAINS.launch(grid, (_THREADS,), args, macros={"IMPLICIT": coding})
+        _trains_variant(coding).launch(grid, (_THREADS,), args)
+        if device.kind == "gpu" and clock.capturing():
+            _captured.append(trains)
     else:
         args = (*_float32(numbers), coding, first_sample, x, d, trains.x, trains.d)
         grain = work_grain(n_in + n_out)
         run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=grain)
     return trains
+
+
+@cache
+def _trains_variant(coding: int) -> Any:
+    return _PULSE_TRAINS.variant({"IMPLICIT": coding})
 
 
 def _float32(numbers: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -14,6 +14,14 @@ from rpukit.testing import assert_same_bits, on_cpu
 SHAPE = (16, 32)
 
 
+@pytest.fixture(autouse=True)
+def forget_candidates():
+    """Candidates are kept by size; some tests plant others."""
+    _launch_update._candidates.cache_clear()
+    yield
+    _launch_update._candidates.cache_clear()
+
+
 def example():
     s = golden.sets("b_pr763_example")["example"]
     cell = rk.ConstantStep(
