@@ -19,14 +19,24 @@ from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vect
 from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.analog.tile import AnalogTile
+from rpukit.analog.transfer_cells import (
+    BufferedTransfer,
+    ChoppedTransfer,
+    DynamicTransfer,
+    Transfer,
+)
 from rpukit.analog.update_parameters import PulseType, UpdateParameters
+from rpukit.analog.user_steps import register_step
 
 __all__ = [
     "AnalogTile",
     "BoundManagement",
+    "BufferedTransfer",
     "Cell",
+    "ChoppedTransfer",
     "ConstantStep",
     "DriftParameters",
+    "DynamicTransfer",
     "ExpStep",
     "IOParameters",
     "Ideal",
@@ -42,9 +52,11 @@ __all__ = [
     "SoftBounds",
     "SoftBoundsPmax",
     "SoftBoundsReference",
+    "Transfer",
     "UpdateParameters",
     "UpdatePolicy",
     "Vector",
     "WeightNoise",
     "check",
+    "register_step",
 ]

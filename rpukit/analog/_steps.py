@@ -12,6 +12,7 @@ import numba as nb
 import numpy as np
 
 from rpukit._math import exp32, fma32, log32
+from rpukit.errors import ParameterError
 
 f4, i4 = np.float32, np.int32
 
@@ -129,13 +130,24 @@ def no_run(w, p, g, up, n, xi):
     return False, w
 
 
-STEPS = {
-    "constant_step": constant_step,
-    "linear_step": linear_step,
-    "linear_reference_step": linear_reference_step,
-    "exp_step": exp_step,
-    "pow_step": pow_step,
-    "pow_reference_step": pow_reference_step,
-    "piecewise_step": piecewise_step,
-}
+class Steps(dict):
+    """Step functions by name."""
+
+    def __missing__(self, name):
+        raise ParameterError(
+            f"STEP: got {name!r}, no step function of that name: call rk.register_step first"
+        )
+
+
+STEPS = Steps(
+    {
+        "constant_step": constant_step,
+        "linear_step": linear_step,
+        "linear_reference_step": linear_reference_step,
+        "exp_step": exp_step,
+        "pow_step": pow_step,
+        "pow_reference_step": pow_reference_step,
+        "piecewise_step": piecewise_step,
+    }
+)
 RUNS = {"constant_step": constant_step_run}

@@ -51,8 +51,8 @@ class ExpStep(WriteNoiseCell):
     Examples
     --------
     >>> import rpukit as rk
-    >>> round(rk.ExpStep().granularity, 9)
-    0.000983424
+    >>> round(rk.ExpStep().granularity, 8)
+    0.00098342
     """
 
     STEP: ClassVar[str] = "exp_step"

@@ -174,6 +174,12 @@ class SoftBoundsPmax(SoftBounds):
     alpha : float, positive
         Curvature, for each pulse.
     range_min, range_max : float, weight units, ``range_min < range_max``
+    mult_noise : bool
+        Noise on the whole step; else on its constant part only.
+    reverse_up, reverse_down : bool
+        Let the up (down) step shrink towards the other bound.
+    reverse_offset : float, positive, weight units
+        Keeps a reversed step from vanishing at that bound.
 
     Raises
     ------

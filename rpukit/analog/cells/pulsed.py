@@ -65,6 +65,21 @@ class PulsedCell(Cell):
     Raises
     ------
     ParameterError
+
+    Notes
+    -----
+    A new model is a subclass: a frozen dataclass with ``STEP``, the name of its step function
+    (`rpukit.register_step`), with ``PLANES``, the names of its per-cell arrays, which begin with
+    those of this class and which `sample` draws, and with `globals`, if the step needs numbers of
+    the whole tile.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> class Named(rk.PulsedCell):
+    ...     STEP = "constant_step"
+    >>> Named(dw_min=0.01).granularity
+    0.01
     """
 
     PULSED: ClassVar[bool] = True
