@@ -33,20 +33,16 @@ class Hardware(ABC):
     w_max: float | None
     stream: Stream
     _arrays: dict[str, Array]
-    _clocks: dict[str, int]
+    _now: dict[str, Any]
     _device: _device.Device
     _guard: Guard
-    _mode: str
-    _event: int
-    _time: float
-    _number: int
     _split: Split | None
     _curves: dict[Any, Array]
 
     @property
     def time(self) -> float | None:
         """Seconds since programming; None before it."""
-        return self._time if self._mode == "programmed" else None
+        return self._now["time"] if self._now["mode"] == "programmed" else None
 
     @property
     def conductances(self) -> Array:
@@ -91,14 +87,14 @@ class Hardware(ABC):
         >>> bool((np.asarray(tile.program(event=0)) == once).all())
         True
         """
-        event = self._clocks["program"] if event is None else event
+        event = self._now["program"] if event is None else event
         if isinstance(event, bool) or not isinstance(event, (int, np.integer)):
             raise ParameterError(f"event: got {event!r}, need an integer")
         if not 0 <= event < _OTHER:
             raise ParameterError(f"event: got {event}, need 0 to 2**48 - 2")
         self._write(int(event), self.stream)
-        self._clocks["program"] = int(event) + 1
-        self._event, self._mode = int(event), "programmed"
+        self._now["program"] = int(event) + 1
+        self._now["event"], self._now["mode"] = int(event), "programmed"
         self._show(0.0, AS_WRITTEN)
         self._measure_baseline()
         return self
@@ -149,7 +145,8 @@ class Hardware(ABC):
         ParameterError
         """
         self._need_programmed()
-        return self.drift_to(self._time, number=self._number + 1 if number is None else number)
+        number = self._now["number"] + 1 if number is None else number
+        return self.drift_to(self._now["time"], number=number)
 
     def unprogram(self) -> Self:
         """Go back to the digital weights, in place.
@@ -165,12 +162,12 @@ class Hardware(ABC):
     # ---- how it is done ------------------------------------------------------------------------
 
     def _leave(self, mode: str) -> None:
-        if self._mode == "programmed":
+        if self._now["mode"] == "programmed":
             self._set_alpha(None)
-        self._mode = mode
+        self._now["mode"] = mode
 
     def _need_programmed(self) -> None:
-        if self._mode != "programmed":
+        if self._now["mode"] != "programmed":
             raise ParameterError("the tile is not programmed: call program() first")
 
     def _fitted(self) -> Split:
@@ -206,8 +203,8 @@ class Hardware(ABC):
         """Make the weights of a time; a number below 0 is before any reading."""
         still = number == AS_WRITTEN and not self.noise.RESAMPLES
         moment = Moment(limits=self.noise.limits) if still else self.noise.moment(t)
-        self._see(moment, t, max(number, 0), self.stream.child(self._event))
-        self._time, self._number = t, number
+        self._see(moment, t, max(number, 0), self.stream.child(self._now["event"]))
+        self._now["time"], self._now["number"] = t, number
 
     def _see(self, moment: Moment, t: float, number: int, stream: Stream) -> None:
         curve = self.noise.reading(t)
@@ -235,13 +232,14 @@ class Hardware(ABC):
 
     def _response(self, io: IOParameters) -> Array:
         # The draws of a measurement are named by what is measured, not by a clock.
-        sample = sample_of(self._time, self._number) if self._number >= 0 else _OTHER
+        t, number = self._now["time"], self._now["number"]
+        sample = sample_of(t, number) if number >= 0 else _OTHER
         return readout(
             self._arrays["weight"],
             io,
             self.compensation,
             stream=self.stream,
-            draws=self.stream.child(self._event).child(sample),
+            draws=self.stream.child(self._now["event"]).child(sample),
             status=self._guard.status,
             call=self._guard.begin("unit inputs"),
         )
@@ -251,7 +249,9 @@ class Hardware(ABC):
             return
         exact = self.compensation is DriftCompensation.GLOBAL_EXACT
         io = PERFECT if exact else self._periphery()
-        self._arrays["baseline"] = self._response(io)
+        found = self._response(io)
+        self._arrays.setdefault("baseline", found)
+        self._assign("baseline", found)
         self._set_alpha(None)
 
     def _compensate(self) -> None:
@@ -262,6 +262,10 @@ class Hardware(ABC):
     @abstractmethod
     def _periphery(self) -> IOParameters:
         """Give the periphery of forward products."""
+
+    @abstractmethod
+    def _assign(self, name: str, value: Array) -> None:
+        """Set an array, but not while an error is on its way."""
 
     @abstractmethod
     def _set_alpha(self, alpha: Array | None) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.analog._guard import Guard, check_finite
 from rpukit.analog.update import rank_update
-from rpukit.errors import DTypeError, ParameterError, ShapeError
+from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.gemm import det_gemm
 from rpukit.inference._sums import clip
 from rpukit.inference.digital import add_scaled
@@ -33,18 +33,15 @@ class Learning(ABC):
     input_range: InputRange | None
     stream: Stream
     _arrays: dict[str, Array]
-    _clocks: dict[str, int]
+    _now: dict[str, Any]
     _device: _device.Device
     _guard: Guard
-    _mode: str
-    _range: float
-    _range_seen: int
     _split: Any
 
     @property
     def range(self) -> float | None:
         """The present input range; None without one."""
-        return None if self.input_range is None else self._range
+        return None if self.input_range is None else self._now["range"]
 
     @property
     def scales(self) -> Array:
@@ -87,7 +84,7 @@ class Learning(ABC):
         check_finite(rows_d, status=status, call=call)
         self._leave("digital")
         if self.input_range is not None:
-            rows_x = clip(rows_x, self._range, self._empty(rows_x.shape), status=status)
+            rows_x = clip(rows_x, self._now["range"], self._empty(rows_x.shape), status=status)
         rows_d = self._scaled(rows_d, fresh=True)
         rank_update(self._arrays["target"], rows_x, rows_d, lr, status=status)
         self._split = None
@@ -125,6 +122,9 @@ class Learning(ABC):
         self._finite(rows_y, "y")
         self._finite(rows_d, "d")
         if rows_y.shape[0] and lr:
+            call = self._guard.begin("y or d")
+            check_finite(rows_y, status=self._guard.status, call=call)
+            check_finite(rows_d, status=self._guard.status, call=call)
             xp = _device.namespace(rows_y)
             products = rows_y.astype(np.float64) * rows_d
             slope = det_gemm(xp.ones((1, rows_y.shape[0])), products).reshape(-1)
@@ -190,14 +190,20 @@ class Learning(ABC):
         if self.input_range is None:
             return slopes
         xp = _device.namespace(rows)
-        kept = xp.where(abs(rows) > np.float32(self._range), np.float32(0), slopes)
+        kept = xp.where(abs(rows) > np.float32(self._now["range"]), np.float32(0), slopes)
         if self.input_range.learned:
-            if self._range_seen < self.input_range.n_init:
-                self._range = self.input_range.start(self._range, self._range_seen, rows)
-                self._range_seen += 1
-            else:
-                self._range = self.input_range.step(self._range, rows, slopes, lr)
+            self._learn(self.input_range, rows, slopes, lr)
         return kept
+
+    def _learn(self, kind: InputRange, x: Array, grad: Array, lr: float) -> None:
+        now, first = self._now, self._now["range_seen"] < kind.n_init
+        if first:
+            found = kind.start(now["range"], now["range_seen"], x)
+        else:
+            found = kind.step(now["range"], x, grad, lr)
+        if not math.isfinite(found):
+            raise NonFiniteError("x or grad holds NaN or infinity; the range is unchanged")
+        now["range"], now["range_seen"] = found, now["range_seen"] + first
 
     def post_step(self) -> Self:
         """Clip and remap the digital weights, then modify them for the next pass, in place.
@@ -221,15 +227,15 @@ class Learning(ABC):
         return self
 
     def _modify(self) -> None:
-        event = self._clocks["modify"]
-        self._clocks["modify"] = event + 1
+        event = self._now["modify"]
+        self._now["modify"] = event + 1
         weight, status = self._arrays["weight"], self._guard.status
         source = self._arrays["target"]
         if self.modifier.type is ModifierType.NOISE_MODEL:
             self._imitate(event, self.modifier.t, self.modifier.stuck_at(event))
             source = weight
         self.modifier.apply(source, stream=self.stream, event=event, status=status, out=weight)
-        self._mode = "modified"
+        self._now["mode"] = "modified"
 
     # ---- what the tile gives -------------------------------------------------------------------
 

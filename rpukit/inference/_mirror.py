@@ -44,27 +44,29 @@ def line(n, xs, ys, x):
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def _polynomial(x, c):
-    r = c[5]
+def _polynomial(x, c, at):
+    r = c[at + 5]
     for k in range(5):
-        r = fma32(r, x, c[4 - k])
+        r = fma32(r, x, c[at + 4 - k])
     return r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@nb.njit(nogil=True, error_model="numpy", inline="always")
 def curve(buffer, which, x):
     """Evaluate curve number ``which`` of a buffer, see ``rk_curve.cuh``."""
-    p = buffer[which * CURVE : which * CURVE + CURVE]
-    kind = i8(p[0])
+    p = which * CURVE
+    kind = i8(buffer[p])
     if kind == 3:
-        n, at = i8(p[1]), i8(p[2])
+        n, at = i8(buffer[p + 1]), i8(buffer[p + 2])
         return line(n, buffer[at : at + n], buffer[at + n : at + n + n], x)
     least = x if x > SMALLEST else SMALLEST
     if kind == 2:
-        return limit(f4(p[4] * exp32(f4(p[5] * log32(least)))), p[6], p[7])
-    if kind == 1 and x < p[3]:
-        return limit(fma32(p[4], log32(least), p[5]), p[6], p[7])
-    return _polynomial(x, p[8:14])
+        power = exp32(f4(buffer[p + 5] * log32(least)))
+        return limit(f4(buffer[p + 4] * power), buffer[p + 6], buffer[p + 7])
+    if kind == 1 and x < buffer[p + 3]:
+        log = fma32(buffer[p + 4], log32(least), buffer[p + 5])
+        return limit(log, buffer[p + 6], buffer[p + 7])
+    return _polynomial(x, buffer, p + 8)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
@@ -181,7 +183,7 @@ def _modified(kind, spread, w, a, std, step, bound, poly, xi, word):
     if kind == 4:
         return f4(a * fma32(std, xi, _to_step(f4(w / a), step, spread, word)))
     if kind == 5 or kind == 6:
-        sigma = f4(f4(a * std) * _polynomial(f4(f4(abs(w)) / a), poly))
+        sigma = f4(f4(a * std) * _polynomial(f4(f4(abs(w)) / a), poly, 0))
         y = fma32(sigma, xi, w)
         if kind == 6:
             y = f4(-abs(y)) if w < f4(0.0) else f4(abs(y))

@@ -31,6 +31,7 @@ _CONFIGURATIONS = {
     "weight_remap": WeightRemap,
     "input_range": InputRange,
 }
+_NOW = {"mode": str, "event": int, "time": float, "number": int, "range": float, "range_seen": int}
 _LATER = ("conductance", "nu", "baseline")  # arrays that a tile has once it was programmed
 
 
@@ -40,7 +41,7 @@ class Saved:
     shape: tuple[int, int]
     stream: Stream
     _arrays: dict[str, Array]
-    _clocks: dict[str, int]
+    _now: dict[str, Any]
     _device: Device
     _guard: Guard
     _states: dict[str, Any]
@@ -68,11 +69,9 @@ class Saved:
             "compensation": tile.compensation.value,
             "w_max": tile.w_max,
             "stream": [self.stream.key0, self.stream.key1],
-            "clocks": dict(self._clocks),
+            "clocks": tile.clocks,
             "validate": tile.validate,
-            "mode": tile._mode,
-            "programming": [tile._event, tile._time, tile._number],
-            "range": [tile._range, tile._range_seen],
+            "now": {name: tile._now[name] for name in _NOW},
         }
         for name in _CONFIGURATIONS:
             own = f"{name}_parameters" if name in ("forward", "backward") else name
@@ -121,17 +120,14 @@ class Saved:
                 validate=header["validate"],
             )
             clocks = {str(name): int(n) for name, n in header["clocks"].items()}
-            event, time, number = header["programming"]
-            tile._event, tile._time, tile._number = int(event), float(time), int(number)
-            tile._range, tile._range_seen = float(header["range"][0]), int(header["range"][1])
-            tile._mode = header["mode"]
+            now = {name: kind(header["now"][name]) for name, kind in _NOW.items()}
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"state: the header is damaged: {error!r}") from error
-        if clocks.keys() != tile._clocks.keys():
-            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
-        if tile._mode not in ("digital", "modified", "programmed"):
-            raise FormatError(f"state: there is no mode {tile._mode!r}")
-        tile._clocks.update(clocks)
+        if clocks.keys() != tile.clocks.keys():
+            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile.clocks)}")
+        if now["mode"] not in ("digital", "modified", "programmed"):
+            raise FormatError(f"state: there is no mode {now['mode']!r}")
+        tile._now.update(clocks | now)
         tile._fill(state["arrays"])
         result: Self = tile
         return result
@@ -149,7 +145,7 @@ class Saved:
         targets = self._all_arrays()
         if arrays.keys() != targets.keys():
             raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
-        if tile._mode == "programmed" and "conductance" not in arrays:
+        if tile._now["mode"] == "programmed" and "conductance" not in arrays:
             raise FormatError("state: a programmed tile without conductances")
         for name, target in targets.items():
             source = np.asarray(arrays[name])

@@ -138,11 +138,12 @@ class InferenceTile(Hardware, Learning, Saved):
         self.stream = Stream.from_seed(seed)
         self.validate = validate
         self._device = _device.parse_device(device)
-        self._clocks = dict.fromkeys(CLOCKS, 0)
-        self._guard = Guard(self._clocks, self._device)
-        self._mode, self._event, self._time, self._number = "digital", 0, 0.0, AS_WRITTEN
-        self._range = 0.0 if self.input_range is None else self.input_range.value
-        self._range_seen = 0
+        # One dictionary, so that a call that fails on a GPU puts all of it back.
+        self._now: dict[str, Any] = dict.fromkeys(CLOCKS, 0)
+        self._now |= {"mode": "digital", "event": 0, "time": 0.0, "number": AS_WRITTEN}
+        first = 0.0 if self.input_range is None else self.input_range.value
+        self._now |= {"range": first, "range_seen": 0}
+        self._guard = Guard(self._now, device=self._device)
         self._split: Split | None = None
         self._curves: dict[Any, Array] = {}
         n_out, n_in = self.shape
@@ -187,7 +188,7 @@ class InferenceTile(Hardware, Learning, Saved):
     @property
     def clocks(self) -> dict[str, int]:
         """Position of each sample or event clock (a copy)."""
-        return dict(self._clocks)
+        return {name: self._now[name] for name in CLOCKS}
 
     def __repr__(self) -> str:
         n_out, n_in = self.shape
@@ -268,7 +269,7 @@ class InferenceTile(Hardware, Learning, Saved):
 
     @property
     def _seen(self) -> Array:
-        return self._arrays["target" if self._mode == "digital" else "weight"]
+        return self._arrays["target" if self._now["mode"] == "digital" else "weight"]
 
     # ---- products ------------------------------------------------------------------------------
 
@@ -333,7 +334,7 @@ class InferenceTile(Hardware, Learning, Saved):
             status=self._guard.status,
             call=self._guard.begin(name),
         )
-        self._clocks[way] = start + rows.shape[0]
+        self._now[way] = start + rows.shape[0]
         self._settle()
         return y
 
@@ -344,7 +345,7 @@ class InferenceTile(Hardware, Learning, Saved):
         return replace(
             self.forward_parameters,
             noise_management=NoiseManagement.CONSTANT,
-            nm_thres=self._range,
+            nm_thres=self._now["range"],
         )
 
     # ---- digital scales ------------------------------------------------------------------------
@@ -356,14 +357,20 @@ class InferenceTile(Hardware, Learning, Saved):
         return add_scaled(rows, self._factor, out, status=self._guard.status)
 
     def _set_scales(self, scales: Array | None) -> None:
-        self._arrays["scale"][...] = np.float32(1) if scales is None else scales
+        self._assign("scale", np.float32(1) if scales is None else scales)
         self._scaling = scales is not None
         self._join_factors()
 
     def _set_alpha(self, alpha: Array | None) -> None:
-        self._arrays["alpha"][...] = np.float32(1) if alpha is None else alpha
+        self._assign("alpha", np.float32(1) if alpha is None else alpha)
         self._compensating = alpha is not None
         self._join_factors()
+
+    def _assign(self, name: str, value: Array) -> None:
+        """Set an array, but not while the tile waits for the error of a call on a GPU."""
+        target = self._arrays[name]
+        xp = _device.namespace(target)
+        target[...] = xp.where(self._guard.status == 0, value, target)
 
     def _join_factors(self) -> None:
         on = self._scaling or self._compensating
@@ -389,7 +396,7 @@ class InferenceTile(Hardware, Learning, Saved):
         return array
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
-        start = self._clocks[clock] if first_sample is None else first_sample
+        start = self._now[clock] if first_sample is None else first_sample
         if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
             raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
         if start + n > MAX_SAMPLE:

@@ -67,15 +67,17 @@ def test_mapped_matrix():
 
 
 def test_bad_values_are_deferred():
-    tile = made().to("gpu").program().drift_to(10.0)
+    tile = made("columns").to("gpu").program().drift_to(10.0)
     x, _ = batch(tile.shape)
-    before = tile.get_weights()
+    before, alpha = tile.get_weights(), tile.alpha
     x[3, 5] = np.nan
     tile.forward(on_gpu(x))
     tile.drift_to(20.0)
     with pytest.raises(errors.NonFiniteError, match="x holds"):
         rk.check()
     assert_same_bits(_device.to_numpy(tile.get_weights()), _device.to_numpy(before))
+    assert_same_bits(_device.to_numpy(tile.alpha), _device.to_numpy(alpha))
+    assert tile.time == 10.0
     with pytest.raises(errors.DeviceError, match="on cpu"):
         tile.forward(batch(tile.shape)[0])
     with pytest.raises(errors.DeviceError, match="np.asarray"):

@@ -304,7 +304,7 @@ class TestCopies:
             (lambda h, a: h.update(version=9), "version"),
             (lambda h, a: h.pop("clocks"), "damaged"),
             (lambda h, a: h.update(clocks={}), "clocks"),
-            (lambda h, a: h.update(mode="dreaming"), "mode"),
+            (lambda h, a: h.update(now=h["now"] | {"mode": "dreaming"}), "mode"),
             (lambda h, a: a.pop("target"), "arrays"),
             (lambda h, a: a.pop("conductance"), "without conductances"),
             (lambda h, a: a.update(weight=a["weight"][:1]), "array weight"),
