@@ -14,8 +14,11 @@
 // stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
 // groups of `group` along i, so that neighbours share what is in L2.
 //
+// WARPS: the same steps by mma.sync, of which one after another takes less time than of wgmma: for few columns,
+// where memory would wait for the chain.
+//
 // Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
-//         BLOCKS (a multiprocessor).
+//         BLOCKS (a multiprocessor), WARPS (Q_MN 0).
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -28,6 +31,8 @@
 // check: BN=128 ST=6 ADD=1 HALF=1
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
+// check: NC=1 BN=16 ST=20 OUT_T=1 WARPS=1
+// check: NC=1 BN=32 ST=16 OUT_T=1 WARPS=1 P_MN=1
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
@@ -62,6 +67,9 @@
 #ifndef BLOCKS
 #define BLOCKS 1
 #endif
+#ifndef WARPS
+#define WARPS 0
+#endif
 #define BK 64
 #define BM (64 * NC)
 #define N_THREAD (128 * (NC + 1))
@@ -69,6 +77,8 @@
 #define Q_BYTES (BN * 2 * BK)
 #define WIDE (sizeof(RESULT) == 4)
 #define STAGING (WIDE ? 0 : OUT_T ? NC * BN * 128 : NC * 2 * 8192)  // results on their way out
+
+#include "gemm_results.cuh"
 
 // The tiles of a block, one after another.
 struct Tiles {
@@ -98,57 +108,31 @@ __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, 
     else rk_load_box(to_q, q, r, j, full);
 }
 
-// Two neighbouring results at (i, j) and (i, j + 1); the second may lie in the padding of a line.
-__device__ __forceinline__ float2 read_pair(const float *m, int i, int j, int n_i, int n_j, int ld) {
-    if (i >= n_i || j >= n_j) return make_float2(0.0f, 0.0f);
-    if (!OUT_T) return *(const float2 *)(m + (u64)i * ld + j);
-    return make_float2(m[(u64)j * ld + i], j + 1 < n_j ? m[(u64)(j + 1) * ld + i] : 0.0f);
+// A warp's part of a stage in registers: for each step of 16, its 16 lines of p and all lines of q.
+struct Part { u32 a[4][4], b[4][BN / 16][4]; };
+template <int MN> __device__ __forceinline__ void fragment(u32 (&v)[4], u32 tile, int line, int depth) {
+    int lane = threadIdx.x % 32, row = lane % 8, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
+    if (MN) rk_load_matrices<true>(v, rk_swizzle(tile + (depth + third + row) * 128 + (line + second) * 2));
+    else rk_load_matrices<false>(v, rk_swizzle(tile + (line + second + row) * 128 + (depth + third) * 2));
 }
-__device__ __forceinline__ void write_pair(float *m, int i, int j, int n_i, int n_j, int ld, float x, float y) {
-    if (i >= n_i || j >= n_j) return;
-    if (!OUT_T) {
-        *(float2 *)(m + (u64)i * ld + j) = make_float2(x, y);
-    } else {
-        m[(u64)j * ld + i] = x;
-        if (j + 1 < n_j) m[(u64)(j + 1) * ld + i] = y;
+__device__ __forceinline__ void take(Part &part, u32 tile_p, u32 tile_q) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        fragment<P_MN>(part.a[e], tile_p, threadIdx.x / 32 % 4 * 16, 16 * e);
+#pragma unroll
+        for (int y = 0; y < BN / 16; ++y) fragment<0>(part.b[e][y], tile_q, 16 * y, 16 * e);
     }
 }
-
-// Results as 16-bit floats: through shared memory, then whole boxes (or lines of 16 bytes, turned).
-__device__ __forceinline__ void write16(const float (&d)[BN / 2], u16 *out, const RkTensorMap &o, u32 staging, u32 &sent, int i, int j,
-                                        int n_i, int n_j, int ld) {
-    int t = threadIdx.x % 128, lane = t % 32, warp = t / 32, id = threadIdx.x / 128;
-#if OUT_T
-    rk_sync_group(id);
+__device__ __forceinline__ void multiply(float (&d)[BN / 2], const Part &part) {
 #pragma unroll
-    for (int b = 0; b < BN / 16; ++b) {
-        int row = b * 16 + lane / 16 * 8 + lane % 8;
-        rk_store_matrices<true>(rk_swizzle(staging + row * 128 + (warp * 2 + lane / 8 % 2) * 16), rk_pack16(d[8 * b], d[8 * b + 1]),
-                                rk_pack16(d[8 * b + 2], d[8 * b + 3]), rk_pack16(d[8 * b + 4], d[8 * b + 5]), rk_pack16(d[8 * b + 6], d[8 * b + 7]));
-    }
-    rk_sync_group(id);
-    for (int e = t; e < BN * 8; e += 128) {
-        int row = e / 8, at = i + e % 8 * 8;
-        if (at < n_i && j + row < n_j) *(uint4 *)(out + (u64)(j + row) * ld + at) = rk_read_line(rk_swizzle(staging + row * 128 + e % 8 * 16));
-    }
-#else
+    for (int e = 0; e < 4; ++e)
 #pragma unroll
-    for (int box = 0; box < BN / 64; ++box, ++sent) {
-        u32 buffer = staging + sent % 2 * 8192;
-        if (t == 0) rk_stores_left<1>();
-        rk_sync_group(id);
-        int row = warp * 16 + lane % 16;
+        for (int y = 0; y < BN / 8; ++y) {
+            float c[4] = {d[4 * y], d[4 * y + 1], d[4 * y + 2], d[4 * y + 3]};
+            rk_mma(c, part.a[e], part.b[e][y / 2][y % 2], part.b[e][y / 2][2 + y % 2]);
 #pragma unroll
-        for (int b = 0; b < 4; ++b) {
-            int x = 32 * box + 8 * b;
-            rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
-                                     rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
+            for (int x = 0; x < 4; ++x) d[4 * y + x] = c[x];
         }
-        rk_see_stores();
-        rk_sync_group(id);
-        if (t == 0) rk_store_box(o, buffer, j + 64 * box, i);
-    }
-#endif
 }
 
 extern "C" __global__ void __launch_bounds__(N_THREAD, BLOCKS)
@@ -186,14 +170,32 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         u32 phase = 0, sent = 0;
         float d[BN / 2];
         while (tiles.next(i0, j0)) {
-            int i = i0 + (role - 1) * 64, before = -1;
+            int i = i0 + (role - 1) * 64;
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
-                if (FROM || n_step == 0) {
+                if (FROM || WARPS || n_step == 0) {
                     int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
                     float2 v = FROM ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
                     d[x] = v.x, d[x + 1] = v.y;
                 }
+#if WARPS
+            Part part[2];  // while one is multiplied the next is read
+            auto read = [&](Part &to) {
+                rk_wait(full + 8 * s, phase);
+                take(to, at_p + s * P_BYTES + (role - 1) * 8192, at_q + s * Q_BYTES);
+                __syncwarp();
+                if (lane == 0) rk_arrive(empty + 8 * s);
+                if (++s == ST) s = 0, phase ^= 1;
+            };
+            if (n_step) read(part[0]);
+            for (int k = 0; k < n_step; k += 2) {
+                if (k + 1 < n_step) read(part[1]);
+                multiply(d, part[0]);
+                if (k + 2 < n_step) read(part[0]);
+                if (k + 1 < n_step) multiply(d, part[1]);
+            }
+#else
+            int before = -1;  // a stage that is not yet given back
             for (int k = 0; k < n_step; ++k) {
                 rk_wait(full + 8 * s, phase);
                 u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
@@ -214,6 +216,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             rk_wgmma_left<0>();
             rk_hold(d);
             if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
+#endif
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2) {
                 int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;

@@ -27,6 +27,7 @@ class Tile:
     stages: int
     turned: bool = False
     blocks: int = 1  # a multiprocessor
+    warps: bool = False  # by mma.sync, whose steps follow each other sooner
 
     @property
     def rows(self) -> int:
@@ -50,11 +51,12 @@ class Tile:
             "ST": self.stages,
             "BLOCKS": self.blocks,
             "OUT_T": int(self.turned),
+            "WARPS": int(self.warps),
         }
 
     def takes(self, along_columns: bool) -> bool:
         """Whether the factor of the tensor core's columns may have them along its lines."""
-        return not along_columns or self.columns % 64 == 0
+        return not along_columns or (self.columns % 64 == 0 and not self.warps)
 
     def count(self, n_rows: int, n_columns: int) -> int:
         """Tiles of a product with so many rows and columns of the tensor core."""
@@ -106,12 +108,21 @@ TILES = (
     Tile("128x192", 2, 192, 4),
     Tile("128x128", 2, 128, 6),
     Tile("128x64", 2, 64, 8),
+    Tile("64x64", 1, 64, 12),
+    Tile("64x128", 1, 128, 8),
+    Tile("64x192", 1, 192, 6),
     Tile("64x256", 1, 256, 4),
     Tile("turned 64x16", 1, 16, 10, turned=True, blocks=2),
     Tile("turned 64x16 in threes", 1, 16, 6, turned=True, blocks=3),
     Tile("turned 64x32", 1, 32, 8, turned=True, blocks=2),
     Tile("turned 64x64", 1, 64, 6, turned=True, blocks=2),
+    Tile("turned 64x16 deep", 1, 16, 20, turned=True),
+    Tile("turned 64x32 deep", 1, 32, 16, turned=True),
+    Tile("turned 64x64 deep", 1, 64, 12, turned=True),
+    Tile("turned 64x16 by warps", 1, 16, 20, turned=True, warps=True),
+    Tile("turned 64x32 by warps", 1, 32, 16, turned=True, warps=True),
     Tile("turned 64x128", 1, 128, 8, turned=True),
+    Tile("turned 64x192", 1, 192, 5, turned=True),
     Tile("turned 128x64", 2, 64, 8, turned=True),
     Tile("turned 128x128", 2, 128, 6, turned=True),
 )
