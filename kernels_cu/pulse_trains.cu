@@ -6,6 +6,7 @@
 // 2: n = clip(rint(BL |v| * scale), 0, BL).
 //
 //   x (n_batch, n_in), d (n_batch, n_out)            float32
+//   rates (n_batch)                                  float32, lr of each sample, or null
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   uint32
 //       word w holds slots 31 w .. 31 w + 30 in bits 0..30 and the sign (1 = negative) in bit 31;
 //       IMPLICIT 1: the bits of the float +-q_x, or +-(BL q_d); 2: n, BL of d from bit 13 on, the sign in bit 31
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granularity, int base_length,
              int unit_scale, int managed, int managed_length, float grad_scale, float x_res, float d_res,
              int stochastic_rounding, u64 first_sample, int call, const float *x, const float *d,
-             u32 *x_train, u32 *d_train, u32 *x_slices, int *status, u32 key0, u32 key1) {
+             const float *rates, u32 *x_train, u32 *d_train, u32 *x_slices, int *status, u32 key0, u32 key1) {
     __shared__ float warp_max[THREADS / 32];
     int row = blockIdx.x;
     const float *xs = x + (u64)row * n_in, *ds = d + (u64)row * n_out;
@@ -133,7 +134,8 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granu
     x_max = block_max(x_max, warp_max);
     d_max = block_max(d_max, warp_max);
 
-    Scales scales = scales_of(lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale, x_max, d_max);
+    Scales scales = scales_of(rates ? rates[row] : lr, granularity, base_length, unit_scale, managed, managed_length,
+                              grad_scale, x_max, d_max);
     int n_block = (n_in + 31) / 32, n_line = 32 * n_block + (n_out + 31) / 32 * 32;
     u64 sample = first_sample + row;
     uint2 key = make_uint2(key0, key1);

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from rpukit import _device
 from rpukit._kernels import tune
 from rpukit.analog.cells import PulsedCell
@@ -122,9 +124,9 @@ def launch(call: Call, shape: LaunchShape) -> None:
             n_batch,
             n_in,
             call.weight.shape[0],
-            call.flip,
+            int(call.flip),
             call.polarity,
-            call.first_sample,
+            np.uint64(call.first_sample),
             call.planes,
             call.globals_,
             trains.x,

@@ -51,6 +51,7 @@ def pulse_trains(
     first_sample: int,
     status: Array,
     call: int = 1,
+    rates: Array | None = None,
 ) -> Trains:
     """Turn a batch of activations and errors into pulse trains.
 
@@ -68,6 +69,8 @@ def pulse_trains(
         Position of ``x[0]`` on the update clock.
     status : array, shape (1,), int32
     call : int
+    rates : array, shape (n_batch,), float32, optional
+        Positive learning rates of the samples, instead of lr; lengths are fixed then.
 
     Returns
     -------
@@ -95,20 +98,23 @@ def pulse_trains(
         coding,
         _device.empty((n_batch, -(-n_in // 32), 32), np.uint32, device) if sliced else None,
     )
-    flags = (parameters.managed, parameters.update_bl_management)
-    rounding = (*parameters.resolutions(), parameters.sto_round)
-    numbers = (lr, granularity, length, unit_scale, *flags, parameters.um_grad_scale, *rounding)
+    # As the kernel takes them: a launch looks at anything else more closely.
+    flags = (int(unit_scale), int(parameters.managed), int(parameters.update_bl_management))
+    rounding = (*parameters.resolutions(), int(parameters.sto_round))
+    numbers = (lr, granularity, length, *flags, parameters.um_grad_scale, *rounding)
     if on_kernels:
         # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
         n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
         grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
-        arrays = (x, d, trains.x, trains.d, trains.x_slices, status)
-        args = (n_batch, n_in, n_out, n_word, *numbers, first_sample, call, *arrays, *stream.words)
+        arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
+        clocks = (np.uint64(first_sample), np.int32(call))
+        args = (n_batch, n_in, n_out, n_word, *numbers, *clocks, *arrays, *stream.words)
         _trains_variant(coding).launch(grid, (_THREADS,), args)
         if device.kind == "gpu" and clock.capturing():
             _captured.append(trains)
     else:
-        args = (*_float32(numbers), coding, first_sample, x, d, trains.x, trains.d)
+        given = (x, d, np.empty(0, np.float32) if rates is None else rates)
+        args = (*_float32(numbers), coding, first_sample, *given, trains.x, trains.d)
         grain = work_grain(n_in + n_out)
         run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=grain)
     return trains

@@ -115,6 +115,7 @@ def pulse_trains(
     first_sample,
     x,
     d,
+    rates,
     x_train,
     d_train,
     k0,
@@ -130,7 +131,7 @@ def pulse_trains(
         for i in range(d.shape[1]):
             d_max = max(d_max, abs(d[s, i]))
         length, of_x, of_d = _scales(
-            lr,
+            rates[s] if rates.size else lr,
             granularity,
             i4(base_length),
             unit_scale,

@@ -1,0 +1,72 @@
+"""The pulsed update over devices, bit lengths and batches, and its pulse trains alone."""
+
+import numpy as np
+
+import rpukit as rk
+
+from .common import DEVICES, put, require, synchronise
+
+PARAMETERS = {
+    "managed": rk.UpdateParameters(),
+    "fixed": rk.UpdateParameters(update_management=False, update_bl_management=False),
+    "mean_count": rk.UpdateParameters(pulse_type="mean_count"),
+}
+
+
+class Update:
+    params = (
+        [512, 1024],
+        [1, 16, 128],
+        ["ConstantStep", "SoftBounds", "ExpStep"],
+        list(PARAMETERS),
+        DEVICES,
+    )
+    param_names = ["size", "n_batch", "cell", "parameters", "device"]
+
+    def setup(self, size, n_batch, cell, parameters, device):
+        require(device)
+        rng = np.random.default_rng(0)
+        self.device = device
+        self.tile = rk.AnalogTile(
+            (size, size),
+            getattr(rk, cell)(),
+            update=PARAMETERS[parameters],
+            seed=1,
+            device=device,
+        )
+        self.x = put(rng.uniform(-1, 1, (n_batch, size)).astype(np.float32), device)
+        self.d = put(rng.normal(0, 0.01, (n_batch, size)).astype(np.float32), device)
+        self.time_update()
+
+    def time_update(self, *_):
+        self.tile.update(self.x, self.d, lr=0.01)
+        synchronise(self.device)
+
+    def track_pulses_per_cell(self, *_):
+        """Pulses that a cell gets in one update, on average."""
+        before = self.tile.n_pulses
+        self.tile.update(self.x, self.d, lr=0.01)
+        return (self.tile.n_pulses - before) / (self.tile.shape[0] * self.tile.shape[1])
+
+    track_pulses_per_cell.unit = "pulses"
+
+
+class LongTrains:
+    """All slots used: most cells get several pulses of each sample."""
+
+    params = ([1, 16], ["ConstantStep", "SoftBounds"], DEVICES)
+    param_names = ["n_batch", "cell", "device"]
+
+    def setup(self, n_batch, cell, device):
+        require(device)
+        rng = np.random.default_rng(0)
+        self.device = device
+        self.tile = rk.AnalogTile((512, 512), getattr(rk, cell)(), seed=1, device=device)
+        self.x, self.d = (
+            put(rng.uniform(-1, 1, (n_batch, 512)).astype(np.float32), device) for _ in range(2)
+        )
+        self.time_update()
+
+    def time_update(self, *_):
+        self.tile.update(self.x, self.d, lr=0.1)
+        synchronise(self.device)
