@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         Vector,
         WeightNoise,
         check,
+        presets,
         register_step,
     )
     from rpukit.gemm import det_gemm, det_gemm_backward
@@ -113,6 +114,7 @@ __all__ = [
     "io",
     "load",
     "plot",
+    "presets",
     "random",
     "register_step",
     "save",
@@ -159,6 +161,7 @@ _HOME = {
     "det_gemm_backward": "gemm",
     "get_num_threads": "_workers",
     "load": "io",
+    "presets": "analog",
     "register_step": "analog",
     "save": "io",
     "set_num_threads": "_workers",

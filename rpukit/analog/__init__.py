@@ -1,5 +1,6 @@
 """Analog tiles: crossbar arrays that multiply in place and learn by coincidences of pulses."""
 
+from rpukit.analog import presets
 from rpukit.analog._guard import check
 from rpukit.analog.cells import (
     Cell,
@@ -58,5 +59,6 @@ __all__ = [
     "Vector",
     "WeightNoise",
     "check",
+    "presets",
     "register_step",
 ]

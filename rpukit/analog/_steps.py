@@ -151,3 +151,12 @@ STEPS = Steps(
     }
 )
 RUNS = {"constant_step": constant_step_run}
+
+
+def compiled(function):
+    """Compile a function of Numba's language, unless it is compiled already."""
+    if hasattr(function, "py_func"):
+        return function
+    if not callable(function):
+        raise ParameterError(f"mirror, run: got {function!r}, need a function")
+    return nb.njit(nogil=True, error_model="numpy")(function)

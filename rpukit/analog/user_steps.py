@@ -92,21 +92,12 @@ def register_step(
     for function in wanted:
         if not re.search(rf"\b__device__\b[^;{{]*\b{function}\s*\(", cuda):
             raise ParameterError(f"cuda: it defines no __device__ function {function}(...)")
-    compiled = [_compiled(function) for function in (mirror, run) if function is not None]
+    compiled = [steps.compiled(function) for function in (mirror, run) if function is not None]
     _registered[name] = _UserStep(cuda, run is not None)
     steps.STEPS[name] = compiled[0]
     steps.RUNS.pop(name, None)
     if run is not None:
         steps.RUNS[name] = compiled[1]
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile a function of Numba's language, unless it is compiled already."""
-    if hasattr(function, "py_func"):
-        return function
-    if not callable(function):
-        raise ParameterError(f"mirror, run: got {function!r}, need a function")
-    return import_module("numba").njit(nogil=True, error_model="numpy")(function)
 
 
 class StepKernel(Kernel):
