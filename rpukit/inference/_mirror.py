@@ -12,6 +12,7 @@ f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 
 OP_PROGRAM, OP_READ_NOISE, OP_MODIFY, OP_STUCK = u4(17), u4(18), u4(19), u4(20)
 CURVE = 16
+STRETCH = 256  # cells that are worked on together; it enters no result
 SMALLEST = f4(1e-7)
 
 
@@ -69,13 +70,72 @@ def curve(buffer, which, x):
     return _polynomial(x, buffer, p + 8)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
-def _target(table, v, plane, tables):
+@nb.njit(nogil=True, error_model="numpy")
+def curves_of(buffer, which, x, out, m):
+    """Evaluate a curve at m places; the kind is asked once, so that the loops vectorise."""
+    p = which * CURVE
+    kind = i8(buffer[p])
+    end, a, b, low, high = (
+        buffer[p + 3],
+        buffer[p + 4],
+        buffer[p + 5],
+        buffer[p + 6],
+        buffer[p + 7],
+    )
+    if kind == 0:
+        for j in range(m):
+            out[j] = _polynomial(x[j], buffer, p + 8)
+    elif kind == 1:
+        for j in range(m):
+            least = x[j] if x[j] > SMALLEST else SMALLEST
+            log = limit(fma32(a, log32(least), b), low, high)
+            out[j] = log if x[j] < end else _polynomial(x[j], buffer, p + 8)
+    elif kind == 2:
+        for j in range(m):
+            least = x[j] if x[j] > SMALLEST else SMALLEST
+            out[j] = limit(f4(a * exp32(f4(b * log32(least)))), low, high)
+    else:
+        for j in range(m):
+            out[j] = curve(buffer, which, x[j])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def draw_normals(k0, k1, op, first, sample, number, words, xi, m):
+    """Draw the four normals of a block for m cells; two loops, which vectorise."""
+    for j in range(m):
+        a0, a1, a2, a3 = block(k0, k1, op, u8(first + j), u8(sample), u4(number))
+        words[0, j] = a0
+        words[1, j] = a1
+        words[2, j] = a2
+        words[3, j] = a3
+    for w in range(4):
+        for j in range(m):
+            xi[w, j] = normal(words[w, j])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _targets(table, v, plane, tables, g, m):
     if table:
         n, xs, ys = i8(plane[5]), i8(plane[6]), i8(plane[7])
-        return line(n, tables[xs : xs + n], tables[ys : ys + n], v)
-    share = f4(f4(f4(plane[0] * v) - plane[1]) * plane[2])
-    return f4(limit(share, f4(0.0), plane[4]) + plane[3])
+        for j in range(m):
+            g[j] = line(n, tables[xs : xs + n], tables[ys : ys + n], v[j])
+    else:
+        sign, begin, inverse, base, span = plane[0], plane[1], plane[2], plane[3], plane[4]
+        for j in range(m):
+            share = f4(f4(f4(sign * v[j]) - begin) * inverse)
+            g[j] = f4(limit(share, f4(0.0), span) + base)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _hang(p, first, m, event, at_low, at_high, anywhere, plane, g, slope, k0, k1):
+    for j in range(m):
+        h0, h1, h2, h3 = block(k0, k1, OP_STUCK, u8(first + j), u8(event), u4(p >> 1))
+        u = uniform(h1 if p & 1 else h0)
+        where = uniform(h3 if p & 1 else h2)
+        where = f4(0.0) if u < at_low else f4(1.0) if u < at_high else where
+        if u < anywhere:
+            g[j] = fma32(plane[4], where, plane[3])
+            slope[j] = f4(0.0)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -83,48 +143,41 @@ def program_conductance(
     start, stop, noise, table, law, stuck, n, n_plane, unit, low, high, nu_scale, event, at_low,
     at_high, anywhere, stuck_event, weight, fit, planes, tables, curves, conductance, nu, k0, k1,
 ):  # fmt: skip
-    """Program cells ``start`` to ``stop - 1``."""
-    for i in range(start, stop):
-        v = f4(weight[i] * fit[0])
-        a0, a1, a2, a3 = u4(0), u4(0), u4(0), u4(0)
-        h0, h1, h2, h3 = u4(0), u4(0), u4(0), u4(0)
+    """Program cells ``start`` to ``stop - 1``, a stretch of them at a time."""
+    v, g, x = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
+    mean, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
+    words, xi = np.empty((4, STRETCH), u4), np.empty((4, STRETCH), f4)
+    for first in range(start, stop, STRETCH):
+        m = min(STRETCH, stop - first)
+        for j in range(m):
+            v[j] = f4(weight[first + j] * fit[0])
         for p in range(n_plane):
             plane = planes[p * 8 : p * 8 + 8]
             odd = p & 1
             if noise and not odd:
-                a0, a1, a2, a3 = block(k0, k1, OP_PROGRAM, u8(i), u8(event), u4(p >> 1))
-            if stuck and not odd:
-                h0, h1, h2, h3 = block(k0, k1, OP_STUCK, u8(i), u8(stuck_event), u4(p >> 1))
-            g = _target(table, v, plane, tables)
-            x = f4(g * unit)
-            slope = f4(0.0)
+                draw_normals(k0, k1, OP_PROGRAM, first, event, p >> 1, words, xi, m)
+            _targets(table, v, plane, tables, g, m)
+            for j in range(m):
+                x[j] = f4(g[j] * unit)
+            if law:
+                curves_of(curves, 1, x, mean, m)
+                curves_of(curves, 2, x, slope, m)
+                for j in range(m):
+                    slope[j] = fma32(slope[j], xi[2 + odd, j], mean[j])
+                    if law == 1:
+                        slope[j] = f4(abs(slope[j]))
+                    elif law == 2:
+                        slope[j] = slope[j] if slope[j] > f4(0.0) else f4(0.0)
+                    slope[j] = f4(slope[j] * nu_scale)
             if noise:
-                xi = normal(a1 if odd else a0)
-                g = limit(fma32(curve(curves, 0, x), xi, g), low, high)
-            if law:
-                xi = normal(a3 if odd else a2)
-                slope = fma32(curve(curves, 2, x), xi, curve(curves, 1, x))
-                if law == 1:
-                    slope = f4(abs(slope))
-                elif law == 2 and not slope > f4(0.0):
-                    slope = f4(0.0)
-                slope = f4(slope * nu_scale)
+                curves_of(curves, 0, x, mean, m)
+                for j in range(m):
+                    g[j] = limit(fma32(mean[j], xi[odd, j], g[j]), low, high)
             if stuck:
-                u = uniform(h1 if odd else h0)
-                where = uniform(h3 if odd else h2)
-                where = f4(0.0) if u < at_low else f4(1.0) if u < at_high else where
-                if u < anywhere:
-                    g = fma32(plane[4], where, plane[3])
-                    slope = f4(0.0)
-            conductance[p * n + i] = g
+                _hang(p, first, m, stuck_event, at_low, at_high, anywhere, plane, g, slope, k0, k1)
+            conductance[p * n + first : p * n + first + m] = g[:m]
             if law:
-                nu[p * n + i] = slope
-
-
-@nb.njit(nogil=True, error_model="numpy", inline="always")
-def _pick(p, a0, a1, a2, a3):
-    w = p & 3
-    return a0 if w == 0 else a1 if w == 1 else a2 if w == 2 else a3
+                nu[p * n + first : p * n + first + m] = slope[:m]
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -132,33 +185,45 @@ def drift_conductance(
     start, stop, law, read, table_on, as_conductance, n, n_plane, n_node, unit, log_ratio, mean,
     std, gain, low, high, moment, conductance, nu, fit, shares, table, noise, out, k0, k1,
 ):  # fmt: skip
-    """Read cells ``start`` to ``stop - 1`` at a moment."""
-    for i in range(start, stop):
-        a0, a1, a2, a3 = u4(0), u4(0), u4(0), u4(0)
-        total = f4(0.0)
+    """Read cells ``start`` to ``stop - 1`` at a moment, a stretch of them at a time."""
+    g, x, q = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
+    total = np.empty(STRETCH, f4)
+    words, xi = np.empty((4, STRETCH), u4), np.empty((4, STRETCH), f4)
+    for first in range(start, stop, STRETCH):
+        m = min(STRETCH, stop - first)
+        total[:m] = f4(0.0)
         for p in range(n_plane):
-            programmed = conductance[p * n + i]
-            g = programmed
+            at = p * n + first
+            for j in range(m):
+                g[j] = conductance[at + j]
+                x[j] = f4(g[j] * unit)
             if law == 1:
-                g = f4(g * exp32(f4(-f4(nu[p * n + i] * log_ratio))))
+                for j in range(m):
+                    g[j] = f4(g[j] * exp32(f4(-f4(nu[at + j] * log_ratio))))
             elif law == 2:
-                g = limit(f4(g + fma32(std, nu[p * n + i], mean)), low, high)
+                for j in range(m):
+                    g[j] = limit(f4(g[j] + fma32(std, nu[at + j], mean)), low, high)
             if read:
                 if (p & 3) == 0:
-                    a0, a1, a2, a3 = block(k0, k1, OP_READ_NOISE, u8(i), u8(moment), u4(p >> 2))
-                xi = normal(_pick(p, a0, a1, a2, a3))
-                q = curve(noise, 0, f4((programmed if read == 1 else g) * unit))
-                if read == 1:
-                    q = f4(g * q)
-                g = limit(fma32(f4(q * gain), xi, g), low, high)
+                    draw_normals(k0, k1, OP_READ_NOISE, first, moment, p >> 2, words, xi, m)
+                if read == 2:
+                    for j in range(m):
+                        x[j] = f4(g[j] * unit)
+                curves_of(noise, 0, x, q, m)
+                for j in range(m):
+                    width = f4(g[j] * q[j]) if read == 1 else q[j]
+                    g[j] = limit(fma32(f4(width * gain), xi[p & 3, j], g[j]), low, high)
             if as_conductance:
-                out[p * n + i] = g
+                out[at : at + m] = g[:m]
             else:
-                total = fma32(shares[p], g, total)
+                for j in range(m):
+                    total[j] = fma32(shares[p], g[j], total[j])
         if table_on:
-            total = line(n_node, table[:n_node], table[n_node:], total)
+            for j in range(m):
+                total[j] = line(n_node, table[:n_node], table[n_node:], total[j])
         if not as_conductance:
-            out[i] = f4(f4(total / fit[0]) + fit[1])
+            for j in range(m):
+                out[first + j] = f4(f4(total[j] / fit[0]) + fit[1])
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
