@@ -181,10 +181,10 @@ def pick(call: Call) -> LaunchShape:
     """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
     n_batch, n_word, n_in = call.trains.x.shape
     n_out = call.weight.shape[0]
-    shapes = _candidates(n_out, n_in, n_batch, _trial_rows(call) == n_out)
+    noisy = call.persistent is not None
+    shapes = _candidates(n_out, n_in, n_batch, len(call.cell.PLANES) + 1 + noisy)
     if len(shapes) == 1:
         return shapes[0]
-    noisy = call.persistent is not None
     picked: LaunchShape = tune.choose(
         _PULSED_UPDATE,
         (n_out, n_in, n_word, call.cell.STEP, noisy, call.trains.implicit),
@@ -197,12 +197,13 @@ def pick(call: Call) -> LaunchShape:
 
 
 @cache
-def _candidates(n_out: int, n_in: int, n_batch: int, whole: bool) -> tuple[LaunchShape, ...]:
+def _candidates(n_out: int, n_in: int, n_batch: int, n_array: int) -> tuple[LaunchShape, ...]:
     """The static rule's shape, and the others where the tile can be tried as a whole.
 
     A slice of a larger tile would sit in the cache, where other shapes are fast.
     """
     plain = _plain_shape(n_out, n_in, n_batch)
+    whole = _trial_rows(n_out, n_in, n_array) == n_out
     others = [s for s in SHAPES if s != plain and s.fits(n_in)] if whole else []
     return (plain, *others)
 
@@ -217,16 +218,16 @@ def _plain_shape(n_out: int, n_in: int, n_batch: int) -> LaunchShape:
     return LISTS[-1] if lists else WALKS[-1]
 
 
-def _trial_rows(call: Call) -> int:
+def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
     """Rows whose arrays the scratch may hold, with as much again for the trains."""
-    n_out, n_in = map(int, call.weight.shape)
-    n_array = len(call.planes) + 1 + (call.persistent is not None)
     return min(n_out, max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
 
 
 def _trial(call: Call) -> tune.Trial:
     """Run shapes on copies of what they change."""
-    n_row, xp = _trial_rows(call), _device.namespace(call.weight)
+    n_out, n_in = map(int, call.weight.shape)
+    n_array = len(call.planes) + 1 + (call.persistent is not None)
+    n_row, xp = _trial_rows(n_out, n_in, n_array), _device.namespace(call.weight)
     scratch = replace(
         call,
         weight=call.weight[:n_row].copy(),
