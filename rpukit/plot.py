@@ -11,23 +11,33 @@ from typing import Any
 
 import numpy as np
 
+from rpukit.analog.cells import Cell
 from rpukit.analog.tile import AnalogTile
 from rpukit.errors import PlotError
-from rpukit.studies import PulseResponse
+from rpukit.random import Stream
+from rpukit.studies import PulseResponse, pulse_response, step_statistics
 
-__all__ = ["plot_conductances", "plot_learning", "plot_response", "plot_spread", "plot_steps"]
+__all__ = [
+    "plot_conductances",
+    "plot_devices",
+    "plot_learning",
+    "plot_response",
+    "plot_spread",
+    "plot_steps",
+]
 
 Axes = Any
 
 
 def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
+    return _pyplot().subplots(figsize=(5, 3.2), layout="constrained")[1] if ax is None else ax
+
+
+def _pyplot() -> Any:
     try:
-        pyplot = import_module("matplotlib.pyplot")
+        return import_module("matplotlib.pyplot")
     except ImportError as error:
         raise PlotError('figures need matplotlib: pip install "rpukit[plot]"') from error
-    return pyplot.subplots(figsize=(5, 3.2), layout="constrained")[1]
 
 
 def plot_response(response: PulseResponse, *, n_shown: int = 5, ax: Axes | None = None) -> Axes:
@@ -82,24 +92,64 @@ def plot_steps(response: PulseResponse, *, n_bin: int = 40, ax: Axes | None = No
     PlotError
     """
     ax = _axes(ax)
-    before, step = response.weight[:-1], np.diff(response.weight, axis=0)
-    edges = np.linspace(before.min(), before.max() + 1e-6, n_bin + 1)
-    for way, name, colour in ((True, "up", "tab:red"), (False, "down", "tab:blue")):
-        w, dw = before[response.up == way].ravel(), step[response.up == way].ravel()
-        if not w.size:
+    steps = step_statistics(response, n_bin=n_bin)
+    for way, name, colour in ((1, "up", "tab:red"), (0, "down", "tab:blue")):
+        kept = steps.count[way] > 5
+        if not kept.any():
             continue
-        where = np.digitize(w, edges) - 1
-        n = np.bincount(where, minlength=n_bin)
-        kept = n > 5
-        mean = np.bincount(where, dw, n_bin)[kept] / n[kept]
-        std = np.sqrt(np.maximum(np.bincount(where, dw**2, n_bin)[kept] / n[kept] - mean**2, 0))
-        centre = (edges[:-1] + edges[1:])[kept] / 2
-        ax.plot(centre, mean, color=colour, label=f"{name} pulses")
-        ax.fill_between(centre, mean - std, mean + std, color=colour, alpha=0.2, lw=0)
+        w, mean, std = steps.weight[kept], steps.mean[way, kept], steps.std[way, kept]
+        ax.plot(w, mean, color=colour, label=f"{name} pulses")
+        ax.fill_between(w, mean - std, mean + std, color=colour, alpha=0.2, lw=0)
     ax.axhline(0, color="0.7", lw=0.6)
     ax.set(xlabel="weight", ylabel="step")
     ax.legend(frameon=False, fontsize="small")
     return ax
+
+
+def plot_devices(
+    cells: Mapping[str, Cell],
+    *,
+    n_pulse: int | None = None,
+    n_cell: int = 30,
+    n_column: int = 3,
+    seed: int | Stream = 0,
+) -> Any:
+    """Draw the responses of devices side by side: up pulses, then as many down pulses.
+
+    Parameters
+    ----------
+    cells : mapping of str to Cell
+        Pulsed cells by name.
+    n_pulse : int, optional
+        Number of up pulses; default: as many as a cell has states.
+    n_cell : int
+        Number of cells of each kind.
+    n_column : int
+        Axes side by side.
+    seed : int or Stream
+
+    Returns
+    -------
+    array of matplotlib Axes, shape (n_device,)
+
+    Raises
+    ------
+    PlotError, ParameterError
+    """
+    n_row = -(-len(cells) // n_column)
+    size = (3.2 * n_column, 2.4 * n_row)
+    figure = _pyplot().figure(figsize=size, layout="constrained")
+    axes = figure.subplots(n_row, n_column, squeeze=False).ravel()
+    for ax in axes[len(cells) :]:
+        ax.remove()
+    for ax, (name, cell) in zip(axes, cells.items(), strict=False):
+        n = n_pulse or min(2000, max(20, round(getattr(cell, "n_states", 1000))))
+        pulses = np.repeat([True, False], n)
+        response = pulse_response(cell, pulses, n_cell=n_cell, seed=seed)
+        plot_response(response, n_shown=3, ax=ax).set_title(name, fontsize="medium")
+        if ax.get_legend() is not None:
+            ax.get_legend().remove()
+    return axes[: len(cells)]
 
 
 def plot_spread(

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.tile import AnalogTile
 from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.errors import ParameterError
 from rpukit.random import Stream
 
-__all__ = ["PulseResponse", "pulse_response", "symmetric_point"]
+__all__ = [
+    "PulseResponse",
+    "StepStatistics",
+    "count_states",
+    "pulse_response",
+    "step_statistics",
+    "symmetric_point",
+]
 
 # One slot per update, and probability 1 for x = |d| = 1 and lr = granularity: one pulse a cell.
 _ONE_PULSE = UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
@@ -27,7 +34,7 @@ class PulseResponse:
     Attributes
     ----------
     weight : array, shape (n_pulse + 1, n_cell), float32, weight units
-        Row 0 is before the first pulse.
+        Row 0 is before the first pulse; the cells of a tile row by row.
     up : array, shape (n_pulse,), bool
         Direction of each pulse.
     tile : AnalogTile
@@ -40,7 +47,7 @@ class PulseResponse:
 
 
 def pulse_response(
-    cell: PulsedCell,
+    cell: Cell | AnalogTile,
     pulses: Any,
     *,
     n_cell: int = 1,
@@ -52,13 +59,16 @@ def pulse_response(
 
     Parameters
     ----------
-    cell : PulsedCell
+    cell : Cell or AnalogTile
+        A cell that is pulsed, one device or several; or a tile, of which a copy gets the pulses,
+        all cells each of them.
     pulses : array, shape (n_pulse,), bool
         True is an up pulse, False a down pulse.
     n_cell : int, at least 1
         Number of cells, each with its own device-to-device variation.
     start : float, optional, weight units
-        Weight before the first pulse; default: the lower bound of each cell.
+        Weight before the first pulse; default: the lower bound of each cell, the weight of a tile,
+        0 for cells of several devices.
     seed : int or Stream
     device : str
 
@@ -70,6 +80,10 @@ def pulse_response(
     ------
     ParameterError, DeviceError
 
+    Notes
+    -----
+    ``n_cell``, ``seed`` and ``device`` count for a cell only.
+
     Examples
     --------
     >>> import numpy as np, rpukit as rk
@@ -78,31 +92,141 @@ def pulse_response(
     >>> response.weight.shape
     (601, 5)
     """
-    if not isinstance(cell, PulsedCell):
-        raise ParameterError(f"cell: got {type(cell).__name__}, need a pulsed cell")
     up = np.asarray(pulses, dtype=bool)
     if up.ndim != 1:
         raise ParameterError(f"pulses: got {up.ndim} axes, need one")
-    tile = AnalogTile((n_cell, 1), cell, update=_ONE_PULSE, seed=seed, device=device)
-    first = (
-        tile.to("cpu").cells["w_min"] if start is None else np.full((n_cell, 1), start, np.float32)
-    )
-    tile.set_weights(_like(tile, first))
-    x = _like(tile, np.ones((1, 1), np.float32))
-    d = {
-        way: _like(tile, np.full((1, n_cell), -1.0 if way else 1.0, np.float32))
-        for way in (True, False)
-    }
-    weight = np.empty((up.size + 1, n_cell), np.float32)
-    weight[0] = _column(tile)
+    if isinstance(cell, AnalogTile):
+        tile = cell.copy()
+        tile.update_parameters = _ONE_PULSE
+    else:
+        _granularity(cell)  # or say why not
+        tile = AnalogTile((n_cell, 1), cell, update=_ONE_PULSE, seed=seed, device=device)
+    n_out, n_in = tile.shape
+    if start is not None:
+        tile.set_weights(_like(tile, np.full(tile.shape, start, np.float32)))
+    elif isinstance(cell, PulsedCell):
+        tile.set_weights(tile.cells["w_min"])
+    x = _like(tile, np.ones((1, n_in), np.float32))
+    d = [_like(tile, np.full((1, n_out), sign, np.float32)) for sign in (1.0, -1.0)]
+    lr = _granularity(tile.cell)
+    weight = np.empty((up.size + 1, n_out * n_in), np.float32)
+    weight[0] = _cells(tile)
     for k, way in enumerate(up):
-        tile.update(x, d[bool(way)], lr=cell.granularity)
-        weight[k + 1] = _column(tile)
+        tile.update(x, d[int(way)], lr=lr)
+        weight[k + 1] = _cells(tile)
     return PulseResponse(weight, up, tile)
 
 
+@dataclass(frozen=True, slots=True)
+class StepStatistics:
+    """Size of a step against the weight before it, in bins of the weight.
+
+    Attributes
+    ----------
+    weight : array, shape (n_bin,), float64, weight units
+        Middles of the bins.
+    mean, std : array, shape (2, n_bin), float64, weight units
+        Of the steps of down pulses (row 0) and up pulses (row 1); NaN where a bin has none.
+    count : array, shape (2, n_bin), int64
+        Number of steps.
+    """
+
+    weight: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    count: np.ndarray
+
+
+def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatistics:
+    """Sort the steps of a response by the weight that they started from.
+
+    Parameters
+    ----------
+    response : PulseResponse
+    n_bin : int, at least 1
+        Number of bins between the smallest and the largest weight.
+
+    Returns
+    -------
+    StepStatistics
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> cell = rk.ConstantStep(dw_min=0.01, dw_min_std=0, dw_min_dtod=0, up_down_dtod=0)
+    >>> response = rk.studies.pulse_response(cell, np.ones(50), n_cell=20)
+    >>> statistics = rk.studies.step_statistics(response, n_bin=4)
+    >>> statistics.mean[1].round(4)
+    array([0.01, 0.01, 0.01, 0.01])
+    """
+    if n_bin < 1:
+        raise ParameterError(f"n_bin: got {n_bin!r}, need an integer from 1")
+    before = response.weight[:-1].astype(np.float64)
+    step = np.diff(response.weight.astype(np.float64), axis=0)
+    if not before.size:
+        raise ParameterError("response: it has no pulses")
+    low, high = before.min(), before.max()
+    width = (high - low) / n_bin or 1.0
+    where = np.minimum(((before - low) / width).astype(np.int64), n_bin - 1)
+    count = np.zeros((2, n_bin), np.int64)
+    mean, std = np.full((2, n_bin), np.nan), np.full((2, n_bin), np.nan)
+    for way in (0, 1):
+        pulses = response.up == bool(way)
+        at, dw = where[pulses].ravel(), step[pulses].ravel()
+        n = count[way] = np.bincount(at, minlength=n_bin)
+        some = n > 0
+        mean[way, some] = np.bincount(at, dw, n_bin)[some] / n[some]
+        rest = np.bincount(at, (dw - mean[way, at]) ** 2, n_bin)
+        std[way, some] = np.sqrt(rest[some] / n[some])
+    return StepStatistics(low + width * (np.arange(n_bin) + 0.5), mean, std, count)
+
+
+def count_states(response: PulseResponse) -> np.ndarray:
+    """Estimate how finely each cell can be set: its range in mean steps.
+
+    Parameters
+    ----------
+    response : PulseResponse
+        Enough pulses up and down to pass through the whole range.
+
+    Returns
+    -------
+    array, shape (n_cell,), float64
+        The range that a cell moved over, divided by its mean step in the middle third of that
+        range, up and down; NaN for a cell that took no steps there.
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> plain = {"dw_min_std": 0, "dw_min_dtod": 0, "up_down_dtod": 0, "w_max_dtod": 0}
+    >>> cell = rk.ConstantStep(dw_min=0.01, w_min_dtod=0, **plain)
+    >>> response = rk.studies.pulse_response(cell, np.repeat([True, False], 130))
+    >>> rk.studies.count_states(response).round(2)
+    array([120.])
+    """
+    weight = response.weight.astype(np.float64)
+    low, high = weight.min(axis=0), weight.max(axis=0)
+    third = (high - low) / 3
+    before, step = weight[:-1], np.diff(weight, axis=0)
+    middle = (before >= low + third) & (before <= high - third) & (third > 0)
+    means = []
+    for way, sign in ((True, 1), (False, -1)):
+        chosen = middle & (response.up == way)[:, None]
+        with np.errstate(invalid="ignore"):
+            means.append(sign * np.where(chosen, step, 0).sum(axis=0) / chosen.sum(axis=0))
+    counted = np.array([~np.isnan(mean) for mean in means])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.nansum(means, axis=0) / counted.sum(axis=0)
+        states: np.ndarray = np.where(mean > 0, (high - low) / mean, np.nan)
+    return states
+
+
 def symmetric_point(
-    cell: PulsedCell,
+    cell: Cell,
     *,
     n_cell: int = 1000,
     n_pulse: int = 4000,
@@ -113,7 +237,8 @@ def symmetric_point(
 
     Parameters
     ----------
-    cell : PulsedCell
+    cell : Cell
+        A cell that is pulsed.
     n_cell : int, at least 1
     n_pulse : int, at least 4
         Number of alternating pulses; the mean is taken over the second half.
@@ -151,9 +276,17 @@ def symmetric_point(
     return mean
 
 
+def _granularity(cell: Any) -> float:
+    """Give the mean step of a cell, which makes both firing probabilities 1."""
+    size = getattr(cell, "granularity", None)
+    if not isinstance(cell, Cell) or size is None:
+        raise ParameterError(f"cell: got {type(cell).__name__}, need a pulsed cell")
+    return float(size)
+
+
 def _like(tile: AnalogTile, array: np.ndarray) -> Any:
     return _device.to_device(array, _device.parse_device(tile.device), np.float32)
 
 
-def _column(tile: AnalogTile) -> np.ndarray:
-    return _device.to_numpy(tile.get_weights())[:, 0]
+def _cells(tile: AnalogTile) -> np.ndarray:
+    return _device.to_numpy(tile.get_weights()).ravel()
