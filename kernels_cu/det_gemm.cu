@@ -14,7 +14,8 @@
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
-//         a multiple of), ADD.
+//         a multiple of), ADD, DMMA (double: on tensor cores, which make the same chain; four warps, a quarter
+//         of the tile each; TILE_K % 16 == 0, RM = TILE_M / 16, RN = TILE_N / 8).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -25,9 +26,12 @@
 // check: VEC=4 ADD=1 TRANS_B=1
 // check: TILE_M=4 TILE_N=32 TILE_K=64 RM=1 RN=4 ST=10 VEC=4
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC=4
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC=2 DMMA=1
+// check: REAL=double TILE_M=128 TILE_N=64 RM=8 RN=8 ST=3 VEC=2 DMMA=1 TRANS_A=1 TRANS_B=1
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
+#include "rk_dmma.cuh"
 #include "rk_shared.cuh"
 
 #ifndef REAL
@@ -63,14 +67,18 @@
 #ifndef ADD
 #define ADD 0
 #endif
+#ifndef DMMA
+#define DMMA 0
+#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
 #define LANES_N (THREADS_N < 8 ? THREADS_N : 8)  // of a warp along n
 #define LANES_M (THREADS_M < 32 / LANES_N ? THREADS_M : 32 / LANES_N)
 #define UNIT (16 / (int)sizeof(REAL))
-#define ROW(ALONG, LINES) (ALONG ? LINES : TILE_K + UNIT)  // a unit of padding keeps lines in other banks
-#define SIZE(ALONG, LINES) (ALONG ? TILE_K * LINES : LINES * (TILE_K + UNIT))
+// Rows in shared memory; padding keeps what is read together in different banks.
+#define ROW(ALONG, LINES) (ALONG ? LINES + (DMMA ? 4 : 0) : TILE_K + (DMMA ? 4 : UNIT))
+#define SIZE(ALONG, LINES) ((ALONG ? TILE_K : LINES) * ROW(ALONG, LINES))
 #define STAGE (SIZE(TRANS_A, TILE_M) + SIZE(!TRANS_B, TILE_N))
 
 __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -123,6 +131,47 @@ __device__ __forceinline__ void read_lines(REAL (&v)[R][UNIT], const REAL *tile,
     }
 }
 
+__device__ __forceinline__ int row_of(int r, int tm) { return DMMA ? tm + r / 2 * 16 + r % 2 * 8 : line_of<RM, TRANS_A, THREADS_M>(r, tm); }
+__device__ __forceinline__ int column_of(int q, int tn) { return DMMA ? tn + q / 2 * 8 + q % 2 : line_of<RN, !TRANS_B, THREADS_N>(q, tn); }
+template <int LINES, int ALONG> __device__ __forceinline__ REAL element(const REAL *tile, int line, int p) {
+    return tile[ALONG ? p * ROW(1, LINES) + line : line * ROW(0, LINES) + p];
+}
+
+// TILE_K steps of the sum.
+#if DMMA
+__device__ __forceinline__ void multiply(double (&acc)[RM][RN], const double *as, const double *bs, int tm, int tn) {
+    int lane = threadIdx.x % 32, line = tn - lane % 4 * 2 + lane / 4;
+#pragma unroll
+    for (int p = lane % 4; p < TILE_K; p += 16) {
+        double a[RM / 2][8], b[RN / 2][4];
+#pragma unroll
+        for (int x = 0; x < RM / 2 * 8; ++x) a[x / 8][x % 8] = element<TILE_M, TRANS_A>(as, row_of(x / 8 * 2 + x % 2, tm), p + x % 8 / 2 * 4);
+#pragma unroll
+        for (int x = 0; x < RN / 2 * 4; ++x) b[x / 4][x % 4] = element<TILE_N, !TRANS_B>(bs, line + x / 4 * 8, p + x % 4 * 4);
+#pragma unroll
+        for (int x = 0; x < RM * RN / 4; ++x) {
+            int i = x / (RN / 2) * 2, j = x % (RN / 2) * 2;
+            double c[4] = {acc[i][j], acc[i][j + 1], acc[i + 1][j], acc[i + 1][j + 1]};
+            rk_dmma(c, a[i / 2], b[j / 2]);
+            acc[i][j] = c[0], acc[i][j + 1] = c[1], acc[i + 1][j] = c[2], acc[i + 1][j + 1] = c[3];
+        }
+    }
+}
+#else
+__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, int tm, int tn) {
+    REAL ar[RM][UNIT], br[RN][UNIT];
+#pragma unroll
+    for (int p = 0; p < TILE_K; p += UNIT) {
+        read_lines<RM, TILE_M, TRANS_A, THREADS_M>(ar, as, p, tm);
+        read_lines<RN, TILE_N, !TRANS_B, THREADS_N>(br, bs, p, tn);
+#pragma unroll
+        for (int u = 0; u < UNIT; ++u)
+#pragma unroll
+            for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN][u], br[x % RN][u], acc[x / RN][x % RN]);
+    }
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b, REAL *c) {
     extern __shared__ __align__(16) unsigned char raw[];
@@ -134,6 +183,10 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     int lane = threadIdx.x % (LANES_M * LANES_N), warp = threadIdx.x / (LANES_M * LANES_N);
     int tn = warp % (THREADS_N / LANES_N) * LANES_N + lane % LANES_N;
     int tm = warp / (THREADS_N / LANES_N) * LANES_M + lane / LANES_N;
+    if (DMMA) {
+        lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        tm = warp / 2 * (TILE_M / 2) + lane / 4, tn = warp % 2 * (TILE_N / 2) + lane % 4 * 2;
+    }
     REAL acc[RM][RN];
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = 0;
@@ -154,32 +207,23 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
         ask(step + ST - 1);
         const REAL *as = tiles + step % ST * STAGE, *bs = as + SIZE(TRANS_A, TILE_M);
         int left = last - first - step * TILE_K;
-        REAL ar[RM][UNIT], br[RN][UNIT];
         if (left >= TILE_K) {
-#pragma unroll
-            for (int p = 0; p < TILE_K; p += UNIT) {
-                read_lines<RM, TILE_M, TRANS_A, THREADS_M>(ar, as, p, tm);
-                read_lines<RN, TILE_N, !TRANS_B, THREADS_N>(br, bs, p, tn);
-#pragma unroll
-                for (int u = 0; u < UNIT; ++u)
-#pragma unroll
-                    for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN][u], br[x % RN][u], acc[x / RN][x % RN]);
-            }
+            multiply(acc, as, bs, tm, tn);
         } else {  // the end of the sum: a zero more would turn -0 into +0
-            for (int p = 0; p < left; p += UNIT) {
-                read_lines<RM, TILE_M, TRANS_A, THREADS_M>(ar, as, p, tm);
-                read_lines<RN, TILE_N, !TRANS_B, THREADS_N>(br, bs, p, tn);
+            for (int p = 0; p < left; ++p) {
+                REAL ar[RM], br[RN];
 #pragma unroll
-                for (int u = 0; u < UNIT; ++u)
-                    if (p + u < left)
+                for (int r = 0; r < RM; ++r) ar[r] = element<TILE_M, TRANS_A>(as, row_of(r, tm), p);
 #pragma unroll
-                        for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN][u], br[x % RN][u], acc[x / RN][x % RN]);
+                for (int r = 0; r < RN; ++r) br[r] = element<TILE_N, !TRANS_B>(bs, column_of(r, tn), p);
+#pragma unroll
+                for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN], br[x % RN], acc[x / RN][x % RN]);
             }
         }
     }
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
-        int i = row0 + line_of<RM, TRANS_A, THREADS_M>(x / RN, tm), j = col0 + line_of<RN, !TRANS_B, THREADS_N>(x % RN, tn);
+        int i = row0 + row_of(x / RN, tm), j = col0 + column_of(x % RN, tn);
         if (i < m && j < n) {
             REAL *at = c + (u64)i * n + j;
             *at = ADD ? *at + acc[x / RN][x % RN] : acc[x / RN][x % RN];

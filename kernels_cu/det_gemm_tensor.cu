@@ -14,11 +14,8 @@
 // stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
 // groups of `group` along i, so that neighbours share what is in L2.
 //
-// WARPS: the same steps by mma.sync, of which one after another takes less time than of wgmma: for few columns,
-// where memory would wait for the chain.
-//
 // Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
-//         BLOCKS (a multiprocessor), WARPS (Q_MN 0).
+//         BLOCKS (a multiprocessor).
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -31,8 +28,7 @@
 // check: BN=128 ST=6 ADD=1 HALF=1
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
-// check: NC=1 BN=16 ST=20 OUT_T=1 WARPS=1
-// check: NC=1 BN=32 ST=16 OUT_T=1 WARPS=1 P_MN=1
+// check: NC=1 BN=64 ST=12
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
@@ -66,9 +62,6 @@
 #endif
 #ifndef BLOCKS
 #define BLOCKS 1
-#endif
-#ifndef WARPS
-#define WARPS 0
 #endif
 #define BK 64
 #define BM (64 * NC)
@@ -106,33 +99,6 @@ __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, 
 #pragma unroll
         for (int b = 0; b < BN / 64; ++b) rk_load_box(to_q + b * 8192, q, j + 64 * b, r, full);
     else rk_load_box(to_q, q, r, j, full);
-}
-
-// A warp's part of a stage in registers: for each step of 16, its 16 lines of p and all lines of q.
-struct Part { u32 a[4][4], b[4][BN / 16][4]; };
-template <int MN> __device__ __forceinline__ void fragment(u32 (&v)[4], u32 tile, int line, int depth) {
-    int lane = threadIdx.x % 32, row = lane % 8, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
-    if (MN) rk_load_matrices<true>(v, rk_swizzle(tile + (depth + third + row) * 128 + (line + second) * 2));
-    else rk_load_matrices<false>(v, rk_swizzle(tile + (line + second + row) * 128 + (depth + third) * 2));
-}
-__device__ __forceinline__ void take(Part &part, u32 tile_p, u32 tile_q) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        fragment<P_MN>(part.a[e], tile_p, threadIdx.x / 32 % 4 * 16, 16 * e);
-#pragma unroll
-        for (int y = 0; y < BN / 16; ++y) fragment<0>(part.b[e][y], tile_q, 16 * y, 16 * e);
-    }
-}
-__device__ __forceinline__ void multiply(float (&d)[BN / 2], const Part &part) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-#pragma unroll
-        for (int y = 0; y < BN / 8; ++y) {
-            float c[4] = {d[4 * y], d[4 * y + 1], d[4 * y + 2], d[4 * y + 3]};
-            rk_mma(c, part.a[e], part.b[e][y / 2][y % 2], part.b[e][y / 2][2 + y % 2]);
-#pragma unroll
-            for (int x = 0; x < 4; ++x) d[4 * y + x] = c[x];
-        }
 }
 
 extern "C" __global__ void __launch_bounds__(N_THREAD, BLOCKS)
@@ -173,28 +139,11 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             int i = i0 + (role - 1) * 64;
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
-                if (FROM || WARPS || n_step == 0) {
+                if (FROM || n_step == 0) {
                     int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
                     float2 v = FROM ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
                     d[x] = v.x, d[x + 1] = v.y;
                 }
-#if WARPS
-            Part part[2];  // while one is multiplied the next is read
-            auto read = [&](Part &to) {
-                rk_wait(full + 8 * s, phase);
-                take(to, at_p + s * P_BYTES + (role - 1) * 8192, at_q + s * Q_BYTES);
-                __syncwarp();
-                if (lane == 0) rk_arrive(empty + 8 * s);
-                if (++s == ST) s = 0, phase ^= 1;
-            };
-            if (n_step) read(part[0]);
-            for (int k = 0; k < n_step; k += 2) {
-                if (k + 1 < n_step) read(part[1]);
-                multiply(d, part[0]);
-                if (k + 2 < n_step) read(part[0]);
-                if (k + 1 < n_step) multiply(d, part[1]);
-            }
-#else
             int before = -1;  // a stage that is not yet given back
             for (int k = 0; k < n_step; ++k) {
                 rk_wait(full + 8 * s, phase);
@@ -216,7 +165,6 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             rk_wgmma_left<0>();
             rk_hold(d);
             if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
-#endif
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2) {
                 int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;

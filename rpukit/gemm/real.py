@@ -14,6 +14,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
+from rpukit.gemm._tiles import has_warpgroups
 
 Array = Any
 
@@ -31,10 +32,11 @@ class RealTile:
     rows_per_thread: int
     columns_per_thread: int
     stages: int
+    tensor: bool = False  # float64 on tensor cores: the same chain
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}"
+        return f"{self.rows}x{self.columns}{' tensor' if self.tensor else ''}"
 
     @property
     def threads(self) -> int:
@@ -49,38 +51,54 @@ class RealTile:
             "RM": self.rows_per_thread,
             "RN": self.columns_per_thread,
             "ST": self.stages,
+            "DMMA": int(self.tensor),
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int) -> int:
         """Bytes of shared memory, for elements of `size` bytes."""
-        padded = self.depth + 16 // size
-        a = self.rows * (self.depth if trans_a else padded)
-        b = self.columns * (padded if trans_b else self.depth)
-        return (a + b) * size * self.stages
+        across, along = (4, 4) if self.tensor else (16 // size, 0)  # padding
+        elements = 0
+        for lines, transposed in ((self.rows, trans_a), (self.columns, not trans_b)):
+            elements += (
+                self.depth * (lines + along) if transposed else lines * (self.depth + across)
+            )
+        return elements * size * self.stages
 
 
 FLOAT_TILES = (
-    RealTile(128, 128, 16, 8, 8, 4),
-    RealTile(64, 64, 16, 4, 4, 4),
-    RealTile(32, 32, 32, 4, 2, 6),
-    RealTile(16, 32, 64, 2, 2, 8),
-    RealTile(4, 32, 64, 1, 1, 10),
+    RealTile(64, 128, 16, 8, 8, 4),
+    RealTile(64, 32, 64, 4, 4, 4),
+    RealTile(32, 32, 64, 2, 4, 6),
+    RealTile(16, 32, 128, 2, 2, 6),
+    RealTile(8, 32, 128, 2, 1, 6),
+    RealTile(4, 32, 128, 1, 1, 8),
 )
 DOUBLE_TILES = (
+    RealTile(128, 64, 16, 8, 8, 4, tensor=True),
+    RealTile(64, 64, 16, 4, 8, 4, tensor=True),
+    RealTile(32, 32, 16, 2, 4, 6, tensor=True),
     RealTile(64, 64, 16, 4, 4, 4),
     RealTile(32, 32, 16, 2, 2, 4),
     RealTile(4, 32, 32, 1, 1, 10),
 )
+_ENOUGH = 96  # large tiles that keep a GPU busy
 
 
 @cache
-def pick(m: int, n: int, double: bool) -> RealTile:
-    """Tile for a product of m rows and n columns."""
-    tiles = DOUBLE_TILES if double else FLOAT_TILES
-    for tile in tiles:
-        if m > tile.rows // 2 and (m * n >= 64 * tile.rows * tile.columns or tile.rows <= 32):
+def pick(m: int, n: int, double: bool, tensor: bool) -> RealTile:
+    """Tile for a product of m rows and n columns: the largest that fits and is enough of them.
+
+    ``tensor``: the tensor cores are known to make the chain.
+    """
+    *large, least = DOUBLE_TILES if double else FLOAT_TILES
+    for tile in large:
+        if tile.tensor and not tensor:
+            continue
+        small = tile.rows * tile.columns <= 2048
+        count = -(-m // tile.rows) * -(-n // tile.columns)
+        if m > tile.rows // 2 and (small or count >= _ENOUGH):
             return tile
-    return tiles[-1]
+    return least
 
 
 def product(
@@ -99,7 +117,7 @@ def product(
         run_rows(mirror, m, left, right, out, grain=work_grain(n * k))
         return
     size = a.dtype.itemsize
-    tile = tile or pick(m, n, size == 8)
+    tile = tile or pick(m, n, size == 8, has_warpgroups(_device.device_of(out)))
     unit = 16 // size
     whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)
     macros = {

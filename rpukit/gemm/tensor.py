@@ -128,7 +128,8 @@ def multiply(
         return
     part = part or (0, p.depth)
     if tile is None:
-        tile = pick(p.lines, q.lines, bool(p.along), _device.device_of(out))
+        device = _device.device_of(out)
+        tile = pick(p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along), device)
     if isinstance(tile, Tile):
         det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
