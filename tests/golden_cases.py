@@ -80,6 +80,20 @@ CELLS = {
         refresh_upper_thres=0.3,
         refresh_lower_thres=0.05,
     ),
+    "chopped": rk.ChoppedTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02), rk.ConstantStep(dw_min=0.01)),
+        gamma=0.3,
+        in_chop_prob=0.2,
+        auto_scale=True,
+        fast_lr=0.2,
+        correct_gradient_magnitudes=True,
+    ),
+    "dynamic": rk.DynamicTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02),) * 2, in_chop_prob=0.5, forget_buffer=False
+    ),
+    "buffered": rk.BufferedTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02),) * 2, units_in_mbatch=False, transfer_columns=False
+    ),
     "soft": rk.SoftBounds(dw_min=0.01, corrupt_devices_prob=0.1, lifetime=40, lifetime_dtod=0.2),
     "soft_write_noise": rk.SoftBounds(
         dw_min=0.01, write_noise_std=2, mult_noise=False, diffusion=0.01
@@ -127,6 +141,17 @@ def updated(shape, cell, update, n, seed):
         tile.update(x, d, lr=0.1)
         tile.update(x[:1], d[:1], lr=-0.05)
         return [tile.get_weights(), np.array([tile.n_pulses])]
+
+    return run
+
+
+def transferred(shape, cell, seed):
+    def run(device):
+        tile = tile_of(shape, cell, device, seed)
+        x, d = (put(v, device) for v in batch(shape, 70, seed))
+        tile.update(x, d, lr=0.3).update(x[:9], d[:9], lr=0.3)
+        arrays = tile.state()["arrays"]
+        return [arrays[name] for name in sorted(arrays)]
 
     return run
 
@@ -354,6 +379,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for signed in (False, True):
             name = f"{at}{'-signed' * signed}"
             yield "combine_devices", Case(name, combined(shape, 3, 13, signed=signed))
+        for cell in ("chopped", "dynamic", "buffered"):
+            name = "auto_scale" if cell == "chopped" else "transfer_buffer"
+            yield name, Case(f"{cell}-{at}", transferred(shape, cell, 15))
         yield "select_refresh", Case(at, refreshed(shape, 14))
         yield "rank_update", Case(at, updated(shape, "ideal", "managed", 40, 3))
         for io in PRODUCTS:

@@ -313,8 +313,20 @@ class DeviceArray(Unit):
         )
         self.show()
 
-    def reset(self, first_col: int, n_col: int, prob: float, chosen: Array | None = None) -> None:
-        """Reset columns; ``chosen`` (n_out, n_in), float32, spares the cells where it is 0."""
+    def reset(
+        self,
+        first_col: int,
+        n_col: int,
+        prob: float,
+        chosen: Array | None = None,
+        event: int | None = None,
+    ) -> None:
+        """Reset columns.
+
+        ``chosen`` (n_out, n_in), float32, spares the cells where it is 0; an ``event`` of its own
+        draws from child 1 of the stream.
+        """
+        stream = self.site.stream if event is None else self.site.stream.child(1)
         reset(
             self.stored,
             first_col,
@@ -324,8 +336,8 @@ class DeviceArray(Unit):
             self._arrays.get("reset_bias"),
             self.bounds,
             chosen=chosen,
-            stream=self.site.stream,
-            event=self.site.tick("reset"),
+            stream=stream,
+            event=self.site.tick("reset") if event is None else event,
             status=self.site.guard.status,
         )
         self.show()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +14,9 @@ from rpukit.analog._array import DeviceArray
 from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Trains
 from rpukit.analog._unit import Site, Unit
-from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.cells import PulsedCell
 from rpukit.analog.combine import combine_devices, select_refresh
-from rpukit.analog.compound_cells import CompoundCell, OneSided, Reference, UpdatePolicy, Vector
+from rpukit.analog.compound_cells import OneSided, UpdatePolicy, Vector
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.update import pulse_trains
 from rpukit.analog.update_parameters import UpdateParameters
@@ -142,7 +142,8 @@ class VectorUnit(CompoundUnit):
             if turn is None or (turn == k).all():
                 child.pulse(trains, lr < 0, first_sample)
             elif (turn == k).any():
-                mine = self.site.put((turn == k).astype(np.uint32))[:, None, None]
+                mine = self.site.put((turn == k).astype(trains.d.dtype))
+                mine = mine.reshape(-1, *(1,) * (trains.d.ndim - 1))
                 child.pulse(replace(trains, d=trains.d * mine), lr < 0, first_sample)
         self.combine()
 
@@ -291,24 +292,3 @@ class OneSidedUnit(CompoundUnit):
         cell: OneSided = self.cell
         stream = child.site.stream.child(_WRITES)
         child.write(x, rise, -1.0, cell.refresh_update, first, stream)
-
-
-def make_unit(cell: Cell, site: Site) -> Unit:
-    """Build what a cell describes."""
-    if isinstance(cell, CompoundCell):
-        kinds: dict[type, Callable[[Any, Site], Unit]] = {
-            Vector: VectorUnit,
-            Reference: ReferenceUnit,
-            OneSided: OneSidedUnit,
-        }
-        return kinds[type(cell)](cell, site)
-    return DeviceArray(cell, site)
-
-
-def leaves(unit: Unit) -> Iterator[DeviceArray]:
-    """Give the device arrays of a unit, in order."""
-    if isinstance(unit, DeviceArray):
-        yield unit
-    else:
-        for child in getattr(unit, "children", ()):
-            yield from leaves(child)

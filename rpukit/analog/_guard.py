@@ -25,19 +25,28 @@ _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 class Guard:
-    """Status array and log of calls of one tile."""
+    """Status array and log of calls of one tile.
 
-    def __init__(self, clocks: dict[str, int], device: _device.Device) -> None:
+    ``clocks`` and ``registers`` are what calls change on the host; they are put back to where a
+    failing call found them.
+    """
+
+    def __init__(
+        self,
+        clocks: dict[str, Any],
+        device: _device.Device,
+        registers: dict[str, Any] | None = None,
+    ) -> None:
         self.status: Any = _device.zeros((1,), np.int32, device)
-        self._clocks = clocks
-        self._calls: list[tuple[str, dict[str, int]]] = []
+        self._memories = (clocks, registers if registers is not None else {})
+        self._calls: list[tuple[str, list[dict[str, Any]]]] = []
         _guards.add(self)
 
     def begin(self, what: str) -> int:
         """Log a call, and give the number that its kernels store when they meet a bad value."""
         if len(self._calls) >= _CHECK_EVERY:
             self.check()
-        self._calls.append((what, dict(self._clocks)))
+        self._calls.append((what, [dict(memory) for memory in self._memories]))
         return len(self._calls)
 
     def check(self) -> None:
@@ -51,8 +60,9 @@ class Guard:
         calls, self._calls = self._calls, []
         if failed:
             self.status.fill(0)
-            what, clocks = calls[failed - 1]
-            self._clocks.update(clocks)
+            what, memories = calls[failed - 1]
+            for memory, before in zip(self._memories, memories, strict=True):
+                memory.update(before)
             raise NonFiniteError(
                 f"{what} holds NaN or infinity: that call and the {len(calls) - failed} tile "
                 "calls after it did nothing; the tile is as it was before"

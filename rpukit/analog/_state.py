@@ -85,6 +85,7 @@ class Persistent:
     validate: str
     count_pulses: bool
     _clocks: dict[str, Any]
+    _registers: dict[str, np.ndarray]
     _device: _device.Device
     _guard: Guard
     _states: dict[str, Any]
@@ -123,7 +124,7 @@ class Persistent:
         return {"header": header, "arrays": arrays}
 
     def _all_arrays(self) -> dict[str, Array]:
-        arrays = dict(self._unit.arrays())
+        arrays = {**self._unit.arrays(), **self._registers}
         for way, state in self._states.items():
             arrays.update({f"{way}.{name}": a for name, a in state.arrays().items()})
         return arrays
@@ -181,7 +182,10 @@ class Persistent:
                     f"need {target.dtype}{list(target.shape)}"
                 )
         for name, target in targets.items():
-            target[...] = _device.to_device(arrays[name], self._device)
+            if name in self._registers:
+                self._registers[name] = np.array(arrays[name])
+            else:
+                target[...] = _device.to_device(arrays[name], self._device)
 
     def to(self, device: str) -> Self:
         """Copy the tile to a compute device.

@@ -28,6 +28,8 @@ class Site:
     guard : Guard
     clocks : dict
         The clocks of the tile, by name.
+    registers : dict
+        Small arrays on the host that calls replace, and never change, by name.
     prefix : str
         Begins the names of this array's clocks and states: "" or "0." or "1.0.".
     count_pulses : bool
@@ -39,6 +41,7 @@ class Site:
     device: _device.Device
     guard: Guard
     clocks: dict[str, Any]
+    registers: dict[str, Any]
     prefix: str = ""
     count_pulses: bool = False
 

@@ -11,11 +11,11 @@ import numpy as np
 from rpukit import _device
 from rpukit.analog._accounting import Accounting
 from rpukit.analog._array import DeviceArray
-from rpukit.analog._compound import leaves, make_unit
 from rpukit.analog._guard import Guard
 from rpukit.analog._processes import Processes
 from rpukit.analog._state import Persistent
 from rpukit.analog._unit import Site
+from rpukit.analog._units import leaves, make_unit
 from rpukit.analog._view import TransposedTile, from_columns
 from rpukit.analog.cells import Cell
 from rpukit.analog.forward import ForwardState, tile_forward
@@ -108,9 +108,10 @@ class AnalogTile(Accounting, Processes, Persistent):
         self.validate = validate
         self._device = _device.parse_device(device)
         self._clocks = dict.fromkeys(CLOCKS, 0)
-        self._guard = Guard(self._clocks, self._device)
+        self._registers: dict[str, np.ndarray] = {}
+        self._guard = Guard(self._clocks, self._device, self._registers)
         self.count_pulses = bool(count_pulses)
-        shared = (self._device, self._guard, self._clocks)
+        shared = (self._device, self._guard, self._clocks, self._registers)
         site = Site(self.shape, self.stream, *shared, count_pulses=self.count_pulses)
         self._unit = make_unit(self.cell, site)
         self._states = {

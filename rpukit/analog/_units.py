@@ -1,0 +1,45 @@
+"""What each kind of cell makes of a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rpukit.analog._array import DeviceArray
+from rpukit.analog._compound import CompoundUnit, OneSidedUnit, ReferenceUnit, VectorUnit
+from rpukit.analog._transfer import TransferUnit
+from rpukit.analog._unit import Site, Unit
+from rpukit.analog.cells import Cell
+from rpukit.analog.compound_cells import CompoundCell, OneSided, Reference, Vector
+from rpukit.analog.transfer_cells import (
+    BufferedTransfer,
+    ChoppedTransfer,
+    DynamicTransfer,
+    Transfer,
+)
+
+UNITS: dict[type, Callable[[Any, Site], Unit]] = {
+    Vector: VectorUnit,
+    Reference: ReferenceUnit,
+    OneSided: OneSidedUnit,
+    Transfer: TransferUnit,
+    BufferedTransfer: TransferUnit,
+    ChoppedTransfer: TransferUnit,
+    DynamicTransfer: TransferUnit,
+}
+
+
+def make_unit(cell: Cell, site: Site) -> Unit:
+    """Build what a cell describes."""
+    if isinstance(cell, CompoundCell):
+        return UNITS[type(cell)](cell, site)
+    return DeviceArray(cell, site)
+
+
+def leaves(unit: Unit) -> Iterator[DeviceArray]:
+    """Give the device arrays of a unit, in order."""
+    if isinstance(unit, DeviceArray):
+        yield unit
+    elif isinstance(unit, CompoundUnit):
+        for child in unit.children:
+            yield from leaves(child)
