@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -20,6 +22,8 @@
 # to device, the number of states, and the symmetric point.
 
 # %%
+from dataclasses import dataclass
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -75,10 +79,14 @@ _ = rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set
 # ## States
 #
 # The number of states is the range over the mean step at weight 0: how finely a device can be set.
+# A cell class says it for its mean parameters; `count_states` measures it for each cell.
 
 # %%
 for name, cell in {"soft bounds": soft, "coarse": rk.SoftBounds(dw_min=0.03)}.items():
     print(f"{name:12s} {cell.n_states:6.0f} states")
+states = rk.studies.count_states(response)
+print(f"measured on {states.size} cells: median {np.median(states):.0f}")
+assert 0.5 < np.median(states) / soft.n_states < 1.5
 
 # %% [markdown]
 # ## The symmetric point
@@ -117,3 +125,93 @@ _ = axes[1].set(xlabel="symmetric point by formula", ylabel="mean under alternat
 deviation = np.abs(measured - theory).mean()
 print(f"mean deviation {deviation:.4f}, spread of the symmetric points {theory.std():.3f}")
 assert deviation < 0.02 < theory.std()
+
+# %% [markdown]
+# ## All models side by side
+#
+# Each model is a class with the parameters and defaults of its source; `docs/devices.md` has the
+# formulas. Here with little spread from cell to cell, so that the shapes show.
+
+# %%
+calm = {
+    "dw_min": 0.01,
+    "dw_min_std": 0.2,
+    "dw_min_dtod": 0.1,
+    "w_max_dtod": 0.05,
+    "w_min_dtod": 0.05,
+}
+models = {
+    "ConstantStep": rk.ConstantStep(**calm),
+    "LinearStep": rk.LinearStep(gamma_up=0.5, gamma_down=0.5, **calm),
+    "SoftBounds": rk.SoftBounds(**calm),
+    "SoftBoundsPmax": rk.SoftBoundsPmax(p_max=200, alpha=0.01, dw_min_dtod=0.1, w_max_dtod=0.05),
+    "SoftBoundsReference": rk.SoftBoundsReference(
+        up_down=0.3, reference_std=0.05, subtract_symmetry_point=True, **calm
+    ),
+    "ExpStep": rk.ExpStep(**calm),
+    "PowStep": rk.PowStep(pow_gamma=2, **calm),
+    "PowStepReference": rk.PowStepReference(pow_gamma=2, reference_mean=0.1, **calm),
+    "PiecewiseStep": rk.PiecewiseStep(
+        piecewise_up=(0.2, 1.5, 1.0, 0.3), piecewise_down=(0.1, 0.8, 1.6, 0.9), **calm
+    ),
+}
+_ = rk.plot.plot_devices(models, n_pulse=200, n_cell=20, seed=SEED)
+
+# %% [markdown]
+# ## Measured devices
+#
+# Presets hold published fits: capacitors, electrochemical and resistive memories, phase change.
+# Devices with write noise are seen through it: the pulses act on a smooth weight behind it.
+
+# %%
+measured_devices = {name: rk.presets.device(name) for name in rk.presets.device_names()}
+_ = rk.plot.plot_devices(measured_devices, n_pulse=300, n_cell=20, seed=SEED)
+
+# %% [markdown]
+# ## A model of your own
+#
+# A new model is a step function for the CPU, in Numba's language, the same in CUDA for a GPU, and
+# a class that names it. This one takes steps that fall with the square of the weight.
+
+# %%
+f4 = np.float32
+
+
+def square_step(w, p, g, up, xi):
+    part = f4(w / p[1]) if up else f4(w / p[0])
+    dw = f4((p[3] if up else p[2]) * f4(f4(1) - f4(part * part)))
+    dw = f4(dw * f4(f4(1) + f4(g[0] * xi)))
+    w = f4(w + dw) if up else f4(w - dw)
+    return p[0] if w < p[0] else p[1] if w > p[1] else w
+
+
+SQUARE_STEP = """
+__device__ float square_step(float w, const float *p, const float *g, bool up, float xi) {
+    float part = w / (up ? p[1] : p[0]);
+    float dw = (up ? p[3] : p[2]) * (1.0f - part * part) * (1.0f + g[0] * xi);
+    return rk_clip(up ? w + dw : w - dw, p[0], p[1]);
+}
+"""
+rk.register_step("square_step", square_step, SQUARE_STEP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquareStep(rk.PulsedCell):
+    STEP = "square_step"
+
+
+square = rk.studies.pulse_response(
+    SquareStep(**calm), np.repeat([True, False], 200), n_cell=200, start=-0.5, seed=SEED
+)
+steps = rk.studies.step_statistics(square, n_bin=21)
+ax = rk.plot.plot_steps(square)
+_ = ax.plot(steps.weight, 0.01 * (1 - (steps.weight / 0.6) ** 2), "k:", lw=1)
+
+# %% [markdown]
+# The mean of the measured steps lies on the formula of the mean cell.
+
+# %%
+middle = abs(steps.weight) < 0.3
+error = steps.mean[1, middle] / (0.01 * (1 - (steps.weight[middle] / 0.6) ** 2)) - 1
+print(f"largest relative error of a mean step: {abs(error).max():.3f}")
+assert abs(error).max() < 0.1
