@@ -165,7 +165,7 @@ _ = rk.plot.plot_devices(models, n_pulse=200, n_cell=20, seed=SEED)
 
 # %%
 measured_devices = {name: rk.presets.device(name) for name in rk.presets.device_names()}
-_ = rk.plot.plot_devices(measured_devices, n_pulse=300, n_cell=20, seed=SEED)
+_ = rk.plot.plot_devices(measured_devices, n_cell=20, seed=SEED)
 
 # %% [markdown]
 # ## A model of your own
