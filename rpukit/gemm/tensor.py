@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
+from rpukit._kernels import Kernel, Variant
 from rpukit._kernels.tensor_map import ALIGNMENT, fits, tensor_map
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm._tiles import GROUP, Tile, WarpTile, grid, pick
@@ -149,31 +149,56 @@ def det_gemm_tensor(
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
-    device, wide, ld = _device.device_of(out), out.dtype == np.float32, out.shape[1]
-    result = out[:, : q.lines]
+    prepare(p, q, out, part, tile, partial is not None, total is not None).run(out, partial, total)
+
+
+class Plan(NamedTuple):
+    """A launch of det_gemm_tensor without its results: it may be kept, and holds no memory."""
+
+    variant: Variant
+    grid: tuple[int]
+    block: tuple[int]
+    arguments: tuple[Any, ...]  # up to the factors' tensor maps
+    columns: int  # of a result that the copy engine takes; else 0
+    shared: int
+
+    def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
+        """Launch: ``out`` as `aligned` lays it, float32 or uint16."""
+        target = tensor_map(out[:, : self.columns], 64) if self.columns else self.arguments[-1]
+        arguments = (*self.arguments, target, partial, total, out)
+        self.variant.launch(self.grid, self.block, arguments, self.shared)
+
+
+def prepare(
+    p: Factor,
+    q: Factor,
+    out: Array,
+    part: tuple[int, int],
+    tile: Tile,
+    going: bool = False,
+    adding: bool = False,
+) -> Plan:
+    """Prepare a launch for these factors and a result like `out`."""
+    wide, columns = out.dtype == np.float32, q.lines
     if tile.turned:
         p, q = q, p
-    q_map = tensor_map(q.words, 64 if q.along else min(tile.columns, q.lines))
-    straight = wide or tile.turned  # then the copy engine takes no results
-    _HOPPER.launch(
-        (grid(tile, tile.count(p.lines, q.lines), device),),
+    macros = {**tile.macros, **_macros(p, q, wide, going, adding)}
+    return Plan(
+        _HOPPER.variant(macros),
+        (grid(tile, tile.count(p.lines, q.lines), _device.device_of(out)),),
         (tile.threads,),
         (
-            p.lines,
-            q.lines,
-            part[1] - part[0],
-            part[0],
-            ld,
-            GROUP,
+            np.int32(p.lines),
+            np.int32(q.lines),
+            np.int32(part[1] - part[0]),
+            np.int32(part[0]),
+            np.int32(out.shape[1]),
+            np.int32(GROUP),
             tensor_map(p.words, 64 if p.along else tile.rows),
-            q_map,
-            q_map if straight else tensor_map(result, 64),
-            partial,
-            total,
-            out,
+            tensor_map(q.words, 64 if q.along else min(tile.columns, q.lines)),
         ),
-        shared=tile.shared(wide),
-        macros={**tile.macros, **_macros(p, q, wide, partial, total)},
+        0 if wide or tile.turned else columns,
+        tile.shared(wide),
     )
 
 
@@ -210,19 +235,20 @@ def det_gemm_mma(
             out,
         ),
         shared=tile.shared,
-        macros={**tile.macros, **_macros(p, q, out.dtype == np.float32, partial, total)},
+        macros={
+            **tile.macros,
+            **_macros(p, q, out.dtype == np.float32, partial is not None, total is not None),
+        },
     )
 
 
-def _macros(
-    p: Factor, q: Factor, wide: bool, partial: Array | None, total: Array | None
-) -> dict[str, Any]:
+def _macros(p: Factor, q: Factor, wide: bool, going: bool, adding: bool) -> dict[str, Any]:
     return {
         "P_MN": p.along,
         "Q_MN": q.along,
         "RESULT": "float" if wide else "u16",
-        "FROM": int(partial is not None),
-        "ADD": int(total is not None),
+        "FROM": int(going),
+        "ADD": int(adding),
         "HALF": int(p.half),
     }
 
