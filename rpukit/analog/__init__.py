@@ -16,16 +16,12 @@ from rpukit.analog.cells import (
     SoftBoundsPmax,
     SoftBoundsReference,
 )
+from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vector
 from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.analog.tile import AnalogTile
-from rpukit.analog.transfer_cells import (
-    BufferedTransfer,
-    ChoppedTransfer,
-    DynamicTransfer,
-    Transfer,
-)
+from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
 from rpukit.analog.update_parameters import PulseType, UpdateParameters
 from rpukit.analog.user_steps import register_step
 

@@ -21,11 +21,12 @@ from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Trains
 from rpukit.analog._schedule import Choppers, Events
 from rpukit.analog._unit import Site
+from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.combine import combine_devices
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
 from rpukit.analog.transfer import BEGINS, FIRST, WRITES, Rule, auto_scale, transfer_buffer
-from rpukit.analog.transfer_cells import ChoppedTransfer, DynamicTransfer, Transfer
+from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update import pulse_trains
 from rpukit.analog.update_parameters import UpdateParameters
 

@@ -10,13 +10,9 @@ from rpukit.analog._compound import CompoundUnit, OneSidedUnit, ReferenceUnit, V
 from rpukit.analog._transfer import TransferUnit
 from rpukit.analog._unit import Site, Unit
 from rpukit.analog.cells import Cell
+from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.compound_cells import CompoundCell, OneSided, Reference, Vector
-from rpukit.analog.transfer_cells import (
-    BufferedTransfer,
-    ChoppedTransfer,
-    DynamicTransfer,
-    Transfer,
-)
+from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
 
 UNITS: dict[type, Callable[[Any, Site], Unit]] = {
     Vector: VectorUnit,

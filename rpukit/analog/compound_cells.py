@@ -5,6 +5,8 @@ What they do to a tile is in ``_compound.py``.
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -37,6 +39,22 @@ class UpdatePolicy(Enum):
     SINGLE_FIXED = "SINGLE_FIXED"
     SINGLE_SEQUENTIAL = "SINGLE_SEQUENTIAL"
     SINGLE_RANDOM = "SINGLE_RANDOM"
+
+
+def with_inherited_parameters(cls: type[Any]) -> type[Any]:
+    """Complete a docstring by the parameters that a class inherits and does not say anew."""
+    heading = "Parameters\n----------\n"
+    entry = re.compile(r"^(\w+(?:, \w+)*) : .*\n(?:    .*\n)*", re.M)
+
+    def entries(of: type[Any]) -> dict[str, str]:
+        text = inspect.cleandoc(of.__doc__ or "").partition(heading)[2].partition("\nRaises")[0]
+        return {match[1]: match[0] for match in entry.finditer(text.rstrip() + "\n")}
+
+    own, inherited = entries(cls), entries(cls.__mro__[1])
+    common = "".join(text for name, text in inherited.items() if name not in own)
+    doc = inspect.cleandoc(cls.__doc__ or "")
+    cls.__doc__ = doc.replace(heading, heading + common, 1)
+    return cls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

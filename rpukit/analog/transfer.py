@@ -165,5 +165,6 @@ def auto_scale(
     if _device.runs_kernels(_device.namespace(x, d)):
         _AUTO_SCALE.launch((1,), (1,), (len(x), factor, t, *maxima, running, rates, status))
     else:
-        _mirror().auto_scale(np.float32(factor), np.float32(t), *maxima, running, rates)
+        numbers = (np.float32(factor), np.float32(t))
+        _mirror().auto_scale(0, len(x), *numbers, *maxima, running, rates)
     return rates

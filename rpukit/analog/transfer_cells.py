@@ -1,10 +1,9 @@
-"""Cells of the transfer family: a fast array gathers gradients, slow ones keep the weight.
+"""Cells of the transfer family, TTv1 and TTv2: a fast array gathers what slow ones keep.
 
 Each class gives its recursion; what runs it is in ``_transfer.py``.
 
 Sources: Gokmen and Haensch, Front. Neurosci. 14:103 (2020), TTv1; Gokmen, Front. Artif. Intell.
-4:699148 (2021), TTv2; Rasch, Carta, Fagbohungbe, Gokmen, Nature Comm. 15:7133 (2024), c-TTv2 and
-AGAD.
+4:699148 (2021), TTv2. The chopped versions are in ``chopped_cells.py``.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from typing import ClassVar
 import numpy as np
 
 from rpukit.analog.cells import PulsedCell, SoftBounds
-from rpukit.analog.compound_cells import CompoundCell
+from rpukit.analog.compound_cells import CompoundCell, with_inherited_parameters
 from rpukit.analog.io_parameters import IOParameters
 from rpukit.analog.update_parameters import UpdateParameters
 
-__all__ = ["BufferedTransfer", "ChoppedTransfer", "DynamicTransfer", "Transfer"]
+__all__ = ["BufferedTransfer", "Transfer"]
 
 
-def _one_pulse() -> UpdateParameters:
+def one_pulse() -> UpdateParameters:
+    """Give one slot without management: a write of one sure pulse."""
     return UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
 
 
@@ -160,11 +160,29 @@ class Transfer(CompoundCell):
         return slow == 1 and not any(fast)
 
     def slices(self, shape: tuple[int, int]) -> tuple[int, int]:
-        """Give the number of slices of a tile, and the number of lines in each."""
+        """Give the number of slices of a tile, and the number of lines in each.
+
+        Parameters
+        ----------
+        shape : tuple of int, (n_out, n_in)
+
+        Returns
+        -------
+        n_slice, n_line : int
+        """
         return (shape[1], shape[0]) if self.transfer_columns else shape
 
     def reads(self, shape: tuple[int, int]) -> int:
-        """Give the number of slices of one transfer."""
+        """Give the number of slices of one transfer.
+
+        Parameters
+        ----------
+        shape : tuple of int, (n_out, n_in)
+
+        Returns
+        -------
+        int
+        """
         return min(self.n_reads_per_transfer, self.slices(shape)[0])
 
     def periods(self, shape: tuple[int, int], batch_size: int) -> list[int]:
@@ -190,13 +208,34 @@ class Transfer(CompoundCell):
         return [math.floor(e + 0.5) for e in every]
 
     def fast_rate(self, lr: float) -> float:
-        """Give the rate lr_A of the pulses on the fast array: step 1."""
+        """Give the rate lr_A of the pulses on the fast array: step 1.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the update.
+
+        Returns
+        -------
+        float
+        """
         if self.fast_lr == 0:
             return lr
         return self.fast_lr * (lr if self.scale_fast_lr else 1.0)
 
     def transfer_rate(self, k: int, lr: float) -> float:
-        """Give the rate of the transfer from device k to the next."""
+        """Give the rate of the transfer from device k to the next.
+
+        Parameters
+        ----------
+        k : int
+        lr : float
+            Learning rate of the update.
+
+        Returns
+        -------
+        float
+        """
         rate = self.transfer_lr_vec[k] if self.transfer_lr_vec else self.transfer_lr
         rate *= lr if self.scale_transfer_lr else 1.0
         if self.BUFFERED and k + 1 < len(self.devices):
@@ -206,6 +245,7 @@ class Transfer(CompoundCell):
         return rate
 
 
+@with_inherited_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferedTransfer(Transfer):
     """Tiki-Taka version 2: what is read is gathered in a digital buffer H before it is written.
@@ -225,8 +265,6 @@ class BufferedTransfer(Transfer):
 
     Parameters
     ----------
-    devices : tuple of PulsedCell, two or more
-        From the fastest to the slowest.
     thres_scale : float, positive
         Threshold of the buffer in granularities of the device written to.
     step : float, positive
@@ -241,7 +279,7 @@ class BufferedTransfer(Transfer):
 
     Notes
     -----
-    The other parameters are those of `Transfer`; `transfer_update` is one slot without management.
+    The default of `transfer_update` is one slot without management.
 
     Source: Gokmen, "Enabling training of neural networks on noisy hardware", Front. Artif. Intell.
     4:699148 (2021).
@@ -255,7 +293,7 @@ class BufferedTransfer(Transfer):
 
     BUFFERED: ClassVar[bool] = True
 
-    transfer_update: UpdateParameters = field(default_factory=_one_pulse)
+    transfer_update: UpdateParameters = field(default_factory=one_pulse)
     thres_scale: float = 1.0
     step: float = 1.0
     momentum: float = 0.1
@@ -266,185 +304,3 @@ class BufferedTransfer(Transfer):
         for name in ("thres_scale", "step"):
             self._need(getattr(self, name) > 0, name, "a positive number")
         self._need(self.with_reset_prob == 0, "with_reset_prob", "0: buffered reads do not reset")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoppedTransfer(Transfer):
-    """Tiki-Taka version 3 (chopped TTv2): signs that flip now and then cancel the bias of A.
-
-    A and C; choppers c_in (of slices), c_out (of lines), all +1 at first. For every sample (x, d),
-    with s = c_out c_in^T:
-
-    1. ``lr_A``: fast_lr (times lr with `scale_fast_lr`), or lr where it is 0.
-    2. Pulses of (x, d) at the rate lr_A change A: each has its direction times s of its cell.
-    3. Where the number of samples so far is a multiple of E, slice i = next:
-       ``z = read(A[:, i])``;
-       ``omega = H[:, i] + c_in[i] c_out z kappa``, ``kappa = lr_t / (buffer_granularity g_A)``.
-    4. ``n = clip(trunc(omega), -L, L)`` where ``|omega| >= 1``, else 0. Where it is:
-       ``omega *= momentum`` with `forget_buffer`, else ``omega -= (1 - momentum) n``. ``H[:, i] =
-       omega``.
-    5. C gets the update ``x = onehot_i, d = -n`` at the rate ``step g_C``.
-    6. c_in[i] flips with the probability in_chop_prob, or, without `in_chop_random`, in every
-       ``max(ceil(1 / in_chop_prob), 2)``-th pass over the slices. After the last slice each c_out
-       flips with the probability out_chop_prob.
-    7. ``W = gamma s o A + C`` with the choppers of now.
-
-    Parameters
-    ----------
-    devices : tuple of two PulsedCell
-        A and C.
-    transfer_every : float
-        Samples (mini-batches with `units_in_mbatch`) between transfers; a negative number r means
-        ``|r| n_states(A) / n_slice``, rounded, at least 1.
-    in_chop_prob, out_chop_prob : float, 0 to 1
-    in_chop_random : bool
-    buffer_granularity : float
-        Threshold of the buffer in granularities of A; 1 where it is not positive.
-    auto_granularity : float, at least 0
-        If positive, ``auto_granularity / (n_slice |transfer_every|)`` multiplies the threshold.
-    step : float, positive
-    momentum : float
-    forget_buffer : bool
-    no_buffer : bool
-        Forget the buffer before every read.
-    correct_gradient_magnitudes : bool
-        ``kappa = lr_t / lr_A / (buffer_granularity g_C)``.
-    auto_scale : bool
-        ``lr_A = fast_lr L g_A / (m_x m_d)`` with running means of the largest |x| and |d|.
-    auto_momentum : float, 0 to 1
-        Momentum of these means.
-
-    Raises
-    ------
-    ParameterError
-
-    Notes
-    -----
-    The other parameters are those of `Transfer`; `transfer_update` is one slot without management.
-
-    Source: Rasch et al., "Fast and robust analog in-memory deep neural network training", Nature
-    Communications 15:7133 (2024).
-
-    Examples
-    --------
-    >>> import rpukit as rk
-    >>> rk.ChoppedTransfer(in_chop_prob=0.05).scale_fast_lr
-    False
-    """
-
-    BUFFERED: ClassVar[bool] = True
-    CHOPPED: ClassVar[bool] = True
-
-    units_in_mbatch: bool = False
-    scale_fast_lr: bool = False
-    transfer_update: UpdateParameters = field(default_factory=_one_pulse)
-    in_chop_prob: float = 0.1
-    in_chop_random: bool = True
-    out_chop_prob: float = 0.0
-    buffer_granularity: float = 1.0
-    auto_granularity: float = 0.0
-    step: float = 1.0
-    momentum: float = 0.0
-    forget_buffer: bool = True
-    no_buffer: bool = False
-    correct_gradient_magnitudes: bool = False
-    auto_scale: bool = False
-    auto_momentum: float = 0.99
-
-    def _check(self) -> None:
-        Transfer._check(self)
-        for name in ("in_chop_prob", "out_chop_prob", "auto_momentum"):
-            self._need(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
-        self._need(self.step > 0, "step", "a positive number")
-        self._need(self.auto_granularity >= 0, "auto_granularity", "a number from 0")
-        self._need(self.n_reads_per_transfer == 1, "n_reads_per_transfer", "1")
-        self._need(not self.random_selection, "random_selection", "False")
-        self._need(self.with_reset_prob == 0, "with_reset_prob", "0")
-
-    @property
-    def chop_period(self) -> int:
-        """Passes over the slices between two regular flips of a chopper."""
-        if self.in_chop_prob == 0:
-            return 2
-        return max(math.ceil(np.float32(1) / np.float32(self.in_chop_prob)), 2)
-
-    def periods(self, shape: tuple[int, int], batch_size: int) -> list[int]:
-        if self.transfer_every >= 0 or self.transfer_every_vec:
-            return [Transfer.periods(self, shape, batch_size)[0], 0]
-        n_slice = self.slices(shape)[0]
-        every = self.devices[0].n_states / n_slice * abs(self.transfer_every)
-        return [max(1, math.floor(every + 0.5)), 0]
-
-    def threshold(self, shape: tuple[int, int]) -> float:
-        """Give the threshold of the buffer, weight units of A times the rate of transfer.
-
-        Parameters
-        ----------
-        shape : tuple of int, (n_out, n_in)
-
-        Returns
-        -------
-        float
-            ``buffer_granularity g_A``, times ``auto_granularity / (n_slice |transfer_every|)``.
-        """
-        g = self.buffer_granularity if self.buffer_granularity > 0 else 1.0
-        g *= self.devices[0].granularity
-        if self.auto_granularity > 0:
-            g *= self.auto_granularity / (self.slices(shape)[0] * abs(self.transfer_every))
-        return g
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicTransfer(ChoppedTransfer):
-    """Tiki-Taka version 4 (AGAD): the reference of A is estimated on the fly.
-
-    As `ChoppedTransfer`, with the means M and Q of the reads, both 0 at first, N the chopper
-    period, ``mu = min(tail_weightening / N, 1)``, t the number of passes over the slices so far,
-    and in steps 3 to 6 for slice i:
-
-    1. If the chopper of slice i flipped at its last read: ``Q[:, i] = M[:, i]``.
-    2. ``omega = H[:, i] + c_in[i] c_out (z - Q[:, i]) kappa``.
-    3. n and H as before; without `forget_buffer`, omega is clipped to ``+-buffer_cap L`` where
-       buffer_cap is positive.
-    4. ``M[:, i] = (1 - mu) M[:, i] + mu z``.
-    5. C is written where ``t > N``; before, only H changes.
-    6. c_in[i] flips where ``t mod N = N - 1``, and besides with the probability in_chop_prob with
-       `in_chop_random`.
-
-    Parameters
-    ----------
-    tail_weightening : float, positive
-        Weights the end of a chopper period in M.
-    buffer_cap : float, at least 0
-    experimental_correct_accumulation : bool
-        kappa is divided by ``min(t mod N + 1, 1 / g_A)``.
-
-    Raises
-    ------
-    ParameterError
-
-    Notes
-    -----
-    The other parameters are those of `ChoppedTransfer`; `no_buffer` must be False and
-    `out_chop_prob` 0.
-
-    Source: Rasch et al., Nature Communications 15:7133 (2024), algorithm 3.
-
-    Examples
-    --------
-    >>> import rpukit as rk
-    >>> rk.DynamicTransfer().chop_period
-    10
-    """
-
-    in_chop_random: bool = False
-    tail_weightening: float = 5.0
-    buffer_cap: float = 0.0
-    experimental_correct_accumulation: bool = False
-
-    def _check(self) -> None:
-        ChoppedTransfer._check(self)
-        self._need(self.tail_weightening > 0, "tail_weightening", "a positive number")
-        self._need(self.buffer_cap >= 0, "buffer_cap", "a number from 0")
-        self._need(not self.no_buffer, "no_buffer", "False")
-        self._need(self.out_chop_prob == 0, "out_chop_prob", "0")

@@ -76,10 +76,10 @@ def _followed(m, v, t):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def auto_scale(factor, t, x_max, d_max, running, rates):
-    """Follow the maxima of the samples, in order, and give the rate of each."""
+def auto_scale(start, stop, factor, t, x_max, d_max, running, rates):
+    """Follow the maxima of samples ``start`` to ``stop - 1``, in order; give the rate of each."""
     m_x, m_d = running[0], running[1]
-    for s in range(rates.size):
+    for s in range(start, stop):
         m_x, m_d = _followed(m_x, x_max[s], t), _followed(m_d, d_max[s], t)
         both = m_x > f4(0.0) and m_d > f4(0.0)
         rates[s] = f4(factor / f4(m_x * m_d)) if both else factor
