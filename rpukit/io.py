@@ -12,20 +12,28 @@ import numpy as np
 
 from rpukit.analog.tile import AnalogTile
 from rpukit.errors import FormatError, ParameterError
+from rpukit.inference.mapping import MappedMatrix
+from rpukit.inference.tile import InferenceTile
 
 __all__ = ["load", "save"]
 
 _HEADER = "header.json"
+_KINDS: dict[str, Any] = {
+    "rpukit.AnalogTile": AnalogTile,
+    "rpukit.InferenceTile": InferenceTile,
+    "rpukit.MappedMatrix": MappedMatrix,
+}
+Tile = AnalogTile | InferenceTile | MappedMatrix
 
 
-def save(path: str | os.PathLike[str], tile: AnalogTile) -> None:
+def save(path: str | os.PathLike[str], tile: Tile) -> None:
     """Write a tile to a ``.npz`` file, from which it continues to the same bits.
 
     Parameters
     ----------
     path : str or path
         Ends in ``.npz``. The file appears whole or not at all.
-    tile : AnalogTile
+    tile : AnalogTile, InferenceTile or MappedMatrix
 
     Raises
     ------
@@ -44,8 +52,9 @@ def save(path: str | os.PathLike[str], tile: AnalogTile) -> None:
     target = Path(path)
     if target.suffix != ".npz":
         raise ParameterError(f"path: got {target.name!r}, need a name that ends in .npz")
-    if not isinstance(tile, AnalogTile):
-        raise ParameterError(f"tile: got {type(tile).__name__}, need an AnalogTile")
+    if not isinstance(tile, tuple(_KINDS.values())):
+        known = ", ".join(kind.__name__ for kind in _KINDS.values())
+        raise ParameterError(f"tile: got {type(tile).__name__}, need one of {known}")
     state = tile.state()
     header = np.frombuffer(json.dumps(state["header"]).encode(), np.uint8)
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
@@ -58,7 +67,7 @@ def save(path: str | os.PathLike[str], tile: AnalogTile) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu") -> AnalogTile:
+def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     """Read a tile that `save` wrote.
 
     Parameters
@@ -69,7 +78,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> AnalogTile:
 
     Returns
     -------
-    AnalogTile
+    AnalogTile, InferenceTile or MappedMatrix
 
     Raises
     ------
@@ -89,4 +98,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> AnalogTile:
         header = json.loads(arrays.pop(_HEADER).tobytes())
     except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise FormatError(f"{path}: not a file of rpukit, or damaged: {error}") from error
-    return AnalogTile.from_state({"header": header, "arrays": arrays}, device)
+    kind = _KINDS.get(str(header.get("format"))) if isinstance(header, dict) else None
+    if kind is None:
+        raise FormatError(f"{path}: the header names none of {', '.join(_KINDS)}")
+    return kind.from_state({"header": header, "arrays": arrays}, device)
