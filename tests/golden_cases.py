@@ -406,6 +406,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     for io in ("max", "average", "np_sum", "worst_case", "none"):
         yield "tile_scale", Case(io, scales(io, 19, 10))
     yield from import_module("golden_inference").cases()
+    yield from import_module("golden_devices").cases()
     for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
         for dtype in ("f4", "f8"):
             for trans_a, trans_b in ((False, False), (True, False), (False, True)):

@@ -23,15 +23,20 @@ from rpukit.analog.cells import (
     PulsedCell,
     SoftBoundsReference,
 )
+from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.compound_cells import OneSided, UpdatePolicy, Vector
-from rpukit.analog.io_parameters import IOParameters
+from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
 from rpukit.analog.tile import AnalogTile
+from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.errors import ParameterError
 
 __all__ = ["TileConfig", "config", "config_names", "device", "device_names"]
 
 _PERIPHERY = IOParameters(out_bound=20.0, out_noise=0.1)
+_READ = replace(
+    _PERIPHERY, bound_management=BoundManagement.NONE, noise_management=NoiseManagement.NONE
+)
 _TRAINS = UpdateParameters()
 
 _ARRAY = SoftBoundsReference(
@@ -159,6 +164,32 @@ _SINGLE = (
 )
 _SEVERAL = ("Capacitor", "EcRam", "EcRamMO", "Idealized", "ReRamES", "ReRamSB")
 
+# By device: fast_lr, auto_granularity, in_chop_prob, longest train; for AGAD tail_weightening.
+_TTV2 = {
+    "Capacitor": (0.1, 1000.0, 0.0, 31),
+    "EcRam": (0.1, 500.0, 0.0, 100),
+    "EcRamMO": (0.1, 500.0, 0.0, 100),
+    "Idealized": (0.1, 500.0, 0.0, 100),
+    "ReRamES": (0.5, 1000.0, 0.0, 31),
+    "ReRamSB": (0.5, 1000.0, 0.0, 31),
+}
+_CHOPPED_TTV2 = {
+    "Capacitor": (0.1, 1000.0, 0.01, 31),
+    "EcRam": (1.0, 500.0, 0.01, 100),
+    "EcRamMO": (0.1, 500.0, 0.001, 100),
+    "Idealized": (0.1, 500.0, 0.001, 100),
+    "ReRamES": (0.5, 1000.0, 0.01, 31),
+    "ReRamSB": (0.5, 1000.0, 0.01, 31),
+}
+_AGAD = {
+    "Capacitor": (0.1, 1000.0, 0.01, 31, 20.0),
+    "EcRam": (0.1, 750.0, 0.005, 31, 50.0),
+    "EcRamMO": (0.1, 500.0, 0.005, 100, 50.0),
+    "Idealized": (0.1, 500.0, 0.005, 100, 50.0),
+    "ReRamES": (0.5, 1000.0, 0.02, 31, 5.0),
+    "ReRamSB": (0.5, 1000.0, 0.02, 31, 5.0),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileConfig:
@@ -262,7 +293,9 @@ def config(name: str) -> TileConfig:
     ----------
     name : str
         One of `config_names`: a device, or with "2" or "4" behind it that many of them at each
-        cross-point, each sample going to one at random; "PCM" is a pair that only goes up.
+        cross-point, each sample going to one at random; "PCM" is a pair that only goes up. With
+        "TikiTaka", "TTv2", "ChoppedTTv2" or "AGAD" before it: a fast and a slow device, and that
+        algorithm.
 
     Returns
     -------
@@ -274,7 +307,9 @@ def config(name: str) -> TileConfig:
 
     Notes
     -----
-    The periphery has an output range of 20 and an output noise of 0.1.
+    The periphery has an output range of 20 and an output noise of 0.1. Algorithms see ReRamSB from
+    its symmetry point. Their parameters are those of Rasch et al., Nature Communications 15:7133
+    (2024).
 
     Examples
     --------
@@ -323,8 +358,37 @@ def _pcm_pair() -> OneSided:
     )
 
 
+def _fast_and_slow(name: str) -> dict[str, Any]:
+    cell = _DEVICES[name]
+    if name == "ReRamSB":
+        cell = replace(cell, subtract_symmetry_point=True)  # type: ignore[call-arg]
+    return {"devices": (cell, cell), "transfer_forward": _READ}
+
+
+def _tiki_taka(name: str) -> TileConfig:
+    return TileConfig(cell=Transfer(**_fast_and_slow(name)))
+
+
+def _chopped(
+    name: str, fast_lr: float, granularity: float, chop: float, length: int, *tail: float
+) -> TileConfig:
+    """A tile of TTv2 (no chopping), chopped TTv2, or with a tail AGAD."""
+    given = _fast_and_slow(name) | {
+        "fast_lr": fast_lr,
+        "auto_granularity": granularity,
+        "auto_scale": True,
+        "in_chop_prob": chop,
+    }
+    cell = DynamicTransfer(**given, tail_weightening=tail[0]) if tail else ChoppedTransfer(**given)
+    return TileConfig(cell=cell, update=replace(_TRAINS, desired_bl=length))
+
+
 _CONFIGS: Mapping[str, TileConfig] = MappingProxyType(
     {name: TileConfig(cell=_DEVICES[name]) for name in _SINGLE}
     | {"PCM": TileConfig(cell=_pcm_pair())}
     | {f"{name}{n}": _several(name, n) for n in (2, 4) for name in _SEVERAL}
+    | {f"TikiTaka{name}": _tiki_taka(name) for name in _SEVERAL}
+    | {f"TTv2{name}": _chopped(name, *values) for name, values in _TTV2.items()}
+    | {f"ChoppedTTv2{name}": _chopped(name, *values) for name, values in _CHOPPED_TTV2.items()}
+    | {f"AGAD{name}": _chopped(name, *values) for name, values in _AGAD.items()}
 )
