@@ -110,13 +110,13 @@ TILES = (
     Tile("64x128", 1, 128, 8),
     Tile("64x192", 1, 192, 6),
     Tile("64x256", 1, 256, 4),
+    Tile("turned 64x16 deep", 1, 16, 20, turned=True),
+    Tile("turned 64x32 deep", 1, 32, 16, turned=True),
+    Tile("turned 64x64 deep", 1, 64, 12, turned=True),
     Tile("turned 64x16", 1, 16, 10, turned=True, blocks=2),
     Tile("turned 64x16 in threes", 1, 16, 6, turned=True, blocks=3),
     Tile("turned 64x32", 1, 32, 8, turned=True, blocks=2),
     Tile("turned 64x64", 1, 64, 6, turned=True, blocks=2),
-    Tile("turned 64x16 deep", 1, 16, 20, turned=True),
-    Tile("turned 64x32 deep", 1, 32, 16, turned=True),
-    Tile("turned 64x64 deep", 1, 64, 12, turned=True),
     Tile("turned 64x128", 1, 128, 8, turned=True),
     Tile("turned 64x192", 1, 192, 5, turned=True),
     Tile("turned 128x64", 2, 64, 8, turned=True),
@@ -161,6 +161,10 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
             return BY_NAME["warps turned 32x16"]
         return BY_NAME["warps turned 64x64" if m <= 64 else "warps 128x128"]
     fitting = [t for t in TILES if t.takes(a_along if t.turned else b_along)]
+    if m <= 64:  # the batch in one tile, so that weights are read once
+        fitting = [t for t in fitting if t.turned and m <= t.columns <= 64]
+    else:
+        fitting = [t for t in fitting if t.columns >= 64]
     n_multi = multiprocessors(device)
     return min(fitting, key=lambda tile: cycles(tile, m, n, k, n_multi))
 

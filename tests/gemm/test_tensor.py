@@ -1,4 +1,4 @@
-"""Products on tensor cores: kernel = mirror = model of the hardware, near the float64 product."""
+"""Products on tensor cores: det_gemm_tensor, det_gemm_mma = mirror = hardware, near float64."""
 
 from pathlib import Path
 

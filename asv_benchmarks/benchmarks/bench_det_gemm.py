@@ -1,0 +1,48 @@
+"""Batch-invariant products; each is run and checked once before it is timed."""
+
+import numpy as np
+
+import rpukit as rk
+
+from .common import DEVICES, put, require, synchronise
+
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+
+
+def matrix(shape, dtype, seed):
+    x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return rk.gemm.to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype)
+
+
+class Product:
+    params = (DEVICES, DTYPES, [1, 64, 512])
+    param_names = ["device", "dtype", "m"]
+
+    def setup(self, device, dtype, m):
+        require(device)
+        n = 1024 if device == "cpu" else 4096
+        self.a = put(matrix((m, n), dtype, 0), device)
+        self.b = put(matrix((n, n), dtype, 1), device)
+        whole, row = rk.det_gemm(self.a, self.b), rk.det_gemm(self.a[:1], self.b)
+        if not bool((whole[:1] == row).all()):
+            raise AssertionError("a row depends on its batch")
+
+    def time_product(self, device, dtype, m):
+        rk.det_gemm(self.a, self.b)
+        synchronise(device)
+
+
+class Gradient:
+    params = (DEVICES, [64, 512])
+    param_names = ["device", "rows"]
+
+    def setup(self, device, rows):
+        require(device)
+        n = 256 if device == "cpu" else 4096
+        self.a, self.dc = (put(matrix((rows, n), "bfloat16", s), device) for s in (0, 1))
+        self.gradient = rk.gemm.WeightGradient((n, n), np.uint16, device=device)
+        self.gradient.add(self.a, self.dc)
+
+    def time_add(self, device, rows):
+        self.gradient.add(self.a, self.dc)
+        synchronise(device)
