@@ -122,6 +122,21 @@ PRODUCTS = {
         noise_management="abs_max_np_sum", w_noise=0.05, w_noise_type="additive_constant"
     ),
     "pcm_read": rk.IOParameters(w_noise=0.05, w_noise_type="pcm_read", inp_res=6, out_res=30),
+    "wires": rk.IOParameters(
+        ir_drop=2.0,
+        v_offset_std=0.05,
+        r_series=0.01,
+        out_nonlinearity=0.3,
+        slope_calibration=0.5,
+        w_noise=0.02,
+        w_noise_type="pcm_read",
+    ),
+    "digital_sum": rk.IOParameters(
+        mv_type="pos_neg_separate_digital_sum", w_read_asymmetry_dtod=0.1, out_bound=0.8
+    ),
+    "separate": rk.IOParameters(
+        mv_type="pos_neg_separate", ir_drop=1.0, v_offset_std=0.05, inp_sto_round=True
+    ),
     "none": rk.IOParameters(noise_management="none", bound_management="none", inp_bound=0.5),
 }
 
@@ -387,8 +402,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for io in PRODUCTS:
             for n in (3, 37):
                 run = product(shape, io, n, 4)
+                wires = io in ("wires", "digital_sum", "separate")
                 yield (
-                    "tile_forward",
+                    "tile_nonideal" if wires else "tile_forward",
                     Case(f"{io}-batch{n}-{at}", run, small=shape[1] < 200 and n == 3),
                 )
         yield (

@@ -19,7 +19,13 @@ from rpukit.analog.cells import (
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vector
 from rpukit.analog.drift_parameters import DriftParameters
-from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
+from rpukit.analog.io_parameters import (
+    BoundManagement,
+    IOParameters,
+    MVType,
+    NoiseManagement,
+    WeightNoise,
+)
 from rpukit.analog.tile import AnalogTile
 from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
 from rpukit.analog.update_parameters import PulseType, UpdateParameters
@@ -38,6 +44,7 @@ __all__ = [
     "IOParameters",
     "Ideal",
     "LinearStep",
+    "MVType",
     "NoiseManagement",
     "OneSided",
     "PiecewiseStep",

@@ -49,6 +49,8 @@ class TransferUnit(CompoundUnit):
         self._reads = cell.reads(site.shape)
         self._select = site.stream.child(_SELECT)
         self._io = _one_hot_io(cell.transfer_forward)
+        # Where other lines have noise, or lines a place along the wires, the whole array is read.
+        self._whole = not self._io.exact and (self._io.inp_noise > 0 or self._io.ir_drop > 0)
         self._states = [
             ForwardState(
                 self._io,
@@ -140,8 +142,10 @@ class TransferUnit(CompoundUnit):
         for period in periods[1:]:
             if period:
                 ends.update(range(period - first_sample % period, n + 1, period))
+        due = self._events(0, periods[0], first_sample, n)
+        if self._whole:
+            ends.update((due.offset + 1).tolist())
         if self._choppers is not None and self.cell.out_chop_prob > 0:
-            due = self._events(0, periods[0], first_sample, n)
             ends.update((due.offset[due.slice == self._n[0] - 1] + 1).tolist())
         return sorted(ends)
 
@@ -188,7 +192,7 @@ class TransferUnit(CompoundUnit):
                 self._pulse(x, d, rate, rates, how, window, signs_now)
             begin = np.where(begin < end, end, begin)
             if len(here):
-                z[self._put_index(here)] = self._slices(0, due.slice[here])
+                z[self._put_index(here)] = self._slices(0, due, here)
                 self._reset(0, due, here)
             later = np.flatnonzero(turn == p + 1)
             chopper = chopper.copy()
@@ -248,9 +252,13 @@ class TransferUnit(CompoundUnit):
     def _put_index(self, index: np.ndarray) -> Array:
         return self.site.put(np.ascontiguousarray(index))
 
-    def _slices(self, k: int, which: np.ndarray) -> Array:
-        """Copy slices of an array as they are: shape (n, n_line)."""
-        weight, index = self.children[k].weight, self._put_index(which)
+    def _slices(self, k: int, due: Events, here: np.ndarray) -> Array:
+        """Copy slices of an array as they are, or read with all of it: shape (n, n_line)."""
+        weight, index = self.children[k].weight, self._put_index(due.slice[here])
+        if self._whole:
+            one_hot = self._zeros(len(here), self._n[0])
+            one_hot[self._put_index(np.arange(len(here))), index] = 1
+            return self._product(k, weight, one_hot, int(due.number[here[0]]))
         return weight[:, index].T if self.cell.transfer_columns else weight[index]
 
     def _reset(self, k: int, due: Events, here: np.ndarray) -> None:
@@ -269,7 +277,7 @@ class TransferUnit(CompoundUnit):
         due = self._events(k, 1, 0, 1)
         self.site.tick(f"transfers_{k}", len(due))
         if k + 1 < len(self.children) and self.cell.transfer_rate(k, lr) != 0:
-            z = self._slices(k, due.slice)
+            z = self._slices(k, due, np.arange(len(due)))
             self._reset(k, due, np.arange(len(due)))
             ones = np.ones(len(due), np.int8)
             lines = np.ones(self._n[1], np.int8)
@@ -305,26 +313,28 @@ class TransferUnit(CompoundUnit):
     def _read(self, k: int, due: Events, z: Array) -> Array:
         """Read slices through the periphery, each by a one-hot input."""
         xp = _device.namespace(z)
-        if self._io.is_perfect and self._io.out_scale == 1:
+        if self._whole or (self._io.exact and self._io.out_scale == 1):
             return xp.ascontiguousarray(z)
         columns, parts = self.cell.transfer_columns, []
         for start in range(0, len(due), _READS):
             part = xp.ascontiguousarray(z[start : start + _READS])
             weight = xp.ascontiguousarray(part.T) if columns else part
-            parts.append(
-                tile_forward(
-                    weight,
-                    self.site.put(np.eye(len(part), dtype=np.float32)),
-                    self._io,
-                    stream=self.children[k].site.stream.child(_WRITES),
-                    first_sample=int(due.number[start]),
-                    transposed=not columns,
-                    state=self._states[k],
-                    status=self.site.guard.status,
-                    call=self.site.guard.begin("transfer"),
-                )
-            )
+            one_hot = self.site.put(np.eye(len(part), dtype=np.float32))
+            parts.append(self._product(k, weight, one_hot, int(due.number[start])))
         return xp.concatenate(parts)
+
+    def _product(self, k: int, weight: Array, one_hot: Array, number: int) -> Array:
+        return tile_forward(
+            weight,
+            one_hot,
+            self._io,
+            stream=self.children[k].site.stream.child(_WRITES),
+            first_sample=number,
+            transposed=not self.cell.transfer_columns,
+            state=self._states[k],
+            status=self.site.guard.status,
+            call=self.site.guard.begin("transfer"),
+        )
 
     def _gather(
         self,

@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog._launch_forward import Call, launch, launcher, pick
+from rpukit.analog._nonideal import NonidealCall, Wires, multiply
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream
@@ -58,6 +59,9 @@ class ForwardState:
         if self.worst:
             self.rhos = [1.0, *self.rhos]
         self.io = _device.to_device(_numbers(io, transposed), device)
+        self.wires = (
+            None if io.exact or io.ideal_wires else Wires(io, n_out, stream, device, transposed)
+        )
         self.average = _device.to_device(np.full(1, -1, np.float32), device)
         self.line_noise: Array | None = None
         if io.out_noise_std > 0 and io.out_noise > 0:
@@ -71,7 +75,7 @@ class ForwardState:
         found = {"average": self.average}
         if self.line_noise is not None:
             found["line_noise"] = self.line_noise
-        return found
+        return found if self.wires is None else {**found, **self.wires.arrays()}
 
 
 def _numbers(io: IOParameters, backward: bool) -> np.ndarray:
@@ -128,7 +132,7 @@ def tile_scale(
     n_batch, n_in = x.shape
     device = _device.device_of(x)
     alpha = _device.empty((2, n_batch), np.float32, device)
-    mode = 0 if io.is_perfect else _MODES[io.noise_management]
+    mode = 0 if io.exact else _MODES[io.noise_management]
     bound = io.out_bound if io.out_bound > 0 else 1.0
     numbers = (
         np.float32(io.nm_thres),
@@ -211,8 +215,11 @@ def tile_forward(
         if transposed
         else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
     )
-    w_noise = 0 if io.is_perfect or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
-    rhos = [1.0] if io.is_perfect else state.rhos
+    w_noise = 0 if io.exact or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
+    rhos = [1.0] if io.exact else state.rhos
+    if state.wires is not None:
+        call_ = NonidealCall(weight, x, alpha, need, y, state, rhos, w_noise, stream)
+        return multiply(call_, first_sample, ops, transposed=transposed, status=status)
     if _device.runs_kernels(_device.namespace(weight, x)):
         product = Call(
             weight,
@@ -228,7 +235,7 @@ def tile_forward(
             first_sample,
             ops,
             transposed,
-            io.is_perfect,
+            io.exact,
             w_noise,
         )
         variant, tile = launcher(product, pick(product))
@@ -244,7 +251,7 @@ def tile_forward(
         _mirror().tile_forward,
         n_batch,
         by_columns,
-        io.is_perfect,
+        io.exact,
         w_noise,
         state.worst,
         np.array(rhos, np.float32),

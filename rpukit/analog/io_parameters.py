@@ -11,7 +11,7 @@ import numpy as np
 
 from rpukit.errors import ParameterError
 
-__all__ = ["BoundManagement", "IOParameters", "NoiseManagement", "WeightNoise"]
+__all__ = ["BoundManagement", "IOParameters", "MVType", "NoiseManagement", "WeightNoise"]
 
 
 class NoiseManagement(str, Enum):
@@ -33,6 +33,19 @@ class BoundManagement(str, Enum):
     ITERATIVE_WORST_CASE = "ITERATIVE_WORST_CASE"
 
 
+class MVType(str, Enum):
+    """How a product is taken: all inputs at once, exactly, or in passes by their sign.
+
+    POS_NEG_SEPARATE adds the two passes before the output is converted,
+    POS_NEG_SEPARATE_DIGITAL_SUM converts each and adds the results.
+    """
+
+    ONE_PASS = "ONE_PASS"
+    IDEAL = "IDEAL"
+    POS_NEG_SEPARATE = "POS_NEG_SEPARATE"
+    POS_NEG_SEPARATE_DIGITAL_SUM = "POS_NEG_SEPARATE_DIGITAL_SUM"
+
+
 class WeightNoise(str, Enum):
     """Noise of reading the weights, seen at the output."""
 
@@ -49,6 +62,8 @@ class IOParameters:
     ----------
     is_perfect : bool
         An exact product times `out_scale`; nothing else below counts.
+    mv_type : MVType or str
+        All inputs at once, exactly (as `is_perfect`), or negative and positive inputs apart.
     inp_bound : float
         Range of the input converter; 0 or below: none. Noise management needs 1.
     inp_res, out_res : float
@@ -74,6 +89,24 @@ class IOParameters:
         Largest scale (its value, for CONSTANT); 0: none.
     w_noise : float, at least 0
     w_noise_type : WeightNoise or str
+    ir_drop : float, at least 0
+        Scale of the voltage drop along the input lines; 1 is physical.
+    ir_drop_g_ratio : float, positive
+        Conductance of a piece of wire over that of a device of weight 1.
+    v_offset_std : float, at least 0
+        Spread of the output amplifiers' voltage offset, drawn once for each line and rectified.
+    v_offset_w_min : float
+        Weight of the reference devices that the offset acts on; 0: none.
+    r_series : float, at least 0
+        Series resistance of the output lines.
+    out_nonlinearity : float, at least 0
+        Saturation of outputs, ``y / (1 + |n y|)``, relative to `out_bound`.
+    out_nonlinearity_std : float, at least 0, relative
+        Spread of the saturation from line to line, drawn once.
+    slope_calibration : float, at least 0
+        Share of `out_bound` at which the slope of the saturated output is calibrated; 0: not.
+    w_read_asymmetry_dtod : float, at least 0, relative
+        Spread of each weight in the pass of negative inputs (forward products), drawn once.
     max_bm_factor : int, at least 1
         Largest reduction of inputs by bound management.
     max_bm_res : float, positive
@@ -98,6 +131,7 @@ class IOParameters:
     """
 
     is_perfect: bool = False
+    mv_type: MVType = MVType.ONE_PASS
     inp_bound: float = 1.0
     inp_res: float = 1 / 126
     inp_sto_round: bool = False
@@ -115,19 +149,34 @@ class IOParameters:
     nm_thres: float = 0.0
     w_noise: float = 0.0
     w_noise_type: WeightNoise = WeightNoise.NONE
+    ir_drop: float = 0.0
+    ir_drop_g_ratio: float = 1.0 / 0.35 / 5e-6
+    v_offset_std: float = 0.0
+    v_offset_w_min: float = -1.0
+    r_series: float = 0.0
+    out_nonlinearity: float = 0.0
+    out_nonlinearity_std: float = 0.0
+    slope_calibration: float = 0.0
+    w_read_asymmetry_dtod: float = 0.0
     max_bm_factor: int = 1000
     max_bm_res: float = 0.25
     bm_test_negative_bound: bool = True
 
     def __post_init__(self) -> None:
         kinds: dict[str, type[Enum]] = {
+            "mv_type": MVType,
             "bound_management": BoundManagement,
             "noise_management": NoiseManagement,
             "w_noise_type": WeightNoise,
         }
         for name, kind in kinds.items():
             object.__setattr__(self, name, _member(kind, getattr(self, name), name))
-        for name in ("inp_noise", "out_noise", "out_noise_std", "nm_thres", "w_noise"):
+        wires = ("ir_drop", "v_offset_std", "r_series", "w_read_asymmetry_dtod")
+        outputs = ("out_nonlinearity", "out_nonlinearity_std", "slope_calibration")
+        for name in (
+            *("inp_noise", "out_noise", "out_noise_std", "nm_thres", "w_noise"),
+            *(*wires, *outputs),
+        ):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
         for name in (
             "inp_bound",
@@ -138,11 +187,19 @@ class IOParameters:
             "out_scale",
             "out_asymmetry",
             "nm_thres",
+            "v_offset_w_min",
+            "r_series",
+            "ir_drop",
         ):
             self._need(math.isfinite(getattr(self, name)), name, "a finite number")
         self._need(1 <= self.max_bm_factor <= 2**30, "max_bm_factor", "a number in [1, 2**30]")
+        self._need(self.ir_drop_g_ratio > 0, "ir_drop_g_ratio", "a positive number")
+        saturates = self.out_nonlinearity > 0 or self.slope_calibration > 0
+        self._need(not saturates or self.out_bound > 0, "out_bound", "a bound to saturate at")
+        passes = self.passes > 1 or self.w_read_asymmetry_dtod == 0
+        self._need(passes, "mv_type", "passes by sign with w_read_asymmetry_dtod")
         self._need(self.max_bm_res > 0, "max_bm_res", "a positive number")
-        managed = self.noise_management is not NoiseManagement.NONE and not self.is_perfect
+        managed = self.noise_management is not NoiseManagement.NONE and not self.exact
         self._need(
             not managed or self.inp_bound == 1,
             "inp_bound",
@@ -152,6 +209,24 @@ class IOParameters:
     def _need(self, condition: bool, name: str, need: str) -> None:
         if not condition:
             raise ParameterError(f"IOParameters.{name}: got {getattr(self, name)!r}, need {need}")
+
+    @property
+    def exact(self) -> bool:
+        """Whether the product is exact."""
+        return self.is_perfect or self.mv_type is MVType.IDEAL
+
+    @property
+    def passes(self) -> int:
+        """1: all inputs at once; 2: by sign, added before conversion; 3: after it."""
+        return {MVType.POS_NEG_SEPARATE: 2, MVType.POS_NEG_SEPARATE_DIGITAL_SUM: 3}.get(
+            self.mv_type, 1
+        )
+
+    @property
+    def ideal_wires(self) -> bool:
+        """Whether wires and amplifiers do nothing to the sums."""
+        losses = (self.ir_drop, self.v_offset_std, self.r_series, self.out_nonlinearity)
+        return self.passes == 1 and not any(losses)
 
     @property
     def input_step(self) -> np.float32:

@@ -70,6 +70,14 @@ CELLS = {
         devices=PAIR, units_in_mbatch=False, transfer_columns=False, n_reads_per_transfer=2
     ),
     "ttv1_random": rk.Transfer(devices=PAIR, units_in_mbatch=False, random_selection=True),
+    "ttv1_noisy_read": rk.Transfer(
+        devices=PAIR,
+        units_in_mbatch=False,
+        transfer_every=3,
+        n_reads_per_transfer=2,
+        with_reset_prob=0.5,
+        transfer_forward=rk.IOParameters(inp_noise=0.05, ir_drop=1.0),
+    ),
     "chain": rk.Transfer(
         devices=(SOFT, *PAIR),
         units_in_mbatch=False,
