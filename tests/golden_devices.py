@@ -8,6 +8,8 @@ import numpy as np
 from golden_cases import Case, batch, put
 
 import rpukit as rk
+from rpukit import _device
+from rpukit.analog.sampling import cell_planes
 
 NOISE = {"dw_min": 0.01, "dw_min_std": 0.4}
 CELLS = {
@@ -48,9 +50,20 @@ def learned(shape: tuple[int, int], cell: rk.PulsedCell, seed: int):
     return run
 
 
+def drawn(shape: tuple[int, int], cell: rk.PulsedCell, seed: int):
+    def run(device: str) -> list:
+        planes, _ = cell_planes(
+            cell, rk.Stream.from_seed(seed), shape, _device.parse_device(device)
+        )
+        return [planes]
+
+    return run
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     """Every case, with the name of its kernel."""
     for shape in SIZES:
         for name, cell in CELLS.items():
             case = f"{name}-{shape[0]}x{shape[1]}"
             yield "pulsed_update", Case(case, learned(shape, cell, 21), small=shape[1] < 200)
+            yield "cell_planes", Case(case, drawn(shape, cell, 22))

@@ -32,4 +32,5 @@ class ConstantStep(PulsedCell):
     """
 
     STEP: ClassVar[str] = "constant_step"
+    SAMPLER: ClassVar[str] = "shared_planes"
     HAS_RUN: ClassVar[bool] = True

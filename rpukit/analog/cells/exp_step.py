@@ -56,6 +56,7 @@ class ExpStep(WriteNoiseCell):
     """
 
     STEP: ClassVar[str] = "exp_step"
+    SAMPLER: ClassVar[str] = "shared_planes"
 
     A_up: float = 0.00081
     A_down: float = 0.36833

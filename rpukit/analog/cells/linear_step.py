@@ -47,6 +47,14 @@ class _Linear(WriteNoiseCell):
         arrays["slope_down"] = slope(down, high + offset if self.reverse_down else low)
         return arrays
 
+    def own_numbers(self) -> tuple[float, ...]:
+        reversal = self.reverse_up, self.reverse_down, self.reverse_offset
+        return *self._gammas(), *reversal
+
+    def _gammas(self) -> tuple[float, ...]:
+        """Give gamma up, its spread, down, its spread; signed or not, by mean bounds or not."""
+        return 1.0, 0.0, 1.0, 0.0, False, False
+
     def _slopes(self, draws: Draws, arrays: dict[str, FloatArray]) -> tuple[FloatArray, ...]:
         """Give the bounds that slopes refer to, and up and down steps times gamma."""
         return tuple(arrays[name] for name in ("w_min", "w_max", "step_up", "step_down"))
@@ -99,6 +107,8 @@ class LinearStep(_Linear):
     True
     """
 
+    SAMPLER: ClassVar[str] = "linear_planes"
+
     gamma_up: float = 0.0
     gamma_down: float = 0.0
     gamma_up_dtod: float = 0.05
@@ -110,6 +120,10 @@ class LinearStep(_Linear):
         _Linear._check(self)
         for name in ("gamma_up_dtod", "gamma_down_dtod"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
+
+    def _gammas(self) -> tuple[float, ...]:
+        up, down = (self.gamma_up, self.gamma_up_dtod), (self.gamma_down, self.gamma_down_dtod)
+        return *up, *down, self.allow_increasing, self.mean_bound_reference
 
     def _slopes(self, draws: Draws, arrays: dict[str, FloatArray]) -> tuple[FloatArray, ...]:
         low, high, up, down = _Linear._slopes(self, draws, arrays)
@@ -158,6 +172,8 @@ class SoftBounds(_Linear):
     0.01
     """
 
+    SAMPLER: ClassVar[str] = "linear_planes"
+
 
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +216,8 @@ class SoftBoundsPmax(SoftBounds):
     >>> round(cell.dw_min, 5), round(cell.w_max, 3)
     (0.02105, 1.105)
     """
+
+    SAMPLER: ClassVar[str] = "linear_planes"
 
     dw_min: float = None  # type: ignore[assignment]
     w_max: float = None  # type: ignore[assignment]

@@ -50,6 +50,7 @@ class PiecewiseStep(WriteNoiseCell):
     """
 
     STEP: ClassVar[str] = "piecewise_step"
+    SAMPLER: ClassVar[str] = "shared_planes"
 
     piecewise_up: tuple[float, ...] = (1.0,)
     piecewise_down: tuple[float, ...] = (1.0,)

@@ -23,12 +23,17 @@ from rpukit.random import Stream
 __all__ = ["PowStep", "PowStepReference"]
 
 _GAMMA, _GAMMA_UP_DOWN = 16, 17  # draws
-_MOST_STEPS = 10_000
 
 
 def _half_to_the(gamma: float) -> float:
     """0.5^gamma, with the same bits everywhere."""
     return float(power(np.array([0.5]), np.array([float(gamma)]))[0])
+
+
+def _gamma_numbers(cell: PowStep | PowStepReference) -> tuple[float, ...]:
+    up_down = cell.pow_up_down
+    sides = min(up_down, 0.0), -max(up_down, 0.0)
+    return cell.pow_gamma, cell.pow_gamma_dtod, *sides, cell.pow_up_down_dtod
 
 
 def _sample_gammas(
@@ -77,6 +82,7 @@ class PowStep(WriteNoiseCell):
 
     PLANES: ClassVar[tuple[str, ...]] = (*PulsedCell.PLANES, "gamma_down", "gamma_up")
     STEP: ClassVar[str] = "pow_step"
+    SAMPLER: ClassVar[str] = "pow_planes"
 
     pow_gamma: float = 1.0
     pow_gamma_dtod: float = 0.1
@@ -97,6 +103,9 @@ class PowStep(WriteNoiseCell):
         arrays = PulsedCell.sample(self, stream, shape)
         _sample_gammas(self, Draws(stream, shape), arrays)
         return arrays
+
+    def own_numbers(self) -> tuple[float, ...]:
+        return _gamma_numbers(self)
 
 
 @with_common_parameters
@@ -141,6 +150,7 @@ class PowStepReference(PulsedCell):
 
     PLANES: ClassVar[tuple[str, ...]] = (*PowStep.PLANES, "reference")
     STEP: ClassVar[str] = "pow_reference_step"
+    SAMPLER: ClassVar[str] = "pow_reference_planes"
 
     pow_gamma: float = 1.0
     pow_gamma_dtod: float = 0.1
@@ -172,10 +182,13 @@ class PowStepReference(PulsedCell):
         add_reference(self, draws, arrays, point)
         return arrays
 
+    def own_numbers(self) -> tuple[float, ...]:
+        reference = self.reference_mean, self.reference_std, self.subtract_symmetry_point
+        return *_gamma_numbers(self), *reference, self.n_estimation_steps
+
     def _symmetry_point(self, arrays: dict[str, FloatArray]) -> FloatArray:
         planes = np.stack([arrays[name].astype(np.float32) for name in PowStep.PLANES])
         out = np.zeros_like(planes[0])
         mirror = import_module("rpukit.analog._mirror.symmetry").symmetry_points
-        given = (self.n_estimation_steps, _MOST_STEPS, planes, out)
-        run_rows(mirror, out.shape[0], *given, grain=1)
+        run_rows(mirror, out.shape[0], self.n_estimation_steps, planes, out, grain=1)
         return out

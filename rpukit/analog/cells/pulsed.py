@@ -86,6 +86,7 @@ class PulsedCell(Cell):
     PLANES: ClassVar[tuple[str, ...]] = ("w_min", "w_max", "step_down", "step_up")
     STEP: ClassVar[str] = ""
     HAS_RUN: ClassVar[bool] = False
+    SAMPLER: ClassVar[str] = ""  # draws the planes on a GPU, see cell_planes.cuh; not inherited
 
     dw_min: float = 0.001
     dw_min_dtod: float = 0.3
@@ -146,6 +147,15 @@ class PulsedCell(Cell):
         g[0] = self.dw_min_std
         g[_WRITE_NOISE_SLOT] = self.write_noise
         return g
+
+    def own_numbers(self) -> tuple[float, ...]:
+        """Give what the model's planes are drawn from, as ``cell_planes.cuh`` takes it.
+
+        Returns
+        -------
+        tuple of float
+        """
+        return ()
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
         draws = Draws(stream, shape)

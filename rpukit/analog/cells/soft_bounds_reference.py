@@ -76,6 +76,7 @@ class SoftBoundsReference(WriteNoiseCell):
         "reference",
     )
     STEP: ClassVar[str] = "linear_reference_step"
+    SAMPLER: ClassVar[str] = "linear_reference_planes"
 
     slope_up_dtod: float = 0.0
     slope_down_dtod: float = 0.0
@@ -93,6 +94,10 @@ class SoftBoundsReference(WriteNoiseCell):
         g = PulsedCell.globals(self)
         g[1] = self.mult_noise
         return g
+
+    def own_numbers(self) -> tuple[float, ...]:
+        reference = self.reference_mean, self.reference_std, self.subtract_symmetry_point
+        return self.slope_up_dtod, self.slope_down_dtod, *reference
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
         arrays, draws = PulsedCell.sample(self, stream, shape), Draws(stream, shape)

@@ -1,0 +1,76 @@
+"""cell_planes: bits of the NumPy formulas of the cell classes, by the mirror and by the kernel."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_cells import CELLS
+
+import rpukit as rk
+from rpukit import _device
+from rpukit.analog.sampling import can_draw, cell_planes
+from rpukit.testing import assert_same_bits, on_cpu
+
+CPU = _device.parse_device("cpu")
+WIDE = {"w_max_dtod": 1.5, "w_min_dtod": 1.5, "dw_min_dtod": 2.0, "up_down_dtod": 0.5}
+ALL = CELLS | {
+    "crossed": rk.LinearStep(enforce_consistency=False, up_down=0.3, gamma_up=1, **WIDE),
+    "crossed_stuck": rk.SoftBounds(enforce_consistency=False, corrupt_devices_prob=0.2, **WIDE),
+    "wide": rk.SoftBounds(reverse_up=True, perfect_bias=True, corrupt_devices_prob=0.1, **WIDE),
+    "log_normal": rk.presets.device("ReRamArrayOM", corrupt_devices_prob=0.1, slope_up_dtod=0.3),
+    "one_bound": rk.presets.device("PCM"),
+    "no_spread": rk.PowStep(w_max_dtod=0, w_min_dtod=0, dw_min_dtod=0, up_down_dtod=0),
+    "few_pairs": rk.PowStepReference(
+        up_down=0.3, subtract_symmetry_point=True, n_estimation_steps=7, pow_up_down_dtod=0.1
+    ),
+    "slopes": rk.SoftBoundsReference(slope_up_dtod=0.4, slope_down_dtod=0.2, up_down=-0.1),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("shape", [(7, 132), (31, 9), (1, 1)])
+def test_bits_of_the_formulas(name, shape, order):
+    cell, stream = ALL[name], rk.Stream.from_seed(8)
+    expected = cell.sample(stream, shape)
+    planes, point = cell_planes(cell, stream, shape, CPU)
+    for k, plane in enumerate(cell.PLANES):
+        assert_same_bits(planes[k], expected[plane].astype(np.float32))
+    if point is not None:
+        plain = replace(cell, subtract_symmetry_point=False).sample(stream, shape)
+        resting = plain.get("reset_bias", np.float32(0))
+        assert_same_bits(resting + point, expected["reset_bias"])
+    with on_cpu(order):
+        drawn, drawn_point = cell_planes(cell, stream, shape, CPU)
+    assert_same_bits(drawn, planes)
+    if point is not None:
+        assert_same_bits(drawn_point, point)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ALL)
+def test_bits_on_a_gpu(name):
+    given = (ALL[name], rk.Stream.from_seed(8), (67, 257))
+    planes, _ = cell_planes(*given, CPU)
+    drawn, _ = cell_planes(*given, _device.parse_device("gpu"))
+    assert_same_bits(drawn, planes)
+
+
+def test_threads_do_not_count():
+    given = (ALL["crossed_stuck"], rk.Stream.from_seed(1), (300, 200), CPU)
+    expected, _ = cell_planes(*given)
+    n = rk.get_num_threads()
+    try:
+        rk.set_num_threads(1)
+        assert_same_bits(cell_planes(*given)[0], expected)
+    finally:
+        rk.set_num_threads(n)
+
+
+def test_classes_from_outside_draw_by_themselves():
+    class Outside(rk.SoftBounds):
+        def sample(self, stream, shape):
+            raise NotImplementedError
+
+    assert can_draw(rk.SoftBounds()) and not can_draw(Outside())
+    with pytest.raises(rk.errors.ParameterError, match=r"by sample\(\)"):
+        cell_planes(Outside(), rk.Stream.from_seed(1), (2, 2), CPU)
