@@ -11,7 +11,7 @@ from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.errors import ParameterError
 from rpukit.random import Stream
 
@@ -90,6 +90,41 @@ def cell_planes(
     planes = _drawn(cell.SAMPLER, n_plane + with_point, numbers, stream, shape, device)
     point = planes[n_plane] if getattr(cell, "subtract_symmetry_point", False) else None
     return planes[:n_plane], point
+
+
+def draw_cells(
+    cell: Cell, stream: Stream, shape: tuple[int, int], device: Device
+) -> tuple[Array | None, dict[str, Array]]:
+    """Draw all per-cell arrays of a tile: by a kernel where it runs kernels, else by NumPy.
+
+    Parameters
+    ----------
+    cell : Cell
+    stream : Stream
+    shape : tuple of int, (n_out, n_in)
+    device : Device
+
+    Returns
+    -------
+    planes : array, shape (n_plane, n_out, n_in), float32, or None
+        None for a cell that is not pulsed.
+    slow : dict of str to array, shape (n_out, n_in), float32
+        What the slow processes need. All are on the device.
+    """
+    kernels = device.kind != "cpu" or _device.runs_kernels(np)
+    if not (isinstance(cell, PulsedCell) and kernels and can_draw(cell)):
+        host = cell.sample(stream, shape)
+        planes = None
+        if isinstance(cell, PulsedCell):
+            stacked = np.stack([host.pop(name).astype(np.float32) for name in cell.PLANES])
+            planes = _device.to_device(stacked, device)
+        return planes, {name: _device.to_device(array, device) for name, array in host.items()}
+    planes, point = cell_planes(cell, stream, shape, device)
+    host = cell.sample_slow(stream, shape)
+    slow = {name: _device.to_device(array, device) for name, array in host.items()}
+    if point is not None:
+        slow["reset_bias"] = slow["reset_bias"] + point if "reset_bias" in slow else point.copy()
+    return planes, slow
 
 
 def _numbers(cell: PulsedCell) -> np.ndarray:

@@ -8,7 +8,7 @@ from test_cells import CELLS
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.analog.sampling import can_draw, cell_planes
+from rpukit.analog.sampling import can_draw, cell_planes, draw_cells
 from rpukit.testing import assert_same_bits, on_cpu
 
 CPU = _device.parse_device("cpu")
@@ -44,6 +44,29 @@ def test_bits_of_the_formulas(name, shape, order):
     assert_same_bits(drawn, planes)
     if point is not None:
         assert_same_bits(drawn_point, point)
+
+
+SLOW = {"diffusion": 0.1, "lifetime": 50, "lifetime_dtod": 0.3, "reset_dtod": 0.1, "reset": 0.2}
+
+
+@pytest.mark.parametrize(
+    "cell", [rk.Ideal(lifetime=9), *(replace(c, **SLOW) for c in ALL.values())]
+)
+def test_all_arrays_of_a_tile(cell):
+    given = (cell, rk.Stream.from_seed(8), (7, 12), CPU)
+    planes, slow = draw_cells(*given)
+    host = cell.sample(*given[1:3])
+    for k, name in enumerate(cell.PLANES):
+        assert_same_bits(planes[k], host.pop(name).astype(np.float32))
+    with on_cpu():
+        drawn, drawn_slow = draw_cells(*given)
+    assert (planes is None) == (drawn is None) == isinstance(cell, rk.Ideal)
+    if planes is not None:
+        assert_same_bits(drawn, planes)
+    assert slow.keys() == drawn_slow.keys() == host.keys()
+    for name, array in host.items():
+        assert_same_bits(slow[name], array)
+        assert_same_bits(drawn_slow[name], array)
 
 
 @pytest.mark.gpu

@@ -166,6 +166,23 @@ class PulsedCell(Cell):
                 arrays[name][:, -1] = self.dw_min
             for name in ("w_max", "w_min"):
                 arrays[name][:, -1] *= 100
+        arrays.update(self.sample_slow(stream, shape))
+        return arrays
+
+    def sample_slow(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
+        """Draw what the slow processes need, without the planes of the step function.
+
+        Parameters
+        ----------
+        stream : Stream
+        shape : tuple of int, (n_out, n_in)
+
+        Returns
+        -------
+        dict of str to array, shape (n_out, n_in), float32
+            As `sample`; the resting point is without a symmetry point.
+        """
+        draws, arrays = Draws(stream, shape), {}
         if self.diffusion > 0:
             arrays["diffusion_rate"] = np.abs(draws.spread(self.diffusion, self.diffusion_dtod, 6))
         if self.reset != 0 or self.reset_dtod > 0:
