@@ -14,6 +14,7 @@ from rpukit.analog._launch_update import Trains
 from rpukit.analog._unit import Site, Unit
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.drift_parameters import DriftParameters
+from rpukit.analog.sampling import draw_cells
 from rpukit.analog.slow import (
     Bounds,
     DriftMemory,
@@ -50,10 +51,10 @@ class DeviceArray(Unit):
         self.cell, self.site = cell, site
         self.on_change: Callable[[], None] = _nothing
         site.start(*CLOCKS)
-        host = cell.sample(site.stream, site.shape)
+        self.granularity = float(getattr(cell, "granularity", 0.0))
+        planes, slow = draw_cells(cell, site.stream, site.shape, site.device)
         arrays: dict[str, np.ndarray] = {}
         if isinstance(cell, PulsedCell):
-            arrays["planes"] = np.stack([host.pop(n).astype(np.float32) for n in cell.PLANES])
             arrays["globals"] = cell.globals()
             if cell.write_noise > 0:
                 arrays["persistent"] = np.zeros(site.shape, np.float32)
@@ -64,8 +65,9 @@ class DeviceArray(Unit):
         arrays["n_pulses"] = np.zeros(1, np.int64)
         if site.count_pulses:
             arrays["pulse_counts"] = np.zeros(site.shape, np.int64)
-        arrays.update(host)
-        self._arrays = {name: site.put(array) for name, array in arrays.items()}
+        self._arrays = {name: site.put(array) for name, array in arrays.items()} | slow
+        if planes is not None:
+            self._arrays["planes"] = planes
         if weight is None:
             weight = _device.zeros(site.shape, np.float32, site.device)
         self.weight = self._arrays["weight"] = weight
@@ -118,7 +120,7 @@ class DeviceArray(Unit):
 
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
         if isinstance(self.cell, PulsedCell):
-            parameters.base_length(abs(lr), self.cell.granularity)
+            parameters.base_length(abs(lr), self.granularity)
 
     def update(
         self,
@@ -153,7 +155,7 @@ class DeviceArray(Unit):
             x,
             d,
             abs(lr),
-            self.cell.granularity,  # type: ignore[attr-defined]
+            self.granularity,
             parameters,
             stream=stream,
             first_sample=first_sample,

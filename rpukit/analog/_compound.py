@@ -47,6 +47,7 @@ class CompoundUnit(Unit):
         ]
         for child in self.children:
             child.on_change = self.combine
+        self.granularity = cell.granularity
         self._gamma = site.put(np.array(cell.weights_of_parts(), np.float32))
         self.weight = _device.zeros(site.shape, np.float32, site.device)
         self.combine()
@@ -67,7 +68,7 @@ class CompoundUnit(Unit):
         return {f"{k}.{name}": a for k, own in enumerate(children) for name, a in own.items()}
 
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
-        parameters.base_length(abs(lr), self.cell.granularity)
+        parameters.base_length(abs(lr), self.granularity)
 
     def trains(
         self, x: Array, d: Array, lr: float, parameters: UpdateParameters, first_sample: int
@@ -77,7 +78,7 @@ class CompoundUnit(Unit):
             x,
             d,
             abs(lr),
-            self.cell.granularity,
+            self.granularity,
             parameters,
             stream=self.site.stream,
             first_sample=first_sample,

@@ -105,7 +105,7 @@ class TransferUnit(CompoundUnit):
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
         rate = abs(self.cell.fast_rate(lr))
         if rate:
-            parameters.base_length(rate, self.cell.granularity)
+            parameters.base_length(rate, self.granularity)
 
     # ---- a batch ----------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class TransferUnit(CompoundUnit):
             self._chopped(x, of_x),
             self._chopped(d, of_d),
             abs(rate),
-            self.cell.granularity,
+            self.granularity,
             parameters,
             stream=self.site.stream,
             first_sample=first_sample,

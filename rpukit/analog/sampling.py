@@ -84,8 +84,9 @@ def cell_planes(
         plain[[9, 14]] = 0  # nothing stuck yet, no perfect bias yet
         bounds = _drawn("shared_planes", 4, plain, stream, shape, device)
         reach = np.float32(cell.corrupt_devices_range)
-        low = max(np.float32(bounds[0].min()), -reach)
-        numbers[10], numbers[11] = low, min(np.float32(bounds[1].max()), reach) - low
+        lowest, highest = (np.float32(b) for b in (bounds[0].min().item(), bounds[1].max().item()))
+        low = max(lowest, -reach)
+        numbers[10], numbers[11] = low, min(highest, reach) - low
     n_plane, with_point = len(cell.PLANES), cell.SAMPLER in _WITH_POINT
     planes = _drawn(cell.SAMPLER, n_plane + with_point, numbers, stream, shape, device)
     point = planes[n_plane] if getattr(cell, "subtract_symmetry_point", False) else None
