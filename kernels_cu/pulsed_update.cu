@@ -41,6 +41,11 @@
 // check: N_WORD=9 N_GLOBAL=72
 // check: IMPLICIT=1
 // check: IMPLICIT=2 LISTS=1 ROWS=4
+// check: HAS_RUN=0 STEP=linear_reference_step N_PLANE=7
+// check: HAS_RUN=0 STEP=exp_step
+// check: HAS_RUN=0 STEP=pow_step N_PLANE=6
+// check: HAS_RUN=0 STEP=pow_reference_step N_PLANE=7
+// check: HAS_RUN=0 STEP=piecewise_step N_GLOBAL=16
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
 #ifndef STEP
 #define STEP constant_step

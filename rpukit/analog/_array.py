@@ -261,6 +261,8 @@ class DeviceArray(Unit):
                 kept = down.copy()
                 down[...] = sign * up
                 up[...] = sign * kept
+        if "reference" in cells:
+            cells["reference"][...] = -cells["reference"]
         self.settle()
 
     # ---- time -----------------------------------------------------------------------------------
