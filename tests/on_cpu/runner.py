@@ -38,7 +38,7 @@ FLAGS = (
     "-shared",
     "-ffp-contract=off",
     "-fvisibility=hidden",
-    "-ftls-model=initial-exec",
+    "-ftls-model=local-dynamic",  # initial-exec: no room after some two hundred libraries
     "-Wno-unknown-pragmas",
 )
 SANITIZE = (
