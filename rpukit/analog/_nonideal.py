@@ -114,7 +114,7 @@ class NonidealCall:
     stream: Stream
 
 
-def multiply(
+def tile_nonideal(
     call: NonidealCall,
     first_sample: int,
     ops: tuple[int, int],

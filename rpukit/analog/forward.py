@@ -11,7 +11,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog._launch_forward import Call, launch, launcher, pick
-from rpukit.analog._nonideal import NonidealCall, Wires, multiply
+from rpukit.analog._nonideal import NonidealCall, Wires, tile_nonideal
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream
@@ -219,7 +219,7 @@ def tile_forward(
     rhos = [1.0] if io.exact else state.rhos
     if state.wires is not None:
         call_ = NonidealCall(weight, x, alpha, need, y, state, rhos, w_noise, stream)
-        return multiply(call_, first_sample, ops, transposed=transposed, status=status)
+        return tile_nonideal(call_, first_sample, ops, transposed=transposed, status=status)
     if _device.runs_kernels(_device.namespace(weight, x)):
         product = Call(
             weight,
