@@ -7,6 +7,7 @@ planned before anything is launched.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,22 @@ class Events:
 
 def draws(stream: Stream, numbers: np.ndarray, draw: int) -> np.ndarray:
     """Draw a uniform for each event by its number."""
+    blocks = numbers // _BLOCK
+    if len(numbers) and blocks[0] == blocks[-1]:
+        return _uniforms(stream, int(blocks[0]), draw)[numbers % _BLOCK]
     out = np.empty(len(numbers), np.float32)
-    for block in np.unique(numbers // _BLOCK):
-        u = random_fill(stream, (_BLOCK,), "uniform", op=Op.CHOPPER, sample=int(block), draw=draw)
-        here = numbers // _BLOCK == block
-        out[here] = u[numbers[here] % _BLOCK]
+    for block in np.unique(blocks):
+        here = blocks == block
+        out[here] = _uniforms(stream, int(block), draw)[numbers[here] % _BLOCK]
     return out
+
+
+@lru_cache(maxsize=64)
+def _uniforms(stream: Stream, block: int, draw: int) -> np.ndarray:
+    made: np.ndarray = random_fill(
+        stream, (_BLOCK,), "uniform", op=Op.CHOPPER, sample=block, draw=draw
+    )
+    return made
 
 
 def events(

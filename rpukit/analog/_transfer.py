@@ -32,6 +32,7 @@ from rpukit.analog.update_parameters import UpdateParameters
 
 Array = Any
 _READS = 64  # slices that are read at once
+_FEW = 1 << 16  # elements that are sooner copied to a GPU than made there
 _WRITES = 0  # child stream of a device for reads and writes of its own
 _SELECT = 1 << 20  # child stream for choppers and random slices
 
@@ -51,15 +52,16 @@ class TransferUnit(CompoundUnit):
         self._io = _one_hot_io(cell.transfer_forward)
         # Where other lines have noise, or lines a place along the wires, the whole array is read.
         self._whole = not self._io.exact and (self._io.inp_noise > 0 or self._io.ir_drop > 0)
+        self._streams = [child.site.stream.child(_WRITES) for child in self.children]
         self._states = [
             ForwardState(
                 self._io,
                 self._n[1],
-                child.site.stream.child(_WRITES),
+                stream,
                 site.device,
                 transposed=not cell.transfer_columns,
             )
-            for child in self.children
+            for stream in self._streams
         ]
         self._own: dict[str, Array] = {}
         if cell.BUFFERED:
@@ -172,7 +174,8 @@ class TransferUnit(CompoundUnit):
         moves = self.cell.transfer_rate(0, lr) != 0
         due = due if moves else Events(*(v[:0] for v in (due.number, due.offset, due.slice)))
         turn = _schedule.occurrences(due.slice)
-        z = self._zeros(len(due), self._n[1])
+        alone = len(due) == 0 or int(turn.max()) == 0
+        z = self._zeros(0 if alone else len(due), self._n[1])
         signs, begins = np.ones(len(due), np.int8), np.zeros(len(due), bool)
         lines = np.ones(self._n[1], np.int8)
         chopper = np.ones(self._n[0], np.int8)
@@ -192,7 +195,11 @@ class TransferUnit(CompoundUnit):
                 self._pulse(x, d, rate, rates, how, window, signs_now)
             begin = np.where(begin < end, end, begin)
             if len(here):
-                z[self._put_index(here)] = self._slices(0, due, here)
+                read = self._slices(0, due, here)
+                if len(here) == len(due):
+                    z = read
+                else:
+                    z[self._put_index(here)] = read
                 self._reset(0, due, here)
             later = np.flatnonzero(turn == p + 1)
             chopper = chopper.copy()
@@ -254,12 +261,26 @@ class TransferUnit(CompoundUnit):
 
     def _slices(self, k: int, due: Events, here: np.ndarray) -> Array:
         """Copy slices of an array as they are, or read with all of it: shape (n, n_line)."""
-        weight, index = self.children[k].weight, self._put_index(due.slice[here])
+        weight, which = self.children[k].weight, due.slice[here]
         if self._whole:
-            one_hot = self._zeros(len(here), self._n[0])
-            one_hot[self._put_index(np.arange(len(here))), index] = 1
-            return self._product(k, weight, one_hot, int(due.number[here[0]]))
-        return weight[:, index].T if self.cell.transfer_columns else weight[index]
+            return self._product(k, weight, self._one_hot(which), int(due.number[here[0]]))
+        first, last = int(which[0]), int(which[-1]) + 1
+        index: Any = slice(first, last)
+        if last - first != len(which) or (np.diff(which) != 1).any():
+            index = self._put_index(which)
+        part = weight[:, index].T if self.cell.transfer_columns else weight[index]
+        return part.copy(order="C")
+
+    def _one_hot(self, which: np.ndarray) -> Array:
+        """Make an input for each slice, shape (n, n_slice)."""
+        n, n_slice = len(which), self._n[0]
+        if n * n_slice <= _FEW:
+            made = np.zeros((n, n_slice), np.float32)
+            made[np.arange(n), which] = 1
+            return self.site.put(made)
+        one_hot = self._zeros(n, n_slice)
+        one_hot[self._put_index(np.arange(n)), self._put_index(which)] = 1
+        return one_hot
 
     def _reset(self, k: int, due: Events, here: np.ndarray) -> None:
         if self.cell.with_reset_prob == 0:
@@ -303,12 +324,11 @@ class TransferUnit(CompoundUnit):
             step = cell.step * cell.devices[k + 1].granularity
         else:
             d = -z
-        one_hot = self._zeros(len(due), self._n[0])
-        one_hot[self._put_index(np.arange(len(due))), self._put_index(due.slice)] = 1
+        one_hot = self._one_hot(due.slice)
         x, d = (one_hot, d) if cell.transfer_columns else (d, one_hot)
-        target = self.children[k + 1]
-        stream = target.site.stream.child(_WRITES)
-        target.write(x, d, step, cell.transfer_update, int(due.number[0]), stream)
+        number = int(due.number[0])
+        stream = self._streams[k + 1]
+        self.children[k + 1].write(x, d, step, cell.transfer_update, number, stream)
 
     def _read(self, k: int, due: Events, z: Array) -> Array:
         """Read slices through the periphery, each by a one-hot input."""
@@ -328,7 +348,7 @@ class TransferUnit(CompoundUnit):
             weight,
             one_hot,
             self._io,
-            stream=self.children[k].site.stream.child(_WRITES),
+            stream=self._streams[k],
             first_sample=number,
             transposed=not self.cell.transfer_columns,
             state=self._states[k],
