@@ -5,7 +5,9 @@ All tiles give the same bits; the op is in ``forward.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -94,40 +96,52 @@ class Call:
 
 
 def launcher(call: Call, tile: ProductTile) -> tuple[Any, ProductTile]:
-    macros = {
-        "TRANSPOSED": int(call.transposed),
-        "PERFECT": int(call.perfect),
-        "W_NOISE": call.w_noise,
-    }
-    macros |= {"VEC": call.vec, "LONG": int(call.long)}
-    return _TILE_FORWARD.variant(macros | tile.macros), tile
+    how = (call.transposed, call.perfect, call.w_noise, call.vec, call.long)
+    return _variant(tile, *how), tile
 
 
-def launch(call: Call, variant: Any, tile: ProductTile, number: int, rho: float) -> None:
+@cache
+def _variant(
+    tile: ProductTile, transposed: bool, perfect: bool, w_noise: int, vec: int, long: bool
+) -> Any:
+    """Set the macros once; a steady call costs one look-up."""
+    macros = {"TRANSPOSED": int(transposed), "PERFECT": int(perfect), "W_NOISE": w_noise}
+    macros |= {"VEC": vec, "LONG": int(long)}
+    return _TILE_FORWARD.variant(macros | tile.macros)
+
+
+def launch(call: Call, variant: Any, tile: ProductTile, rhos: Sequence[float]) -> None:
+    """Launch the rounds of a product, one for each reduction of the inputs."""
     (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
-    variant.launch(
-        (-(-n_out // tile.outputs), -(-n_batch // tile.samples)),
-        (tile.threads,),
-        (
-            _i4(n_batch),
-            _i4(n_out),
-            _i4(n_in),
-            _i4(number),
-            _f4(rho),
-            _i4(call.worst and number > 0),
-            _u8(call.first_sample),
-            _u4(call.ops[0]),
-            _u4(call.ops[1]),
-            call.io,
-            call.weight,
-            call.x,
-            call.alpha,
-            call.line_noise,
-            call.need,
-            call.y,
-            call.status,
-            *call.stream.words,
-        ),
+    grid = (-(-n_out // tile.outputs), -(-n_batch // tile.samples))
+    sizes = (_i4(n_batch), _i4(n_out), _i4(n_in))
+    rest = (
+        _u8(call.first_sample),
+        *_typed_ops(call.ops),
+        call.io,
+        call.weight,
+        call.x,
+        call.alpha,
+        call.line_noise,
+        call.need,
+        call.y,
+        call.status,
+        *call.stream.words,
+    )
+    for numbers in _rounds(tuple(rhos), call.worst):
+        variant.launch(grid, (tile.threads,), (*sizes, *numbers, *rest))
+
+
+@cache
+def _typed_ops(ops: tuple[int, int]) -> tuple[np.uint32, np.uint32]:
+    return _u4(ops[0]), _u4(ops[1])
+
+
+@cache
+def _rounds(rhos: tuple[float, ...], worst: bool) -> tuple[tuple[Any, ...], ...]:
+    """Number, reduction and kind of scale of each round, as kernels take them."""
+    return tuple(
+        (_i4(number), _f4(rho), _i4(worst and number > 0)) for number, rho in enumerate(rhos)
     )
 
 
@@ -172,7 +186,7 @@ def _trial(call: Call) -> tune.Trial:
     )
 
     def run(tile: ProductTile) -> list[Array]:
-        launch(scratch, *launcher(scratch, tile), 0, 1.0)
+        launch(scratch, *launcher(scratch, tile), (1.0,))
         return [scratch.y]
 
     return run

@@ -45,7 +45,8 @@ def draws(stream: Stream, numbers: np.ndarray, draw: int) -> np.ndarray:
     """Draw a uniform for each event by its number."""
     blocks = numbers // _BLOCK
     if len(numbers) and blocks[0] == blocks[-1]:
-        return _uniforms(stream, int(blocks[0]), draw)[numbers % _BLOCK]
+        drawn: np.ndarray = _uniforms(stream, int(blocks[0]), draw)[numbers % _BLOCK]
+        return drawn
     out = np.empty(len(numbers), np.float32)
     for block in np.unique(blocks):
         here = blocks == block

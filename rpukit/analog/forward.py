@@ -239,8 +239,7 @@ def tile_forward(
             w_noise,
         )
         variant, tile = launcher(product, pick(product))
-        for number, rho in enumerate(rhos):
-            launch(product, variant, tile, number, rho)
+        launch(product, variant, tile, rhos)
         return y
     # The mirror walks rows of a matrix whose rows are inputs, which vectorises; one turn pays from
     # a few samples on.
