@@ -213,7 +213,8 @@ def pulsed_update(
     steps = import_module("rpukit.analog._steps")
     counts = np.zeros(n_out, np.int64)
     by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
-    model = (steps.STEPS[cell.STEP], steps.RUNS.get(cell.STEP, steps.no_run))
+    run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
+    model = (steps.STEPS[cell.STEP], run or steps.no_run)
     how = (flip, polarity, trains.implicit, noisy_write, first_sample)
     given = (planes, globals_, trains.x, trains.d, *_slot_lists(trains))
     arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
