@@ -23,6 +23,7 @@ static inline i64 rk_significand(u16 v) {
     return v >> 15 ? -m : m;
 }
 static inline i64 rk_cut(i64 v, int left) {  // v 2^left, towards zero
+    if (!v) return 0;  // whose exponent may be anything
     u64 m = u64(v < 0 ? -v : v);
     m = left >= 0 ? m << left : left > -64 ? m >> -left : 0;
     return v < 0 ? -i64(m) : i64(m);
