@@ -64,7 +64,7 @@ class ChoppedTransfer(Transfer):
     correct_gradient_magnitudes : bool
         ``kappa = lr_t / lr_A / (buffer_granularity g_C)``.
     auto_scale : bool
-        ``lr_A = fast_lr L g_A / (m_x m_d)`` with running means of the largest |x| and |d|.
+        ``lr_A = fast_lr L g_A / (m_x m_d)`` with running means of the largest ``|x|`` and ``|d|``.
     auto_momentum : float, 0 to 1
         Momentum of these means.
 
