@@ -241,15 +241,11 @@ def tile_forward(
         variant, tile = launcher(product, pick(product))
         launch(product, variant, tile, rhos)
         return y
-    # The mirror walks rows of a matrix whose rows are inputs, which vectorises; one turn pays from
-    # a few samples on.
-    by_columns = transposed or n_batch >= 4
-    matrix = weight if transposed or not by_columns else np.ascontiguousarray(weight.T)
     deviation = np.empty(0, np.float32) if state.line_noise is None else state.line_noise
     run_rows(
         _mirror().tile_forward,
         n_batch,
-        by_columns,
+        transposed,
         io.exact,
         w_noise,
         state.worst,
@@ -257,7 +253,7 @@ def tile_forward(
         first_sample,
         *ops,
         state.io,
-        matrix,
+        weight,
         x,
         alpha,
         deviation,

@@ -7,11 +7,13 @@ import numpy as np
 
 from rpukit._math import fma32
 from rpukit._philox import block, normal, uniform
+from rpukit.analog._mirror.chains import product
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 SEGMENT = 16384
 LARGEST = f4(3.402823466e38)
+TOGETHER = 128  # samples that are worked on at a time; it enters no result
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -86,77 +88,56 @@ def _inverse(alpha, rho):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _inputs(x, sc, io, op, sample, number, k0, k1, v):
+def _draw(op, sample, number, k0, k1, words):
+    """Words 0 to 2 of each line of a round; a loop of its own, which vectorises."""
+    for j in range(words.shape[1]):
+        b0, b1, b2, _ = block(k0, k1, op, u8(j), sample, number)
+        words[0, j] = b0
+        words[1, j] = b1
+        words[2, j] = b2
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _convert_lines(v, step, stochastic, words):
+    if stochastic:
+        for j in range(v.size):
+            v[j] = _convert(v[j], step, True, words[j])
+    elif step > f4(0.0):
+        for j in range(v.size):
+            v[j] = f4(f4(np.rint(f4(v[j] / step))) * step)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _add_noise(v, std, words):
+    for j in range(v.size):
+        v[j] = fma32(std, normal(words[j]), v[j])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _bend(v, factor):
+    """Multiply what is negative."""
+    if factor != f4(1.0):
+        for j in range(v.size):
+            v[j] = f4(v[j] * factor) if v[j] < f4(0.0) else v[j]
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _inputs(x, sc, io, op, sample, number, k0, k1, words, v):
+    """Convert the inputs of one round; ``words`` (3, n_in) is scratch."""
     rounds = io[10] != f4(0.0) and io[1] > f4(0.0)
     noisy = io[2] > f4(0.0)
-    b0, b1 = u4(0), u4(0)
+    bound = io[0]
+    if rounds or noisy:
+        _draw(op, sample, number, k0, k1, words)
     for j in range(x.size):
-        if rounds or noisy:
-            b0, b1, _, _ = block(k0, k1, op, u8(j), sample, number)
-        c = _clip(_convert(f4(x[j] * sc), io[1], rounds, b0), io[0])
-        if noisy:
-            c = fma32(io[2], normal(b1), c)
-        v[j] = f4(c * io[3]) if c < f4(0.0) else c
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _along_rows(weight, v, absolute, out):
-    """out[i] = sum_j weight[i, j] v[j]: eight chains at a time."""
-    n_out, n_in = weight.shape
-    for i in range(0, n_out, 8):
-        rows = min(8, n_out - i)
-        for first in range(0, n_in, SEGMENT):
-            last = min(first + SEGMENT, n_in)
-            if rows == 8 and not absolute:
-                a0, a1, a2, a3 = f4(0.0), f4(0.0), f4(0.0), f4(0.0)
-                a4, a5, a6, a7 = f4(0.0), f4(0.0), f4(0.0), f4(0.0)
-                for j in range(first, last):
-                    c = v[j]
-                    a0 = fma32(weight[i, j], c, a0)
-                    a1 = fma32(weight[i + 1, j], c, a1)
-                    a2 = fma32(weight[i + 2, j], c, a2)
-                    a3 = fma32(weight[i + 3, j], c, a3)
-                    a4 = fma32(weight[i + 4, j], c, a4)
-                    a5 = fma32(weight[i + 5, j], c, a5)
-                    a6 = fma32(weight[i + 6, j], c, a6)
-                    a7 = fma32(weight[i + 7, j], c, a7)
-                for r, a in enumerate((a0, a1, a2, a3, a4, a5, a6, a7)):
-                    out[i + r] = a if first == 0 else f4(out[i + r] + a)
-                continue
-            for r in range(i, i + rows):
-                a = f4(0.0)
-                for j in range(first, last):
-                    w = abs(weight[r, j]) if absolute else weight[r, j]
-                    a = fma32(w, v[j], a)
-                out[r] = a if first == 0 else f4(out[r] + a)
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _along_columns(weight, v, absolute, out, segment):
-    """out[i] = sum_j weight[j, i] v[j]: row after row, which vectorises over i."""
-    n_in, n_out = weight.shape
-    for first in range(0, n_in, SEGMENT):
-        target = out if first == 0 else segment
-        target[:] = f4(0.0)
-        for j in range(first, min(first + SEGMENT, n_in)):
-            c = v[j]
-            if absolute:
-                for i in range(n_out):
-                    target[i] = fma32(abs(weight[j, i]), c, target[i])
-            else:
-                for i in range(n_out):
-                    target[i] = fma32(weight[j, i], c, target[i])
-        if first:
-            for i in range(n_out):
-                out[i] = f4(out[i] + segment[i])
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _product(weight, v, by_columns, absolute, out, segment):
-    if by_columns:
-        _along_columns(weight, v, absolute, out, segment)
-    else:
-        _along_rows(weight, v, absolute, out)
+        v[j] = f4(x[j] * sc)
+    _convert_lines(v, io[1], rounds, words[0])
+    if bound > f4(0.0):
+        for j in range(x.size):
+            v[j] = _clip(v[j], bound)
+    if noisy:
+        _add_noise(v, io[2], words[1])
+    _bend(v, io[3])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -171,38 +152,54 @@ def _norm(v):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _outputs(y, read, w_noise, deviation, factor, io, op, sample, number, k0, k1):
-    """Turn products into outputs, in place; True where a bound that counts was passed."""
+def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words):
+    """Turn sums into converted outputs, in place; True where a bound that counts was passed."""
     rounds = io[11] != f4(0.0) and io[5] > f4(0.0)
     reads = w_noise != 0 and io[9] > f4(0.0)
-    bound = io[4]
-    met = False
-    for i in range(y.size):
-        std = deviation[i] if deviation.size else io[6]
-        noisy = std > f4(0.0)
-        b0, b1, b2 = u4(0), u4(0), u4(0)
-        if rounds or noisy or reads:
-            b0, b1, b2, _ = block(k0, k1, op, u8(i), sample, number)
-        out = y[i]
-        if reads:
+    bound, std = io[4], io[6]
+    if rounds or reads or deviation.size or std > f4(0.0):
+        _draw(op, sample, number, k0, k1, words)
+    if reads:
+        for i in range(y.size):
             spread = f4(io[9] * f4(np.sqrt(read[i if w_noise == 2 else 0])))
-            out = fma32(spread, normal(b0), out)
-        if out < f4(0.0):
-            out = f4(out * io[7])
-        if noisy:
-            out = fma32(std, normal(b1), out)
-        out = _convert(out, io[5], rounds, b2)
-        if bound > f4(0.0) and (out > bound or (out < f4(-bound) and io[12] != f4(0.0))):
-            met = True
-        y[i] = f4(_clip(out, bound) * factor)
+            y[i] = fma32(spread, normal(words[0, i]), y[i])
+    _bend(y, io[7])
+    if deviation.size:
+        for i in range(y.size):
+            noisy = fma32(deviation[i], normal(words[1, i]), y[i])
+            y[i] = noisy if deviation[i] > f4(0.0) else y[i]
+    elif std > f4(0.0):
+        _add_noise(y, std, words[1])
+    _convert_lines(y, io[5], rounds, words[2])
+    met = False
+    if bound > f4(0.0):
+        low = f4(-bound) if io[12] != f4(0.0) else f4(-np.inf)
+        for i in range(y.size):
+            met |= (y[i] > bound) | (y[i] < low)
+        for i in range(y.size):
+            y[i] = _clip(y[i], bound)
     return met
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _read_sums(weight, along, w_noise, v, read):
+    """Sum of the variances of reading, for each sample, or for each output of each."""
+    if w_noise == 1:
+        for s in range(v.shape[0]):
+            read[s, 0] = _norm(v[s])
+    elif w_noise == 2:
+        squares = np.empty(v.shape, f4)
+        for s in range(v.shape[0]):
+            for j in range(v.shape[1]):
+                squares[s, j] = f4(v[s, j] * v[s, j])
+        product(weight, along, True, squares, read)
 
 
 @nb.njit(nogil=True, error_model="numpy")
 def tile_forward(
     start,
     stop,
-    by_columns,
+    along,
     perfect,
     w_noise,
     worst,
@@ -219,34 +216,64 @@ def tile_forward(
     k0,
     k1,
 ):
-    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds ask for."""
+    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds ask for.
+
+    Rows of the weights run along the inputs, or with ``along`` the outputs.
+    """
     n_in, n_out = x.shape[1], y.shape[1]
-    v, squares = np.empty(n_in, f4), np.empty(n_in, f4)
-    read, segment = np.zeros(n_out, f4), np.empty(n_out, f4)
-    for s in range(start, stop):
-        sample = u8(first_sample) + u8(s)
-        if perfect:
-            _product(weight, x[s], by_columns, False, y[s], segment)
+    if perfect:
+        product(weight, along, False, x[start:stop], y[start:stop])
+        for s in range(start, stop):
             for i in range(n_out):
                 y[s, i] = f4(y[s, i] * io[8])
-            continue
+        return
+    n_most = min(TOGETHER, stop - start)
+    v, sums = np.empty((n_most, n_in), f4), np.empty((n_most, n_out), f4)
+    read = np.empty((n_most, n_out if w_noise == 2 else 1), f4)
+    in_words, out_words = np.empty((3, n_in), u4), np.empty((3, n_out), u4)
+    waits = np.empty(n_most, np.int64)
+    for s0 in range(start, stop, n_most):
+        n = min(n_most, stop - s0)
+        waits[:n] = np.arange(s0, s0 + n)
         for number in range(rhos.size):
-            rho = rhos[number]
-            a = alpha[1 if worst and number else 0, s] if io[13] != f4(0.0) else f4(1.0)
-            if not a > f4(0.0) and io[14] != f4(0.0):
-                y[s, :] = f4(0.0)
-                break
-            sc = _inverse(a, rho) if io[13] != f4(0.0) else f4(f4(1.0) / rho)
-            _inputs(x[s], sc, io, u4(in_op), sample, u4(number), k0, k1, v)
-            _product(weight, v, by_columns, False, y[s], segment)
-            if w_noise == 1:
-                read[0] = _norm(v)
-            elif w_noise == 2:
-                for j in range(n_in):
-                    squares[j] = f4(v[j] * v[j])
-                _product(weight, squares, by_columns, True, read, segment)
-            factor = f4(f4(io[8] * (a if a > f4(0.0) else f4(1.0))) * rho)
-            if not _outputs(
-                y[s], read, w_noise, deviation, factor, io, u4(out_op), sample, u4(number), k0, k1
-            ):
+            rho, scales = rhos[number], alpha[1 if worst and number else 0]
+            left = 0
+            for at in range(n):
+                s = waits[at]
+                a = scales[s] if io[13] != f4(0.0) else f4(1.0)
+                if not a > f4(0.0) and io[14] != f4(0.0):
+                    y[s, :] = f4(0.0)
+                    continue
+                sc = _inverse(a, rho) if io[13] != f4(0.0) else f4(f4(1.0) / rho)
+                sample = u8(first_sample) + u8(s)
+                _inputs(x[s], sc, io, u4(in_op), sample, u4(number), k0, k1, in_words, v[left])
+                waits[left] = s
+                left += 1
+            product(weight, along, False, v[:left], sums[:left])
+            _read_sums(weight, along, w_noise, v[:left], read[:left])
+            n = 0
+            for at in range(left):
+                s = waits[at]
+                sample = u8(first_sample) + u8(s)
+                again = _outputs(
+                    sums[at],
+                    read[at],
+                    w_noise,
+                    deviation,
+                    io,
+                    u4(out_op),
+                    sample,
+                    u4(number),
+                    k0,
+                    k1,
+                    out_words,
+                )
+                a = scales[s] if io[13] != f4(0.0) else f4(1.0)
+                factor = f4(f4(io[8] * (a if a > f4(0.0) else f4(1.0))) * rho)
+                for i in range(n_out):
+                    y[s, i] = f4(sums[at, i] * factor)
+                if again:
+                    waits[n] = s
+                    n += 1
+            if n == 0:
                 break

@@ -137,7 +137,7 @@ def tile_nonideal(
     ``has`` says what is there: IR drop, read noise (1 constant, 2 PCM), offsets, saturation;
     ``lines`` are the noise, the offset and the saturation of each output.
     """
-    v = np.empty(x.shape[1], f4)
+    v, words = np.empty(x.shape[1], f4), np.empty((3, x.shape[1]), u4)
     for s in range(start, stop):
         sample = u8(first_sample) + u8(s)
         for number in range(rhos.size):
@@ -147,7 +147,7 @@ def tile_nonideal(
                 y[s, :] = f4(0.0)
                 break
             sc = _inverse(a, rho) if io[13] != f4(0.0) else f4(f4(1.0) / rho)
-            _inputs(x[s], sc, io, u4(in_op), sample, u4(number), k0, k1, v)
+            _inputs(x[s], sc, io, u4(in_op), sample, u4(number), k0, k1, words, v)
             met = _outputs(
                 weight,
                 factor,

@@ -1,0 +1,233 @@
+"""Chains of fused multiply-adds for the mirrors of products, on vectors of outputs.
+
+``y[s, i] = sum_j W_ij v[s, j]``: one accumulator, j ascending, restarted at every SEGMENT (see
+``kernels_cu/include/rk_chain.cuh``). Outputs lie side by side in the lanes of vectors; where rows
+of the weights run along j, blocks of them are turned first. Blocks only spare loads and stores.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+import numba as nb
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from rpukit._math import fma32
+
+f4 = np.float32
+
+SEGMENT = 16384
+_WIDE = llvm.get_host_cpu_features().get("avx512f", False)
+LANES = 16 if _WIDE else 8  # of a block that is turned
+WIDTH = 64 if _WIDE else 16  # outputs at a time: four chains of them fit into the registers
+DEPTH = 128  # steps of a turned block
+FEW = 16  # steps at a time where weights are read where they lie
+
+
+if nb.config.DISABLE_JIT:
+
+    def _step_by_step(w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step, samples):
+        for s in range(samples):
+            for k in range(n):
+                for i in range(WIDTH):
+                    at = y_at + s * y_step + i
+                    y[at] = fma32(w[w_at + k * w_step + i], v[v_at + s * v_step + k], y[at])
+
+    def add_one(*args):
+        """Go on with WIDTH chains of one sample by n steps; all arrays are flat."""
+        _step_by_step(*args, 1)
+
+    def add_four(*args):
+        """Go on with the chains of four samples, `v_step` and `y_step` apart."""
+        _step_by_step(*args, 4)
+
+    def turn(w, w_at, w_step, out, out_at, out_step):
+        """Transpose a block of LANES x LANES."""
+        for r in range(LANES):
+            for k in range(LANES):
+                out[out_at + k * out_step + r] = w[w_at + r * w_step + k]
+
+else:
+    _ARRAY, _INDEX = types.Array(types.float32, 1, "C"), types.intp
+
+    def _start(context, builder, array, at):
+        data = context.make_array(_ARRAY)(context, builder, array).data
+        return builder.gep(data, [at])
+
+    def _vector(builder, pointer, lanes):
+        return builder.bitcast(pointer, ir.VectorType(ir.FloatType(), lanes).as_pointer())
+
+    def _splat(builder, x, lanes):
+        empty = ir.Constant(ir.VectorType(ir.FloatType(), lanes), ir.Undefined)
+        first = builder.insert_element(empty, x, ir.Constant(ir.IntType(32), 0))
+        index = ir.VectorType(ir.IntType(32), lanes)
+        return builder.shuffle_vector(first, empty, ir.Constant(index, [0] * lanes))
+
+    def _fma(builder, lanes):
+        kind = ir.VectorType(ir.FloatType(), lanes)
+        signature = ir.FunctionType(kind, [kind] * 3)
+        return cgutils.get_or_insert_function(builder.module, signature, f"llvm.fma.v{lanes}f32")
+
+    def _add_code(samples):
+        signature = types.void(*(_ARRAY, _INDEX, _INDEX) * 2, _INDEX, _ARRAY, _INDEX, _INDEX)
+
+        def code(context, builder, sig, args):
+            w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step = args
+            w, v = _start(context, builder, w, w_at), _start(context, builder, v, v_at)
+            y = _start(context, builder, y, y_at)
+            kind = ir.VectorType(ir.FloatType(), WIDTH)
+            fma = _fma(builder, WIDTH)
+            steps = [ir.Constant(y_step.type, s) for s in range(samples)]
+            rows = [
+                _vector(builder, builder.gep(y, [builder.mul(s, y_step)]), WIDTH) for s in steps
+            ]
+            inputs = [builder.gep(v, [builder.mul(s, v_step)]) for s in steps]
+            sums = [cgutils.alloca_once(builder, kind) for _ in steps]
+            for row, total in zip(rows, sums, strict=True):
+                builder.store(builder.load(row, align=4), total)
+            with cgutils.for_range(builder, n) as loop:
+                line = builder.gep(w, [builder.mul(loop.index, w_step)])
+                several = builder.load(_vector(builder, line, WIDTH), align=4)
+                for x, total in zip(inputs, sums, strict=True):
+                    one = builder.load(builder.gep(x, [loop.index]))
+                    same = _splat(builder, one, WIDTH)
+                    builder.store(builder.call(fma, [several, same, builder.load(total)]), total)
+            for row, total in zip(rows, sums, strict=True):
+                builder.store(builder.load(total), row, align=4)
+            return context.get_dummy_value()
+
+        return signature, code
+
+    @intrinsic
+    def add_one(typing, w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step):
+        """Go on with WIDTH chains of one sample by n steps; all arrays are flat."""
+        return _add_code(1)
+
+    @intrinsic
+    def add_four(typing, w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step):
+        """Go on with the chains of four samples, `v_step` and `y_step` apart."""
+        return _add_code(4)
+
+    def _mixed(builder, rows, step, low, high):
+        """Of each two rows `step` apart, take elements `low`, and elements `high`."""
+        index = ir.VectorType(ir.IntType(32), LANES)
+        out = list(rows)
+        for r in (r for r in range(LANES) if not r & step):
+            for at, chosen in ((r, low), (r + step, high)):
+                mask = ir.Constant(index, chosen)
+                out[at] = builder.shuffle_vector(rows[r], rows[r + step], mask)
+        return out
+
+    def _turned(builder, w, step):
+        """Rows of a block of LANES x LANES at w, transposed."""
+        numbers = [ir.Constant(step.type, r) for r in range(LANES)]
+        starts = [builder.gep(w, [builder.mul(r, step)]) for r in numbers]
+        rows = [builder.load(_vector(builder, start, LANES), align=4) for start in starts]
+        pairs, quads = (0, LANES, 1, LANES + 1), (0, 1, LANES, LANES + 1)
+        for step, four in ((1, pairs), (2, quads)):  # inside of blocks of 4 x 4
+            low = [q + j for q in range(0, LANES, 4) for j in four]
+            rows = _mixed(builder, rows, step, low, [j + 2 for j in low])
+        step = 4
+        while step < LANES:  # whole blocks of four change places: even ones, then odd ones
+            even = [at + j for at in range(0, 2 * LANES, 8) for j in range(4)]
+            rows = _mixed(builder, rows, step, even, [j + 4 for j in even])
+            step *= 2
+        return [rows[r // 4 * 4 + (0, 2, 1, 3)[r % 4]] for r in range(LANES)]
+
+    @intrinsic
+    def turn(typing, w, w_at, w_step, out, out_at, out_step):
+        """Transpose a block of LANES x LANES."""
+
+        def code(context, builder, sig, args):
+            w, w_at, w_step, out, out_at, out_step = args
+            out = _start(context, builder, out, out_at)
+            for r, row in enumerate(_turned(builder, _start(context, builder, w, w_at), w_step)):
+                at = builder.gep(out, [builder.mul(ir.Constant(out_step.type, r), out_step)])
+                builder.store(row, _vector(builder, at, LANES), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*(_ARRAY, _INDEX, _INDEX) * 2), code
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _add(w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step, samples):
+    """Go on with the chains of some samples."""
+    fours = samples // 4 * 4
+    for s in range(0, fours, 4):
+        add_four(w, w_at, w_step, v, v_at + s * v_step, v_step, n, y, y_at + s * y_step, y_step)
+    for s in range(fours, samples):
+        add_one(w, w_at, w_step, v, v_at + s * v_step, v_step, n, y, y_at + s * y_step, y_step)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _block(weight, along, absolute, i0, i1, k0, k1, block):
+    """Put outputs i0 to i1 of steps k0 to k1 into a block, a row of outputs a step."""
+    flat = weight.reshape(-1)
+    if along:
+        for k in range(k0, k1):
+            line, out = weight[k, i0:i1], block[(k - k0) * WIDTH :]
+            for i in range(line.size):
+                out[i] = line[i]
+    else:
+        whole_i = i0 + (i1 - i0) // LANES * LANES
+        whole_k = k0 + (k1 - k0) // LANES * LANES
+        step = weight.shape[1]
+        for i in range(i0, whole_i, LANES):
+            for k in range(k0, whole_k, LANES):
+                turn(flat, i * step + k, step, block, (k - k0) * WIDTH + i - i0, WIDTH)
+        for i in range(i0, i1):
+            for k in range(whole_k if i < whole_i else k0, k1):
+                block[(k - k0) * WIDTH + i - i0] = weight[i, k]
+    if absolute:
+        for e in range((k1 - k0) * WIDTH):
+            block[e] = abs(block[e])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _segment(weight, along, absolute, v, first, last, y):
+    """y[s, i] = the chain of steps first to last - 1."""
+    n_out = y.shape[1]
+    samples, n_in = v.shape
+    flat, inputs, results = weight.reshape(-1), v.reshape(-1), y.reshape(-1)
+    y[:] = f4(0.0)
+    whole = n_out // WIDTH * WIDTH
+    done = 0
+    if along and not absolute and samples < 8:
+        done = whole
+        for k0 in range(first, last, FEW):
+            n = min(FEW, last - k0)
+            for i0 in range(0, whole, WIDTH):
+                _add(
+                    flat, k0 * n_out + i0, n_out, inputs, k0, n_in, n, results, i0, n_out, samples
+                )
+    block = np.zeros(DEPTH * WIDTH, f4)
+    for i0 in range(done, whole, WIDTH):
+        for k0 in range(first, last, DEPTH):
+            k1 = min(k0 + DEPTH, last)
+            _block(weight, along, absolute, i0, i0 + WIDTH, k0, k1, block)
+            _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, results, i0, n_out, samples)
+    if whole < n_out:
+        sums = np.zeros((samples, WIDTH), f4)
+        for k0 in range(first, last, DEPTH):
+            k1 = min(k0 + DEPTH, last)
+            _block(weight, along, absolute, whole, n_out, k0, k1, block)
+            _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, sums.reshape(-1), 0, WIDTH, samples)
+        y[:, whole:] = sums[:, : n_out - whole]
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def product(weight, along, absolute, v, y):
+    """y = v W^T; with `along`, rows of W run along the outputs, y = v W; |W| if `absolute`."""
+    n_in = v.shape[1]
+    _segment(weight, along, absolute, v, 0, min(n_in, SEGMENT), y)
+    if n_in > SEGMENT:
+        part = np.empty(y.shape, f4)
+        for first in range(SEGMENT, n_in, SEGMENT):
+            _segment(weight, along, absolute, v, first, min(first + SEGMENT, n_in), part)
+            for s in range(y.shape[0]):
+                for i in range(y.shape[1]):
+                    y[s, i] = f4(y[s, i] + part[s, i])
