@@ -82,7 +82,9 @@ def run_rows(mirror: Callable[..., Any], n_rows: int, *args: Any, grain: int = 1
 
     ``grain`` is the least number of rows that is worth a thread of its own.
     """
-    n_blocks = min(get_num_threads(), n_rows // max(grain, 1))
+    n_blocks = n_rows // max(grain, 1)
+    if n_blocks > 1:  # one sample at a time is the common case: no look at the environment
+        n_blocks = min(get_num_threads(), n_blocks)
     if n_blocks <= 1:
         if n_rows:
             mirror(0, n_rows, *args)

@@ -112,31 +112,45 @@ else:
         """Go on with the chains of four samples, `v_step` and `y_step` apart."""
         return _add_code(4)
 
-    def _mixed(builder, rows, step, low, high):
-        """Of each two rows `step` apart, take elements `low`, and elements `high`."""
-        index = ir.VectorType(ir.IntType(32), LANES)
-        out = list(rows)
-        for r in (r for r in range(LANES) if not r & step):
-            for at, chosen in ((r, low), (r + step, high)):
-                mask = ir.Constant(index, chosen)
-                out[at] = builder.shuffle_vector(rows[r], rows[r + step], mask)
-        return out
+    def _joined(builder, parts):
+        """One vector of several, side by side."""
+        while len(parts) > 1:
+            index = ir.VectorType(ir.IntType(32), 2 * parts[0].type.count)
+            mask = ir.Constant(index, list(range(index.count)))
+            parts = [
+                builder.shuffle_vector(low, high, mask)
+                for low, high in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
 
     def _turned(builder, w, step):
-        """Rows of a block of LANES x LANES at w, transposed."""
+        """Rows of a block of LANES x LANES at w, transposed.
+
+        Lane q of a vector takes four columns of row 4 q + r straight from memory, which spares the
+        shuffles between lanes; what is left to do is a transpose of 4 x 4 inside of each lane.
+        """
         numbers = [ir.Constant(step.type, r) for r in range(LANES)]
         starts = [builder.gep(w, [builder.mul(r, step)]) for r in numbers]
-        rows = [builder.load(_vector(builder, start, LANES), align=4) for start in starts]
+        index, fours = ir.VectorType(ir.IntType(32), LANES), range(0, LANES, 4)
         pairs, quads = (0, LANES, 1, LANES + 1), (0, 1, LANES, LANES + 1)
-        for step, four in ((1, pairs), (2, quads)):  # inside of blocks of 4 x 4
-            low = [q + j for q in range(0, LANES, 4) for j in four]
-            rows = _mixed(builder, rows, step, low, [j + 2 for j in low])
-        step = 4
-        while step < LANES:  # whole blocks of four change places: even ones, then odd ones
-            even = [at + j for at in range(0, 2 * LANES, 8) for j in range(4)]
-            rows = _mixed(builder, rows, step, even, [j + 4 for j in even])
-            step *= 2
-        return [rows[r // 4 * 4 + (0, 2, 1, 3)[r % 4]] for r in range(LANES)]
+        masks = [
+            [ir.Constant(index, [q + j + high for q in fours for j in four]) for high in (0, 2)]
+            for four in (pairs, quads)
+        ]
+        out = []
+        for column in fours:
+            at = ir.Constant(step.type, column)
+            parts = [
+                builder.load(_vector(builder, builder.gep(start, [at]), 4), align=4)
+                for start in starts
+            ]
+            a, b, c, d = (_joined(builder, parts[r::4]) for r in range(4))
+            ab, cd = (
+                [builder.shuffle_vector(*two, m) for m in masks[0]] for two in ((a, b), (c, d))
+            )
+            for low, high in zip(ab, cd, strict=True):
+                out += [builder.shuffle_vector(low, high, m) for m in masks[1]]
+        return out
 
     @intrinsic
     def turn(typing, w, w_at, w_step, out, out_at, out_step):
