@@ -279,7 +279,7 @@ def symmetric_point(
 def _granularity(cell: Any) -> float:
     """Give the mean step of a cell, which makes both firing probabilities 1."""
     size = getattr(cell, "granularity", None)
-    if not isinstance(cell, Cell) or size is None:
+    if not isinstance(cell, Cell) or not size:
         raise ParameterError(f"cell: got {type(cell).__name__}, need a pulsed cell")
     return float(size)
 

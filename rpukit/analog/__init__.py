@@ -26,6 +26,7 @@ from rpukit.analog.io_parameters import (
     NoiseManagement,
     WeightNoise,
 )
+from rpukit.analog.mixed_precision_cell import MixedPrecision
 from rpukit.analog.tile import AnalogTile
 from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
 from rpukit.analog.update_parameters import PulseType, UpdateParameters
@@ -45,6 +46,7 @@ __all__ = [
     "Ideal",
     "LinearStep",
     "MVType",
+    "MixedPrecision",
     "NoiseManagement",
     "OneSided",
     "PiecewiseStep",

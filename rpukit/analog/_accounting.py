@@ -108,7 +108,7 @@ class Accounting:
         Raises
         ------
         ParameterError
-            For implicit pulses, which have no trains, and for cells that take no pulses.
+            For implicit pulses, which have no trains, and for cells whose samples make no pulses.
         ShapeError, DTypeError, DeviceError, NonFiniteError
 
         Examples
@@ -119,9 +119,9 @@ class Accounting:
         >>> x_train.shape, d_train.shape
         ((1, 31, 3), (1, 31, 2))
         """
-        granularity = getattr(self.cell, "granularity", None)
-        if granularity is None or self.update_parameters.implicit:
-            raise ParameterError("these pulses have no trains: cells or pulse type are implicit")
+        granularity = getattr(self._unit, "granularity", 0.0)
+        if not granularity or self.update_parameters.implicit:
+            raise ParameterError("samples make no trains with these cells or this pulse type")
         checked = self._checked_update(x, d, lr, first_sample)  # type: ignore[attr-defined]
         rows_x, rows_d, rate, start = checked
         if rate == 0:

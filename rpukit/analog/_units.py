@@ -7,11 +7,13 @@ from typing import Any
 
 from rpukit.analog._array import DeviceArray
 from rpukit.analog._compound import CompoundUnit, OneSidedUnit, ReferenceUnit, VectorUnit
+from rpukit.analog._mixed_precision import MixedPrecisionUnit
 from rpukit.analog._transfer import TransferUnit
 from rpukit.analog._unit import Site, Unit
 from rpukit.analog.cells import Cell
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.compound_cells import CompoundCell, OneSided, Reference, Vector
+from rpukit.analog.mixed_precision_cell import MixedPrecision
 from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
 
 UNITS: dict[type, Callable[[Any, Site], Unit]] = {
@@ -22,6 +24,9 @@ UNITS: dict[type, Callable[[Any, Site], Unit]] = {
     BufferedTransfer: TransferUnit,
     ChoppedTransfer: TransferUnit,
     DynamicTransfer: TransferUnit,
+    MixedPrecision: lambda cell, site: MixedPrecisionUnit(
+        cell, site, make_unit(cell.device, site.child(0))
+    ),
 }
 
 

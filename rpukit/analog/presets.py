@@ -26,6 +26,7 @@ from rpukit.analog.cells import (
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.compound_cells import OneSided, UpdatePolicy, Vector
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
+from rpukit.analog.mixed_precision_cell import MixedPrecision
 from rpukit.analog.tile import AnalogTile
 from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update_parameters import UpdateParameters
@@ -295,7 +296,7 @@ def config(name: str) -> TileConfig:
         One of `config_names`: a device, or with "2" or "4" behind it that many of them at each
         cross-point, each sample going to one at random; "PCM" is a pair that only goes up. With
         "TikiTaka", "TTv2", "ChoppedTTv2" or "AGAD" before it: a fast and a slow device, and that
-        algorithm.
+        algorithm; with "MixedPrecision": gradients are added up in digital.
 
     Returns
     -------
@@ -383,6 +384,10 @@ def _chopped(
     return TileConfig(cell=cell, update=replace(_TRAINS, desired_bl=length))
 
 
+def _mixed_precision(device: PulsedCell | OneSided) -> TileConfig:
+    return TileConfig(cell=MixedPrecision(device=device))
+
+
 _CONFIGS: Mapping[str, TileConfig] = MappingProxyType(
     {name: TileConfig(cell=_DEVICES[name]) for name in _SINGLE}
     | {"PCM": TileConfig(cell=_pcm_pair())}
@@ -391,4 +396,6 @@ _CONFIGS: Mapping[str, TileConfig] = MappingProxyType(
     | {f"TTv2{name}": _chopped(name, *values) for name, values in _TTV2.items()}
     | {f"ChoppedTTv2{name}": _chopped(name, *values) for name, values in _CHOPPED_TTV2.items()}
     | {f"AGAD{name}": _chopped(name, *values) for name, values in _AGAD.items()}
+    | {f"MixedPrecision{name}": _mixed_precision(_DEVICES[name]) for name in _SINGLE}
+    | {"MixedPrecisionPCM": _mixed_precision(_pcm_pair())}
 )

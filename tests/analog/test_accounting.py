@@ -76,6 +76,7 @@ def test_what_cannot_be_told_is_refused():
     with pytest.raises(rk.errors.ParameterError, match="energy_per_pulse"):
         tile.energy(-1)
     implicit = rk.UpdateParameters(pulse_type="deterministic_implicit")
-    for cell, update in ((rk.Ideal(), None), (CELLS["soft"], implicit)):
+    mixed = rk.MixedPrecision(granularity=0.1)
+    for cell, update in ((rk.Ideal(), None), (mixed, None), (CELLS["soft"], implicit)):
         with pytest.raises(rk.errors.ParameterError, match="no trains"):
             rk.AnalogTile(SHAPE, cell, update=update).pulse_trains(x, d, 0.1)
