@@ -1,19 +1,20 @@
 // Find out whether an array is finite: where it is not, status[0] becomes `call` (if it was 0).
 //
-//   x (n)   float32; status (1)   int32
+//   x (n)   REAL; status (1)   int32
 //
-// A grid-stride loop; which thread stores first does not matter, all store the same.
+// A grid-stride loop; which thread stores first does not matter, all store the same. Macro: REAL.
 // mirror: rpukit/analog/_mirror/guard.py::check_finite
 // op: rpukit.analog._guard.check_finite
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
+// check: REAL=double
 // source: the deferred check of inputs, docs/semantics.md.
-#include "rk_types.cuh"
+#include "rk_real.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-check_finite(u64 n, int call, const float *x, int *status) {
+check_finite(u64 n, int call, const REAL *x, int *status) {
     bool finite = true;
     for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < n; i += (u64)gridDim.x * 256)
-        finite = finite && fabsf(x[i]) <= 3.402823466e+38f;
+        finite = finite && rk_abs(x[i]) <= RK_LARGEST;
     if (!finite) atomicCAS(status, 0, call);
 }

@@ -5,11 +5,11 @@
 // |v| * scale > U. With IMPLICIT the train is a number, and d carries BL: 1: q = clip(|v| * scale, 0, 1);
 // 2: n = clip(rint(BL |v| * scale), 0, BL).
 //
-//   x (n_batch, n_in), d (n_batch, n_out)            float32
-//   rates (n_batch)                                  float32, lr of each sample, or null
+//   x (n_batch, n_in), d (n_batch, n_out)            REAL
+//   rates (n_batch)                                  REAL, lr of each sample, or null
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   uint32
 //       word w holds slots 31 w .. 31 w + 30 in bits 0..30 and the sign (1 = negative) in bit 31;
-//       IMPLICIT 1: the bits of the float +-q_x, or +-(BL q_d); 2: n, BL of d from bit 13 on, the sign in bit 31
+//       IMPLICIT 1: the bits of +-q_x as a float, or +-(BL q_d); 2: n, BL of d from bit 13 on, the sign in bit 31
 //   x_slices (n_batch, ceil(n_in / 32), 32)          uint32, or null; needs n_word = 1
 //       the same trains of x by slots: bit j of word k of block b is slot k of line 32 b + j, of word 31 its sign
 //   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
@@ -18,14 +18,17 @@
 // those of d). Each block finds the maxima of its sample anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
 // rounding of the probability: draw 65532.
 //
-// Macros: THREADS, IMPLICIT (0, 1, 2).
+// Macros: REAL, THREADS, IMPLICIT (0, 1, 2).
 // mirror: rpukit/analog/_mirror/update.py::pulse_trains
 // op: rpukit.analog.update.pulse_trains
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: IMPLICIT=1
 // check: IMPLICIT=2
+// check: REAL=double
+// check: REAL=double IMPLICIT=1
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016); update management: Gokmen et al. 11:538 (2017).
+#include "rk_real.cuh"
 #include "rk_philox.cuh"
 #include "rk_bits.cuh"
 
@@ -40,62 +43,62 @@
 #define SLOTS 31
 #define ROUNDING_DRAW 65532u
 
-struct Scales { int length; float of_x, of_d; };
+struct Scales { int length; REAL of_x, of_d; };
 
-__device__ __forceinline__ float block_max(float v, float *shared) {
-    for (int lane = 16; lane; lane >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lane));
+__device__ __forceinline__ REAL block_max(REAL v, REAL *shared) {
+    for (int lane = 16; lane; lane >>= 1) v = rk_max(v, __shfl_xor_sync(0xffffffffu, v, lane));
     if ((threadIdx.x & 31) == 0) shared[threadIdx.x >> 5] = v;
     __syncthreads();
     v = shared[0];
-    for (int warp = 1; warp < THREADS / 32; ++warp) v = fmaxf(v, shared[warp]);
+    for (int warp = 1; warp < THREADS / 32; ++warp) v = rk_max(v, shared[warp]);
     __syncthreads();
     return v;
 }
 
 // lr is positive here. base_length is the fixed bit length; with `unit` both scales start at 1.
-__device__ __forceinline__ Scales scales_of(float lr, float g, int base_length, int unit, int managed,
-                                            int managed_length, float grad_scale, float x_max, float d_max) {
+__device__ __forceinline__ Scales scales_of(REAL lr, REAL g, int base_length, int unit, int managed,
+                                            int managed_length, REAL grad_scale, REAL x_max, REAL d_max) {
     int length = base_length;
-    float a = unit ? 1.0f : __fsqrt_rn(lr / (g * (float)length)), b = a;
+    REAL a = unit ? (REAL)1 : rk_sqrt(lr / (g * (REAL)length)), b = a;
     if (managed) {
         if (x_max == 0.0f || d_max == 0.0f) return {0, 0.0f, 0.0f};
-        float dd = grad_scale * d_max, needed = lr * x_max * dd / g;
+        REAL dd = grad_scale * d_max, needed = lr * x_max * dd / g;
         if (managed_length) {
-            length = needed >= (float)base_length ? base_length : (int)ceilf(needed);
+            length = needed >= (REAL)base_length ? base_length : (int)rk_ceil(needed);
             if (length == 0) return {0, 0.0f, 0.0f};
-            a = b = __fsqrt_rn(lr / (g * (float)length));
+            a = b = rk_sqrt(lr / (g * (REAL)length));
         }
-        if (needed > (float)base_length) dd = dd * (float)base_length / needed;
-        a *= __fsqrt_rn(x_max / dd);
-        b *= __fsqrt_rn(dd / x_max);
+        if (needed > (REAL)base_length) dd = dd * (REAL)base_length / needed;
+        a *= rk_sqrt(x_max / dd);
+        b *= rk_sqrt(dd / x_max);
     }
     return {length, b, a};
 }
 
 // NaN, from a scale that overflowed on a line of zero, fires nothing.
-__device__ __forceinline__ float clip01(float q) { return q > 0.0f ? (q > 1.0f ? 1.0f : q) : 0.0f; }
+__device__ __forceinline__ REAL clip01(REAL q) { return q > 0.0f ? (q > 1.0f ? 1.0f : q) : 0.0f; }
 
-__device__ __forceinline__ float rounded(float p, float res, int stochastic, uint2 key, u32 op, u64 line, u64 sample) {
+__device__ __forceinline__ REAL rounded(REAL p, REAL res, int stochastic, uint2 key, u32 op, u64 line, u64 sample) {
     if (!(res > 0.0f)) return p;
-    float q = p / res;
-    if (stochastic) q += rk_uniform(rk_word(key, op, line, sample, ROUNDING_DRAW)) - 0.5f;
-    return rintf(q) * res;
+    REAL q = p / res;
+    if (stochastic) q += (REAL)rk_uniform(rk_word(key, op, line, sample, ROUNDING_DRAW)) - (REAL)0.5;
+    return rk_rint(q) * res;
 }
 
 // An implicit train: +-q, or for d +-(length q); a number of pulses, for d with the length.
-__device__ __forceinline__ u32 number(float p, bool negative, int length, bool carries) {
+__device__ __forceinline__ u32 number(REAL p, bool negative, int length, bool carries) {
 #if IMPLICIT == 2
-    float expected = (float)length * p;
-    u32 n = expected > 0.0f ? (expected < (float)length ? (u32)rintf(expected) : (u32)length) : 0u;
+    REAL expected = (REAL)length * p;
+    u32 n = expected > 0.0f ? (expected < (REAL)length ? (u32)rk_rint(expected) : (u32)length) : 0u;
     return n ? n | (carries ? (u32)length << 13 : 0u) | (negative ? 0x80000000u : 0u) : 0u;
 #endif
-    float q = length == 0 ? 0.0f : clip01(p);
-    if (carries) q = (float)length * q;
-    return q > 0.0f ? __float_as_uint(negative ? -q : q) : 0u;
+    REAL q = length == 0 ? 0.0f : clip01(p);
+    if (carries) q = (REAL)length * q;
+    return q > 0.0f ? __float_as_uint((float)(negative ? -q : q)) : 0u;
 }
 
 // Slots first .. last - 1 of a train as one word.
-__device__ __forceinline__ u32 slots(float p, bool negative, int first, int last, uint2 key, u32 op, u64 line, u64 sample) {
+__device__ __forceinline__ u32 slots(REAL p, bool negative, int first, int last, uint2 key, u32 op, u64 line, u64 sample) {
     u32 word = 0u;
     if (p >= 1.0f) {
         if (last > first) word = (1u << (last - first)) - 1u;
@@ -111,24 +114,24 @@ __device__ __forceinline__ u32 slots(float p, bool negative, int first, int last
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granularity, int base_length,
-             int unit_scale, int managed, int managed_length, float grad_scale, float x_res, float d_res,
-             int stochastic_rounding, u64 first_sample, int call, const float *x, const float *d,
-             const float *rates, u32 *x_train, u32 *d_train, u32 *x_slices, int *status, u32 key0, u32 key1) {
-    __shared__ float warp_max[THREADS / 32];
+pulse_trains(int n_batch, int n_in, int n_out, int n_word, REAL lr, REAL granularity, int base_length,
+             int unit_scale, int managed, int managed_length, REAL grad_scale, REAL x_res, REAL d_res,
+             int stochastic_rounding, u64 first_sample, int call, const REAL *x, const REAL *d,
+             const REAL *rates, u32 *x_train, u32 *d_train, u32 *x_slices, int *status, u32 key0, u32 key1) {
+    __shared__ REAL warp_max[THREADS / 32];
     int row = blockIdx.x;
-    const float *xs = x + (u64)row * n_in, *ds = d + (u64)row * n_out;
-    float x_max = 0.0f, d_max = 0.0f;
+    const REAL *xs = x + (u64)row * n_in, *ds = d + (u64)row * n_out;
+    REAL x_max = 0.0f, d_max = 0.0f;
     bool finite = true;
     for (int i = threadIdx.x; i < n_in; i += THREADS) {
-        float v = fabsf(xs[i]);
-        finite = finite && v <= 3.402823466e+38f;
-        x_max = fmaxf(x_max, v);
+        REAL v = rk_abs(xs[i]);
+        finite = finite && v <= RK_LARGEST;
+        x_max = rk_max(x_max, v);
     }
     for (int i = threadIdx.x; i < n_out; i += THREADS) {
-        float v = fabsf(ds[i]);
-        finite = finite && v <= 3.402823466e+38f;
-        d_max = fmaxf(d_max, v);
+        REAL v = rk_abs(ds[i]);
+        finite = finite && v <= RK_LARGEST;
+        d_max = rk_max(d_max, v);
     }
     if (!finite) atomicCAS(status, 0, call);
     x_max = block_max(x_max, warp_max);
@@ -143,9 +146,9 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, float lr, float granu
         bool is_x = at < 32 * n_block;
         int line = is_x ? at : at - 32 * n_block, stride = is_x ? n_in : n_out;
         bool inside = line < stride;
-        float v = inside ? (is_x ? xs[line] : ds[line]) : 0.0f;
+        REAL v = inside ? (is_x ? xs[line] : ds[line]) : 0.0f;
         u32 op = is_x ? OP_X : OP_D;
-        float p = rounded(fabsf(v) * (is_x ? scales.of_x : scales.of_d), is_x ? x_res : d_res, stochastic_rounding, key, op, line, sample);
+        REAL p = rounded(rk_abs(v) * (is_x ? scales.of_x : scales.of_d), is_x ? x_res : d_res, stochastic_rounding, key, op, line, sample);
         u32 *train = (is_x ? x_train : d_train) + (u64)row * n_word * stride + line;
 #if IMPLICIT
         if (inside) train[0] = number(p, v < 0.0f, scales.length, !is_x);

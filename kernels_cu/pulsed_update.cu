@@ -6,10 +6,10 @@
 // up. For one cell: samples ascending; within a sample one run of n equal pulses, by STEP
 // (device_steps.cuh).
 //
-//   weight (n_out, n_in)              float32, the visible weight, changed in place
-//   persistent (n_out, n_in)          float32, what the pulses act on where WRITE_NOISE is 1
-//   planes (N_PLANE, n_out, n_in)     float32, parameters of the cells
-//   globals (N_GLOBAL)                float32: 0 dw_min_std, 1.. of the model, 7 deviation of the write noise
+//   weight (n_out, n_in)              REAL, the visible weight, changed in place
+//   persistent (n_out, n_in)          REAL, what the pulses act on where WRITE_NOISE is 1
+//   planes (N_PLANE, n_out, n_in)     REAL, parameters of the cells
+//   globals (N_GLOBAL)                REAL: 0 dw_min_std, 1.. of the model, 7 deviation of the write noise
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   see pulse_trains.cu
 //   x_slices (n_batch, ceil(n_in / 32), 32)   or null: the same trains of x by slots (see pulse_trains.cu)
 //   n_pulses (1)                      int64, the pulses are added to it
@@ -25,7 +25,7 @@
 // with key k; pulse p > 0 of a run word (p - 1) % 2 at (column, v ^ (p + 1) / 2). Write noise: op 13, index
 // cell, draw 0 of the last sample that hit.
 //
-// Macros: STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
+// Macros: REAL, STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
 //         where they are), WRITE_NOISE, COUNT, IMPLICIT, N_WORD (words of a train), THREADS, LISTS, CELLS
 //         (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
 //         CHUNK (samples listed at a time).
@@ -46,6 +46,8 @@
 // check: HAS_RUN=0 STEP=pow_step N_PLANE=6
 // check: HAS_RUN=0 STEP=pow_reference_step N_PLANE=7
 // check: HAS_RUN=0 STEP=piecewise_step N_GLOBAL=16
+// check: REAL=double CELLS=2 HAS_RUN=0 STEP=pow_step N_PLANE=6
+// check: REAL=double LISTS=1 ROWS=4 SPAN=2 WRITE_NOISE=1
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
 #ifndef STEP
 #define STEP constant_step
@@ -100,16 +102,16 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, const float *planes,
-              const float *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train, float *weight,
-              float *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
+pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, const REAL *planes,
+              const REAL *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train, REAL *weight,
+              REAL *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
     __shared__ List lists[ROWS];
     if (*status) return;  // the same for every thread of the launch
 #if N_GLOBAL == 8
-    float g[8];
+    REAL g[8];
     for (int k = 0; k < 8; ++k) g[k] = globals[k];
 #else
-    const float *g = globals;
+    const REAL *g = globals;
 #endif
     Update u = {n_batch, n_in, n_out, flip, polarity, first_sample, planes, globals, x_train, x_slices, d_train,
                 weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1)};

@@ -2,28 +2,29 @@
 //
 //   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that goes on from w
 //
-//   x (n_batch, n_in), d (n_batch, n_out), weight (n_out, n_in)   float32
+//   x (n_batch, n_in), d (n_batch, n_out), weight (n_out, n_in)   REAL
 //   status (1): not zero: do nothing
 //
 // Grid: (blocks of 64 columns, blocks of 64 rows), 256 threads; a thread owns 4 x 4 cells and keeps
 // them in registers, DEPTH samples of x and d at a time in shared memory.
-//
+// Macro: REAL.
 // mirror: rpukit/analog/_mirror/update.py::rank_update
 // op: rpukit.analog.update.rank_update
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
+// check: REAL=double
 // source: the rank-one update of stochastic gradient descent.
-#include "rk_types.cuh"
+#include "rk_real.cuh"
 
 #define TILE 64
 #define DEPTH 16
 
 extern "C" __global__ void __launch_bounds__(256)
-rank_update(int n_batch, int n_in, int n_out, float lr, const float *x, const float *d, float *weight, const int *status) {
-    __shared__ float xs[DEPTH][TILE], ds[DEPTH][TILE];
+rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL *d, REAL *weight, const int *status) {
+    __shared__ REAL xs[DEPTH][TILE], ds[DEPTH][TILE];
     if (*status) return;  // the same for every thread of the launch
     int col0 = blockIdx.x * TILE, row0 = blockIdx.y * TILE, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
-    float w[4][4];
+    REAL w[4][4];
     for (int r = 0; r < 4; ++r)
         for (int c = 0; c < 4; ++c) {
             int row = row0 + ty * 4 + r, col = col0 + tx + 16 * c;
@@ -39,11 +40,11 @@ rank_update(int n_batch, int n_in, int n_out, float lr, const float *x, const fl
         __syncthreads();
         int n = min(DEPTH, n_batch - first);
         for (int k = 0; k < n; ++k) {
-            float dr[4], xc[4];
+            REAL dr[4], xc[4];
             for (int r = 0; r < 4; ++r) dr[r] = ds[k][ty * 4 + r];
             for (int c = 0; c < 4; ++c) xc[c] = xs[k][tx + 16 * c];
             for (int r = 0; r < 4; ++r)
-                for (int c = 0; c < 4; ++c) w[r][c] = __fmaf_rn(dr[r], xc[c], w[r][c]);
+                for (int c = 0; c < 4; ++c) w[r][c] = rk_fma(dr[r], xc[c], w[r][c]);
         }
     }
     for (int r = 0; r < 4; ++r)

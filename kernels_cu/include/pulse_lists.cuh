@@ -79,8 +79,8 @@ __device__ __forceinline__ int draw(const Masks *m, u32 window, int n_sample, co
 }
 
 // Up to 32 listed samples of one row, from `base` on, on the cells of a warp: `m` are their masks.
-__device__ __forceinline__ void apply(const Update &u, const float *g, const Masks *m, int n_sample, const List &list, int base,
-                                      int row, int col, float *w, float (*p)[N_PLANE], u32 *of_cell, u32 *queue) {
+__device__ __forceinline__ void apply(const Update &u, const REAL *g, const Masks *m, int n_sample, const List &list, int base,
+                                      int row, int col, REAL *w, REAL (*p)[N_PLANE], u32 *of_cell, u32 *queue) {
     u32 any = 0u;
     int n = 0;
     for (int c = 0; c < SPAN; ++c) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void apply(const Update &u, const float *g, const Mas
                     w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, column, list.key[a]);
                     of_cell[c] += count - 1;
                 } else {
-                    w[c] = STEP(w[c], p[c], g, up, xi);
+                    w[c] = STEP(w[c], p[c], g, up, (REAL)xi);
                 }
             }
         }
@@ -116,10 +116,10 @@ __device__ __forceinline__ void apply(const Update &u, const float *g, const Mas
 }
 
 // All listed samples of one row on the cells of a warp.
-__device__ __forceinline__ u32 update_row(const Update &u, const float *g, const List &list, int row, int col, u32 *queue) {
+__device__ __forceinline__ u32 update_row(const Update &u, const REAL *g, const List &list, int row, int col, u32 *queue) {
     u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
     int lane = threadIdx.x & 31, last[SPAN];
-    float w[SPAN], p[SPAN][N_PLANE];
+    REAL w[SPAN], p[SPAN][N_PLANE];
     u32 pulses = 0u, of_cell[SPAN];
 #pragma unroll
     for (int c = 0; c < SPAN; ++c) {
@@ -158,7 +158,7 @@ __device__ __forceinline__ u32 update_row(const Update &u, const float *g, const
     return pulses;
 }
 
-__device__ __forceinline__ u32 update_by_lists(const Update &u, const float *g, List *lists, u32 (*queues)[QUEUE]) {
+__device__ __forceinline__ u32 update_by_lists(const Update &u, const REAL *g, List *lists, u32 (*queues)[QUEUE]) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row0 = blockIdx.y * ROWS;
     int col0 = (blockIdx.x * (THREADS / 32) + warp) * SPAN * 32;
     u32 pulses = 0u;

@@ -15,9 +15,9 @@
 struct Update {
     int n_batch, n_in, n_out, flip, polarity;
     u64 first_sample;
-    const float *planes, *globals;
+    const REAL *planes, *globals;
     const u32 *x_train, *x_slices, *d_train;
-    float *weight, *stored;
+    REAL *weight, *stored;
     i64 *counts;
     uint2 key;
 };
@@ -50,8 +50,8 @@ __device__ __forceinline__ float first_normal(uint2 key, u32 col) {
 }
 
 // The run of n pulses of one sample on one cell; xi was drawn for the first.
-__device__ __forceinline__ float run_of_pulses(float w, const float *p, const float *g, bool up, int n, float xi,
-                                               u32 col, uint2 key) {
+__device__ __forceinline__ REAL run_of_pulses(REAL w, const REAL *p, const REAL *g, bool up, int n, REAL xi, u32 col,
+                                              uint2 key) {
 #if HAS_RUN
     if (n > 1 && PASTE(STEP, _run)(w, p, g, up, n, xi)) return w;
 #endif
@@ -59,7 +59,7 @@ __device__ __forceinline__ float run_of_pulses(float w, const float *p, const fl
     uint2 b = make_uint2(0u, 0u);
     for (int pulse = 1; pulse < n; ++pulse) {
         if (g[0] != 0.0f && (pulse & 1)) b = philox2x32(col, key.y ^ (u32)(pulse + 1) >> 1, key.x);
-        w = STEP(w, p, g, up, g[0] != 0.0f ? rk_normal(pulse & 1 ? b.x : b.y) : 0.0f);
+        w = STEP(w, p, g, up, (REAL)(g[0] != 0.0f ? rk_normal(pulse & 1 ? b.x : b.y) : 0.0f));
     }
     return w;
 }
@@ -67,7 +67,7 @@ __device__ __forceinline__ float run_of_pulses(float w, const float *p, const fl
 // How many pulses one line of x and one of d make in a sample; x0 and d0 are words 0 of their trains.
 __device__ __forceinline__ int coincidences(const Update &u, u32 x0, u32 d0, int sample, int row, int col) {
 #if IMPLICIT == 2
-    return (int)rintf(__fdiv_rn((float)((x0 & 0x1fffu) * (d0 & 0x1fffu)), (float)(d0 >> 13 & 0x1fffu)));
+    return (int)rk_rint((REAL)((x0 & 0x1fffu) * (d0 & 0x1fffu)) / (REAL)(d0 >> 13 & 0x1fffu));
 #elif IMPLICIT
     return (int)rintf(fabsf(__uint_as_float(d0) * __uint_as_float(x0)));
 #else
@@ -119,6 +119,7 @@ __device__ __forceinline__ void list_rows(const Update &u, int first, int row0, 
 }
 
 // Show a cell that got pulses through the noise of writing; s is the last sample that pulsed it.
-__device__ __forceinline__ void show(const Update &u, float noise, u64 cell, int s, float w) {
-    u.weight[cell] = __fmaf_rn(noise, rk_normal(rk_word(u.key, OP_WRITE_NOISE, cell, u.first_sample + s, 0u)), w);
+__device__ __forceinline__ void show(const Update &u, REAL noise, u64 cell, int s, REAL w) {
+    float xi = rk_normal(rk_word(u.key, OP_WRITE_NOISE, cell, u.first_sample + s, 0u));
+    u.weight[cell] = rk_fma(noise, (REAL)xi, w);
 }

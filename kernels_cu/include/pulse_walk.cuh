@@ -3,14 +3,15 @@
 #pragma once
 #include "pulse_runs.cuh"
 
-#if CELLS == 4
+#define REAL2 PASTE(REAL, 2)
+#if CELLS == 4  // of float only: 16 bytes are read at a time
 #define LOAD(r, ptr) { float4 v4 = *(const float4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
 #define LOAD_WORDS(r, ptr) { uint4 v4 = *(const uint4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
 #define STORE(ptr, r) *(float4 *)(ptr) = make_float4(r[0], r[1], r[2], r[3])
 #elif CELLS == 2
-#define LOAD(r, ptr) { float2 v2 = *(const float2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
+#define LOAD(r, ptr) { REAL2 v2 = *(const REAL2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
 #define LOAD_WORDS(r, ptr) { uint2 v2 = *(const uint2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
-#define STORE(ptr, r) *(float2 *)(ptr) = make_float2(r[0], r[1])
+#define STORE(ptr, r) *(REAL2 *)(ptr) = PASTE(make_, REAL2)(r[0], r[1])
 #else
 #define LOAD(r, ptr) r[0] = *(ptr)
 #define LOAD_WORDS(r, ptr) r[0] = *(ptr)
@@ -18,14 +19,14 @@
 #endif
 
 // One thread's cells of one row; returns the number of their pulses.
-__device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const List &list, int row, int col) {
+__device__ __forceinline__ u32 walk_row(const Update &u, const REAL *g, const List &list, int row, int col) {
     u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
-    float w[CELLS], p[CELLS][N_PLANE];
+    REAL w[CELLS], p[CELLS][N_PLANE];
     int last[CELLS];
     u32 pulses = 0u, of_cell[CELLS];
     LOAD(w, u.stored + cell);
     for (int k = 0; k < N_PLANE; ++k) {
-        float q[CELLS];
+        REAL q[CELLS];
         LOAD(q, u.planes + k * n_cell + cell);
         for (int c = 0; c < CELLS; ++c) p[c][k] = q[c];
     }
@@ -56,7 +57,7 @@ __device__ __forceinline__ u32 walk_row(const Update &u, const float *g, const L
     return pulses;
 }
 
-__device__ __forceinline__ u32 update_by_walk(const Update &u, const float *g, List *lists) {
+__device__ __forceinline__ u32 update_by_walk(const Update &u, const REAL *g, List *lists) {
     int row0 = blockIdx.y * ROWS, col = (blockIdx.x * THREADS + threadIdx.x) * CELLS;
     u32 pulses = 0u;
     for (int first = 0; first < u.n_batch; first += CHUNK) {

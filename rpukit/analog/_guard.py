@@ -9,12 +9,11 @@ and nothing is ever half-changed. The error is raised at the next synchronising 
 from __future__ import annotations
 
 import weakref
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
 from rpukit.errors import NonFiniteError
@@ -73,9 +72,10 @@ def check_finite(x: Any, *, status: Any, call: int) -> None:
     """Store ``call`` in ``status``, if that is 0, where x is not finite."""
     if _device.runs_kernels(_device.namespace(x)):
         grid = min(max(-(-x.size // 256), 1), 1024)
-        _CHECK_FINITE.launch((grid,), (256,), (x.size, call, x, status))
+        macros = {"REAL": _precision.real(x.dtype)}
+        _CHECK_FINITE.launch((grid,), (256,), (x.size, call, x, status), macros=macros)
     else:
-        mirror = import_module("rpukit.analog._mirror.guard").check_finite
+        mirror = _precision.mirror("rpukit.analog._mirror.guard", x.dtype).check_finite
         run_rows(mirror, x.size, call, x.reshape(-1), status, grain=1 << 16)
 
 

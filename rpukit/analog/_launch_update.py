@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import tune
 from rpukit.analog.cells import PulsedCell
 from rpukit.analog.user_steps import StepKernel
@@ -80,6 +80,7 @@ WALKS = tuple(
 )
 LISTS = tuple(LaunchShape(*s, lists=True) for s in ((2, 4), (2, 2), (1, 4), (1, 2), (1, 1)))
 SHAPES = WALKS + LISTS
+DOUBLES = (LISTS[0], *(s for s in WALKS if s.rows == 4))  # of float64: two at a time at most
 
 
 @dataclass(slots=True)
@@ -116,6 +117,7 @@ def launch(call: Call, shape: LaunchShape) -> None:
         call.counts is not None,
         trains.implicit,
         n_word,
+        _precision.real(call.weight.dtype),
     )
     variant.launch(
         grid,
@@ -155,10 +157,12 @@ def _prepared(
     count: bool,
     implicit: int,
     n_word: int,
+    real: str,
 ) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Set the macros once; a steady call costs one look-up."""
     threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
     macros = {
+        "REAL": real,
         "STEP": step,
         "HAS_RUN": int(has_run),
         "N_PLANE": n_plane,
@@ -171,7 +175,7 @@ def _prepared(
         "THREADS": threads,
         "SPAN" if shape.lists else "CELLS": shape.cells,
         "ROWS": shape.rows,
-        "BLOCKS": 4 if shape.lists else 2,
+        "BLOCKS": 4 if shape.lists and real == "float" else 2,
     }
     grid = (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows))
     return _PULSED_UPDATE.variant(macros), grid, (threads,)
@@ -182,6 +186,9 @@ def pick(call: Call) -> LaunchShape:
     n_batch, n_word, n_in = call.trains.x.shape
     n_out = call.weight.shape[0]
     noisy = call.persistent is not None
+    if call.weight.dtype == np.float64:  # for checks: no shape is worth a trial
+        lists = n_batch >= _MANY_SAMPLES
+        return next(s for s in DOUBLES if s.lists == lists and s.fits(n_in))
     shapes = _candidates(n_out, n_in, n_batch, len(call.cell.PLANES) + 1 + noisy)
     if len(shapes) == 1:
         return shapes[0]

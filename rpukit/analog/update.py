@@ -8,12 +8,11 @@ it.
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import Kernel, clock
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog._guard import check_finite
@@ -36,8 +35,8 @@ _captured: list[Trains] = []  # a graph goes on using its trains, and nobody say
 _MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
-def _mirror() -> Any:
-    return import_module("rpukit.analog._mirror.update")
+def _mirror(dtype: Any) -> Any:
+    return _precision.mirror("rpukit.analog._mirror.update", dtype)
 
 
 def pulse_trains(
@@ -57,8 +56,8 @@ def pulse_trains(
 
     Parameters
     ----------
-    x : array, shape (n_batch, n_in), float32
-    d : array, shape (n_batch, n_out), float32
+    x : array, shape (n_batch, n_in), float32 or float64
+    d : array, shape (n_batch, n_out), dtype of x
     lr : float, positive
         Size of the learning rate; its sign only turns pulses round.
     granularity : float, positive, weight units
@@ -69,7 +68,7 @@ def pulse_trains(
         Position of ``x[0]`` on the update clock.
     status : array, shape (1,), int32
     call : int
-    rates : array, shape (n_batch,), float32, optional
+    rates : array, shape (n_batch,), dtype of x, optional
         Positive learning rates of the samples, instead of lr; lengths are fixed then.
 
     Returns
@@ -109,25 +108,25 @@ def pulse_trains(
         arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
         clocks = (np.uint64(first_sample), np.int32(call))
         args = (n_batch, n_in, n_out, n_word, *numbers, *clocks, *arrays, *stream.words)
-        _trains_variant(coding).launch(grid, (_THREADS,), args)
+        _trains_variant(coding, _precision.real(x.dtype)).launch(grid, (_THREADS,), args)
         if device.kind == "gpu" and clock.capturing():
             _captured.append(trains)
     else:
-        given = (x, d, np.empty(0, np.float32) if rates is None else rates)
-        args = (*_float32(numbers), coding, first_sample, *given, trains.x, trains.d)
+        given = (x, d, np.empty(0, x.dtype) if rates is None else rates)
+        args = (*_as_real(numbers, x.dtype), coding, first_sample, *given, trains.x, trains.d)
         grain = work_grain(n_in + n_out)
-        run_rows(_mirror().pulse_trains, n_batch, *args, *stream.words, grain=grain)
+        run_rows(_mirror(x.dtype).pulse_trains, n_batch, *args, *stream.words, grain=grain)
     return trains
 
 
 @cache
-def _trains_variant(coding: int) -> Any:
-    return _PULSE_TRAINS.variant({"IMPLICIT": coding})
+def _trains_variant(coding: int, real: str) -> Any:
+    return _PULSE_TRAINS.variant({"IMPLICIT": coding, "REAL": real})
 
 
-def _float32(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+def _as_real(numbers: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
     """Cast the floats among mirror arguments as a launch does."""
-    return tuple(np.float32(v) if isinstance(v, float) else v for v in numbers)
+    return tuple(dtype.type(v) if isinstance(v, float) else v for v in numbers)
 
 
 def pulsed_update(
@@ -150,12 +149,12 @@ def pulsed_update(
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32
+    weight : array, shape (n_out, n_in), float32 or float64
     trains : Trains
     cell : PulsedCell
         Gives the step function.
-    planes : array, shape (n_plane, n_out, n_in), float32
-    globals_ : array, shape (n_global,), float32
+    planes : array, shape (n_plane, n_out, n_in), dtype of the weight
+    globals_ : array, shape (n_global,), dtype of the weight
         0 the spread of a step, 7 the deviation of the write noise, the others the model's own.
     n_pulses : array, shape (1,), int64
         The number of pulses is added to it.
@@ -164,7 +163,7 @@ def pulsed_update(
     polarity : {0, 1, -1}
         1: only pulses that go up are applied; -1: only those that go down, and they go up instead;
         0: all.
-    persistent : array, shape (n_out, n_in), float32, or None
+    persistent : array, shape (n_out, n_in), dtype of the weight, or None
         What the pulses act on where the cell has write noise.
     pulse_counts : array, shape (n_out, n_in), int64, or None
         The pulses of each cell are added to it.
@@ -210,7 +209,7 @@ def pulsed_update(
         return
     n_out = weight.shape[0]
     noisy_write = persistent is not None
-    steps = import_module("rpukit.analog._steps")
+    steps = _precision.mirror("rpukit.analog._steps", weight.dtype)
     counts = np.zeros(n_out, np.int64)
     by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
     run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
@@ -218,7 +217,7 @@ def pulsed_update(
     how = (flip, polarity, trains.implicit, noisy_write, first_sample)
     given = (planes, globals_, trains.x, trains.d, *_slot_lists(trains))
     arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
-    mirror = import_module("rpukit.analog._mirror.pulses").pulsed_update
+    mirror = _precision.mirror("rpukit.analog._mirror.pulses", weight.dtype).pulsed_update
     grain = work_grain(trains.x.size)
     run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)
     n_pulses[0] += counts.sum()
@@ -240,7 +239,7 @@ def _slot_lists(trains: Trains) -> tuple[Array, Array]:
     n_batch, n_word, _ = trains.x.shape
     if trains.implicit or n_word > 1 or n_batch == 0:
         return offsets, columns
-    fill = import_module("rpukit.analog._mirror.pulses").slot_lists
+    fill = _precision.mirror("rpukit.analog._mirror.pulses", np.float32).slot_lists
     found = np.zeros(n_batch * SLOTS + 1, np.int64)
     fill(trains.x, found, columns)
     if not 0 < found[-1] <= _MOST_LISTED:
@@ -255,9 +254,9 @@ def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) 
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32
-    x : array, shape (n_batch, n_in), float32
-    d : array, shape (n_batch, n_out), float32
+    weight : array, shape (n_out, n_in), float32 or float64
+    x : array, shape (n_batch, n_in), dtype of the weight
+    d : array, shape (n_batch, n_out), dtype of the weight
     lr : float
     status : array, shape (1,), int32
 
@@ -272,7 +271,9 @@ def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) 
             (-(-n_in // 64), -(-n_out // 64)),
             (256,),
             (x.shape[0], n_in, n_out, lr, x, d, weight, status),
+            macros={"REAL": _precision.real(weight.dtype)},
         )
     else:
         grain = work_grain(x.size)
-        run_rows(_mirror().rank_update, n_out, np.float32(lr), x, d, weight, grain=grain)
+        mirror = _mirror(weight.dtype).rank_update
+        run_rows(mirror, n_out, weight.dtype.type(lr), x, d, weight, grain=grain)

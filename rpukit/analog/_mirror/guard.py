@@ -6,11 +6,12 @@ import numba as nb
 import numpy as np
 
 f4 = np.float32
+LARGEST = f4(np.finfo(f4).max)
 
 
 @nb.njit(nogil=True, error_model="numpy")
 def check_finite(start, stop, call, x, status):
     """Store ``call`` in the status, if that is 0, where x[start:stop] is not finite."""
     for i in range(start, stop):
-        if not abs(x[i]) <= f4(3.402823466e38) and status[0] == 0:
+        if not abs(x[i]) <= LARGEST and status[0] == 0:
             status[0] = call

@@ -1,0 +1,21 @@
+// The type that a tile computes with, float or double, and functions that both have under one name, with
+// those of rk_math.cuh and rk_math64.cuh. Random draws are float in both (rk_philox.cuh), and are cast
+// exactly. Mirrors: the same module a second time, see rpukit/_precision.py.
+#pragma once
+#include "rk_math64.cuh"
+
+#ifndef REAL
+#define REAL float
+#endif
+#define RK_LARGEST ((REAL)(sizeof(REAL) == 4 ? 3.402823466e+38 : 1.7976931348623157e+308))
+
+__device__ __forceinline__ float rk_abs(float x) { return fabsf(x); }
+__device__ __forceinline__ double rk_abs(double x) { return fabs(x); }
+__device__ __forceinline__ float rk_max(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ double rk_max(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ float rk_min(float a, float b) { return fminf(a, b); }
+__device__ __forceinline__ double rk_min(double a, double b) { return fmin(a, b); }
+__device__ __forceinline__ float rk_ceil(float x) { return ceilf(x); }
+__device__ __forceinline__ double rk_ceil(double x) { return ceil(x); }
+__device__ __forceinline__ float rk_rint(float x) { return rintf(x); }
+__device__ __forceinline__ double rk_rint(double x) { return rint(x); }
