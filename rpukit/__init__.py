@@ -67,7 +67,12 @@ if TYPE_CHECKING:
         presets,
         register_step,
     )
-    from rpukit.gemm import det_gemm, det_gemm_backward
+    from rpukit.gemm import (
+        det_gemm,
+        det_gemm_backward,
+        linear_logprob,
+        linear_logprob_backward,
+    )
     from rpukit.inference import InferenceTile
     from rpukit.io import load, save
     from rpukit.random import Stream
@@ -116,6 +121,8 @@ __all__ = [
     "get_num_threads",
     "inference",
     "io",
+    "linear_logprob",
+    "linear_logprob_backward",
     "load",
     "plot",
     "presets",
@@ -166,6 +173,8 @@ _HOME = {
     "det_gemm": "gemm",
     "det_gemm_backward": "gemm",
     "get_num_threads": "_workers",
+    "linear_logprob": "gemm",
+    "linear_logprob_backward": "gemm",
     "load": "io",
     "presets": "analog",
     "register_step": "analog",

@@ -3,6 +3,7 @@
 from rpukit.gemm.arithmetics import arithmetic
 from rpukit.gemm.factors import from_bfloat16, to_bfloat16
 from rpukit.gemm.gradient import WeightGradient
+from rpukit.gemm.logprob import linear_logprob, linear_logprob_backward
 from rpukit.gemm.ops import det_gemm, det_gemm_backward
 
 __all__ = [
@@ -11,5 +12,7 @@ __all__ = [
     "det_gemm",
     "det_gemm_backward",
     "from_bfloat16",
+    "linear_logprob",
+    "linear_logprob_backward",
     "to_bfloat16",
 ]
