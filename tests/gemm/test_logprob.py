@@ -1,4 +1,7 @@
-"""linear_logprob: kernels = mirrors, near the float64 formula, the same in any batch or slice."""
+"""linear_logprob: logprob_blocks, logprob_rows, logprob_gradient = mirrors = formula.
+
+The same bits in any batch, for any slices and number of threads.
+"""
 
 import numpy as np
 import pytest
