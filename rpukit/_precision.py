@@ -23,7 +23,7 @@ import numpy as np
 _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._math", "rpukit._math64"
 # Whose text is made for vectors of float32: these have a twin of their own.
-_WRITTEN = {"rpukit.analog._mirror.chains": "rpukit.analog._mirror.chains64"}
+_WRITTEN = {"rpukit._math_chains": "rpukit._math_chains64"}
 _NEUTRAL = ("rpukit._philox", "rpukit.errors")  # draws are float32 in both
 _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()

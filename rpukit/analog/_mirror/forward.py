@@ -7,7 +7,7 @@ import numpy as np
 
 from rpukit._math import fma32
 from rpukit._philox import block, normal, uniform
-from rpukit.analog._mirror.chains import product
+from rpukit._math_chains import product
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 

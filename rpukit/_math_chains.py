@@ -1,4 +1,4 @@
-"""Chains of fused multiply-adds for the mirrors of products, on vectors of outputs.
+"""Chains of fused multiply-adds for the mirrors of sums of products, on vectors of outputs.
 
 ``y[s, i] = sum_j W_ij v[s, j]``: one accumulator, j ascending, restarted at every SEGMENT (see
 ``kernels_cu/include/rk_chain.cuh``). Outputs lie side by side in the lanes of vectors; where rows
@@ -202,7 +202,7 @@ def _block(weight, along, absolute, i0, i1, k0, k1, block):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _segment(weight, along, absolute, v, first, last, y):
+def chain(weight, along, absolute, v, first, last, y):
     """y[s, i] = the chain of steps first to last - 1."""
     n_out = y.shape[1]
     samples, n_in = v.shape
@@ -218,7 +218,7 @@ def _segment(weight, along, absolute, v, first, last, y):
                 _add(
                     flat, k0 * n_out + i0, n_out, inputs, k0, n_in, n, results, i0, n_out, samples
                 )
-    block = np.zeros(DEPTH * WIDTH, f4)
+    block = np.empty(DEPTH * WIDTH, f4)
     for i0 in range(done, whole, WIDTH):
         for k0 in range(first, last, DEPTH):
             k1 = min(k0 + DEPTH, last)
@@ -237,11 +237,11 @@ def _segment(weight, along, absolute, v, first, last, y):
 def product(weight, along, absolute, v, y):
     """y = v W^T; with `along`, rows of W run along the outputs, y = v W; |W| if `absolute`."""
     n_in = v.shape[1]
-    _segment(weight, along, absolute, v, 0, min(n_in, SEGMENT), y)
+    chain(weight, along, absolute, v, 0, min(n_in, SEGMENT), y)
     if n_in > SEGMENT:
         part = np.empty(y.shape, f4)
         for first in range(SEGMENT, n_in, SEGMENT):
-            _segment(weight, along, absolute, v, first, min(first + SEGMENT, n_in), part)
+            chain(weight, along, absolute, v, first, min(first + SEGMENT, n_in), part)
             for s in range(y.shape[0]):
                 for i in range(y.shape[1]):
                     y[s, i] = f4(y[s, i] + part[s, i])
