@@ -15,6 +15,6 @@ extern "C" __global__ void __launch_bounds__(256)
 check_finite(u64 n, int call, const REAL *x, int *status) {
     bool finite = true;
     for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < n; i += (u64)gridDim.x * 256)
-        finite = finite && rk_abs(x[i]) <= RK_LARGEST;
+        finite = finite && rk_abs(x[i]) <= rk_largest(x[i]);
     if (!finite) atomicCAS(status, 0, call);
 }

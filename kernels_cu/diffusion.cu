@@ -1,14 +1,15 @@
 // Let weights wander: w = w + rate xi, then clip.
 //
-//   rate, low, high, weight (n)   float32; status (1): not zero: do nothing
+//   rate, low, high, weight (n)   REAL; status (1): not zero: do nothing
 //
 // One thread a cell. Draws: op 10, index = cell, sample = event, draw 0.
-// BOUNDED 0 leaves the clip out (ideal cells have no bounds).
+// BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::diffusion
 // op: rpukit.analog.slow.diffusion
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: BOUNDED=0
+// check: REAL=double
 // source: a random walk of the conductance.
 #include "rk_philox.cuh"
 #include "device_steps.cuh"
@@ -19,11 +20,11 @@
 #define OP_DIFFUSION 10u
 
 extern "C" __global__ void __launch_bounds__(256)
-diffusion(u64 n, u64 event, const float *rate, const float *low, const float *high, float *weight, const int *status,
+diffusion(u64 n, u64 event, const REAL *rate, const REAL *low, const REAL *high, REAL *weight, const int *status,
           u32 key0, u32 key1) {
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || i >= n) return;
-    float xi = rk_normal(rk_word(make_uint2(key0, key1), OP_DIFFUSION, i, event, 0u));
-    float w = __fmaf_rn(rate[i], xi, weight[i]);
+    REAL xi = rk_normal(rk_word(make_uint2(key0, key1), OP_DIFFUSION, i, event, 0u));
+    REAL w = rk_fma(rate[i], xi, weight[i]);
     weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
 }

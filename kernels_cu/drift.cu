@@ -7,21 +7,21 @@
 //   conductance g = (w - w_offset) / wg_ratio + g_offset of the cell is positive.
 //   Event 0 is the first call: origin = w and written = 0 everywhere, and the cells drift.
 //
-//   nu_cells, low, high (n)              float32; nu_cells may be null for nu everywhere
-//   weight, origin, previous (n)         float32, changed in place
+//   nu_cells, low, high (n)              REAL; nu_cells may be null for nu everywhere
+//   weight, origin, previous (n)         REAL, changed in place
 //   written (n)                          float64, in units of t_0 like now
 //   status (1)                           not zero: do nothing
 //
 // One thread a cell. Draws: op 14, index = cell, sample = event, draw 0 xi', draw 1 xi.
-// BOUNDED 0 leaves the clip out (ideal cells have no bounds).
+// BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::drift
 // op: rpukit.analog.slow.drift
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: BOUNDED=0
+// check: REAL=double
 // source: Oh et al., IEEE Electron Device Letters 40:1325 (2019).
 #include "rk_philox.cuh"
-#include "rk_math.cuh"
 #include "device_steps.cuh"
 
 #ifndef BOUNDED
@@ -30,14 +30,14 @@
 #define OP_DRIFT 14u
 
 extern "C" __global__ void __launch_bounds__(256)
-drift(u64 n, u64 event, double now, float nu, float nu_std, float nu_k, float log_g0, float wg_ratio, float g_offset,
-      float w_offset, float offset, float noise_std, float tol, const float *nu_cells, const float *low,
-      const float *high, float *weight, float *origin, float *previous, double *written, const int *status, u32 key0,
+drift(u64 n, u64 event, double now, REAL nu, REAL nu_std, REAL nu_k, REAL log_g0, REAL wg_ratio, REAL g_offset,
+      REAL w_offset, REAL offset, REAL noise_std, REAL tol, const REAL *nu_cells, const REAL *low,
+      const REAL *high, REAL *weight, REAL *origin, REAL *previous, double *written, const int *status, u32 key0,
       u32 key1) {
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || i >= n) return;
-    float w = weight[i];
-    if (event && fabsf(w - previous[i]) > tol) {
+    REAL w = weight[i];
+    if (event && rk_abs(w - previous[i]) > tol) {
         origin[i] = previous[i] = w;
         written[i] = now;
         return;
@@ -48,16 +48,16 @@ drift(u64 n, u64 event, double now, float nu, float nu_std, float nu_k, float lo
     }
     uint4 b = make_uint4(0u, 0u, 0u, 0u);
     if (nu_std != 0.0f || noise_std != 0.0f) b = rk_block(make_uint2(key0, key1), OP_DRIFT, i, event, 0u);
-    float rate = nu_cells ? nu_cells[i] : nu;
-    if (nu_std != 0.0f) rate = rate * __fmaf_rn(nu_std, rk_normal(b.x), 1.0f);
+    REAL rate = nu_cells ? nu_cells[i] : nu;
+    if (nu_std != 0.0f) rate = rate * rk_fma(nu_std, (REAL)rk_normal(b.x), (REAL)1);
     if (nu_k != 0.0f) {
-        float g = (w - w_offset) / wg_ratio + g_offset;
-        if (g > 0.0f) rate = __fmaf_rn(-nu_k, rk_log(g) - log_g0, rate);
+        REAL g = (w - w_offset) / wg_ratio + g_offset;
+        if (g > 0.0f) rate = rk_fma(-nu_k, rk_log(g) - log_g0, rate);
     }
-    float age = fmaxf((float)(now - written[i]), 1.0f);
-    float f = rk_exp(-rate * rk_log(age));
-    w = __fmaf_rn(offset, f - 1.0f, origin[i] * f);
-    if (noise_std != 0.0f) w = __fmaf_rn(noise_std, rk_normal(b.y), w);
+    REAL age = rk_max((REAL)(now - written[i]), (REAL)1);
+    REAL f = rk_exp(-rate * rk_log(age));
+    w = rk_fma(offset, f - (REAL)1, origin[i] * f);
+    if (noise_std != 0.0f) w = rk_fma(noise_std, (REAL)rk_normal(b.y), w);
     w = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
     weight[i] = previous[i] = w;
 }

@@ -125,12 +125,12 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, REAL lr, REAL granula
     bool finite = true;
     for (int i = threadIdx.x; i < n_in; i += THREADS) {
         REAL v = rk_abs(xs[i]);
-        finite = finite && v <= RK_LARGEST;
+        finite = finite && v <= rk_largest(v);
         x_max = rk_max(x_max, v);
     }
     for (int i = threadIdx.x; i < n_out; i += THREADS) {
         REAL v = rk_abs(ds[i]);
-        finite = finite && v <= RK_LARGEST;
+        finite = finite && v <= rk_largest(v);
         d_max = rk_max(d_max, v);
     }
     if (!finite) atomicCAS(status, 0, call);

@@ -4,28 +4,29 @@
 // some = bound * lower: the larger read above full and the smaller above some chooses the cell. Chosen
 // cells are to be reset, then the plus device written p - q, or the minus device q - p.
 //
-//   plus, minus (n_col, n_out)           float32, reads of columns first_col .. first_col + n_col - 1
-//   chosen (n_out, n_in)                 float32, 1 or 0; those columns are written
-//   rise_plus, rise_minus (n_col, n_out) float32, what to add, as the d of an update with lr = -1
+//   plus, minus (n_col, n_out)           REAL, reads of columns first_col .. first_col + n_col - 1
+//   chosen (n_out, n_in)                 REAL, 1 or 0; those columns are written
+//   rise_plus, rise_minus (n_col, n_out) REAL, what to add, as the d of an update with lr = -1
 //   status (1)                           not zero: do nothing
 //
-// One thread a cell of those columns.
+// One thread a cell of those columns. Macro: REAL.
 // mirror: rpukit/analog/_mirror/combine.py::select_refresh
 // op: rpukit.analog.combine.select_refresh
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
+// check: REAL=double
 // source: refresh of differential pairs (Rasch et al., AICAS 2021; Boybat et al., Nature Comm. 9:2514 (2018)).
-#include "rk_types.cuh"
+#include "rk_real.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-select_refresh(int n_out, int n_in, int first_col, int n_col, float full, float some, const float *plus,
-               const float *minus, float *chosen, float *rise_plus, float *rise_minus, const int *status) {
+select_refresh(int n_out, int n_in, int first_col, int n_col, REAL full, REAL some, const REAL *plus,
+               const REAL *minus, REAL *chosen, REAL *rise_plus, REAL *rise_minus, const int *status) {
     u64 k = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || k >= (u64)n_col * n_out) return;
     int col = first_col + (int)(k / n_out), row = (int)(k % n_out);
-    float p = plus[k], q = minus[k];
+    REAL p = plus[k], q = minus[k];
     bool up = p > q, take = up ? p > full && q > some : p > some && q > full;
-    chosen[(u64)row * n_in + col] = take ? 1.0f : 0.0f;
-    rise_plus[k] = take && up ? p - q : 0.0f;
-    rise_minus[k] = take && !up ? q - p : 0.0f;
+    chosen[(u64)row * n_in + col] = take ? (REAL)1 : (REAL)0;
+    rise_plus[k] = take && up ? p - q : (REAL)0;
+    rise_minus[k] = take && !up ? q - p : (REAL)0;
 }

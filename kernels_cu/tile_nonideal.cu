@@ -50,48 +50,7 @@
 #define W_NOISE 0
 #endif
 #define THREADS 128
-#define N_SUM 5  // y, A, D, R, V
-
-struct Sums {
-    float part[N_SUM], total[N_SUM];
-};
-
-__device__ __forceinline__ void add(Sums &s, float w, float v, float g) {
-    s.part[0] = __fmaf_rn(w, v, s.part[0]);
-    if (IR_DROP) s.part[1] = __fmaf_rn(fabsf(w), fabsf(v), s.part[1]);
-    if (IR_DROP) s.part[2] = __fmaf_rn(w, v * g, s.part[2]);
-    if (W_NOISE == 1) s.part[3] = __fmaf_rn(v, v, s.part[3]);
-    if (W_NOISE == 2) s.part[3] = __fmaf_rn(fabsf(w), v * v, s.part[3]);
-    if (OFFSET) s.part[4] = s.part[4] + v;
-}
-
-// What wires and amplifiers make of the sums of one pass.
-__device__ __forceinline__ float through_wires(const float *sum, float n, float o, const float *more, float w_noise, u32 word) {
-    float y = sum[0];
-    if (IR_DROP) {
-        float a = sum[1] * n / more[1], c = a * __fmaf_rn(a, __fmaf_rn(0.05f, a, -0.2f), 0.5f);
-        y = __fmaf_rn(-(more[0] * c), sum[2], y);
-    }
-    if (OFFSET) {
-        float r = more[2], z = -more[3] * sum[4];
-        if (more[3] == 0.0f) y = (1.0f - o) * y / __fmaf_rn(r, fabsf(y), 1.0f);
-        else if (!(r > 0.0f)) y = (1.0f - o) * y - 2.0f * o * z;
-        else y = (1.0f - o) * (y + z) / __fmaf_rn(r, fabsf(y + z), 1.0f) - (1.0f + o) * z / __fmaf_rn(r, fabsf(z), 1.0f);
-    }
-    if (W_NOISE && w_noise > 0.0f) y = __fmaf_rn(w_noise * __fsqrt_rn(sum[3]), rk_normal(word), y);
-    return y;
-}
-
-// Saturation, noise, conversion and bound test of one output; *met is set where the bound counts and is passed.
-__device__ __forceinline__ float out_stage(float y, float s, float deviation, const float *io, const float *more, uint4 b, bool *met) {
-    if (SATURATES) y = more[4] * y / (1.0f + fabsf(s * y));
-    if (y < 0.0f) y *= io[7];
-    if (deviation > 0.0f) y = __fmaf_rn(deviation, rk_normal(b.y), y);
-    y = convert(y, io[5], io[11] != 0.0f, b.z);
-    float bound = io[4];
-    if (bound > 0.0f && (y > bound || (y < -bound && io[12] != 0.0f))) *met = true;
-    return clip(y, bound);
-}
+#include "rk_wires.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 tile_nonideal(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
@@ -109,7 +68,7 @@ tile_nonideal(int n_batch, int n_out, int n_in, int round, float rho, int worst,
     float a = io[13] != 0.0f ? alpha[(worst ? n_batch : 0) + s] : 1.0f;
     float sc = io[13] != 0.0f ? inverse(a, rho) : 1.0f / rho, n = (float)n_in;
     u64 sample = first_sample + s;
-    Sums sums[PASSES > 1 ? 2 : 1];
+    Sums<float> sums[PASSES > 1 ? 2 : 1];
     for (int p = 0; p < (PASSES > 1 ? 2 : 1); ++p)
         for (int k = 0; k < N_SUM; ++k) sums[p].part[k] = sums[p].total[k] = 0.0f;
     for (int j0 = 0; j0 < n_in; j0 += THREADS) {

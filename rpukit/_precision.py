@@ -22,9 +22,9 @@ import numpy as np
 
 _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._math", "rpukit._math64"
-# Whose text is made for vectors of float32: these have a twin of their own.
-_WRITTEN = {"rpukit._math_chains": "rpukit._math_chains64"}
-_NEUTRAL = ("rpukit._philox", "rpukit.errors")  # draws are float32 in both
+# Draws are float32 in both; fast chains are for vectors of float32 only, and nothing of float64 calls
+# them.
+_SHARED = ("rpukit._philox", "rpukit._math_chains", "rpukit.errors")
 _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()
 
@@ -52,8 +52,6 @@ def real(dtype: np.dtype[Any]) -> str:
 
 
 def _twin(name: str) -> ModuleType:
-    if name in _WRITTEN:
-        return import_module(_WRITTEN[name])
     own = name + _SUFFIX
     with _lock:
         if own not in sys.modules:
@@ -88,6 +86,6 @@ class _Doubled(ast.NodeTransformer):
             parts = [(_MATH64, wide), (_MATH, same)]
             made = [ast.ImportFrom(m, names, 0) for m, names in parts if names]
             return [ast.copy_location(part, node) for part in made]
-        if module.startswith("rpukit.") and module not in _NEUTRAL:
+        if module.startswith("rpukit.") and module not in _SHARED:
             node.module = _twin(module).__name__
         return [node]

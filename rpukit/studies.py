@@ -285,7 +285,7 @@ def _granularity(cell: Any) -> float:
 
 
 def _like(tile: AnalogTile, array: np.ndarray) -> Any:
-    return _device.to_device(array, _device.parse_device(tile.device), np.float32)
+    return _device.to_device(array, _device.parse_device(tile.device), tile.dtype)
 
 
 def _cells(tile: AnalogTile) -> np.ndarray:

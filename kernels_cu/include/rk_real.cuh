@@ -7,14 +7,17 @@
 #ifndef REAL
 #define REAL float
 #endif
-#define RK_LARGEST ((REAL)(sizeof(REAL) == 4 ? 3.402823466e+38 : 1.7976931348623157e+308))
 
+__device__ __forceinline__ float rk_largest(float) { return 3.402823466e+38f; }  // of the type of its argument
+__device__ __forceinline__ double rk_largest(double) { return 1.7976931348623157e+308; }
 __device__ __forceinline__ float rk_abs(float x) { return fabsf(x); }
 __device__ __forceinline__ double rk_abs(double x) { return fabs(x); }
 __device__ __forceinline__ float rk_max(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ double rk_max(double a, double b) { return fmax(a, b); }
 __device__ __forceinline__ float rk_min(float a, float b) { return fminf(a, b); }
 __device__ __forceinline__ double rk_min(double a, double b) { return fmin(a, b); }
+__device__ __forceinline__ float rk_trunc(float x) { return truncf(x); }
+__device__ __forceinline__ double rk_trunc(double x) { return trunc(x); }
 __device__ __forceinline__ float rk_ceil(float x) { return ceilf(x); }
 __device__ __forceinline__ double rk_ceil(double x) { return ceil(x); }
 __device__ __forceinline__ float rk_rint(float x) { return rintf(x); }

@@ -91,8 +91,8 @@ class Accounting:
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), float32
-        d : array, shape (n_batch, n_out) or (n_out,), float32
+        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
         lr : float, not 0
         first_sample : int, optional
             Position of the first sample on the update clock; default: where the clock stands.

@@ -43,7 +43,7 @@ class DeviceArray(Unit):
     cell : Cell
         `Ideal` or a pulsed model.
     site : Site
-    weight : array, shape (n_out, n_in), float32, optional
+    weight : array, shape (n_out, n_in), dtype of the site, optional
         Where the visible weight is kept.
     """
 
@@ -52,24 +52,25 @@ class DeviceArray(Unit):
         self.on_change: Callable[[], None] = _nothing
         site.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
+        # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
         planes, slow = draw_cells(cell, site.stream, site.shape, site.device)
         arrays: dict[str, np.ndarray] = {}
         if isinstance(cell, PulsedCell):
-            arrays["globals"] = cell.globals()
+            arrays["globals"] = cell.globals().astype(site.dtype)
             if cell.write_noise > 0:
-                arrays["persistent"] = np.zeros(site.shape, np.float32)
+                arrays["persistent"] = np.zeros(site.shape, site.dtype)
         if self._drift is not None and self._drift.active:
             for name in ("drift_origin", "drift_previous"):
-                arrays[name] = np.zeros(site.shape, np.float32)
+                arrays[name] = np.zeros(site.shape, site.dtype)
             arrays["drift_written"] = np.zeros(site.shape, np.float64)
         arrays["n_pulses"] = np.zeros(1, np.int64)
         if site.count_pulses:
             arrays["pulse_counts"] = np.zeros(site.shape, np.int64)
-        self._arrays = {name: site.put(array) for name, array in arrays.items()} | slow
-        if planes is not None:
-            self._arrays["planes"] = planes
+        self._arrays = {name: site.put(array) for name, array in arrays.items()}
+        drawn = slow if planes is None else {**slow, "planes": planes}
+        self._arrays |= {name: a.astype(site.dtype, copy=False) for name, a in drawn.items()}
         if weight is None:
-            weight = _device.zeros(site.shape, np.float32, site.device)
+            weight = _device.zeros(site.shape, site.dtype, site.device)
         self.weight = self._arrays["weight"] = weight
         if isinstance(cell, PulsedCell):
             self.show(noise=False)  # stuck cells show where they are stuck
@@ -110,7 +111,7 @@ class DeviceArray(Unit):
 
     @property
     def cells(self) -> Mapping[str, Array]:
-        """Per-cell parameters by name, arrays of shape (n_out, n_in), float32 (views)."""
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), the tile's dtype (views)."""
         planes = self._arrays.get("planes")
         own = {name: planes[k] for k, name in enumerate(self.cell.PLANES)}  # type: ignore[index]
         own.update({name: self._arrays[name] for name in SLOW_CELLS if name in self._arrays})
@@ -197,7 +198,7 @@ class DeviceArray(Unit):
     # ---- setting --------------------------------------------------------------------------------
 
     def get_weights(self) -> Array:
-        """Read the weights exactly: a copy, shape (n_out, n_in), float32."""
+        """Read the weights exactly: a copy, shape (n_out, n_in), the tile's dtype."""
         self.site.guard.check()
         return self.weight.copy()
 
@@ -206,7 +207,7 @@ class DeviceArray(Unit):
 
         Parameters
         ----------
-        weight : array, shape (n_out, n_in), float32
+        weight : array, shape (n_out, n_in), the tile's dtype
 
         Returns
         -------
@@ -327,8 +328,8 @@ class DeviceArray(Unit):
     ) -> None:
         """Reset columns.
 
-        ``chosen`` (n_out, n_in), float32, spares the cells where it is 0; an ``event`` of its own
-        draws from child 1 of the stream.
+        ``chosen`` (n_out, n_in), the tile's dtype, spares the cells where it is 0; an ``event`` of
+        its own draws from child 1 of the stream.
         """
         stream = self.site.stream if event is None else self.site.stream.child(1)
         reset(
@@ -352,8 +353,8 @@ def _nothing() -> None:
 
 
 def checked_array(array: Array, site: Site, name: str) -> Array:
-    """Give an array of the shape of a tile, finite and float32, or raise."""
-    array = _device.as_array(array, site.device, np.float32, name)
+    """Give an array of the shape of a tile, finite and of its dtype, or raise."""
+    array = _device.as_array(array, site.device, site.dtype, name)
     if array.shape != site.shape:
         raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {site.shape}")
     if not np.isfinite(_device.to_numpy(array)).all():

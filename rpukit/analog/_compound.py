@@ -41,15 +41,15 @@ class CompoundUnit(Unit):
     def __init__(self, cell: Any, site: Site) -> None:
         self.cell, self.site = cell, site
         parts: tuple[PulsedCell, ...] = cell.parts()
-        self._stack = _device.zeros((len(parts), *site.shape), np.float32, site.device)
+        self._stack = _device.zeros((len(parts), *site.shape), site.dtype, site.device)
         self.children = [
             DeviceArray(part, site.child(k), self._stack[k]) for k, part in enumerate(parts)
         ]
         for child in self.children:
             child.on_change = self.combine
         self.granularity = cell.granularity
-        self._gamma = site.put(np.array(cell.weights_of_parts(), np.float32))
-        self.weight = _device.zeros(site.shape, np.float32, site.device)
+        self._gamma = site.put(np.array(cell.weights_of_parts(), site.dtype))
+        self.weight = _device.zeros(site.shape, site.dtype, site.device)
         self.combine()
 
     def combine(self) -> None:
@@ -197,14 +197,20 @@ class OneSidedUnit(CompoundUnit):
         if cell.copy_inverted:
             self.children[1].invert()
         self._reads = [
-            ForwardState(cell.refresh_forward, site.shape[0], child.site.stream, site.device)
+            ForwardState(
+                cell.refresh_forward,
+                site.shape[0],
+                child.site.stream,
+                site.device,
+                dtype=site.dtype,
+            )
             for child in self.children
         ]
 
     def store(self, array: Array) -> None:
-        xp = _device.namespace(array)
-        self.children[1].store(xp.maximum(array, xp.float32(0)))
-        self.children[0].store(xp.maximum(-array, xp.float32(0)))
+        xp, zero = _device.namespace(array), self.site.dtype.type(0)
+        self.children[1].store(xp.maximum(array, zero))
+        self.children[0].store(xp.maximum(-array, zero))
         self.combine()
 
     def update(
@@ -253,8 +259,9 @@ class OneSidedUnit(CompoundUnit):
         full, some = bound * cell.refresh_upper_thres, bound * cell.refresh_lower_thres
         minus, plus = self.children
         event = self.site.tick("refresh")
-        chosen = _device.zeros(self.site.shape, np.float32, self.site.device)
-        one_hot = self.site.put(np.eye(n_in, dtype=np.float32)) if n_in <= _COLUMNS else None
+        chosen = _device.zeros(self.site.shape, self.site.dtype, self.site.device)
+        dtype = self.site.dtype
+        one_hot = self.site.put(np.eye(n_in, dtype=dtype)) if n_in <= _COLUMNS else None
         rises = []
         for col in range(0, n_in, _COLUMNS):
             x = one_hot if one_hot is not None else self._one_hot(col)
@@ -272,7 +279,7 @@ class OneSidedUnit(CompoundUnit):
     def _one_hot(self, col: int) -> Array:
         n_in = self.site.shape[1]
         rows = min(_COLUMNS, n_in - col)
-        return self.site.put(np.eye(rows, n_in, col, dtype=np.float32))
+        return self.site.put(np.eye(rows, n_in, col, dtype=self.site.dtype))
 
     def _read(self, k: int, x: Array, first: int) -> Array:
         child = self.children[k]

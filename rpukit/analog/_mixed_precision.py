@@ -45,7 +45,7 @@ class MixedPrecisionUnit(CompoundUnit):
         self.child, self.children = child, [child]  # type: ignore[list-item]
         self.granularity = 0.0  # samples make no trains
         self.weight = child.weight
-        self._chi = _device.zeros(site.shape, np.float32, site.device)
+        self._chi = _device.zeros(site.shape, site.dtype, site.device)
         self._select = site.stream.child(_SELECT)
         site.start("transfers")
 

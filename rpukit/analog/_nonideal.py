@@ -39,6 +39,8 @@ class Wires:
     device : Device
     transposed : bool
         Whether this is the backward product.
+    dtype : dtype
+        float32 or float64. What is drawn is float32 in both.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Wires:
         stream: Stream,
         device: _device.Device,
         transposed: bool,
+        dtype: Any = np.float32,
     ) -> None:
         self.parameters, self._stream, self._device = io, stream, device
+        self._dtype = dtype
         self._draw = int(Op.BACKWARD_OUT if transposed else Op.FORWARD_OUT)
         self._transposed = transposed
         offset, slope = np.zeros(n_out, np.float32), np.zeros(n_out, np.float32)
@@ -66,9 +70,9 @@ class Wires:
             saturation = float(np.abs(slope).astype(np.float64).mean()) + io.r_series
             calibrated = (1 + saturation * io.slope_calibration * io.out_bound) ** 2
         numbers = [io.ir_drop, io.ir_drop_g_ratio, io.r_series, io.v_offset_w_min, calibrated]
-        self.more = _device.to_device(np.array([*numbers, 0, 0, 0], np.float32), device)
-        self.offset = _device.to_device(offset, device, np.float32)
-        self.slope = _device.to_device(slope, device, np.float32)
+        self.more = _device.to_device(np.array([*numbers, 0, 0, 0], dtype), device)
+        self.offset = _device.to_device(offset, device, dtype)
+        self.slope = _device.to_device(slope, device, dtype)
         self._factor: Array | None = None
 
     def _normals(self, shape: tuple[int, ...], which: int) -> np.ndarray:
@@ -88,7 +92,7 @@ class Wires:
             return None
         if self._factor is None:
             drawn = 1 + np.float32(spread) * self._normals(shape, _FACTOR)
-            self._factor = _device.to_device(drawn, self._device, np.float32)
+            self._factor = _device.to_device(drawn, self._device, self._dtype)
         return self._factor
 
     @property

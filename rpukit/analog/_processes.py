@@ -21,6 +21,7 @@ class Processes:
 
     shape: tuple[int, int]
     _device: _device.Device
+    _dtype: np.dtype[Any]
     _guard: Guard
     _unit: Unit
 
@@ -29,7 +30,7 @@ class Processes:
 
         Returns
         -------
-        array, shape (n_out, n_in), float32
+        array, shape (n_out, n_in), dtype of the tile
             A copy on the tile's device; reading synchronises.
 
         Raises
@@ -45,7 +46,7 @@ class Processes:
 
         Parameters
         ----------
-        weight : array, shape (n_out, n_in), float32
+        weight : array, shape (n_out, n_in), dtype of the tile
 
         Returns
         -------
@@ -56,7 +57,7 @@ class Processes:
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        array = _device.as_array(weight, self._device, np.float32, "weight")
+        array = _device.as_array(weight, self._device, self._dtype, "weight")
         if array.shape != self.shape:
             raise ShapeError(f"weight: got shape {tuple(array.shape)}, need {self.shape}")
         if _device.runs_kernels(_device.namespace(array)):
@@ -73,7 +74,7 @@ class Processes:
 
         Parameters
         ----------
-        **arrays : array, shape (n_out, n_in), float32
+        **arrays : array, shape (n_out, n_in), dtype of the tile
             Any of the names of `cells`. Weights are clipped to new bounds.
 
         Returns

@@ -21,7 +21,7 @@ from rpukit.random import Stream
 
 Array = Any
 FORMAT = "rpukit.AnalogTile"
-VERSION = 2  # 1 had neither drift nor counts of each cell
+VERSION = 3  # 1 had neither drift nor counts of each cell, 2 no dtype
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -87,6 +87,7 @@ class Persistent:
     _clocks: dict[str, Any]
     _registers: dict[str, np.ndarray]
     _device: _device.Device
+    _dtype: np.dtype[Any]
     _guard: Guard
     _states: dict[str, Any]
     _unit: Unit
@@ -111,6 +112,7 @@ class Persistent:
             "format": FORMAT,
             "version": VERSION,
             "shape": list(self.shape),
+            "dtype": self._dtype.name,
             "cell": encode(self.cell),
             "forward": encode(self.forward_parameters),
             "backward": encode(self.backward_parameters),
@@ -156,6 +158,7 @@ class Persistent:
                 update=decode(header["update"], UpdateParameters),
                 seed=Stream(*header["stream"]),
                 device=device,
+                dtype=header.get("dtype", "float32"),
                 validate=header["validate"],
                 count_pulses=header.get("count_pulses", False),
             )  # type: ignore[call-arg]

@@ -60,6 +60,7 @@ class TransferUnit(CompoundUnit):
                 stream,
                 site.device,
                 transposed=not cell.transfer_columns,
+                dtype=site.dtype,
             )
             for stream in self._streams
         ]
@@ -71,7 +72,7 @@ class TransferUnit(CompoundUnit):
         self._scales = getattr(cell, "auto_scale", False) and cell.fast_lr > 0
         if self._scales:
             self._own["running"] = self._zeros(2)
-        self._line_sign = site.put(np.ones(self._n[1], np.float32))
+        self._line_sign = site.put(np.ones(self._n[1], site.dtype))
         if isinstance(cell, ChoppedTransfer):
             registers = (site.registers, site.prefix)
             self._choppers = Choppers(cell, self._select, *registers, self._n)
@@ -79,7 +80,7 @@ class TransferUnit(CompoundUnit):
             self.weight = self.children[-1].weight
 
     def _zeros(self, *shape: int) -> Array:
-        return _device.zeros(shape, np.float32, self.site.device)
+        return _device.zeros(shape, self.site.dtype, self.site.device)
 
     def combine(self) -> None:
         if self._hidden:
@@ -88,7 +89,7 @@ class TransferUnit(CompoundUnit):
         if self._choppers is not None:
             pair = [self._choppers.get(f"chopper_{end}") for end in ("out", "in")]
             pair = pair if self.cell.transfer_columns else pair[::-1]
-            signs = tuple(self.site.put(sign.astype(np.float32)) for sign in pair)
+            signs = tuple(self.site.put(sign.astype(self.site.dtype)) for sign in pair)
         status = self.site.guard.status
         combine_devices(self.weight, self._stack, self._gamma, signs, status=status)
 
@@ -97,10 +98,9 @@ class TransferUnit(CompoundUnit):
 
     def store(self, array: Array) -> None:
         *fast, slow = self.children
-        nothing = _device.zeros(self.site.shape, np.float32, self.site.device)
         for child in fast:
-            child.store(nothing)
-        gamma = np.float32(self.cell.weights_of_parts()[-1])
+            child.store(self._zeros(*self.site.shape))
+        gamma = self.site.dtype.type(self.cell.weights_of_parts()[-1])
         slow.store(array if gamma == 1 else array / gamma)
         self.combine()
 
@@ -254,7 +254,7 @@ class TransferUnit(CompoundUnit):
     def _chopped(self, v: Array, signs: np.ndarray) -> Array:
         if (signs > 0).all():
             return v
-        return v * self.site.put(signs.astype(np.float32))
+        return v * self.site.put(signs.astype(self.site.dtype))
 
     def _put_index(self, index: np.ndarray) -> Array:
         return self.site.put(np.ascontiguousarray(index))
@@ -275,7 +275,7 @@ class TransferUnit(CompoundUnit):
         """Make an input for each slice, shape (n, n_slice)."""
         n, n_slice = len(which), self._n[0]
         if n * n_slice <= _FEW:
-            made = np.zeros((n, n_slice), np.float32)
+            made = np.zeros((n, n_slice), self.site.dtype)
             made[np.arange(n), which] = 1
             return self.site.put(made)
         one_hot = self._zeros(n, n_slice)
@@ -339,7 +339,7 @@ class TransferUnit(CompoundUnit):
         for start in range(0, len(due), _READS):
             part = xp.ascontiguousarray(z[start : start + _READS])
             weight = xp.ascontiguousarray(part.T) if columns else part
-            one_hot = self.site.put(np.eye(len(part), dtype=np.float32))
+            one_hot = self.site.put(np.eye(len(part), dtype=self.site.dtype))
             parts.append(self._product(k, weight, one_hot, int(due.number[start])))
         return xp.concatenate(parts)
 
@@ -370,7 +370,7 @@ class TransferUnit(CompoundUnit):
         """Put reads in the buffer; give the d of the write."""
         cell, n = self.cell, len(due)
         correct = getattr(cell, "correct_gradient_magnitudes", False)
-        kappas = np.empty((n, 2), np.float32)
+        kappas = np.empty((n, 2), self.site.dtype)
         kappas[:, 0], kappas[:, 1] = signs, abs(step)
         writes = np.ones(n, bool)
         length = float(cell.transfer_update.desired_bl)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from rpukit import _device
 from rpukit.analog._guard import Guard
 from rpukit.analog.update_parameters import UpdateParameters
@@ -34,6 +36,8 @@ class Site:
         Begins the names of this array's clocks and states: "" or "0." or "1.0.".
     count_pulses : bool
         Whether the pulses of each cell are counted.
+    dtype : dtype
+        float32 or float64, of everything that has a fraction.
     """
 
     shape: tuple[int, int]
@@ -44,6 +48,7 @@ class Site:
     registers: dict[str, Any]
     prefix: str = ""
     count_pulses: bool = False
+    dtype: np.dtype[Any] = np.dtype(np.float32)
 
     def child(self, index: int) -> Site:
         """Give the site of device number ``index`` of a cell with several."""
@@ -70,7 +75,7 @@ class Unit(ABC):
     Attributes
     ----------
     site : Site
-    weight : array, shape (n_out, n_in), float32
+    weight : array, shape (n_out, n_in), dtype of the site
         The visible weight.
     """
 

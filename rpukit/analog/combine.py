@@ -5,12 +5,11 @@ All work in place; ``status`` is the tile's flag array.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 
@@ -20,11 +19,10 @@ _COMBINE_DEVICES = Kernel("combine_devices")
 _SELECT_REFRESH = Kernel("select_refresh")
 
 _BLOCK = 256
-_NONE = np.empty(0, np.float32)
 
 
-def _mirror() -> Any:
-    return import_module("rpukit.analog._mirror.combine")
+def _mirror(weight: Array) -> Any:
+    return _precision.mirror("rpukit.analog._mirror.combine", weight.dtype)
 
 
 def combine_devices(
@@ -39,10 +37,10 @@ def combine_devices(
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32
-    devices : array, shape (n_device, n_out, n_in), float32
-    gamma : array, shape (n_device,), float32
-    signs : pair of arrays, shapes (n_out,) and (n_in,), float32, optional
+    weight : array, shape (n_out, n_in), float32 or float64
+    devices : array, shape (n_device, n_out, n_in), dtype of the weight
+    gamma : array, shape (n_device,), dtype of the weight
+    signs : pair of arrays, shapes (n_out,) and (n_in,), dtype of the weight, optional
         Choppers of device 0, +1 or -1, which are undone.
     status : array, shape (1,), int32
 
@@ -55,12 +53,13 @@ def combine_devices(
     row_sign, col_sign = (None, None) if signs is None else signs
     if _device.runs_kernels(_device.namespace(weight)):
         args = (len(devices), n_out, n_in, gamma, devices, row_sign, col_sign, weight, status)
-        macros = {"SIGNED": int(signs is not None)}
+        macros = {"SIGNED": int(signs is not None), "REAL": _precision.real(weight.dtype)}
         _COMBINE_DEVICES.launch((-(-weight.size // _BLOCK),), (_BLOCK,), args, macros=macros)
     else:
-        plain = [_NONE if a is None else a for a in (row_sign, col_sign)]
+        plain = [np.empty(0, weight.dtype) if a is None else a for a in (row_sign, col_sign)]
         args = (gamma, devices, *plain, weight)
-        run_rows(_mirror().combine_devices, n_out, *args, grain=work_grain(len(devices) * n_in))
+        mirror = _mirror(weight).combine_devices
+        run_rows(mirror, n_out, *args, grain=work_grain(len(devices) * n_in))
 
 
 def select_refresh(
@@ -77,9 +76,9 @@ def select_refresh(
 
     Parameters
     ----------
-    chosen : array, shape (n_out, n_in), float32
+    chosen : array, shape (n_out, n_in), float32 or float64
         1 in the cells to reset, else 0; columns from ``first_col`` are written.
-    plus, minus : array, shape (n_col, n_out), float32
+    plus, minus : array, shape (n_col, n_out), the same dtype
         Reads of those columns.
     first_col : int
     full, some : float, weight units
@@ -88,7 +87,7 @@ def select_refresh(
 
     Returns
     -------
-    rise_plus, rise_minus : array, shape (n_col, n_out), float32
+    rise_plus, rise_minus : array, shape (n_col, n_out), the same dtype
 
     Notes
     -----
@@ -97,11 +96,13 @@ def select_refresh(
     n_out, n_in = chosen.shape
     n_col = plus.shape[0]
     device = _device.device_of(chosen)
-    rises = [_device.empty((n_col, n_out), np.float32, device) for _ in range(2)]
+    rises = [_device.empty((n_col, n_out), chosen.dtype, device) for _ in range(2)]
     if _device.runs_kernels(_device.namespace(chosen, plus, minus)):
         args = (n_out, n_in, first_col, n_col, full, some, plus, minus, chosen, *rises, status)
-        _SELECT_REFRESH.launch((-(-plus.size // _BLOCK),), (_BLOCK,), args)
+        macros = {"REAL": _precision.real(chosen.dtype)}
+        _SELECT_REFRESH.launch((-(-plus.size // _BLOCK),), (_BLOCK,), args, macros=macros)
     else:
-        args = (first_col, np.float32(full), np.float32(some), plus, minus, chosen, *rises)
-        run_rows(_mirror().select_refresh, n_col, *args, grain=work_grain(n_out))
+        bounds = (chosen.dtype.type(full), chosen.dtype.type(some))
+        args = (first_col, *bounds, plus, minus, chosen, *rises)
+        run_rows(_mirror(chosen).select_refresh, n_col, *args, grain=work_grain(n_out))
     return rises[0], rises[1]

@@ -12,6 +12,7 @@ from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog._launch_forward import Call, launch, launcher, pick
 from rpukit.analog._nonideal import NonidealCall, Wires, tile_nonideal
+from rpukit.analog._product import ProductCall, tile_product
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream
@@ -43,6 +44,8 @@ class ForwardState:
     device : Device
     transposed : bool
         Whether this is the backward product.
+    dtype : dtype
+        float32 or float64.
     """
 
     def __init__(
@@ -53,22 +56,28 @@ class ForwardState:
         device: _device.Device,
         *,
         transposed: bool = False,
+        dtype: Any = np.float32,
     ) -> None:
         self.rhos = io.reductions(backward=transposed)
         self.worst = not transposed and io.bound_management is BoundManagement.ITERATIVE_WORST_CASE
         if self.worst:
             self.rhos = [1.0, *self.rhos]
-        self.io = _device.to_device(_numbers(io, transposed), device)
+        self.io = _device.to_device(_numbers(io, transposed, np.dtype(dtype)), device)
+        self.rounds: Array | None = None
+        if dtype == np.float64:
+            self.rounds = _device.to_device(np.array(self.rhos, dtype), device)
         self.wires = (
-            None if io.exact or io.ideal_wires else Wires(io, n_out, stream, device, transposed)
+            None
+            if io.exact or io.ideal_wires
+            else Wires(io, n_out, stream, device, transposed, dtype)
         )
-        self.average = _device.to_device(np.full(1, -1, np.float32), device)
+        self.average = _device.to_device(np.full(1, -1, dtype), device)
         self.line_noise: Array | None = None
         if io.out_noise_std > 0 and io.out_noise > 0:
             op = Op.BACKWARD_OUT if transposed else Op.FORWARD_OUT
             xi = random_fill(stream, (n_out,), "normal", op=Op.CELLS, sample=1, draw=int(op))
             spread = np.abs(np.float32(io.out_noise) * (1 + np.float32(io.out_noise_std) * xi))
-            self.line_noise = _device.to_device(spread, device, np.float32)
+            self.line_noise = _device.to_device(spread, device, dtype)
 
     def arrays(self) -> dict[str, Array]:
         """Arrays that belong to the state of a tile."""
@@ -78,19 +87,20 @@ class ForwardState:
         return found if self.wires is None else {**found, **self.wires.arrays()}
 
 
-def _numbers(io: IOParameters, backward: bool) -> np.ndarray:
+def _numbers(io: IOParameters, backward: bool, dtype: np.dtype[Any]) -> np.ndarray:
     """Periphery as the kernels read it; see the header of tile_forward.cu."""
     managed = io.noise_management is not NoiseManagement.NONE
     zero_output = managed and (io.inp_noise <= 0 or backward)
+    inp_step, out_step = io.steps(dtype)
     w_noise = io.w_noise if io.w_noise_type is not WeightNoise.NONE else 0.0
     return np.array(
         [
             io.inp_bound,
-            io.input_step,
+            inp_step,
             io.inp_noise,
             1 - io.inp_asymmetry,
             io.out_bound,
-            io.output_step,
+            out_step,
             io.out_noise,
             1 - io.out_asymmetry,
             io.out_scale,
@@ -102,7 +112,7 @@ def _numbers(io: IOParameters, backward: bool) -> np.ndarray:
             zero_output,
             0,
         ],
-        np.float32,
+        dtype,
     )
 
 
@@ -180,8 +190,8 @@ def tile_forward(
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32
-    x : array, shape (n_batch, n_in), or (n_batch, n_out) with `transposed`, float32
+    weight : array, shape (n_out, n_in), float32 or float64
+    x : array, shape (n_batch, n_in), or (n_batch, n_out) with `transposed`, dtype of the weight
     io : IOParameters
     stream : Stream
     first_sample : int
@@ -196,7 +206,7 @@ def tile_forward(
 
     Returns
     -------
-    array, shape (n_batch, n_out), or (n_batch, n_in) with `transposed`, float32
+    array, shape (n_batch, n_out), or (n_batch, n_in) with `transposed`, dtype of the weight
 
     Notes
     -----
@@ -204,18 +214,23 @@ def tile_forward(
     kernels_cu/tile_scale.cu, kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front.
     Neurosci. 11:538 (2017).
     """
+    w_noise = 0 if io.exact or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
+    ops = (
+        (int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT))
+        if transposed
+        else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
+    )
+    if weight.dtype == np.float64:
+        mode = 0 if io.exact else _MODES[io.noise_management]
+        how = ProductCall(mode, w_noise, ops, transposed)
+        at: dict[str, Any] = {"stream": stream, "first_sample": first_sample, "state": state}
+        return tile_product(weight, x, io, how, **at, status=status, call=call)
     n_batch = x.shape[0]
     n_out = weight.shape[1 if transposed else 0]
     y = _device.empty((n_batch, n_out), np.float32, _device.device_of(x))
     if n_batch == 0:
         return y
     alpha, need = tile_scale(x, io, state, status=status, call=call)
-    ops = (
-        (int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT))
-        if transposed
-        else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
-    )
-    w_noise = 0 if io.exact or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
     rhos = [1.0] if io.exact else state.rhos
     if state.wires is not None:
         call_ = NonidealCall(weight, x, alpha, need, y, state, rhos, w_noise, stream)

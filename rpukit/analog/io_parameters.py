@@ -230,13 +230,31 @@ class IOParameters:
 
     @property
     def input_step(self) -> np.float32:
-        """Step of the input converter, 0 for none."""
-        return _step(self.inp_res, self.inp_bound)
+        """Step of the input converter of a tile of float32, 0 for none."""
+        step: np.float32 = self.steps(np.dtype(np.float32))[0]
+        return step
 
     @property
     def output_step(self) -> np.float32:
-        """Step of the output converter, 0 for none."""
-        return _step(self.out_res, self.out_bound)
+        """Step of the output converter of a tile of float32, 0 for none."""
+        step: np.float32 = self.steps(np.dtype(np.float32))[1]
+        return step
+
+    def steps(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+        """Give the steps of the converters of inputs and outputs.
+
+        Parameters
+        ----------
+        dtype : dtype
+            float32 or float64, of the tile.
+
+        Returns
+        -------
+        tuple of scalars of that type
+            0 for none.
+        """
+        kind = dtype.type
+        return _step(self.inp_res, self.inp_bound, kind), _step(self.out_res, self.out_bound, kind)
 
     def reductions(self, *, backward: bool = False) -> list[float]:
         """List the factors by which bound management may reduce the inputs.
@@ -263,11 +281,11 @@ class IOParameters:
         return factors
 
 
-def _step(res: float, bound: float) -> np.float32:
+def _step(res: float, bound: float, kind: Any) -> Any:
     if res <= 0 or bound <= 0:
-        return np.float32(0)
-    share = np.float32(1) / np.float32(res) if res > 1 else np.float32(res)
-    return np.float32(share * np.float32(2 * bound))
+        return kind(0)
+    share = kind(1) / kind(res) if res > 1 else kind(res)
+    return kind(share * kind(2 * bound))
 
 
 def _member(kind: type[Enum], value: Any, name: str) -> Enum:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.random import Op, Stream
@@ -23,8 +22,8 @@ _TAKE_PULSES = Kernel("take_pulses")
 _BLOCK = 256
 
 
-def _mirror() -> Any:
-    return import_module("rpukit.analog._mirror.mixed_precision")
+def _mirror(v: Array) -> Any:
+    return _precision.mirror("rpukit.analog._mirror.mixed_precision", v.dtype)
 
 
 def quantise_rows(
@@ -41,7 +40,7 @@ def quantise_rows(
 
     Parameters
     ----------
-    v : array, shape (n_batch, n_line), float32
+    v : array, shape (n_batch, n_line), float32 or float64
         Finite.
     n_bins : int, at least 2
     op : {Op.UPDATE_X, Op.UPDATE_D}
@@ -55,23 +54,24 @@ def quantise_rows(
 
     Returns
     -------
-    array, shape (n_batch, n_line), float32
+    array, shape (n_batch, n_line), dtype of v
 
     Notes
     -----
     Kernel: kernels_cu/quantise_rows.cu.
     """
     n_batch, n_line = v.shape
-    out = _device.empty((n_batch, n_line), np.float32, _device.device_of(v))
+    out = _device.empty((n_batch, n_line), v.dtype, _device.device_of(v))
     half = float(n_bins // 2)
     if _device.runs_kernels(_device.namespace(v)):
         args = (n_line, half, int(op), np.uint64(first_sample), v, out, status, *stream.words)
-        macros = {"STOCHASTIC": int(stochastic)}
+        macros = {"STOCHASTIC": int(stochastic), "REAL": _precision.real(v.dtype)}
         _QUANTISE_ROWS.launch((n_batch,), (_BLOCK,), args, macros=macros)
     else:
-        numbers = (np.float32(half), int(op), stochastic, first_sample)
+        numbers = (v.dtype.type(half), int(op), stochastic, first_sample)
         grain = work_grain(8 * n_line)
-        run_rows(_mirror().quantise_rows, n_batch, *numbers, v, out, *stream.words, grain=grain)
+        args = (*numbers, v, out, *stream.words)
+        run_rows(_mirror(v).quantise_rows, n_batch, *args, grain=grain)
     return out
 
 
@@ -82,7 +82,7 @@ def take_pulses(
 
     Parameters
     ----------
-    chi : array, shape (n_out, n_in), float32, weight units
+    chi : array, shape (n_out, n_in), float32 or float64, weight units
     first : int, 0 to n_out - 1
         Rows ``first`` to ``first + n_row - 1``, modulo n_out, are emptied.
     n_row : int, 1 to n_out
@@ -92,9 +92,9 @@ def take_pulses(
 
     Returns
     -------
-    pulses : array, shape (n_row, n_in), float32
+    pulses : array, shape (n_row, n_in), dtype of chi
         Number of pulses down, as the x of an update.
-    line : array, shape (n_row, n_out), float32
+    line : array, shape (n_row, n_out), dtype of chi
         One-hot rows, as its d.
 
     Notes
@@ -103,14 +103,15 @@ def take_pulses(
     """
     n_out, n_in = chi.shape
     device = _device.device_of(chi)
-    pulses = _device.empty((n_row, n_in), np.float32, device)
-    line = _device.empty((n_row, n_out), np.float32, device)
+    pulses = _device.empty((n_row, n_in), chi.dtype, device)
+    line = _device.empty((n_row, n_out), chi.dtype, device)
     if _device.runs_kernels(_device.namespace(chi)):
         grid = (-(-n_row * (n_in + n_out) // _BLOCK),)
         args = (n_row, n_out, n_in, first, step, chi, pulses, line, status)
-        _TAKE_PULSES.launch(grid, (_BLOCK,), args)
+        macros = {"REAL": _precision.real(chi.dtype)}
+        _TAKE_PULSES.launch(grid, (_BLOCK,), args, macros=macros)
     else:
         grain = work_grain(2 * n_in + n_out)
-        arrays = (chi, pulses, line)
-        run_rows(_mirror().take_pulses, n_row, first, np.float32(step), *arrays, grain=grain)
+        args = (first, chi.dtype.type(step), chi, pulses, line)
+        run_rows(_mirror(chi).take_pulses, n_row, *args, grain=grain)
     return pulses, line

@@ -7,12 +7,11 @@ arrays, or None for ideal cells; ``status`` is the tile's flag array.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
 from rpukit.analog.drift_parameters import DriftParameters
@@ -30,19 +29,27 @@ _WRITE_NOISE = Kernel("write_noise")
 
 _BLOCK = 256
 _GRAIN = 1 << 15  # cells that are worth a thread
-_NONE = np.empty(0, np.float32)  # what the mirrors take for an absent array
+_NONE = {t: np.empty(0, t) for t in (np.dtype("f4"), np.dtype("f8"))}  # for absent arrays
 
 
-def _mirror() -> Any:
-    return import_module("rpukit.analog._mirror.slow")
+def _mirror(weight: Array) -> Any:
+    return _precision.mirror("rpukit.analog._mirror.slow", weight.dtype)
+
+
+def _macros(weight: Array, bounds: Bounds) -> dict[str, Any]:
+    return {"BOUNDED": int(bounds is not None), **_real(weight)}
+
+
+def _real(weight: Array) -> dict[str, Any]:
+    return {"REAL": _precision.real(weight.dtype)}
 
 
 def _grid(n: int) -> tuple[int]:
     return (-(-n // _BLOCK),)
 
 
-def _flat(array: Array | None) -> Array:
-    return _NONE if array is None else array.reshape(-1)
+def _flat(array: Array | None, weight: Array) -> Array:
+    return _NONE[weight.dtype] if array is None else array.reshape(-1)
 
 
 def _ends(bounds: Bounds) -> tuple[Array | None, Array | None]:
@@ -54,10 +61,10 @@ def clip_weights(weight: Array, bounds: tuple[Array, Array], *, status: Array) -
     low, high = bounds
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, low, high, weight, status)
-        _CLIP_WEIGHTS.launch(_grid(weight.size), (_BLOCK,), args)
+        _CLIP_WEIGHTS.launch(_grid(weight.size), (_BLOCK,), args, macros=_real(weight))
     else:
         run_rows(
-            _mirror().clip_weights,
+            _mirror(weight).clip_weights,
             weight.size,
             low.reshape(-1),
             high.reshape(-1),
@@ -73,18 +80,16 @@ def decay(
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, alpha, scale, bias, low, high, weight, status)
-        _DECAY.launch(
-            _grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)}
-        )
+        _DECAY.launch(_grid(weight.size), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
         run_rows(
-            _mirror().decay,
+            _mirror(weight).decay,
             weight.size,
-            np.float32(alpha),
+            weight.dtype.type(alpha),
             scale.reshape(-1),
-            _flat(bias),
-            _flat(low),
-            _flat(high),
+            _flat(bias, weight),
+            _flat(low, weight),
+            _flat(high, weight),
             weight.reshape(-1),
             grain=_GRAIN,
         )
@@ -97,17 +102,15 @@ def diffusion(
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, event, rate, low, high, weight, status, *stream.words)
-        _DIFFUSION.launch(
-            _grid(weight.size), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)}
-        )
+        _DIFFUSION.launch(_grid(weight.size), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
         run_rows(
-            _mirror().diffusion,
+            _mirror(weight).diffusion,
             weight.size,
             event,
             rate.reshape(-1),
-            _flat(low),
-            _flat(high),
+            _flat(low, weight),
+            _flat(high, weight),
             weight.reshape(-1),
             *stream.words,
             grain=_GRAIN,
@@ -120,11 +123,11 @@ class DriftMemory:
 
     Attributes
     ----------
-    origin, previous : array, float32, weight units
+    origin, previous : array, dtype of the weight, weight units
         The weight when the cell was written, and after the last drift.
     written : array, float64, in units of t_0
         When the cell was written.
-    nu : array, float32, or None
+    nu : array, dtype of the weight, or None
         Exponent of each cell, where they differ.
     """
 
@@ -153,16 +156,16 @@ def drift(
     changed = (weight, memory.origin, memory.previous, memory.written)
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, event, now, *numbers, memory.nu, low, high, *changed, status)
-        macros = {"BOUNDED": int(bounds is not None)}
+        macros = _macros(weight, bounds)
         _DRIFT.launch(_grid(weight.size), (_BLOCK,), (*args, *stream.words), macros=macros)
     else:
         run_rows(
-            _mirror().drift,
+            _mirror(weight).drift,
             weight.size,
             event,
             float(now),
-            *(np.float32(v) for v in numbers),
-            *(_flat(a) for a in (memory.nu, low, high)),
+            *(weight.dtype.type(v) for v in numbers),
+            *(_flat(a, weight) for a in (memory.nu, low, high)),
             *(a.reshape(-1) for a in changed),
             *stream.words,
             grain=_GRAIN,
@@ -185,7 +188,7 @@ def reset(
 ) -> None:
     """Reset columns: each cell, with probability ``prob``, to ``bias + std xi``, then clip.
 
-    ``chosen`` (n_out, n_in), float32, spares the cells where it is 0.
+    ``chosen`` (n_out, n_in), dtype of the weight, spares the cells where it is 0.
     """
     low, high = _ends(bounds)
     n_out, n_in = weight.shape
@@ -206,23 +209,21 @@ def reset(
             status,
             *stream.words,
         )
-        _RESET.launch(
-            _grid(n_out * n_col), (_BLOCK,), args, macros={"BOUNDED": int(bounds is not None)}
-        )
+        _RESET.launch(_grid(n_out * n_col), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
         run_rows(
-            _mirror().reset,
+            _mirror(weight).reset,
             n_out,
             n_in,
             first_col,
             n_col,
-            np.float32(prob),
-            np.float32(std),
+            weight.dtype.type(prob),
+            weight.dtype.type(std),
             event,
-            _flat(bias),
-            _flat(chosen),
-            _flat(low),
-            _flat(high),
+            _flat(bias, weight),
+            _flat(chosen, weight),
+            _flat(low, weight),
+            _flat(high, weight),
             weight.reshape(-1),
             *stream.words,
         )
@@ -235,12 +236,12 @@ def write_noise(
     n = weight.size
     if _device.runs_kernels(_device.namespace(persistent, weight)):
         args = (n, std, event, persistent, weight, status, *stream.words)
-        _WRITE_NOISE.launch(_grid(n), (_BLOCK,), args)
+        _WRITE_NOISE.launch(_grid(n), (_BLOCK,), args, macros=_real(weight))
     else:
         run_rows(
-            _mirror().write_noise,
+            _mirror(weight).write_noise,
             n,
-            np.float32(std),
+            weight.dtype.type(std),
             event,
             persistent.reshape(-1),
             weight.reshape(-1),

@@ -46,8 +46,8 @@ class AnalogTile(Accounting, Processes, Persistent):
         Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
     seed : int or Stream
         Source of all randomness of this tile: its cells, its noise, its pulses.
-    dtype : dtype
-        float32.
+    dtype : {float32, float64}
+        What the tile computes with; see ``docs/semantics.md`` for what float64 changes.
     validate : {"deferred", "sync"}
         When non-finite inputs on a GPU are reported: at the next synchronising call or
         `rpukit.check`, or at once (which synchronises on every call).
@@ -96,8 +96,7 @@ class AnalogTile(Accounting, Processes, Persistent):
         count_pulses: bool = False,
     ) -> None:
         self.shape = _check_shape(shape)
-        if np.dtype(dtype) != np.float32:
-            raise DTypeError(f"dtype: got {np.dtype(dtype)}, tiles are float32")
+        self._dtype = _real(dtype)
         if validate not in ("deferred", "sync"):
             raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
         self.cell = _typed(cell, Cell, "cell")
@@ -112,23 +111,27 @@ class AnalogTile(Accounting, Processes, Persistent):
         self._guard = Guard(self._clocks, self._device, self._registers)
         self.count_pulses = bool(count_pulses)
         shared = (self._device, self._guard, self._clocks, self._registers)
-        site = Site(self.shape, self.stream, *shared, count_pulses=self.count_pulses)
+        own = {"count_pulses": self.count_pulses, "dtype": self._dtype}
+        site = Site(self.shape, self.stream, *shared, **own)
         self._unit = make_unit(self.cell, site)
         self._states = {
-            "forward": ForwardState(
-                self.forward_parameters, self.shape[0], self.stream, self._device
-            ),
-            "backward": ForwardState(
-                self.backward_parameters, self.shape[1], self.stream, self._device, transposed=True
-            ),
+            way: ForwardState(
+                io, n, self.stream, self._device, transposed=n_way > 0, dtype=self._dtype
+            )
+            for n_way, (way, io, n) in enumerate(
+                (
+                    ("forward", self.forward_parameters, self.shape[0]),
+                    ("backward", self.backward_parameters, self.shape[1]),
+                )
+            )
         }
 
     # ---- what a tile is -----------------------------------------------------------------------
 
     @property
-    def dtype(self) -> np.dtype[np.float32]:
-        """Type of the weights: float32."""
-        return np.dtype(np.float32)
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the weights: float32 or float64."""
+        return self._dtype
 
     @property
     def ndim(self) -> int:
@@ -152,7 +155,7 @@ class AnalogTile(Accounting, Processes, Persistent):
 
     @property
     def cells(self) -> Mapping[str, Array]:
-        """Per-cell parameters by name, arrays of shape (n_out, n_in), float32 (views).
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), dtype of the tile (views).
 
         ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell
         asks for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
@@ -192,13 +195,13 @@ class AnalogTile(Accounting, Processes, Persistent):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), float32
+        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
         first_sample : int, optional
             Position of the first sample on the forward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_out) or (n_out,), float32
+        array, shape (n_batch, n_out) or (n_out,), dtype of the tile
 
         Raises
         ------
@@ -211,13 +214,13 @@ class AnalogTile(Accounting, Processes, Persistent):
 
         Parameters
         ----------
-        d : array, shape (n_batch, n_out) or (n_out,), float32
+        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
         first_sample : int, optional
             Position of the first sample on the backward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_in) or (n_in,), float32
+        array, shape (n_batch, n_in) or (n_in,), dtype of the tile
 
         Raises
         ------
@@ -258,8 +261,8 @@ class AnalogTile(Accounting, Processes, Persistent):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), float32
-        d : array, shape (n_batch, n_out) or (n_out,), float32
+        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
         lr : float
             Learning rate; 0 does nothing, a negative one turns the pulses round.
         first_sample : int, optional
@@ -305,7 +308,7 @@ class AnalogTile(Accounting, Processes, Persistent):
     # ---- checks -------------------------------------------------------------------------------
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, self._device, np.float32, name)
+        array = _device.as_array(v, self._device, self._dtype, name)
         if array.ndim == 1:
             array = array[None, :]
         if array.ndim != 2 or array.shape[1] != width:
@@ -343,6 +346,16 @@ def _check_shape(shape: Any) -> tuple[int, int]:
     if n_out < 1 or n_in < 1:
         raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
     return n_out, n_in
+
+
+def _real(dtype: Any) -> np.dtype[Any]:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind not in (np.float32, np.float64) or not kind.isnative:
+        raise DTypeError(f"dtype: got {dtype!r}, need float32 or float64")
+    return kind
 
 
 def _typed(value: Any, kind: type, name: str) -> Any:

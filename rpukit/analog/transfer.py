@@ -6,12 +6,11 @@ They work in place; ``status`` is the tile's flag array.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 
@@ -21,13 +20,11 @@ _AUTO_SCALE = Kernel("auto_scale")
 _TRANSFER_BUFFER = Kernel("transfer_buffer")
 
 _BLOCK = 128
-_NONE = np.empty(0, np.float32)
-_NO_PLANE = np.empty((0, 0), np.float32)
 BEGINS, WRITES, FIRST = 1, 2, 4  # flags of an event
 
 
-def _mirror() -> Any:
-    return import_module("rpukit.analog._mirror.transfer")
+def _mirror(z: Array) -> Any:
+    return _precision.mirror("rpukit.analog._mirror.transfer", z.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +76,25 @@ def transfer_buffer(
 
     Parameters
     ----------
-    z : array, shape (n_event, n_line), float32
+    z : array, shape (n_event, n_line), float32 or float64
         What was read, in weight units.
     rule : Rule
     events : array, shape (n_event, 4), int32
         Slice, next event of the same slice or -1, flags, offset of the sample.
-    kappas : array, shape (n_event, 2), float32
+    kappas : array, shape (n_event, 2), dtype of z
         Sign of the slice's chopper, factor of the read.
-    line_sign : array, shape (n_line,), float32
+    line_sign : array, shape (n_line,), dtype of z
         Choppers of the lines.
-    buffer : array, shape (n_slice, n_line), float32
-    means : pair of arrays, shape (n_slice, n_line), float32, optional
+    buffer : array, shape (n_slice, n_line), dtype of z
+    means : pair of arrays, shape (n_slice, n_line), dtype of z, optional
         Running mean and past mean of TTv4.
-    rates : array, shape (n_batch,), float32, optional
+    rates : array, shape (n_batch,), dtype of z, optional
         Rates by which the factors are divided.
     status : array, shape (1,), int32
 
     Returns
     -------
-    array, shape (n_event, n_line), float32
+    array, shape (n_event, n_line), dtype of z
         Minus the number of pulses up: the d of an update.
 
     Notes
@@ -105,30 +102,31 @@ def transfer_buffer(
     Kernel: kernels_cu/transfer_buffer.cu.
     """
     n_event, n_line = z.shape
-    d = _device.empty((n_event, n_line), np.float32, _device.device_of(z))
+    d = _device.empty((n_event, n_line), z.dtype, _device.device_of(z))
     numbers = (rule.threshold, rule.length, rule.momentum, rule.keep, rule.mu, rule.cap)
     mean, past = (None, None) if means is None else means
     if _device.runs_kernels(_device.namespace(z)):
         state = (z, buffer, mean, past, d, status)
         args = (n_event, n_line, *numbers, events, kappas, rates, line_sign, *state)
         macros = {"KIND": rule.kind, "FORGET": int(rule.forget), "RATED": int(rates is not None)}
+        macros["REAL"] = _precision.real(z.dtype)
         grid = (-(-n_line // _BLOCK), n_event)
         _TRANSFER_BUFFER.launch(grid, (_BLOCK,), args, macros=macros)
     else:
         run_rows(
-            _mirror().transfer_buffer,
+            _mirror(z).transfer_buffer,
             n_line,
             rule.kind,
             rule.forget,
-            *(np.float32(v) for v in numbers),
+            *(z.dtype.type(v) for v in numbers),
             events,
             kappas,
-            _NONE if rates is None else rates,
+            np.empty(0, z.dtype) if rates is None else rates,
             line_sign,
             z,
             buffer,
-            _NO_PLANE if mean is None else mean,
-            _NO_PLANE if past is None else past,
+            np.empty((0, 0), z.dtype) if mean is None else mean,
+            np.empty((0, 0), z.dtype) if past is None else past,
             d,
             grain=work_grain(8 * n_event),
         )
@@ -142,18 +140,18 @@ def auto_scale(
 
     Parameters
     ----------
-    x : array, shape (n_batch, n_in), float32
-    d : array, shape (n_batch, n_out), float32
+    x : array, shape (n_batch, n_in), float32 or float64
+    d : array, shape (n_batch, n_out), dtype of x
     factor : float, positive
     t : float, 0 to 1
         Weight of a sample in the running maxima.
-    running : array, shape (2,), float32
+    running : array, shape (2,), dtype of x
         The running maxima of x and d.
     status : array, shape (1,), int32
 
     Returns
     -------
-    array, shape (n_batch,), float32
+    array, shape (n_batch,), dtype of x
         ``factor / (m_x m_d)``.
 
     Notes
@@ -161,10 +159,11 @@ def auto_scale(
     Kernel: kernels_cu/auto_scale.cu.
     """
     maxima = [abs(v).max(axis=1) for v in (x, d)]  # a maximum has no order
-    rates = _device.empty((len(x),), np.float32, _device.device_of(x))
+    rates = _device.empty((len(x),), x.dtype, _device.device_of(x))
     if _device.runs_kernels(_device.namespace(x, d)):
-        _AUTO_SCALE.launch((1,), (1,), (len(x), factor, t, *maxima, running, rates, status))
+        args = (len(x), factor, t, *maxima, running, rates, status)
+        _AUTO_SCALE.launch((1,), (1,), args, macros={"REAL": _precision.real(x.dtype)})
     else:
-        numbers = (np.float32(factor), np.float32(t))
-        _mirror().auto_scale(0, len(x), *numbers, *maxima, running, rates)
+        numbers = (x.dtype.type(factor), x.dtype.type(t))
+        _mirror(x).auto_scale(0, len(x), *numbers, *maxima, running, rates)
     return rates

@@ -12,7 +12,7 @@ from rpukit._math_chains import product
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 SEGMENT = 16384
-LARGEST = f4(3.402823466e38)
+LARGEST = f4(np.finfo(f4).max)
 TOGETHER = 128  # samples that are worked on at a time; it enters no result
 
 

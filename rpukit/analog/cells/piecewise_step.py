@@ -75,7 +75,7 @@ class PiecewiseStep(WriteNoiseCell):
 
     def globals(self) -> FloatArray:
         up, down = self.piecewise_up, self.piecewise_down
-        g = np.zeros(N_GLOBALS + -(-(len(up) + len(down)) // 8) * 8, np.float32)
+        g = np.zeros(N_GLOBALS + -(-(len(up) + len(down)) // 8) * 8, np.float64)
         g[:N_GLOBALS] = PulsedCell.globals(self)
         g[1:3] = len(up), len(down)
         g[N_GLOBALS : N_GLOBALS + len(up) + len(down)] = (*up, *down)

@@ -139,11 +139,11 @@ class PulsedCell(Cell):
 
         Returns
         -------
-        array, shape (n_global,), float32
+        array, shape (n_global,), float64
             n_global is a multiple of 8; 0 `dw_min_std`, 7 the deviation of the write noise, the
             others the model's own.
         """
-        g = np.zeros(N_GLOBALS, np.float32)
+        g = np.zeros(N_GLOBALS, np.float64)
         g[0] = self.dw_min_std
         g[_WRITE_NOISE_SLOT] = self.write_noise
         return g
