@@ -22,8 +22,7 @@ import numpy as np
 
 _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._math", "rpukit._math64"
-# Draws are float32 in both; fast chains are for vectors of float32 only, and nothing of float64 calls
-# them.
+# Draws are float32 in both; the fast chains are for float32 only, and no float64 calls them.
 _SHARED = ("rpukit._philox", "rpukit._math_chains", "rpukit.errors")
 _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()

@@ -425,6 +425,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield from import_module("golden_devices").cases()
     yield from import_module("golden_mixed_precision").cases()
     yield from import_module("golden_logprob").cases()
+    yield from import_module("golden_float64").cases()
     for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
         for dtype in ("f4", "f8"):
             for trans_a, trans_b in ((False, False), (True, False), (False, True)):

@@ -27,6 +27,7 @@ from rpukit.analog.slow import (
 )
 from rpukit.analog.update import pulse_trains, pulsed_update, rank_update
 from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.analog.user_steps import check_precision
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.random import Stream
 
@@ -48,6 +49,7 @@ class DeviceArray(Unit):
     """
 
     def __init__(self, cell: Cell, site: Site, weight: Array | None = None) -> None:
+        check_precision(cell, site.dtype)
         self.cell, self.site = cell, site
         self.on_change: Callable[[], None] = _nothing
         site.start(*CLOCKS)

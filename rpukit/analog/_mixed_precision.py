@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from rpukit import _device
 from rpukit.analog._compound import CompoundUnit
 from rpukit.analog._guard import check_finite

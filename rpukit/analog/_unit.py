@@ -15,6 +15,7 @@ from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.random import Stream
 
 Array = Any
+_FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Site:
     registers: dict[str, Any]
     prefix: str = ""
     count_pulses: bool = False
-    dtype: np.dtype[Any] = np.dtype(np.float32)
+    dtype: np.dtype[Any] = _FLOAT32
 
     def child(self, index: int) -> Site:
         """Give the site of device number ``index`` of a cell with several."""

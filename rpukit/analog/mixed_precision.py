@@ -70,8 +70,8 @@ def quantise_rows(
     else:
         numbers = (v.dtype.type(half), int(op), stochastic, first_sample)
         grain = work_grain(8 * n_line)
-        args = (*numbers, v, out, *stream.words)
-        run_rows(_mirror(v).quantise_rows, n_batch, *args, grain=grain)
+        rows = (v, out, *stream.words)
+        run_rows(_mirror(v).quantise_rows, n_batch, *numbers, *rows, grain=grain)
     return out
 
 
@@ -112,6 +112,6 @@ def take_pulses(
         _TAKE_PULSES.launch(grid, (_BLOCK,), args, macros=macros)
     else:
         grain = work_grain(2 * n_in + n_out)
-        args = (first, chi.dtype.type(step), chi, pulses, line)
-        run_rows(_mirror(chi).take_pulses, n_row, *args, grain=grain)
+        given = (first, chi.dtype.type(step), chi, pulses, line)
+        run_rows(_mirror(chi).take_pulses, n_row, *given, grain=grain)
     return pulses, line

@@ -111,8 +111,13 @@ class AnalogTile(Accounting, Processes, Persistent):
         self._guard = Guard(self._clocks, self._device, self._registers)
         self.count_pulses = bool(count_pulses)
         shared = (self._device, self._guard, self._clocks, self._registers)
-        own = {"count_pulses": self.count_pulses, "dtype": self._dtype}
-        site = Site(self.shape, self.stream, *shared, **own)
+        site = Site(
+            self.shape,
+            self.stream,
+            *shared,
+            count_pulses=self.count_pulses,
+            dtype=self._dtype,
+        )
         self._unit = make_unit(self.cell, site)
         self._states = {
             way: ForwardState(
@@ -350,7 +355,7 @@ def _check_shape(shape: Any) -> tuple[int, int]:
 
 def _real(dtype: Any) -> np.dtype[Any]:
     try:
-        kind = np.dtype(dtype)
+        kind: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         kind = np.dtype(object)
     if kind not in (np.float32, np.float64) or not kind.isnative:

@@ -108,8 +108,8 @@ def transfer_buffer(
     if _device.runs_kernels(_device.namespace(z)):
         state = (z, buffer, mean, past, d, status)
         args = (n_event, n_line, *numbers, events, kappas, rates, line_sign, *state)
-        macros = {"KIND": rule.kind, "FORGET": int(rule.forget), "RATED": int(rates is not None)}
-        macros["REAL"] = _precision.real(z.dtype)
+        flags = {"KIND": rule.kind, "FORGET": int(rule.forget), "RATED": int(rates is not None)}
+        macros = {**flags, "REAL": _precision.real(z.dtype)}
         grid = (-(-n_line // _BLOCK), n_event)
         _TRANSFER_BUFFER.launch(grid, (_BLOCK,), args, macros=macros)
     else:

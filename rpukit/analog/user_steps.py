@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from rpukit._kernels import Kernel
-from rpukit.errors import ParameterError
+from rpukit.errors import DTypeError, ParameterError
 
 __all__ = ["register_step"]
 
@@ -98,6 +98,15 @@ def register_step(
     steps.RUNS.pop(name, None)
     if run is not None:
         steps.RUNS[name] = compiled[1]
+
+
+def check_precision(cell: Any, dtype: Any) -> None:
+    """Refuse a step function from outside in a tile of float64: its text is for float32."""
+    if getattr(cell, "STEP", "") in _registered and dtype != "float32":
+        raise DTypeError(
+            f"dtype: got {dtype}, but the step function {cell.STEP!r} was registered for float32: "
+            "make the tile with dtype=numpy.float32"
+        )
 
 
 class StepKernel(Kernel):

@@ -303,7 +303,7 @@ BAD_TILES = {
     "shape": (ShapeError, lambda: rk.AnalogTile((0, 3), rk.Ideal())),
     "one axis": (ShapeError, lambda: rk.AnalogTile((3,), rk.Ideal())),
     "cell": (ParameterError, lambda: rk.AnalogTile((2, 3), "soft")),
-    "dtype": (DTypeError, lambda: rk.AnalogTile((2, 3), rk.Ideal(), dtype=np.float64)),
+    "dtype": (DTypeError, lambda: rk.AnalogTile((2, 3), rk.Ideal(), dtype=np.float16)),
     "device": (ParameterError, lambda: rk.AnalogTile((2, 3), rk.Ideal(), device="tpu")),
     "seed": (ParameterError, lambda: rk.AnalogTile((2, 3), rk.Ideal(), seed=-1)),
     "validate": (ParameterError, lambda: rk.AnalogTile((2, 3), rk.Ideal(), validate="never")),
