@@ -170,3 +170,9 @@ def test_a_text_that_does_not_compile():
 
     with on_cpu(), pytest.raises(rk.errors.KernelCompileError, match="user_step.cuh"):
         learn(Wrong())
+
+
+def test_tiles_of_float64_take_no_step_of_float32():
+    rk.register_step("cubic_step", cubic_step, CUBIC)
+    with pytest.raises(rk.errors.DTypeError, match="'cubic_step' was registered for float32"):
+        rk.AnalogTile((2, 3), Cubic(), dtype=np.float64)
