@@ -84,40 +84,56 @@ def tile_product(
     if n_batch == 0:
         return y
     check_finite(x, status=status, call=call)
-    passes = wires.parameters.passes if wires else 1
-    ir_drop, offset, saturates = wires.stages if wires else (False, False, False)
+    bound = io.out_bound if io.out_bound > 0 else 1.0
+    numbers = [dtype.type(v) for v in (io.nm_thres, io.steps(dtype)[0], io.max_bm_res, bound)]
     factor = wires.factor(weight.shape) if wires else None
-    numbers = [
-        dtype.type(v)
-        for v in (
-            io.nm_thres,
-            io.steps(dtype)[0],
-            io.max_bm_res,
-            io.out_bound if io.out_bound > 0 else 1.0,
-        )
-    ]
-    if _device.runs_kernels(_device.namespace(weight, x)):
-        macros = {
-            "REAL": _precision.real(dtype),
-            "TRANSPOSED": int(how.transposed),
-            "PERFECT": int(io.exact),
-            "MODE": how.mode,
-            "WORST": int(state.worst),
-            "PASSES": passes,
-            "IR_DROP": int(ir_drop),
-            "OFFSET": int(offset),
-            "SATURATES": int(saturates),
-            "W_NOISE": how.w_noise,
-        }
-        more, lines = (wires.more, (wires.offset, wires.slope)) if wires else (None, (None, None))
-        n_round = 1 if io.exact else len(state.rhos)
-        sizes = (n_batch, n_out, n_in, n_round, *numbers, first_sample, *how.ops)
-        given = (state.rounds, state.io, more, weight, factor, x, state.line_noise, *lines)
-        made = (_device.empty(x.shape, dtype, device), state.average, y)
-        grid = (1 if how.mode == AVERAGES else min(n_batch, _MOST_BLOCKS),)
-        args = (*sizes, *given, *made, status, *stream.words)
-        _TILE_PRODUCT.launch(grid, (_THREADS,), args, macros=macros)
+    if not _device.runs_kernels(_device.namespace(weight, x)):
+        clock = (first_sample, *how.ops)
+        _by_mirror(weight, factor, x, y, io, how, numbers, clock, stream, state)
         return y
+    passes, ir_drop, offset, saturates = _stages(wires)
+    macros = {
+        "REAL": _precision.real(dtype),
+        "TRANSPOSED": int(how.transposed),
+        "PERFECT": int(io.exact),
+        "MODE": how.mode,
+        "WORST": int(state.worst),
+        "PASSES": passes,
+        "IR_DROP": int(ir_drop),
+        "OFFSET": int(offset),
+        "SATURATES": int(saturates),
+        "W_NOISE": how.w_noise,
+    }
+    more, lines = (wires.more, (wires.offset, wires.slope)) if wires else (None, (None, None))
+    n_round = 1 if io.exact else len(state.rhos)
+    sizes = (n_batch, n_out, n_in, n_round, *numbers, first_sample, *how.ops)
+    given = (state.rounds, state.io, more, weight, factor, x, state.line_noise, *lines)
+    made = (_device.empty(x.shape, dtype, device), state.average, y)
+    grid = (1 if how.mode == AVERAGES else min(n_batch, _MOST_BLOCKS),)
+    args = (*sizes, *given, *made, status, *stream.words)
+    _TILE_PRODUCT.launch(grid, (_THREADS,), args, macros=macros)
+    return y
+
+
+def _stages(wires: Any) -> tuple[int, bool, bool, bool]:
+    """Number of passes; whether there is IR drop, an offset, saturation."""
+    return (wires.parameters.passes, *wires.stages) if wires else (1, False, False, False)
+
+
+def _by_mirror(
+    weight: Array,
+    factor: Array | None,
+    x: Array,
+    y: Array,
+    io: IOParameters,
+    how: ProductCall,
+    numbers: list[Any],
+    clock: tuple[int, ...],
+    stream: Stream,
+    state: Any,
+) -> None:
+    wires, dtype, (n_batch, n_out) = state.wires, weight.dtype, y.shape
+    passes, ir_drop, offset, saturates = _stages(wires)
     noise = state.line_noise
     if noise is None:
         noise = np.full(n_out, state.io[6], dtype)
@@ -132,8 +148,7 @@ def tile_product(
         how.mode,
         state.worst,
         *numbers,
-        first_sample,
-        *how.ops,
+        *clock,
         state.rounds,
         state.io,
         wires.more if wires else np.zeros(8, dtype),
@@ -147,4 +162,3 @@ def tile_product(
         *stream.words,
         grain=n_batch + 1 if how.mode == AVERAGES else work_grain(weight.size),
     )
-    return y
