@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         random,
         studies,
         testing,
+        torch,
         tuning,
     )
     from rpukit._kernels import warm_up
@@ -132,6 +133,7 @@ __all__ = [
     "set_num_threads",
     "studies",
     "testing",
+    "torch",
     "tuning",
     "warm_up",
 ]

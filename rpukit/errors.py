@@ -69,3 +69,7 @@ class LaunchError(DeviceError):
 
 class PlotError(RpukitError, ImportError):
     """Matplotlib is missing."""
+
+
+class TorchError(RpukitError, ImportError):
+    """PyTorch is missing."""

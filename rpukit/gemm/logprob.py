@@ -133,6 +133,15 @@ def linear_logprob_backward(
     >>> dweight[:, 0].tolist()
     [-0.25, -0.25, 0.75, -0.25]
     """
+    dz = gradient_of_logits(hidden, weight, targets, dlogprob, normaliser)
+    dhidden = det_gemm(dz, weight, out_dtype=out_dtype)
+    return dhidden, det_gemm(dz, hidden, trans_a=True, out_dtype=out_dtype)
+
+
+def gradient_of_logits(
+    hidden: Array, weight: Array, targets: Array, dlogprob: Array, normaliser: Array | None
+) -> Array:
+    """Gradient by the logits (n_row, n_vocab), in the type of `hidden`; the rest as backward."""
     device, targets = _checked(hidden, weight, targets)
     real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
@@ -148,8 +157,7 @@ def linear_logprob_backward(
                 logprob_gradient(
                     z, normaliser[rows], slope[rows], targets[rows], columns.start, dz[rows]
                 )
-    dhidden = det_gemm(dz, weight, out_dtype=out_dtype)
-    return dhidden, det_gemm(dz, hidden, trans_a=True, out_dtype=out_dtype)
+    return dz
 
 
 def logprob_blocks(

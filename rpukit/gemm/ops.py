@@ -134,16 +134,28 @@ def det_gemm_backward(
     m, n, _ = _sizes(a, b, trans_a, trans_b)
     if getattr(dc, "shape", None) != (m, n):
         raise ShapeError(f"dc: got {getattr(dc, 'shape', type(dc).__name__)}, need {(m, n)}")
-    options = {"out_dtype": out_dtype}
+    return (
+        gradient_of_a(a, b, dc, trans_a, trans_b, out_dtype),
+        gradient_of_b(a, b, dc, trans_a, trans_b, out_dtype),
+    )
+
+
+def gradient_of_a(
+    a: Array, b: Array, dc: Array, trans_a: bool, trans_b: bool, out_dtype: Any = None
+) -> Array:
+    """First result of `det_gemm_backward`."""
     if trans_a:
-        da = det_gemm(b, dc, trans_a=trans_b, trans_b=True, **options)
-    else:
-        da = det_gemm(dc, b, trans_b=not trans_b, **options)
+        return det_gemm(b, dc, trans_a=trans_b, trans_b=True, out_dtype=out_dtype)
+    return det_gemm(dc, b, trans_b=not trans_b, out_dtype=out_dtype)
+
+
+def gradient_of_b(
+    a: Array, b: Array, dc: Array, trans_a: bool, trans_b: bool, out_dtype: Any = None
+) -> Array:
+    """Second result of `det_gemm_backward`."""
     if trans_b:
-        db = det_gemm(dc, a, trans_a=True, trans_b=trans_a, **options)
-    else:
-        db = det_gemm(a, dc, trans_a=not trans_a, **options)
-    return da, db
+        return det_gemm(dc, a, trans_a=True, trans_b=trans_a, out_dtype=out_dtype)
+    return det_gemm(a, dc, trans_a=not trans_a, out_dtype=out_dtype)
 
 
 def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, int]:
