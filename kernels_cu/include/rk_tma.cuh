@@ -13,6 +13,7 @@ struct __align__(64) RkTensorMap { u64 v[16]; };
 
 // Swizzle: within 8 rows of 128 bytes, 16-byte units change places.
 __device__ __forceinline__ u32 rk_swizzle(u32 address) { return address ^ (address >> 7 & 7) << 4; }
+__device__ __forceinline__ u32 rk_swizzle32(u32 address) { return address ^ (address >> 7 & 3) << 4; }  // rows of 64 bytes
 
 #ifdef RK_ON_CPU
 #define __grid_constant__
@@ -39,7 +40,8 @@ static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, bool l
     for (int r = 0; r < height; ++r)
         for (int c = 0; c < width; ++c) {
             bool inside = x + c >= 0 && x + c < columns && y + r >= 0 && y + r < rows;
-            u16 *at = (u16 *)rk_shared(rk_swizzle(shared + 2 * (r * width + c)));
+            u32 place = shared + 2 * (r * width + c);
+            u16 *at = (u16 *)rk_shared(width == 32 ? rk_swizzle32(place) : rk_swizzle(place));
             u16 *global = (u16 *)(m.v[0] + (y + r) * m.v[3]) + x + c;
             if (load) *at = inside ? *global : 0;
             else if (inside) *global = *at;

@@ -156,6 +156,13 @@ def _scalar(where: str, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     return take
 
 
+def pack(a: Any) -> np.ndarray:
+    """Lay out an argument that was checked as the driver reads it."""
+    if _device.is_cupy(a) or a is None:
+        return np.array([0 if a is None else a.data.ptr], np.uint64)
+    return np.array(a)
+
+
 def device_of(entry: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> int | None:
     """Index of the GPU that all arrays of a launch are on; None where it has no arrays."""
     found: int | None = None

@@ -6,6 +6,7 @@ install; what is wrong with a call is found out before, and said in the same wor
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import tempfile
 import threading
@@ -18,7 +19,7 @@ from rpukit import _device
 from rpukit._kernels import cache as disk
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import source as sources
-from rpukit._kernels.arguments import Check, checker, device_of, fault_of_shape
+from rpukit._kernels.arguments import Check, checker, device_of, fault_of_shape, pack
 from rpukit._kernels.source import Source
 from rpukit.errors import LaunchError
 
@@ -140,7 +141,7 @@ class Variant:
         self._cpu_check = checker(entry, self._types, None)
         self._gpu_check: Check | None = None
         self._count = len(self.parameters)
-        self._blocks: set[tuple[int, ...]] = set()  # those that were found good
+        self._blocks: set[tuple[tuple[int, ...], int]] = set()  # with shared memory: found good
         # By GPU: CuPy's kernel, its function (which saves a look-up a call), its shared memory.
         self._kernels: dict[int, Any] = {}
         self._functions: dict[int, Any] = {}
@@ -156,9 +157,9 @@ class Variant:
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
         ready = (self._gpu_check or self._make_gpu_check())(*args)
-        if shared or len(grid) > 3 or not isinstance(block, tuple) or block not in self._blocks:
+        if len(grid) > 3 or not isinstance(block, tuple) or (block, shared) not in self._blocks:
             self._check_shape(grid, block, shared)
-            self._blocks.add(tuple(block))
+            self._blocks.add((tuple(block), shared))
         if min(grid) < 1:
             self._check_shape(grid, block, shared)
             return  # a grid of no blocks
@@ -168,6 +169,28 @@ class Variant:
                 self._start(_current_device(), grid, block, ready, shared)
         else:
             self._start(0, grid, block, ready, shared)
+
+    def bind(
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
+    ) -> Callable[[], None]:
+        """Launch once, and return what launches again at the cost of the driver's call alone.
+
+        It keeps addresses, not arrays: the caller answers for what lies there. For GPU 0, where
+        there is no other.
+        """
+        self.launch(grid, block, args, shared)
+        cuda = _device.cupy().cuda
+        sizes = [(*shape, 1, 1)[:3] for shape in (grid, block)]
+        words = [pack(a) for a in (self._gpu_check or self._make_gpu_check())(*args)]
+        packed = (ctypes.c_void_p * len(words))(*(w.ctypes.data for w in words))
+        start, current = cuda.driver.launchKernel, cuda.get_current_stream
+        numbers = (self._functions[0].ptr, *sizes[0], *sizes[1], shared)
+        address = ctypes.addressof(packed)
+
+        def again(kept: Any = (words, packed)) -> None:
+            start(*numbers, current().ptr, address, 0)
+
+        return again
 
     def _start(
         self, device: int, grid: Sequence[int], block: Sequence[int], ready: Any, shared: int

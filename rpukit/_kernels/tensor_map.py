@@ -17,20 +17,22 @@ from rpukit.errors import DeviceError, LaunchError
 
 Array = Any
 
-COLUMNS = 64  # of a box: 128 bytes, what the swizzle takes
+_COLUMNS = (32, 64)  # of a box: 64 or 128 bytes, what the swizzles take
 ALIGNMENT = 16  # bytes, of addresses and of rows
 _MOST_ROWS = 256
-_UINT16, _SWIZZLE_128, _PROMOTE_256 = 1, 3, 3  # enumerations of cuda.h
+_UINT16, _PROMOTE_256 = 1, 3  # enumerations of cuda.h
+_SWIZZLE = {32: 2, 64: 3}
 
 
-def tensor_map(matrix: Array, box_rows: int) -> np.ndarray:
-    """Describe a matrix of 16-bit elements for copies of boxes of `box_rows` x 64.
+def tensor_map(matrix: Array, box_rows: int, box_columns: int = 64) -> np.ndarray:
+    """Describe a matrix of 16-bit elements for copies of boxes of `box_rows` x `box_columns`.
 
     Parameters
     ----------
     matrix : array, shape (rows, columns), 16-bit
         Neighbours in a row are neighbours in memory; rows begin at multiples of 16 bytes.
     box_rows : int, 1 to 256
+    box_columns : int, 64 or 32
 
     Returns
     -------
@@ -44,7 +46,7 @@ def tensor_map(matrix: Array, box_rows: int) -> np.ndarray:
     pitch = int(matrix.strides[0])
     gpu = _device.is_cupy(matrix)
     address = int(matrix.data.ptr if gpu else matrix.ctypes.data)
-    return _describe(address, rows, columns, pitch, box_rows, gpu)
+    return _describe(address, rows, columns, pitch, (box_rows, box_columns), gpu)
 
 
 def fits(matrix: Array) -> bool:
@@ -62,10 +64,10 @@ def fits(matrix: Array) -> bool:
 
 @lru_cache(maxsize=4096)
 def _describe(
-    address: int, rows: int, columns: int, pitch: int, box_rows: int, gpu: bool
+    address: int, rows: int, columns: int, pitch: int, box: tuple[int, int], gpu: bool
 ) -> np.ndarray:
-    if not (rows > 0 and columns > 0 and 1 <= box_rows <= _MOST_ROWS):
-        raise LaunchError(f"tensor map: got {rows} x {columns}, boxes of {box_rows} rows")
+    if not (rows > 0 and columns > 0 and 1 <= box[0] <= _MOST_ROWS and box[1] in _COLUMNS):
+        raise LaunchError(f"tensor map: got {rows} x {columns}, boxes of {box[0]} x {box[1]}")
     if address % ALIGNMENT or pitch % ALIGNMENT or pitch < 2 * columns:
         raise LaunchError(
             f"tensor map: address {address:#x} and rows of {pitch} bytes have to be multiples of "
@@ -75,14 +77,14 @@ def _describe(
     start = -room.ctypes.data % 64  # the driver wants 64-byte alignment
     words = room[start : start + 128]
     if gpu:
-        _encode(words, address, rows, columns, pitch, box_rows)
+        _encode(words, address, rows, columns, pitch, box)
     else:
-        words.view(np.uint64)[:6] = address, columns, rows, pitch, COLUMNS, box_rows
+        words.view(np.uint64)[:6] = address, columns, rows, pitch, box[1], box[0]
     return words.view("V128")
 
 
 def _encode(
-    words: np.ndarray, address: int, rows: int, columns: int, pitch: int, box_rows: int
+    words: np.ndarray, address: int, rows: int, columns: int, pitch: int, box: tuple[int, int]
 ) -> None:
     u32, u64 = ctypes.c_uint32, ctypes.c_uint64
     code = _driver().cuTensorMapEncodeTiled(
@@ -92,17 +94,17 @@ def _encode(
         ctypes.c_void_p(address),
         (u64 * 2)(columns, rows),
         (u64 * 1)(pitch),
-        (u32 * 2)(COLUMNS, box_rows),
+        (u32 * 2)(box[1], box[0]),
         (u32 * 2)(1, 1),
         ctypes.c_int(0),
-        ctypes.c_int(_SWIZZLE_128),
+        ctypes.c_int(_SWIZZLE[box[1]]),
         ctypes.c_int(_PROMOTE_256),
         ctypes.c_int(0),
     )
     if code:
         raise LaunchError(
             f"tensor map: the driver refused {rows} x {columns}, rows of {pitch} bytes, boxes of "
-            f"{box_rows} rows, with error {code}"
+            f"{box[0]} x {box[1]}, with error {code}"
         )
 
 

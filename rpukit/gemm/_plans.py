@@ -1,11 +1,13 @@
 """Launches of products that were made before: a call that comes again costs the host a look-up.
 
 A key names addresses, shapes, strides and types of both factors. With it all that was checked
-holds again, whatever array lies there now; nothing of the arrays themselves is kept.
+holds again, whatever array lies there now; nothing of the arrays themselves is kept. The same goes
+for the addresses of results, by which the driver's arguments are kept ready.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +20,7 @@ from rpukit.gemm.factors import bits
 Array = Any
 Key = tuple[Any, ...]
 
-_MOST = 1 << 12
+_MOST, _MOST_RESULTS = 1 << 12, 64
 _known: dict[Key, Known] = {}
 
 
@@ -29,6 +31,7 @@ class Known(NamedTuple):
     shape: tuple[int, int]
     dtype: Any
     spans: tuple[tuple[int, int], ...]  # addresses of the factors
+    launches: dict[int, Callable[[], None]]  # by address of the result
 
 
 def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key | None:
@@ -51,10 +54,17 @@ def run(key: Key | None, out: Array | None) -> Array | None:
     elif out.shape != known.shape or out.dtype != known.dtype or not out.flags.c_contiguous:
         return None
     start = out.data.ptr
+    again = known.launches.get(start)
+    if again is not None:
+        again()
+        return out
     stop = start + out.nbytes
     if start % 16 or any(start < end and begin < stop for begin, end in known.spans):
         return None
-    known.plan.run(out if known.dtype in (np.uint16, np.float32) else out.view(np.uint16))
+    if len(known.launches) >= _MOST_RESULTS:
+        known.launches.clear()
+    words = out if known.dtype in (np.uint16, np.float32) else out.view(np.uint16)
+    known.launches[start] = known.plan.bind(words)
     return out
 
 
@@ -76,7 +86,7 @@ def keep(
     spans = tuple((x.data.ptr, x.data.ptr + _extent(x)) for x in (a, b))
     if len(_known) >= _MOST:
         _known.clear()
-    _known[key] = Known(plan, out.shape, out.dtype, spans)
+    _known[key] = Known(plan, out.shape, out.dtype, spans, {})
 
 
 def _extent(x: Array) -> int:

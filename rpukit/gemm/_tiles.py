@@ -27,10 +27,11 @@ class Tile:
     stages: int
     turned: bool = False
     blocks: int = 1  # a multiprocessor
+    lines: int = 64  # of a warpgroup's rows that count: 64, or 32 of one that is turned
 
     @property
     def rows(self) -> int:
-        return 64 * self.groups
+        return self.lines * self.groups
 
     @property
     def threads(self) -> int:
@@ -46,6 +47,7 @@ class Tile:
     def macros(self) -> dict[str, int]:
         return {
             "NC": self.groups,
+            "LINES": self.lines,
             "BN": self.columns,
             "ST": self.stages,
             "BLOCKS": self.blocks,
@@ -117,6 +119,9 @@ TILES = (
     Tile("turned 64x16 in threes", 1, 16, 6, turned=True, blocks=3),
     Tile("turned 64x32", 1, 32, 8, turned=True, blocks=2),
     Tile("turned 64x64", 1, 64, 6, turned=True, blocks=2),
+    Tile("turned 32x16", 1, 16, 32, turned=True, lines=32),
+    Tile("turned 32x32", 1, 32, 24, turned=True, lines=32),
+    Tile("turned 32x64", 1, 64, 16, turned=True, lines=32),
     Tile("turned 64x128", 1, 128, 8, turned=True),
     Tile("turned 64x192", 1, 192, 5, turned=True),
     Tile("turned 128x64", 2, 64, 8, turned=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -164,9 +165,17 @@ class Plan(NamedTuple):
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch: ``out`` as `aligned` lays it, float32 or uint16."""
-        target = tensor_map(out[:, : self.columns], 64) if self.columns else self.arguments[-1]
-        arguments = (*self.arguments, target, partial, total, out)
+        arguments = (*self.arguments, self._target(out), partial, total, out)
         self.variant.launch(self.grid, self.block, arguments, self.shared)
+
+    def bind(self, out: Array) -> Callable[[], None]:
+        """Launch on a GPU, and return what does so again for a result at that address."""
+        arguments = (*self.arguments, self._target(out), None, None, out)
+        return self.variant.bind(self.grid, self.block, arguments, self.shared)
+
+    def _target(self, out: Array) -> np.ndarray:
+        """Describe a result to the copy engine; any description where that does not write it."""
+        return tensor_map(out[:, : self.columns], 64) if self.columns else self.arguments[-1]
 
 
 def prepare(
@@ -194,7 +203,7 @@ def prepare(
             np.int32(part[0]),
             np.int32(out.shape[1]),
             np.int32(GROUP),
-            tensor_map(p.words, 64 if p.along else tile.rows),
+            tensor_map(p.words, 64 if p.along else tile.rows, tile.lines if p.along else 64),
             tensor_map(q.words, 64 if q.along else min(tile.columns, q.lines)),
         ),
         0 if wide or tile.turned else columns,

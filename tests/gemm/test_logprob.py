@@ -3,13 +3,15 @@
 The same bits in any batch, for any slices and number of threads.
 """
 
+import sys
+
 import numpy as np
 import pytest
 from gemm_cases import bound, values, words
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
+from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError, TorchError
 from rpukit.gemm import logprob
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -208,6 +210,12 @@ def test_bad_calls():
         assert_same_bits(np.isnan(bad).all(1), np.arange(4) == 2)
     empty = rk.linear_logprob(hidden[:0], weight, targets[:0])
     assert empty.shape == (0,)
+
+
+def test_without_pytorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # what is not installed cannot be imported
+    with pytest.raises(TorchError, match="pip install"):
+        rk.torch.det_gemm(1, 2)
 
 
 @pytest.mark.gpu
