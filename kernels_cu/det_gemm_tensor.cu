@@ -12,12 +12,10 @@
 //
 // Persistent blocks of one copying and NC multiplying warpgroups: thread 0 of the first fills a ring of ST
 // stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
-// groups of `group` along i, so that neighbours share what is in L2. With LINES=32 a tile has half the lines of p
-// that the tensor core takes, so that there are enough tiles to draw on all of the memory's bandwidth; the other
-// rows multiply whatever lies there, and are dropped.
+// groups of `group` along i, so that neighbours share what is in L2.
 //
-// Macros: NC (1, 2), LINES (64; 32: needs NC=1 OUT_T=1), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T,
-//         RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor).
+// Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
+//         BLOCKS (a multiprocessor).
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -31,17 +29,12 @@
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
 // check: NC=1 BN=64 ST=12
-// check: NC=1 LINES=32 BN=16 ST=16 OUT_T=1
-// check: NC=1 LINES=32 BN=32 ST=16 OUT_T=1 P_MN=1 RESULT=float FROM=1
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
 
 #ifndef NC
 #define NC 2
-#endif
-#ifndef LINES
-#define LINES 64
 #endif
 #ifndef BN
 #define BN 256
@@ -71,7 +64,7 @@
 #define BLOCKS 1
 #endif
 #define BK 64
-#define BM (LINES * NC)
+#define BM (64 * NC)
 #define N_THREAD (128 * (NC + 1))
 #define P_BYTES (BM * 2 * BK)
 #define Q_BYTES (BN * 2 * BK)
@@ -124,6 +117,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         rk_barriers_ready();
     }
     __syncthreads();
+    rk_wait_for_earlier();
     Tiles tiles(n_i, n_j, group);
     int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
     if (role == 0) {
@@ -143,24 +137,24 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         u32 phase = 0, sent = 0;
         float d[BN / 2];
         while (tiles.next(i0, j0)) {
-            int i = i0 + (role - 1) * 64, end = min(n_i, i0 + BM);
+            int i = i0 + (role - 1) * 64;
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
                 if (FROM || n_step == 0) {
                     int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
-                    float2 v = FROM ? read_pair(partial, row, column, end, n_j, ld) : make_float2(0.0f, 0.0f);
+                    float2 v = FROM ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
                     d[x] = v.x, d[x + 1] = v.y;
                 }
             int before = -1;  // a stage that is not yet given back
             for (int k = 0; k < n_step; ++k) {
                 rk_wait(full + 8 * s, phase);
-                u64 dp = rk_descriptor(P_MN ? LINES < 64 ? RK_DESC_MN32 : RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
+                u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
                 u64 dq = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q + s * Q_BYTES);
                 rk_hold(d);
                 rk_wgmma_begin();
 #pragma unroll
                 for (int e = 0; e < 4; ++e)
-                    rk_wgmma<P_MN, Q_MN>(d, dp + e * (P_MN ? 2 * LINES : 2), dq + e * (Q_MN ? 128 : 2), FROM ? 1 : k | e);
+                    rk_wgmma<P_MN, Q_MN>(d, dp + e * (P_MN ? 128 : 2), dq + e * (Q_MN ? 128 : 2), FROM ? 1 : k | e);
                 rk_wgmma_end();
                 if (before >= 0) {
                     rk_wgmma_left<1>();
@@ -176,12 +170,12 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             for (int x = 0; x < BN / 2; x += 2) {
                 int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
                 if (ADD) {
-                    float2 v = read_pair(total, row, column, end, n_j, ld);
+                    float2 v = read_pair(total, row, column, n_i, n_j, ld);
                     d[x] = v.x + d[x], d[x + 1] = v.y + d[x + 1];
                 }
-                if (WIDE) write_pair((float *)out, row, column, end, n_j, ld, d[x], d[x + 1]);
+                if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
             }
-            if (!WIDE) write16(d, (u16 *)out, o, staging + (role - 1) * (OUT_T ? BN * 128 : 16384), sent, i, j0, end, n_j, ld);
+            if (!WIDE) write16(d, (u16 *)out, o, staging + (role - 1) * (OUT_T ? BN * 128 : 16384), sent, i, j0, n_i, n_j, ld);
         }
         if (!WIDE && !OUT_T && threadIdx.x % 128 == 0) rk_stores_done();
     }

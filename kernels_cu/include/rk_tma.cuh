@@ -13,7 +13,6 @@ struct __align__(64) RkTensorMap { u64 v[16]; };
 
 // Swizzle: within 8 rows of 128 bytes, 16-byte units change places.
 __device__ __forceinline__ u32 rk_swizzle(u32 address) { return address ^ (address >> 7 & 7) << 4; }
-__device__ __forceinline__ u32 rk_swizzle32(u32 address) { return address ^ (address >> 7 & 3) << 4; }  // rows of 64 bytes
 
 #ifdef RK_ON_CPU
 #define __grid_constant__
@@ -40,8 +39,7 @@ static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, bool l
     for (int r = 0; r < height; ++r)
         for (int c = 0; c < width; ++c) {
             bool inside = x + c >= 0 && x + c < columns && y + r >= 0 && y + r < rows;
-            u32 place = shared + 2 * (r * width + c);
-            u16 *at = (u16 *)rk_shared(width == 32 ? rk_swizzle32(place) : rk_swizzle(place));
+            u16 *at = (u16 *)rk_shared(rk_swizzle(shared + 2 * (r * width + c)));
             u16 *global = (u16 *)(m.v[0] + (y + r) * m.v[3]) + x + c;
             if (load) *at = inside ? *global : 0;
             else if (inside) *global = *at;
@@ -56,6 +54,7 @@ static inline void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) 
 template <int> static inline void rk_stores_left() {}
 static inline void rk_stores_done() {}
 static inline void rk_see_stores() {}
+static inline void rk_wait_for_earlier() {}
 static inline void rk_more_registers() {}
 static inline void rk_fewer_registers() {}
 // A barrier of a warpgroup: the last of its 128 threads to come lets the others go on.
@@ -96,6 +95,9 @@ template <int N> __device__ __forceinline__ void rk_stores_left() { asm volatile
 __device__ __forceinline__ void rk_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Let the copy engine see what this thread wrote to shared memory.
 __device__ __forceinline__ void rk_see_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// A launch may begin while the one before it ends: wait until all that was launched earlier is done and its results
+// can be read, then let the next begin likewise.
+__device__ __forceinline__ void rk_wait_for_earlier() { asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory"); }
 // Registers go from the warpgroup that copies to those that multiply.
 __device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 __device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }

@@ -10,16 +10,13 @@
 //  lines along the sum ("K"), 128 bytes a line: groups of 8 lines 1024 bytes apart; 16 elements = 32 bytes
 //  lines across it ("MN"): slabs of 64 lines x 64 depths, 128 bytes a depth; 16 depths = 2048 bytes
 #define RK_DESC_K ((u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16)
-//  the same, half as wide: 32 lines, 64 bytes a depth; lines 32 to 63 are read from the same place
 #define RK_DESC_MN ((u64)1 << 62 | (u64)64 << 32 | (u64)512 << 16)
-#define RK_DESC_MN32 ((u64)2 << 62 | (u64)32 << 32)
 __device__ __forceinline__ u64 rk_descriptor(u64 kind, u32 address) { return kind | (address & 0x3ffff) >> 4; }
 
 #ifdef RK_ON_CPU
 // Address of element (line, depth) of what a descriptor describes.
 template <int MN> static inline u32 rk_element(u64 d, int line, int depth) {
     u32 start = u32(d & 0x3fff) << 4, slab = u32(d >> 16 & 0x3fff) << 4, group = u32(d >> 32 & 0x3fff) << 4;
-    if (d >> 62 == 2) return rk_swizzle32(start + line / 32 * slab + depth / 8 * group + depth % 8 * 64 + line % 32 * 2);
     return rk_swizzle(MN ? start + line / 64 * slab + depth / 8 * group + depth % 8 * 128 + line % 64 * 2
                          : start + line / 8 * group + line % 8 * 128 + depth * 2);
 }

@@ -6,7 +6,6 @@ install; what is wrong with a call is found out before, and said in the same wor
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 from rpukit import _device
 from rpukit._kernels import cache as disk
 from rpukit._kernels import compile as nvrtc
+from rpukit._kernels import driver
 from rpukit._kernels import source as sources
 from rpukit._kernels.arguments import Check, checker, device_of, fault_of_shape, pack
 from rpukit._kernels.source import Source
@@ -171,26 +171,25 @@ class Variant:
             self._start(0, grid, block, ready, shared)
 
     def bind(
-        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        *,
+        early: bool = False,
     ) -> Callable[[], None]:
         """Launch once, and return what launches again at the cost of the driver's call alone.
 
-        It keeps addresses, not arrays: the caller answers for what lies there. For GPU 0, where
-        there is no other.
+        It keeps addresses, not arrays: the caller answers for what lies there. ``early``: later
+        launches may begin while the one before them ends, so the kernel has to call
+        `rk_wait_for_earlier`. For GPU 0, where there is no other.
         """
         self.launch(grid, block, args, shared)
-        cuda = _device.cupy().cuda
-        sizes = [(*shape, 1, 1)[:3] for shape in (grid, block)]
         words = [pack(a) for a in (self._gpu_check or self._make_gpu_check())(*args)]
-        packed = (ctypes.c_void_p * len(words))(*(w.ctypes.data for w in words))
-        start, current = cuda.driver.launchKernel, cuda.get_current_stream
-        numbers = (self._functions[0].ptr, *sizes[0], *sizes[1], shared)
-        address = ctypes.addressof(packed)
-
-        def again(kept: Any = (words, packed)) -> None:
-            start(*numbers, current().ptr, address, 0)
-
-        return again
+        start = driver.launcher(self._functions[0].ptr, grid, block, shared, words, early)
+        current = _device.cupy().cuda.get_current_stream
+        return lambda: start(current().ptr)
 
     def _start(
         self, device: int, grid: Sequence[int], block: Sequence[int], ready: Any, shared: int

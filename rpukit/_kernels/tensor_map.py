@@ -7,32 +7,31 @@ CuPy has no binding of that function, so it is called in the driver's library.
 from __future__ import annotations
 
 import ctypes
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit.errors import DeviceError, LaunchError
+from rpukit._kernels import driver
+from rpukit.errors import LaunchError
 
 Array = Any
 
-_COLUMNS = (32, 64)  # of a box: 64 or 128 bytes, what the swizzles take
+COLUMNS = 64  # of a box: 128 bytes, what the swizzle takes
 ALIGNMENT = 16  # bytes, of addresses and of rows
 _MOST_ROWS = 256
-_UINT16, _PROMOTE_256 = 1, 3  # enumerations of cuda.h
-_SWIZZLE = {32: 2, 64: 3}
+_UINT16, _SWIZZLE_128, _PROMOTE_256 = 1, 3, 3  # enumerations of cuda.h
 
 
-def tensor_map(matrix: Array, box_rows: int, box_columns: int = 64) -> np.ndarray:
-    """Describe a matrix of 16-bit elements for copies of boxes of `box_rows` x `box_columns`.
+def tensor_map(matrix: Array, box_rows: int) -> np.ndarray:
+    """Describe a matrix of 16-bit elements for copies of boxes of `box_rows` x 64.
 
     Parameters
     ----------
     matrix : array, shape (rows, columns), 16-bit
         Neighbours in a row are neighbours in memory; rows begin at multiples of 16 bytes.
     box_rows : int, 1 to 256
-    box_columns : int, 64 or 32
 
     Returns
     -------
@@ -46,7 +45,7 @@ def tensor_map(matrix: Array, box_rows: int, box_columns: int = 64) -> np.ndarra
     pitch = int(matrix.strides[0])
     gpu = _device.is_cupy(matrix)
     address = int(matrix.data.ptr if gpu else matrix.ctypes.data)
-    return _describe(address, rows, columns, pitch, (box_rows, box_columns), gpu)
+    return _describe(address, rows, columns, pitch, box_rows, gpu)
 
 
 def fits(matrix: Array) -> bool:
@@ -64,10 +63,10 @@ def fits(matrix: Array) -> bool:
 
 @lru_cache(maxsize=4096)
 def _describe(
-    address: int, rows: int, columns: int, pitch: int, box: tuple[int, int], gpu: bool
+    address: int, rows: int, columns: int, pitch: int, box_rows: int, gpu: bool
 ) -> np.ndarray:
-    if not (rows > 0 and columns > 0 and 1 <= box[0] <= _MOST_ROWS and box[1] in _COLUMNS):
-        raise LaunchError(f"tensor map: got {rows} x {columns}, boxes of {box[0]} x {box[1]}")
+    if not (rows > 0 and columns > 0 and 1 <= box_rows <= _MOST_ROWS):
+        raise LaunchError(f"tensor map: got {rows} x {columns}, boxes of {box_rows} rows")
     if address % ALIGNMENT or pitch % ALIGNMENT or pitch < 2 * columns:
         raise LaunchError(
             f"tensor map: address {address:#x} and rows of {pitch} bytes have to be multiples of "
@@ -77,44 +76,32 @@ def _describe(
     start = -room.ctypes.data % 64  # the driver wants 64-byte alignment
     words = room[start : start + 128]
     if gpu:
-        _encode(words, address, rows, columns, pitch, box)
+        _encode(words, address, rows, columns, pitch, box_rows)
     else:
-        words.view(np.uint64)[:6] = address, columns, rows, pitch, box[1], box[0]
+        words.view(np.uint64)[:6] = address, columns, rows, pitch, COLUMNS, box_rows
     return words.view("V128")
 
 
 def _encode(
-    words: np.ndarray, address: int, rows: int, columns: int, pitch: int, box: tuple[int, int]
+    words: np.ndarray, address: int, rows: int, columns: int, pitch: int, box_rows: int
 ) -> None:
     u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-    code = _driver().cuTensorMapEncodeTiled(
+    code = driver.library().cuTensorMapEncodeTiled(
         ctypes.c_void_p(words.ctypes.data),
         ctypes.c_int(_UINT16),
         u32(2),
         ctypes.c_void_p(address),
         (u64 * 2)(columns, rows),
         (u64 * 1)(pitch),
-        (u32 * 2)(box[1], box[0]),
+        (u32 * 2)(COLUMNS, box_rows),
         (u32 * 2)(1, 1),
         ctypes.c_int(0),
-        ctypes.c_int(_SWIZZLE[box[1]]),
+        ctypes.c_int(_SWIZZLE_128),
         ctypes.c_int(_PROMOTE_256),
         ctypes.c_int(0),
     )
     if code:
         raise LaunchError(
             f"tensor map: the driver refused {rows} x {columns}, rows of {pitch} bytes, boxes of "
-            f"{box[0]} x {box[1]}, with error {code}"
+            f"{box_rows} rows, with error {code}"
         )
-
-
-@cache
-def _driver() -> Any:
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-        library.cuTensorMapEncodeTiled  # noqa: B018
-    except (OSError, AttributeError) as error:
-        raise DeviceError(
-            f"no tensor maps: {error}. They need a driver for CUDA 12 or later"
-        ) from error
-    return library

@@ -27,15 +27,23 @@ class Tile:
     stages: int
     turned: bool = False
     blocks: int = 1  # a multiprocessor
-    lines: int = 64  # of a warpgroup's rows that count: 64, or 32 of one that is turned
 
     @property
     def rows(self) -> int:
-        return self.lines * self.groups
+        return 64 * self.groups
 
     @property
     def threads(self) -> int:
         return 128 * (self.groups + 1)
+
+    @property
+    def early(self) -> bool:
+        """Whether launches may begin while the one before ends.
+
+        It saves a microsecond where blocks are few and have a multiprocessor each. Elsewhere
+        the blocks of the next launch take the first places that become free, and crowd there.
+        """
+        return self.turned and self.stages >= 12
 
     def shared(self, wide: bool) -> int:
         """Bytes of shared memory; ``wide``: results are float32 and go straight out."""
@@ -47,7 +55,6 @@ class Tile:
     def macros(self) -> dict[str, int]:
         return {
             "NC": self.groups,
-            "LINES": self.lines,
             "BN": self.columns,
             "ST": self.stages,
             "BLOCKS": self.blocks,
@@ -118,10 +125,8 @@ TILES = (
     Tile("turned 64x16", 1, 16, 10, turned=True, blocks=2),
     Tile("turned 64x16 in threes", 1, 16, 6, turned=True, blocks=3),
     Tile("turned 64x32", 1, 32, 8, turned=True, blocks=2),
+    Tile("turned 64x32 in threes", 1, 32, 6, turned=True, blocks=3),
     Tile("turned 64x64", 1, 64, 6, turned=True, blocks=2),
-    Tile("turned 32x16", 1, 16, 32, turned=True, lines=32),
-    Tile("turned 32x32", 1, 32, 24, turned=True, lines=32),
-    Tile("turned 32x64", 1, 64, 16, turned=True, lines=32),
     Tile("turned 64x128", 1, 128, 8, turned=True),
     Tile("turned 64x192", 1, 192, 5, turned=True),
     Tile("turned 128x64", 2, 64, 8, turned=True),
@@ -165,13 +170,20 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
         if m <= 16:
             return BY_NAME["warps turned 32x16"]
         return BY_NAME["warps turned 64x64" if m <= 64 else "warps 128x128"]
-    fitting = [t for t in TILES if t.takes(a_along if t.turned else b_along)]
-    if m <= 64:  # the batch in one tile, so that weights are read once
-        fitting = [t for t in fitting if t.turned and m <= t.columns <= 64]
-    else:
-        fitting = [t for t in fitting if t.columns >= 64]
     n_multi = multiprocessors(device)
+    if m <= 64 and not a_along:  # the batch in one tile, so that weights are read once
+        return BY_NAME[_streaming(m, -(-n // 64) / n_multi)]
+    fitting = [t for t in TILES if t.takes(a_along if t.turned else b_along)]
+    fitting = [t for t in fitting if t.columns >= 64]
     return min(fitting, key=lambda tile: cycles(tile, m, n, k, n_multi))
+
+
+def _streaming(m: int, load: float) -> str:
+    """Tile of a few rows, for so many tiles of 64 columns a multiprocessor."""
+    width = max(16, 1 << (m - 1).bit_length())
+    if load <= 1:
+        return f"turned 64x{width} deep"
+    return f"turned 64x{width}{' in threes' if width < 64 and 1 < load <= 2.5 else ''}"
 
 
 # Fitted to times of 150 products on an H200; the mean loss against the best tile is 1%.

@@ -66,22 +66,23 @@ class RealTile:
 
 
 FLOAT_TILES = (
+    RealTile(128, 128, 16, 16, 8, 4),
     RealTile(64, 128, 16, 8, 8, 4),
-    RealTile(64, 32, 64, 4, 4, 4),
+    RealTile(32, 64, 64, 4, 4, 4),
     RealTile(32, 32, 64, 2, 4, 6),
     RealTile(16, 32, 128, 2, 2, 6),
     RealTile(8, 32, 128, 2, 1, 6),
     RealTile(4, 32, 128, 1, 1, 8),
 )
 DOUBLE_TILES = (
-    RealTile(128, 64, 16, 8, 8, 4, tensor=True),
+    RealTile(128, 64, 16, 8, 8, 2, tensor=True),
     RealTile(64, 64, 16, 4, 8, 4, tensor=True),
     RealTile(32, 32, 16, 2, 4, 6, tensor=True),
     RealTile(64, 64, 16, 4, 4, 4),
     RealTile(32, 32, 16, 2, 2, 4),
     RealTile(4, 32, 32, 1, 1, 10),
 )
-_ENOUGH = 96  # large tiles that keep a GPU busy
+_ENOUGH = {8192: 96, 16384: 512}  # tiles of so many results that keep a GPU busy
 
 
 @cache
@@ -94,9 +95,9 @@ def pick(m: int, n: int, double: bool, tensor: bool) -> RealTile:
     for tile in large:
         if tile.tensor and not tensor:
             continue
-        small = tile.rows * tile.columns <= 2048
+        size = tile.rows * tile.columns
         count = -(-m // tile.rows) * -(-n // tile.columns)
-        if m > tile.rows // 2 and (small or count >= _ENOUGH):
+        if m > tile.rows // 2 and (size <= 2048 or count >= _ENOUGH[max(size, 8192)]):
             return tile
     return least
 

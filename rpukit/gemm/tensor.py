@@ -162,6 +162,7 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result that the copy engine takes; else 0
     shared: int
+    early: bool  # may begin while the launch before it ends
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch: ``out`` as `aligned` lays it, float32 or uint16."""
@@ -171,7 +172,7 @@ class Plan(NamedTuple):
     def bind(self, out: Array) -> Callable[[], None]:
         """Launch on a GPU, and return what does so again for a result at that address."""
         arguments = (*self.arguments, self._target(out), None, None, out)
-        return self.variant.bind(self.grid, self.block, arguments, self.shared)
+        return self.variant.bind(self.grid, self.block, arguments, self.shared, early=self.early)
 
     def _target(self, out: Array) -> np.ndarray:
         """Describe a result to the copy engine; any description where that does not write it."""
@@ -203,11 +204,12 @@ def prepare(
             np.int32(part[0]),
             np.int32(out.shape[1]),
             np.int32(GROUP),
-            tensor_map(p.words, 64 if p.along else tile.rows, tile.lines if p.along else 64),
+            tensor_map(p.words, 64 if p.along else tile.rows),
             tensor_map(q.words, 64 if q.along else min(tile.columns, q.lines)),
         ),
         0 if wide or tile.turned else columns,
         tile.shared(wide),
+        tile.early,
     )
 
 

@@ -248,3 +248,36 @@ def test_calls_that_come_again():
             rk.det_gemm(square, other, out=square)
         with pytest.raises(ShapeError, match="out"):
             rk.det_gemm(square, other, out=cupy.empty((64, 63), np.float16))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("m", [3, 64, 300])
+def test_launches_that_overlap_see_what_came_before(m):
+    """Products that may begin while the one before ends, each on its result; also in a graph."""
+    import cupy
+
+    weights = [cupy.asarray(words((512, 512), "float16", s, 0.06)) for s in range(3)]
+    x = [cupy.asarray(words((m, 512), "float16", 9)) for _ in range(2)]
+    expected = x[0].get()
+    for step in range(12):
+        expected = rk.det_gemm(expected, weights[step % 3].get())
+
+    def chain():
+        for step in range(12):
+            rk.det_gemm(x[step % 2], weights[step % 3], out=x[1 - step % 2])
+
+    start = x[0].copy()
+    for _ in range(4):
+        x[0][:] = start
+        chain()
+        assert_same_bits(x[0], expected)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        chain()
+        graph = stream.end_capture()
+        for _ in range(20):
+            x[0][:] = start
+            graph.launch(stream)
+        stream.synchronize()
+    assert_same_bits(x[0], expected)

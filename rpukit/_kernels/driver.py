@@ -1,0 +1,98 @@
+"""What CuPy has no binding of, called in the driver's library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import DeviceError, LaunchError
+
+_OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION of cuda.h
+_MOST_STREAMS = 64
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (
+        ("number", ctypes.c_int),
+        ("padding", ctypes.c_int),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_byte * 60),
+    )
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("n_attribute", ctypes.c_uint),
+    )
+
+
+@cache
+def library() -> Any:
+    """Load the driver's library."""
+    try:
+        found = ctypes.CDLL("libcuda.so.1")
+        found.cuTensorMapEncodeTiled  # noqa: B018
+        found.cuLaunchKernelEx.argtypes = (ctypes.c_void_p,) * 4
+    except (OSError, AttributeError) as error:
+        raise DeviceError(
+            f"no tensor maps: {error}. They need a driver for CUDA 12 or later"
+        ) from error
+    return found
+
+
+def launcher(
+    function: int,
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared: int,
+    arguments: Sequence[np.ndarray],
+    early: bool,
+) -> Callable[[int], None]:
+    """Make what launches a kernel on a stream, its arguments laid out once.
+
+    Parameters
+    ----------
+    function : int
+        The driver's handle.
+    grid, block : tuple of int
+    shared : int
+    arguments : sequence of arrays
+        The bytes of each argument.
+    early : bool
+        Whether the kernel may begin while the one before it ends: it has to call
+        `rk_wait_for_earlier` before it touches memory.
+
+    Returns
+    -------
+    callable
+        Takes the driver's handle of a stream.
+    """
+    attribute = _Attribute(number=_OVERLAP, value=1)
+    addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
+    sizes = [(ctypes.c_uint * 3)(*(*shape, 1, 1)[:3]) for shape in (grid, block)]
+    launch = library().cuLaunchKernelEx
+    known: dict[int, Any] = {}  # by stream, since threads may launch at the same time
+
+    def described(stream: int) -> Any:
+        if len(known) >= _MOST_STREAMS:
+            known.clear()
+        made = _Launch(*sizes, shared, stream, ctypes.pointer(attribute), int(early))
+        known[stream] = made, ctypes.addressof(made)
+        return known[stream]
+
+    def start(stream: int, kept: Any = (arguments, addresses)) -> None:
+        made = known.get(stream) or described(stream)
+        code = launch(made[1], function, kept[1], None)
+        if code:
+            raise LaunchError(f"the driver refused a launch with error {code}")
+
+    return start
