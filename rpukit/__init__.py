@@ -19,6 +19,7 @@ from rpukit._version import __version__
 if TYPE_CHECKING:
     from rpukit import (
         analog,
+        circuits,
         demo,
         elementwise,
         errors,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         presets,
         register_step,
     )
+    from rpukit.circuits import Circuit
     from rpukit.gemm import (
         det_gemm,
         det_gemm_backward,
@@ -83,6 +85,7 @@ __all__ = [
     "BoundManagement",
     "BufferedTransfer",
     "ChoppedTransfer",
+    "Circuit",
     "ConstantStep",
     "DriftParameters",
     "DynamicTransfer",
@@ -113,6 +116,7 @@ __all__ = [
     "__version__",
     "analog",
     "check",
+    "circuits",
     "demo",
     "det_gemm",
     "det_gemm_backward",
@@ -145,6 +149,7 @@ _HOME = {
     "BufferedTransfer": "analog",
     "ChoppedTransfer": "analog",
     "ConstantStep": "analog",
+    "Circuit": "circuits",
     "DriftParameters": "analog",
     "DynamicTransfer": "analog",
     "ExpStep": "analog",

@@ -24,6 +24,7 @@ _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._math", "rpukit._math64"
 # Draws are float32 in both; the fast chains are for float32 only, and no float64 calls them.
 _SHARED = ("rpukit._philox", "rpukit._math_chains", "rpukit.errors")
+_SPECIAL = "rpukit._math_special"  # has both
 _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()
 
@@ -76,6 +77,11 @@ class _Doubled(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.ImportFrom]:
         module = node.module or ""
+        if module == _SPECIAL:
+            for alias in node.names:
+                alias.asname = alias.asname or alias.name
+                alias.name = alias.name.replace("32", "64")
+            return [node]
         if module == _MATH:
             wide = [a for a in node.names if a.name.endswith("32")]
             for alias in wide:

@@ -15,6 +15,7 @@ __all__ = [
     "PlotError",
     "RpukitError",
     "ShapeError",
+    "StructureError",
 ]
 
 
@@ -40,6 +41,10 @@ class NonFiniteError(RpukitError, ValueError):
 
 class FormatError(RpukitError, ValueError):
     """A file or a state dictionary is not what rpukit wrote, or is of a newer format."""
+
+
+class StructureError(RpukitError, ValueError):
+    """A circuit is not what it must be: smooth, decomposable, with nodes of fitting sizes."""
 
 
 class DeviceError(RpukitError, RuntimeError):

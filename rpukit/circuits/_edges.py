@@ -1,0 +1,62 @@
+"""Checks of sizes and edges of node vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import ParameterError, ShapeError, StructureError
+
+__all__ = ["edge_pairs", "edge_table", "named", "sized"]
+
+
+def sized(n_node: Any, block_size: Any) -> tuple[int, int]:
+    for name, value in (("n_nodes", n_node), ("block_size", block_size)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
+    if block_size & (block_size - 1):
+        raise ParameterError(f"block_size: got {block_size}, need a power of two")
+    if n_node % block_size:
+        raise ParameterError(f"n_nodes: got {n_node}, need a multiple of block_size {block_size}")
+    return int(n_node), int(block_size)
+
+
+def named(scope: int) -> str:
+    bits = [v for v, bit in enumerate(bin(scope)[:1:-1]) if bit == "1"]
+    return "variables " + ", ".join(map(str, bits[:8])) + (", ..." if len(bits) > 8 else "")
+
+
+def edge_table(table: Any, sizes: list[int], size: int, name: str) -> np.ndarray:
+    """Check a table of blocks of `size` nodes; give the table of nodes."""
+    table = np.asarray(table)
+    if table.ndim != 2 or table.shape[1] != len(sizes) or table.dtype.kind not in "iu":
+        raise ShapeError(f"{name}: got shape {table.shape}, need integers (n, {len(sizes)})")
+    most = np.array(sizes) // size
+    if len(table) == 0 or table.min() < 0 or (table >= most).any():
+        raise ParameterError(f"{name}: need numbers from 0 to {(most - 1).tolist()}")
+    wide = table.astype(np.int64)[:, None, :] * size + np.arange(size)[None, :, None]
+    flat: np.ndarray = wide.reshape(-1, len(sizes))
+    return flat
+
+
+def edge_pairs(edges: Any, n_block: int, n_child_block: int) -> np.ndarray:
+    if edges is None:
+        grid: np.ndarray = np.indices((n_block, n_child_block)).reshape(2, -1)
+        return grid
+    pairs = np.asarray(edges)
+    if pairs.dtype == bool and pairs.shape == (n_block, n_child_block):
+        pairs = np.array(np.nonzero(pairs))
+    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
+        raise ShapeError(
+            f"edges: got shape {pairs.shape}, need (2, n_edge) of int or "
+            f"({n_block}, {n_child_block}) of bool"
+        )
+    pairs = pairs.astype(np.int64)
+    if pairs.size and (pairs.min() < 0 or (pairs.max(axis=1) >= (n_block, n_child_block)).any()):
+        raise ParameterError(f"edges: need blocks below {n_block} and {n_child_block}")
+    if len(np.unique(pairs[0])) < n_block:
+        raise StructureError("edges: a block of sums has no child")
+    if len(np.unique(pairs[0] * n_child_block + pairs[1])) < pairs.shape[1]:
+        raise StructureError("edges: a pair comes twice")
+    return pairs

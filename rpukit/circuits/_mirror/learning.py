@@ -1,0 +1,302 @@
+"""Mirrors of leaves, of the statistics of learning, and of its steps.
+
+Statistics are chains over (sample, then use of tied parameters) inside blocks of 256 absolute
+samples; blocks are added in float64, ascending (``settle``). See ``docs/semantics/circuits.md``.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit._math import exp32, fma32, log32, sigmoid32
+from rpukit._math_special import lgamma32
+
+f4, f8 = np.float32, np.float64
+
+CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
+NOTHING = f4(-np.inf)
+HALF_LOG_2PI = f4(0.9189385332046727)
+FLOOR = f4(-1000.0)
+WIDE = f4(60.0)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _times_log(n, p):
+    """n log p, where nothing times the logarithm of 0 is 0."""
+    return f4(0.0) if n == f4(0.0) else f4(n * log32(p))
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_table(start, stop, kind, n_values, c0, c1, parameters, table):
+    """Log-probabilities of the values of leaves of finite support, one row a node."""
+    n_parameter = parameters.size // (table.size // n_values)
+    for n in range(start, stop):
+        p = parameters[n * n_parameter : (n + 1) * n_parameter]
+        out = table[n * n_values : (n + 1) * n_values]
+        for x in range(n_values):
+            if kind == CATEGORICAL:
+                out[x] = log32(p[x])
+            elif kind == BERNOULLI:
+                out[x] = log32(p[0] if x else f4(f4(1.0) - p[0]))
+            elif kind == BINOMIAL:
+                k, rest = f4(x), f4(n_values - 1 - x)
+                ways = f4(
+                    f4(lgamma32(f4(n_values)) - lgamma32(f4(k + f4(1.0))))
+                    - lgamma32(f4(rest + f4(1.0)))
+                )
+                out[x] = f4(f4(ways + _times_log(k, p[0])) + _times_log(rest, f4(f4(1.0) - p[0])))
+            elif kind == DISCRETE_LOGISTIC:
+                low = fma32(f4(x), c1, c0)
+                above, below = f4(1.0), f4(0.0)
+                if x < n_values - 1:
+                    above = sigmoid32(f4(f4(f4(low + c1) - p[0]) / p[1]))
+                if x > 0:
+                    below = sigmoid32(f4(f4(low - p[0]) / p[1]))
+                v = log32(f4(above - below))
+                out[x] = v if v > FLOOR else FLOOR
+            else:
+                out[x] = f4(0.0) if f4(x) == p[0] else NOTHING
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_forward(start, stop, kinds, variable, place, codes, numbers, table, parameters, values):
+    """Values of leaves: row r reads variable[r] and its node's table, or parameters, at place[r].
+
+    A code below 0, or a number that is NaN, is missing: log 1.
+    """
+    for b in range(start, stop):
+        for r in range(kinds.size):
+            if kinds[r] < GAUSSIAN:
+                x = codes[b, variable[r]]
+                values[b, r] = f4(0.0) if x < 0 else table[place[r] + x]
+                continue
+            v, p = numbers[b, variable[r]], place[r]
+            if v != v:
+                values[b, r] = f4(0.0)
+            elif kinds[r] == GAUSSIAN:
+                z = f4(f4(v - parameters[p]) / parameters[p + 1])
+                tail = f4(HALF_LOG_2PI + log32(parameters[p + 1]))
+                values[b, r] = f4(f4(f4(-0.5) * f4(z * z)) - tail)
+            else:
+                rise = f4(_times_log(v, parameters[p]) - parameters[p])
+                values[b, r] = f4(rise - lgamma32(f4(v + f4(1.0))))
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_flow(
+    start,
+    stop,
+    kinds,
+    n_statistic,
+    use_first,
+    use_row,
+    variable,
+    place,
+    codes,
+    numbers,
+    flows,
+    chains,
+):
+    """Go on with the statistics of leaves: nodes start to stop - 1 of the sources.
+
+    Of a table: flow for each value. Of numbers: sums of flow x, flow x^2, flow. Last of each node
+    comes the flow of missing values.
+    """
+    for n in range(start, stop):
+        line = chains[place[n] : place[n] + n_statistic[n] + 1]
+        for b in range(flows.shape[0]):
+            for u in range(use_first[n], use_first[n + 1]):
+                r = use_row[u]
+                f = flows[b, r]
+                if not f > f4(0.0):
+                    continue
+                if kinds[n] < GAUSSIAN:
+                    x = codes[b, variable[r]]
+                    i = n_statistic[n] if x < 0 else x
+                    line[i] = f4(line[i] + f)
+                    continue
+                v = numbers[b, variable[r]]
+                if v != v:
+                    line[3] = f4(line[3] + f)
+                else:
+                    line[0] = fma32(f, v, line[0])
+                    line[1] = fma32(f, f4(v * v), line[1])
+                    line[2] = f4(line[2] + f)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def sum_flow(start, stop, n_child, theta, up, child, chains):
+    """Go on with the chains of a block of weights: children start to stop - 1.
+
+    ``up`` (n_step, n_node) are lifts, ``child`` (n_step, n_child) values of children; steps are
+    (sample, use). Added up is exp(lift + value), without the weight. A step is split into
+    exp(lift - s) exp(value + s) with the largest lift s, but where the second is too large: there
+    each edge has its own exponential, if it has a weight.
+    """
+    n_step, size = up.shape
+    a = np.empty(size, f4)
+    for t in range(n_step):
+        s = NOTHING
+        for m in range(size):
+            s = max(s, up[t, m])
+        if not s > NOTHING:
+            continue
+        most = NOTHING
+        for c in range(n_child):
+            most = max(most, child[t, c])
+        wide = f4(most + s) > WIDE
+        if not wide:
+            for m in range(size):
+                a[m] = exp32(f4(up[t, m] - s))
+        for c in range(start, stop):
+            line = chains[c * size : (c + 1) * size]
+            if wide:
+                for m in range(size):
+                    if theta[c * size + m] > f4(0.0):
+                        line[m] = f4(line[m] + exp32(f4(up[t, m] + child[t, c])))
+            else:
+                x = exp32(f4(child[t, c] + s))
+                if x > f4(0.0):
+                    for m in range(size):
+                        line[m] = fma32(a[m], x, line[m])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def settle(start, stop, chains, totals):
+    """Add the chains of a finished block of samples to the totals, and start anew."""
+    for i in range(start, stop):
+        totals[i] = totals[i] + f8(chains[i])
+        chains[i] = f4(0.0)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def sum_maximise(start, stop, n_child, step, pseudocount, keep_zeros, chains, totals, theta):
+    """EM step of nodes start to stop - 1 of a block of weights; a node without flow stays."""
+    size = theta.size // n_child
+    for m in range(start, stop):
+        whole = f8(0.0)
+        part = pseudocount / f8(n_child)
+        for c in range(n_child):
+            i = c * size + m
+            w = f8(theta[i])
+            if keep_zeros and w < f8(1e-12):
+                continue
+            whole = whole + w * (totals[i] + f8(chains[i]))
+            if keep_zeros:
+                whole = whole + part
+        if not keep_zeros:
+            whole = whole + pseudocount
+        if not whole > f8(0.0):
+            continue
+        for c in range(n_child):
+            i = c * size + m
+            w = f8(theta[i])
+            if keep_zeros and w < f8(1e-12):
+                theta[i] = f4(0.0)
+                continue
+            new = (w * (totals[i] + f8(chains[i])) + part) / whole
+            theta[i] = f4((f8(1.0) - step) * w + step * new)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _moments(kind, n_values, c0, c1, flow, p0, p1):
+    """Sums of flow v, flow v^2 and flow of bins (v their middles), and of what is missing."""
+    s0, s1, s2 = f8(0.0), f8(0.0), f8(0.0)
+    if kind == DISCRETE_LOGISTIC:
+        for x in range(n_values):
+            v = c0 + (f8(x) + f8(0.5)) * c1
+            s0 = s0 + flow[x] * v
+            s1 = s1 + flow[x] * (v * v)
+            s2 = s2 + flow[x]
+        missing = flow[n_values]
+    else:
+        s0, s1, s2, missing = flow[0], flow[1], flow[2], flow[3]
+    # std^2 of a logistic distribution is scale^2 pi^2 / 3.
+    spread = p1 * p1 * (f8(3.289868133696453) if kind == DISCRETE_LOGISTIC else f8(1.0))
+    s0 = s0 + missing * p0
+    s1 = s1 + missing * (spread + p0 * p0)
+    return s0, s1, s2 + missing
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_maximise(
+    start,
+    stop,
+    kind,
+    n_values,
+    c0,
+    c1,
+    c2,
+    step,
+    pseudocount,
+    keep_zeros,
+    chains,
+    totals,
+    parameters,
+):
+    """EM step of leaves start to stop - 1 of one source; a node without flow stays."""
+    n_node = totals.size // ((n_values if kind < GAUSSIAN else 3) + 1)
+    n_statistic = totals.size // n_node - 1
+    n_parameter = parameters.size // n_node
+    flow = np.empty(n_statistic + 1, f8)
+    for n in range(start, stop):
+        for i in range(n_statistic + 1):
+            at = n * (n_statistic + 1) + i
+            flow[i] = totals[at] + f8(chains[at])
+        p = parameters[n * n_parameter : (n + 1) * n_parameter]
+        if kind == CATEGORICAL:
+            _maximise_table(p, flow, step, pseudocount, keep_zeros)
+        elif kind in (BERNOULLI, BINOMIAL):
+            trials, hits, count = f8(n_values - 1), f8(0.0), f8(0.0)
+            for x in range(n_values):
+                hits = hits + flow[x] * f8(x)
+                count = count + flow[x]
+            q = f8(p[0])
+            hits = hits + flow[n_values] * (trials * q)
+            count = count + flow[n_values] + pseudocount
+            if count > f8(0.0):
+                new = (hits + f8(0.5) * pseudocount * trials) / (trials * count)
+                p[0] = f4((f8(1.0) - step) * q + step * new)
+        elif kind in (DISCRETE_LOGISTIC, GAUSSIAN):
+            scale = f8(1.8137993642342178) if kind == DISCRETE_LOGISTIC else f8(1.0)
+            mean, std = f8(p[0]), f8(p[1]) * scale
+            s0, s1, s2 = _moments(kind, n_values, c0, c1, flow, mean, f8(p[1]))
+            if s2 > f8(0.0):
+                t1 = (f8(1.0) - step) * mean + step * (s0 / (s2 + f8(1e-10)))
+                t2 = (f8(1.0) - step) * (std * std + mean * mean) + step * (s1 / (s2 + f8(1e-10)))
+                var = t2 - t1 * t1
+                least = c2 * c2
+                p[0] = f4(t1)
+                p[1] = f4((c2 if var < least else np.sqrt(var)) / scale)
+        elif kind == POISSON:
+            rate = f8(p[0])
+            hits, count = flow[0] + flow[3] * rate, flow[2] + flow[3] + pseudocount
+            if count > f8(0.0):
+                new = (hits + pseudocount * rate) / count
+                p[0] = f4((f8(1.0) - step) * rate + step * new)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _maximise_table(p, flow, step, pseudocount, keep_zeros):
+    part = pseudocount / f8(p.size)
+    whole = f8(0.0)
+    for x in range(p.size):
+        w = f8(p[x])
+        if not (keep_zeros and w < f8(1e-12)):
+            whole = whole + (flow[x] + flow[p.size] * w)
+            if keep_zeros:
+                whole = whole + part
+    if not keep_zeros:
+        whole = whole + pseudocount
+    if not whole > f8(0.0):
+        return
+    for x in range(p.size):
+        w = f8(p[x])
+        if keep_zeros and w < f8(1e-12):
+            p[x] = f4(0.0)
+        else:
+            new = (flow[x] + flow[p.size] * w + part) / whole
+            p[x] = f4((f8(1.0) - step) * w + step * new)

@@ -1,0 +1,452 @@
+"""Leaf distributions: what a circuit says about a single variable.
+
+A leaf with finitely many values is a table of log-probabilities, one row a node, that is made once
+per change of parameters; a leaf of numbers (`Gaussian`, `Poisson`) is evaluated. Parameters are
+plain arrays, one row a node.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rpukit.errors import DTypeError, ParameterError, ShapeError
+
+__all__ = [
+    "Bernoulli",
+    "Binomial",
+    "Categorical",
+    "DiscreteLogistic",
+    "Gaussian",
+    "Indicator",
+    "Leaf",
+    "MaskedCategorical",
+    "Poisson",
+]
+
+FloatArray = Any  # numpy.ndarray of float64
+
+# Kinds, as the kernels know them.
+CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
+LARGEST_SUPPORT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """Base of all leaves; see `Categorical`, `Gaussian`."""
+
+    KIND: ClassVar[int] = -1
+    TABLE: ClassVar[bool] = True  # finitely many values, 0 to n_values - 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int":
+                if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                    raise ParameterError(f"{field.name}: got {value!r}, need an integer")
+            elif field.type == "float":
+                if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                    raise ParameterError(f"{field.name}: got {value!r}, need a number")
+                if not math.isfinite(value):
+                    raise ParameterError(f"{field.name}: got {value!r}, need a finite number")
+
+    @property
+    def support(self) -> int:
+        """Number of values; 0 for a leaf of numbers."""
+        return 0
+
+    @property
+    def n_parameters(self) -> int:
+        """Parameters of one node."""
+        return 1
+
+    @property
+    def n_statistics(self) -> int:
+        """Numbers that learning gathers for one node."""
+        return self.support if self.TABLE else 3
+
+    def constants(self) -> tuple[float, float, float]:
+        """Give what the kernels need beside the parameters.
+
+        Returns
+        -------
+        tuple of three float
+        """
+        return 0.0, 0.0, 0.0
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        """Make initial parameters.
+
+        Parameters
+        ----------
+        uniform : array, shape (n_node, n_parameters)
+            Draws from (0, 1).
+        perturbation : float
+            How far nodes differ.
+
+        Returns
+        -------
+        array, shape (n_node, n_parameters), float64
+        """
+        raise NotImplementedError
+
+    def checked(self, parameters: Any, n_node: int) -> FloatArray:
+        """Check parameters that a user gave.
+
+        Parameters
+        ----------
+        parameters : array, shape (n_node, n_parameters)
+        n_node : int
+
+        Returns
+        -------
+        array, float64
+
+        Raises
+        ------
+        ShapeError, ParameterError
+        """
+        array = np.array(parameters, np.float64)
+        if array.ndim == 1 and self.n_parameters == 1:
+            array = array[:, None]
+        if array.shape != (n_node, self.n_parameters):
+            raise ShapeError(
+                f"parameters of {type(self).__name__}: got shape {np.shape(parameters)}, "
+                f"need ({n_node}, {self.n_parameters})"
+            )
+        if not np.isfinite(array).all():
+            raise ParameterError(f"parameters of {type(self).__name__} hold NaN or infinity")
+        self._check_range(array)
+        return array
+
+    def _check_range(self, array: FloatArray) -> None:
+        if array.min() < 0 or array.max() > 1:
+            raise ParameterError(f"parameters of {type(self).__name__}: need numbers in [0, 1]")
+
+
+def _positive(value: int, name: str, least: int = 1) -> None:
+    if not least <= value <= LARGEST_SUPPORT:
+        raise ParameterError(f"{name}: got {value}, need {least} to {LARGEST_SUPPORT}")
+
+
+def _normalised(uniform: FloatArray, perturbation: float) -> FloatArray:
+    weights = np.exp(-perturbation * uniform)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Categorical(Leaf):
+    """One of ``n_values`` values, each with its probability.
+
+    Parameters
+    ----------
+    n_values : int
+        Values are 0 to n_values - 1. Parameters: (n_node, n_values) probabilities.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.Categorical(n_values=4).n_parameters
+    4
+    """
+
+    KIND: ClassVar[int] = CATEGORICAL
+    n_values: int
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        _positive(self.n_values, "n_values")
+
+    @property
+    def support(self) -> int:
+        return self.n_values
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_values
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        return _normalised(uniform, perturbation)
+
+    def _check_range(self, array: FloatArray) -> None:
+        Leaf._check_range(self, array)
+        if np.abs(array.sum(axis=1) - 1).max() > 1e-5:
+            raise ParameterError(
+                f"parameters of {type(self).__name__}: rows must sum to 1, got sums from "
+                f"{array.sum(axis=1).min():g} to {array.sum(axis=1).max():g}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedCategorical(Categorical):
+    """A `Categorical` some of whose values are impossible, before and after learning.
+
+    Parameters
+    ----------
+    n_values : int
+    allowed : tuple of int
+        The possible values.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.MaskedCategorical(n_values=4, allowed=(0, 2)).support
+    4
+    """
+
+    allowed: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        Categorical.__post_init__(self)
+        allowed = tuple(int(v) for v in self.allowed)
+        if not allowed or len(set(allowed)) < len(allowed):
+            raise ParameterError(f"allowed: got {self.allowed!r}, need different values")
+        if min(allowed) < 0 or max(allowed) >= self.n_values:
+            raise ParameterError(f"allowed: need values from 0 to {self.n_values - 1}")
+        object.__setattr__(self, "allowed", tuple(sorted(allowed)))
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        out = np.zeros_like(uniform)
+        out[:, self.allowed] = _normalised(uniform[:, self.allowed], perturbation)
+        return out
+
+    def _check_range(self, array: FloatArray) -> None:
+        Categorical._check_range(self, array)
+        if np.delete(array, self.allowed, axis=1).any():
+            raise ParameterError("parameters of MaskedCategorical: a masked value is not 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bernoulli(Leaf):
+    """0 or 1. Parameters: (n_node, 1) probabilities of 1.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.Bernoulli().support
+    2
+    """
+
+    KIND: ClassVar[int] = BERNOULLI
+
+    @property
+    def support(self) -> int:
+        return 2
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        return 1 / (1 + np.exp(perturbation * (2 * uniform - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binomial(Leaf):
+    """Number of successes in ``n_trials``. Parameters: (n_node, 1) probabilities of success.
+
+    Parameters
+    ----------
+    n_trials : int
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.Binomial(n_trials=5).support
+    6
+    """
+
+    KIND: ClassVar[int] = BINOMIAL
+    n_trials: int
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        _positive(self.n_trials, "n_trials")
+
+    @property
+    def support(self) -> int:
+        return self.n_trials + 1
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        return 1 / (1 + np.exp(perturbation * (2 * uniform - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscreteLogistic(Leaf):
+    """A logistic distribution, cut into bins of equal width; the outer bins are open.
+
+    Parameters
+    ----------
+    n_values : int
+        Number of bins.
+    low, high : float
+        Lower edge of the first bin and upper edge of the last.
+    min_std : float
+        Least standard deviation that learning may reach. Parameters: (n_node, 2), mean and scale
+        (the standard deviation is scale pi / sqrt(3)).
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.DiscreteLogistic(n_values=256, low=-1.0, high=1.0).n_parameters
+    2
+    """
+
+    KIND: ClassVar[int] = DISCRETE_LOGISTIC
+    n_values: int
+    low: float = 0.0
+    high: float = 1.0
+    min_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        _positive(self.n_values, "n_values", 2)
+        if not self.low < self.high:
+            raise ParameterError(f"low, high: got {self.low}, {self.high}, need low < high")
+        if not self.min_std > 0:
+            raise ParameterError(f"min_std: got {self.min_std}, need a positive number")
+
+    @property
+    def support(self) -> int:
+        return self.n_values
+
+    @property
+    def n_parameters(self) -> int:
+        return 2
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.low, (self.high - self.low) / self.n_values, self.min_std
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        span = self.high - self.low
+        return np.stack(
+            [self.low + span * (0.25 + 0.5 * uniform[:, 0]), span * (0.05 + 0.1 * uniform[:, 1])],
+            axis=1,
+        )
+
+    def _check_range(self, array: FloatArray) -> None:
+        if array[:, 1].min() <= 0:
+            raise ParameterError("parameters of DiscreteLogistic: need positive scales")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indicator(Leaf):
+    """1 where the variable has the node's value, else 0: nothing to learn.
+
+    Parameters
+    ----------
+    n_values : int
+        Parameters: (n_node, 1), the values; by default node k stands for value k.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.Indicator(n_values=3).support
+    3
+    """
+
+    KIND: ClassVar[int] = INDICATOR
+    n_values: int
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        _positive(self.n_values, "n_values")
+
+    @property
+    def support(self) -> int:
+        return self.n_values
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        return np.arange(len(uniform), dtype=np.float64)[:, None] % self.n_values
+
+    def _check_range(self, array: FloatArray) -> None:
+        if (array != np.floor(array)).any() or array.min() < 0 or array.max() >= self.n_values:
+            raise ParameterError(f"parameters of Indicator: need values 0 to {self.n_values - 1}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaussian(Leaf):
+    """A normal density.
+
+    Parameters
+    ----------
+    mean, std : float
+        Where initial parameters are drawn around.
+    min_std : float
+        Least standard deviation that learning may reach. Parameters: (n_node, 2), mean and
+        standard deviation.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.Gaussian(std=2.0).TABLE
+    False
+    """
+
+    KIND: ClassVar[int] = GAUSSIAN
+    TABLE: ClassVar[bool] = False
+    mean: float = 0.0
+    std: float = 1.0
+    min_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        if not (self.std > 0 and self.min_std > 0):
+            raise ParameterError("std, min_std: need positive numbers")
+
+    @property
+    def n_parameters(self) -> int:
+        return 2
+
+    def constants(self) -> tuple[float, float, float]:
+        return 0.0, 0.0, self.min_std
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        spread = self.std * math.sqrt(12) * (uniform[:, 0] - 0.5)
+        std = np.maximum(self.std * np.exp(-0.04 * perturbation * uniform[:, 1]), self.min_std)
+        return np.stack([self.mean + spread, std], axis=1)
+
+    def _check_range(self, array: FloatArray) -> None:
+        if array[:, 1].min() <= 0:
+            raise ParameterError("parameters of Gaussian: need positive standard deviations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisson(Leaf):
+    """A count from 0, with no upper bound. Parameters: (n_node, 1) rates.
+
+    Parameters
+    ----------
+    rate : float
+        Where initial parameters are drawn around.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.Poisson(rate=3.0).n_parameters
+    1
+    """
+
+    KIND: ClassVar[int] = POISSON
+    TABLE: ClassVar[bool] = False
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        if not self.rate > 0:
+            raise ParameterError(f"rate: got {self.rate}, need a positive number")
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        return self.rate * np.exp(perturbation * (uniform - 0.5))
+
+    def _check_range(self, array: FloatArray) -> None:
+        if array.min() <= 0:
+            raise ParameterError("parameters of Poisson: need positive rates")
+
+
+def as_leaf(leaf: Any) -> Leaf:
+    """Check that something is a leaf."""
+    if not isinstance(leaf, Leaf) or leaf.KIND < 0:
+        raise DTypeError(
+            f"leaf: got {leaf!r}, need one such as rk.circuits.Categorical(n_values=2)"
+        )
+    return leaf
