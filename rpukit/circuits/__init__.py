@@ -6,16 +6,15 @@ A circuit is built of node vectors (`inputs`, `product`, `sum`) or by a structur
 
 from rpukit.circuits.chow_liu import chow_liu_tree, hclt, mutual_information
 from rpukit.circuits.circuit import Circuit
+from rpukit.circuits.densities import Gaussian, Poisson
 from rpukit.circuits.leaves import (
     Bernoulli,
     Binomial,
     Categorical,
     DiscreteLogistic,
-    Gaussian,
     Indicator,
     Leaf,
     MaskedCategorical,
-    Poisson,
 )
 from rpukit.circuits.nodes import (
     InputNodes,

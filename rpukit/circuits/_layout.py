@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits.nodes import InputNodes, Nodes, ProductNodes, SumNodes, walk
+from rpukit.circuits._graph import walk
+from rpukit.circuits.nodes import InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.errors import StructureError
 
 __all__ = ["Block", "Layout", "ProductLayer", "SumLayer", "make_layout"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits._edges import edge_pairs, edge_table, named, sized
+from rpukit.circuits._graph import edge_pairs, edge_table, named, sized, walk
 from rpukit.circuits.leaves import Leaf, as_leaf
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
@@ -412,22 +412,6 @@ def sum(
             raise ShapeError(f"zero_mask: got shape {mask.shape}, need {nodes.parameter_shape}")
         nodes.zero_mask = mask
     return nodes if parameters is None else nodes.set_parameters(parameters)  # type: ignore[return-value]
-
-
-def walk(roots: Sequence[Nodes]) -> Iterator[Nodes]:
-    """Go through all nodes below some, children first, each once; chains may be very long."""
-    done: set[int] = set()
-    stack: list[tuple[Nodes, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        nodes, ready = stack.pop()
-        if nodes.number in done:
-            continue
-        if ready:
-            done.add(nodes.number)
-            yield nodes
-        else:
-            stack.append((nodes, True))
-            stack.extend((child, False) for child in reversed(nodes.children))
 
 
 def _node_vectors(children: tuple[Any, ...]) -> None:

@@ -1,14 +1,15 @@
-"""Checks of sizes and edges of node vectors."""
+"""Checks of sizes and edges of node vectors, and the way through them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from rpukit.errors import ParameterError, ShapeError, StructureError
 
-__all__ = ["edge_pairs", "edge_table", "named", "sized"]
+__all__ = ["edge_pairs", "edge_table", "named", "sized", "walk"]
 
 
 def sized(n_node: Any, block_size: Any) -> tuple[int, int]:
@@ -60,3 +61,19 @@ def edge_pairs(edges: Any, n_block: int, n_child_block: int) -> np.ndarray:
     if len(np.unique(pairs[0] * n_child_block + pairs[1])) < pairs.shape[1]:
         raise StructureError("edges: a pair comes twice")
     return pairs
+
+
+def walk(roots: Sequence[Any]) -> Iterator[Any]:
+    """Go through all nodes below some, children first, each once; chains may be very long."""
+    done: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        nodes, ready = stack.pop()
+        if nodes.number in done:
+            continue
+        if ready:
+            done.add(nodes.number)
+            yield nodes
+        else:
+            stack.append((nodes, True))
+            stack.extend((child, False) for child in reversed(nodes.children))
