@@ -33,7 +33,7 @@ class PulseResponse:
 
     Attributes
     ----------
-    weight : array, shape (n_pulse + 1, n_cell), float32, weight units
+    weight : array, shape (n_pulse + 1, n_cell), dtype of the tile, weight units
         Row 0 is before the first pulse; the cells of a tile row by row.
     up : array, shape (n_pulse,), bool
         Direction of each pulse.
@@ -109,7 +109,7 @@ def pulse_response(
     x = _like(tile, np.ones((1, n_in), np.float32))
     d = [_like(tile, np.full((1, n_out), sign, np.float32)) for sign in (1.0, -1.0)]
     lr = _granularity(tile.cell)
-    weight = np.empty((up.size + 1, n_out * n_in), np.float32)
+    weight = np.empty((up.size + 1, n_out * n_in), tile.dtype)
     weight[0] = _cells(tile)
     for k, way in enumerate(up):
         tile.update(x, d[int(way)], lr=lr)

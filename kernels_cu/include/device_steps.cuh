@@ -2,6 +2,7 @@
 //   w   the weight before the pulse; the return value is the weight after it, clipped
 //   p   the planes of the cell: 0 w_min, 1 w_max, 2 step_down, 3 step_up, then the model's own
 //   g   numbers of the whole tile: 0 dw_min_std, 7 that of the write noise, the others the model's own
+//   T   float or double, see rk_real.cuh
 //   up  direction; xi  a standard normal (0 where g[0] is 0: nothing is drawn then)
 // A model that may take a run of n equal pulses in one draw also gives NAME_run; it returns false,
 // and leaves w alone, where the run has to be walked pulse by pulse.

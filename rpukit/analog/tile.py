@@ -77,6 +77,9 @@ class AnalogTile(Accounting, Processes, Persistent):
     >>> _ = tile.update(x, d, lr=0.1)
     >>> bool((np.asarray(tile) > before).all())
     True
+    >>> wide = rk.AnalogTile((2, 3), rk.ConstantStep(dw_min=0.01), seed=7, dtype=np.float64)
+    >>> wide.forward([1, 0.5, -1]).dtype
+    dtype('float64')
     """
 
     __array_ufunc__ = None  # so that array @ tile asks the tile

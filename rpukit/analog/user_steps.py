@@ -55,9 +55,9 @@ def register_step(
     -----
     ``p`` holds the planes of the cell, in the order of ``PLANES`` of its class: w_min, w_max,
     step_down, step_up, then its own; ``g`` is what `PulsedCell.globals` gives; ``up`` is the
-    direction, ``xi`` a standard normal. All are float32. Both functions keep the weight in its
-    bounds. So that both sides have the same bits, keep every operation in float32
-    (``np.float32(...)`` in the mirror), and take functions from ``rk_math.cuh`` and
+    direction, ``xi`` a standard normal. All are float32, and the tile must be. Both functions
+    keep the weight in its bounds. So that both sides have the same bits, keep every operation in
+    float32 (``np.float32(...)`` in the mirror), and take functions from ``rk_math.cuh`` and
     ``rpukit._math``, not from libraries.
 
     A worked example is in ``CONTRIBUTING.md``.

@@ -26,6 +26,9 @@ class LearningTile(Protocol):
     @property
     def device(self) -> str: ...
 
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
     def forward(self, x: Array) -> Array: ...
 
     def update(self, x: Array, d: Array, lr: float) -> Any: ...
@@ -87,7 +90,7 @@ def write_verify(
     ----------
     tile : AnalogTile
         Any cell; a stored reference device is part of the tile and stays as it is.
-    target : array, shape (n_out, n_in), float32, weight units
+    target : array, shape (n_out, n_in), dtype of the tile, weight units
     tolerance : float, positive
         Mean absolute error to reach, as a share of the largest target.
     lr : float, positive
@@ -118,7 +121,7 @@ def write_verify(
     True
     """
     place = _device.parse_device(tile.device)
-    array = _device.as_array(target, place, np.float32, "target")
+    array = _device.as_array(target, place, tile.dtype, "target")
     if array.shape != tuple(tile.shape):
         raise ShapeError(f"target: got shape {tuple(array.shape)}, need {tuple(tile.shape)}")
     host = _device.to_numpy(array)
@@ -133,7 +136,7 @@ def write_verify(
             raise ParameterError(f"{name}: got {count!r}, need an integer from 1")
     xp = _device.namespace(array)
     largest = float(np.abs(host).max()) or 1.0
-    unit = xp.eye(tile.shape[1], dtype=np.float32)
+    unit = xp.eye(tile.shape[1], dtype=tile.dtype)
     wanted = xp.ascontiguousarray(array.T)
     history: list[float] = []
     n_round = 0
@@ -152,7 +155,7 @@ def _read(tile: LearningTile, unit: Array, n_read: int) -> Array:
     y = tile.forward(unit)
     for _ in range(n_read - 1):
         y = y + tile.forward(unit)
-    return y / np.float32(n_read)
+    return y / y.dtype.type(n_read)
 
 
 def _compare(

@@ -217,3 +217,15 @@ def test_types_are_refused():
         rk.AnalogTile((2, 3), rk.Ideal(), dtype="no such type")
     assert rk.AnalogTile((2, 3), rk.Ideal(), dtype="float64").dtype == np.float64
     assert tile.forward([[0] * 132]).dtype == np.float64
+
+
+def test_what_is_built_on_tiles():
+    tile = rk.AnalogTile(
+        (4, 6), rk.ConstantStep(dw_min=0.002), seed=7, dtype=np.float64,
+        forward=rk.IOParameters(is_perfect=True),
+    )  # fmt: skip
+    target = np.linspace(-0.2, 0.2, 24).reshape(4, 6)
+    assert rk.inference.write_verify(tile, target, tolerance=0.02).converged
+    assert np.asarray(tile).dtype == np.float64
+    response = rk.studies.pulse_response(tile, [True] * 10)
+    assert response.weight.dtype == np.float64 and response.weight.shape == (11, 24)
