@@ -14,9 +14,12 @@ import numba as nb
 import numpy as np
 
 from rpukit._math import exp32, fma32, log32
+from rpukit._math_chains import chain
 
 f4 = np.float32
 
+FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
+FEW = 24  # sums for which a vector of them pays
 SEGMENT = 64
 TOGETHER = 16  # samples that are worked on at a time; it enters no result
 NOTHING = f4(-np.inf)
@@ -48,6 +51,9 @@ def product_backward(start, stop, used, back_first, back, above, target, flows):
 @nb.njit(nogil=True, error_model="numpy")
 def _chains(weights, along, v, first, last, y):
     """y[s, i] = sum_k weights[k, i] v[s, k], or of weights[i, k], k from first to last - 1."""
+    if FAST and y.shape[1] >= FEW:
+        chain(weights, along, False, v, first, last, y)
+        return
     y[:] = f4(0.0)
     for s in range(y.shape[0]):
         for k in range(first, last):
