@@ -45,6 +45,7 @@ class Op(IntEnum):
     READ_NOISE = 18
     MODIFY = 19
     STUCK = 20
+    CIRCUIT = 21
     CHILD = 0xFFFF
 
 

@@ -13,6 +13,7 @@ from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
 from rpukit.circuits._passes import Pass, gather, run_down, run_up
 from rpukit.circuits.leaves import POISSON
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
+from rpukit.circuits.querying import Queries
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.random import Stream
 
@@ -20,10 +21,11 @@ __all__ = ["Circuit"]
 
 Array = Any
 
+DRAWS = (1 << 48) - 1  # child stream of samples; those of parameters count from 0
 _BUDGET = 1 << 25  # values of rows that a pass holds at a time
 
 
-class Circuit:
+class Circuit(Queries):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
     Parameters
@@ -70,7 +72,9 @@ class Circuit:
         if self.dtype not in (np.float32, np.float64):
             raise DTypeError(f"dtype: got {self.dtype}, need float32 or float64")
         self.layout = make_layout(given)
-        self._parameters = Parameters(self.layout, Stream.from_seed(seed), self.dtype)
+        stream = Stream.from_seed(seed)
+        self._parameters = Parameters(self.layout, stream, self.dtype)
+        self._stream, self._n_drawn = stream.child(DRAWS), 0
         self._statistics = Statistics(self._parameters)
 
     # ---- what it is ---------------------------------------------------------------------------

@@ -14,10 +14,15 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits._layout import ProductLayer, SumLayer
 
 __all__ = [
+    "choose_down",
+    "largest_forward",
+    "leaf_choose",
     "leaf_flow",
     "leaf_forward",
     "leaf_maximise",
+    "leaf_posterior",
     "leaf_table",
+    "mark_products",
     "product_backward",
     "product_forward",
     "settle",
@@ -30,6 +35,7 @@ __all__ = [
 
 Array = Any
 _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
+_QUERIES = "rpukit.circuits._mirror.queries"
 
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
@@ -179,6 +185,56 @@ def leaf_maximise(
     args = (leaf.KIND, leaf.support, *numbers, keep_zeros, chains, totals, parameters)
     grain = work_grain(10 * (leaf.n_statistics + 1))
     run_rows(mirror(_LEARNING, chains.dtype).leaf_maximise, n_node, *args, grain=grain)
+
+
+def leaf_posterior(rows: Any, support: Array, codes: Array, flows: Array, out: Array) -> None:
+    """Probabilities of the values of unknown variables; ``out`` (n, n_variables, most) holds 0."""
+    args = (rows.kinds, rows.variable, rows.place, support, rows.table, codes, flows, out)
+    grain = work_grain(rows.kinds.size * 10)
+    run_rows(mirror(_QUERIES, out.dtype).leaf_posterior, len(out), *args, grain=grain)
+
+
+def largest_forward(layer: SumLayer, log_theta: Array, elements: Array, values: Array) -> None:
+    """Largest log theta + element instead of the mixture."""
+    args = (*_groups(layer), log_theta, elements, values)
+    grain = work_grain(_n_weight(layer))
+    run_rows(mirror(_QUERIES, values.dtype).largest_forward, len(values), *args, grain=grain)
+
+
+def choose_down(
+    layer: SumLayer,
+    draws: tuple[Any, ...],
+    theta: Array,
+    elements: Array,
+    chosen: Array,
+) -> None:
+    """Choose a child for each chosen sum; ``draws``: best, first_sample, key words, op."""
+    inside = (layer.elements.first, layer.elements.rows)
+    args = (*draws, *_groups(layer), *inside, theta, elements, chosen)
+    grain = work_grain(layer.n_element)
+    run_rows(mirror(_QUERIES, theta.dtype).choose_down, len(chosen), *args, grain=grain)
+
+
+def mark_products(layer: ProductLayer, chosen: Array, dtype: Any) -> None:
+    """Choose the rows of chosen products."""
+    args = (layer.first, layer.rows, layer.target, chosen)
+    grain = work_grain(layer.rows.size)
+    run_rows(mirror(_QUERIES, dtype).mark_products, len(chosen), *args, grain=grain)
+
+
+def leaf_choose(
+    rows: Any,
+    draws: tuple[Any, ...],
+    support: Array,
+    codes: Array,
+    numbers: Array,
+    chosen: Array,
+) -> None:
+    """Give unknown variables a value of their chosen leaf, in place."""
+    tables = (rows.kinds, rows.variable, rows.place, support, rows.table, rows.parameters)
+    args = (*draws, *tables, codes, numbers, chosen)
+    grain = work_grain(rows.kinds.size)
+    run_rows(mirror(_QUERIES, numbers.dtype).leaf_choose, len(chosen), *args, grain=grain)
 
 
 def _groups(layer: SumLayer) -> tuple[Array, ...]:

@@ -1,0 +1,238 @@
+"""Mirrors of queries: posteriors of variables, samples, and most probable assignments."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit._math import exp32, fma32, log32
+from rpukit._philox import block, normal, uniform
+
+f4, u4, u8 = np.float32, np.uint32, np.uint64
+
+GAUSSIAN, POISSON = 5, 6
+NOTHING = f4(-np.inf)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_posterior(start, stop, kinds, variable, place, support, table, codes, flows, out):
+    """P(variable = value | what is known), rows ascending; one at the known value."""
+    for b in range(start, stop):
+        for r in range(kinds.size):
+            v = variable[r]
+            if kinds[r] >= GAUSSIAN or codes[b, v] >= 0:
+                continue
+            f = flows[b, r]
+            for x in range(support[v]):
+                out[b, v, x] = fma32(f, exp32(table[place[r] + x]), out[b, v, x])
+        for v in range(support.size):
+            if codes[b, v] >= 0:
+                out[b, v, codes[b, v]] = f4(1.0)
+                continue
+            whole = f4(0.0)
+            for x in range(support[v]):
+                whole = f4(whole + out[b, v, x])
+            if whole > f4(0.0):
+                for x in range(support[v]):
+                    out[b, v, x] = f4(out[b, v, x] / whole)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def largest_forward(
+    start,
+    stop,
+    list_first,
+    list_elements,
+    group_list,
+    group_row,
+    group_size,
+    group_theta,
+    log_theta,
+    elements,
+    values,
+):
+    """Maximise instead of mixing: value of node m is the largest log theta[c, m] + element c."""
+    for b in range(start, stop):
+        for g in range(group_list.size):
+            first, last = list_first[group_list[g]], list_first[group_list[g] + 1]
+            size, row = group_size[g], group_row[g]
+            for m in range(size):
+                values[b, row + m] = NOTHING
+            for k in range(first, last):
+                e, at = elements[b, list_elements[k]], group_theta[g] + (k - first) * size
+                for m in range(size):
+                    v = f4(log_theta[at + m] + e)
+                    values[b, row + m] = max(values[b, row + m], v)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _pick(u, theta, step, elements, ids, weights):
+    """Child of a sum by chance: where the running sum of theta exp(element) passes u times all."""
+    m = NOTHING
+    for k in range(ids.size):
+        if theta[k * step] > f4(0.0):
+            m = max(m, elements[ids[k]])
+    if not m > NOTHING:
+        return -1
+    whole = f4(0.0)
+    for k in range(ids.size):
+        w = theta[k * step]
+        if w > f4(0.0):
+            whole = fma32(w, exp32(f4(elements[ids[k]] - m)), whole)
+        weights[k] = whole
+    bar, last = f4(u * whole), f4(0.0)
+    chosen = -1
+    for k in range(ids.size):
+        if weights[k] > last:  # a child that has a share
+            chosen = k
+            if weights[k] > bar:
+                break
+            last = weights[k]
+    return chosen
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _best(log_theta, step, elements, ids):
+    """Child with the largest log theta + element, the first of equals."""
+    most, chosen = NOTHING, -1
+    for k in range(ids.size):
+        v = f4(log_theta[k * step] + elements[ids[k]])
+        if v > most:
+            most, chosen = v, k
+    return chosen
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def choose_down(
+    start,
+    stop,
+    best,
+    first_sample,
+    k0,
+    k1,
+    op,
+    list_first,
+    list_elements,
+    group_list,
+    group_row,
+    group_size,
+    group_theta,
+    element_first,
+    element_rows,
+    theta,
+    elements,
+    chosen,
+):
+    """Of each chosen sum of a layer choose a child, and mark the rows of the child.
+
+    ``best``: the largest, ``theta`` being logarithms; else by chance, by word 0 at the row of the sum.
+    """
+    most = 0
+    for i in range(list_first.size - 1):
+        most = max(most, list_first[i + 1] - list_first[i])
+    weights = np.empty(most, f4)
+    for b in range(start, stop):
+        sample = u8(first_sample) + u8(b)
+        for g in range(group_list.size):
+            ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
+            for m in range(group_size[g]):
+                row = group_row[g] + m
+                if not chosen[b, row]:
+                    continue
+                at = theta[group_theta[g] + m :]
+                if best:
+                    k = _best(at, group_size[g], elements[b], ids)
+                else:
+                    b0, _, _, _ = block(k0, k1, u4(op), u8(row), sample, u4(0))
+                    k = _pick(f4(uniform(b0)), at, group_size[g], elements[b], ids, weights)
+                if k >= 0:
+                    e = ids[k]
+                    for i in range(element_first[e], element_first[e + 1]):
+                        chosen[b, element_rows[i]] = True
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def mark_products(start, stop, first, rows, target, chosen):
+    """Mark the rows of the chosen ones of kept products."""
+    for b in range(start, stop):
+        for i in range(first.size - 1):
+            if chosen[b, target + i]:
+                for k in range(first[i], first[i + 1]):
+                    chosen[b, rows[k]] = True
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_choose(
+    start,
+    stop,
+    best,
+    first_sample,
+    k0,
+    k1,
+    op,
+    kinds,
+    variable,
+    place,
+    support,
+    table,
+    parameters,
+    codes,
+    numbers,
+    chosen,
+):
+    """Give unknown variables a value of their chosen leaf: the most probable, or by chance.
+
+    Draws at the leaf's row: word 0 of block 0; a Poisson count walks the distribution.
+    """
+    for b in range(start, stop):
+        sample = u8(first_sample) + u8(b)
+        for r in range(kinds.size):
+            v = variable[r]
+            if not chosen[b, r]:
+                continue
+            p = place[r]
+            b0, _, _, _ = block(k0, k1, u4(op), u8(r), sample, u4(0))
+            u = f4(uniform(b0))
+            if kinds[r] < GAUSSIAN:
+                if codes[b, v] < 0:
+                    codes[b, v] = _value(best, u, table[p : p + support[v]])
+            elif numbers[b, v] != numbers[b, v]:
+                if kinds[r] == GAUSSIAN:
+                    z = f4(0.0) if best else f4(normal(b0))
+                    numbers[b, v] = fma32(parameters[p + 1], z, parameters[p])
+                elif best:
+                    numbers[b, v] = f4(np.floor(parameters[p]))
+                else:
+                    numbers[b, v] = _poisson(u, parameters[p])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _value(best, u, table):
+    """Value of a table of log-probabilities: the first largest one, or by chance."""
+    most, whole = 0, f4(0.0)
+    for x in range(table.size):
+        if table[x] > table[most]:
+            most = x
+        whole = f4(whole + exp32(table[x]))
+    if best:
+        return most
+    bar, so_far = f4(u * whole), f4(0.0)
+    for x in range(table.size):
+        so_far = f4(so_far + exp32(table[x]))
+        if so_far > bar:
+            return x
+    return most
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _poisson(u, rate):
+    """Smallest count whose cumulative probability passes u."""
+    log_rate, k, log_p, so_far = log32(rate), 0, f4(-rate), f4(0.0)
+    while True:
+        so_far = f4(so_far + exp32(log_p))
+        if so_far > u or (f4(k) > rate and log_p < f4(-100.0)):
+            return f4(k)
+        k += 1
+        log_p = f4(f4(log_p + log_rate) - log32(f4(k)))

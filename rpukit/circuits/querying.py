@@ -1,0 +1,173 @@
+"""What a circuit can be asked beside likelihoods: `Circuit` inherits these methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rpukit.circuits import _queries
+from rpukit.errors import ParameterError
+from rpukit.random import MAX_SAMPLE
+
+if TYPE_CHECKING:
+    from rpukit.circuits._layout import Layout
+    from rpukit.circuits._parameters import Parameters
+    from rpukit.random import Stream
+
+__all__ = ["Queries"]
+
+Array = Any
+
+
+class Queries:
+    """Posteriors, samples and most probable assignments of a circuit."""
+
+    dtype: np.dtype[Any]
+    layout: Layout
+    _parameters: Parameters
+    _stream: Stream
+    _n_drawn: int
+
+    def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def conditional(self, x: Any, *, missing: Any = None) -> Array:
+        """Compute the probability of each value of each variable, given what is known.
+
+        Parameters
+        ----------
+        x, missing : array
+            As in `log_likelihood`.
+
+        Returns
+        -------
+        array, shape (n_sample, n_variables, n_values)
+            n_values is the largest support. One-hot where a variable is known; 0 for variables of
+            numbers, and for unknown variables of impossible samples.
+
+        Raises
+        ------
+        ShapeError, DTypeError, NonFiniteError, ParameterError
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> coin = rk.circuits.inputs(0, rk.circuits.Bernoulli(), 1, parameters=[0.25])
+        >>> pc = rk.Circuit(rk.circuits.sum(coin, n_nodes=1))
+        >>> pc.conditional([[np.nan]])[0, 0]
+        array([0.75, 0.25], dtype=float32)
+        """
+        codes, numbers = self._encoded(x, missing)
+        return _queries.posterior(self._parameters, codes, numbers)
+
+    def sample(
+        self,
+        n_sample: int | None = None,
+        *,
+        x: Any = None,
+        missing: Any = None,
+        first_sample: int | None = None,
+    ) -> Array:
+        """Draw samples, or what is unknown of given ones.
+
+        Parameters
+        ----------
+        n_sample : int, optional
+            How many, when x is not given.
+        x, missing : array, optional
+            As in `log_likelihood`: what is known stays, the rest is drawn given it.
+        first_sample : int, optional
+            Number of the first sample on the circuit's clock of draws. Default: go on after the
+            last call.
+
+        Returns
+        -------
+        array, shape (n_sample, n_variables)
+            Integers if all leaves have finite support, else floats. Unknown variables of an
+            impossible sample are -1 or NaN.
+
+        Raises
+        ------
+        ParameterError, ShapeError, DTypeError, NonFiniteError
+
+        Notes
+        -----
+        Draws are named by node and sample number: cutting a call in two changes nothing.
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), seed=2)
+        >>> pc.sample(2, first_sample=0).shape
+        (2, 5)
+        """
+        self._one_root("sample")
+        if (n_sample is None) == (x is None):
+            raise ParameterError("sample: give either n_sample or x")
+        if x is None:
+            n = _number(n_sample, "n_sample", 1)
+            x = np.full((n, self.layout.n_variable), np.nan, np.float32)
+        codes, numbers = self._encoded(x, missing)
+        start = self._n_drawn if first_sample is None else _number(first_sample, "first_sample", 0)
+        if start + len(codes) > MAX_SAMPLE:
+            raise ParameterError("first_sample: the clock would pass 2**48 samples")
+        _queries.sampled(self._parameters, codes, numbers, self._stream, start)
+        self._n_drawn = start + len(codes)
+        return self._joined(codes, numbers)
+
+    def most_probable(self, x: Any, *, missing: Any = None) -> tuple[Array, Array]:
+        """Fill in what is unknown by the assignment of the largest product of weights.
+
+        Parameters
+        ----------
+        x, missing : array
+            As in `log_likelihood`.
+
+        Returns
+        -------
+        assignment : array, shape (n_sample, n_variables)
+        value : array, shape (n_sample,)
+            Logarithm of the largest product, over one child a sum and the unknown values.
+
+        Raises
+        ------
+        ShapeError, DTypeError, NonFiniteError, ParameterError
+
+        Notes
+        -----
+        This is the most probable assignment exactly if the circuit is deterministic: if of each
+        sum at most one child is not 0 for any sample, as in a hidden Markov model whose states are
+        variables. Otherwise it is a lower bound of the maximum. Of equals the first child and the
+        lowest value are taken.
+        Source: Poon, Domingos, "Sum-product networks: a new deep architecture", UAI 2011.
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> coin = rk.circuits.inputs(0, rk.circuits.Bernoulli(), 1, parameters=[0.25])
+        >>> pc = rk.Circuit(rk.circuits.sum(coin, n_nodes=1))
+        >>> pc.most_probable([[np.nan]])[0]
+        array([[0]])
+        """
+        self._one_root("most_probable")
+        codes, numbers = self._encoded(x, missing)
+        codes, numbers, values = _queries.most_probable(self._parameters, codes, numbers)
+        return self._joined(codes, numbers), values[:, 0]
+
+    def _one_root(self, name: str) -> None:
+        if self.layout.root_rows.size > 1:
+            raise ParameterError(f"{name}: needs one root, this circuit has several")
+
+    def _joined(self, codes: Array, numbers: Array) -> Array:
+        support = _queries.support_of(self._parameters)
+        if support.all():
+            return codes.astype(np.int64)
+        whole = np.where(codes >= 0, codes, np.nan)
+        return np.where(support > 0, whole, numbers).astype(self.dtype)
+
+
+def _number(value: Any, name: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ParameterError(f"{name}: got {value!r}, need an integer from {least}")
+    return int(value)

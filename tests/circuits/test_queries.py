@@ -1,0 +1,122 @@
+"""Posteriors, samples and most probable assignments: against enumeration and golden data."""
+
+import itertools
+
+import known
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit import circuits
+from rpukit.testing import assert_same_bits
+
+DISCRETE = [name for name in known.NAMES if "gauss" not in name and name not in ("mixed_leaves",)]
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_conditional(name):
+    root, _, _ = known.build(name)
+    data, pc = known.arrays(name), rk.Circuit(root, dtype="float64")
+    got = pc.conditional(data["data"], missing=data["missing"])
+    possible = np.isfinite(data["ll_missing"])
+    seen = 0
+    for v in range(pc.n_variables):
+        want = data.get(f"cond_{v}")
+        if want is not None:
+            off = np.abs(got[possible, v, : want.shape[1]] - want[possible])
+            assert np.nanmax(off) < 1e-9
+            seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize("name", known.NAMES)
+def test_largest_product(name):
+    root, _, _ = known.build(name)
+    data, pc = known.arrays(name), rk.Circuit(root, dtype="float64")
+    for key, missing in (("mpe_value", None), ("mpe_value_missing_max", data["missing"])):
+        if key in data:
+            filled, value = pc.most_probable(data["data"], missing=missing)
+            want = data[key].reshape(-1)
+            same = (value == want) | (np.abs(value - want) < 1e-9)
+            assert same.all()
+            known_part = ~(np.zeros_like(data["missing"]) if missing is None else missing)
+            assert (filled == data["data"])[known_part & np.isfinite(want)[:, None]].all()
+
+
+def test_deterministic_circuits_give_the_exact_maximum():
+    root, _, _ = known.build("det_mpe")
+    data, pc = known.arrays("det_mpe"), rk.Circuit(root, dtype="float64")
+    filled, value = pc.most_probable(data["data"], missing=data["missing"])
+    np.testing.assert_allclose(value, data["map_value"].reshape(-1), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(pc.log_likelihood(filled), value, rtol=0, atol=1e-12)
+
+
+def test_viterbi():
+    """States as variables: each hidden state is an indicator beside its emission."""
+    data = known.arrays("hmm_k3_v4_t12")
+    n_time, n_state = data["X"].shape[1], 3
+    leaf, state = circuits.Categorical(n_values=4), circuits.Indicator(n_values=n_state)
+    above = None
+    for t in range(n_time - 1, -1, -1):
+        parts = [
+            circuits.inputs(t, leaf, n_state, parameters=data["B"]),
+            circuits.inputs(n_time + t, state, n_state, parameters=np.arange(n_state)),
+        ]
+        if above is not None:
+            parts.append(circuits.sum(above, n_nodes=n_state, parameters=data["A"]))
+        above = circuits.product(*parts)
+    pc = rk.Circuit(circuits.sum(above, n_nodes=1, parameters=[data["pi"]]), dtype="float64")
+    x = np.concatenate([data["X"], np.full_like(data["X"], -1)], axis=1).astype(float)
+    x[x < 0] = np.nan
+    filled, value = pc.most_probable(x)
+    np.testing.assert_allclose(value, data["viterbi_value"], rtol=0, atol=1e-9)
+    assert (filled[:, n_time:] == data["viterbi_path"]).all()
+
+
+class TestSamples:
+    def test_frequencies(self):
+        """A chi-square test of all states at level 1e-4, of a fixed seed."""
+        pc = rk.Circuit(circuits.rat_spn(4, 3, circuits.Categorical(n_values=3)), seed=4)
+        every = np.array(list(itertools.product(range(3), repeat=4)))
+        expected = np.exp(pc.log_likelihood(every).astype(float)) * 20000
+        drawn = pc.sample(20000)
+        counts = np.bincount(drawn @ 3 ** np.arange(3, -1, -1), minlength=81)
+        chi = ((counts - expected) ** 2 / expected).sum()
+        assert chi < 80 + 3.72 * np.sqrt(2 * 80) + 8
+
+    def test_given_evidence(self):
+        pc = rk.Circuit(circuits.hmm(4, 5, 3), seed=1)
+        evidence = np.array([2, np.nan, np.nan, 0])
+        drawn = pc.sample(x=np.repeat(evidence[None], 20000, axis=0))
+        assert (drawn[:, [0, 3]] == [2, 0]).all()
+        want = pc.conditional(evidence)[0]
+        for v in (1, 2):
+            share = np.bincount(drawn[:, v], minlength=3) / len(drawn)
+            assert np.abs(share - want[v]).max() < 4.5 * 0.5 / np.sqrt(len(drawn))
+
+    def test_numbers(self):
+        leaves = [
+            circuits.inputs(0, circuits.Gaussian(), 2, parameters=[[-3, 0.5], [4, 1]]),
+            circuits.inputs(1, circuits.Poisson(), 2, parameters=[2.0, 9.0]),
+        ]
+        root = circuits.sum(circuits.product(*leaves), n_nodes=1, parameters=[[0.3, 0.7]])
+        drawn = rk.Circuit(root, dtype="float64", seed=3).sample(40000)
+        second = drawn[:, 0] > 0.75
+        assert abs(second.mean() - 0.7) < 0.01
+        assert abs(drawn[second, 0].mean() - 4) < 0.03
+        assert abs(drawn[second, 1].mean() - 9) < 0.08
+        assert abs(drawn[~second, 1].var() - 2) < 0.15
+
+    def test_cut_in_two(self):
+        root = circuits.hmm(6, 4, 3)
+        whole = rk.Circuit(root, seed=5).sample(1500)
+        pc = rk.Circuit(root, seed=5)
+        assert_same_bits(np.concatenate([pc.sample(1), pc.sample(1499)]), whole)
+        assert_same_bits(pc.sample(1000, first_sample=500), whole[500:])
+        assert len(np.unique(whole, axis=0)) > 300  # nothing repeats with a period
+
+    def test_errors(self):
+        pc = rk.Circuit(circuits.hmm(3, 2, 2))
+        for bad in ({}, {"n_sample": 0}, {"n_sample": 1, "x": [[0, 0, 0]]}):
+            with pytest.raises(rk.errors.ParameterError):
+                pc.sample(**bad)
