@@ -1,4 +1,4 @@
-"""Files: ``save`` and ``load`` keep tiles as ``.npz``, JSON and plain arrays, no pickle."""
+"""Files: ``save`` and ``load`` keep tiles and circuits as ``.npz``: JSON and arrays, no pickle."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rpukit.analog.tile import AnalogTile
+from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.mapping import MappedMatrix
 from rpukit.inference.tile import InferenceTile
@@ -20,20 +21,21 @@ __all__ = ["load", "save"]
 _HEADER = "header.json"
 _KINDS: dict[str, Any] = {
     "rpukit.AnalogTile": AnalogTile,
+    "rpukit.Circuit": Circuit,
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
 }
-Tile = AnalogTile | InferenceTile | MappedMatrix
+Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
-    """Write a tile to a ``.npz`` file, from which it continues to the same bits.
+    """Write a tile or a circuit to a ``.npz`` file, from which it continues to the same bits.
 
     Parameters
     ----------
     path : str or path
         Ends in ``.npz``. The file appears whole or not at all.
-    tile : AnalogTile, InferenceTile or MappedMatrix
+    tile : AnalogTile, InferenceTile, MappedMatrix or Circuit
 
     Raises
     ------
@@ -68,7 +70,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
-    """Read a tile that `save` wrote.
+    """Read a tile or a circuit that `save` wrote.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
 
     Returns
     -------
-    AnalogTile, InferenceTile or MappedMatrix
+    AnalogTile, InferenceTile, MappedMatrix or Circuit
 
     Raises
     ------

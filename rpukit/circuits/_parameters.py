@@ -116,6 +116,11 @@ class Parameters:
                 source.leaf, self.rows.parameters[source.parameter], self.rows.table[source.table]
             )
 
+    def refresh_all(self) -> None:
+        """Make all tables anew."""
+        for source in self.sources:
+            self.refresh(source)
+
 
 class Statistics:
     """Expected counts since the last step: running chains, and totals of finished blocks."""

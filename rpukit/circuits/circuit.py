@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits import ops
+from rpukit._device import parse_device
+from rpukit.circuits import _saved, ops
+from rpukit.circuits._data import checked_weights, encoded
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
 from rpukit.circuits._passes import Pass, gather, run_down, run_up
-from rpukit.circuits.leaves import POISSON
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
-from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.errors import DeviceError, DTypeError, ParameterError
 from rpukit.random import Stream
 
 __all__ = ["Circuit"]
@@ -154,6 +155,43 @@ class Circuit(Queries):
             if isinstance(nodes, (SumNodes, InputNodes)):
                 nodes.source._parameters = self._parameters.get(nodes.source)
         return self
+
+    def state(self) -> dict[str, Any]:
+        """Give everything that the circuit is, graph included, for `rpukit.save`.
+
+        Returns
+        -------
+        dict
+            ``header``, which JSON can hold, and ``arrays``.
+        """
+        return _saved.state_of(self)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: str = "cpu") -> Circuit:
+        """Make the circuit of a state; it continues to the same bits.
+
+        Parameters
+        ----------
+        state : dict
+            As `state` gives it.
+        device : str
+            "cpu".
+
+        Returns
+        -------
+        Circuit
+
+        Raises
+        ------
+        FormatError, DeviceError
+        """
+        if parse_device(device).kind != "cpu":
+            raise DeviceError("circuits run on the CPU only, as yet")
+        header = state["header"]
+        pc = cls(_saved.rebuild(state), dtype=header["dtype"])
+        pc._stream, pc._n_drawn = Stream(*header["stream"]), int(header["n_drawn"])
+        _saved.take_state(pc, state)
+        return pc
 
     def _owner(self, nodes: Nodes) -> Any:
         if nodes.number not in self.layout.rows or not isinstance(nodes, (SumNodes, InputNodes)):
@@ -355,59 +393,10 @@ class Circuit(Queries):
     # ---- checks -------------------------------------------------------------------------------
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
-        """Turn data into codes (-1 missing) for tables and numbers (NaN missing) for the rest."""
-        array = np.asarray(x)
-        if array.dtype.kind not in "iubf":
-            raise DTypeError(f"x: got dtype {array.dtype}, need integers or floats")
-        if array.ndim == 1 and self.n_variables > 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != self.n_variables or not len(array):
-            raise ShapeError(
-                f"x: got shape {np.shape(x)}, need (n_sample, {self.n_variables}), n_sample from 1"
-            )
-        unknown = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
-        if array.dtype.kind == "f" and np.isinf(array).any():
-            raise NonFiniteError("x holds infinity")
-        if missing is not None:
-            mask = np.asarray(missing)
-            if mask.dtype != bool or mask.shape not in (array.shape, array.shape[1:]):
-                raise ShapeError(f"missing: need bool of shape {array.shape} or {array.shape[1:]}")
-            unknown = unknown | mask
-        codes = np.full(array.shape, -1, np.int32)
-        numbers = np.full(array.shape, np.nan, self.dtype)
-        for var, leaf in {(n.var, n.leaf) for n in self.layout.inputs}:
-            column, known = array[:, var], ~unknown[:, var]
-            if leaf.TABLE:
-                codes[known, var] = _coded(column[known], leaf.support, var)
-            else:
-                if leaf.KIND == POISSON and (column[known] < 0).any():
-                    raise ParameterError(f"x: variable {var} counts, got a negative number")
-                numbers[known, var] = column[known]
-        return codes, numbers
+        return encoded(self.layout, self.dtype, x, missing)
 
     def _weights(self, weights: Any, n: int) -> Array:
-        shape = (n, self.layout.root_rows.size)
-        if weights is None:
-            return np.ones(shape, self.dtype)
-        array = np.asarray(weights, self.dtype)
-        if array.shape == (n,):
-            array = np.repeat(array[:, None], shape[1], axis=1)
-        if array.shape != shape:
-            raise ShapeError(f"weights: got shape {array.shape}, need {(n,)} or {shape}")
-        if not np.isfinite(array).all() or array.min() < 0:
-            raise ParameterError("weights: need finite numbers from 0")
-        return array
-
-
-def _coded(values: Array, support: int, var: int) -> Array:
-    whole = values.astype(np.int64)
-    if (whole != values).any():
-        raise ParameterError(f"x: variable {var} takes whole numbers, got a fraction")
-    if whole.size and (whole.min() < 0 or whole.max() >= support):
-        raise ParameterError(
-            f"x: variable {var} takes 0 to {support - 1}, got {whole.min()} to {whole.max()}"
-        )
-    return whole
+        return checked_weights(weights, (n, self.layout.root_rows.size), self.dtype)
 
 
 def _maximise_sums(

@@ -184,6 +184,37 @@ class TestLearning:
         assert_same_bits(pc.log_likelihood(x), again.log_likelihood(x))
 
 
+class TestFiles:
+    def test_a_file_continues(self, tmp_path):
+        pc, (x, missing) = some_circuit(), some_data(300)
+        pc.accumulate(x[:100], missing=missing[:100])
+        rk.save(tmp_path / "circuit.npz", pc)
+        again = rk.load(tmp_path / "circuit.npz")
+        for circuit in (pc, again):
+            circuit.accumulate(x[100:], missing=missing[100:])
+            circuit.em_step(step=0.7, pseudocount=0.1)
+        assert_same_bits(again.log_likelihood(x), pc.log_likelihood(x))
+        assert_same_bits(again.sample(5), pc.sample(5))
+
+    @pytest.mark.parametrize("name", known.NAMES)
+    def test_every_structure_comes_back(self, name, tmp_path):
+        pc = rk.Circuit(known.build(name)[0])
+        rk.save(tmp_path / "circuit.npz", pc)
+        x = known.arrays(name)["data"]
+        again = rk.load(tmp_path / "circuit.npz")
+        assert_same_bits(again.log_likelihood(x), pc.log_likelihood(x))
+        assert repr(again) == repr(pc)
+
+    def test_damaged_files(self):
+        state = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli())).state()
+        newer = {**state, "header": {**state["header"], "version": 99}}
+        with pytest.raises(rk.errors.FormatError, match="version 99"):
+            rk.Circuit.from_state(newer)
+        less = {**state, "arrays": {k: v for k, v in state["arrays"].items() if k != "theta"}}
+        with pytest.raises(rk.errors.FormatError, match="theta"):
+            rk.Circuit.from_state(less)
+
+
 class TestErrors:
     def test_not_smooth(self):
         a, b = (circuits.inputs(v, circuits.Bernoulli(), 2) for v in range(2))

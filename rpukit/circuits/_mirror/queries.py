@@ -127,7 +127,7 @@ def choose_down(
 ):
     """Of each chosen sum of a layer choose a child, and mark the rows of the child.
 
-    ``best``: the largest, ``theta`` being logarithms; else by chance, by word 0 at the row of the sum.
+    ``best``: the largest, ``theta`` being logarithms; else by chance, by word 0 at the sum's row.
     """
     most = 0
     for i in range(list_first.size - 1):
