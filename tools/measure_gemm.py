@@ -99,17 +99,40 @@ class Bench:
         numbers = range(count)
         return self.time([library(i) for i in numbers]), self.time([ours(i) for i in numbers])
 
+    def gradient(self, k: int, n: int, rows: int = 4096) -> tuple[float, float]:
+        """Time of cuBLAS's gradient of weights, and of ours that goes on with float32 sums."""
+        (at, a), (dt, dc) = (self.operands((rows, w), self.torch.bfloat16, 4) for w in (k, n))
+        sums = rk.gemm.WeightGradient((k, n), np.uint16, "gpu")
+        numbers = range(4)
+        return (
+            self.time([lambda i=i: self.torch.mm(at[i].t(), dt[i]) for i in numbers]),
+            self.time([lambda i=i: sums.add(a[i], dc[i]) for i in numbers]),
+        )
 
-def report(bench: Bench, title: str, cells: Sequence[tuple]) -> None:
+    def logprob(self, m: int, k: int, n: int) -> tuple[float, float]:
+        """Time of PyTorch's log-probabilities, and of ours."""
+        torch, count = self.torch, 2
+        (ht, h), (wt, w) = (self.operands((rows, k), torch.bfloat16, count) for rows in (m, n))
+        tokens = torch.randint(0, n, (m, 1), device="cuda")
+        targets = self.cupy.from_dlpack(tokens[:, 0].contiguous())
+
+        def library(i: int) -> Any:
+            return torch.log_softmax((ht[i] @ wt[i].t()).float(), dim=1).gather(1, tokens)
+
+        return (
+            self.time([lambda i=i: library(i) for i in range(count)]),
+            self.time([lambda i=i: rk.linear_logprob(h[i], w[i], targets) for i in range(count)]),
+        )
+
+
+def report(title: str, cells: Sequence[tuple]) -> None:
     """Print a line a cell, and the geometric mean and the least of the ratios."""
     ratios = []
-    print(f"\n{title}: m, k, n, layout, cuBLAS us, ours us, ratio")
-    for name, m, k, n, layout, dtype in cells:
-        library, ours = bench.product(m, k, n, layout, dtype)
+    print(f"\n{title}: m, k, n, library us, ours us, ratio")
+    for name, measure, m, k, n, *rest in cells:
+        library, ours = measure(m, k, n, *rest)
         ratios.append(library / ours)
-        print(
-            f"{name:8s} {m:5d} {k:5d} {n:5d} {layout} {library:8.1f} {ours:8.1f} {ratios[-1]:6.3f}"
-        )
+        print(f"{name:8s} {m:5d} {k:5d} {n:5d} {library:8.1f} {ours:8.1f} {ratios[-1]:6.3f}")
     mean = float(np.exp(np.mean(np.log(ratios))))
     print(f"{title}: geometric mean {mean:.3f}, least {min(ratios):.3f}, {len(ratios)} cells")
 
@@ -134,16 +157,26 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few batches only")
     batches = (1, 64, 512, 4096) if parser.parse_args().quick else BATCHES
     bench = Bench()
-    bf16, f32, f64 = bench.torch.bfloat16, bench.torch.float32, bench.torch.float64
+    product, bf16 = bench.product, bench.torch.bfloat16
     print(f"host time of a call: {host_time(bench):.1f} us")
     for layout in ("NN", "NT"):
-        cells = [(s, m, k, n, layout, bf16) for s, (k, n) in SHAPES.items() for m in batches]
-        report(bench, f"bfloat16 {layout}", cells)
-    cells = [(s, k, 4096, n, "TN", bf16) for s, (k, n) in SHAPES.items() if s != "lm_head"]
-    report(bench, "bfloat16 gradient of weights", cells)
-    for title, dtype in (("float32", f32), ("float64", f64)):
-        cells = [(title, m, 4096, 4096, x, dtype) for m in (1, 16, 64, 4096) for x in ("NN", "NT")]
-        report(bench, title, cells)
+        cells = [
+            (s, product, m, k, n, layout, bf16) for s, (k, n) in SHAPES.items() for m in batches
+        ]
+        report(f"bfloat16 {layout}", cells)
+    some = [(s, k, n) for s, (k, n) in SHAPES.items() if s != "lm_head"]
+    cells = [(s, product, m, n, k, "NT", bf16) for s, k, n in some for m in (64, 4096)]
+    report("bfloat16 gradient of inputs", cells)
+    cells = [(s, product, k, 4096, n, "TN", bf16) for s, k, n in some]
+    report("bfloat16 gradient of weights", cells)
+    cells = [(s, lambda m, k, n: bench.gradient(k, n), 4096, k, n) for s, k, n in some]
+    report("gradient of weights going on", cells)
+    k, n = SHAPES["lm_head"]
+    report("log-probabilities", [("lm_head", bench.logprob, m, k, n) for m in (1, 64, 1024, 4096)])
+    for dtype in (bench.torch.float32, bench.torch.float64):
+        for layout in ("NN", "NT"):
+            cells = [("square", product, m, 4096, 4096, layout, dtype) for m in (1, 16, 64, 4096)]
+            report(f"{dtype} {layout}", cells)
     return 0
 
 

@@ -46,3 +46,22 @@ class Gradient:
     def time_add(self, device, rows):
         self.gradient.add(self.a, self.dc)
         synchronise(device)
+
+
+class LogProbability:
+    params = (DEVICES, [1, 64])
+    param_names = ["device", "rows"]
+
+    def setup(self, device, rows):
+        require(device)
+        n_vocab, n_in = (2000, 256) if device == "cpu" else (32000, 4096)
+        self.hidden = put(matrix((rows, n_in), "bfloat16", 0), device)
+        self.weight = put(matrix((n_vocab, n_in), "bfloat16", 1), device)
+        self.targets = put(np.arange(rows), device)
+        row = rk.linear_logprob(self.hidden[:1], self.weight, self.targets[:1])
+        if not bool((rk.linear_logprob(self.hidden, self.weight, self.targets)[:1] == row).all()):
+            raise AssertionError("a log-probability depends on its batch")
+
+    def time_linear_logprob(self, device, rows):
+        rk.linear_logprob(self.hidden, self.weight, self.targets)
+        synchronise(device)

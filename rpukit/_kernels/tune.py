@@ -64,6 +64,7 @@ _settings = _Settings()
 _fixed: dict[str, str] = {}
 _stores: dict[str, Store] = {}
 _memo: dict[Any, Any] = {}  # decisions, so that a steady call costs one look-up
+_n_change = 0  # how often they were dropped
 
 
 def choose(
@@ -117,6 +118,17 @@ def choose(
                 _memo.clear()
             _memo[memo_key] = choice
         return choice
+
+
+def n_changes() -> int:
+    """How often decisions were dropped: who keeps one has to ask again when this moves."""
+    return _n_change
+
+
+def _drop_decisions() -> None:
+    global _n_change
+    _memo.clear()
+    _n_change += 1
 
 
 def _decide(
@@ -280,7 +292,7 @@ def switch(on: bool) -> None:
     """Turn tuning on or off for this process."""
     with _lock:
         _settings.on = on
-        _memo.clear()
+        _drop_decisions()
 
 
 def fix(kernel: str, variant: str | None) -> None:
@@ -290,7 +302,7 @@ def fix(kernel: str, variant: str | None) -> None:
             _fixed.pop(kernel, None)
         else:
             _fixed[kernel] = variant
-        _memo.clear()
+        _drop_decisions()
 
 
 def fixed() -> dict[str, str]:
@@ -316,7 +328,7 @@ def forget() -> None:
     """Drop what is in memory, as a new process would find it."""
     with _lock:
         _stores.clear()
-        _memo.clear()
+        _drop_decisions()
 
 
 @contextmanager
@@ -328,13 +340,13 @@ def use_clock(measure: Clock) -> Iterator[None]:
     with _lock:
         before = (dict(_stores), _settings.clock)
         _stores.clear()
-        _memo.clear()
+        _drop_decisions()
         _settings.clock = measure
     try:
         yield
     finally:
         with _lock:
             _stores.clear()
-            _memo.clear()
+            _drop_decisions()
             _stores.update(before[0])
             _settings.clock = before[1]

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels import tune
 from rpukit.gemm import tensor
-from rpukit.gemm._tiles import Tile, pick
+from rpukit.gemm._tiles import Tile
 from rpukit.gemm.factors import bits
 
 Array = Any
@@ -32,6 +33,7 @@ class Known(NamedTuple):
     dtype: Any
     spans: tuple[tuple[int, int], ...]  # addresses of the factors
     launches: dict[int, Callable[[], None]]  # by address of the result
+    n_change: int  # of the tuner's decisions when the tile was chosen
 
 
 def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key | None:
@@ -47,7 +49,7 @@ def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key 
 def run(key: Key | None, out: Array | None) -> Array | None:
     """Launch what is known of a key, and give the result; None where that cannot be."""
     known = _known.get(key) if key is not None else None
-    if known is None:
+    if known is None or known.n_change != tune.n_changes():
         return None
     if out is None:
         out = _device.cupy().empty(known.shape, known.dtype)
@@ -77,16 +79,15 @@ def keep(
     direct = all(f.words.data.ptr == x.data.ptr for f, x in ((p, a), (q, b)))
     if not direct or p.depth > tensor.SEGMENT or not tensor.is_aligned(out):
         return
-    along = bool(p.along), bool(q.along)
-    tile = pick(p.lines, q.lines, p.depth, *along, _device.device_of(out))
+    words = out if out.dtype == np.float32 else bits(out)
+    tile = tensor.choose(p, q, words, (0, p.depth))
     if not isinstance(tile, Tile):
         return
-    words = out if out.dtype == np.float32 else bits(out)
     plan = tensor.prepare(p, q, words, (0, p.depth), tile)
     spans = tuple((x.data.ptr, x.data.ptr + _extent(x)) for x in (a, b))
     if len(_known) >= _MOST:
         _known.clear()
-    _known[key] = Known(plan, out.shape, out.dtype, spans, {})
+    _known[key] = Known(plan, out.shape, out.dtype, spans, {}, tune.n_changes())
 
 
 def _extent(x: Array) -> int:

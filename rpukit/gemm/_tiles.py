@@ -7,6 +7,7 @@ from functools import cache
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels import tune
 from rpukit.errors import ParameterError
 
 _DEPTH = 64  # of a stage
@@ -31,6 +32,10 @@ class Tile:
     @property
     def rows(self) -> int:
         return 64 * self.groups
+
+    def valid(self, n_batch: int) -> bool:
+        """Any batch will do."""
+        return n_batch > 0
 
     @property
     def threads(self) -> int:
@@ -178,6 +183,22 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
     return min(fitting, key=lambda tile: cycles(tile, m, n, k, n_multi))
 
 
+def candidates(
+    m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device
+) -> list[Tile | WarpTile]:
+    """Tiles that may be the fastest, `pick`'s own first."""
+    first = pick(m, n, k, a_along, b_along, device)
+    if not isinstance(first, Tile):
+        return [first]
+    if m <= 64 and not a_along:
+        near = [t for t in TILES if t.turned and (t.groups, t.columns) == (1, first.columns)]
+    else:
+        near = [t for t in TILES if t.takes(a_along if t.turned else b_along) and t.columns >= 64]
+        n_multi, rounded = multiprocessors(device), tune.bucket(m)  # times are kept by that
+        near = sorted(near, key=lambda t: cycles(t, rounded, n, k, n_multi))[:_NEAR]
+    return [first, *(t for t in near if t is not first)]
+
+
 def _streaming(m: int, load: float) -> str:
     """Tile of a few rows, for so many tiles of 64 columns a multiprocessor."""
     width = max(16, 1 << (m - 1).bit_length())
@@ -185,6 +206,8 @@ def _streaming(m: int, load: float) -> str:
         return f"turned 64x{width} deep"
     return f"turned 64x{width}{' in threes' if width < 64 and 1 < load <= 2.5 else ''}"
 
+
+_NEAR = 4  # tiles that are tried
 
 # Fitted to times of 150 products on an H200; the mean loss against the best tile is 1%.
 _LATENCY = 1500.0  # cycles from asking for a stage to having it

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel, Variant
+from rpukit._kernels import Kernel, Variant, tune
 from rpukit._kernels.tensor_map import ALIGNMENT, fits, tensor_map
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import GROUP, Tile, WarpTile, grid, pick
+from rpukit.gemm._tiles import GROUP, TILES, Tile, WarpTile, candidates, grid, pick
 from rpukit.gemm.factors import bits
 
 Array = Any
@@ -129,12 +129,39 @@ def multiply(
         return
     part = part or (0, p.depth)
     if tile is None:
-        device = _device.device_of(out)
-        tile = pick(p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along), device)
+        tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
         det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
+
+
+def choose(
+    p: Factor, q: Factor, out: Array, part: tuple[int, int], *, alone: bool = True
+) -> Tile | WarpTile:
+    """Choose a tile: by measured times where results go out alone, else by the model of times.
+
+    Trials write their results to `out`, all the same bits.
+    """
+    device = _device.device_of(out)
+    if not _device.runs_kernels(_device.namespace(out)):
+        return TILES[0]  # the mirror knows no tiles
+    shape = (p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along))
+    if not alone:
+        return pick(*shape, device)
+
+    def make_trial() -> tune.Trial:
+        def run(tile: Tile) -> list[Array]:
+            det_gemm_tensor(p, q, out, part, None, None, tile)
+            return [out[:, : q.lines]]
+
+        return run
+
+    key = (*shape[1:], out.dtype.name)
+    found: Tile | WarpTile = tune.choose(
+        _HOPPER, key, candidates(*shape, device), make_trial, n_batch=p.lines, device=device
+    )
+    return found
 
 
 def det_gemm_tensor(

@@ -8,6 +8,7 @@ from gemm_cases import FORMATS, bound, factors, values, words
 
 import rpukit as rk
 from rpukit import _device
+from rpukit._kernels import tune
 from rpukit.errors import DTypeError, LaunchError, ParameterError, ShapeError
 from rpukit.gemm import _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
@@ -200,6 +201,29 @@ def test_bad_calls():
         _tiles.named("2x2")
     with pytest.raises(LaunchError, match="tensor map"):
         tensor.tensor_map(np.zeros((4, 5), np.uint16), 64)
+
+
+@pytest.mark.parametrize("m", [40, 100])
+def test_whatever_tile_the_tuner_takes(m):
+    """Each candidate, made the fastest by a clock that says so, gives the bits of the mirror."""
+    a, b = factors(m, 200, 96, "bfloat16")
+    expected = rk.det_gemm(a, b)
+    names = [t.name for t in _tiles.candidates(m, 200, 96, False, True, _device.CPU)]
+    assert len(set(names)) == len(names) >= 2
+    for wanted in names:
+        timed = []
+
+        def measure(tile, run, wanted=wanted, timed=timed):
+            timed.append(tile.name)
+            run()
+            return 1.0 if tile.name == wanted else 2.0
+
+        with tune.use_clock(measure), on_cpu():
+            assert_same_bits(rk.det_gemm(a, b), expected)
+            assert_same_bits(rk.det_gemm(a, b), expected)
+            p, q = tensor.factor(a, 1), tensor.factor(b, 0)
+            assert tensor.choose(p, q, expected, (0, 96)).name == wanted
+        assert timed == names
 
 
 @pytest.mark.gpu
