@@ -10,7 +10,7 @@
 // tensor core, in which order does not count (docs/semantics/gemm.md). So a result depends on its line of p
 // and its line of q alone, whatever tile, role or launch. The op begins a chain at every multiple of RK_SEGMENT.
 //
-// Persistent blocks of one copying and NC multiplying warpgroups: thread 0 of the first fills a ring of ST
+// Persistent blocks of one copying and NC multiplying warpgroups: two threads of the first fill a ring of ST
 // stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
 // groups of `group` along i, so that neighbours share what is in L2.
 //
@@ -122,13 +122,15 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
     if (role == 0) {
         if (NC > 1) rk_fewer_registers();
-        u32 phase = 1;
-        if (threadIdx.x == 0)
+        u32 phase = 1, turn = 0;  // two warps take turns, since one alone cannot ask fast enough
+        if (lane == 0 && warp < 2)
             while (tiles.next(i0, j0))
                 for (int k = 0; k < n_step; ++k) {
-                    rk_wait(empty + 8 * s, phase);
-                    fetch(at_p + s * P_BYTES, at_q + s * Q_BYTES, p, q, i0, j0, first + k * BK, full + 8 * s,
-                          Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
+                    if (turn++ % 2 == warp) {
+                        rk_wait(empty + 8 * s, phase);
+                        fetch(at_p + s * P_BYTES, at_q + s * Q_BYTES, p, q, i0, j0, first + k * BK, full + 8 * s,
+                              Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
+                    }
                     if (++s == ST) s = 0, phase ^= 1;
                 }
         __syncwarp();
