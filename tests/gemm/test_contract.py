@@ -145,9 +145,7 @@ def test_layers_of_a_language_model(shape):
     k, n = shape
     stream = rk.Stream.from_seed(5)
     a, b = (
-        rk.gemm.to_bfloat16(
-            rk.elementwise.random_fill(stream.child(c), s, "normal", device="gpu")
-        )
+        rk.gemm.to_bfloat16(rk.elementwise.random_fill(stream.child(c), s, "normal", device="gpu"))
         for c, s in enumerate(((4096, k), (k, n)))
     )
     columns = slice(n - 72, n - 32)
