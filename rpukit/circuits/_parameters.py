@@ -116,6 +116,15 @@ class Parameters:
                 source.leaf, self.rows.parameters[source.parameter], self.rows.table[source.table]
             )
 
+    def copied(self) -> tuple[Array, Array]:
+        """Copy all parameters."""
+        return self.theta.copy(), self.rows.parameters.copy()
+
+    def take(self, arrays: tuple[Array, Array]) -> None:
+        """Go back to parameters that were copied."""
+        self.theta[:], self.rows.parameters[:] = arrays
+        self.refresh_all()
+
     def refresh_all(self) -> None:
         """Make all tables anew."""
         for source in self.sources:

@@ -13,6 +13,7 @@ from rpukit.circuits._data import checked_weights, encoded
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
 from rpukit.circuits._passes import Pass, gather, run_down, run_up
+from rpukit.circuits.fitting import Fitting
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
 from rpukit.errors import DeviceError, DTypeError, ParameterError
@@ -26,7 +27,7 @@ DRAWS = (1 << 48) - 1  # child stream of samples; those of parameters count from
 _BUDGET = 1 << 25  # values of rows that a pass holds at a time
 
 
-class Circuit(Queries):
+class Circuit(Queries, Fitting):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
     Parameters

@@ -184,6 +184,35 @@ class TestLearning:
         assert_same_bits(pc.log_likelihood(x), again.log_likelihood(x))
 
 
+class TestFit:
+    def test_learns_and_repeats(self):
+        x = np.repeat(RNG.integers(0, 3, (6, 5)), 20, axis=0)
+        options = {"n_epochs": 6, "batch_size": 32, "step": 0.5, "final_step": 0.1}
+        traces, parameters = [], []
+        for _ in range(2):
+            pc = rk.Circuit(circuits.hmm(5, 4, 3), seed=7)
+            traces.append(pc.fit(x, **options)["train"])
+            parameters.append(pc.log_likelihood(x))
+        assert traces[0] == traces[1]
+        assert_same_bits(*parameters)
+        assert traces[0][-1] > traces[0][0] + 0.05
+
+    def test_early_stopping_keeps_the_best(self):
+        rng = np.random.default_rng(2)
+        train, valid = rng.integers(0, 2, (12, 6)), rng.integers(0, 2, (200, 6))
+        pc = rk.Circuit(circuits.mixture(6, 16, circuits.Bernoulli()), seed=1)
+        options = {"n_epochs": 60, "pseudocount": 0.0, "x_valid": valid, "patience": 3}
+        trace = pc.fit(train, **options)
+        assert len(trace["valid"]) < 60  # it learns twelve samples by heart, and is stopped
+        assert pc.log_likelihood(valid).mean(dtype=float) == max(trace["valid"])
+
+    def test_errors(self):
+        pc = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli()))
+        for bad in ({"n_epochs": 0}, {"batch_size": -1}, {"patience": 2}):
+            with pytest.raises(rk.errors.ParameterError):
+                pc.fit([[0, 1]], **bad)
+
+
 class TestFiles:
     def test_a_file_continues(self, tmp_path):
         pc, (x, missing) = some_circuit(), some_data(300)

@@ -1,0 +1,36 @@
+"""Likelihood and EM of hidden Markov models over states and samples, on the CPU."""
+
+import numpy as np
+
+import rpukit as rk
+
+
+class HiddenMarkov:
+    params = ([8, 64, 256], [1, 64])
+    param_names = ["n_states", "n_sample"]
+
+    def setup(self, n_states, n_sample):
+        self.pc = rk.Circuit(rk.circuits.hmm(100, n_states, 50), seed=1)
+        self.x = np.random.default_rng(0).integers(0, 50, (n_sample, 100))
+        self.run_all()
+
+    def run_all(self):
+        self.pc.log_likelihood(self.x)
+        self.pc.em_step(self.x, step=0.1, pseudocount=0.1)
+
+    def time_log_likelihood(self, *_):
+        self.pc.log_likelihood(self.x)
+
+    def time_em_step(self, *_):
+        self.pc.em_step(self.x, step=0.1, pseudocount=0.1)
+
+
+class Compile:
+    """Tables of a tree of a hundred variables, 3 million edges."""
+
+    def setup(self):
+        x = np.random.default_rng(0).integers(0, 2, (500, 100))
+        self.root = rk.circuits.hclt(x, 256)
+
+    def time_compile(self):
+        rk.Circuit(self.root)
