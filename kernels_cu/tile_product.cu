@@ -154,6 +154,7 @@ tile_product(int n_batch, int n_out, int n_in, int n_round, REAL threshold, REAL
         for (int round = 0; again && round < n_round; ++round) {
             REAL a = io[13] != 0.0f ? scales[WORST && round ? 1 : 0] : (REAL)1, rho = rhos[round];
             REAL sc = io[13] != 0.0f ? inverse(a, rho) : (REAL)1 / rho;
+            REAL back = io[8] * (a > 0.0f ? a : (REAL)1) * rho;
             bool nothing = halted || (!PERFECT && !(a > 0.0f) && io[14] != 0.0f), met = false;
             for (int j = threadIdx.x; j < n_in; j += THREADS)
                 own[j] = PERFECT ? row[j] : input_line(row[j], sc, io, in_op, j, sample, round, l.key);
@@ -165,7 +166,7 @@ tile_product(int n_batch, int n_out, int n_in, int n_round, REAL threshold, REAL
                     result[i] = nothing ? (REAL)0 : sums.total[0] * io[8];
                 } else {
                     REAL out = nothing ? (REAL)0 : output(l, own, i, sample, round, &met);
-                    result[i] = nothing ? (REAL)0 : out * (io[8] * (a > 0.0f ? a : (REAL)1) * rho);
+                    result[i] = nothing ? (REAL)0 : out * back;
                 }
             }
             again = __syncthreads_or(met) != 0;
