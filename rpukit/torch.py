@@ -179,7 +179,9 @@ def _on_stream(step: Callable[..., Any]) -> Callable[..., Any]:
 def _places(device: Any) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Give CuPy's contexts of a GPU and of PyTorch's current stream there."""
     cuda, address = _device.cupy().cuda, _torch().cuda.current_stream(device).cuda_stream
-    return cuda.Device(device.index), cuda.Stream.from_external(_Handle(address))
+    adopt = getattr(cuda.Stream, "from_external", None)  # from CuPy 14.2 on
+    stream = cuda.ExternalStream(address) if adopt is None else adopt(_Handle(address))
+    return cuda.Device(device.index), stream
 
 
 class _Handle:

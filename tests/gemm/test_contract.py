@@ -92,6 +92,27 @@ def test_whole_steps_of_zero_rows_change_nothing(form):
     assert_same_bits(rk.det_gemm(*longer, trans_a=True), rk.det_gemm(a, dc, trans_a=True))
 
 
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=5), st.randoms(use_true_random=False))
+@settings(max_examples=25, deadline=None)
+def test_gradients_do_not_know_the_order_of_keyed_rows(lengths, random):
+    """Rows in any order, with padding of NaN anywhere."""
+    ids = np.repeat(np.arange(len(lengths)), lengths)
+    places = np.concatenate([np.arange(n) for n in lengths])
+    a, dc = words((len(ids), 24), "bfloat16", 1), words((len(ids), 8), "bfloat16", 2)
+    expected = rk.gemm.WeightGradient((24, 8), np.uint16)
+    expected.add(a, dc, keys=(ids, places))
+    order = list(range(len(ids))) + [-1] * random.randint(0, 20)
+    random.shuffle(order)
+    take = np.array(order, int)
+    padded = [np.concatenate([x, np.full((1, x.shape[1]), 0x7FC0, np.uint16)]) for x in (a, dc)]
+    got = rk.gemm.WeightGradient((24, 8), np.uint16)
+    got.add(
+        *(x[take] for x in padded), keys=(np.append(ids, -1)[take], np.append(places, 0)[take])
+    )
+    assert_same_bits(got.result(np.float32), expected.result(np.float32))
+    assert got.n_rows == sum(-(-n // 16) * 16 for n in lengths)
+
+
 def entries():
     """Everything that multiplies 16-bit floats."""
     a, b = factors(3, 4, 5, "float16")
