@@ -1,44 +1,40 @@
-// One round of the product of a tile through its periphery: converters, noise, bound test.
+// The product of a tile through its periphery: converters, noise, bound test.
 //
 //   v = clip(rint(x sc / inp_step) inp_step) + noise,  y = sum_j W_ij v_j + noise of reading,
 //   y = clip(rint((y + noise) / out_step) out_step),  result y (out_scale alpha rho)
 //
 //   weight (n_out, n_in), or with TRANSPOSED (n_in, n_out)    float32; n_in is what is summed over
 //   x (n_batch, n_in), y (n_batch, n_out)                     float32
-//   alpha (2, n_batch), need (n_batch)                        from tile_scale
 //   io (16) float32: 0 inp_bound, 1 inp_step, 2 inp_noise, 3 1 - inp_asymmetry, 4 out_bound, 5 out_step,
-//       6 out_noise, 7 1 - out_asymmetry, 8 out_scale, 9 w_noise; flags: 10 inp_sto_round,
-//       11 out_sto_round, 12 lower bound counts, 13 scaled, 14 zero output where the scale is not positive
+//       6 out_noise, 7 1 - out_asymmetry, 8 out_scale, 9 w_noise; flags: 10 inp_sto_round, 11 out_sto_round,
+//       12 lower bound counts, 13 scaled, 14 zero output where the scale is not positive, 15 worst case
 //   line_noise (n_out) float32, deviation of each output's noise, or null for io[6]
+//   work: what passes between the kernels of a product, rk_lines.cuh
 //   status (1): not zero: y becomes 0 and nothing else happens
 //
-// Round r works on the samples with need >= r and sets need to r + 1 where a bound is met.
-// The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of
-// TILE_M samples); a thread owns RM x RN results; TILE_K of the sum at a time in shared memory.
-// Draws: block r of (in_op, line j): word 0 rounding, 1 noise; of (out_op, line i): word 0 reading, 1 noise,
+// INPUTS 0: v has been made by tile_scale (PERFECT: is x); 1: the block makes it as it goes, HELPERS threads one
+// stage ahead of the others; 2: so, and it finds the scales first (MODE 0 to 3 and `threshold` of tile_scale.cu;
+// n_batch <= TILE_M), and stores `call` in status where an input is not finite.
+// ALL 0: round `round`, for the samples with need >= round; need becomes round + 1 where a bound is met. With
+// n_word > 0 and up to 32 samples, instead: failed[block], n_word of them, has those samples as bits, and ALL 1
+// makes rounds 1 to n_round - 1 of them at once; the last block of a sample picks its round.
+//
+// The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of TILE_M
+// rows: samples, with ALL their rounds); a thread owns RM x RN results; ST stages of TILE_K of the sum are in
+// shared memory or on their way (tile_panels.cuh).
+// Draws: block r of (IN_OP, line j): word 0 rounding, 1 noise; of (OUT_OP, line i): word 0 reading, 1 noise,
 // 2 rounding. Nothing is drawn that is not used.
 //
-// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), TILE_M, TILE_N, TILE_K, RM, RN,
-//         VEC (elements read at a time; 4 needs n_in % 4 == n_out % 4 == 0), LONG (0 needs n_in <= RK_SEGMENT).
+// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), INPUTS, INPUT_DRAWS, OUTPUT_DRAWS (0: they need none), MODE, ALL, IN_OP, OUT_OP, TILE_M, TILE_N,
+//         TILE_K, RM, RN, ST, LANES_N (of a warp along the outputs), HELPERS (0 exactly for INPUTS 0),
+//         VEC (elements a copy; 4 needs n_in % 4 == n_out % 4 == 0), LONG (0 needs n_in <= RK_SEGMENT).
 // mirror: rpukit/analog/_mirror/forward.py::tile_forward
 // op: rpukit.analog.forward.tile_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
-// check: TRANSPOSED=1 VEC=4
-// check: VEC=4
-// check: W_NOISE=1 VEC=4
-// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 LONG=0
-// check: TILE_M=16 TILE_N=64 TILE_K=64 RM=2 RN=2 VEC=4 LONG=0
-// check: TILE_M=64 TILE_N=128 TILE_K=16 RM=8 RN=4 VEC=4 TRANSPOSED=1 LONG=0
-// check: TILE_M=8 TILE_N=32 TILE_K=128 RM=1 RN=1 VEC=4
-// check: TILE_M=8 TILE_N=32 TILE_K=128 RM=1 RN=1 TRANSPOSED=1 W_NOISE=2 VEC=4
-// check: PERFECT=1
+// check: INPUTS=2 MODE=2 TILE_M=8 TILE_K=256 RN=2 LANES_N=16 HELPERS=128 VEC=4
+// check: INPUTS=1 ALL=1 HELPERS=128 LONG=1 W_NOISE=2
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021.
-#include "rk_philox.cuh"
-#include "rk_chain.cuh"
-#include "rk_periphery.cuh"
-#include "rk_tile.cuh"
-
 #ifndef TRANSPOSED
 #define TRANSPOSED 0
 #endif
@@ -48,6 +44,21 @@
 #ifndef W_NOISE
 #define W_NOISE 0
 #endif
+#ifndef INPUTS
+#define INPUTS 0
+#endif
+#ifndef MODE
+#define MODE 1
+#endif
+#ifndef ALL
+#define ALL 0
+#endif
+#ifndef IN_OP
+#define IN_OP 1
+#endif
+#ifndef OUT_OP
+#define OUT_OP 2
+#endif
 #ifndef TILE_M
 #define TILE_M 32
 #endif
@@ -55,152 +66,160 @@
 #define TILE_N 32
 #endif
 #ifndef TILE_K
-#define TILE_K 32
+#define TILE_K 64
 #endif
 #ifndef RM
 #define RM 2
 #endif
 #ifndef RN
-#define RN 2
+#define RN 4
 #endif
-#ifndef LONG
-#define LONG 1
+#ifndef ST
+#define ST 5
+#endif
+#ifndef LANES_N
+#define LANES_N 8
+#endif
+#ifndef HELPERS
+#define HELPERS 0
+#endif
+#ifndef INPUT_DRAWS
+#define INPUT_DRAWS 1
 #endif
 #ifndef VEC
 #define VEC 1
 #endif
-#define THREADS ((TILE_M / RM) * (TILE_N / RN))
-#define W_LINES (TRANSPOSED ? TILE_K : TILE_N)
-#define W_DEPTH (TRANSPOSED ? TILE_N : TILE_K)
-#define W_PAD (RN < 4 ? RN : 4)  // as little as lets a thread read its RN elements at once
-#define X_PAD (RM < 4 ? RM : 4)
-#define W_UNITS (TILE_K * TILE_N / VEC / THREADS)
-#define X_UNITS (TILE_K * TILE_M / VEC / THREADS)
+#ifndef LONG
+#define LONG 0
+#endif
+#ifndef OUTPUT_DRAWS
+#define OUTPUT_DRAWS 1
+#endif
+#include "rk_chain.cuh"
+#include "tile_panels.cuh"
+#include "rk_rounds.cuh"
+#include "rk_inputs.cuh"
+#define TOGETHER (TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)  // outputs of a thread side by side
 
-// Noise, conversion and bound test of one output; *met is set where the bound counts and is passed.
-__device__ __forceinline__ float output_line(float y, float read, float deviation, const float *io, u32 op, u64 line, u64 sample,
-                                             u32 round, uint2 key, bool *met) {
-    bool rounds = io[11] != 0.0f && io[5] > 0.0f, noisy = deviation > 0.0f, reads = W_NOISE && io[9] > 0.0f;
-    uint4 b = rounds || noisy || reads ? rk_block(key, op, line, sample, round) : make_uint4(0u, 0u, 0u, 0u);
-    if (reads) y = __fmaf_rn(io[9] * __fsqrt_rn(read), rk_normal(b.x), y);
-    if (y < 0.0f) y *= io[7];
-    if (noisy) y = __fmaf_rn(deviation, rk_normal(b.y), y);
-    y = convert(y, io[5], rounds, b.z);
-    float bound = io[4];
-    if (bound > 0.0f && (y > bound || (y < -bound && io[12] != 0.0f))) *met = true;
-    return clip(y, bound);
-}
-
-__device__ __forceinline__ void read_tiles(float (&wr)[W_UNITS][VEC], float (&xr)[X_UNITS][VEC], const float *weight, const float *x,
-                                           int n_batch, int n_out, int n_in, int s0, int i0, int k0) {
-    rk_read_tile<W_LINES, W_DEPTH, VEC, THREADS>(wr, weight, TRANSPOSED ? n_in : n_out, TRANSPOSED ? n_out : n_in,
-                                                 TRANSPOSED ? k0 : i0, TRANSPOSED ? i0 : k0);
-    rk_read_tile<TILE_M, TILE_K, VEC, THREADS>(xr, x, n_batch, n_in, s0, k0);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-tile_forward(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
-             const float *io, const float *weight, const float *x, const float *alpha, const float *line_noise, int *need,
-             float *y, const int *status, u32 key0, u32 key1) {
-    __shared__ __align__(16) float ws[TILE_K][TILE_N + W_PAD], xs[TILE_K][TILE_M + X_PAD];
-    __shared__ float scales[TILE_M];
-    int s0 = blockIdx.y * TILE_M, i0 = blockIdx.x * TILE_N, t = threadIdx.x;
-    int tn = t % (TILE_N / RN), tm = t / (TILE_N / RN);
-    bool halted = *status != 0;
-    int n_active = 0;
-    for (int m = 0; m < TILE_M && s0 + m < n_batch; ++m) n_active += need[s0 + m] >= round;
-    if (n_active == 0 && !halted) return;  // the same for every thread of a block: need only grows past round
-    if (halted) {
-        if (round == 0)
-            for (int e = t; e < TILE_M * TILE_N; e += THREADS) {
-                int s = s0 + e / TILE_N, i = i0 + e % TILE_N;
-                if (s < n_batch && i < n_out) y[(u64)s * n_out + i] = 0.0f;
-            }
-        return;
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round, int n_word, float threshold, int call, u64 first_sample,
+             const float *io, const float *weight, const float *x, const float *line_noise, float *work, float *y, int *status,
+             u32 key0, u32 key1) {
+    extern __shared__ __align__(16) float stages[];
+    __shared__ Rows rows;
+    __shared__ Extent extents[INPUTS == 2 ? TILE_M * (THREADS / 32) : 1];
+    __shared__ u32 failing;
+    u32 shared = rk_shared_address(stages);
+    int row0 = blockIdx.y * TILE_M, i0 = blockIdx.x * TILE_N, t = threadIdx.x, n_tile = gridDim.x, n_row = n_batch;
+    const uint2 key = make_uint2(key0, key1);
+    Work w = parts(work, n_batch, head);
+    bool halted = INPUTS != 2 && *status != 0;
+    if (ALL && halted) return;  // the same for all threads, as below
+    if (ALL) n_row = __popc(failed_samples(w.failed, n_word, &failing)) * (n_round - 1);
+    bool active = false;
+    if (t < TILE_M) {
+        int row = row0 + t, s = row < n_row ? row : -1, r = round;
+        if (ALL && s >= 0) {
+            s = set_bit(failing, row / (n_round - 1));
+            r = 1 + row % (n_round - 1);
+        } else if (s >= 0 && r > 0 && w.need[s] < r) {
+            s = -1;
+        }
+        active = s >= 0;
+        rows.sample[t] = s;
+        rows.round[t] = r;
+        rows.met[t] = 0;
+        if (INPUTS != 2 && active) {
+            rows.alpha[t] = scale_of(w.alpha, n_batch, s, r, io);
+            rows.factor[t] = input_factor(rows.alpha[t], reduction(r, io), io);
+        }
     }
-    const float *scale = alpha + (worst ? n_batch : 0);
-    uint2 key = make_uint2(key0, key1);
-    for (int m = t; m < TILE_M; m += THREADS)
-        scales[m] = s0 + m < n_batch && io[13] != 0.0f ? inverse(scale[s0 + m], rho) : 1.0f / rho;
-    float acc[RM][RN], read[RM][RN];
-#if LONG
-    float total[RM][RN], read_total[RM][RN];
-#endif
-    for (int r = 0; r < RM; ++r)
-        for (int c = 0; c < RN; ++c) {
-            acc[r][c] = read[r][c] = 0.0f;
-#if LONG
-            total[r][c] = read_total[r][c] = 0.0f;
-#endif
+    if (!__syncthreads_or(active)) return;
+    const float *inputs = INPUTS == 0 && !PERFECT ? w.body : x;
+    int n_step = halted ? 0 : (n_in + TILE_K - 1) / TILE_K;
+    const int copier = t - (THREADS - COPIERS);
+    auto ask = [&](int at) {
+        if (at < n_step && (HELPERS == 0 || copier >= 0)) {
+            u32 to = shared + at % ST * STAGE * 4;
+            fetch_weights(to + SIZE_X * 4, weight, i0, n_out, at * TILE_K, n_in, copier);
+            if (ALL) fetch_rows(to, inputs, rows.sample, at * TILE_K, n_in, copier);
+            else fetch<TILE_M, TILE_K, ROW_X>(to, inputs, row0, n_batch, at * TILE_K, n_in, copier);
         }
-    float wr[W_UNITS][VEC], xr[X_UNITS][VEC];
-    read_tiles(wr, xr, weight, x, n_batch, n_out, n_in, s0, i0, 0);
-    for (int k0 = 0; k0 < n_in; k0 += TILE_K) {
+        rk_copies_end();
+    };
+    for (int at = 0; at < ST - 1; ++at) ask(at);
+    if (INPUTS == 2) {
+        bool finite = find_scales(rows, extents, n_batch, n_in, x, threshold, io, n_round > 1 ? w.alpha : nullptr);
+        if (!finite) atomicCAS(status, 0, call);
+        halted = __syncthreads_or(!finite || *(volatile int *)status != 0);
+        if (halted) n_step = 0;
+    }
+    const Converter converter = input_converter(io);
+    if (INPUTS && !PERFECT && n_step) {
+        rk_copies_left<ST - 2>();
         __syncthreads();
-        for (int u = 0; u < W_UNITS; ++u)
-            for (int q = 0; q < VEC; ++q) {
-                int e = t + u * THREADS;
-                int line = rk_unit_line<W_LINES, W_DEPTH, VEC>(e), at = rk_unit_depth<W_LINES, W_DEPTH, VEC>(e) + q;
-                ws[TRANSPOSED ? line : at][TRANSPOSED ? at : line] = wr[u][q];
-            }
-        for (int u = 0; u < X_UNITS; ++u)
-            for (int q = 0; q < VEC; ++q) {
-                int e = t + u * THREADS;
-                int m = rk_unit_line<TILE_M, TILE_K, VEC>(e), k = rk_unit_depth<TILE_M, TILE_K, VEC>(e) + q;
-                float v = xr[u][q];
-                if (!PERFECT && k0 + k < n_in && s0 + m < n_batch)
-                    v = input_line(v, scales[m], io, in_op, k0 + k, first_sample + s0 + m, round, key);
-                xs[k][m] = v;
-            }
-        __syncthreads();
-        if (k0 + TILE_K < n_in) read_tiles(wr, xr, weight, x, n_batch, n_out, n_in, s0, i0, k0 + TILE_K);
-        int last = min(TILE_K, n_in - k0);
-        if (s0 + tm * RM < n_batch) {
-#pragma unroll 8
-            for (int k = 0; k < last; ++k) {
-                float w[RN], v[RM];
-                for (int c = 0; c < RN; ++c) w[c] = ws[k][tn * RN + c];
-                for (int r = 0; r < RM; ++r) v[r] = xs[k][tm * RM + r];
-                for (int r = 0; r < RM; ++r)
-                    for (int c = 0; c < RN; ++c) {
-                        acc[r][c] = __fmaf_rn(w[c], v[r], acc[r][c]);
-                        if (W_NOISE == 1) read[r][c] = __fmaf_rn(v[r], v[r], read[r][c]);
-                        if (W_NOISE == 2) read[r][c] = __fmaf_rn(fabsf(w[c]), v[r] * v[r], read[r][c]);
-                    }
-            }
-        }
+        convert_inputs(stages, rows, 0, n_in, converter, first_sample, key, t, THREADS);
+    }
+    const int2 place = place_of(t);
+    Sums sums;
+    clear(sums);
 #if LONG
-        if ((k0 + TILE_K) % RK_SEGMENT == 0 && k0 + TILE_K < n_in)
-            for (int r = 0; r < RM; ++r)
-                for (int c = 0; c < RN; ++c) {
-                    total[r][c] += acc[r][c];
-                    read_total[r][c] += read[r][c];
-                    acc[r][c] = read[r][c] = 0.0f;
-                }
+    Sums total;
+    clear(total);
+#endif
+    for (int at = 0; at < n_step; ++at) {
+        rk_copies_left<ST - 2 - (INPUTS > 0)>();
+        __syncthreads();
+        ask(at + ST - 1);
+        float *next = stages + (at + 1) % ST * STAGE;
+        const float *xs = stages + at % ST * STAGE;
+        if (HELPERS == 0 || t < WORKERS) multiply(sums, xs, xs + SIZE_X, place, min(TILE_K, n_in - at * TILE_K));
+        else if (INPUTS && !PERFECT && at + 1 < n_step)
+            convert_inputs(next, rows, (at + 1) * TILE_K, n_in, converter, first_sample, key, t - WORKERS, HELPERS);
+#if LONG
+        if ((at + 1) * TILE_K % RK_SEGMENT == 0 && at + 1 < n_step) {
+            add(total, sums);
+            clear(sums);
+        }
 #endif
     }
-    for (int r = 0; r < RM; ++r)
-        for (int c = 0; c < RN; ++c) {
-            int s = s0 + tm * RM + r, i = i0 + tn * RN + c;
-            if (s >= n_batch || i >= n_out || need[s] < round) continue;
-            float out = acc[r][c], noise = read[r][c];
 #if LONG
-            out = total[r][c] + out;
-            noise = read_total[r][c] + noise;
+    add(total, sums);
+    sums = total;
 #endif
-            if (PERFECT) {
-                out *= io[8];
-            } else {
-                float a = io[13] != 0.0f ? scale[s] : 1.0f;
-                bool met = false;
-                out = output_line(out, noise, line_noise ? line_noise[i] : io[6], io, out_op, i, first_sample + s, round, key, &met);
-                out *= io[8] * (a > 0.0f ? a : 1.0f) * rho;
-                if (!(a > 0.0f) && io[14] != 0.0f) {
-                    out = 0.0f;
-                    met = false;
-                }
-                if (met) atomicMax(&need[s], round + 1);
-            }
-            y[(u64)s * n_out + i] = out;
+    rk_copies_left<0>();
+    __syncthreads();
+    if (HELPERS == 0 || t < WORKERS) leave(sums, stages, place);
+    __syncthreads();
+    const Converter out_converter = output_converter(io);
+    for (int e0 = t; e0 < TILE_M * TILE_N; e0 += TOGETHER * THREADS) {
+        Output o[TOGETHER];
+#pragma unroll
+        for (int u = 0; u < TOGETHER; ++u) {
+            int e = min(e0 + u * THREADS, TILE_M * TILE_N - 1), m = e / TILE_N, i = min(i0 + e % TILE_N, n_out - 1);
+            const float *sum = stages + m * ROW_Y + e % TILE_N;
+            o[u].y = *sum;
+            o[u].read = W_NOISE ? sum[TILE_M * ROW_Y] : 0.0f;
+            o[u].deviation = line_noise ? line_noise[i] : out_converter.noise;
+            o[u].line = i;
+            o[u].sample = first_sample + max(rows.sample[m], 0);
+            o[u].round = rows.round[m];
         }
+        if (!PERFECT) output_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, out_converter, io, OUT_OP, key);
+#pragma unroll
+        for (int u = 0; u < TOGETHER; ++u) {
+            int e = e0 + u * THREADS, m = min(e / TILE_N, TILE_M - 1), i = i0 + e % TILE_N, s = rows.sample[m];
+            if (e >= TILE_M * TILE_N || s < 0 || i >= n_out) continue;
+            float out = o[u].y, a = rows.alpha[m];
+            bool zero = !PERFECT && !(a > 0.0f) && io[14] != 0.0f;
+            out *= PERFECT ? io[8] : io[8] * (a > 0.0f ? a : 1.0f) * reduction(rows.round[m], io);
+            if (!PERFECT && !halted && !zero && o[u].met) atomicOr(&rows.met[m], 1u);
+            if (halted || zero) out = 0.0f;
+            if (ALL) w.body[(u64)(row0 + m) * n_out + i] = out;
+            else if (!halted || round == 0) y[(u64)s * n_out + i] = out;
+        }
+    }
+    __syncthreads();
+    if (ALL) select_rounds(w, failing, n_round - 1, n_row, row0, n_tile, n_out, rows, y);
+    else if (round + 1 < n_round) note_failures(w, n_word > 0, rows);
 }

@@ -12,7 +12,7 @@
 //     SATURATES: y = io_more[4] y / (1 + |s y|), s of the line; then as tile_forward: asymmetry, noise,
 //     conversion, bound test, clip, scale.
 //
-//   weight (n_out, n_in), or with TRANSPOSED (n_in, n_out); x, alpha, need, io, line_noise, status: tile_forward.cu
+//   weight (n_out, n_in), or with TRANSPOSED (n_in, n_out); x, work, io, line_noise, status: tile_forward.cu
 //   factor (as weight) float32, of the weight in the negative pass, or null
 //   offset (n_out), slope (n_out)   float32, o and s of the lines, or null for 0
 //   io_more (8)                     float32
@@ -29,7 +29,7 @@
 // check: IR_DROP=1 OFFSET=1 SATURATES=1 W_NOISE=1
 // source: Agarwal et al., SISPAD 2016, for IR drop; Rasch et al., AICAS 2021; Le Gallo et al., APL Mach. Learn. 2023.
 #include "rk_chain.cuh"
-#include "rk_periphery.cuh"
+#include "rk_lines.cuh"
 
 #ifndef TRANSPOSED
 #define TRANSPOSED 0
@@ -53,20 +53,20 @@
 #include "rk_wires.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-tile_nonideal(int n_batch, int n_out, int n_in, int round, float rho, int worst, u64 first_sample, u32 in_op, u32 out_op,
-              const float *io, const float *io_more, const float *weight, const float *factor, const float *x,
-              const float *alpha, const float *line_noise, const float *offset, const float *slope, int *need, float *y,
-              const int *status, u32 key0, u32 key1) {
+tile_nonideal(int n_batch, int n_out, int n_in, int round, u64 first_sample, u32 in_op, u32 out_op, const float *io,
+              const float *io_more, const float *weight, const float *factor, const float *x, const float *line_noise,
+              const float *offset, const float *slope, float *work, float *y, const int *status, u32 key0, u32 key1) {
     __shared__ float vs[THREADS];
     int s = blockIdx.y, i = blockIdx.x * THREADS + threadIdx.x;
-    bool halted = *status != 0, waits = need[s] >= round;
+    Work found = parts(work, n_batch, 0);
+    bool halted = *status != 0, waits = found.need[s] >= round;
     if (halted || !waits) {  // the same for every thread of a block
         if (halted && round == 0 && i < n_out) y[(u64)s * n_out + i] = 0.0f;
         return;
     }
     const uint2 key = make_uint2(key0, key1);
-    float a = io[13] != 0.0f ? alpha[(worst ? n_batch : 0) + s] : 1.0f;
-    float sc = io[13] != 0.0f ? inverse(a, rho) : 1.0f / rho, n = (float)n_in;
+    float a = scale_of(found.alpha, n_batch, s, round, io), rho = reduction(round, io);
+    float sc = input_factor(a, rho, io), n = (float)n_in;
     u64 sample = first_sample + s;
     Sums<float> sums[PASSES > 1 ? 2 : 1];
     for (int p = 0; p < (PASSES > 1 ? 2 : 1); ++p)
@@ -113,6 +113,6 @@ tile_nonideal(int n_batch, int n_out, int n_in, int round, float rho, int worst,
         out = 0.0f;
         met = false;
     }
-    if (met) atomicMax(&need[s], round + 1);
+    if (met) atomicMax(&found.need[s], round + 1);
     y[(u64)s * n_out + i] = out;
 }

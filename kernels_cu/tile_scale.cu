@@ -1,9 +1,9 @@
-// Noise management: the scale of every sample, found before its product is made.
+// Noise management: the scale of every sample, and its inputs converted for the first round.
 //
 //   x (n_batch, n)   float32, the inputs (errors, for a backward product)
-//   alpha (2, n_batch) float32: row 0 the scale; row 1 that of the worst case (with WORST), else unset.
-//       A scale of 0 or below means: not scaled, or an output of zero where `zero_output` is set.
-//   need (n_batch)   int32, set to 0: the round of bound management that a sample waits for
+//   work             see rk_lines.cuh. alpha: row 0 the scale; row 1 that of the worst case (with WORST), else
+//       unset; a scale of 0 or below means: not scaled, or an output of zero where io[14] is set. need: 0. With
+//       CONVERT the converted inputs.
 //   average (1)      float32, running mean of max |x|, negative before the first sample (AVERAGE)
 //   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
 //
@@ -12,18 +12,19 @@
 // Modes 1, 2, 5 never pass a positive `threshold`. WORST adds the scale of mode 5 in row 1.
 //
 // Grid: one block a sample; with AVERAGE one block that takes the samples in order. Maxima have no order;
-// the two sums are chains in ascending order by one thread.
+// the two sums are chains in ascending order by one thread. Draws of CONVERT: as tile_forward, round 0.
 //
-// Macros: MODE, WORST.
+// Macros: MODE, WORST, CONVERT, OP (tag of the draws), INPUT_DRAWS (0: inputs need none), VEC (elements read at a time; 4 needs n % 4 == 0).
 // mirror: rpukit/analog/_mirror/forward.py::tile_scale
 // op: rpukit.analog.forward.tile_scale
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
-// check: MODE=2
+// check: MODE=2 CONVERT=1
 // check: MODE=4
-// check: MODE=1 WORST=1
+// check: MODE=1 WORST=1 CONVERT=1 VEC=4
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).
-#include "rk_math.cuh"
+#include "rk_lines.cuh"
+#include "rk_scale.cuh"
 
 #ifndef MODE
 #define MODE 1
@@ -31,17 +32,19 @@
 #ifndef WORST
 #define WORST 0
 #endif
+#ifndef CONVERT
+#define CONVERT 0
+#endif
+#ifndef OP
+#define OP 1
+#endif
+#ifndef INPUT_DRAWS
+#define INPUT_DRAWS 1
+#endif
+#ifndef VEC
+#define VEC 1
+#endif
 #define THREADS 256
-
-__device__ __forceinline__ float block_max(float v, float *shared) {
-    for (int lane = 16; lane; lane >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lane));
-    __syncthreads();
-    if ((threadIdx.x & 31) == 0) shared[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = shared[0];
-    for (int warp = 1; warp < THREADS / 32; ++warp) v = fmaxf(v, shared[warp]);
-    return v;
-}
 
 __device__ __forceinline__ float np_sum(int n, const float *x, float a, float step, float max_bm_res, float bound) {
     float positive = 0.0f, negative = 0.0f;
@@ -54,36 +57,47 @@ __device__ __forceinline__ float np_sum(int n, const float *x, float a, float st
     return fmaxf(a, s);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-tile_scale(int n_batch, int n, float threshold, float step, float max_bm_res, float bound, int call, const float *x,
-           float *alpha, int *need, float *average, int *status) {
-    __shared__ float shared[THREADS / 32];
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+tile_scale(int n_batch, int n, int head, float threshold, float step, float max_bm_res, float bound, int call, u64 first_sample,
+           const float *io, const float *x, float *work, float *average, int *status, u32 key0, u32 key1) {
+    __shared__ Extent extents[THREADS / 32];
+    __shared__ float found;
+    Work w = parts(work, n_batch, head);
+    const Converter converter = input_converter(io);
+    int t = threadIdx.x;
     float mean = MODE == 4 ? *average : 0.0f;  // thread 0 keeps it
     for (int s = blockIdx.x; s < n_batch; s += gridDim.x) {
         const float *row = x + (u64)s * n;
-        float largest = 0.0f, top = -RK_INF;
-        bool finite = true;
-        for (int i = threadIdx.x; i < n; i += THREADS) {
-            float v = row[i];
-            finite = finite && fabsf(v) <= 3.402823466e+38f;
-            largest = fmaxf(largest, fabsf(v));
-            top = fmaxf(top, v);
-        }
-        if (!finite) atomicCAS(status, 0, call);
-        largest = block_max(largest, shared);
-        top = block_max(top, shared);
-        if (threadIdx.x == 0) {
-            float limited = threshold > 0.0f ? fminf(largest, threshold) : largest, a = 1.0f;
-            if (MODE == 1) a = limited;
-            if (MODE == 2) a = threshold > 0.0f ? fminf(top, threshold) : top;
-            if (MODE == 3) a = threshold > 0.0f ? threshold : 1.0f;
+        Extent e = {0u, 0u};
+#pragma unroll 8
+        for (int i = t * VEC; i < n; i += THREADS * VEC) widen_at<VEC>(e, row + i, MODE == 2);
+        widen_warp(e, MODE == 2);
+        __syncthreads();
+        if (t % 32 == 0) extents[t / 32] = e;
+        __syncthreads();
+        if (t == 0) {
+            for (int warp = 1; warp < THREADS / 32; ++warp) {
+                e.largest = max(e.largest, extents[warp].largest);
+                e.top = max(e.top, extents[warp].top);
+            }
+            if (e.largest > LARGEST_FINITE) atomicCAS(status, 0, call);
+            float largest = __uint_as_float(e.largest), limited = at_most(largest, threshold), a = plain_scale(MODE, e, threshold);
             if (MODE == 4) a = mean = mean < 0.0f ? largest : __fmaf_rn(0.001f, largest, mean * 0.999f);
             if (MODE == 5) a = np_sum(n, row, limited, step, max_bm_res, bound);
-            alpha[s] = a;
-            if (WORST) alpha[n_batch + s] = np_sum(n, row, limited, step, max_bm_res, bound);
-            need[s] = 0;
+            w.alpha[s] = a;
+            if (WORST) w.alpha[n_batch + s] = np_sum(n, row, limited, step, max_bm_res, bound);
+            w.need[s] = 0;
+            found = a;
+        }
+        if (CONVERT) {
+            __syncthreads();
+            float factor = input_factor(found, 1.0f, io);
+            float *to = w.body + (u64)s * n;
+#pragma unroll 4
+            for (int i = t; i < n; i += THREADS)
+                to[i] = make_input<INPUT_DRAWS>(row[i], factor, converter, OP, i, first_sample + s, 0, make_uint2(key0, key1));
         }
     }
-    // One block with MODE 4: the barriers above order its own stores to status before this look at it.
-    if (MODE == 4 && threadIdx.x == 0 && *(volatile int *)status == 0) *average = mean;
+    // One block with MODE 4: thread 0 has stored to status before it looks at it.
+    if (MODE == 4 && t == 0 && *(volatile int *)status == 0) *average = mean;
 }

@@ -151,6 +151,11 @@ def runs_kernels(xp: ModuleType) -> bool:
     return xp is not np or _emulation_depth > 0
 
 
+def takes_kernels(x: Array) -> bool:
+    """Whether this array is worked on by the ``.cu`` sources; as `runs_kernels`, but quick."""
+    return _emulation_depth > 0 or is_cupy(x)
+
+
 def namespace_of(device: Device) -> ModuleType:
     """Find the array module of a device."""
     return np if device.kind == "cpu" else cupy()

@@ -115,14 +115,30 @@ __device__ __forceinline__ float rk_tanh(float x) {
 }
 
 // Standard normal quantile of p = (k + 1/2) / 2^23: |error| < 1e-6, increasing, odd about 1/2.
+__device__ __forceinline__ float rk_normal_middle(float w) {
+    return rk_horner(w - 2.5f, -1.17791519e-08f, 3.21443423e-08f, 6.51039954e-07f, -4.88933529e-06f, -6.98514441e-06f,
+        0.000308760471f, -0.00177169614f, -0.00590769155f, 0.34880206f, 2.12331343f);
+}
+__device__ __forceinline__ float rk_normal_tail(float w) {
+    return rk_horner(__fsqrt_rn(w) - 3.0f, 0.000197104557f, -0.000454441499f, -0.00013093758f, 0.00211893558f,
+        -0.00506112305f, 0.00803639833f, -0.0108059756f, 0.01335824f, 1.41658258f, 4.00643444f);
+}
 __device__ __forceinline__ float rk_normal_quantile_draw(float p) {
-    float x = __fmaf_rn(2.0f, p, -1.0f);
     float w = -rk_log_normal((p + p) * __fmaf_rn(-2.0f, p, 2.0f));  // -log(1 - x^2)
-    if (w < 5.0f)
-        return x * rk_horner(w - 2.5f, -1.17791519e-08f, 3.21443423e-08f, 6.51039954e-07f, -4.88933529e-06f,
-            -6.98514441e-06f, 0.000308760471f, -0.00177169614f, -0.00590769155f, 0.34880206f, 2.12331343f);
-    return x * rk_horner(__fsqrt_rn(w) - 3.0f, 0.000197104557f, -0.000454441499f, -0.00013093758f,
-        0.00211893558f, -0.00506112305f, 0.00803639833f, -0.0108059756f, 0.01335824f, 1.41658258f, 4.00643444f);
+    return __fmaf_rn(2.0f, p, -1.0f) * (w < 5.0f ? rk_normal_middle(w) : rk_normal_tail(w));
+}
+
+// N of them side by side: what is rare comes after what all have, or the others would wait for it.
+template <int N> __device__ __forceinline__ void rk_normal_quantile_draws(const float (&p)[N], float (&y)[N]) {
+    float w[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        w[i] = -rk_log_normal((p[i] + p[i]) * __fmaf_rn(-2.0f, p[i], 2.0f));
+        y[i] = __fmaf_rn(2.0f, p[i], -1.0f) * rk_normal_middle(w[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (!(w[i] < 5.0f)) y[i] = __fmaf_rn(2.0f, p[i], -1.0f) * rk_normal_tail(w[i]);
 }
 
 // The same for any p: tiny p too, -inf at 0, inf at 1, NaN outside.

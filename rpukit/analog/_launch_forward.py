@@ -1,30 +1,42 @@
-"""How a product is dealt out to a GPU: tiles of samples and outputs, and which of them to take.
+"""How a product is dealt out to a GPU: its launches, and the tiles that their blocks work on.
 
-All tiles give the same bits; the op is in ``forward.py``.
+All tiles give the same bits; the op is in ``forward.py``. A product is two or three launches:
+
+- up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
+  scales and inputs and one for the product;
+- with bound management and up to 32 samples: one that makes all further rounds of the samples
+  that met the bound, in one pass over the weights; else one for each round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel, tune
-from rpukit.random import Stream
+from rpukit.random import Op, Stream
 
 Array = Any
 
+_TILE_SCALE = Kernel("tile_scale")
 _TILE_FORWARD = Kernel("tile_forward")
 
 # Typed scalars pass a launch without a cast.
-_i4, _u4, _u8, _f4 = np.int32, np.uint32, np.uint64, np.float32
+_i4, _u8, _f4 = np.int32, np.uint64, np.float32
+
+AVERAGE = 4  # MODE of tile_scale.cu
+_SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
+_THREADS = 256  # of tile_scale.cu
+_MOST_TOGETHER = 32  # samples whose further rounds are made at once: bits of a word
+_MOST_ROUNDS = 16
+_COUNTERS = 64  # words of `met` and `count`, see rk_lines.cuh
+_FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ProductTile:
     """Samples, outputs and inputs that a block works on at a time: a candidate of the tuner."""
 
@@ -34,6 +46,9 @@ class ProductTile:
     depth: int
     samples_per_thread: int
     outputs_per_thread: int
+    stages: int
+    lanes: int = 8  # of a warp along the outputs
+    helpers: int = 128  # threads that copy, and convert inputs, where the block does that
 
     def valid(self, n_batch: int) -> bool:
         return n_batch > 0
@@ -46,117 +61,228 @@ class ProductTile:
             "TILE_K": self.depth,
             "RM": self.samples_per_thread,
             "RN": self.outputs_per_thread,
+            "ST": self.stages,
+            "LANES_N": self.lanes,
         }
 
     @property
     def threads(self) -> int:
         return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
 
-
-# All with the same bits. The first two need few registers and take any call; the others read four
-# elements at a time, and keep one segment of the chain.
-MEDIUM = ProductTile("medium", 32, 32, 32, 2, 2)
-SMALL = ProductTile("small", 8, 32, 128, 1, 1)
-WIDE = ProductTile("wide", 16, 64, 64, 2, 2)
-LARGE = ProductTile("large", 64, 128, 16, 8, 4)
-TILES = (MEDIUM, SMALL, WIDE, LARGE)
-_SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
-_FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
+    def shared(self, transposed: bool) -> int:
+        """Bytes of shared memory; lines along the sum are padded."""
+        inputs = self.samples * (self.depth + 4)
+        lines = self.depth if transposed else self.outputs
+        row = self.outputs if transposed else self.depth + 4
+        return 4 * self.stages * (inputs + lines * row)
 
 
-@dataclass(frozen=True, slots=True)
+# All with the same bits. The first three take any call, the others those that read four elements
+# at a time, have no noise of reading and one segment of the chain, or registers would run out.
+ONE = ProductTile("one", 1, 32, 256, 1, 1, 4, lanes=32)
+FEW = ProductTile("few", 8, 32, 256, 2, 1, 4, lanes=32)
+MEDIUM = ProductTile("medium", 32, 32, 64, 2, 4, 5)
+FLAT = ProductTile("flat", 32, 32, 128, 4, 2, 4)
+HALF = ProductTile("half", 16, 32, 128, 2, 2, 5)
+TALL = ProductTile("tall", 64, 32, 64, 4, 4, 4)
+SQUARE = ProductTile("square", 64, 64, 32, 8, 4, 4)
+LARGE = ProductTile("large", 64, 128, 16, 8, 8, 4)
+HUGE = ProductTile("huge", 128, 128, 16, 8, 8, 4)
+TILES = (ONE, FEW, MEDIUM, FLAT, HALF, TALL, SQUARE, LARGE, HUGE)
+_MIDDLE = (FLAT, HALF)
+_MANY = (MEDIUM, TALL, SQUARE, LARGE, HUGE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Manner:
+    """What of a product's parameters decides how it is launched."""
+
+    transposed: bool
+    perfect: bool
+    mode: int  # of tile_scale.cu
+    worst: bool
+    input_draws: bool  # whether inputs are rounded or have noise by chance
+    output_draws: bool
+    w_noise: int
+    n_round: int
+    threshold: np.float32
+    step: np.float32
+    max_bm_res: np.float32
+    bound: np.float32
+
+    @property
+    def ops(self) -> tuple[int, int]:
+        """Tags of the draws of inputs and outputs."""
+        if self.transposed:
+            return int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT)
+        return int(Op.FORWARD_IN), int(Op.FORWARD_OUT)
+
+
+@dataclass(slots=True, eq=False)
 class Call:
-    """Arguments of one product on kernels."""
+    """Arguments of one product on kernels; not frozen, since that is dear to make."""
 
+    manner: Manner
+    shape: tuple[int, int, int]  # n_batch, n_out, n_in
     weight: Array
     x: Array
-    alpha: Array
-    need: Array
     y: Array
     io: Array
     line_noise: Array | None
-    worst: bool
+    average: Array
     status: Array
+    call: int
     stream: Stream
     first_sample: int
-    ops: tuple[int, int]
-    transposed: bool
-    perfect: bool
-    w_noise: int
-
-    @property
-    def long(self) -> bool:
-        """Whether the chain has more than one segment."""
-        return bool(self.x.shape[1] > _SEGMENT)
 
     @property
     def vec(self) -> int:
         """Elements that can be read at a time."""
-        return 4 if self.x.shape[1] % 4 == 0 and self.y.shape[1] % 4 == 0 else 1
+        if (self.shape[1] | self.shape[2]) % 4:
+            return 1
+        if _device.is_cupy(self.x):
+            address = self.weight.data.ptr | self.x.data.ptr
+        else:
+            address = self.weight.ctypes.data | self.x.ctypes.data
+        return 1 if address % 16 else 4
 
 
-def launcher(call: Call, tile: ProductTile) -> tuple[Any, ProductTile]:
-    how = (call.transposed, call.perfect, call.w_noise, call.vec, call.long)
-    return _variant(tile, *how), tile
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One launch: all that does not change from call to call."""
+
+    variant: Any
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    numbers: tuple[Any, ...]
+    scales: bool = False  # tile_scale, else tile_forward
 
 
-@cache
-def _variant(
-    tile: ProductTile, transposed: bool, perfect: bool, w_noise: int, vec: int, long: bool
-) -> Any:
-    """Set the macros once; a steady call costs one look-up."""
-    macros = {"TRANSPOSED": int(transposed), "PERFECT": int(perfect), "W_NOISE": w_noise}
-    macros |= {"VEC": vec, "LONG": int(long)}
-    return _TILE_FORWARD.variant(macros | tile.macros)
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """The launches of a product, and how many 4-byte elements they pass on."""
+
+    size: int
+    steps: tuple[Step, ...]
 
 
-def launch(call: Call, variant: Any, tile: ProductTile, rhos: Sequence[float]) -> None:
-    """Launch the rounds of a product, one for each reduction of the inputs."""
-    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
-    grid = (-(-n_out // tile.outputs), -(-n_batch // tile.samples))
-    sizes = (_i4(n_batch), _i4(n_out), _i4(n_in))
-    rest = (
-        _u8(call.first_sample),
-        *_typed_ops(call.ops),
-        call.io,
-        call.weight,
-        call.x,
-        call.alpha,
-        call.line_noise,
-        call.need,
-        call.y,
-        call.status,
-        *call.stream.words,
+def launch(call: Call, plan: Plan) -> None:
+    """Launch a product."""
+    work = None
+    if plan.size:
+        work = _device.empty((plan.size,), np.float32, _device.device_of(call.x))
+    run(call, plan, work)
+
+
+def run(call: Call, plan: Plan, work: Array | None) -> None:
+    """Launch a product with what its kernels pass on."""
+    head, words = (_i4(call.call), _u8(call.first_sample), call.io), call.stream.words
+    product = (*head, call.weight, call.x, call.line_noise, work, call.y, call.status, *words)
+    scales = (*head, call.x, work, call.average, call.status, *words)
+    for step in plan.steps:
+        rest = scales if step.scales else product
+        step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared)
+
+
+def make_plan(manner: Manner, tile: ProductTile, shape: tuple[int, int, int], vec: int) -> Plan:
+    """Deal out a product of (n_batch, n_out, n_in)."""
+    n_batch, n_out, n_in = shape
+    n_block = -(-n_out // tile.outputs) * -(-n_batch // tile.samples)
+    further = manner.n_round - 1
+    together = 0 < further < _MOST_ROUNDS and n_batch <= _MOST_TOGETHER
+    alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
+    alone = alone and (together or further == 0)
+    # The average is found by one block, which had better not convert all inputs as well.
+    inputs = 2 if alone else int(manner.mode == AVERAGE and not manner.perfect)
+    head = -(-(3 * n_batch + _COUNTERS + n_block) // 4) * 4
+    if alone and not together:
+        head = 0
+    body = further * n_out if together else 0
+    steps = []
+    if not alone:
+        converts = inputs == 0 and not manner.perfect
+        body = max(body, n_in if converts else 0)
+        steps.append(_scale_step(manner, n_batch, n_in, head, converts, vec))
+
+    def add(tile: ProductTile, n_row: int, inputs: int, number: int, *, every: bool) -> None:
+        numbers = (*shape, head, number, manner.n_round, n_block if together else 0)
+        macros = {
+            "TRANSPOSED": int(manner.transposed),
+            "PERFECT": int(manner.perfect),
+            "W_NOISE": manner.w_noise,
+            "VEC": vec,
+            "LONG": int(n_in > _SEGMENT),
+            "INPUTS": inputs,
+            "INPUT_DRAWS": int(manner.input_draws),
+            "OUTPUT_DRAWS": int(manner.output_draws),
+            "MODE": manner.mode if inputs == 2 else 1,
+            "ALL": int(every),
+            "IN_OP": manner.ops[0],
+            "OUT_OP": manner.ops[1],
+            "HELPERS": tile.helpers if inputs else 0,
+        }
+        variant = _TILE_FORWARD.variant(macros | tile.macros)
+        grid = (-(-n_out // tile.outputs), -(-n_row // tile.samples))
+        block = (tile.threads + (tile.helpers if inputs else 0),)
+        shared = tile.shared(manner.transposed)
+        typed = (*map(_i4, numbers), manner.threshold)
+        steps.append(Step(variant, grid, block, shared, typed))
+
+    add(tile, n_batch, inputs, 0, every=False)
+    if together:
+        n_row = n_batch * further
+        many = FLAT if vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT else MEDIUM
+        add(FEW if n_row <= FEW.samples else many, n_row, 1, 1, every=True)
+    else:
+        for number in range(1, manner.n_round):
+            add(tile, n_batch, 1, number, every=False)
+    return Plan(head + n_batch * body, tuple(steps))
+
+
+def _scale_step(
+    manner: Manner, n_batch: int, n_in: int, head: int, converts: bool, vec: int
+) -> Step:
+    macros = {
+        "MODE": manner.mode,
+        "WORST": int(manner.worst),
+        "CONVERT": int(converts),
+        "INPUT_DRAWS": int(manner.input_draws),
+        "OP": manner.ops[0],
+        "VEC": vec,
+    }
+    numbers = (*map(_i4, (n_batch, n_in, head)), manner.threshold, manner.step)
+    grid = (1 if manner.mode == AVERAGE else min(n_batch, 65535),)
+    variant = _TILE_SCALE.variant(macros)
+    return Step(
+        variant, grid, (_THREADS,), 0, (*numbers, manner.max_bm_res, manner.bound), scales=True
     )
-    for numbers in _rounds(tuple(rhos), call.worst):
-        variant.launch(grid, (tile.threads,), (*sizes, *numbers, *rest))
 
 
-@cache
-def _typed_ops(ops: tuple[int, int]) -> tuple[np.uint32, np.uint32]:
-    return _u4(ops[0]), _u4(ops[1])
-
-
-@cache
-def _rounds(rhos: tuple[float, ...], worst: bool) -> tuple[tuple[Any, ...], ...]:
-    """Number, reduction and kind of scale of each round, as kernels take them."""
-    return tuple(
-        (_i4(number), _f4(rho), _i4(worst and number > 0)) for number, rho in enumerate(rhos)
-    )
+def launch_scales(call: Call) -> Array:
+    """Launch noise management alone; returns what another kernel of products reads of it."""
+    n_batch, _, n_in = call.shape
+    head = 3 * n_batch + _COUNTERS
+    step = _scale_step(call.manner, n_batch, n_in, head, False, 1)
+    work = _device.empty((head,), np.float32, _device.device_of(call.x))
+    run(call, Plan(head, (step,)), work)
+    return work
 
 
 def pick(call: Call) -> ProductTile:
     """Choose a tile: the static rule's where nothing is known, else the fastest."""
-    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
-    lean = call.vec == 4 and call.w_noise == 0 and not call.long  # else registers run out
-    tiles = TILES if lean else TILES[:2]
-    plain = _plain_tile(n_batch, n_out)
-    plain = plain if plain in tiles else MEDIUM
-    key = (n_out, n_in, call.transposed, call.perfect, call.w_noise)
+    (n_batch, n_out, n_in), manner = call.shape, call.manner
+    if n_batch <= FEW.samples:
+        return ONE if n_batch == 1 else FEW
+    lean = call.vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT  # else registers run out
+    if not lean:
+        return MEDIUM
+    tiles = _MIDDLE if n_batch <= MEDIUM.samples else _MANY
+    plain = tiles[0] if tiles is _MIDDLE else _plain_tile(n_batch, n_out)
     picked: ProductTile = tune.choose(
         _TILE_FORWARD,
-        key,
-        [plain, *(t for t in tiles if t != plain)],
+        (n_out, n_in, manner.transposed, manner.perfect),
+        [plain, *(t for t in tiles if t is not plain)],
         lambda: _trial(call),
         n_batch=n_batch,
         device=_device.device_of(call.weight),
@@ -166,27 +292,27 @@ def pick(call: Call) -> ProductTile:
 
 def _plain_tile(n_batch: int, n_out: int) -> ProductTile:
     """Largest tile that still gives the GPU enough blocks."""
-    if n_batch <= SMALL.samples:
-        return SMALL
-    n_large = -(-n_batch // LARGE.samples) * -(-n_out // LARGE.outputs)
-    return LARGE if n_large >= _FILLS_A_GPU else MEDIUM
+    for tile in (LARGE, SQUARE):
+        if -(-n_batch // tile.samples) * -(-n_out // tile.outputs) >= _FILLS_A_GPU:
+            return tile
+    return MEDIUM
 
 
 def _trial(call: Call) -> tune.Trial:
-    """Run tiles on as many samples as the scratch may hold."""
-    n_out, xp = call.y.shape[1], _device.namespace(call.x)
-    n = max(1, min(call.x.shape[0], tune.SCRATCH_LIMIT // 2 // (4 * n_out)))
+    """Run tiles on as many samples as the scratch may hold, one round each."""
+    (n_batch, n_out, n_in), xp = call.shape, _device.namespace(call.x)
+    n = max(1, min(n_batch, tune.SCRATCH_LIMIT // 2 // (4 * (n_in + n_out))))
     scratch = replace(
         call,
+        manner=replace(call.manner, n_round=1, mode=min(call.manner.mode, AVERAGE - 1)),
+        shape=(n, n_out, n_in),
         x=call.x[:n],
         y=xp.empty((n, n_out), np.float32),
-        alpha=call.alpha[:, :n].copy(),
-        need=xp.zeros(n, np.int32),
         status=xp.zeros_like(call.status),
     )
 
-    def run(tile: ProductTile) -> list[Array]:
-        launch(scratch, *launcher(scratch, tile), (1.0,))
+    def trial(tile: ProductTile) -> list[Array]:
+        launch(scratch, make_plan(scratch.manner, tile, scratch.shape, call.vec))
         return [scratch.y]
 
-    return run
+    return trial

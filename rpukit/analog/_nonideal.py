@@ -5,7 +5,6 @@ Rare in training and dear everywhere, so they have a kernel of their own, and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
+from rpukit.analog._launch_forward import Call
 from rpukit.analog.io_parameters import IOParameters
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream
@@ -103,65 +103,47 @@ class Wires:
         return io.ir_drop > 0, io.v_offset_std > 0 or series, io.out_nonlinearity > 0 or series
 
 
-@dataclass(frozen=True, slots=True)
-class NonidealCall:
-    """Arguments of one product."""
+def tile_nonideal(call: Call, scales: Array, state: Any) -> Array:
+    """Multiply a batch through such wires; see `rpukit.analog.forward.tile_forward`.
 
-    weight: Array
-    x: Array
-    alpha: Array
-    need: Array
-    y: Array
-    state: Any
-    rhos: list[float]
-    w_noise: int
-    stream: Stream
-
-
-def tile_nonideal(
-    call: NonidealCall,
-    first_sample: int,
-    ops: tuple[int, int],
-    *,
-    transposed: bool,
-    status: Array,
-) -> Array:
-    """Multiply a batch through such wires; see `rpukit.analog.forward.tile_forward`."""
-    state, wires = call.state, call.state.wires
+    ``scales``: what `rpukit.analog.forward.tile_scale` has found.
+    """
+    manner, wires = call.manner, state.wires
+    transposed, ops = manner.transposed, manner.ops
     passes, factor = wires.parameters.passes, wires.factor(call.weight.shape)
     ir_drop, offset, saturates = wires.stages
-    (n_batch, n_in), n_out = call.x.shape, call.y.shape[1]
+    n_batch, n_out, n_in = call.shape
     if _device.runs_kernels(_device.namespace(call.weight, call.x)):
         flags = {"IR_DROP": ir_drop, "OFFSET": offset, "SATURATES": saturates}
         macros = {name: int(value) for name, value in flags.items()}
-        macros |= {"TRANSPOSED": int(transposed), "PASSES": passes, "W_NOISE": call.w_noise}
-        lines = (state.line_noise, wires.offset, wires.slope)
-        arrays = (state.io, wires.more, call.weight, factor, call.x, call.alpha, *lines)
-        for number, rho in enumerate(call.rhos):
-            numbers = (n_batch, n_out, n_in, number, rho, state.worst and number > 0)
-            args = (*numbers, first_sample, *ops, *arrays, call.need, call.y, status)
-            grid = (-(-n_out // _THREADS), n_batch)
-            _TILE_NONIDEAL.launch(grid, (_THREADS,), (*args, *call.stream.words), macros=macros)
+        macros |= {"TRANSPOSED": int(transposed), "PASSES": passes, "W_NOISE": manner.w_noise}
+        lines = (call.line_noise, wires.offset, wires.slope)
+        arrays = (call.io, wires.more, call.weight, factor, call.x, *lines, scales, call.y)
+        grid = (-(-n_out // _THREADS), n_batch)
+        for number in range(manner.n_round):
+            numbers = (n_batch, n_out, n_in, number, call.first_sample, *ops)
+            args = (*numbers, *arrays, call.status, *call.stream.words)
+            _TILE_NONIDEAL.launch(grid, (_THREADS,), args, macros=macros)
         return call.y
-    noise = state.line_noise
+    noise = call.line_noise
     if noise is None:
-        noise = np.full(n_out, state.io[6], np.float32)
+        noise = np.full(n_out, call.io[6], np.float32)
     run_rows(
         import_module("rpukit.analog._mirror.nonideal").tile_nonideal,
         n_batch,
         transposed,
         passes,
-        np.array([ir_drop, call.w_noise, offset, saturates], np.int64),
-        state.worst,
-        np.array(call.rhos, np.float32),
-        first_sample,
+        np.array([ir_drop, manner.w_noise, offset, saturates], np.int64),
+        manner.worst,
+        np.array(state.rhos, np.float32),
+        call.first_sample,
         *ops,
-        state.io,
+        call.io,
         wires.more,
         call.weight,
         _NO_FACTOR if factor is None else factor,
         call.x,
-        call.alpha,
+        scales,
         np.stack([noise, wires.offset, wires.slope]),
         call.y,
         *call.stream.words,

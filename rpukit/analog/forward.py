@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.analog._launch_forward import Call, launch, launcher, pick
-from rpukit.analog._nonideal import NonidealCall, Wires, tile_nonideal
+from rpukit.analog._launch_forward import (
+    AVERAGE,
+    Call,
+    Manner,
+    Plan,
+    launch,
+    launch_scales,
+    make_plan,
+    pick,
+)
+from rpukit.analog._nonideal import Wires, tile_nonideal
 from rpukit.analog._product import ProductCall, tile_product
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.elementwise import random_fill
@@ -19,17 +27,16 @@ from rpukit.random import Op, Stream
 
 Array = Any
 
-_TILE_SCALE = Kernel("tile_scale")
-
 _MODES = {
     NoiseManagement.NONE: 0,
     NoiseManagement.ABS_MAX: 1,
     NoiseManagement.MAX: 2,
     NoiseManagement.CONSTANT: 3,
-    NoiseManagement.AVERAGE_ABS_MAX: 4,
+    NoiseManagement.AVERAGE_ABS_MAX: AVERAGE,
     NoiseManagement.ABS_MAX_NP_SUM: 5,
 }
 _W_NOISES = {WeightNoise.NONE: 0, WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
+_MOST_PLANS = 256
 
 
 class ForwardState:
@@ -58,10 +65,8 @@ class ForwardState:
         transposed: bool = False,
         dtype: Any = np.float32,
     ) -> None:
-        self.rhos = io.reductions(backward=transposed)
-        self.worst = not transposed and io.bound_management is BoundManagement.ITERATIVE_WORST_CASE
-        if self.worst:
-            self.rhos = [1.0, *self.rhos]
+        self._transposed = transposed
+        self._prepare(io)
         self.io = _device.to_device(_numbers(io, transposed, np.dtype(dtype)), device)
         self.rounds: Array | None = None
         if dtype == np.float64:
@@ -78,6 +83,46 @@ class ForwardState:
             xi = random_fill(stream, (n_out,), "normal", op=Op.CELLS, sample=1, draw=int(op))
             spread = np.abs(np.float32(io.out_noise) * (1 + np.float32(io.out_noise_std) * xi))
             self.line_noise = _device.to_device(spread, device, dtype)
+
+    def _prepare(self, io: IOParameters) -> None:
+        self._parameters = io
+        self.rhos = [1.0] if io.exact else io.reductions(backward=self._transposed)
+        worst = io.bound_management is BoundManagement.ITERATIVE_WORST_CASE
+        self.worst = worst and not (self._transposed or io.exact)
+        if self.worst:
+            self.rhos = [1.0, *self.rhos]
+        self.manner = Manner(
+            transposed=self._transposed,
+            perfect=io.exact,
+            mode=0 if io.exact else _MODES[io.noise_management],
+            worst=self.worst,
+            input_draws=io.inp_noise > 0 or io.inp_sto_round,
+            output_draws=io.out_noise > 0 or io.out_sto_round or io.w_noise > 0,
+            w_noise=0 if io.exact or io.w_noise == 0 else _W_NOISES[io.w_noise_type],
+            n_round=len(self.rhos),
+            threshold=np.float32(io.nm_thres),
+            step=io.input_step,
+            max_bm_res=np.float32(io.max_bm_res),
+            bound=np.float32(io.out_bound if io.out_bound > 0 else 1.0),
+        )
+        self._plans: dict[Any, Plan] = {}
+
+    def take(self, io: IOParameters) -> Manner:
+        """Give the manner of a product with these parameters: the state's own, as a rule."""
+        if io is not self._parameters:
+            self._prepare(io)
+        return self.manner
+
+    def plan(self, call: Call) -> Plan:
+        """Find the launches of a product."""
+        tile = pick(call)
+        key = (tile, call.shape, call.vec)
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            found = self._plans[key] = make_plan(call.manner, tile, call.shape, call.vec)
+        return found
 
     def arrays(self) -> dict[str, Array]:
         """Arrays that belong to the state of a tile."""
@@ -110,7 +155,7 @@ def _numbers(io: IOParameters, backward: bool, dtype: np.dtype[Any]) -> np.ndarr
             io.bm_test_negative_bound,
             managed,
             zero_output,
-            0,
+            not backward and io.bound_management is BoundManagement.ITERATIVE_WORST_CASE,
         ],
         dtype,
     )
@@ -120,58 +165,39 @@ def _mirror() -> Any:
     return import_module("rpukit.analog._mirror.forward")
 
 
-def tile_scale(
-    x: Array, io: IOParameters, state: ForwardState, *, status: Array, call: int
-) -> tuple[Array, Array]:
+def tile_scale(call: Call) -> Array:
     """Find the scale of every sample.
 
     Parameters
     ----------
-    x : array, shape (n_batch, n_in), float32
-    io : IOParameters
-    state : ForwardState
-    status : array, shape (1,), int32
-    call : int
+    call : Call
 
     Returns
     -------
-    alpha : array, shape (2, n_batch), float32
-    need : array, shape (n_batch,), int32
-        Zeros: the round of bound management that a sample waits for.
+    array, float32
+        The scales, shape (2, n_batch); of kernels what they pass on, see
+        ``kernels_cu/include/rk_lines.cuh``.
     """
-    n_batch, n_in = x.shape
-    device = _device.device_of(x)
-    alpha = _device.empty((2, n_batch), np.float32, device)
-    mode = 0 if io.exact else _MODES[io.noise_management]
-    bound = io.out_bound if io.out_bound > 0 else 1.0
-    numbers = (
-        np.float32(io.nm_thres),
-        io.input_step,
-        np.float32(io.max_bm_res),
-        np.float32(bound),
+    if _device.takes_kernels(call.x):
+        return launch_scales(call)
+    manner, n_batch = call.manner, call.shape[0]
+    alpha = np.empty((2, n_batch), np.float32)
+    run_rows(
+        _mirror().tile_scale,
+        n_batch,
+        manner.mode,
+        manner.worst,
+        manner.threshold,
+        manner.step,
+        manner.max_bm_res,
+        manner.bound,
+        call.x,
+        alpha,
+        call.average,
+        # A running average goes sample by sample.
+        grain=n_batch + 1 if manner.mode == AVERAGE else 64,
     )
-    need = _device.empty((n_batch,), np.int32, device)
-    if _device.runs_kernels(_device.namespace(x)):
-        _TILE_SCALE.launch(
-            (1 if mode == 4 else min(n_batch, 65535),),
-            (256,),
-            (n_batch, n_in, *numbers, call, x, alpha, need, state.average, status),
-            macros={"MODE": mode, "WORST": int(state.worst)},
-        )
-    else:
-        grain = n_batch + 1 if mode == 4 else 64  # a running average goes sample by sample
-        run_rows(
-            _mirror().tile_scale,
-            n_batch,
-            mode,
-            state.worst,
-            *numbers,
-            x,
-            alpha,
-            state.average,
-            grain=grain,
-        )
-    return alpha, need
+    return alpha
 
 
 def tile_forward(
@@ -214,63 +240,50 @@ def tile_forward(
     kernels_cu/tile_scale.cu, kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front.
     Neurosci. 11:538 (2017).
     """
-    w_noise = 0 if io.exact or io.w_noise == 0 else _W_NOISES[io.w_noise_type]
-    ops = (
-        (int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT))
-        if transposed
-        else (int(Op.FORWARD_IN), int(Op.FORWARD_OUT))
-    )
-    if weight.dtype == np.float64:
-        mode = 0 if io.exact else _MODES[io.noise_management]
-        how = ProductCall(mode, w_noise, ops, transposed)
+    manner = state.take(io)
+    if state.rounds is not None:
+        how = ProductCall(manner.mode, manner.w_noise, manner.ops, transposed)
         at: dict[str, Any] = {"stream": stream, "first_sample": first_sample, "state": state}
         return tile_product(weight, x, io, how, **at, status=status, call=call)
-    n_batch = x.shape[0]
+    n_batch, n_in = x.shape
     n_out = weight.shape[1 if transposed else 0]
     y = _device.empty((n_batch, n_out), np.float32, _device.device_of(x))
     if n_batch == 0:
         return y
-    alpha, need = tile_scale(x, io, state, status=status, call=call)
-    rhos = [1.0] if io.exact else state.rhos
+    product = Call(
+        manner,
+        (n_batch, n_out, n_in),
+        weight,
+        x,
+        y,
+        state.io,
+        state.line_noise,
+        state.average,
+        status,
+        call,
+        stream,
+        first_sample,
+    )
     if state.wires is not None:
-        call_ = NonidealCall(weight, x, alpha, need, y, state, rhos, w_noise, stream)
-        return tile_nonideal(call_, first_sample, ops, transposed=transposed, status=status)
-    if _device.runs_kernels(_device.namespace(weight, x)):
-        product = Call(
-            weight,
-            x,
-            alpha,
-            need,
-            y,
-            state.io,
-            state.line_noise,
-            state.worst,
-            status,
-            stream,
-            first_sample,
-            ops,
-            transposed,
-            io.exact,
-            w_noise,
-        )
-        variant, tile = launcher(product, pick(product))
-        launch(product, variant, tile, rhos)
+        return tile_nonideal(product, tile_scale(product), state)
+    if _device.takes_kernels(x):
+        launch(product, state.plan(product))
         return y
     deviation = np.empty(0, np.float32) if state.line_noise is None else state.line_noise
     run_rows(
         _mirror().tile_forward,
         n_batch,
         transposed,
-        io.exact,
-        w_noise,
-        state.worst,
-        np.array(rhos, np.float32),
+        manner.perfect,
+        manner.w_noise,
+        manner.worst,
+        np.array(state.rhos, np.float32),
         first_sample,
-        *ops,
+        *manner.ops,
         state.io,
         weight,
         x,
-        alpha,
+        tile_scale(product),
         deviation,
         y,
         *stream.words,

@@ -35,20 +35,44 @@ def inputs(n, width, seed=1):
     return x
 
 
-@pytest.mark.parametrize("io", IOS)
+def same_as_the_mirror(shape, n, io, order=0, ways=("forward", "backward")):
+    plain, other = tile(shape, io), tile(shape, io)
+    inputs_of = {"forward": inputs(n, shape[1]), "backward": inputs(n, shape[0])}
+    with on_cpu(order):
+        seen = [getattr(other, way)(inputs_of[way]) for way in ways]
+    for got, way in zip(seen, ways, strict=True):
+        assert_same_bits(got, getattr(plain, way)(inputs_of[way]))
+
+
 @pytest.mark.parametrize("name", TILES)
-def test_every_tile_gives_the_bits_of_the_mirror(name, io, order, monkeypatch):
-    for shape, n in (((1, 1), 1), ((31, 33), 5), ((132, 36), 67), ((64, 260), 9)):
-        plain, other = tile(shape, io), tile(shape, io)
-        x, d = inputs(n, shape[1]), inputs(n, shape[0])
-        lean = not any(size % 4 for size in shape) and IOS[io].w_noise == 0
-        if name not in ("medium", "small") and not lean:
-            continue  # the others read four elements at a time, and know no read noise
-        with monkeypatch.context() as patch, on_cpu(order):
-            patch.setattr(forward, "pick", lambda _: TILES[name])
-            seen = [other.forward(x), other.backward(d)]
-        for got, way, v in zip(seen, ("forward", "backward"), (x, d), strict=True):
-            assert_same_bits(got, getattr(plain, way)(v))
+def test_every_tile_gives_the_bits_of_the_mirror(name, order, monkeypatch):
+    monkeypatch.setattr(forward, "pick", lambda _: TILES[name])
+    ways = ("backward",) if name in ("flat", "tall", "huge") else ("forward",)
+    for shape, n in (((132, 260), 5), ((36, 68), 40)):
+        same_as_the_mirror(shape, n, "rounds", order, ways)
+
+
+@pytest.mark.parametrize("io", IOS)
+@pytest.mark.parametrize(("shape", "n"), [((31, 33), 1), ((33, 31), 7), ((132, 128), 33)])
+def test_every_periphery_gives_the_bits_of_the_mirror(io, shape, n):
+    same_as_the_mirror(shape, n, io)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 9, 17, 32])
+@pytest.mark.parametrize("out_bound", [0.02, 0.45, 0.9])
+def test_further_rounds_at_once(n, out_bound):
+    """Few, some and all samples fail, at once in the first round and until the last."""
+    io = rk.IOParameters(out_bound=out_bound)
+    plain, other = (
+        rk.AnalogTile((132, 128), rk.Ideal(), forward=io).set_weights(
+            np.random.default_rng(4).uniform(-0.1, 0.1, (132, 128)).astype(np.float32)
+        )
+        for _ in range(2)
+    )
+    x = inputs(n, 128)
+    with on_cpu():
+        got = other.forward(x)
+    assert_same_bits(got, plain.forward(x))
 
 
 def test_a_sum_longer_than_a_segment():
