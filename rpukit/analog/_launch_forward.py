@@ -311,8 +311,12 @@ def _trial(call: Call) -> tune.Trial:
         status=xp.zeros_like(call.status),
     )
 
+    plans: dict[ProductTile, Plan] = {}  # made once, or their making would be timed
+
     def trial(tile: ProductTile) -> list[Array]:
-        launch(scratch, make_plan(scratch.manner, tile, scratch.shape, call.vec))
+        if tile not in plans:
+            plans[tile] = make_plan(scratch.manner, tile, scratch.shape, call.vec)
+        launch(scratch, plans[tile])
         return [scratch.y]
 
     return trial
