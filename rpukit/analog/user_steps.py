@@ -5,28 +5,37 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
+import numpy as np
+
+from rpukit import _precision
 from rpukit._kernels import Kernel
 from rpukit.errors import DTypeError, ParameterError
 
 __all__ = ["register_step"]
 
 _HEADER = "user_step.cuh"
+_STEPS = "rpukit.analog._steps"
 
 
 @dataclass(frozen=True, slots=True)
 class _UserStep:
     cuda: str
     has_run: bool
+    float64: bool
 
 
 _registered: dict[str, _UserStep] = {}
 
 
 def register_step(
-    name: str, mirror: Callable[..., Any], cuda: str, *, run: Callable[..., Any] | None = None
+    name: str,
+    mirror: Callable[..., Any],
+    cuda: str,
+    *,
+    run: Callable[..., Any] | None = None,
+    float64: bool = False,
 ) -> None:
     """Give rpukit the step function of a new device model, for the CPU and for GPUs.
 
@@ -46,6 +55,10 @@ def register_step(
         and the weight after it. The CUDA source then also defines ``__device__ bool
         name_run(float &w, const float *p, const float *g, bool up, int n, float xi)``, and the
         cell class has ``HAS_RUN = True``.
+    float64 : bool
+        Whether tiles of float64 may take it: then the CUDA function is a template over the type,
+        ``template <class T> __device__ T name(T w, const T *p, ...)``, and the mirror casts
+        nothing to float32.
 
     Raises
     ------
@@ -55,10 +68,10 @@ def register_step(
     -----
     ``p`` holds the planes of the cell, in the order of ``PLANES`` of its class: w_min, w_max,
     step_down, step_up, then its own; ``g`` is what `PulsedCell.globals` gives; ``up`` is the
-    direction, ``xi`` a standard normal. All are float32, and the tile must be. Both functions
-    keep the weight in its bounds. So that both sides have the same bits, keep every operation in
-    float32 (``np.float32(...)`` in the mirror), and take functions from ``rk_math.cuh`` and
-    ``rpukit._math``, not from libraries.
+    direction, ``xi`` a standard normal. All are of the tile's type, float32 unless `float64`
+    is set. Both functions keep the weight in its bounds. So that both sides have the same bits,
+    keep every operation in float32 (``np.float32(...)`` in the mirror), and take functions from
+    ``rk_math.cuh`` and ``rpukit._math``, not from libraries.
 
     A worked example is in ``CONTRIBUTING.md``.
 
@@ -83,7 +96,7 @@ def register_step(
     >>> bool((np.asarray(tile) < 0).all())
     True
     """
-    steps = import_module("rpukit.analog._steps")
+    steps = _precision.mirror(_STEPS, np.float32)
     if not (isinstance(name, str) and name.isidentifier()):
         raise ParameterError(f"name: got {name!r}, need a name as C and Python have them")
     if name in steps.STEPS and name not in _registered:
@@ -93,19 +106,22 @@ def register_step(
         if not re.search(rf"\b__device__\b[^;{{]*\b{function}\s*\(", cuda):
             raise ParameterError(f"cuda: it defines no __device__ function {function}(...)")
     compiled = [steps.compiled(function) for function in (mirror, run) if function is not None]
-    _registered[name] = _UserStep(cuda, run is not None)
-    steps.STEPS[name] = compiled[0]
-    steps.RUNS.pop(name, None)
-    if run is not None:
-        steps.RUNS[name] = compiled[1]
+    _registered[name] = _UserStep(cuda, run is not None, bool(float64))
+    for kind in (np.float32, np.float64) if float64 else (np.float32,):
+        known = _precision.mirror(_STEPS, kind)
+        known.STEPS[name] = compiled[0]
+        known.RUNS.pop(name, None)
+        if run is not None:
+            known.RUNS[name] = compiled[1]
 
 
 def check_precision(cell: Any, dtype: Any) -> None:
-    """Refuse a step function from outside in a tile of float64: its text is for float32."""
-    if getattr(cell, "STEP", "") in _registered and dtype != "float32":
+    """Refuse a step function from outside whose text is for float32 in a tile of float64."""
+    step = _registered.get(getattr(cell, "STEP", ""))
+    if step is not None and not step.float64 and dtype != np.float32:
         raise DTypeError(
             f"dtype: got {dtype}, but the step function {cell.STEP!r} was registered for float32: "
-            "make the tile with dtype=numpy.float32"
+            "make the tile with dtype=numpy.float32, or see float64= of rk.register_step"
         )
 
 

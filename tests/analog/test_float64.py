@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit import _workers
+from rpukit import _device, _workers
 from rpukit.analog import _product, forward, slow
 from rpukit.errors import DTypeError
 from rpukit.testing import assert_same_bits, on_cpu
@@ -229,3 +229,21 @@ def test_what_is_built_on_tiles():
     assert np.asarray(tile).dtype == np.float64
     response = rk.studies.pulse_response(tile, [True] * 10)
     assert response.weight.dtype == np.float64 and response.weight.shape == (11, 24)
+
+
+def test_bad_values_change_nothing(device):
+    tile = tile_of(device=device, forward=PRODUCTS["average"])
+    before = tile.state()
+    x, d = (_device.to_device(v, _device.parse_device(tile.device)) for v in batch(3))
+    x[2, 7] = np.inf
+
+    def use():
+        tile.forward(x)
+        tile.update(x, d, lr=0.1)
+        rk.check()
+
+    with pytest.raises(rk.errors.NonFiniteError):
+        use()
+    after = tile.state()
+    assert after["header"] == before["header"]
+    assert_same([after["arrays"].values()], [before["arrays"].values()])

@@ -53,11 +53,11 @@ class Cubic(rk.PulsedCell):
         return arrays
 
 
-def learn(cell, shape=(9, 132)):
+def learn(cell, shape=(9, 132), dtype=f4):
     rng = np.random.default_rng(0)
-    tile = rk.AnalogTile(shape, cell, seed=5)
-    x = rng.uniform(-1, 1, (8, shape[1])).astype(np.float32)
-    d = rng.normal(0, 0.3, (8, shape[0])).astype(np.float32)
+    tile = rk.AnalogTile(shape, cell, seed=5, dtype=dtype)
+    x = rng.uniform(-1, 1, (8, shape[1])).astype(np.float32).astype(dtype)
+    d = rng.normal(0, 0.3, (8, shape[0])).astype(np.float32).astype(dtype)
     return np.asarray(tile.update(x, d, lr=0.3))
 
 
@@ -170,6 +170,43 @@ def test_a_text_that_does_not_compile():
 
     with on_cpu(), pytest.raises(rk.errors.KernelCompileError, match="user_step.cuh"):
         learn(Wrong())
+
+
+def lazy_step(w, p, g, up, xi):
+    """Half a step, whatever the type."""
+    w = w + f4(0.5) * p[3] * (g[0] * xi + f4(1)) if up else w - f4(0.5) * p[2]
+    return p[0] if w < p[0] else p[1] if w > p[1] else w
+
+
+def lazy_run(w, p, g, up, n, xi):
+    return n == 2, w
+
+
+LAZY = """
+template <class T> __device__ T lazy_step(T w, const T *p, const T *g, bool up, T xi) {
+    return rk_clip(up ? w + (T)0.5 * p[3] * (g[0] * xi + (T)1) : w - (T)0.5 * p[2], p[0], p[1]);
+}
+template <class T>
+__device__ bool lazy_step_run(T &w, const T *p, const T *g, bool up, int n, T xi) {
+    return n == 2;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lazy(rk.PulsedCell):
+    STEP: ClassVar[str] = "lazy_step"
+    HAS_RUN: ClassVar[bool] = True
+
+
+def test_a_text_for_both_types():
+    rk.register_step("lazy_step", lazy_step, LAZY, run=lazy_run, float64=True)
+    expected = {dtype: learn(Lazy(dw_min=0.02), dtype=dtype) for dtype in (f4, np.float64)}
+    for dtype, mirror in expected.items():
+        with on_cpu():
+            assert_same_bits(learn(Lazy(dw_min=0.02), dtype=dtype), mirror)
+    gap = abs(expected[f4] - expected[np.float64])
+    assert 0 < np.median(gap) < 1e-6
 
 
 def test_tiles_of_float64_take_no_step_of_float32():
