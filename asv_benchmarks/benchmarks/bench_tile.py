@@ -10,16 +10,19 @@ from .common import DEVICES, require, synchronise
 class Tile:
     params = ([512, 1024, 2048], [1, 32, 128], ["ConstantStep", "SoftBounds"], DEVICES)
     param_names = ["size", "n_batch", "cell", "device"]
+    dtype = np.float32
 
     def setup(self, size, n_batch, cell, device):
         require(device)
         if device == "cpu" and size * size * n_batch > 1024**2 * 32:
             raise NotImplementedError("minutes on a CPU")
         rng = np.random.default_rng(0)
-        self.tile = rk.AnalogTile((size, size), getattr(rk, cell)(), seed=1, device=device)
+        self.tile = rk.AnalogTile(
+            (size, size), getattr(rk, cell)(), seed=1, device=device, dtype=self.dtype
+        )
         xp = rk._device.namespace_of(rk._device.parse_device(device))
-        self.x = xp.asarray(rng.uniform(-1, 1, (n_batch, size)).astype(np.float32))
-        self.d = xp.asarray(rng.normal(0, 0.01, (n_batch, size)).astype(np.float32))
+        self.x = xp.asarray(rng.uniform(-1, 1, (n_batch, size)).astype(self.dtype))
+        self.d = xp.asarray(rng.normal(0, 0.01, (n_batch, size)).astype(self.dtype))
         self.device = device
         self.run_all()
 
@@ -43,7 +46,12 @@ class Tile:
 
     def track_bytes_per_cell(self, *_):
         """Memory of a tile for each of its cells."""
-        arrays = self.tile._arrays.values()
+        arrays = self.tile.state()["arrays"].values()
         return sum(a.nbytes for a in arrays) / (self.tile.shape[0] * self.tile.shape[1])
 
     track_bytes_per_cell.unit = "bytes"
+
+
+class TileOfFloat64(Tile):
+    params = ([512, 1024], [1, 32], ["SoftBounds"], DEVICES)
+    dtype = np.float64

@@ -177,7 +177,9 @@ class AnalogTile(Accounting, Processes, Persistent):
 
     def __repr__(self) -> str:
         n_out, n_in = self.shape
-        return f"AnalogTile(({n_out}, {n_in}), {type(self.cell).__name__}, device={self.device!r})"
+        kind = "" if self._dtype == np.float32 else f", dtype={self._dtype.name}"
+        cell = type(self.cell).__name__
+        return f"AnalogTile(({n_out}, {n_in}), {cell}, device={self.device!r}{kind})"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._device.kind != "cpu":

@@ -217,6 +217,7 @@ def test_types_are_refused():
         rk.AnalogTile((2, 3), rk.Ideal(), dtype="no such type")
     assert rk.AnalogTile((2, 3), rk.Ideal(), dtype="float64").dtype == np.float64
     assert tile.forward([[0] * 132]).dtype == np.float64
+    assert repr(tile) == "AnalogTile((13, 132), SoftBounds, device='cpu', dtype=float64)"
 
 
 def test_what_is_built_on_tiles():
