@@ -7,6 +7,7 @@ keeps working. A message says what was wrong, what was got and needed, and what 
 __all__ = [
     "DTypeError",
     "DeviceError",
+    "EstimatorError",
     "FormatError",
     "KernelCompileError",
     "LaunchError",
@@ -41,6 +42,10 @@ class NonFiniteError(RpukitError, ValueError):
 
 class FormatError(RpukitError, ValueError):
     """A file or a state dictionary is not what rpukit wrote, or is of a newer format."""
+
+
+class EstimatorError(RpukitError, ImportError):
+    """scikit-learn is missing, or too old."""
 
 
 class StructureError(RpukitError, ValueError):

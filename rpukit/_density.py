@@ -1,0 +1,187 @@
+"""The estimator behind `rpukit.estimators`; imported when it is first used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, DensityMixin
+    from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+except ImportError as error:
+    from rpukit.errors import EstimatorError
+
+    raise EstimatorError(
+        f"rpukit.estimators needs scikit-learn from 1.6: pip install 'rpukit[sklearn]' ({error})"
+    ) from error
+
+from rpukit.circuits import Bernoulli, Categorical, Circuit, Gaussian, hclt, mixture
+from rpukit.errors import ParameterError
+
+__all__ = ["CircuitDensity"]
+
+Array = Any
+
+
+class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
+    """Density estimation by a probabilistic circuit that is found for the data.
+
+    Parameters
+    ----------
+    n_components : int
+        States of hidden variables, or components of the mixture.
+    structure : {"auto", "hclt", "mixture"}
+        "auto" takes a hidden Chow-Liu tree for whole numbers and a mixture for others.
+    n_epochs : int
+    pseudocount : float
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    circuit_ : rpukit.Circuit
+    trace_ : list of float
+        Mean log-likelihood of each epoch.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Columns of whole numbers from 0 to at most 255 in all samples become `Categorical` (`Bernoulli`
+    for 0 and 1), all others `Gaussian`. NaN is missing, in fitting and in scoring.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rpukit.estimators import CircuitDensity
+    >>> x = np.random.default_rng(0).integers(0, 2, (200, 5)).astype(float)
+    >>> CircuitDensity(4, n_epochs=3, random_state=0).fit(x).score_samples(x).shape
+    (200,)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        structure: str = "auto",
+        n_epochs: int = 20,
+        pseudocount: float = 0.1,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.structure = structure
+        self.n_epochs = n_epochs
+        self.pseudocount = pseudocount
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> CircuitDensity:
+        """Find a structure for data and learn its parameters.
+
+        Parameters
+        ----------
+        X : array, shape (n_samples, n_features)
+        y : None
+            Not used.
+
+        Returns
+        -------
+        CircuitDensity
+            The estimator.
+
+        Raises
+        ------
+        ParameterError
+        ValueError
+            From scikit-learn's check of X.
+        """
+        if self.structure not in ("auto", "hclt", "mixture"):
+            raise ParameterError(f"structure: got {self.structure!r}, need auto, hclt or mixture")
+        data = self._checked(X, reset=True)
+        seed = int(check_random_state(self.random_state).randint(1 << 31))
+        leaves = [_leaf(data[:, v]) for v in range(data.shape[1])]
+        whole = not any(isinstance(leaf, Gaussian) for leaf in leaves)
+        if self.structure == "hclt" or (self.structure == "auto" and whole and len(leaves) > 1):
+            filled = np.where(np.isnan(data), np.nanmedian(data, axis=0), data)
+            codes: Any = filled.astype(np.int64) if whole else filled
+            bins = None if whole else 16
+            root = hclt(codes, self.n_components, leaves, n_bins=bins)
+        else:
+            root = mixture(data.shape[1], self.n_components, leaves)
+        self.circuit_ = Circuit(root, seed=seed)
+        trace = self.circuit_.fit(data, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
+        self.trace_ = trace["train"]
+        return self
+
+    def score_samples(self, X: Any) -> Array:
+        """Compute the log-likelihood of each sample.
+
+        Parameters
+        ----------
+        X : array, shape (n_samples, n_features)
+
+        Returns
+        -------
+        array, shape (n_samples,)
+        """
+        check_is_fitted(self)
+        data = self._checked(X, reset=False)
+        return self.circuit_.log_likelihood(self._within(data)).astype(np.float64)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Compute the mean log-likelihood of samples.
+
+        Parameters
+        ----------
+        X : array, shape (n_samples, n_features)
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> Array:
+        """Draw samples.
+
+        Parameters
+        ----------
+        n_samples : int
+
+        Returns
+        -------
+        array, shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        return self.circuit_.sample(n_samples).astype(np.float64)
+
+    def _checked(self, X: Any, *, reset: bool) -> Array:
+        finite = "allow-nan"
+        return validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite, ensure_min_samples=1
+        )
+
+    def _within(self, data: Array) -> Array:
+        """Values that no sample of the fit had, of a column of values, count as missing."""
+        data = data.copy()
+        for nodes in self.circuit_.layout.inputs:
+            if nodes.leaf.TABLE:
+                column = data[:, nodes.var]
+                known = (column >= 0) & (column < nodes.leaf.support)
+                column[~(known & (column == np.floor(column)))] = np.nan
+        return data
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _leaf(column: Array) -> Any:
+    known = column[~np.isnan(column)]
+    if known.size and (known == np.floor(known)).all() and 0 <= known.min() <= known.max() < 256:
+        n_values = int(known.max()) + 1
+        return Bernoulli() if n_values <= 2 else Categorical(n_values=n_values)
+    mean = float(known.mean()) if known.size else 0.0
+    std = float(known.std()) if known.size else 1.0
+    return Gaussian(mean=mean, std=max(std, 1e-6), min_std=max(1e-3 * std, 1e-6))
