@@ -28,8 +28,7 @@
 // check: REAL=double
 // check: REAL=double IMPLICIT=1
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016); update management: Gokmen et al. 11:538 (2017).
-#include "rk_real.cuh"
-#include "rk_philox.cuh"
+#include "pulse_slots.cuh"
 #include "rk_bits.cuh"
 
 #ifndef THREADS
@@ -38,12 +37,6 @@
 #ifndef IMPLICIT
 #define IMPLICIT 0
 #endif
-#define OP_X 5u
-#define OP_D 6u
-#define SLOTS 31
-#define ROUNDING_DRAW 65532u
-
-struct Scales { int length; REAL of_x, of_d; };
 
 __device__ __forceinline__ REAL block_max(REAL v, REAL *shared) {
     for (int lane = 16; lane; lane >>= 1) v = rk_max(v, __shfl_xor_sync(0xffffffffu, v, lane));
@@ -53,36 +46,6 @@ __device__ __forceinline__ REAL block_max(REAL v, REAL *shared) {
     for (int warp = 1; warp < THREADS / 32; ++warp) v = rk_max(v, shared[warp]);
     __syncthreads();
     return v;
-}
-
-// lr is positive here. base_length is the fixed bit length; with `unit` both scales start at 1.
-__device__ __forceinline__ Scales scales_of(REAL lr, REAL g, int base_length, int unit, int managed,
-                                            int managed_length, REAL grad_scale, REAL x_max, REAL d_max) {
-    int length = base_length;
-    REAL a = unit ? (REAL)1 : rk_sqrt(lr / (g * (REAL)length)), b = a;
-    if (managed) {
-        if (x_max == 0.0f || d_max == 0.0f) return {0, 0.0f, 0.0f};
-        REAL dd = grad_scale * d_max, needed = lr * x_max * dd / g;
-        if (managed_length) {
-            length = needed >= (REAL)base_length ? base_length : (int)rk_ceil(needed);
-            if (length == 0) return {0, 0.0f, 0.0f};
-            a = b = rk_sqrt(lr / (g * (REAL)length));
-        }
-        if (needed > (REAL)base_length) dd = dd * (REAL)base_length / needed;
-        a *= rk_sqrt(x_max / dd);
-        b *= rk_sqrt(dd / x_max);
-    }
-    return {length, b, a};
-}
-
-// NaN, from a scale that overflowed on a line of zero, fires nothing.
-__device__ __forceinline__ REAL clip01(REAL q) { return q > 0.0f ? (q > 1.0f ? 1.0f : q) : 0.0f; }
-
-__device__ __forceinline__ REAL rounded(REAL p, REAL res, int stochastic, uint2 key, u32 op, u64 line, u64 sample) {
-    if (!(res > 0.0f)) return p;
-    REAL q = p / res;
-    if (stochastic) q += (REAL)rk_uniform(rk_word(key, op, line, sample, ROUNDING_DRAW)) - (REAL)0.5;
-    return rk_rint(q) * res;
 }
 
 // An implicit train: +-q, or for d +-(length q); a number of pulses, for d with the length.
@@ -95,22 +58,6 @@ __device__ __forceinline__ u32 number(REAL p, bool negative, int length, bool ca
     REAL q = length == 0 ? 0.0f : clip01(p);
     if (carries) q = (REAL)length * q;
     return q > 0.0f ? __float_as_uint((float)(negative ? -q : q)) : 0u;
-}
-
-// Slots first .. last - 1 of a train as one word.
-__device__ __forceinline__ u32 slots(REAL p, bool negative, int first, int last, uint2 key, u32 op, u64 line, u64 sample) {
-    u32 word = 0u;
-    if (p >= 1.0f) {
-        if (last > first) word = (1u << (last - first)) - 1u;
-    } else if (p > 0.0f) {
-        uint4 b = make_uint4(0u, 0u, 0u, 0u);
-        for (int slot = first; slot < last; ++slot) {
-            if ((slot & 3) == 0 || slot == first) b = rk_block(key, op, line, sample, (u32)slot >> 2);
-            u32 k = slot & 3, r = k == 0 ? b.x : k == 1 ? b.y : k == 2 ? b.z : b.w;
-            if (p > rk_uniform(r)) word |= 1u << (slot - first);
-        }
-    }
-    return word && negative ? word | 0x80000000u : word;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -154,7 +101,7 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, REAL lr, REAL granula
         if (inside) train[0] = number(p, v < 0.0f, scales.length, !is_x);
 #else
         for (int w = 0; w < n_word; ++w) {
-            u32 word = slots(p, v < 0.0f, w * SLOTS, min(w * SLOTS + SLOTS, scales.length), key, op, line, sample);
+            u32 word = slots(p, v < 0.0f, w * SLOTS, min(w * SLOTS + SLOTS, scales.length), ~0u, key, op, line, sample);
             if (inside) train[(u64)w * stride] = word;
             if (x_slices && is_x) x_slices[((u64)row * n_block + line / 32) * 32 + (at & 31)] = rk_transpose_bits(word);
         }

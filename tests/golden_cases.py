@@ -160,6 +160,15 @@ def updated(shape, cell, update, n, seed):
     return run
 
 
+# The same results for several kernels: each has a part in them.
+TRANSFERS = {
+    "auto_scale": ("chopped",),
+    "chop_samples": ("chopped", "dynamic"),
+    "transfer_read": ("dynamic", "buffered"),
+    "transfer_write": ("chopped", "buffered"),
+}
+
+
 def transferred(shape, cell, seed):
     def run(device):
         tile = tile_of(shape, cell, device, seed)
@@ -208,10 +217,11 @@ def combined(shape, n_device, seed, *, signed):
         devices = elementwise.random_fill(s, (n_device, *shape), "normal", device=device)
         gamma = elementwise.random_fill(s.child(1), (n_device,), "normal", device=device)
         signs = [
-            (elementwise.random_fill(s.child(2 + k), (n,), "bits") & 2).astype(np.float32) - 1
+            (elementwise.random_fill(s.child(2 + k), (n,), "bits") & 2).astype(np.int8)
+            - np.int8(1)
             for k, n in enumerate(shape)
         ]
-        signs = tuple(put(v, device) for v in signs) if signed else None
+        signs = tuple(put(v, device) if signed else None for v in signs)
         status = put(np.zeros(1, np.int32), device)
         combine.combine_devices(weight, devices, gamma, signs, status=status)
         return [weight]
@@ -394,9 +404,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for signed in (False, True):
             name = f"{at}{'-signed' * signed}"
             yield "combine_devices", Case(name, combined(shape, 3, 13, signed=signed))
-        for cell in ("chopped", "dynamic", "buffered"):
-            name = "auto_scale" if cell == "chopped" else "transfer_buffer"
-            yield name, Case(f"{cell}-{at}", transferred(shape, cell, 15))
+        for name, cells in TRANSFERS.items():
+            for cell in cells:
+                yield name, Case(f"{cell}-{at}", transferred(shape, cell, 15))
         yield "select_refresh", Case(at, refreshed(shape, 14))
         yield "rank_update", Case(at, updated(shape, "ideal", "managed", 40, 3))
         for io in PRODUCTS:

@@ -34,7 +34,9 @@ LEARNING = {
     "combine_devices": {"vector": CELLS["vector"]},
     "select_refresh": {"one_sided": CELLS["one_sided"]},
     "auto_scale": {"chopped": CELLS["chopped"]},
-    "transfer_buffer": {name: CELLS[name] for name in ("dynamic", "buffered")},
+    "chop_samples": {"chopped": CELLS["chopped"]},
+    "transfer_read": {name: CELLS[name] for name in ("dynamic", "buffered")},
+    "transfer_write": {"buffered": CELLS["buffered"]},
     "take_pulses": {"rows": MIXED["rows"]},
     "quantise_rows": {
         "stochastic": rk.MixedPrecision(device=CELLS["soft"], n_x_bins=16, n_d_bins=9)

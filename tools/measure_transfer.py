@@ -1,16 +1,20 @@
 """Measure the transfer family on a GPU: an update with a transfer after every sample.
 
-    python tools/measure_transfer.py [--sizes 512 1024] [--batches 1 8 32] [--json out.json]
+    python tools/measure_transfer.py [--sizes 512 1024] [--batches 1 8 32] [--cells ttv3]
 
-Times are medians of CUDA events in microseconds, after warm-up, with managed pulses; `host` is the
-time that a call takes on the host. The floor is the bytes of both arrays of cells and weights that
-have to move, over 4.3 TB/s.
+Microseconds by CUDA events, medians after warm-up, tuner on, managed pulses; one tile is used
+again and again as in training. x ~ U(-1, 1), d ~ 0.01 N(0, 1), lr 0.01. `graph`: calls captured
+one after the other; `eager`: events around one call; `host`: time that a call takes on the host.
+The floor: bytes of the fast array's cells and weights over 4.3 TB/s.
+
+`ttv3` pulses the fast array with the rate of the update (`fast_lr` 0), as the core of the anchor
+does unless it is told otherwise; `ttv3 fast` with the default `fast_lr`, 1, not scaled by lr: a
+hundred times the rate, some four pulses a cell and sample.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,18 +23,20 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from measure_tile import BANDWIDTH, measure
+from measure_update import BANDWIDTH, measure
 
 import rpukit as rk
 from rpukit import _device
 
 PAIR = (rk.SoftBounds(), rk.SoftBounds())
 CELLS = {
-    "ttv1": rk.Transfer(devices=PAIR, units_in_mbatch=False),
+    "ttv3": rk.ChoppedTransfer(devices=PAIR, fast_lr=0),
+    "ttv3 fast": rk.ChoppedTransfer(devices=PAIR),
+    "ttv3 gamma": rk.ChoppedTransfer(devices=PAIR, fast_lr=0, gamma=0.5),
+    "ttv3 scaled": rk.ChoppedTransfer(devices=PAIR, fast_lr=0.1, auto_scale=True),
+    "ttv4": rk.DynamicTransfer(devices=PAIR, fast_lr=0),
     "ttv2": rk.BufferedTransfer(devices=PAIR, units_in_mbatch=False),
-    "ttv3": rk.ChoppedTransfer(devices=PAIR),
-    "ttv3 gamma": rk.ChoppedTransfer(devices=PAIR, gamma=0.5),
-    "ttv4": rk.DynamicTransfer(devices=PAIR),
+    "ttv1": rk.Transfer(devices=PAIR, units_in_mbatch=False),
 }
 
 
@@ -39,29 +45,25 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096])
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 128, 512])
     parser.add_argument("--cells", nargs="*", default=list(CELLS), choices=CELLS)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    cupy, rows = _device.cupy(), []
-    print(f"{'size':>5} {'batch':>5} " + " ".join(f"{c:>20}" for c in args.cells))
-    for size in args.sizes:
-        floor = 2 * 8 * size * size * 4 / BANDWIDTH * 1e6
-        tiles = {
-            name: rk.AnalogTile((size, size), CELLS[name], seed=1, device="gpu")
-            for name in args.cells
-        }
-        for n in args.batches:
-            random = cupy.random.RandomState(1)
-            x = random.uniform(-1, 1, (n, size)).astype(np.float32)
-            d = (0.01 * random.standard_normal((n, size))).astype(np.float32)
-            row = {"size": size, "batch": n, "floor": floor}
-            for name, tile in tiles.items():
-                row[name] = measure(partial(tile.update, x, d, 0.01), 12)
-                assert bool(cupy.isfinite(tile.get_weights()).all())
-            rows.append(row)
-            cells = (f"{row[c][0]:8.1f} | {row[c][1]:7.1f}" for c in args.cells)
-            print(f"{size:5d} {n:5d} " + " ".join(f"{c:>20}" for c in cells), flush=True)
-    if args.json:
-        args.json.write_text(json.dumps(rows) + "\n")
+    cupy = _device.cupy()
+    print("| cell | size | batch | graph | eager | host | floor |")
+    print("|---|---|---|---|---|---|---|")
+    for name in args.cells:
+        for size in args.sizes:
+            floor = 8 * size * size * 4 / BANDWIDTH * 1e6
+            tile = rk.AnalogTile((size, size), CELLS[name], seed=1, device="gpu")
+            for n in args.batches:
+                random = cupy.random.RandomState(1)
+                x = random.uniform(-1, 1, (n, size)).astype(np.float32)
+                d = (0.01 * random.standard_normal((n, size))).astype(np.float32)
+                graph, eager, host = measure(partial(tile.update, x, d, 0.01))
+                print(
+                    f"| {name} | {size} | {n} | {graph:.1f} | {eager:.1f} | {host:.0f} | "
+                    f"{floor:.1f} |",
+                    flush=True,
+                )
+            rk.check()
     return 0
 
 

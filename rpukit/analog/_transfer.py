@@ -1,10 +1,10 @@
 """Tiles whose cells hold a fast and slow arrays: the transfer family.
 
-A batch is planned before it is run: which slice of the fast array is read after which sample
-follows from counters alone. The fast array then learns in passes, in which every slice stops at
-its next read; so all reads of a batch take a few launches, not one each, and a cell still sees its
-samples in order. What was read goes through the buffer and into the slow array as one batch of
-one-hot updates.
+Which slice of the fast array is read after which sample of a batch follows from counters alone. A
+batch is cut so that no slice is read twice in a part. Then a part takes a fixed number of
+launches: the samples are turned round by the choppers of the time, each read walks the pulses of
+its slice up to its own sample, what was read goes through the buffer into the slow array, and the
+fast array learns all samples at once.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels import clock
 from rpukit.analog import _schedule
+from rpukit.analog._choppers import Choppers
 from rpukit.analog._compound import CompoundUnit
 from rpukit.analog._guard import check_finite
-from rpukit.analog._launch_update import Trains
-from rpukit.analog._schedule import Choppers, Events
+from rpukit.analog._reading import Cells, Reading, Replay
+from rpukit.analog._schedule import Events
 from rpukit.analog._unit import Site
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.combine import combine_devices
 from rpukit.analog.forward import ForwardState, tile_forward
-from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
-from rpukit.analog.transfer import BEGINS, FIRST, WRITES, Rule, auto_scale, transfer_buffer
+from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
+from rpukit.analog.transfer import auto_scale, transfer_read, transfer_write
 from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update import pulse_trains
 from rpukit.analog.update_parameters import UpdateParameters
 
 Array = Any
-_READS = 64  # slices that are read at once
-_FEW = 1 << 16  # elements that are sooner copied to a GPU than made there
+_READS = 64  # slices that are multiplied at once where a read is a product
 _WRITES = 0  # child stream of a device for reads and writes of its own
 _SELECT = 1 << 20  # child stream for choppers and random slices
+_captured: list[Any] = []  # a graph goes on using what it was captured with
+_W_NOISES = {WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
 
 
 class TransferUnit(CompoundUnit):
@@ -49,9 +52,12 @@ class TransferUnit(CompoundUnit):
         self._n = cell.slices(site.shape)
         self._reads = cell.reads(site.shape)
         self._select = site.stream.child(_SELECT)
+        self._random = self._select if cell.random_selection else None
         self._io = _one_hot_io(cell.transfer_forward)
-        # Where other lines have noise, or lines a place along the wires, the whole array is read.
+        # Where other lines have noise, or lines a place along the wires, the whole array is read;
+        # where wires are not ideal, by a product.
         self._whole = not self._io.exact and (self._io.inp_noise > 0 or self._io.ir_drop > 0)
+        self._apart = self._whole or not (self._io.exact or self._io.ideal_wires)
         self._streams = [child.site.stream.child(_WRITES) for child in self.children]
         self._states = [
             ForwardState(
@@ -72,24 +78,57 @@ class TransferUnit(CompoundUnit):
         self._scales = getattr(cell, "auto_scale", False) and cell.fast_lr > 0
         if self._scales:
             self._own["running"] = self._zeros(2)
-        self._line_sign = site.put(np.ones(self._n[1], site.dtype))
         if isinstance(cell, ChoppedTransfer):
-            registers = (site.registers, site.prefix)
-            self._choppers = Choppers(cell, self._select, *registers, self._n)
+            self._choppers = Choppers(cell, self._select, site, self._n)
+            self._own.update(self._choppers.arrays())
+        self._cells = [Cells.of(child) for child in self.children]
+        self._readings = [self._reading(k) for k in range(n_device - 1)]
         if self._hidden:
             self.weight = self.children[-1].weight
 
     def _zeros(self, *shape: int) -> Array:
         return _device.zeros(shape, self.site.dtype, self.site.device)
 
+    def _reading(self, k: int) -> Reading:
+        """Gather how the slices of array k are read, and what is behind them."""
+        cell, state = self.cell, self._states[k]
+        forget, length = getattr(cell, "forget_buffer", True), cell.transfer_update.desired_bl
+        momentum, threshold = getattr(cell, "momentum", 0.0), 0.0
+        if not (forget or isinstance(cell, DynamicTransfer)):
+            momentum = min(max(momentum, 0.0), 1.0)
+        if cell.BUFFERED and self._choppers is None:
+            threshold = cell.thres_scale * cell.devices[k + 1].granularity
+        mu = cap = 0.0
+        if isinstance(cell, DynamicTransfer):
+            mu = min(cell.tail_weightening / cell.chop_period, 1.0)
+            cap = cell.buffer_cap * length
+        keep = float(not getattr(cell, "no_buffer", False))
+        exact, columns = self._io.exact, cell.transfer_columns
+        periphery = (0 if self._io.out_scale == 1 else 1) if exact else 2
+        w_noise = _W_NOISES.get(self._io.w_noise_type, 0) if self._io.w_noise > 0 else 0
+        flags = (forget, periphery, w_noise, columns)
+        rule = np.array((threshold, length, momentum, keep, mu, cap, *flags), self.site.dtype)
+        return Reading(
+            1 if not cell.BUFFERED else 2 if self._choppers is None else 4 if mu else 3,
+            columns,
+            self.site.put(rule),
+            state.io,
+            state.line_noise,
+            self._streams[k],
+            self._own["buffer"][k] if cell.BUFFERED else None,
+            self._own.get("mean"),
+            self._own.get("past"),
+            self._own.get("chopper_in"),
+            self._own.get("switched"),
+        )
+
     def combine(self) -> None:
         if self._hidden:
             return
-        signs = None
+        signs: tuple[Array | None, Array | None] = (None, None)
         if self._choppers is not None:
-            pair = [self._choppers.get(f"chopper_{end}") for end in ("out", "in")]
-            pair = pair if self.cell.transfer_columns else pair[::-1]
-            signs = tuple(self.site.put(sign.astype(self.site.dtype)) for sign in pair)
+            signs = (self._choppers.lines, self._choppers.slices)
+            signs = signs if self.cell.transfer_columns else signs[::-1]
         status = self.site.guard.status
         combine_devices(self.weight, self._stack, self._gamma, signs, status=status)
 
@@ -121,7 +160,7 @@ class TransferUnit(CompoundUnit):
         batch_size: int,
     ) -> None:
         periods = self.cell.periods(self.site.shape, batch_size)
-        ends = self._ends(periods, first_sample, len(x))
+        ends = self._ends(periods, first_sample, len(x), parameters)
         call = self.site.guard.begin("x or d")
         if len(ends) > 1 or self._scales:
             # Found before the first part is learnt, so that a bad sample changes nothing.
@@ -129,32 +168,49 @@ class TransferUnit(CompoundUnit):
                 check_finite(array, status=self.site.guard.status, call=call)
         start = 0
         for end in ends:
-            part = slice(start, end)
+            part = (x, d) if len(ends) == 1 else (x[start:end], d[start:end])
             counts = (first_sample + start, periods[0], batch_size)
-            self._learn(x[part], d[part], lr, parameters, counts, call)
+            self._learn(*part, lr, parameters, counts, call)
             for k, period in enumerate(periods[1:], start=1):
                 if period and (first_sample + end) % period == 0:
                     self._move_on(k, lr)
             start = end
         self.combine()
 
-    def _ends(self, periods: list[int], first_sample: int, n: int) -> list[int]:
-        """Cut a batch where slow arrays are read, and where choppers of lines may flip."""
+    def _ends(
+        self, periods: list[int], first_sample: int, n: int, parameters: UpdateParameters
+    ) -> list[int]:
+        """Cut a batch where slow arrays are read, and where the fast one must have learnt."""
         ends = {n}
         for period in periods[1:]:
             if period:
                 ends.update(range(period - first_sample % period, n + 1, period))
-        due = self._events(0, periods[0], first_sample, n)
-        if self._whole:
-            ends.update((due.offset + 1).tolist())
+        due, n_slice = self._events(0, periods[0], first_sample, n), self._n[0]
+        n_transfer = due.n // due.reads
+        if self._apart or parameters.exact:
+            last = range(n_transfer)
+        else:  # those after which a slice comes again
+            most = n_slice // due.reads
+            last = range(most - 1, n_transfer, most)
+        ends.update(due.offset + t * due.period + 1 for t in last)
+        if self.cell.random_selection or self.cell.with_reset_prob > 0:
+            ends.update(self._random_ends(due))
         if self._choppers is not None and self.cell.out_chop_prob > 0:
-            ends.update((due.offset[due.slice == self._n[0] - 1] + 1).tolist())
+            passes = range(n_slice - 1 - due.first_slice, due.n, n_slice)
+            ends.update(due.offset + t * due.period + 1 for t in passes)
         return sorted(ends)
 
+    def _random_ends(self, due: Events) -> set[int]:
+        """Cut a batch before a drawn slice comes again, and after a slice is reset."""
+        slices = _schedule.slices_of(due, self._n[0], self._random)
+        before = _schedule.repeats(slices, due.reads) if self._random else []
+        after = {t // due.reads for t in self._resets(0, due).tolist()}
+        last = {t - 1 for t in before} | after
+        return {due.offset + t * due.period + 1 for t in last}
+
     def _events(self, k: int, period: int, first_sample: int, n: int) -> Events:
-        random = self._select if self.cell.random_selection else None
         number = int(self.site.clocks[f"{self.site.prefix}transfers_{k}"])
-        return _schedule.events(period, first_sample, n, number, self._reads, self._n[0], random)
+        return _schedule.events(period, first_sample, n, number, self._reads, self._n[0])
 
     def _learn(
         self,
@@ -168,79 +224,44 @@ class TransferUnit(CompoundUnit):
         """Pulse a part of a batch into the fast array, and hand over what is read meanwhile."""
         first_sample, period, batch_size = counts
         due = self._events(0, period, first_sample, len(x))
-        self.site.tick("transfers_0", len(due))
+        self.site.tick("transfers_0", due.n)
+        if due.n and self.cell.transfer_rate(0, lr) == 0:
+            due = replace(due, n=0)
         rate = self.cell.fast_rate(lr)
         rates = self._scaled(x, d, rate, parameters, batch_size) if self._scales else None
-        moves = self.cell.transfer_rate(0, lr) != 0
-        due = due if moves else Events(*(v[:0] for v in (due.number, due.offset, due.slice)))
-        turn = _schedule.occurrences(due.slice)
-        alone = len(due) == 0 or int(turn.max()) == 0
-        z = self._zeros(0 if alone else len(due), self._n[1])
-        signs, begins = np.ones(len(due), np.int8), np.zeros(len(due), bool)
-        lines = np.ones(self._n[1], np.int8)
-        chopper = np.ones(self._n[0], np.int8)
-        if self._choppers is not None:
-            lines = self._choppers.get("chopper_out")
-            chopper = self._choppers.get("chopper_in").copy()
-            signs, begins = self._choppers.take(due)
-        begin = np.zeros(self._n[0], np.int64)
-        for p in range(int(turn.max(initial=-1)) + 2):
-            here = np.flatnonzero(turn == p)
-            end = np.full(self._n[0], len(x))
-            end[due.slice[here]] = due.offset[here] + 1
-            if (begin < end).any() and rate:
-                window = (begin, end)
-                signs_now = (chopper, lines)
-                how = (parameters, first_sample, call)
-                self._pulse(x, d, rate, rates, how, window, signs_now)
-            begin = np.where(begin < end, end, begin)
-            if len(here):
-                read = self._slices(0, due, here)
-                if len(here) == len(due):
-                    z = read
-                else:
-                    z[self._put_index(here)] = read
-                self._reset(0, due, here)
-            later = np.flatnonzero(turn == p + 1)
-            chopper = chopper.copy()
-            chopper[due.slice[later]] = signs[later]
-            done = np.setdiff1d(due.slice[here], due.slice[later])
-            if self._choppers is not None:
-                chopper[done] = self._choppers.get("chopper_in")[done]
-        if len(due):
-            self._hand_over(0, due, z, lr, rate if rates is None else rates, signs, begins, lines)
-
-    def _pulse(
-        self,
-        x: Array,
-        d: Array,
-        rate: float,
-        rates: Array | None,
-        how: tuple[UpdateParameters, int, int],
-        window: tuple[np.ndarray, np.ndarray],
-        signs: tuple[np.ndarray, np.ndarray],
-    ) -> None:
-        """Pulse into the fast array those samples of each slice that are in its window."""
-        columns, (parameters, first_sample, call) = self.cell.transfer_columns, how
-        of_x, of_d = signs if columns else signs[::-1]
+        turns = None
+        if self._choppers is not None and self.cell.transfer_columns:
+            x, d, turns = self._choppers.turn(x, d, due)
+        elif self._choppers is not None:
+            d, x, turns = self._choppers.turn(d, x, due)
+        fast, status = self.children[0], self.site.guard.status
         trains = pulse_trains(
-            self._chopped(x, of_x),
-            self._chopped(d, of_d),
+            x,
+            d,
             abs(rate),
             self.granularity,
             parameters,
             stream=self.site.stream,
             first_sample=first_sample,
-            status=self.site.guard.status,
+            status=status,
             call=call,
             rates=rates,
         )
-        begin, end = window
-        if begin.any() or (end < len(x)).any():
-            sample = np.arange(len(x))[:, None]
-            keep = (begin <= sample) & (sample < end)
-            trains = _windowed(trains, keep, self.site, columns=columns)
-        self.children[0].pulse(trains, rate < 0, first_sample)
+        ahead = due.n > 0 and due.offset < len(x) - 1  # of the last pulses of the part
+        replay = Replay(trains, rate < 0, fast.site.stream, first_sample) if ahead else None
+        if not ahead:
+            fast.pulse(trains, rate < 0, first_sample)
+        d_of_write = None
+        if due.n:
+            rate_now = rate if rates is None else rates
+            d_of_write = self._transfer(0, due, lr, rate_now, turns, replay)
+        if ahead:
+            fast.pulse(trains, rate < 0, first_sample)
+        self._reset(0, due)
+        if self._choppers is not None:
+            self._choppers.flip_lines(due)
+        if self.site.device.kind == "gpu" and clock.capturing():
+            _captured.append((x, d, rates, turns, d_of_write))
 
     def _scaled(
         self, x: Array, d: Array, rate: float, parameters: UpdateParameters, batch_size: int
@@ -251,96 +272,113 @@ class TransferUnit(CompoundUnit):
         t = (1 - cell.auto_momentum) / batch_size
         return auto_scale(x, d, factor, t, self._own["running"], status=self.site.guard.status)
 
-    def _chopped(self, v: Array, signs: np.ndarray) -> Array:
-        if (signs > 0).all():
-            return v
-        return v * self.site.put(signs.astype(self.site.dtype))
-
-    def _put_index(self, index: np.ndarray) -> Array:
-        return self.site.put(np.ascontiguousarray(index))
-
-    def _slices(self, k: int, due: Events, here: np.ndarray) -> Array:
-        """Copy slices of an array as they are, or read with all of it: shape (n, n_line)."""
-        weight, which = self.children[k].weight, due.slice[here]
-        if self._whole:
-            return self._product(k, weight, self._one_hot(which), int(due.number[here[0]]))
-        first, last = int(which[0]), int(which[-1]) + 1
-        index: Any = slice(first, last)
-        if last - first != len(which) or (np.diff(which) != 1).any():
-            index = self._put_index(which)
-        part = weight[:, index].T if self.cell.transfer_columns else weight[index]
-        return part.copy(order="C")
-
-    def _one_hot(self, which: np.ndarray) -> Array:
-        """Make an input for each slice, shape (n, n_slice)."""
-        n, n_slice = len(which), self._n[0]
-        if n * n_slice <= _FEW:
-            made = np.zeros((n, n_slice), self.site.dtype)
-            made[np.arange(n), which] = 1
-            return self.site.put(made)
-        one_hot = self._zeros(n, n_slice)
-        one_hot[self._put_index(np.arange(n)), self._put_index(which)] = 1
-        return one_hot
-
-    def _reset(self, k: int, due: Events, here: np.ndarray) -> None:
+    def _resets(self, k: int, due: Events) -> np.ndarray:
+        """Draw which reads reset their slice."""
         if self.cell.with_reset_prob == 0:
-            return
-        child = self.children[k]
-        number = due.number[here]
-        u = _schedule.draws(self._select.child(k), number, _schedule.FIRST_SLICE + 1)
-        for t in here[u < np.float32(self.cell.with_reset_prob)]:
-            child.reset(int(due.slice[t]), 1, 1.0, event=int(due.number[t]))
+            return np.zeros(0, np.int64)
+        number = due.number + np.arange(due.n)
+        u = _schedule.draws(self._select.child(k), number, _schedule.RESET)
+        return np.flatnonzero(u < np.float32(self.cell.with_reset_prob))
+
+    def _reset(self, k: int, due: Events) -> None:
+        which = self._resets(k, due)
+        if which.size:
+            slices = _schedule.slices_of(due, self._n[0], self._random)
+            for t in which.tolist():
+                self.children[k].reset(int(slices[t]), 1, 1.0, event=due.number + t)
 
     # ---- a transfer ---------------------------------------------------------------------------
 
     def _move_on(self, k: int, lr: float) -> None:
         """Transfer the next slices of a slow array to the one behind it."""
         due = self._events(k, 1, 0, 1)
-        self.site.tick(f"transfers_{k}", len(due))
+        self.site.tick(f"transfers_{k}", due.n)
         if k + 1 < len(self.children) and self.cell.transfer_rate(k, lr) != 0:
-            z = self._slices(k, due, np.arange(len(due)))
-            self._reset(k, due, np.arange(len(due)))
-            ones = np.ones(len(due), np.int8)
-            lines = np.ones(self._n[1], np.int8)
-            self._hand_over(k, due, z, lr, 0.0, ones, ones < 0, lines)
+            self._transfer(k, due, lr, 0.0, None, None)
+            self._reset(k, due)
 
-    def _hand_over(
+    def _transfer(
         self,
         k: int,
         due: Events,
-        z: Array,
         lr: float,
         rate: Any,
-        signs: np.ndarray,
-        begins: np.ndarray,
-        lines: np.ndarray,
-    ) -> None:
-        """Read, gather and write the slices z of array k."""
-        cell = self.cell
-        z = self._read(k, due, z)
+        turns: Array | None,
+        replay: Replay | None,
+    ) -> Array:
+        """Read slices of array k, write what comes out of the buffer to the next one; give it."""
+        cell, status, z = self.cell, self.site.guard.status, None
+        if self._apart or self._random is not None:
+            slices = _schedule.slices_of(due, self._n[0], self._random)
+            z = self._products(k, due, slices) if self._apart else None
+            if self._random is not None:
+                due = replace(due, slices=self.site.put(slices.astype(np.int32)))
         step = cell.transfer_rate(k, lr)
+        kappas, writes = self._factors(due, abs(step), rate)
+        correct = getattr(cell, "correct_gradient_magnitudes", False)
+        d = transfer_read(
+            self._cells[k],
+            self._readings[k],
+            due,
+            kappas,
+            writes,
+            replay=replay,
+            turns=turns,
+            line_sign=self._choppers.lines if self._choppers is not None else None,
+            rates=rate if correct and not isinstance(rate, float) else None,
+            z=z,
+            status=status,
+        )
         if cell.BUFFERED:
-            d = self._gather(k, due, z, step, rate, signs, begins, lines)
             step = cell.step * cell.devices[k + 1].granularity
-        else:
-            d = -z
-        one_hot = self._one_hot(due.slice)
-        x, d = (one_hot, d) if cell.transfer_columns else (d, one_hot)
-        number = int(due.number[0])
-        stream = self._streams[k + 1]
-        self.children[k + 1].write(x, d, step, cell.transfer_update, number, stream)
+        stream, columns, update = self._streams[k + 1], cell.transfer_columns, cell.transfer_update
+        if not update.implicit:
+            to = self._cells[k + 1]
+            transfer_write(to, d, due, step, update, columns=columns, stream=stream, status=status)
+            return d
+        one_hot = self._one_hot(_schedule.slices_of(due, self._n[0], self._random))
+        sides = (one_hot, d) if columns else (d, one_hot)
+        self.children[k + 1].write(*sides, step, update, due.number, stream)
+        return d
 
-    def _read(self, k: int, due: Events, z: Array) -> Array:
-        """Read slices through the periphery, each by a one-hot input."""
-        xp = _device.namespace(z)
-        if self._whole or (self._io.exact and self._io.out_scale == 1):
-            return xp.ascontiguousarray(z)
-        columns, parts = self.cell.transfer_columns, []
-        for start in range(0, len(due), _READS):
-            part = xp.ascontiguousarray(z[start : start + _READS])
-            weight = xp.ascontiguousarray(part.T) if columns else part
-            one_hot = self.site.put(np.eye(len(part), dtype=self.site.dtype))
-            parts.append(self._product(k, weight, one_hot, int(due.number[start])))
+    def _factors(
+        self, due: Events, step: float, rate: Any
+    ) -> tuple[tuple[float, float], tuple[bool, bool]]:
+        """Give the factor of the reads of this pass and of the next, and whether they write."""
+        cell = self.cell
+        if self._choppers is None:
+            return (step, step), (True, True)
+        fast, slow = cell.devices
+        kappa = step / cell.threshold(self.site.shape)
+        if cell.correct_gradient_magnitudes:
+            kappa = step / (cell.threshold(self.site.shape) * slow.granularity / fast.granularity)
+            kappa /= abs(rate) if isinstance(rate, float) else 1.0
+        if not isinstance(cell, DynamicTransfer):
+            return (kappa, kappa), (True, True)
+        passes, divisors = due.number // self._n[0], [1.0, 1.0]
+        if cell.experimental_correct_accumulation:
+            ages = ((passes + later) % cell.chop_period + 1 for later in (0, 1))
+            divisors = [min(age, 1 / fast.granularity) for age in ages]
+        writes = (passes > cell.chop_period, passes + 1 > cell.chop_period)
+        return (kappa / divisors[0], kappa / divisors[1]), writes
+
+    def _one_hot(self, which: np.ndarray) -> Array:
+        """Make an input for each slice, shape (n, n_slice)."""
+        made = np.zeros((len(which), self._n[0]), self.site.dtype)
+        made[np.arange(len(which)), which] = 1
+        return self.site.put(made)
+
+    def _products(self, k: int, due: Events, slices: np.ndarray) -> Array:
+        """Read slices by products of all of the array, or of no more than them."""
+        weight, columns = self.children[k].weight, self.cell.transfer_columns
+        if self._whole:
+            return self._product(k, weight, self._one_hot(slices), due.number)
+        xp, parts = _device.namespace(weight), []
+        for start in range(0, due.n, _READS):
+            index = self.site.put(slices[start : start + _READS])
+            part = xp.ascontiguousarray(weight[:, index] if columns else weight[index])
+            one_hot = self.site.put(np.eye(len(index), dtype=self.site.dtype))
+            parts.append(self._product(k, part, one_hot, due.number + start))
         return xp.concatenate(parts)
 
     def _product(self, k: int, weight: Array, one_hot: Array, number: int) -> Array:
@@ -356,95 +394,9 @@ class TransferUnit(CompoundUnit):
             call=self.site.guard.begin("transfer"),
         )
 
-    def _gather(
-        self,
-        k: int,
-        due: Events,
-        z: Array,
-        step: float,
-        rate: Any,
-        signs: np.ndarray,
-        begins: np.ndarray,
-        lines: np.ndarray,
-    ) -> Array:
-        """Put reads in the buffer; give the d of the write."""
-        cell, n = self.cell, len(due)
-        correct = getattr(cell, "correct_gradient_magnitudes", False)
-        kappas = np.empty((n, 2), self.site.dtype)
-        kappas[:, 0], kappas[:, 1] = signs, abs(step)
-        writes = np.ones(n, bool)
-        length = float(cell.transfer_update.desired_bl)
-        momentum = float(cell.momentum)
-        if isinstance(cell, ChoppedTransfer):
-            kappas[:, 1], writes = self._factors(cell, due, abs(step), rate)
-            if not (cell.forget_buffer or isinstance(cell, DynamicTransfer)):
-                momentum = min(max(momentum, 0.0), 1.0)
-            kind = 4 if isinstance(cell, DynamicTransfer) else 3
-            rule = Rule(kind, 0.0, length, momentum, cell.forget_buffer, float(not cell.no_buffer))
-            if isinstance(cell, DynamicTransfer):
-                mu = min(cell.tail_weightening / cell.chop_period, 1.0)
-                rule = replace(rule, mu=mu, cap=cell.buffer_cap * length)
-        else:
-            if not cell.forget_buffer:
-                momentum = min(max(momentum, 0.0), 1.0)
-            threshold = cell.thres_scale * cell.devices[k + 1].granularity
-            rule = Rule(2, threshold, length, momentum, cell.forget_buffer)
-        table = np.empty((n, 4), np.int32)
-        table[:, 0], table[:, 1] = due.slice, _schedule.following(due.slice)
-        first = np.flatnonzero(_schedule.occurrences(due.slice) == 0)
-        table[:, 2] = begins * BEGINS + writes * WRITES
-        table[first, 2] += FIRST
-        table[:, 3] = due.offset
-        return transfer_buffer(
-            z,
-            rule,
-            self.site.put(table),
-            self.site.put(kappas),
-            self._chopped(self._line_sign, lines),
-            self._own["buffer"][k],
-            (self._own["mean"], self._own["past"]) if "mean" in self._own else None,
-            None if isinstance(rate, float) or not correct else rate,
-            status=self.site.guard.status,
-        )
-
-    def _factors(
-        self, cell: ChoppedTransfer, due: Events, step: float, rate: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Give the factor of each read of a chopped array, and whether it may write."""
-        threshold, (fast, slow) = cell.threshold(self.site.shape), cell.devices
-        kappa = np.full(len(due), step / threshold)
-        if cell.correct_gradient_magnitudes:
-            kappa[:] = step / (threshold * slow.granularity / fast.granularity)
-            kappa /= abs(rate) if isinstance(rate, float) else 1.0
-        writes = np.ones(len(due), bool)
-        if isinstance(cell, DynamicTransfer):
-            passes = due.number // self._n[0]
-            writes = passes > cell.chop_period
-            if cell.experimental_correct_accumulation:
-                cur = passes % cell.chop_period + 1
-                kappa /= np.minimum(cur, 1 / fast.granularity)
-        return kappa, writes
-
 
 def _one_hot_io(io: IOParameters) -> IOParameters:
     """Turn off what a one-hot read never uses."""
     return replace(
         io, noise_management=NoiseManagement.NONE, bound_management=BoundManagement.NONE
     )
-
-
-def _windowed(trains: Trains, keep: np.ndarray, site: Site, *, columns: bool) -> Trains:
-    """Silence lines of x (or of d) in the samples where ``keep`` (n_batch, n_line) is False."""
-    side = trains.x if columns else trains.d
-    mask = site.put(keep.astype(side.dtype))
-    mask = mask[:, None] if side.ndim == 3 else mask
-    if not columns:
-        return replace(trains, d=trains.d * mask)
-    made = replace(trains, x=trains.x * mask)
-    if trains.x_slices is not None:
-        n_batch, n_line = keep.shape
-        padded = np.zeros((n_batch, -(-n_line // 32) * 32), np.uint8)
-        padded[:, :n_line] = keep
-        words = np.packbits(padded, axis=1, bitorder="little").view("<u4")
-        made = replace(made, x_slices=trains.x_slices & site.put(words)[:, :, None])
-    return made

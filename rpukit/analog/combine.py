@@ -29,7 +29,7 @@ def combine_devices(
     weight: Array,
     devices: Array,
     gamma: Array,
-    signs: tuple[Array, Array] | None = None,
+    signs: tuple[Array | None, Array | None] = (None, None),
     *,
     status: Array,
 ) -> None:
@@ -40,8 +40,8 @@ def combine_devices(
     weight : array, shape (n_out, n_in), float32 or float64
     devices : array, shape (n_device, n_out, n_in), dtype of the weight
     gamma : array, shape (n_device,), dtype of the weight
-    signs : pair of arrays, shapes (n_out,) and (n_in,), dtype of the weight, optional
-        Choppers of device 0, +1 or -1, which are undone.
+    signs : pair of arrays, shapes (n_out,) and (n_in,), int8, or None
+        Choppers of device 0, +1 or -1, which are undone; None: +1.
     status : array, shape (1,), int32
 
     Notes
@@ -50,13 +50,12 @@ def combine_devices(
     Kernel: kernels_cu/combine_devices.cu.
     """
     n_out, n_in = weight.shape
-    row_sign, col_sign = (None, None) if signs is None else signs
     if _device.runs_kernels(_device.namespace(weight)):
-        args = (len(devices), n_out, n_in, gamma, devices, row_sign, col_sign, weight, status)
-        macros = {"SIGNED": int(signs is not None), "REAL": _precision.real(weight.dtype)}
+        args = (len(devices), n_out, n_in, gamma, devices, *signs, weight, status)
+        macros = {"REAL": _precision.real(weight.dtype)}
         _COMBINE_DEVICES.launch((-(-weight.size // _BLOCK),), (_BLOCK,), args, macros=macros)
     else:
-        plain = [np.empty(0, weight.dtype) if a is None else a for a in (row_sign, col_sign)]
+        plain = [np.empty(0, np.int8) if a is None else a for a in signs]
         args = (gamma, devices, *plain, weight)
         mirror = _mirror(weight).combine_devices
         run_rows(mirror, n_out, *args, grain=work_grain(len(devices) * n_in))

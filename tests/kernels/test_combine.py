@@ -20,9 +20,7 @@ def test_combine_devices(shape, signed, n_device, order):
     rng = np.random.default_rng(0)
     devices = rng.uniform(-1, 1, (n_device, *shape)).astype(np.float32)
     gamma = rng.uniform(-2, 2, n_device).astype(np.float32)
-    signs = None
-    if signed:
-        signs = tuple(rng.choice(np.array([-1, 1], np.float32), n) for n in shape)
+    signs = tuple(rng.choice(np.array([-1, 1], np.int8), n) if signed else None for n in shape)
     mirror, source = np.empty(shape, np.float32), np.empty(shape, np.float32)
     combine.combine_devices(mirror, devices, gamma, signs, status=OK)
     with on_cpu(order):

@@ -21,7 +21,9 @@ def combine_devices(start, stop, gamma, devices, row_sign, col_sign, weight):
                     continue
                 v = devices[k, i, j]
                 if k == 0 and row_sign.size:
-                    v = f4(v * f4(row_sign[i] * col_sign[j]))
+                    v = f4(v * f4(row_sign[i]))
+                if k == 0 and col_sign.size:
+                    v = f4(v * f4(col_sign[j]))
                 w = fma32(gamma[k], v, w)
             weight[i, j] = w
 

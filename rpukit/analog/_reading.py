@@ -1,0 +1,130 @@
+"""What reads and writes of slices need of an array of devices, and of a buffer behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rpukit import _precision
+from rpukit.analog._launch_update import Trains
+from rpukit.analog.cells import PulsedCell
+from rpukit.random import Stream
+
+Array = Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """An array of devices, as reads and writes of its slices see it.
+
+    Attributes
+    ----------
+    cell : PulsedCell
+    weight : array, shape (n_out, n_in), float32 or float64
+        What is seen.
+    persistent : array, shape (n_out, n_in), dtype of the weight, or None
+        What pulses act on where the cell has write noise.
+    planes : array, shape (n_plane, n_out, n_in), dtype of the weight
+    globals_ : array, shape (n_global,), dtype of the weight
+    n_pulses : array, shape (1,), int64
+    pulse_counts : array, shape (n_out, n_in), int64, or None
+    granularity : float, weight units
+    """
+
+    cell: PulsedCell
+    weight: Array
+    persistent: Array | None
+    planes: Array
+    globals_: Array
+    n_pulses: Array
+    pulse_counts: Array | None
+    granularity: float
+
+    @classmethod
+    def of(cls, child: Any) -> Cells:
+        """See a `DeviceArray`."""
+        own = child.arrays()
+        return cls(
+            child.cell,
+            child.weight,
+            own.get("persistent"),
+            own["planes"],
+            own["globals"],
+            own["n_pulses"],
+            own.get("pulse_counts"),
+            child.granularity,
+        )
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        """What kernels need to know of the cells before they are compiled."""
+        return {
+            "REAL": _precision.real(self.weight.dtype),
+            "STEP": self.cell.STEP,
+            "HAS_RUN": int(self.cell.HAS_RUN),
+            "N_PLANE": len(self.cell.PLANES),
+            "N_GLOBAL": self.globals_.size,
+            "WRITE_NOISE": int(self.persistent is not None),
+        }
+
+    def model(self) -> tuple[Any, Any]:
+        """Give the step function and the run function of a mirror."""
+        steps = _precision.mirror("rpukit.analog._steps", self.weight.dtype)
+        run = steps.RUNS.get(self.cell.STEP) if self.cell.HAS_RUN else None
+        return steps.STEPS[self.cell.STEP], run or steps.no_run
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the slices of one array are read, and gathered in a buffer.
+
+    Attributes
+    ----------
+    kind : {1, 2, 3, 4}
+        TTv1 (no buffer) to TTv4.
+    columns : bool
+        Whether slices are columns.
+    rule : array, shape (10,), dtype of the weights
+        0 threshold of TTv2, 1 most pulses of a write, 2 momentum, 3 what is kept of the buffer
+        before a read, 4 weight of a read in the mean and 5 bound of the buffer of TTv4, 6 whether
+        a buffer is forgotten that was written; 7 periphery: 0 none, 1 the scale of the output
+        alone, 2 all, 8 noise of weights, 9 whether slices are columns.
+    io : array, shape (16,), dtype of the weights
+        The periphery, see `ForwardState`.
+    line_noise : array, shape (n_line,), dtype of the weights, or None
+    stream : Stream
+        Source of the noise of reads.
+    buffer, mean, past : array, shape (n_slice, n_line), dtype of the weights, or None
+    chopper, switched : array, shape (n_slice,), int8, or None
+    """
+
+    kind: int
+    columns: bool
+    rule: Array
+    io: Array
+    line_noise: Array | None
+    stream: Stream
+    buffer: Array | None = None
+    mean: Array | None = None
+    past: Array | None = None
+    chopper: Array | None = None
+    switched: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Pulses of a batch that each slice sees before it is read.
+
+    Attributes
+    ----------
+    trains : Trains
+    flip : bool
+        Whether all pulses are turned round.
+    stream : Stream
+    first_sample : int
+    """
+
+    trains: Trains
+    flip: bool
+    stream: Stream
+    first_sample: int
