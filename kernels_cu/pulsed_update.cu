@@ -94,7 +94,7 @@
 #ifndef CHUNK
 #define CHUNK (512 / ROWS)
 #endif
-#include "pulse_runs.cuh"
+#include "pulse_cells.cuh"
 #if LISTS
 #include "pulse_lists.cuh"
 #else

@@ -68,6 +68,10 @@ if nb.config.DISABLE_JIT:
         """Evaluate a polynomial, leading coefficient first, one fma a step."""
         return _horner(x, coefficients, f8)
 
+    def choose(condition, a, b):
+        """Take a where the condition holds, else b."""
+        return a if condition else b
+
     def f2u(x):
         """Bits of a float32."""
         return u4(struct.unpack("<I", f4(x).tobytes())[0])
@@ -123,6 +127,11 @@ else:
     def horner64(typing, x, coefficients):
         """Evaluate a polynomial, leading coefficient first, one fma a step."""
         return _horner_code(types.float64, x, coefficients)
+
+    @intrinsic
+    def choose(typing, condition, a, b):
+        """Take a where the condition holds, else b: no branch, so that loops become vectors."""
+        return a(types.boolean, a, a), lambda context, builder, sig, args: builder.select(*args)
 
     @intrinsic
     def f2u(typing, x):
@@ -190,7 +199,7 @@ def _log_normal(x):
     return fma32(f4(f4(i4(e)) * ULP), LN2, _log1p_core(f))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@nb.njit(nogil=True, error_model="numpy", forceinline=True)
 def log32(x):
     """Natural logarithm."""
     small = x < f4(1.17549435e-38)  # zero, subnormal or negative
@@ -236,7 +245,7 @@ def scale32(r, j):
     return f4(f4(r * low) * high)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@nb.njit(nogil=True, error_model="numpy", forceinline=True)
 def exp32(x):
     """Exponential."""
     if x != x:

@@ -2,7 +2,7 @@
 // list of all pulses in shared memory, and all its lanes draw for that list: no lane waits while another
 // draws. Then each lane applies the runs of its own cells, samples ascending.
 #pragma once
-#include "pulse_runs.cuh"
+#include "pulse_cells.cuh"
 #include "rk_bits.cuh"
 
 #define QUEUE 1024      // places of a warp's list: all cells of 32 / SPAN samples
@@ -117,7 +117,7 @@ __device__ __forceinline__ void apply(const Update &u, const REAL *g, const Mask
 
 // All listed samples of one row on the cells of a warp.
 __device__ __forceinline__ u32 update_row(const Update &u, const REAL *g, const List &list, int row, int col, u32 *queue) {
-    u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
+    u64 cell = (u64)row * u.n_in + col;
     int lane = threadIdx.x & 31, last[SPAN];
     REAL w[SPAN], p[SPAN][N_PLANE];
     u32 pulses = 0u, of_cell[SPAN];
@@ -125,7 +125,8 @@ __device__ __forceinline__ u32 update_row(const Update &u, const REAL *g, const 
     for (int c = 0; c < SPAN; ++c) {
         bool inside = col + c * 32 < u.n_in;
         w[c] = inside ? u.stored[cell + c * 32] : 0.0f;
-        for (int k = 0; k < N_PLANE; ++k) p[c][k] = inside ? u.planes[k * n_cell + cell + c * 32] : 0.0f;
+        for (int k = 0; k < N_PLANE; ++k) p[c][k] = 0.0f;
+        if (inside) planes_of_cell(u, cell + c * 32, p[c]);
         of_cell[c] = 0u;
         last[c] = -1;
     }

@@ -86,6 +86,20 @@ __device__ __forceinline__ bool goes_up(const Update &u, u32 x0, u32 d0, int sam
     return (((x0 ^ d0) >> 31) ^ (u32)u.flip) != 0u;
 }
 
+// The lanes of a warp add their samples to a list that has n, in order, where they pulse the row; returns
+// its new length. `word` is word 0 of the train of d, with the sign of any of its words.
+__device__ __forceinline__ int enlist(const Update &u, List &list, int n, int s, int row, u32 word, bool pulses) {
+    u32 active = __ballot_sync(ALL_LANES, pulses);
+    if (pulses) {
+        int at = n + __popc(active & ((1u << (threadIdx.x & 31)) - 1u));
+        uint4 b = rk_block(u.key, OP_STEP, row, u.first_sample + s, 0u);
+        list.sample[at] = s;
+        list.word[at] = word;
+        list.key[at] = make_uint2(b.x, b.y);
+    }
+    return n + __popc(active);
+}
+
 // One warp lists the samples of [first, last) that pulse a row.
 __device__ __forceinline__ void list_row(const Update &u, int first, int last, int row, List &list) {
     int lane = threadIdx.x & 31, n = 0;
@@ -97,15 +111,7 @@ __device__ __forceinline__ void list_row(const Update &u, int first, int last, i
             for (int w = N_WORD - 1; w >= 0; --w) { w0 = d[(u64)w * u.n_out]; any |= w0; }
             if (any) w0 |= any & SIGN_BIT;
         }
-        u32 active = __ballot_sync(ALL_LANES, any != 0u);
-        if (any) {
-            int at = n + __popc(active & ((1u << lane) - 1u));
-            uint4 b = rk_block(u.key, OP_STEP, row, u.first_sample + s, 0u);
-            list.sample[at] = s;
-            list.word[at] = w0;
-            list.key[at] = make_uint2(b.x, b.y);
-        }
-        n += __popc(active);
+        n = enlist(u, list, n, s, row, w0, any != 0u);
     }
     if (lane == 0) list.n = n;
 }

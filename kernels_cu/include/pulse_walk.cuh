@@ -1,40 +1,25 @@
 // A pulsed update in which each thread walks the samples of a row for CELLS neighbouring columns: wide
 // loads and little else, for few samples. A warp waits for the lane with most pulses.
 #pragma once
-#include "pulse_runs.cuh"
+#include "pulse_cells.cuh"
 
-#define REAL2 PASTE(REAL, 2)
-#if CELLS == 4  // of float only: 16 bytes are read at a time
-#define LOAD(r, ptr) { float4 v4 = *(const float4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
-#define LOAD_WORDS(r, ptr) { uint4 v4 = *(const uint4 *)(ptr); r[0] = v4.x; r[1] = v4.y; r[2] = v4.z; r[3] = v4.w; }
-#define STORE(ptr, r) *(float4 *)(ptr) = make_float4(r[0], r[1], r[2], r[3])
-#elif CELLS == 2
-#define LOAD(r, ptr) { REAL2 v2 = *(const REAL2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
-#define LOAD_WORDS(r, ptr) { uint2 v2 = *(const uint2 *)(ptr); r[0] = v2.x; r[1] = v2.y; }
-#define STORE(ptr, r) *(REAL2 *)(ptr) = PASTE(make_, REAL2)(r[0], r[1])
-#else
-#define LOAD(r, ptr) r[0] = *(ptr)
-#define LOAD_WORDS(r, ptr) r[0] = *(ptr)
-#define STORE(ptr, r) *(ptr) = r[0]
+#ifndef X_WORDS  // where the words of x of CELLS columns from col on are
+#define X_WORDS(u, s, col) ((u).x_train + (u64)(s) * N_WORD * (u).n_in + (col))
 #endif
 
 // One thread's cells of one row; returns the number of their pulses.
 __device__ __forceinline__ u32 walk_row(const Update &u, const REAL *g, const List &list, int row, int col) {
-    u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
+    u64 cell = (u64)row * u.n_in + col;
     REAL w[CELLS], p[CELLS][N_PLANE];
     int last[CELLS];
     u32 pulses = 0u, of_cell[CELLS];
     LOAD(w, u.stored + cell);
-    for (int k = 0; k < N_PLANE; ++k) {
-        REAL q[CELLS];
-        LOAD(q, u.planes + k * n_cell + cell);
-        for (int c = 0; c < CELLS; ++c) p[c][k] = q[c];
-    }
+    planes_of_cells(u, cell, p);
     for (int c = 0; c < CELLS; ++c) { last[c] = -1; of_cell[c] = 0u; }
     for (int a = 0; a < list.n; ++a) {
         int s = list.sample[a];
         u32 d0 = list.word[a], x0[CELLS];
-        LOAD_WORDS(x0, u.x_train + (u64)s * N_WORD * u.n_in + col);
+        LOAD_WORDS(x0, X_WORDS(u, s, col));
 #pragma unroll
         for (int c = 0; c < CELLS; ++c) {
             int count = coincidences(u, x0[c], d0, s, row, col + c);

@@ -337,9 +337,7 @@ class AnalogTile(Accounting, Processes, Persistent):
 
     def _finite(self, array: Array, name: str) -> None:
         """Check values at once where that needs no synchronisation; else kernels do."""
-        if _device.runs_kernels(_device.namespace(array)):
-            return
-        if not np.isfinite(array).all():
+        if not (_device.takes_kernels(array) or np.isfinite(array).all()):
             raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
 
     def _finish(self, clock: str, start: int, n: int) -> None:

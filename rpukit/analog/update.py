@@ -213,9 +213,10 @@ def pulsed_update(
     counts = np.zeros(n_out, np.int64)
     by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
     run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
-    model = (steps.STEPS[cell.STEP], run or steps.no_run)
+    model = (steps.STEPS[cell.STEP], run or steps.no_run, cell.STEP in steps.DEAR)
     how = (flip, polarity, trains.implicit, noisy_write, first_sample)
-    given = (planes, globals_, trains.x, trains.d, *_slot_lists(trains))
+    blank = (planes.dtype.type(0),) * len(planes)
+    given = (planes, blank, globals_, trains.x, trains.d, *_slot_lists(trains))
     arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
     mirror = _precision.mirror("rpukit.analog._mirror.pulses", weight.dtype).pulsed_update
     grain = work_grain(trains.x.size)

@@ -34,6 +34,31 @@ def test_every_launch_shape_gives_the_bits_of_the_mirror(tile, lr, cell, order, 
     assert other.n_pulses == plain.n_pulses
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        rk.ConstantStep(dw_min=0.01, w_min=-0.2, w_max=0.2),  # some runs reach a bound
+        rk.ExpStep(dw_min=0.01),
+        rk.PowStepReference(dw_min=0.01, reference_std=0.1),
+        rk.PiecewiseStep(dw_min=0.01),
+    ],
+    ids=lambda cell: cell.STEP,
+)
+@pytest.mark.parametrize("length", [31, 150])
+def test_rows_longer_than_a_strip_of_the_mirror(cell, length):
+    shape = (3, 1100)
+    x, d = batch(5, shape)
+    parameters = rk.UpdateParameters(desired_bl=length, update_bl_management=False)
+    plain, other = (rk.AnalogTile(shape, cell, update=parameters, seed=2) for _ in range(2))
+    for tile in (plain, other):
+        tile.set_weights(np.random.default_rng(1).uniform(-0.2, 0.2, shape).astype(np.float32))
+    plain.update(x, d, lr=0.3)
+    with on_cpu():
+        other.update(x, d, lr=0.3)
+    assert_same_bits(np.asarray(other), np.asarray(plain))
+    assert other.n_pulses == plain.n_pulses > 2 * 5 * 3 * 1100  # most runs are long
+
+
 def test_pulse_count_is_the_sum_of_coincidences():
     shape, n = (5, 6), 50
     x, d = batch(n, shape)

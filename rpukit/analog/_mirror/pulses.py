@@ -7,13 +7,14 @@ import numpy as np
 
 from rpukit._math import fma32, u2f
 from rpukit._philox import block, normal, word
+from rpukit.analog._mirror.strips import CAP, COLUMN, PAD, UP, philox2x32, pulse_row
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 OP_STEP, OP_WRITE_NOISE = u4(7), u4(13)
 SLOTS = 31
-UP, COLUMN = u4(0x80000000), u4(0x7FFFFFFF)  # a hit: its direction, and its column
 BITS = COLUMN
+MOST = 8191  # pulses of one sample on one cell
 NUMBER = u4(0x1FFF)  # of pulses; in a word of d the bit length follows
 
 
@@ -29,8 +30,7 @@ def _popcount(v):
 def slot_lists(x_train, offsets, columns):
     """List, for each slot of each sample, the columns that fire in it, with their signs.
 
-    Positive ones first: runs of one direction are easy to foretell for a processor. ``offsets``
-    (n_batch * 31 + 1); with ``columns`` empty only they are filled.
+    ``offsets`` (n_batch * 31 + 1); with ``columns`` empty only they are filled.
     """
     n_batch, _, n_in = x_train.shape
     at = np.zeros(SLOTS, np.int64)
@@ -51,14 +51,13 @@ def slot_lists(x_train, offsets, columns):
         else:
             for k in range(SLOTS):
                 at[k] = offsets[s * SLOTS + k]
-            for sign in (u4(0), UP):
-                for j in range(n_in):
-                    v = u4(x[j] & BITS) if u4(x[j] & UP) == sign else u4(0)
-                    while v:
-                        low = _popcount(u4(u4(v & u4(u4(0) - v)) - u4(1)))
-                        columns[at[low]] = u4(u4(j) | sign)
-                        at[low] += 1
-                        v = u4(v & u4(v - u4(1)))
+            for j in range(n_in):
+                v = u4(x[j] & BITS)
+                while v:
+                    low = _popcount(u4(u4(v & u4(u4(0) - v)) - u4(1)))
+                    columns[at[low]] = u4(u4(j) | u4(x[j] & UP))
+                    at[low] += 1
+                    v = u4(v & u4(v - u4(1)))
     if columns.size == 0:
         offsets[n_batch * SLOTS] = total
 
@@ -103,20 +102,6 @@ def _hits_of_trains(x_train, d_train, implicit, i, turn, hit, count):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _ups_first(n_hit, hit, count, downs, down_counts):
-    """Bring hits of one direction together; their cells are independent."""
-    n_up, n_down = 0, 0
-    for a in range(n_hit):
-        h, n = hit[a], count[a]
-        hit[n_up], count[n_up] = h, n
-        downs[n_down], down_counts[n_down] = h, n
-        n_up += h >= UP
-        n_down += h < UP
-    for a in range(n_down):
-        hit[n_up + a], count[n_up + a] = downs[a], down_counts[a]
-
-
-@nb.njit(nogil=True, error_model="numpy")
 def _of_one_polarity(n_hit, polarity, hit, count):
     """Keep the hits of one direction, and let them go up."""
     kept = 0
@@ -125,16 +110,6 @@ def _of_one_polarity(n_hit, polarity, hit, count):
             hit[kept], count[kept] = u4(hit[a] | UP), count[a]
             kept += 1
     return kept
-
-
-@nb.njit(nogil=True, error_model="numpy", inline="always")
-def philox2x32(c0, c1, k):
-    """Compute one Philox2x32-10 block; all arguments and results are uint32."""
-    for _ in range(10):
-        p = u8(0xD256D193) * u8(c0)
-        c0, c1 = u4(u4(p >> u8(32)) ^ k ^ c1), u4(p)
-        k = u4(k + u4(0x9E3779B9))
-    return c0, c1
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -157,51 +132,6 @@ def _first_normals(n_hit, n_in, s0, s1, hit, words, xi):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _walk(step, n_left, planes, i, g, stored, s0, s1, hit, count, xi4):
-    """Apply the pulses after the first, four at a time: all draws first, which vectorises."""
-    noisy = g[0] != f4(0.0)
-    pulse = 1
-    while n_left:
-        if noisy:
-            number = u4((pulse + 1) >> 1)
-            for a in range(n_left):
-                j = u4(hit[a] & COLUMN)
-                b0, b1 = philox2x32(j, u4(s1 ^ number), s0)
-                b2, b3 = philox2x32(j, u4(s1 ^ u4(number + u4(1))), s0)
-                xi4[0, a], xi4[1, a] = normal(b0), normal(b1)
-                xi4[2, a], xi4[3, a] = normal(b2), normal(b3)
-        kept = 0
-        for a in range(n_left):
-            j, n, up = hit[a] & COLUMN, count[a], hit[a] >= UP
-            w = stored[i, j]
-            for k in range(min(n - pulse, 4)):
-                w = step(w, planes[:, i, j], g, up, xi4[k, a])
-            stored[i, j] = w
-            hit[kept], count[kept] = hit[a], n
-            kept += n > pulse + 4
-        pulse += 4
-        n_left = kept
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _apply(step, run, n_hit, planes, i, g, stored, hit, count, xi):
-    """Apply runs taken at once and first pulses; gather in front the hits that go on."""
-    n_left = 0
-    for a in range(n_hit):
-        j, n, up = hit[a] & COLUMN, count[a], hit[a] >= UP
-        w = stored[i, j]
-        taken = False
-        if n > 1:
-            taken, w = run(w, planes[:, i, j], g, up, n, xi[a])
-        if not taken:
-            w = step(w, planes[:, i, j], g, up, xi[a])
-            hit[n_left], count[n_left] = hit[a], n
-            n_left += n > 1
-        stored[i, j] = w
-    return n_left
-
-
-@nb.njit(nogil=True, error_model="numpy")
 def _show(write_noise, i, first_cell, first_sample, last, k0, k1, stored, weight):
     """Draw the write noise of the cells that got pulses."""
     for j in range(last.size):
@@ -217,12 +147,14 @@ def pulsed_update(
     stop,
     step,
     run,
+    dear,
     flip,
     polarity,
     implicit,
     write_noise,
     first_sample,
     planes,
+    blank,
     g,
     x_train,
     d_train,
@@ -237,14 +169,18 @@ def pulsed_update(
 ):
     """Pulse the cells of rows ``start`` to ``stop - 1``; ``n_pulses[i]`` counts those of row i.
 
+    ``dear``: see `pulse_row`; ``blank``: a tuple of as many zeros as there are planes;
     ``offsets`` and ``columns``: `slot_lists`, or empty; ``pulse_counts`` counts by cell, or empty.
     """
     n_batch, n_word, n_in = x_train.shape
     stored = persistent if write_noise else weight
-    hit, count = np.empty(n_in + 1, u4), np.empty(n_in + 1, i4)
-    downs, down_counts = np.empty(n_in + 1, u4), np.empty(n_in + 1, i4)
-    words, xi = np.zeros((3, n_in), u4), np.zeros(n_in, f4)
-    xi4 = np.zeros((4, n_in), f4)
+    hit, count = np.zeros(n_in + PAD, u4), np.zeros(n_in + PAD, i4)
+    words, xi = np.zeros((3, n_in), u4), np.zeros(n_in + PAD, f4)
+    flat, flat_stored, n_cell = planes.reshape(-1), stored.reshape(-1), u8(weight.size)
+    held, strip = np.zeros(CAP, f4), np.zeros(len(blank) * CAP, f4)
+    left, order, places = np.zeros(CAP, i4), np.zeros(CAP, i4), np.zeros(MOST + 1, i4)
+    held_b, strip_b, xi_b = np.zeros(CAP, f4), np.zeros(len(blank) * CAP, f4), np.zeros(CAP, f4)
+    hit_b, count_b, xi_c = np.zeros(CAP, u4), np.zeros(CAP, i4), np.zeros(CAP, f4)
     last = np.empty(n_in if write_noise else 0, np.int64)
     noisy = g[0] != f4(0.0)
     for i in range(start, stop):
@@ -264,11 +200,12 @@ def pulsed_update(
                 n_hit = _hits_of_slot(columns[offsets[at] : offsets[at + 1]], turn, hit, count)
             else:
                 n_hit = _hits_of_trains(x_train[s], d_train[s], implicit, i, turn, hit, count)
-                _ups_first(n_hit, hit, count, downs, down_counts)
             if polarity != 0:
                 n_hit = _of_one_polarity(n_hit, polarity, hit, count)
+            most = i4(0)
             for a in range(n_hit):
                 n_pulses[i] += count[a]
+                most = max(most, count[a])
             if pulse_counts.size:
                 for a in range(n_hit):
                     pulse_counts[i, hit[a] & COLUMN] += count[a]
@@ -278,8 +215,10 @@ def pulsed_update(
             s0, s1, _, _ = block(k0, k1, OP_STEP, u8(i), sample, u4(0))
             if noisy:
                 _first_normals(n_hit, n_in, s0, s1, hit, words, xi)
-            n_left = _apply(step, run, n_hit, planes, i, g, stored, hit, count, xi)
-            if n_left:
-                _walk(step, n_left, planes, i, g, stored, s0, s1, hit, count, xi4)
+            pulse_row(
+                step, run, dear, s0, s1, flat, first_cell, n_cell, blank, g, flat_stored,
+                n_hit, hit, count, most, xi,
+                held, strip, left, order, places, held_b, strip_b, hit_b, count_b, xi_b, xi_c,
+            )  # fmt: skip
         if write_noise:
             _show(g[7], i, first_cell, u8(first_sample), last, k0, k1, stored, weight)
