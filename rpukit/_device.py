@@ -176,6 +176,11 @@ def to_numpy(array: Array) -> np.ndarray:
     return array.get() if is_cupy(array) else np.asarray(array)
 
 
+def current_stream() -> int:
+    """The driver's handle of CuPy's current stream."""
+    return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+
+
 def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
     """Allocate an uninitialised array on a device."""
     if device.kind == "cpu":

@@ -55,3 +55,31 @@ class Tile:
 class TileOfFloat64(Tile):
     params = ([512, 1024], [1, 32], ["SoftBounds"], DEVICES)
     dtype = np.float64
+
+
+class Product:
+    """One product: no bound is met, all samples meet it, and backward."""
+
+    params = ([512, 2048], [1, 8, 32, 128], ["forward", "retries", "backward"], DEVICES)
+    param_names = ["size", "n_batch", "kind", "device"]
+
+    def setup(self, size, n_batch, kind, device):
+        require(device)
+        if device == "cpu" and size * size * n_batch > 512**2 * 128:
+            raise NotImplementedError("seconds on a CPU")
+        rng = np.random.default_rng(0)
+        weight = rng.uniform(-0.1, 0.1, (size, size)).astype(np.float32)
+        x = rng.uniform(-1, 1, (n_batch, size)).astype(np.float32)
+        if kind == "retries":
+            weight, x = 6 * abs(weight), abs(x)
+        xp = rk._device.namespace_of(rk._device.parse_device(device))
+        tile = rk.AnalogTile((size, size), rk.Ideal(), device=device)
+        tile.set_weights(xp.asarray(weight))
+        self.product = tile.backward if kind == "backward" else tile.forward
+        self.x, self.device = xp.asarray(x), device
+        for _ in range(3):
+            self.time_product()
+
+    def time_product(self, *_):
+        self.product(self.x)
+        synchronise(self.device)

@@ -128,7 +128,7 @@ __device__ __forceinline__ void step(Sums &s, int x, float v, float w) {
 }
 
 // Factors of DEEP units of the sum, on their way to registers while earlier ones are multiplied.
-#define DEEP (RM * RN < 4 && TILE_K % (8 * UNIT) == 0 ? 4 : 1)
+#define DEEP (RM * RN <= 2 ? 4 : 1)
 struct Factors {
     float v[RM][DEEP * UNIT], w[RN][DEEP * UNIT];
 };

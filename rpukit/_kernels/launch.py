@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rpukit import _device
 from rpukit._kernels import cache as disk
 from rpukit._kernels import compile as nvrtc
@@ -187,9 +189,24 @@ class Variant:
         """
         self.launch(grid, block, args, shared)
         words = [pack(a) for a in (self._gpu_check or self._make_gpu_check())(*args)]
-        start = driver.launcher(self._functions[0].ptr, grid, block, shared, words, early)
-        current = _device.cupy().cuda.get_current_stream
-        return lambda: start(current().ptr)
+        start = self.again(grid, block, words, shared, early=early)
+        return lambda: start(_device.current_stream())
+
+    def again(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        words: Sequence[np.ndarray],
+        shared: int = 0,
+        *,
+        early: bool = False,
+    ) -> Callable[[int], None]:
+        """Return what repeats a launch on a stream, with what the words hold by then.
+
+        The kernel has been launched on GPU 0, where there is no other; `words` are its arguments,
+        an array each as `pack` lays it out. The caller answers for what they say.
+        """
+        return driver.launcher(self._functions[0].ptr, grid, block, shared, words, early)
 
     def _start(
         self, device: int, grid: Sequence[int], block: Sequence[int], ready: Any, shared: int

@@ -247,7 +247,8 @@ def tile_forward(
         return tile_product(weight, x, io, how, **at, status=status, call=call)
     n_batch, n_in = x.shape
     n_out = weight.shape[1 if transposed else 0]
-    y = _device.empty((n_batch, n_out), np.float32, _device.device_of(x))
+    device = _device.device_of(x)
+    y = _device.empty((n_batch, n_out), np.float32, device)
     if n_batch == 0:
         return y
     product = Call(
@@ -267,7 +268,7 @@ def tile_forward(
     if state.wires is not None:
         return tile_nonideal(product, tile_scale(product), state)
     if _device.takes_kernels(x):
-        launch(product, state.plan(product))
+        launch(product, state.plan(product), device)
         return y
     deviation = np.empty(0, np.float32) if state.line_noise is None else state.line_noise
     run_rows(

@@ -64,8 +64,10 @@ def test_shapes_that_no_tile_divides(n):
 
 @pytest.mark.parametrize("n", [1, 3, 8, 9, 17, 32])
 @pytest.mark.parametrize("out_bound", [0.02, 0.45, 0.9])
-def test_further_rounds_at_once(n, out_bound):
+def test_further_rounds_at_once(n, out_bound, monkeypatch):
     """Few, some and all samples fail, at once in the first round and until the last."""
+    if n in (17, 32):  # the tiles of large GPUs
+        monkeypatch.setattr(_launch_forward, "_FILLS_A_GPU", 4 if n == 32 else 7)
     io = rk.IOParameters(out_bound=out_bound)
     plain, other = (
         rk.AnalogTile((132, 128), rk.Ideal(), forward=io).set_weights(

@@ -1,0 +1,115 @@
+"""Products that come again: the driver's calls carry what the checked launches carried.
+
+There is no GPU here. Arrays pretend to be on one, and what would launch in the driver hands the
+addresses of its arguments to the runner of the CPU.
+"""
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from on_cpu import runner
+
+import rpukit as rk
+from rpukit import _device
+from rpukit._kernels import driver, launch
+from rpukit.analog import _launch_forward, forward
+from rpukit.random import Stream
+from rpukit.testing import assert_same_bits
+
+GPU = _device.Device("gpu", 0)
+
+
+class GpuArray(np.ndarray):
+    """An array with what CuPy's have."""
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data, device_id=0)
+
+    @property
+    def _c_contiguous(self):
+        return self.flags.c_contiguous
+
+
+def on_gpu(array):
+    return None if array is None else np.ascontiguousarray(array).view(GpuArray)
+
+
+def pretend(monkeypatch):
+    """Have such arrays launched; returns the kinds of launches in their order."""
+    seen = []
+
+    def checked(self, grid, block, args, shared=0):
+        seen.append("checked")
+        plain = [a.view(np.ndarray) if isinstance(a, GpuArray) else a for a in args]
+        runner.run(self, grid, block, self._cpu_check(*plain), shared)
+        self._functions[0] = SimpleNamespace(ptr=self)
+
+    def launcher(variant, grid, block, shared, words, early):
+        function = getattr(runner.library(variant), f"{variant.entry}__launch")
+        grid3, block3 = ((ctypes.c_uint * 3)(*(*n, 1, 1)[:3]) for n in (grid, block))
+        assert [w.nbytes for w in words] == [
+            8 if p.pointer else np.dtype(launch_type(variant, p)).itemsize
+            for p in variant.parameters
+        ]
+        addresses = (ctypes.c_void_p * len(words))(*(w.ctypes.data for w in words))
+
+        def start(stream, kept=(words, addresses)):
+            seen.append(f"again on {stream}")
+            assert not function(grid3, block3, ctypes.c_uint(shared), ctypes.c_uint(0), kept[1])
+
+        return start
+
+    monkeypatch.setattr(launch.Variant, "launch", checked)
+    monkeypatch.setattr(driver, "launcher", launcher)
+    monkeypatch.setattr(_device, "is_cupy", lambda x: isinstance(x, GpuArray))
+    monkeypatch.setattr(_device, "device_of", lambda x: GPU)
+    monkeypatch.setattr(_device, "gpu_count", lambda: 1)
+    monkeypatch.setattr(_device, "current_stream", lambda: 5)
+    monkeypatch.setattr(_device, "empty", lambda n, dtype, _: np.empty(n, dtype).view(GpuArray))
+    monkeypatch.setattr(forward, "pick", lambda call: tile_for(call.shape[0]))
+    return seen
+
+
+def launch_type(variant, parameter):
+    return {"int": "i4", "u32": "u4", "u64": "u8", "float": "f4"}[parameter.ctype]
+
+
+def tile_for(n_batch):
+    few = _launch_forward.ONE if n_batch == 1 else _launch_forward.FEW
+    return few if n_batch <= 8 else _launch_forward.FLAT
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("n", [1, 5, 20])
+def test_calls_that_come_again(n, transposed, monkeypatch):
+    io, rng = rk.IOParameters(out_bound=0.5, out_noise_std=0.1), np.random.default_rng(n)
+    stream = Stream.from_seed(3)
+    weight = rng.uniform(-0.1, 0.1, (68, 132)).astype(np.float32)
+    n_in, n_out = weight.shape if transposed else weight.shape[::-1]
+    plain, other = (
+        forward.ForwardState(io, n_out, stream, _device.CPU, transposed=transposed)
+        for _ in range(2)
+    )
+    firsts, status = (0, 7, 2**40, 3, 11), np.zeros(1, np.int32)
+    inputs = [rng.uniform(-1, 1, (n, n_in)).astype(np.float32) for _ in firsts]
+
+    def products(weight, arrays, state, status):
+        for call, (x, first) in enumerate(zip(arrays, firsts, strict=True), 1):
+            at = {"first_sample": first, "call": call, "transposed": transposed}
+            yield forward.tile_forward(
+                weight, x, io, stream=stream, state=state, status=status, **at
+            )
+
+    expected = list(products(weight, inputs, plain, status))
+    for name in ("io", "line_noise", "average"):
+        setattr(other, name, on_gpu(getattr(other, name)))
+    launches = pretend(monkeypatch)
+    seen = products(on_gpu(weight), map(on_gpu, inputs), other, on_gpu(status))
+    for got, want in zip(seen, expected, strict=True):
+        assert_same_bits(np.array(got), want)
+    n_launch = len(launches) // len(firsts)
+    assert launches == ["checked"] * (2 * n_launch) + ["again on 5"] * (3 * n_launch)
+    assert n_launch == (1 if n <= 8 else 2) + (not transposed)
