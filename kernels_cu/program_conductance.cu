@@ -10,22 +10,22 @@
 //   conductance, nu (n_plane, n)   float32; nu only where LAW is not 0
 //   status (1): not zero: do nothing
 //
-// The devices (planes) of a cell in ascending order. Draws: op 17, index = cell, sample = event, of the
-// planes 2 b and 2 b + 1 block b: words 0 and 1 the noise of programming, words 2 and 3 that of nu.
+// Draws: op 17, index = cell / 4, sample = event, of plane p block 2 p for the noise of programming and block 2 p + 1
+// for that of nu, of both word cell % 4.
 // With STUCK a device hangs, where U falls below the three bounds, at base, at base + span, or anywhere between,
-// and its nu is 0; draws: op 20, sample = stuck_event, words 0 and 1 whether, words 2 and 3 where.
+// and its nu is 0; draws: op 20, sample = stuck_event, block 2 p whether, block 2 p + 1 where.
 // NOISE 0 writes the targets and draws nothing.
 //
-// A thread takes CELLS cells, 256 apart.
+// A thread takes four neighbouring cells, which share blocks of draws, plane after plane.
 //
-// Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves; PLANES: n_plane; CELLS.
+// Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves; PLANES: n_plane; WIDE.
 // mirror: rpukit/inference/_mirror.py::program_conductance
 // op: rpukit.inference.ops.program_conductance
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: NOISE=0 LAW=0
-// check: TABLE=1 LAW=3 MEAN=0 STD=0 PLANES=6 CELLS=1
-// check: STUCK=1 LAW=2 SIGMA=3 MEAN=3 STD=3 CELLS=1
+// check: TABLE=1 LAW=3 MEAN=0 STD=0 PLANES=6
+// check: STUCK=1 LAW=2 SIGMA=3 MEAN=3 STD=3
 // source: Nandakumar et al., ICECS 2020; Joshi et al., Nat. Commun. 11:2473 (2020).
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
@@ -45,20 +45,36 @@
 #ifndef PLANES
 #define PLANES 2
 #endif
-#ifndef CELLS
-#define CELLS 4
-#endif
 #ifndef SIGMA
 #define SIGMA 0
 #endif
 #ifndef MEAN
-#define MEAN 1
+#define MEAN 4
 #endif
 #ifndef STD
-#define STD 1
+#define STD 4
 #endif
 #define OP_PROGRAM 17u
 #define OP_STUCK 20u
+
+// Devices that share the work of a cell: of the two of a pair one is asked for its lowest conductance.
+#define PAIR (PLANES % 2 ? 1 : 2)
+#define ONE_IS_COLD (PAIR == 2 && !TABLE)
+
+// Deviation of programming, mean and deviation of the drift coefficient.
+struct Spread {
+    float sigma, mean, std;
+};
+
+struct Curves {
+    RkCurve<NOISE ? SIGMA : 3> sigma;
+    RkCurve<LAW ? MEAN : 3> mean;
+    RkCurve<LAW ? STD : 3> std;
+
+    __device__ __forceinline__ Spread at(float x) const {
+        return {NOISE ? sigma(x) : 0.0f, LAW ? mean(x) : 0.0f, LAW ? std(x) : 0.0f};
+    }
+};
 
 __device__ __forceinline__ float target_of(float v, const float *plane, const float *tables) {
     if (TABLE) return rk_line((int)plane[5], tables + (int)plane[6], tables + (int)plane[7], v);
@@ -70,48 +86,60 @@ __device__ __forceinline__ float drift_of(float v, float nu_scale) {
     return post * nu_scale;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 program_conductance(u64 n, float unit, float low, float high, float nu_scale, u64 event, float at_low, float at_high,
                     float anywhere, u64 stuck_event, const float *__restrict__ weight, const float *__restrict__ fit,
                     const float *__restrict__ planes, const float *__restrict__ tables,
                     const float *__restrict__ curves, float *__restrict__ conductance, float *__restrict__ nu,
                     const int *__restrict__ status, u32 key0, u32 key1) {
-    u64 first = (u64)blockIdx.x * (256 * CELLS) + threadIdx.x;
-    if (*status) return;
+    u64 first = ((u64)blockIdx.x * 256 + threadIdx.x) * 4;
+    if (*status || first >= n) return;
     uint2 key = make_uint2(key0, key1);
-    float scale = fit[0], v[CELLS];
+    Curves curve = {{curves, 0}, {curves, 1}, {curves, 2}};
+    float4 cells = rk_load4(weight, first, n);
+    float scale = fit[0], v[4] = {cells.x * scale, cells.y * scale, cells.z * scale, cells.w * scale};
+    float least = planes[3];
+    Spread cold = curve.at(least * unit);
+#pragma unroll 1
+    for (int pair = 0; pair < PLANES; pair += PAIR) {
+        uint4 draws[PAIR][2];
 #pragma unroll
-    for (int c = 0; c < CELLS; ++c) v[c] = first + c * 256 < n ? weight[first + c * 256] * scale : 0.0f;
+        for (int k = 0; k < PAIR; ++k) {
+            if (NOISE) draws[k][0] = rk_block(key, OP_PROGRAM, first >> 2, event, 2 * (pair + k));
+            if (LAW) draws[k][1] = rk_block(key, OP_PROGRAM, first >> 2, event, 2 * (pair + k) + 1);
+        }
+        float target[PAIR][4];
+        Spread hot[4];
 #pragma unroll
-    for (int c = 0; c < CELLS; ++c) {
-        u64 i = first + c * 256;
-        if (i >= n) continue;
-        uint4 draws = make_uint4(0u, 0u, 0u, 0u), hangs = make_uint4(0u, 0u, 0u, 0u);
-#pragma unroll 2
-        for (int p = 0; p < PLANES; ++p) {
-            const float *plane = planes + p * 8;
-            bool odd = p & 1;
-            if (NOISE && !odd) draws = rk_block(key, OP_PROGRAM, i, event, (u32)p >> 1);
-            if (STUCK && !odd) hangs = rk_block(key, OP_STUCK, i, stuck_event, (u32)p >> 1);
-            float g = target_of(v[c], plane, tables), x = g * unit, slope = 0.0f;
-            if (NOISE) {
-                float sigma = rk_curve<SIGMA>(curves, 0, x);
-                g = rk_limit(__fmaf_rn(sigma, rk_normal(odd ? draws.y : draws.x), g), low, high);
-            }
-            if (LAW) {
-                float xi = rk_normal(odd ? draws.w : draws.z);
-                slope = drift_of(__fmaf_rn(rk_curve<STD>(curves, 2, x), xi, rk_curve<MEAN>(curves, 1, x)), nu_scale);
-            }
+        for (int c = 0; c < 4; ++c) {
+#pragma unroll
+            for (int k = 0; k < PAIR; ++k) target[k][c] = target_of(v[c], planes + (pair + k) * 8, tables);
+            if (ONE_IS_COLD) hot[c] = curve.at(fmaxf(target[0][c], target[PAIR - 1][c]) * unit);
+        }
+#pragma unroll
+        for (int k = 0; k < PAIR; ++k) {
+            u32 p = pair + k;
+            float xi[4], turn[4], whether[4], where[4], g[4], slope[4];
+            if (NOISE) rk_normals(draws[k][0], xi);
+            if (LAW) rk_normals(draws[k][1], turn);
             if (STUCK) {
-                float u = rk_uniform(odd ? hangs.y : hangs.x);
-                float where = u < at_low ? 0.0f : u < at_high ? 1.0f : rk_uniform(odd ? hangs.w : hangs.z);
-                if (u < anywhere) {
-                    g = __fmaf_rn(plane[4], where, plane[3]);
-                    slope = 0.0f;
+                rk_uniforms(rk_block(key, OP_STUCK, first >> 2, stuck_event, 2 * p), whether);
+                rk_uniforms(rk_block(key, OP_STUCK, first >> 2, stuck_event, 2 * p + 1), where);
+            }
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                g[c] = target[k][c];
+                Spread s = ONE_IS_COLD ? (g[c] > least ? hot[c] : cold) : curve.at(g[c] * unit);
+                if (NOISE) g[c] = rk_limit(__fmaf_rn(s.sigma, xi[c], g[c]), low, high);
+                slope[c] = LAW ? drift_of(__fmaf_rn(s.std, turn[c], s.mean), nu_scale) : 0.0f;
+                if (STUCK && whether[c] < anywhere) {
+                    float u = whether[c];
+                    g[c] = __fmaf_rn(planes[p * 8 + 4], u < at_low ? 0.0f : u < at_high ? 1.0f : where[c], least);
+                    slope[c] = 0.0f;
                 }
             }
-            conductance[p * n + i] = g;
-            if (LAW) nu[p * n + i] = slope;
+            rk_store4(conductance + p * n, first, n, g);
+            if (LAW) rk_store4(nu + p * n, first, n, slope);
         }
     }
 }

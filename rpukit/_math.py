@@ -193,7 +193,8 @@ def exponent32(x):
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def _log_normal(x):
+def log_normal32(x):
+    """Natural logarithm of a normal, positive, finite x."""
     e = exponent32(x)
     f = f4(u2f(u4(f2u(x) - e)) - f4(1.0))
     return fma32(f4(f4(i4(e)) * ULP), LN2, _log1p_core(f))
@@ -256,6 +257,17 @@ def exp32(x):
     return scale32(horner32(f, _EXP), i4(j))
 
 
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def exp_within32(x):
+    """Exponential of x limited to [-87, 88], where the scale is an addition of exponents."""
+    a = x if x > f4(-87.0) else f4(-87.0)
+    a = a if a < f4(88.0) else f4(88.0)
+    t = fma32(a, LOG2E, ROUND)
+    j = f4(t - ROUND)
+    f = fma32(j, -LN2_LOW, fma32(j, -LN2_HIGH, a))
+    return u2f(u4(f2u(horner32(f, _EXP)) + u4(f2u(t) << u4(23))))
+
+
 @nb.njit(nogil=True, error_model="numpy")
 def expm132(x):
     """exp(x) - 1, accurate near 0."""
@@ -311,7 +323,7 @@ def tanh32(x):
 def normal_quantile_draw32(p):
     """Standard normal quantile of p = (k + 1/2) / 2^23; `normal_quantile32` has the same bits."""
     x = fma32(f4(2.0), p, f4(-1.0))
-    w = f4(-_log_normal(f4(f4(p + p) * fma32(f4(-2.0), p, f4(2.0)))))  # -log(1 - x^2)
+    w = f4(-log_normal32(f4(f4(p + p) * fma32(f4(-2.0), p, f4(2.0)))))  # -log(1 - x^2)
     if w < f4(5.0):
         return f4(horner32(f4(w - f4(2.5)), _BODY) * x)
     return f4(horner32(f4(f4(np.sqrt(w)) - f4(3.0)), _TAIL) * x)

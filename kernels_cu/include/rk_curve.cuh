@@ -6,15 +6,15 @@
 //   kind 1   below `end` clip(a log(max(x, 1e-7)) + b, low, high), from there on the polynomial
 //   kind 2   clip(a max(x, 1e-7)^b, low, high), the power as exp(b log x)
 //   kind 3   between nodes a straight line, outside of them the value of the nearest one
+//   kind 4   kind 1 without an end
 #pragma once
-#include "rk_math.cuh"
+#include "rk_philox.cuh"
 
 #define RK_CURVE 16
 #define RK_SMALLEST 1e-7f
 
-__device__ __forceinline__ float rk_limit(float v, float low, float high) {
-    return v < low ? low : v > high ? high : v;
-}
+// Clip; the bounds are no -0, and NaN becomes the lower one.
+__device__ __forceinline__ float rk_limit(float v, float low, float high) { return fminf(fmaxf(v, low), high); }
 
 // A line through the table of n nodes: xs ascending, ys.
 __device__ __forceinline__ float rk_line(int n, const float *xs, const float *ys, float x) {
@@ -30,17 +30,51 @@ __device__ __forceinline__ float rk_line(int n, const float *xs, const float *ys
     return __fmaf_rn(ys[high] - ys[low], share, ys[low]);
 }
 
-// Curve number `which` of a buffer; the kind is known to the compiler, so that two curves share a logarithm.
+// Curve number `which` of a buffer, its numbers in registers; the kind is known to the compiler, so that two curves
+// share a logarithm.
 template <int CURVE_KIND>
-__device__ __forceinline__ float rk_curve(const float *buffer, int which, float x) {
-    const float *p = buffer + which * RK_CURVE;
-    if (CURVE_KIND == 3) {
-        int n = (int)p[1];
-        const float *xs = buffer + (int)p[2];
-        return rk_line(n, xs, xs + n, x);
+struct RkCurve {
+    static constexpr bool CLIPPED = CURVE_KIND == 1 || CURVE_KIND == 2 || CURVE_KIND == 4;
+    const float *buffer, *head;
+    float c[6], end, a, b, low, high;
+
+    __device__ __forceinline__ RkCurve(const float *curves, int which) {
+        buffer = curves;
+        head = curves + which * RK_CURVE;
+        if (CURVE_KIND == 1) end = head[3];
+        if (CLIPPED) a = head[4], b = head[5], low = head[6], high = head[7];
+#pragma unroll
+        for (int k = 0; k < 6; ++k) c[k] = CURVE_KIND < 2 ? head[8 + k] : 0.0f;
     }
-    float least = x > RK_SMALLEST ? x : RK_SMALLEST;
-    if (CURVE_KIND == 2) return rk_limit(p[4] * rk_exp(p[5] * rk_log(least)), p[6], p[7]);
-    if (CURVE_KIND == 1 && x < p[3]) return rk_limit(__fmaf_rn(p[4], rk_log(least), p[5]), p[6], p[7]);
-    return rk_horner(x, p[13], p[12], p[11], p[10], p[9], p[8]);
+
+    __device__ __forceinline__ float operator()(float x) const {
+        if (CURVE_KIND == 3) {
+            int n = (int)head[1];
+            const float *xs = buffer + (int)head[2];
+            return rk_line(n, xs, xs + n, x);
+        }
+        float least = fmaxf(x, RK_SMALLEST);
+        if (CURVE_KIND == 2) return rk_limit(a * rk_exp_within(b * rk_log_normal(least)), low, high);
+        float log = CLIPPED ? rk_limit(__fmaf_rn(a, rk_log_normal(least), b), low, high) : 0.0f;
+        float polynomial = CURVE_KIND < 2 ? rk_horner(x, c[5], c[4], c[3], c[2], c[1], c[0]) : 0.0f;
+        return CURVE_KIND == 4 || (CURVE_KIND == 1 && x < end) ? log : polynomial;
+    }
+};
+
+#ifndef WIDE
+#define WIDE 1  // four neighbours are all inside, and lie on 16 bytes
+#endif
+
+__device__ __forceinline__ float4 rk_load4(const float *p, u64 first, u64 n) {
+    if (WIDE) return *(const float4 *)(p + first);
+    return make_float4(p[first], first + 1 < n ? p[first + 1] : 0.0f, first + 2 < n ? p[first + 2] : 0.0f,
+                       first + 3 < n ? p[first + 3] : 0.0f);
+}
+
+__device__ __forceinline__ void rk_store4(float *p, u64 first, u64 n, const float *v) {
+    if (WIDE) *(float4 *)(p + first) = make_float4(v[0], v[1], v[2], v[3]);
+    else
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+            if (first + c < n) p[first + c] = v[c];
 }

@@ -37,7 +37,7 @@ __device__ __forceinline__ u32 rk_exponent(float x) { return (__float_as_uint(x)
 __device__ __forceinline__ float rk_log_normal(float x) {
     u32 e = rk_exponent(x);
     float f = __uint_as_float(__float_as_uint(x) - e) - 1.0f;
-    return __fmaf_rn((float)(int)e * 1.1920929e-07f, RK_LN2, rk_log1p_core(f));
+    return __fmaf_rn((float)(int)e, RK_LN2 * 1.1920929e-07f, rk_log1p_core(f));  // a power of two: n ln 2 as it is
 }
 
 __device__ __forceinline__ float rk_log(float x) {
@@ -85,6 +85,14 @@ __device__ __forceinline__ float rk_exp(float x) {
     return x == x ? rk_scale(rk_exp_core(f), (int)j) : x;
 }
 
+// exp(x) for x limited to [-87, 88], where the scale is an addition of exponents.
+__device__ __forceinline__ float rk_exp_within(float x) {
+    x = fminf(fmaxf(x, -87.0f), 88.0f);
+    float t = __fmaf_rn(x, RK_LOG2E, RK_ROUND), j = t - RK_ROUND;
+    float f = __fmaf_rn(j, -RK_LN2_LOW, __fmaf_rn(j, -RK_LN2_HIGH, x));
+    return __uint_as_float(__float_as_uint(rk_exp_core(f)) + (__float_as_uint(t) << 23));
+}
+
 __device__ __forceinline__ float rk_expm1(float x) {
     float a = x < -18.0f ? -18.0f : x > 89.0f ? 89.0f : x;
     float j = fabsf(a) < 0.41f ? 0.0f : __fmaf_rn(a, RK_LOG2E, RK_ROUND) - RK_ROUND;
@@ -123,22 +131,34 @@ __device__ __forceinline__ float rk_normal_tail(float w) {
     return rk_horner(__fsqrt_rn(w) - 3.0f, 0.000197104557f, -0.000454441499f, -0.00013093758f, 0.00211893558f,
         -0.00506112305f, 0.00803639833f, -0.0108059756f, 0.01335824f, 1.41658258f, 4.00643444f);
 }
-__device__ __forceinline__ float rk_normal_quantile_draw(float p) {
-    float w = -rk_log_normal((p + p) * __fmaf_rn(-2.0f, p, 2.0f));  // -log(1 - x^2)
-    return __fmaf_rn(2.0f, p, -1.0f) * (w < 5.0f ? rk_normal_middle(w) : rk_normal_tail(w));
+__device__ __forceinline__ float rk_normal_w(float twice) { return -rk_log_normal(twice * (2.0f - twice)); }
+
+// From 2 p, with x = 2 p - 1 and w = -log(1 - x^2); up to w all of it is exact.
+__device__ __forceinline__ float rk_normal_quantile_twice(float twice) {
+    float w = rk_normal_w(twice);
+    return (twice - 1.0f) * (w < 5.0f ? rk_normal_middle(w) : rk_normal_tail(w));
 }
+__device__ __forceinline__ float rk_normal_quantile_draw(float p) { return rk_normal_quantile_twice(p + p); }
 
 // N of them side by side: what is rare comes after what all have, or the others would wait for it.
-template <int N> __device__ __forceinline__ void rk_normal_quantile_draws(const float (&p)[N], float (&y)[N]) {
-    float w[N];
+template <int N> __device__ __forceinline__ void rk_normal_quantiles_twice(const float (&twice)[N], float (&y)[N]) {
+    float w[N], most = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-        w[i] = -rk_log_normal((p[i] + p[i]) * __fmaf_rn(-2.0f, p[i], 2.0f));
-        y[i] = __fmaf_rn(2.0f, p[i], -1.0f) * rk_normal_middle(w[i]);
+        w[i] = rk_normal_w(twice[i]);
+        y[i] = (twice[i] - 1.0f) * rk_normal_middle(w[i]);
+        most = fmaxf(most, w[i]);
     }
+    if (most < 5.0f) return;
 #pragma unroll
     for (int i = 0; i < N; ++i)
-        if (!(w[i] < 5.0f)) y[i] = __fmaf_rn(2.0f, p[i], -1.0f) * rk_normal_tail(w[i]);
+        if (!(w[i] < 5.0f)) y[i] = (twice[i] - 1.0f) * rk_normal_tail(w[i]);
+}
+template <int N> __device__ __forceinline__ void rk_normal_quantile_draws(const float (&p)[N], float (&y)[N]) {
+    float twice[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) twice[i] = p[i] + p[i];
+    rk_normal_quantiles_twice(twice, y);
 }
 
 // The same for any p: tiny p too, -inf at 0, inf at 1, NaN outside.

@@ -95,7 +95,8 @@ class Hardware(ABC):
         self._write(int(event), self.stream)
         self._now["program"] = int(event) + 1
         self._now["event"], self._now["mode"] = int(event), "programmed"
-        self._show(0.0, AS_WRITTEN)
+        self._now["time"], self._now["number"] = 0.0, AS_WRITTEN
+        self._now["late"] = True  # the weights are made when they are asked for, seldom at once
         self._measure_baseline()
         return self
 
@@ -204,7 +205,18 @@ class Hardware(ABC):
         still = number == AS_WRITTEN and not self.noise.RESAMPLES
         moment = Moment(limits=self.noise.limits) if still else self.noise.moment(t)
         self._see(moment, t, max(number, 0), self.stream.child(self._now["event"]))
-        self._now["time"], self._now["number"] = t, number
+        self._now["time"], self._now["number"], self._now["late"] = t, number, False
+
+    @property
+    def _seen(self) -> Array:
+        """The weights that the products see now, without digital scales."""
+        self._catch_up()
+        return self._arrays["target" if self._now["mode"] == "digital" else "weight"]
+
+    def _catch_up(self) -> None:
+        """Make the weights of a programming that nobody has asked for."""
+        if self._now["mode"] == "programmed" and self._now["late"]:
+            self._show(self._now["time"], self._now["number"])
 
     def _see(self, moment: Moment, t: float, number: int, stream: Stream) -> None:
         curve = self.noise.reading(t)
@@ -219,7 +231,7 @@ class Hardware(ABC):
             sample=sample_of(t, number),
             status=self._guard.status,
             out=self._arrays["weight"],
-            kind=curve.KIND,
+            kind=curve.kind,
         )
 
     def _imitate(self, event: int, t: float, stuck: Stuck | None) -> None:
@@ -235,7 +247,7 @@ class Hardware(ABC):
         t, number = self._now["time"], self._now["number"]
         sample = sample_of(t, number) if number >= 0 else _OTHER
         return readout(
-            self._arrays["weight"],
+            self._seen,
             io,
             self.compensation,
             stream=self.stream,

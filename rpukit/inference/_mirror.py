@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, fma32, log32, tanh32
+from rpukit._math import exp_within32, fma32, log_normal32, tanh32
 from rpukit._philox import block, normal, uniform
 
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
@@ -13,17 +13,15 @@ f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 OP_PROGRAM, OP_READ_NOISE, OP_MODIFY, OP_STUCK = u4(17), u4(18), u4(19), u4(20)
 CURVE = 16
 STRETCH = 256  # cells that are worked on together; it enters no result
+ROOM = STRETCH + 8  # words of whole blocks that they need
 SMALLEST = f4(1e-7)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def limit(v, low, high):
-    """Clip with the order of tests of the kernels."""
-    if v < low:
-        return low
-    if v > high:
-        return high
-    return v
+    """Clip; the bounds are no -0, and NaN becomes the lower one."""
+    v = v if v > low else low
+    return v if v < high else high
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -62,10 +60,10 @@ def curve(buffer, which, x):
         return line(n, buffer[at : at + n], buffer[at + n : at + n + n], x)
     least = x if x > SMALLEST else SMALLEST
     if kind == 2:
-        power = exp32(f4(buffer[p + 5] * log32(least)))
+        power = exp_within32(f4(buffer[p + 5] * log_normal32(least)))
         return limit(f4(buffer[p + 4] * power), buffer[p + 6], buffer[p + 7])
-    if kind == 1 and x < buffer[p + 3]:
-        log = fma32(buffer[p + 4], log32(least), buffer[p + 5])
+    if kind == 4 or (kind == 1 and x < buffer[p + 3]):
+        log = fma32(buffer[p + 4], log_normal32(least), buffer[p + 5])
         return limit(log, buffer[p + 6], buffer[p + 7])
     return _polynomial(x, buffer, p + 8)
 
@@ -88,29 +86,39 @@ def curves_of(buffer, which, x, out, m):
     elif kind == 1:
         for j in range(m):
             least = x[j] if x[j] > SMALLEST else SMALLEST
-            log = limit(fma32(a, log32(least), b), low, high)
+            log = limit(fma32(a, log_normal32(least), b), low, high)
             out[j] = log if x[j] < end else _polynomial(x[j], buffer, p + 8)
+    elif kind == 4:
+        for j in range(m):
+            least = x[j] if x[j] > SMALLEST else SMALLEST
+            out[j] = limit(fma32(a, log_normal32(least), b), low, high)
     elif kind == 2:
         for j in range(m):
             least = x[j] if x[j] > SMALLEST else SMALLEST
-            out[j] = limit(f4(a * exp32(f4(b * log32(least)))), low, high)
+            out[j] = limit(f4(a * exp_within32(f4(b * log_normal32(least)))), low, high)
     else:
         for j in range(m):
             out[j] = curve(buffer, which, x[j])
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def draw_words(k0, k1, op, first, sample, number, words, m):
+    """Draw one word for each of m cells, four neighbours from a block; give where they begin."""
+    group = first >> 2
+    for q in range(((first + m + 3) >> 2) - group):
+        at = 4 * q
+        words[at], words[at + 1], words[at + 2], words[at + 3] = block(
+            k0, k1, op, u8(group + q), u8(sample), u4(number)
+        )
+    return first - 4 * group
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def draw_normals(k0, k1, op, first, sample, number, words, xi, m):
-    """Draw the four normals of a block for m cells; two loops, which vectorise."""
+    """Draw one normal for each of m cells; two loops, which vectorise."""
+    begin = draw_words(k0, k1, op, first, sample, number, words, m)
     for j in range(m):
-        a0, a1, a2, a3 = block(k0, k1, op, u8(first + j), u8(sample), u4(number))
-        words[0, j] = a0
-        words[1, j] = a1
-        words[2, j] = a2
-        words[3, j] = a3
-    for w in range(4):
-        for j in range(m):
-            xi[w, j] = normal(words[w, j])
+        xi[j] = normal(words[begin + j])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -128,13 +136,14 @@ def _targets(table, v, plane, tables, g, m):
 
 @nb.njit(nogil=True, error_model="numpy")
 def _hang(p, first, m, event, at_low, at_high, anywhere, plane, g, slope, k0, k1):
+    whether, where = np.empty(ROOM, u4), np.empty(ROOM, u4)
+    begin = draw_words(k0, k1, OP_STUCK, first, event, 2 * p, whether, m)
+    draw_words(k0, k1, OP_STUCK, first, event, 2 * p + 1, where, m)
     for j in range(m):
-        h0, h1, h2, h3 = block(k0, k1, OP_STUCK, u8(first + j), u8(event), u4(p >> 1))
-        u = uniform(h1 if p & 1 else h0)
-        where = uniform(h3 if p & 1 else h2)
-        where = f4(0.0) if u < at_low else f4(1.0) if u < at_high else where
+        u = uniform(whether[begin + j])
+        share = f4(0.0) if u < at_low else f4(1.0) if u < at_high else uniform(where[begin + j])
         if u < anywhere:
-            g[j] = fma32(plane[4], where, plane[3])
+            g[j] = fma32(plane[4], share, plane[3])
             slope[j] = f4(0.0)
 
 
@@ -146,24 +155,22 @@ def program_conductance(
     """Program cells ``start`` to ``stop - 1``, a stretch of them at a time."""
     v, g, x = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     mean, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
-    words, xi = np.empty((4, STRETCH), u4), np.empty((4, STRETCH), f4)
+    words, xi = np.empty(ROOM, u4), np.empty(STRETCH, f4)
     for first in range(start, stop, STRETCH):
         m = min(STRETCH, stop - first)
         for j in range(m):
             v[j] = f4(weight[first + j] * fit[0])
         for p in range(n_plane):
             plane = planes[p * 8 : p * 8 + 8]
-            odd = p & 1
-            if noise and not odd:
-                draw_normals(k0, k1, OP_PROGRAM, first, event, p >> 1, words, xi, m)
             _targets(table, v, plane, tables, g, m)
             for j in range(m):
                 x[j] = f4(g[j] * unit)
             if law:
                 curves_of(curves, 1, x, mean, m)
                 curves_of(curves, 2, x, slope, m)
+                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p + 1, words, xi, m)
                 for j in range(m):
-                    slope[j] = fma32(slope[j], xi[2 + odd, j], mean[j])
+                    slope[j] = fma32(slope[j], xi[j], mean[j])
                     if law == 1:
                         slope[j] = f4(abs(slope[j]))
                     elif law == 2:
@@ -171,8 +178,9 @@ def program_conductance(
                     slope[j] = f4(slope[j] * nu_scale)
             if noise:
                 curves_of(curves, 0, x, mean, m)
+                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p, words, xi, m)
                 for j in range(m):
-                    g[j] = limit(fma32(mean[j], xi[odd, j], g[j]), low, high)
+                    g[j] = limit(fma32(mean[j], xi[j], g[j]), low, high)
             if stuck:
                 _hang(p, first, m, stuck_event, at_low, at_high, anywhere, plane, g, slope, k0, k1)
             conductance[p * n + first : p * n + first + m] = g[:m]
@@ -188,7 +196,7 @@ def drift_conductance(
     """Read cells ``start`` to ``stop - 1`` at a moment, a stretch of them at a time."""
     g, x, q = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     total = np.empty(STRETCH, f4)
-    words, xi = np.empty((4, STRETCH), u4), np.empty((4, STRETCH), f4)
+    words, xi = np.empty(ROOM, u4), np.empty(STRETCH, f4)
     for first in range(start, stop, STRETCH):
         m = min(STRETCH, stop - first)
         total[:m] = f4(0.0)
@@ -199,20 +207,19 @@ def drift_conductance(
                 x[j] = f4(g[j] * unit)
             if law == 1:
                 for j in range(m):
-                    g[j] = f4(g[j] * exp32(f4(-f4(nu[at + j] * log_ratio))))
+                    g[j] = f4(g[j] * exp_within32(f4(-f4(nu[at + j] * log_ratio))))
             elif law == 2:
                 for j in range(m):
                     g[j] = limit(f4(g[j] + fma32(std, nu[at + j], mean)), low, high)
             if read:
-                if (p & 3) == 0:
-                    draw_normals(k0, k1, OP_READ_NOISE, first, moment, p >> 2, words, xi, m)
+                draw_normals(k0, k1, OP_READ_NOISE, first, moment, p, words, xi, m)
                 if read == 2:
                     for j in range(m):
                         x[j] = f4(g[j] * unit)
                 curves_of(noise, 0, x, q, m)
                 for j in range(m):
                     width = f4(g[j] * q[j]) if read == 1 else q[j]
-                    g[j] = limit(fma32(f4(width * gain), xi[p & 3, j], g[j]), low, high)
+                    g[j] = limit(fma32(f4(width * gain), xi[j], g[j]), low, high)
             if as_conductance:
                 out[at : at + m] = g[:m]
             else:

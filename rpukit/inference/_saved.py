@@ -62,6 +62,7 @@ class Saved:
         """
         self._guard.check()
         tile: Any = self
+        tile._catch_up()
         header: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,

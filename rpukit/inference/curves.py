@@ -28,6 +28,11 @@ class Curve:
     __slots__ = ()
     KIND: ClassVar[int]
 
+    @property
+    def kind(self) -> int:
+        """Number of the formula, as ``rk_curve.cuh`` has it."""
+        return self.KIND
+
     def __call__(self, x: Any) -> Any:
         """Evaluate in float64.
 
@@ -145,8 +150,12 @@ class ClippedLog(Curve):
         log = np.clip(self.a * np.log(np.maximum(x, SMALLEST)) + self.b, self.low, self.high)
         return np.where(x < self.end, log, Polynomial(self.above)(x))
 
+    @property
+    def kind(self) -> int:
+        return self.KIND if math.isfinite(self.end) else 4
+
     def head(self) -> list[float]:
-        return [self.KIND, 0, 0, self.end, self.a, self.b, self.low, self.high, *self.above]
+        return [self.kind, 0, 0, self.end, self.a, self.b, self.low, self.high, *self.above]
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ class NoiseModel:
             sample=sample_of(self.check_time(t), number),
             status=_device.zeros((1,), np.int32, place),
             out=out,
-            kind=self.reading(self.check_time(t)).KIND,
+            kind=self.reading(self.check_time(t)).kind,
             as_conductance=True,
         )
 
@@ -313,6 +313,11 @@ def packed(model: NoiseModel) -> np.ndarray:
     return pack([model.programming, model.drift_mean, model.drift_std])
 
 
+@cache
+def _kinds(model: NoiseModel) -> tuple[int, int, int]:
+    return model.programming.kind, model.drift_mean.kind, model.drift_std.kind
+
+
 def write(
     model: NoiseModel,
     weight: Array,
@@ -337,7 +342,7 @@ def write(
         stream=stream,
         event=event,
         status=_device.zeros((1,), np.int32, place) if status is None else status,
-        kinds=(model.programming.KIND, model.drift_mean.KIND, model.drift_std.KIND),
+        kinds=_kinds(model),
         **options,
     )
 

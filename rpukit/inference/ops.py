@@ -28,13 +28,15 @@ def _mirror() -> Any:
     return import_module("rpukit.inference._mirror")
 
 
-def _grid(n: int, cells: int = 1) -> tuple[int]:
-    return (-(-n // (_BLOCK * cells)),)
+def _grid(n: int) -> tuple[int]:
+    return (-(-n // (_BLOCK * 4)),)  # four cells a thread
 
 
-def _shape(n_plane: int, *, many: bool = True) -> dict[str, int]:
-    """Several cells a thread keep more loads under way; they cost registers."""
-    return {"PLANES": n_plane, "CELLS": 4 if many and n_plane <= 2 else 1}
+def _wide(n: int, *arrays: Array | None) -> int:
+    """Whether four neighbours of every row of n can be moved at once."""
+    there = (a for a in arrays if a is not None)
+    places = (a.data.ptr if _device.is_cupy(a) else a.ctypes.data for a in there)
+    return int(n % 4 == 0 and all(place % 16 == 0 for place in places))
 
 
 def _flat(array: Array | None) -> Array:
@@ -159,11 +161,11 @@ def program_conductance(
     if _device.runs_kernels(_device.namespace(weight, conductance)):
         args = (n, *scalars, weight, split.fit, split.planes, split.tables, curves)
         macros = {"NOISE": int(noise), "TABLE": int(table), "LAW": number, "STUCK": int(stuck_on)}
-        macros |= _shape(n_plane, many=not stuck_on)
+        macros |= {"PLANES": n_plane, "WIDE": _wide(n, weight, conductance, nu)}
         if noise:
             macros |= dict(zip(("SIGMA", "MEAN", "STD"), kinds, strict=True))
         _PROGRAM_CONDUCTANCE.launch(
-            _grid(n, macros["CELLS"]),
+            _grid(n),
             (_BLOCK,),
             (*args, conductance, nu, status, *stream.words),
             macros=macros,
@@ -275,9 +277,8 @@ def drift_conductance(
     )
     if _device.runs_kernels(_device.namespace(conductance, out)):
         arrays = (conductance, nu, split.fit, split.shares, split.inverse, curve, out, status)
-        shape = _shape(n_plane)
         _DRIFT_CONDUCTANCE.launch(
-            _grid(n, shape["CELLS"]),
+            _grid(n),
             (_BLOCK,),
             (n, n_node, *scalars, sample, *arrays, *stream.words),
             macros={
@@ -286,7 +287,8 @@ def drift_conductance(
                 "TABLE": int(table),
                 "OUT": int(as_conductance),
                 "NOISE": kind if read else 0,
-                **shape,
+                "PLANES": n_plane,
+                "WIDE": _wide(n, conductance, nu, out),
             },
         )
     else:

@@ -141,6 +141,7 @@ class InferenceTile(Hardware, Learning, Saved):
         # One dictionary, so that a call that fails on a GPU puts all of it back.
         self._now: dict[str, Any] = dict.fromkeys(CLOCKS, 0)
         self._now |= {"mode": "digital", "event": 0, "time": 0.0, "number": AS_WRITTEN}
+        self._now["late"] = False
         first = 0.0 if self.input_range is None else self.input_range.value
         self._now |= {"range": first, "range_seen": 0}
         self._guard = Guard(self._now, device=self._device)
@@ -266,10 +267,6 @@ class InferenceTile(Hardware, Learning, Saved):
         self._split = split
         self._set_scales(None)
         return self
-
-    @property
-    def _seen(self) -> Array:
-        return self._arrays["target" if self._now["mode"] == "digital" else "weight"]
 
     # ---- products ------------------------------------------------------------------------------
 

@@ -375,3 +375,19 @@ class TestBadInput:
             tile.set_scales(np.zeros(13, np.float32))
         assert tile.time == 0
         assert "PCMLike, t=0" in repr(tile)
+
+
+def test_written_weights_are_made_when_asked_for():
+    """The order of programming, asking and saving changes nothing."""
+    w = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    asked = rk.InferenceTile((3, 4), seed=7).set_weights(w).program()
+    written = asked.get_weights()
+    assert (written != w).any()
+    saved = rk.InferenceTile.from_state(
+        rk.InferenceTile((3, 4), seed=7).set_weights(w).program().state()
+    )
+    assert_same_bits(saved.get_weights(), written)
+    late = rk.InferenceTile((3, 4), seed=7).set_weights(w).program()
+    assert_same_bits(late.drift_to(5.0).get_weights(), asked.drift_to(5.0).get_weights())
+    again = rk.InferenceTile((3, 4), seed=7).set_weights(w).program().unprogram()
+    assert_same_bits(again.get_weights(), w)
