@@ -164,6 +164,7 @@ def updated(shape, cell, update, n, seed):
 TRANSFERS = {
     "auto_scale": ("chopped",),
     "chop_samples": ("chopped", "dynamic"),
+    "sample_maxima": ("chopped",),
     "transfer_read": ("dynamic", "buffered"),
     "transfer_write": ("chopped", "buffered"),
 }
@@ -405,8 +406,7 @@ def cases() -> Iterator[tuple[str, Case]]:
             name = f"{at}{'-signed' * signed}"
             yield "combine_devices", Case(name, combined(shape, 3, 13, signed=signed))
         for name, cells in TRANSFERS.items():
-            for cell in cells:
-                yield name, Case(f"{cell}-{at}", transferred(shape, cell, 15))
+            yield from ((name, Case(f"{c}-{at}", transferred(shape, c, 15))) for c in cells)
         yield "select_refresh", Case(at, refreshed(shape, 14))
         yield "rank_update", Case(at, updated(shape, "ideal", "managed", 40, 3))
         for io in PRODUCTS:

@@ -34,6 +34,7 @@ LEARNING = {
     "combine_devices": {"vector": CELLS["vector"]},
     "select_refresh": {"one_sided": CELLS["one_sided"]},
     "auto_scale": {"chopped": CELLS["chopped"]},
+    "sample_maxima": {"chopped": CELLS["chopped"]},
     "chop_samples": {"chopped": CELLS["chopped"]},
     "transfer_read": {name: CELLS[name] for name in ("dynamic", "buffered")},
     "transfer_write": {"buffered": CELLS["buffered"]},

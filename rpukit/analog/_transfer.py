@@ -20,6 +20,7 @@ from rpukit.analog import _schedule
 from rpukit.analog._choppers import Choppers
 from rpukit.analog._compound import CompoundUnit
 from rpukit.analog._guard import check_finite
+from rpukit.analog._rates import Rates, rates_of
 from rpukit.analog._reading import Cells, Reading, Replay
 from rpukit.analog._schedule import Events
 from rpukit.analog._unit import Site
@@ -27,12 +28,14 @@ from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.combine import combine_devices
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
-from rpukit.analog.transfer import auto_scale, transfer_read, transfer_write
+from rpukit.analog.transfer import auto_scale, sample_maxima, transfer_read, transfer_write
 from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update import pulse_trains
 from rpukit.analog.update_parameters import UpdateParameters
 
 Array = Any
+_MOST_KNOWN = 64  # learning rates
+_MOST_EVENTS = 65535
 _READS = 64  # slices that are multiplied at once where a read is a product
 _WRITES = 0  # child stream of a device for reads and writes of its own
 _SELECT = 1 << 20  # child stream for choppers and random slices
@@ -81,6 +84,12 @@ class TransferUnit(CompoundUnit):
         if isinstance(cell, ChoppedTransfer):
             self._choppers = Choppers(cell, self._select, site, self._n)
             self._own.update(self._choppers.arrays())
+        self._corrects = getattr(cell, "correct_gradient_magnitudes", False)
+        # Of a batch that is never cut but where slices come again; a grid has so many blocks.
+        drawn = cell.random_selection or cell.with_reset_prob > 0
+        self._even = not (self._apart or drawn or getattr(cell, "out_chop_prob", 0.0) > 0)
+        self._most = max(1, min(self._n[0], _MOST_EVENTS) // self._reads) * self._reads
+        self._known: dict[tuple[float, int], Rates] = {}
         self._cells = [Cells.of(child) for child in self.children]
         self._readings = [self._reading(k) for k in range(n_device - 1)]
         if self._hidden:
@@ -159,43 +168,60 @@ class TransferUnit(CompoundUnit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        periods = self.cell.periods(self.site.shape, batch_size)
-        ends = self._ends(periods, first_sample, len(x), parameters)
+        n, rates = len(x), self._rates_of(lr, batch_size)
+        due = self._events(0, rates.periods[0], first_sample, n)
         call = self.site.guard.begin("x or d")
-        if len(ends) > 1 or self._scales:
-            # Found before the first part is learnt, so that a bad sample changes nothing.
-            for array in (x, d):
-                check_finite(array, status=self.site.guard.status, call=call)
+        whole = rates.even and self._even and due.n <= self._most and not parameters.exact
+        if whole or n == 1:
+            self._learn(x, d, rates, parameters, first_sample, batch_size, due, call)
+            self._move_on(rates, first_sample + n)
+            self.combine()
+            return
+        # Found before the first part is learnt, so that a bad sample changes nothing.
+        for array in (x, d):
+            check_finite(array, status=self.site.guard.status, call=call)
         start = 0
-        for end in ends:
-            part = (x, d) if len(ends) == 1 else (x[start:end], d[start:end])
-            counts = (first_sample + start, periods[0], batch_size)
-            self._learn(*part, lr, parameters, counts, call)
-            for k, period in enumerate(periods[1:], start=1):
-                if period and (first_sample + end) % period == 0:
-                    self._move_on(k, lr)
+        for end in self._ends(due, rates.periods, first_sample, n, parameters):
+            part, first = slice(start, end), first_sample + start
+            due = self._events(0, rates.periods[0], first, end - start)
+            self._learn(x[part], d[part], rates, parameters, first, batch_size, due, call)
+            self._move_on(rates, first_sample + end)
             start = end
         self.combine()
 
+    def _rates_of(self, lr: float, batch_size: int) -> Rates:
+        key = (lr, batch_size)
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            shape, scales = self.site.shape, self._scales
+            self._known[key] = rates_of(self.cell, shape, lr, batch_size, scales=scales)
+        return self._known[key]
+
     def _ends(
-        self, periods: list[int], first_sample: int, n: int, parameters: UpdateParameters
+        self,
+        due: Events,
+        periods: tuple[int, ...],
+        first_sample: int,
+        n: int,
+        parameters: UpdateParameters,
     ) -> list[int]:
         """Cut a batch where slow arrays are read, and where the fast one must have learnt."""
         ends = {n}
         for period in periods[1:]:
             if period:
                 ends.update(range(period - first_sample % period, n + 1, period))
-        due, n_slice = self._events(0, periods[0], first_sample, n), self._n[0]
         n_transfer = due.n // due.reads
         if self._apart or parameters.exact:
             last = range(n_transfer)
         else:  # those after which a slice comes again
-            most = n_slice // due.reads
+            most = self._most // due.reads
             last = range(most - 1, n_transfer, most)
         ends.update(due.offset + t * due.period + 1 for t in last)
         if self.cell.random_selection or self.cell.with_reset_prob > 0:
             ends.update(self._random_ends(due))
         if self._choppers is not None and self.cell.out_chop_prob > 0:
+            n_slice = self._n[0]
             passes = range(n_slice - 1 - due.first_slice, due.n, n_slice)
             ends.update(due.offset + t * due.period + 1 for t in passes)
         return sorted(ends)
@@ -216,25 +242,25 @@ class TransferUnit(CompoundUnit):
         self,
         x: Array,
         d: Array,
-        lr: float,
+        rates: Rates,
         parameters: UpdateParameters,
-        counts: tuple[int, int, int],
+        first_sample: int,
+        batch_size: int,
+        due: Events,
         call: int,
     ) -> None:
         """Pulse a part of a batch into the fast array, and hand over what is read meanwhile."""
-        first_sample, period, batch_size = counts
-        due = self._events(0, period, first_sample, len(x))
         self.site.tick("transfers_0", due.n)
-        if due.n and self.cell.transfer_rate(0, lr) == 0:
+        if due.n and rates.steps[0] == 0:
             due = replace(due, n=0)
-        rate = self.cell.fast_rate(lr)
-        rates = self._scaled(x, d, rate, parameters, batch_size) if self._scales else None
+        fast, rate, running = self.children[0], rates.fast, None
+        if self._scales:
+            running = self._scaled(x, d, rate, parameters, batch_size, call)
         turns = None
         if self._choppers is not None and self.cell.transfer_columns:
             x, d, turns = self._choppers.turn(x, d, due)
         elif self._choppers is not None:
             d, x, turns = self._choppers.turn(d, x, due)
-        fast, status = self.children[0], self.site.guard.status
         trains = pulse_trains(
             x,
             d,
@@ -243,34 +269,44 @@ class TransferUnit(CompoundUnit):
             parameters,
             stream=self.site.stream,
             first_sample=first_sample,
-            status=status,
+            status=self.site.guard.status,
             call=call,
-            rates=rates,
+            rates=running,
         )
         ahead = due.n > 0 and due.offset < len(x) - 1  # of the last pulses of the part
         replay = Replay(trains, rate < 0, fast.site.stream, first_sample) if ahead else None
         if not ahead:
             fast.pulse(trains, rate < 0, first_sample)
-        d_of_write = None
         if due.n:
-            rate_now = rate if rates is None else rates
-            d_of_write = self._transfer(0, due, lr, rate_now, turns, replay)
+            self._transfer(0, due, rates, running, turns, replay)
         if ahead:
             fast.pulse(trains, rate < 0, first_sample)
         self._reset(0, due)
         if self._choppers is not None:
             self._choppers.flip_lines(due)
+        self._keep(x, d, running, turns)
+
+    def _keep(self, *arrays: Array) -> None:
         if self.site.device.kind == "gpu" and clock.capturing():
-            _captured.append((x, d, rates, turns, d_of_write))
+            _captured.extend(arrays)
 
     def _scaled(
-        self, x: Array, d: Array, rate: float, parameters: UpdateParameters, batch_size: int
+        self,
+        x: Array,
+        d: Array,
+        rate: float,
+        parameters: UpdateParameters,
+        batch_size: int,
+        call: int,
     ) -> Array:
         """Give the rate of each sample, by the running maxima of x and d."""
-        cell = self.cell
+        cell, status = self.cell, self.site.guard.status
         factor = abs(rate) * parameters.desired_bl * cell.devices[0].granularity
         t = (1 - cell.auto_momentum) / batch_size
-        return auto_scale(x, d, factor, t, self._own["running"], status=self.site.guard.status)
+        maxima = sample_maxima(x, d, status=status, call=call)
+        rates = auto_scale(maxima, factor, t, self._own["running"], status=status)
+        self._keep(maxima)
+        return rates
 
     def _resets(self, k: int, due: Events) -> np.ndarray:
         """Draw which reads reset their slice."""
@@ -289,33 +325,34 @@ class TransferUnit(CompoundUnit):
 
     # ---- a transfer ---------------------------------------------------------------------------
 
-    def _move_on(self, k: int, lr: float) -> None:
-        """Transfer the next slices of a slow array to the one behind it."""
-        due = self._events(k, 1, 0, 1)
-        self.site.tick(f"transfers_{k}", due.n)
-        if k + 1 < len(self.children) and self.cell.transfer_rate(k, lr) != 0:
-            self._transfer(k, due, lr, 0.0, None, None)
-            self._reset(k, due)
+    def _move_on(self, rates: Rates, sample: int) -> None:
+        """Transfer the next slices of each slow array that is due after so many samples."""
+        for k, period in enumerate(rates.periods[1:], start=1):
+            if not period or sample % period:
+                continue
+            due = self._events(k, 1, 0, 1)
+            self.site.tick(f"transfers_{k}", due.n)
+            if k + 1 < len(self.children) and rates.steps[k] != 0:
+                self._transfer(k, due, rates, None, None, None)
+                self._reset(k, due)
 
     def _transfer(
         self,
         k: int,
         due: Events,
-        lr: float,
-        rate: Any,
+        rates: Rates,
+        running: Array | None,
         turns: Array | None,
         replay: Replay | None,
-    ) -> Array:
-        """Read slices of array k, write what comes out of the buffer to the next one; give it."""
+    ) -> None:
+        """Read slices of array k, and write what comes out of the buffer to the next one."""
         cell, status, z = self.cell, self.site.guard.status, None
         if self._apart or self._random is not None:
             slices = _schedule.slices_of(due, self._n[0], self._random)
             z = self._products(k, due, slices) if self._apart else None
             if self._random is not None:
                 due = replace(due, slices=self.site.put(slices.astype(np.int32)))
-        step = cell.transfer_rate(k, lr)
-        kappas, writes = self._factors(due, abs(step), rate)
-        correct = getattr(cell, "correct_gradient_magnitudes", False)
+        kappas, writes = rates.factors(k, due.number // self._n[0])
         d = transfer_read(
             self._cells[k],
             self._readings[k],
@@ -325,42 +362,20 @@ class TransferUnit(CompoundUnit):
             replay=replay,
             turns=turns,
             line_sign=self._choppers.lines if self._choppers is not None else None,
-            rates=rate if correct and not isinstance(rate, float) else None,
+            rates=running if self._corrects else None,
             z=z,
             status=status,
         )
-        if cell.BUFFERED:
-            step = cell.step * cell.devices[k + 1].granularity
+        step = cell.step * cell.devices[k + 1].granularity if cell.BUFFERED else rates.steps[k]
         stream, columns, update = self._streams[k + 1], cell.transfer_columns, cell.transfer_update
+        self._keep(z, due.slices, d)
         if not update.implicit:
             to = self._cells[k + 1]
             transfer_write(to, d, due, step, update, columns=columns, stream=stream, status=status)
-            return d
+            return
         one_hot = self._one_hot(_schedule.slices_of(due, self._n[0], self._random))
         sides = (one_hot, d) if columns else (d, one_hot)
         self.children[k + 1].write(*sides, step, update, due.number, stream)
-        return d
-
-    def _factors(
-        self, due: Events, step: float, rate: Any
-    ) -> tuple[tuple[float, float], tuple[bool, bool]]:
-        """Give the factor of the reads of this pass and of the next, and whether they write."""
-        cell = self.cell
-        if self._choppers is None:
-            return (step, step), (True, True)
-        fast, slow = cell.devices
-        kappa = step / cell.threshold(self.site.shape)
-        if cell.correct_gradient_magnitudes:
-            kappa = step / (cell.threshold(self.site.shape) * slow.granularity / fast.granularity)
-            kappa /= abs(rate) if isinstance(rate, float) else 1.0
-        if not isinstance(cell, DynamicTransfer):
-            return (kappa, kappa), (True, True)
-        passes, divisors = due.number // self._n[0], [1.0, 1.0]
-        if cell.experimental_correct_accumulation:
-            ages = ((passes + later) % cell.chop_period + 1 for later in (0, 1))
-            divisors = [min(age, 1 / fast.granularity) for age in ages]
-        writes = (passes > cell.chop_period, passes + 1 > cell.chop_period)
-        return (kappa / divisors[0], kappa / divisors[1]), writes
 
     def _one_hot(self, which: np.ndarray) -> Array:
         """Make an input for each slice, shape (n, n_slice)."""

@@ -23,6 +23,7 @@ Array = Any
 
 _AUTO_SCALE = Kernel("auto_scale")
 _CHOP_SAMPLES = Kernel("chop_samples")
+_SAMPLE_MAXIMA = Kernel("sample_maxima")
 _TRANSFER_READ = StepKernel("transfer_read")
 _TRANSFER_WRITE = StepKernel("transfer_write")
 
@@ -306,37 +307,65 @@ def _written(
     return _TRANSFER_WRITE.variant(macros), n_word, numbers
 
 
-def auto_scale(
-    x: Array, d: Array, factor: float, t: float, running: Array, *, status: Array
-) -> Array:
-    """Follow the largest |x| and |d|, in place, and scale the rate of each sample by them.
+def sample_maxima(x: Array, d: Array, *, status: Array, call: int = 1) -> Array:
+    """Find the largest |x| and |d| of each sample.
 
     Parameters
     ----------
     x : array, shape (n_batch, n_in), float32 or float64
     d : array, shape (n_batch, n_out), dtype of x
+    status : array, shape (1,), int32
+    call : int
+        What a value that is not finite stores in `status`.
+
+    Returns
+    -------
+    array, shape (2, n_batch), dtype of x
+
+    Notes
+    -----
+    Kernel: kernels_cu/sample_maxima.cu.
+    """
+    maxima = _device.empty((2, len(x)), x.dtype, _device.device_of(x))
+    if _device.runs_kernels(_device.namespace(x, d)):
+        macros = {"REAL": _precision.real(x.dtype)}
+        args = (len(x), x.shape[1], d.shape[1], call, x, d, maxima, status)
+        _SAMPLE_MAXIMA.launch((len(x),), (256,), args, macros=macros)
+    else:
+        grain = work_grain(x.shape[1] + d.shape[1])
+        run_rows(_mirror(x).sample_maxima, len(x), call, x, d, maxima, status, grain=grain)
+    return maxima
+
+
+def auto_scale(maxima: Array, factor: float, t: float, running: Array, *, status: Array) -> Array:
+    """Follow the largest |x| and |d|, in place, and scale the rate of each sample by them.
+
+    Parameters
+    ----------
+    maxima : array, shape (2, n_batch), float32 or float64
+        See `sample_maxima`.
     factor : float, positive
     t : float, 0 to 1
         Weight of a sample in the running maxima.
-    running : array, shape (2,), dtype of x
+    running : array, shape (2,), dtype of the maxima
         The running maxima of x and d.
     status : array, shape (1,), int32
 
     Returns
     -------
-    array, shape (n_batch,), dtype of x
+    array, shape (n_batch,), dtype of the maxima
         ``factor / (m_x m_d)``.
 
     Notes
     -----
     Kernel: kernels_cu/auto_scale.cu.
     """
-    maxima = [abs(v).max(axis=1) for v in (x, d)]  # a maximum has no order
-    rates = _device.empty((len(x),), x.dtype, _device.device_of(x))
-    if _device.runs_kernels(_device.namespace(x, d)):
-        args = (len(x), factor, t, *maxima, running, rates, status)
-        _AUTO_SCALE.launch((1,), (1,), args, macros={"REAL": _precision.real(x.dtype)})
+    n_batch = maxima.shape[1]
+    rates = _device.empty((n_batch,), maxima.dtype, _device.device_of(maxima))
+    if _device.runs_kernels(_device.namespace(maxima)):
+        args = (n_batch, factor, t, maxima, running, rates, status)
+        _AUTO_SCALE.launch((1,), (1,), args, macros={"REAL": _precision.real(maxima.dtype)})
     else:
-        numbers = (x.dtype.type(factor), x.dtype.type(t))
-        _mirror(x).auto_scale(0, len(x), *numbers, *maxima, running, rates)
+        numbers = (maxima.dtype.type(factor), maxima.dtype.type(t))
+        _mirror(maxima).auto_scale(0, n_batch, *numbers, maxima, running, rates)
     return rates

@@ -1,4 +1,5 @@
-"""Kernels of the transfer family: chop_samples, transfer_read, transfer_write, auto_scale.
+"""Kernels of the transfer family: chop_samples, transfer_read, transfer_write, sample_maxima,
+auto_scale.
 
 Each source gives the bits of its mirror for every order of threads, and both the formula, or the
 bits of what they stand for: the update of a whole array.
@@ -250,24 +251,42 @@ def test_repeats():
     assert repeats(slices[:4], 2) == []
 
 
+@pytest.mark.parametrize(("n_in", "n_out"), [(1, 3), (300, 132)])
+@pytest.mark.parametrize("bad", [None, np.nan, -np.inf])
+def test_sample_maxima(n_in, n_out, bad, order):
+    x, d = uniform(5, n_in), uniform(5, n_out, seed=1)
+    if bad is not None:
+        d[3, -1] = bad
+
+    def run():
+        status = np.zeros(1, np.int32)
+        maxima = transfer.sample_maxima(x, d, status=status, call=7)
+        assert status[0] == (0 if bad is None else 7)
+        return [maxima[:, :3]]
+
+    (maxima,) = both(run, order)
+    assert_same_bits(maxima, np.stack([abs(v).max(axis=1)[:3] for v in (x, d)]))
+
+
 @pytest.mark.parametrize("n", [1, 9])
 def test_auto_scale(n, order):
-    rng = np.random.default_rng(1)
-    x = rng.uniform(-1, 1, (n, 7)).astype(np.float32)
-    d = rng.uniform(-1, 1, (n, 4)).astype(np.float32)
-    d[0] = 0
-    running, source = np.zeros(2, np.float32), np.zeros(2, np.float32)
-    rates = transfer.auto_scale(x, d, 0.5, 0.1, running, status=OK)
-    with on_cpu(order):
-        assert_same_bits(transfer.auto_scale(x, d, 0.5, 0.1, source, status=OK), rates)
-    assert_same_bits(source, running)
+    maxima = abs(uniform(2, n))
+    maxima[1, 0] = 0
+    running = []
+
+    def run():
+        running.append(np.zeros(2, np.float32))
+        return [transfer.auto_scale(maxima, 0.5, 0.1, running[-1], status=OK)]
+
+    (rates,) = both(run, order)
+    assert_same_bits(*running)
     m, exact = [0.0, 0.0], []
-    for row_x, row_d in zip(x, d, strict=True):
-        for k, v in enumerate((abs(row_x).max(), abs(row_d).max())):
+    for largest in maxima.T.astype("f8"):
+        for k, v in enumerate(largest):
             m[k] = v if m[k] <= 0 else (0.9 * m[k] + 0.1 * v if v > 0 else m[k])
         exact.append(0.5 / (m[0] * m[1] if min(m) > 0 else 1))
     np.testing.assert_allclose(rates, exact, rtol=1e-6)
-    np.testing.assert_allclose(running, m, rtol=1e-6)
+    np.testing.assert_allclose(running[0], m, rtol=1e-6)
 
 
 def test_a_raised_status_stops_all():
@@ -279,7 +298,7 @@ def test_a_raised_status_stops_all():
     kept = [a.copy() for a in (reading.buffer, reading.mean, reading.chopper)]
     how = {"stream": STREAM, "status": raised}
     with on_cpu():
-        transfer.auto_scale(v, v, 1.0, 0.5, running, status=raised)
+        transfer.auto_scale(np.ones((2, 3), np.float32), 1.0, 0.5, running, status=raised)
         transfer.chop_samples(v, reading.chopper, None, due, (True, True), 1.0, **how)
         turns = np.full(1, 4, np.int32)
         transfer.transfer_read(cells, reading, due, (1.0, 1.0), turns=turns, status=raised)

@@ -366,11 +366,28 @@ def _followed(m, v, t):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def auto_scale(start, stop, factor, t, x_max, d_max, running, rates):
+def sample_maxima(start, stop, call, x, d, maxima, status):
+    """Find the largest |x| and |d| of samples ``start`` to ``stop - 1``."""
+    for s in range(start, stop):
+        largest, finite = f4(0.0), True
+        for j in range(x.shape[1]):
+            finite &= np.isfinite(x[s, j])
+            largest = max(largest, abs(x[s, j]))
+        maxima[0, s], largest = largest, f4(0.0)
+        for i in range(d.shape[1]):
+            finite &= np.isfinite(d[s, i])
+            largest = max(largest, abs(d[s, i]))
+        maxima[1, s] = largest
+        if not finite and status[0] == 0:
+            status[0] = call
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def auto_scale(start, stop, factor, t, maxima, running, rates):
     """Follow the maxima of samples ``start`` to ``stop - 1``, in order; give the rate of each."""
     m_x, m_d = running[0], running[1]
     for s in range(start, stop):
-        m_x, m_d = _followed(m_x, x_max[s], t), _followed(m_d, d_max[s], t)
+        m_x, m_d = _followed(m_x, maxima[0, s], t), _followed(m_d, maxima[1, s], t)
         both = m_x > f4(0.0) and m_d > f4(0.0)
         rates[s] = f4(factor / f4(m_x * m_d)) if both else factor
     running[0], running[1] = m_x, m_d
