@@ -1,6 +1,7 @@
-"""How a product is dealt out to a GPU: its launches, and the tiles that their blocks work on.
+"""How a product is dealt out to a GPU: its launches, and what they share from call to call.
 
-All tiles give the same bits; the op is in ``forward.py``. A product is two or three launches:
+The op is in ``forward.py``, the tiles are in ``_forward_tiles.py``. A product takes two or three
+launches:
 
 - up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
   scales and inputs and one for the product;
@@ -18,6 +19,14 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import Kernel, tune
 from rpukit._kernels.arguments import pack
+from rpukit.analog._forward_tiles import (
+    FEW,
+    ProductTile,
+    candidates,
+    fitted,
+    further_tile,
+    shared_limit,
+)
 from rpukit.random import Op, Stream
 
 Array = Any
@@ -34,64 +43,7 @@ _THREADS = 256  # of tile_scale.cu
 _MOST_TOGETHER = 32  # samples whose further rounds are made at once: bits of a word
 _MOST_ROUNDS = 16
 _COUNTERS = 64  # words of `met` and `count`, see rk_lines.cuh
-_FILLS_A_GPU = 100  # blocks that keep most of a large GPU busy
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProductTile:
-    """Samples, outputs and inputs that a block works on at a time: a candidate of the tuner."""
-
-    name: str
-    samples: int
-    outputs: int
-    depth: int
-    samples_per_thread: int
-    outputs_per_thread: int
-    stages: int
-    lanes: int = 8  # of a warp along the outputs
-    helpers: int = 128  # threads that copy, and convert inputs, where the block does that
-
-    def valid(self, n_batch: int) -> bool:
-        return n_batch > 0
-
-    @property
-    def macros(self) -> dict[str, int]:
-        return {
-            "TILE_M": self.samples,
-            "TILE_N": self.outputs,
-            "TILE_K": self.depth,
-            "RM": self.samples_per_thread,
-            "RN": self.outputs_per_thread,
-            "ST": self.stages,
-            "LANES_N": self.lanes,
-        }
-
-    @property
-    def threads(self) -> int:
-        return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
-
-    def shared(self, transposed: bool) -> int:
-        """Bytes of shared memory; lines along the sum are padded."""
-        inputs = self.samples * (self.depth + 4)
-        lines = self.depth if transposed else self.outputs
-        row = self.outputs if transposed else self.depth + 4
-        return 4 * self.stages * (inputs + lines * row)
-
-
-# All with the same bits. The first three take any call, the others those that read four elements
-# at a time, have no noise of reading and one segment of the chain, or registers would run out.
-ONE = ProductTile("one", 1, 32, 256, 1, 1, 4, lanes=32)
-FEW = ProductTile("few", 8, 32, 256, 2, 1, 4, lanes=32)
-MEDIUM = ProductTile("medium", 32, 32, 64, 2, 4, 5)
-FLAT = ProductTile("flat", 32, 32, 128, 4, 2, 4)
-HALF = ProductTile("half", 16, 32, 128, 2, 2, 5)
-TALL = ProductTile("tall", 64, 32, 64, 4, 4, 4)
-SQUARE = ProductTile("square", 64, 64, 32, 8, 4, 4)
-LARGE = ProductTile("large", 64, 128, 16, 8, 8, 4)
-HUGE = ProductTile("huge", 128, 128, 16, 8, 8, 4)
-TILES = (ONE, FEW, MEDIUM, FLAT, HALF, TALL, SQUARE, LARGE, HUGE)
-_MIDDLE = (FLAT, HALF)
-_MANY = (MEDIUM, TALL, SQUARE, LARGE, HUGE)
+_MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,8 +199,10 @@ def run(call: Call, plan: Plan, work: Array | None) -> None:
         step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared)
 
 
-def make_plan(manner: Manner, tile: ProductTile, shape: tuple[int, int, int], vec: int) -> Plan:
-    """Deal out a product of (n_batch, n_out, n_in)."""
+def make_plan(
+    manner: Manner, tile: ProductTile, shape: tuple[int, int, int], vec: int, limit: int
+) -> Plan:
+    """Deal out a product of (n_batch, n_out, n_in); ``limit``: bytes of shared memory."""
     n_batch, n_out, n_in = shape
     n_block = -(-n_out // tile.outputs) * -(-n_batch // tile.samples)
     further = manner.n_round - 1
@@ -256,7 +210,8 @@ def make_plan(manner: Manner, tile: ProductTile, shape: tuple[int, int, int], ve
     alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
     alone = alone and (together or further == 0)
     # The average is found by one block, which had better not convert all inputs as well.
-    inputs = 2 if alone else int(manner.mode == AVERAGE and not manner.perfect)
+    as_they_go = manner.mode == AVERAGE or n_batch * n_in > _MOST_INPUTS
+    inputs = 2 if alone else int(as_they_go and not manner.perfect)
     head = -(-(3 * n_batch + _COUNTERS + n_block) // 4) * 4
     if alone and not together:
         head = 0
@@ -284,6 +239,7 @@ def make_plan(manner: Manner, tile: ProductTile, shape: tuple[int, int, int], ve
             "OUT_OP": manner.ops[1],
             "HELPERS": tile.helpers if inputs else 0,
         }
+        tile = fitted(tile, limit)
         variant = _TILE_FORWARD.variant(macros | tile.macros)
         grid = (-(-n_out // tile.outputs), -(-n_row // tile.samples))
         block = (tile.threads + (tile.helpers if inputs else 0),)
@@ -294,25 +250,11 @@ def make_plan(manner: Manner, tile: ProductTile, shape: tuple[int, int, int], ve
     add(tile, n_batch, inputs, 0, every=False)
     if together:
         n_row = n_batch * further
-        lean = vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT
-        add(_further_tile(n_row, n_out, lean), n_row, 1, 1, every=True)
+        add(further_tile(n_row, n_out, _lean(manner, n_in, vec)), n_row, 1, 1, every=True)
     else:
         for number in range(1, manner.n_round):
             add(tile, n_batch, 1, number, every=False)
     return Plan(head + n_batch * body, tuple(steps))
-
-
-def _further_tile(n_row: int, n_out: int, lean: bool) -> ProductTile:
-    """Tile for all further rounds: as large as leaves enough of them."""
-    if n_row <= FEW.samples:
-        return FEW
-    if not lean:
-        return MEDIUM
-    return next((tile for tile in (SQUARE, TALL) if _fills(tile, n_row, n_out)), FLAT)
-
-
-def _fills(tile: ProductTile, n_row: int, n_out: int) -> bool:
-    return -(-n_row // tile.samples) * -(-n_out // tile.outputs) >= _FILLS_A_GPU
 
 
 def _scale_step(
@@ -344,30 +286,33 @@ def launch_scales(call: Call) -> Array:
     return work
 
 
+def plan_of(call: Call, tile: ProductTile, vec: int) -> Plan:
+    """Deal out a product on the device that it is on."""
+    limit = shared_limit(_device.device_of(call.x))
+    return make_plan(call.manner, tile, call.shape, vec, limit)
+
+
+def _lean(manner: Manner, n_in: int, vec: int) -> bool:
+    """Whether registers are enough for tiles where a thread has many results."""
+    return vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT
+
+
 def pick(call: Call) -> ProductTile:
     """Choose a tile: the static rule's where nothing is known, else the fastest."""
     (n_batch, n_out, n_in), manner = call.shape, call.manner
-    if n_batch <= FEW.samples:
-        return ONE if n_batch == 1 else FEW
-    lean = call.vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT  # else registers run out
-    if not lean:
-        return MEDIUM
-    tiles = _MIDDLE if n_batch <= MEDIUM.samples else _MANY
-    plain = tiles[0] if tiles is _MIDDLE else _plain_tile(n_batch, n_out)
+    lean = n_batch > FEW.samples and _lean(manner, n_in, call.vec)
+    tiles = candidates(n_batch, n_out, lean)
+    if len(tiles) == 1:
+        return tiles[0]
     picked: ProductTile = tune.choose(
         _TILE_FORWARD,
         (n_out, n_in, manner.transposed, manner.perfect),
-        [plain, *(t for t in tiles if t is not plain)],
+        tiles,
         lambda: _trial(call),
         n_batch=n_batch,
         device=_device.device_of(call.weight),
     )
     return picked
-
-
-def _plain_tile(n_batch: int, n_out: int) -> ProductTile:
-    """Largest tile that still gives the GPU enough blocks."""
-    return next((tile for tile in (HUGE, SQUARE, TALL) if _fills(tile, n_batch, n_out)), MEDIUM)
 
 
 def _trial(call: Call) -> tune.Trial:
@@ -388,7 +333,7 @@ def _trial(call: Call) -> tune.Trial:
 
     def trial(tile: ProductTile) -> list[Array]:
         if tile not in plans:
-            plans[tile] = make_plan(scratch.manner, tile, scratch.shape, call.vec)
+            plans[tile] = plan_of(scratch, tile, call.vec)
         launch(scratch, plans[tile], device)
         return [scratch.y]
 

@@ -16,8 +16,8 @@ from rpukit.analog._launch_forward import (
     Plan,
     launch,
     launch_scales,
-    make_plan,
     pick,
+    plan_of,
 )
 from rpukit.analog._nonideal import Wires, tile_nonideal
 from rpukit.analog._product import ProductCall, tile_product
@@ -121,7 +121,7 @@ class ForwardState:
         if found is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            found = self._plans[key] = make_plan(call.manner, tile, call.shape, call.vec)
+            found = self._plans[key] = plan_of(call, tile, call.vec)
         return found
 
     def arrays(self) -> dict[str, Array]:

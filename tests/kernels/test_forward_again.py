@@ -14,7 +14,7 @@ from on_cpu import runner
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import driver, launch
-from rpukit.analog import _launch_forward, forward
+from rpukit.analog import _forward_tiles, _launch_forward, forward
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits
 
@@ -69,6 +69,7 @@ def pretend(monkeypatch):
     monkeypatch.setattr(_device, "gpu_count", lambda: 1)
     monkeypatch.setattr(_device, "current_stream", lambda: 5)
     monkeypatch.setattr(_device, "empty", lambda n, dtype, _: np.empty(n, dtype).view(GpuArray))
+    monkeypatch.setattr(_launch_forward, "shared_limit", lambda _: 227 * 1024)
     monkeypatch.setattr(forward, "pick", lambda call: tile_for(call.shape[0]))
     return seen
 
@@ -78,8 +79,8 @@ def launch_type(variant, parameter):
 
 
 def tile_for(n_batch):
-    few = _launch_forward.ONE if n_batch == 1 else _launch_forward.FEW
-    return few if n_batch <= 8 else _launch_forward.FLAT
+    few = _forward_tiles.ONE if n_batch == 1 else _forward_tiles.FEW
+    return few if n_batch <= 8 else _forward_tiles.FLAT
 
 
 @pytest.mark.parametrize("transposed", [False, True])

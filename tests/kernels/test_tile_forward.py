@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import _launch_forward, forward
+from rpukit.analog import _forward_tiles, _launch_forward, forward
 from rpukit.testing import assert_same_bits, on_cpu
 
-TILES = {tile.name: tile for tile in _launch_forward.TILES}
+TILES = {tile.name: tile for tile in _forward_tiles.TILES}
 IOS = {
     "default": rk.IOParameters(),
     "rounds": rk.IOParameters(
@@ -67,7 +67,7 @@ def test_shapes_that_no_tile_divides(n):
 def test_further_rounds_at_once(n, out_bound, monkeypatch):
     """Few, some and all samples fail, at once in the first round and until the last."""
     if n in (17, 32):  # the tiles of large GPUs
-        monkeypatch.setattr(_launch_forward, "_FILLS_A_GPU", 4 if n == 32 else 7)
+        monkeypatch.setattr(_forward_tiles, "_FILLS_A_GPU", 4 if n == 32 else 7)
     io = rk.IOParameters(out_bound=out_bound)
     plain, other = (
         rk.AnalogTile((132, 128), rk.Ideal(), forward=io).set_weights(
@@ -79,6 +79,18 @@ def test_further_rounds_at_once(n, out_bound, monkeypatch):
     with on_cpu():
         got = other.forward(x)
     assert_same_bits(got, plain.forward(x))
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_less_shared_memory_makes_smaller_stages(n, monkeypatch):
+    limit = 99 * 1024
+    for name in TILES:
+        small = _forward_tiles.fitted(TILES[name], limit)
+        assert small.stages >= 3
+        assert max(small.shared(False), small.shared(True)) < limit
+        assert _forward_tiles.fitted(TILES[name], 227 * 1024) is TILES[name]
+    monkeypatch.setattr(_launch_forward, "shared_limit", lambda _: limit)
+    same_as_the_mirror((36, 260), n, "rounds", ways=("forward",))
 
 
 def test_a_sum_longer_than_a_segment():
