@@ -14,6 +14,7 @@ from rpukit.errors import ParameterError
 from rpukit.inference.compensation import PERFECT, DriftCompensation, readout
 from rpukit.inference.converters import Converter
 from rpukit.inference.curves import pack
+from rpukit.inference.modifiers import WeightModifier
 from rpukit.inference.noise import NoiseModel, packed, sample_of, write
 from rpukit.inference.ops import Moment, Split, Stuck, drift_conductance
 from rpukit.random import MAX_SAMPLE, Stream
@@ -30,6 +31,7 @@ class Hardware(ABC):
     noise: NoiseModel
     converter: Converter
     compensation: DriftCompensation
+    modifier: WeightModifier
     w_max: float | None
     stream: Stream
     _arrays: dict[str, Array]
@@ -211,7 +213,13 @@ class Hardware(ABC):
     def _seen(self) -> Array:
         """The weights that the products see now, without digital scales."""
         self._catch_up()
-        return self._arrays["target" if self._now["mode"] == "digital" else "weight"]
+        digital = self._now["mode"] == "digital" or self._each_its_own
+        return self._arrays["target" if digital else "weight"]
+
+    @property
+    def _each_its_own(self) -> bool:
+        """Whether each sample of a product meets weights of its own."""
+        return self._now["mode"] == "modified" and self.modifier.per_batch_sample
 
     def _catch_up(self) -> None:
         """Make the weights of a programming that nobody has asked for."""
@@ -234,9 +242,9 @@ class Hardware(ABC):
             kind=curve.kind,
         )
 
-    def _imitate(self, event: int, t: float, stuck: Stuck | None) -> None:
+    def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:
         """Write and read the weights as training wants to see them, by draws of their own."""
-        time, stream = self.noise.check_time(t), self.stream.child(_OTHER)
+        time, stream = self.noise.check_time(t), stream.child(_OTHER)
         self._write(event, stream, stuck=stuck)
         self._see(self.noise.moment(time), time, 0, stream.child(event))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -211,7 +212,9 @@ class Learning(ABC):
         Returns
         -------
         InferenceTile
-            Itself. The products see the modified weights until the next `update` or `post_step`.
+            Itself. The products see the modified weights until the next `update` or `post_step`;
+            with `per_batch_sample` sample k of the forward clock meets the weights that sample k
+            of the backward clock meets, and the tile shows its digital weights.
         """
         self._leave("digital")
         target, status = self._arrays["target"], self._guard.status
@@ -229,13 +232,32 @@ class Learning(ABC):
     def _modify(self) -> None:
         event = self._now["modify"]
         self._now["modify"] = event + 1
-        weight, status = self._arrays["weight"], self._guard.status
-        source = self._arrays["target"]
-        if self.modifier.type is ModifierType.NOISE_MODEL:
-            self._imitate(event, self.modifier.t, self.modifier.stuck_at(event))
-            source = weight
-        self.modifier.apply(source, stream=self.stream, event=event, status=status, out=weight)
+        if not self.modifier.per_batch_sample:
+            self._make_modified(self.stream, event)
         self._now["mode"] = "modified"
+
+    def _make_modified(self, stream: Stream, event: int, largest: Array | None = None) -> Array:
+        """Write the weights of one pass, or of one sample, to where the products find them."""
+        source, weight = self._arrays["target"], self._arrays["weight"]
+        if self.modifier.type is ModifierType.NOISE_MODEL:
+            self._imitate(stream, event, self.modifier.t, self.modifier.stuck_at(event))
+            source = weight
+        return self.modifier.apply(
+            source,
+            stream=stream,
+            event=event,
+            status=self._guard.status,
+            out=weight,
+            largest=largest,
+        )
+
+    def _weights_of_samples(self, first: int, n: int) -> Iterator[Array]:
+        """Make the weights of samples, one after the other, in one place."""
+        stream = self.stream.child(self._now["modify"] - 1)
+        by_target = self.modifier.type is not ModifierType.NOISE_MODEL
+        largest = self.modifier.largest_of(self._arrays["target"]) if by_target else None
+        for sample in range(first, first + n):
+            yield self._make_modified(stream, sample, largest)
 
     # ---- what the tile gives -------------------------------------------------------------------
 
@@ -251,7 +273,7 @@ class Learning(ABC):
         """Change what the products see."""
 
     @abstractmethod
-    def _imitate(self, event: int, t: float, stuck: Stuck | None) -> None:
+    def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:
         """Make the weights that the hardware would show."""
 
     @abstractmethod

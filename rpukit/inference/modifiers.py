@@ -106,6 +106,9 @@ class WeightModifier:
     p_low, p_high, p_any : float, 0 to 1
         Shares of devices that NOISE_MODEL finds stuck at their lowest, their highest, or any
         conductance.
+    per_batch_sample : bool
+        Change the weights anew for each sample of the products, instead of for each `post_step`:
+        one product a sample.
 
     Raises
     ------
@@ -136,6 +139,7 @@ class WeightModifier:
     p_low: float = 0.0
     p_high: float = 0.0
     p_any: float = 0.0
+    per_batch_sample: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", member(ModifierType, self.type, "type"))
@@ -147,6 +151,7 @@ class WeightModifier:
             need(self, 0 < getattr(self, name) < math.inf, name, "a positive number")
         for name in ("pdrop", "p_low", "p_high", "p_any"):
             need(self, 0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
+        need(self, isinstance(self.per_batch_sample, bool), "per_batch_sample", "True or False")
         need(self, self.p_low + self.p_high + self.p_any <= 1, "p_any", "shares up to 1 in all")
         if self.type in _STEPPED:
             need(self, 0 < self.res < math.inf, "res", "a positive number for this type")
@@ -161,8 +166,31 @@ class WeightModifier:
         """Shares of stuck devices."""
         return self.p_low, self.p_high, self.p_any
 
+    def largest_of(self, weight: Array) -> Array:
+        """Give what the noise is measured by, shape (1,), float32, on the device of the weights.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), float32
+
+        Returns
+        -------
+        array, shape (1,), float32
+        """
+        if self.rel_to_actual_wmax:
+            return largest_of(weight)
+        place = _device.device_of(weight)
+        return _device.to_device(np.full(1, self.assumed_wmax, np.float32), place)
+
     def apply(
-        self, weight: Array, *, stream: Stream, event: int, status: Array, out: Array
+        self,
+        weight: Array,
+        *,
+        stream: Stream,
+        event: int,
+        status: Array,
+        out: Array,
+        largest: Array | None = None,
     ) -> Array:
         """Write the changed weights to `out`; of NOISE_MODEL only the dropped ones.
 
@@ -174,6 +202,8 @@ class WeightModifier:
             Number of the pass.
         status : array, shape (1,), int32
         out : array, shape and type of `weight`
+        largest : array, shape (1,), float32, optional
+            What `largest_of` gives, where that is known.
 
         Returns
         -------
@@ -181,18 +211,13 @@ class WeightModifier:
             `out`.
         """
         place = _device.device_of(weight)
-        largest = (
-            largest_of(weight)
-            if self.rel_to_actual_wmax
-            else _device.to_device(np.full(1, self.assumed_wmax, np.float32), place)
-        )
         std = self.std_dev / self.g_max if self.type is ModifierType.PROG_NOISE else self.std_dev
         poly = np.zeros(6, np.float32)
         poly[: len(self.coeffs)] = self.coeffs
         polynomial = self.type in (ModifierType.POLY, ModifierType.PROG_NOISE)
         return modify_weights(
             weight,
-            largest,
+            self.largest_of(weight) if largest is None else largest,
             kind=_KINDS[self.type],
             std=std,
             step=(1 / self.res if self.res > 1 else self.res) or 1.0,

@@ -320,17 +320,28 @@ class InferenceTile(Hardware, Learning, Saved):
         name = "d" if way == "backward" else "x"
         start = self._start(way, first, rows.shape[0])
         self._finite(rows, name)
-        y = tile_forward(
-            self._seen,
-            rows,
-            io,
-            stream=self.stream,
-            first_sample=start,
-            transposed=way == "backward",
-            state=self._states[way],
-            status=self._guard.status,
-            call=self._guard.begin(name),
-        )
+        seen, call = self._seen, self._guard.begin(name)
+
+        def product(weight: Array, part: Array, first: int) -> Array:
+            return tile_forward(
+                weight,
+                part,
+                io,
+                stream=self.stream,
+                first_sample=first,
+                transposed=way == "backward",
+                state=self._states[way],
+                status=self._guard.status,
+                call=call,
+            )
+
+        if self._each_its_own and len(rows):
+            check_finite(rows, status=self._guard.status, call=call)
+            weights = enumerate(self._weights_of_samples(start, len(rows)))
+            parts = [product(weight, rows[b : b + 1], start + b) for b, weight in weights]
+            y = _device.namespace(rows).concatenate(parts)
+        else:
+            y = product(seen, rows, start)
         self._now[way] = start + rows.shape[0]
         self._settle()
         return y
