@@ -106,6 +106,30 @@ class TestWriteVerify:
         again = write_verify(tile, target, tolerance=0.02)
         assert again.n_round == 0
 
+    @pytest.mark.parametrize(
+        "cell",
+        [
+            rk.Reference(devices=(rk.SoftBounds(dw_min=0.002),)),
+            rk.SoftBoundsReference(dw_min=0.002),
+            rk.PowStepReference(dw_min=0.002),
+            rk.OneSided(device=rk.SoftBounds(dw_min=0.002, w_min=0)),
+        ],
+        ids=lambda cell: type(cell).__name__,
+    )
+    def test_cells_with_a_reference(self, cell):
+        tile = rk.AnalogTile((12, 20), cell, seed=4)
+        stored = 0.1 * numbers(12, 20, seed=1)
+        if isinstance(cell, rk.Reference):
+            tile.devices[1].set_weights(stored)
+            stored = tile.devices[1].get_weights()
+        target = 0.25 * numbers(12, 20)
+        done = write_verify(tile, target, tolerance=0.02, n_read=16)
+        assert done.converged
+        assert np.abs(np.asarray(tile) - target).mean() <= 0.02 * np.abs(target).max()
+        if isinstance(cell, rk.Reference):
+            assert_same_bits(tile.devices[1].get_weights(), stored)
+            assert np.abs(tile.devices[0].get_weights() - stored - target).mean() < 0.006
+
     def test_says_what_did_not(self):
         """Targets beyond the bounds of a cell cannot be reached, and are named."""
         cell = rk.ConstantStep(dw_min=0.005, w_max=0.3, w_min=-0.3, w_max_dtod=0, w_min_dtod=0)
