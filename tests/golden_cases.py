@@ -431,11 +431,8 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "write_noise", Case(at, slow(shape, "soft_write_noise", lambda t: t.diffuse(), 9))
     for io in ("max", "average", "np_sum", "worst_case", "none"):
         yield "tile_scale", Case(io, scales(io, 19, 10))
-    yield from import_module("golden_inference").cases()
-    yield from import_module("golden_devices").cases()
-    yield from import_module("golden_mixed_precision").cases()
-    yield from import_module("golden_logprob").cases()
-    yield from import_module("golden_float64").cases()
+    for topic in ("inference", "devices", "mixed_precision", "logprob", "float64", "samples"):
+        yield from import_module(f"golden_{topic}").cases()
     for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
         for dtype in ("f4", "f8"):
             for trans_a, trans_b in ((False, False), (True, False), (False, True)):

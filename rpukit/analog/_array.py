@@ -14,6 +14,7 @@ from rpukit.analog._launch_update import Trains
 from rpukit.analog._unit import Site, Unit
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.drift_parameters import DriftParameters
+from rpukit.analog.samples import pulsed_samples, takes_samples
 from rpukit.analog.sampling import draw_cells
 from rpukit.analog.slow import (
     Bounds,
@@ -33,6 +34,7 @@ from rpukit.random import Stream
 
 Array = Any
 SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
+_KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
 
@@ -52,6 +54,7 @@ class DeviceArray(Unit):
         check_precision(cell, site.dtype)
         self.cell, self.site = cell, site
         self.on_change: Callable[[], None] = _nothing
+        self._trains: Trains | None = None  # of the last batch: to allocate takes time
         site.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
         # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
@@ -154,6 +157,29 @@ class DeviceArray(Unit):
     ) -> None:
         """Pulse a batch into pulsed cells, with draws of their own stream or another."""
         stream = stream or self.site.stream
+        guard, arrays = self.site.guard, self._arrays
+        call = guard.begin("x or d")
+        few = takes_samples(len(x), self.site.shape, parameters)
+        if few and _device.takes_kernels(self.weight):
+            pulsed_samples(
+                self.weight,
+                x,
+                d,
+                lr,
+                self.cell,  # type: ignore[arg-type]
+                arrays["planes"],
+                arrays["globals"],
+                arrays["n_pulses"],
+                self.granularity,
+                parameters,
+                persistent=arrays.get("persistent"),
+                pulse_counts=arrays.get("pulse_counts"),
+                stream=stream,
+                first_sample=first_sample,
+                status=guard.status,
+                call=call,
+            )
+            return
         trains = pulse_trains(
             x,
             d,
@@ -162,9 +188,11 @@ class DeviceArray(Unit):
             parameters,
             stream=stream,
             first_sample=first_sample,
-            status=self.site.guard.status,
-            call=self.site.guard.begin("x or d"),
+            status=guard.status,
+            call=call,
+            into=self._trains,
         )
+        self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
         self.pulse(trains, lr < 0, first_sample, stream=stream)
 
     def pulse(

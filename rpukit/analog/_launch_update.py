@@ -45,6 +45,8 @@ class Trains:
         Learning rate of an exact update; 0: these are pulses.
     clips : bool
         Whether an exact update is clipped to the bounds of the cells.
+    key : tuple
+        What its shapes follow from, on kernels.
     """
 
     x: Array
@@ -53,6 +55,7 @@ class Trains:
     x_slices: Array | None = None
     rate: float = 0.0
     clips: bool = False
+    key: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

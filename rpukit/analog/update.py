@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ def pulse_trains(
     status: Array,
     call: int = 1,
     rates: Array | None = None,
+    into: Trains | None = None,
 ) -> Trains:
     """Turn a batch of activations and errors into pulse trains.
 
@@ -70,6 +71,8 @@ def pulse_trains(
     call : int
     rates : array, shape (n_batch,), dtype of x, optional
         Positive learning rates of the samples, instead of lr; lengths are fixed then.
+    into : Trains, optional
+        Trains that nobody needs any more: of the same shapes, they are filled again.
 
     Returns
     -------
@@ -85,43 +88,87 @@ def pulse_trains(
             check_finite(array, status=status, call=call)
         clips = parameters.pulse_type is PulseType.NONE_WITH_DEVICE
         return Trains(x, d, 0, rate=lr, clips=clips)
+    if _device.takes_kernels(x):
+        at = (first_sample, status, call)
+        return _trains_on_kernels(x, d, lr, granularity, parameters, stream, at, rates, into)
     (n_batch, n_in), n_out = x.shape, d.shape[1]
-    length, unit_scale = parameters.base_length(lr, granularity)
-    coding = parameters.coding
-    n_word = 1 if coding else -(-length // SLOTS)
-    device, on_kernels = _device.device_of(x), _device.runs_kernels(_device.namespace(x, d))
-    sliced = on_kernels and n_word == 1 and not coding
-    trains = Trains(
-        _device.empty((n_batch, n_word, n_in), np.uint32, device),
-        _device.empty((n_batch, n_word, n_out), np.uint32, device),
-        coding,
-        _device.empty((n_batch, -(-n_in // 32), 32), np.uint32, device) if sliced else None,
-    )
-    # As the kernel takes them: a launch looks at anything else more closely.
-    flags = (int(unit_scale), int(parameters.managed), int(parameters.update_bl_management))
-    rounding = (*parameters.resolutions(), int(parameters.sto_round))
-    numbers = (lr, granularity, length, *flags, parameters.um_grad_scale, *rounding)
-    if on_kernels:
-        # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
-        n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
-        grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
-        arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
-        clocks = (np.uint64(first_sample), np.int32(call))
-        args = (n_batch, n_in, n_out, n_word, *numbers, *clocks, *arrays, *stream.words)
-        _trains_variant(coding, _precision.real(x.dtype)).launch(grid, (_THREADS,), args)
-        if device.kind == "gpu" and clock.capturing():
-            _captured.append(trains)
-    else:
-        given = (x, d, np.empty(0, x.dtype) if rates is None else rates)
-        args = (*_as_real(numbers, x.dtype), coding, first_sample, *given, trains.x, trains.d)
-        grain = work_grain(n_in + n_out)
-        run_rows(_mirror(x.dtype).pulse_trains, n_batch, *args, *stream.words, grain=grain)
+    length, numbers = _numbers(lr, granularity, parameters)
+    n_word = 1 if parameters.coding else -(-length // SLOTS)
+    x_train, d_train = (np.empty((n_batch, n_word, n), np.uint32) for n in (n_in, n_out))
+    trains = Trains(x_train, d_train, parameters.coding)
+    given = (x, d, np.empty(0, x.dtype) if rates is None else rates)
+    coding = (parameters.coding, first_sample)
+    args = (*_as_real(numbers, x.dtype), *coding, *given, x_train, d_train, *stream.words)
+    run_rows(_mirror(x.dtype).pulse_trains, n_batch, *args, grain=work_grain(n_in + n_out))
     return trains
 
 
-@cache
-def _trains_variant(coding: int, real: str) -> Any:
-    return _PULSE_TRAINS.variant({"IMPLICIT": coding, "REAL": real})
+def _trains_on_kernels(
+    x: Array,
+    d: Array,
+    lr: float,
+    granularity: float,
+    parameters: UpdateParameters,
+    stream: Stream,
+    at: tuple[int, Array, int],
+    rates: Array | None,
+    into: Trains | None,
+) -> Trains:
+    (n_batch, n_in), n_out, coding = x.shape, d.shape[1], parameters.coding
+    variant, grid, n_word, numbers = _prepared_trains(
+        n_batch, n_in, n_out, lr, granularity, parameters, x.dtype.char
+    )
+    trains, device = into, _device.device_of(x)
+    if trains is None or trains.key != (n_batch, n_word, n_in, n_out, coding):
+        sliced = n_word == 1 and not coding
+        trains = Trains(
+            _device.empty((n_batch, n_word, n_in), np.uint32, device),
+            _device.empty((n_batch, n_word, n_out), np.uint32, device),
+            coding,
+            _device.empty((n_batch, -(-n_in // 32), 32), np.uint32, device) if sliced else None,
+            key=(n_batch, n_word, n_in, n_out, coding),
+        )
+    first_sample, status, call = at
+    arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
+    clocks = (np.uint64(first_sample), np.int32(call))
+    variant.launch(grid, (_THREADS,), (*numbers, *clocks, *arrays, *stream.words))
+    if device.kind == "gpu" and clock.capturing() and not any(t is trains for t in _captured):
+        _captured.append(trains)
+    return trains
+
+
+@lru_cache(maxsize=1024)
+def _prepared_trains(
+    n_batch: int,
+    n_in: int,
+    n_out: int,
+    lr: float,
+    granularity: float,
+    parameters: UpdateParameters,
+    char: str,
+) -> tuple[Any, tuple[int, int], int, tuple[Any, ...]]:
+    """Set the macros and cast the numbers once; a steady call costs one look-up."""
+    dtype, coding = np.dtype(char), parameters.coding
+    length, numbers = _numbers(lr, granularity, parameters)
+    n_word = 1 if coding else -(-length // SLOTS)
+    # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
+    n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
+    grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
+    ready = (v if isinstance(v, dtype.type) else np.int32(v) for v in _as_real(numbers, dtype))
+    sizes = map(np.int32, (n_batch, n_in, n_out, n_word))
+    variant = _PULSE_TRAINS.variant({"IMPLICIT": coding, "REAL": _precision.real(dtype)})
+    return variant, grid, n_word, (*sizes, *ready)
+
+
+def _numbers(
+    lr: float, granularity: float, parameters: UpdateParameters
+) -> tuple[int, tuple[Any, ...]]:
+    """Give the bit length, and the numbers that kernel and mirror take."""
+    length, unit_scale = parameters.base_length(lr, granularity)
+    flags = (unit_scale, parameters.managed, parameters.update_bl_management)
+    rounding = (*parameters.resolutions(), int(parameters.sto_round))
+    scale = parameters.um_grad_scale
+    return length, (lr, granularity, length, *map(int, flags), scale, *rounding)
 
 
 def _as_real(numbers: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
