@@ -1,51 +1,56 @@
-"""Golden cases of updates by a few samples in one launch; `golden_cases` takes them in."""
+"""Golden cases of updates by a few samples in one launch; `golden_cases` takes them in.
+
+They are cases of pulsed_update, cut into calls of a few samples each: the same names, the same
+results, the same hashes, which there come from one batch and two kernels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from golden_cases import CELLS, UPDATES, Case, batch, put
+from golden_cases import UPDATES, Case, batch, put, tile_of
 from golden_devices import CELLS as DEVICES
 
 import rpukit as rk
+from rpukit.analog.samples import MOST_SAMPLES
 
-MODELS = {
-    **{name: CELLS[name] for name in ("constant", "soft_write_noise")},
-    **{
-        name: DEVICES[name]
-        for name in ("soft_reference", "exp", "pow_reference", "piecewise_many")
-    },
-}
+SHAPES = ((13, 132), (67, 257))
+TRAINS = (
+    *(("constant", how) for how in ("managed", "fixed_31", "rounded")),
+    ("soft_write_noise", "managed"),
+)
+LEARNING = ("soft_reference", "exp", "exp_write_noise", "pow_reference", "piecewise_many")
 
 
-def pulsed(shape: tuple[int, int], cell: rk.PulsedCell, how: str, n: int, dtype: Any):
-    def run(device: str) -> list:
-        tile = rk.AnalogTile(
-            shape,
-            cell,
-            device=device,
-            seed=25,
-            update=UPDATES[how],
-            dtype=dtype,
-            count_pulses=n > 1,
-        )
-        x, d = (put(v.astype(dtype), device) for v in batch(shape, 6, 25))
-        tile.update(x[:n], d[:n], lr=0.1).update(x[n : n + 1], d[n : n + 1], lr=-0.3)
-        counts = [tile.pulse_counts] if n > 1 else []
-        return [tile.get_weights(), np.array([tile.n_pulses]), *counts]
+def pulsed(shape: tuple[int, int], make: Callable[[str], rk.AnalogTile], seed: int):
+    def run(device: str) -> list[Any]:
+        tile = make(device)
+        x, d = (put(v, device) for v in batch(shape, 40, seed))
+        for k in range(0, 40, MOST_SAMPLES):
+            tile.update(x[k : k + MOST_SAMPLES], d[k : k + MOST_SAMPLES], lr=0.1)
+        tile.update(x[:1], d[:1], lr=-0.05)
+        return [tile.get_weights(), np.array([tile.n_pulses])]
 
     return run
 
 
+def named(shape: tuple[int, int], cell: str, how: str):
+    return lambda device: tile_of(shape, cell, device, 2, update=UPDATES[how])
+
+
+def modelled(shape: tuple[int, int], cell: rk.PulsedCell):
+    return lambda device: rk.AnalogTile(shape, cell, device=device, seed=21)
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     """Every case, with the name of its kernel."""
-    wanted = [(name, "managed") for name in MODELS]
-    wanted += [("constant", "fixed_31"), ("constant", "rounded")]
-    for shape in ((13, 132), (33, 31), (67, 257)):
-        for name, how in wanted:
-            for n, dtype in ((1, np.float32), (4, np.float32), (3, np.float64)):
-                case = f"{name}-{how}-{n}-{np.dtype(dtype).name}-{shape[0]}x{shape[1]}"
-                run = pulsed(shape, MODELS[name], how, n, dtype)
-                yield "pulsed_samples", Case(case, run, small=shape[1] < 200)
+    for shape in SHAPES:
+        at, small = f"{shape[0]}x{shape[1]}", shape[1] < 200
+        for cell, how in TRAINS:
+            run = pulsed(shape, named(shape, cell, how), 2)
+            yield "pulsed_samples", Case(f"{cell}-{how}-{at}", run, small=small)
+        for name in LEARNING:
+            run = pulsed(shape, modelled(shape, DEVICES[name]), 21)
+            yield "pulsed_samples", Case(f"{name}-{at}", run, small=small)
