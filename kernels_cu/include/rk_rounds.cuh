@@ -55,18 +55,24 @@ __device__ __forceinline__ void select_rounds(const Work &w, u32 failing, int n_
         int n_block = ((j + 1) * n_further - 1) / TILE_M - j * n_further / TILE_M + 1;
         bool done = atomicAdd(&w.count[s], 1u) + 1 == (u32)(n_block * n_tile);
         rows.sample[t] = done ? s : -1;
-    }
-    __threadfence();
-    __syncthreads();
-    for (int k = 0; k <= last - first; ++k) {
-        int s = rows.sample[k], r = 1;
-        if (s < 0) continue;
-        u32 met = __ldcg(&w.met[s]);
-        while (r < n_further && met >> r & 1u) ++r;
-        const float *from = w.body + ((u64)(first + k) * n_further + r - 1) * n_out;
-        for (int i = t * VEC; i < n_out; i += THREADS * VEC) {
-            if (VEC == 4) *(float4 *)(y + (u64)s * n_out + i) = __ldcg((const float4 *)(from + i));
-            else y[(u64)s * n_out + i] = __ldcg(from + i);
+        if (done) {
+            __threadfence();
+            u32 met = __ldcg(&w.met[s]);
+            int r = 1;
+            while (r < n_further && met >> r & 1u) ++r;
+            rows.round[t] = r;
         }
+    }
+    __syncthreads();
+    __threadfence();
+    const int across = n_out / VEC;
+#pragma unroll 4
+    for (int e = t; e < (last - first + 1) * across; e += THREADS) {
+        int k = e / across, i = e % across * VEC, s = rows.sample[k];
+        if (s < 0) continue;
+        const float *from = w.body + ((u64)(first + k) * n_further + rows.round[k] - 1) * n_out + i;
+        float *to = y + (u64)s * n_out + i;
+        if (VEC == 4) *(float4 *)to = __ldcg((const float4 *)from);
+        else *to = __ldcg(from);
     }
 }
