@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit._kernels import launch
 from rpukit.testing import assert_same_bits, on_cpu
 
 KINDS = {
@@ -267,21 +268,6 @@ class TestByHand:
             assert tile.state()["arrays"]["mean"][0, 0] == mean
 
 
-@pytest.mark.parametrize("cls", [rk.Transfer, rk.BufferedTransfer, rk.ChoppedTransfer])
-@pytest.mark.parametrize("scale", [False, True])
-def test_the_fast_rate_follows_a_schedule(cls, scale):
-    device = rk.ConstantStep(dw_min=1e-4, dw_min_dtod=0, dw_min_std=0, up_down_dtod=0)
-    cell = cls(devices=(device,) * 2, scale_fast_lr=scale, fast_lr=0.5, transfer_every=0)
-    exact = rk.UpdateParameters(pulse_type="deterministic_implicit", desired_bl=1000)
-    tile = rk.AnalogTile((1, 1), cell, update=exact)
-    for lr in (0.04, 0.02, 0.01):
-        before = tile.devices[0].get_weights()
-        tile.update(np.ones(1, np.float32), np.full(1, -0.1, np.float32), lr)
-        moved = float((tile.devices[0].get_weights() - before)[0, 0])
-        # Half a step of rounding.
-        assert moved == pytest.approx(0.1 * 0.5 * (lr if scale else 1), abs=0.51e-4)
-
-
 def test_many_columns_and_reads_with_noise(order):
     cell = rk.ChoppedTransfer(devices=PAIR, gamma=0.2)
     x, d = batch(150, (3, 40))
@@ -292,6 +278,31 @@ def test_many_columns_and_reads_with_noise(order):
             tiles[1].update(x[part], d[part], 0.3)
     assert_same_state(*tiles)
     assert tiles[0].clocks["transfers_0"] == 150
+
+
+@pytest.mark.parametrize(
+    ("cell", "launches"),
+    [
+        (rk.Transfer(devices=PAIR, units_in_mbatch=False), 4),
+        (rk.BufferedTransfer(devices=PAIR, units_in_mbatch=False, transfer_columns=False), 4),
+        (rk.ChoppedTransfer(devices=PAIR), 5),
+        (rk.ChoppedTransfer(devices=PAIR, gamma=0.1), 6),
+        (rk.DynamicTransfer(devices=PAIR, auto_scale=True), 7),
+    ],
+    ids=["ttv1", "ttv2", "ttv3", "ttv3_gamma", "ttv4_scaled"],
+)
+def test_a_batch_takes_as_many_launches_as_a_sample(cell, launches, monkeypatch):
+    """A transfer after every sample does not cost a launch each."""
+    run, names = launch._runner, []
+    counted = lambda variant, *args: (names.append(variant.entry), run(variant, *args))  # noqa: E731
+    monkeypatch.setattr(launch, "_runner", counted)
+    tile = rk.AnalogTile((6, 40), cell, seed=1)
+    for n in (1, 6):
+        x, d = batch(n, (6, 40))
+        with on_cpu():
+            tile.update(x, d, 0.3)
+        assert len(names) == launches, names
+        names.clear()
 
 
 @pytest.mark.parametrize(
