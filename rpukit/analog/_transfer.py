@@ -35,7 +35,10 @@ from rpukit.analog.update_parameters import UpdateParameters
 
 Array = Any
 _MOST_KNOWN = 64  # learning rates
-_MOST_EVENTS = 65535
+_MOST_EVENTS = 65535  # reads of one launch
+_FEW_EVENTS = (
+    16  # reads of a part on a CPU: there launches are cheap, and walking pulses twice is not
+)
 _READS = 64  # slices that are multiplied at once where a read is a product
 _WRITES = 0  # child stream of a device for reads and writes of its own
 _SELECT = 1 << 20  # child stream for choppers and random slices
@@ -85,10 +88,12 @@ class TransferUnit(CompoundUnit):
             self._choppers = Choppers(cell, self._select, site, self._n)
             self._own.update(self._choppers.arrays())
         self._corrects = getattr(cell, "correct_gradient_magnitudes", False)
-        # Of a batch that is never cut but where slices come again; a grid has so many blocks.
         drawn = cell.random_selection or cell.with_reset_prob > 0
         self._even = not (self._apart or drawn or getattr(cell, "out_chop_prob", 0.0) > 0)
-        self._most = max(1, min(self._n[0], _MOST_EVENTS) // self._reads) * self._reads
+        # A batch is never cut but where slices come again, or after so many reads.
+        kernels = _device.runs_kernels(_device.namespace(self.weight))
+        most = min(self._n[0], _MOST_EVENTS if kernels else _FEW_EVENTS)
+        self._most = max(1, most // self._reads) * self._reads
         self._known: dict[tuple[float, int], Rates] = {}
         self._cells = [Cells.of(child) for child in self.children]
         self._readings = [self._reading(k) for k in range(n_device - 1)]

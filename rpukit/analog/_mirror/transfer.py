@@ -121,44 +121,68 @@ def _shown(noise, w, k0, k1, cell, sample):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _replayed(
-    step, run, flip, implicit, last, first_sample, p, g, x_train, d_train, w, i, j, k0, k1
-):
-    """Walk the pulses of samples 0 to ``last`` on one cell; give its weight and the last pulse."""
-    pulsed = -1
+def _replay(
+    step, run, flip, implicit, columns, last, first_sample, planes, g, x_train, d_train, slice_,
+    k0, k1, w, pulsed,
+):  # fmt: skip
+    """Walk the pulses of samples 0 to ``last`` on a slice: its weights, the last to pulse each."""
+    slotted = implicit == 0 and x_train.shape[1] == 1
     for s in range(last + 1):
-        count, up = _coincidences(x_train[s], d_train[s], implicit, i, j)
-        if count:
-            sample = u8(first_sample) + u8(s)
-            w = _run_of_pulses(step, run, w, p, g, up != flip, count, j, sample, i, k0, k1)
-            pulsed = s
-    return w, pulsed
+        fixed, lines = x_train[s, :, slice_], d_train[s]
+        if not columns:
+            fixed, lines = d_train[s, :, slice_], x_train[s]
+        fired = u4(0)
+        for k in range(fixed.size):
+            fired = u4(fired | fixed[k])
+        if fired == u4(0):
+            continue
+        sample = u8(first_sample) + u8(s)
+        for line in range(w.size):
+            if slotted and u4(u4(lines[0, line] & fixed[0]) & BITS) == u4(0):
+                continue
+            i, j = (line, slice_) if columns else (slice_, line)
+            count, up = _coincidences(x_train[s], d_train[s], implicit, i, j)
+            if count:
+                p = planes[:, i, j]
+                w[line] = _run_of_pulses(
+                    step, run, w[line], p, g, up != flip, count, j, sample, i, k0, k1
+                )
+                pulsed[line] = s
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _read_line(w, rule, io, deviation, line, number, k0, k1):
-    """Multiply one weight by 1 through the periphery."""
-    if rule[7] == f4(0.0):
-        return w
-    if rule[7] == f4(1.0):
-        return f4(fma32(w, f4(1.0), f4(0.0)) * io[8])
-    in_op, out_op = (u4(1), u4(2)) if rule[9] != f4(0.0) else (u4(3), u4(4))
-    b0, b1, b2, _ = block(k0, k1, in_op, u8(0), number, u4(0))
+def _one(rule, io, number, k0, k1):
+    """Convert the input 1 of a read."""
+    if rule[7] != f4(2.0):
+        return f4(1.0)
+    b0, b1, _, _ = block(k0, k1, u4(1) if rule[9] != f4(0.0) else u4(3), u8(0), number, u4(0))
     v = _clip(_convert(f4(1.0), io[1], io[10] != f4(0.0), b0), io[0])
     if io[2] > f4(0.0):
         v = fma32(io[2], f4(normal(b1)), v)
-    if v < f4(0.0):
-        v = f4(v * io[3])
+    return f4(v * io[3]) if v < f4(0.0) else v
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _read_line(w, v, rule, io, deviation, line, number, k0, k1):
+    """Multiply one weight by a converted 1 through the periphery."""
+    if rule[7] == f4(0.0):
+        return w
     y = fma32(w, v, f4(0.0))
-    b0, b1, b2, _ = block(k0, k1, out_op, u8(line), number, u4(0))
-    if rule[8] != f4(0.0) and io[9] > f4(0.0):
+    if rule[7] == f4(1.0):
+        return f4(y * io[8])
+    rounds, reads = io[11] != f4(0.0) and io[5] > f4(0.0), rule[8] != f4(0.0) and io[9] > f4(0.0)
+    b0, b1, b2 = u4(0), u4(0), u4(0)
+    if rounds or reads or deviation > f4(0.0):
+        out_op = u4(2) if rule[9] != f4(0.0) else u4(4)
+        b0, b1, b2, _ = block(k0, k1, out_op, u8(line), number, u4(0))
+    if reads:
         variance = f4(v * v) if rule[8] == f4(1.0) else f4(abs(w) * f4(v * v))
         y = fma32(f4(io[9] * f4(np.sqrt(variance))), f4(normal(b0)), y)
     if y < f4(0.0):
         y = f4(y * io[7])
     if deviation > f4(0.0):
         y = fma32(deviation, f4(normal(b1)), y)
-    return f4(_clip(_convert(y, io[5], io[11] != f4(0.0), b2), io[4]) * io[8])
+    return f4(_clip(_convert(y, io[5], rounds, b2), io[4]) * io[8])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -241,6 +265,7 @@ def transfer_read(
     """Read the slices of events ``start`` to ``stop - 1``; arrays that are not there are empty."""
     n_in, columns = weight.shape[1], rule[9] != f4(0.0)
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
+    w, pulsed = np.empty(n_line, f4), np.empty(n_line, np.int64)
     for e in range(start, stop):
         slice_ = slices[e] if slices.size else first_slice + e
         later = 1 if slice_ >= n_slice else 0
@@ -248,25 +273,29 @@ def transfer_read(
         last = offset + e // reads * period
         turn = turns[e] if turns.size else i4(0)
         u = f4(kappas[later] / rates[last]) if rates.size else kappas[later]
+        one = _one(rule, io, u8(number) + u8(e), r0, r1)
+        if replay:
+            stored = persistent if write_noise else weight
+            for line in range(n_line):
+                w[line], pulsed[line] = (
+                    stored[line, slice_] if columns else stored[slice_, line],
+                    -1,
+                )
+            _replay(
+                step, run, flip, implicit, columns, last, first_sample, planes, g, x_train,
+                d_train, slice_, k0, k1, w, pulsed,
+            )  # fmt: skip
         for line in range(n_line):
             i, j = (line, slice_) if columns else (slice_, line)
             v = z[e, line] if z.size else weight[i, j]
-            if replay:
-                stored = persistent[i, j] if write_noise else weight[i, j]
-                p = planes[:, i, j]
-                w, pulsed = _replayed(
-                    step, run, flip, implicit, last, first_sample, p, g, x_train, d_train,
-                    stored, i, j, k0, k1,
-                )  # fmt: skip
-                if not write_noise:
-                    v = w
-                elif pulsed >= 0:
-                    cell = u8(u8(i) * u8(n_in) + u8(j))
-                    v = _shown(g[7], w, k0, k1, cell, u8(first_sample) + u8(pulsed))
+            if replay and not write_noise:
+                v = w[line]
+            elif replay and pulsed[line] >= 0:
+                cell = u8(u8(i) * u8(n_in) + u8(j))
+                v = _shown(g[7], w[line], k0, k1, cell, u8(first_sample) + u8(pulsed[line]))
             if z.size == 0:
                 deviation = line_noise[line] if line_noise.size else io[6]
-                sample = u8(number) + u8(e)
-                v = _read_line(v, rule, io, deviation, line, sample, r0, r1)
+                v = _read_line(v, one, rule, io, deviation, line, u8(number) + u8(e), r0, r1)
             if kind == 1:
                 d[e, line] = f4(-v)
                 continue
