@@ -45,7 +45,7 @@ class FormatError(RpukitError, ValueError):
 
 
 class EstimatorError(RpukitError, ImportError):
-    """scikit-learn is missing, or too old."""
+    """The package scikit-learn is missing, or too old."""
 
 
 class StructureError(RpukitError, ValueError):
