@@ -1,34 +1,47 @@
-// Draw the cells of a tile: their planes, from the spread from device to device.
+// Draw cells of a tile: their planes, from the spread from device to device, and what slow processes need.
 //
-//   numbers (32)                   float32, of the whole tile: cell_planes.cuh
-//   planes (N_OUT, n_out, n_in)    float32; a model with a reference has the symmetry point as its last
+//   recipe (40, then n_out n_in with POINTS)   REAL, numbers of the whole tile: cell_planes.cuh
+//   out (n, n_row, n_in)                       REAL, of rows first_row .. first_row + n_row - 1: the first
+//       N_OUT planes (a model with a reference has its symmetry point behind them), then those of SLOW:
+//       1 diffusion_rate, 2 reset_bias, 4 decay_scale, 8 drift_nu
 //
 // One thread a cell. Draws, op 8, index cell, sample 0: 0 w_max, 1 w_min, 2 step size, 3 asymmetry, 4 whether
-// stuck, 5 where, 16 to 18 of the model (docs/devices.md).
-// Macros: PLANES_OF (function of the model, cell_planes.cuh), N_OUT.
+// stuck, 5 where, 6 to 9 of the slow processes, 16 to 18 of the model (docs/devices.md).
+// Macros: REAL, PLANES_OF (function of the model, cell_planes.cuh), N_PLANE, POINTS, N_OUT, SLOW.
 // mirror: rpukit/analog/_mirror/planes.py::cell_planes
 // op: rpukit.analog.sampling.cell_planes
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
-// check: PLANES_OF=linear_planes N_OUT=6
-// check: PLANES_OF=linear_reference_planes N_OUT=8
-// check: PLANES_OF=pow_planes N_OUT=6
-// check: PLANES_OF=pow_reference_planes N_OUT=8
+// check: PLANES_OF=linear_planes N_PLANE=6 N_OUT=6
+// check: PLANES_OF=linear_planes N_PLANE=6 N_OUT=2 SLOW=4
+// check: PLANES_OF=linear_reference_planes N_PLANE=7 N_OUT=8 SLOW=15
+// check: PLANES_OF=pow_planes N_PLANE=6 N_OUT=6
+// check: PLANES_OF=pow_reference_planes N_PLANE=7 N_OUT=8
+// check: PLANES_OF=pow_reference_planes N_PLANE=7 N_OUT=7 POINTS=1 REAL=double
 // source: Rasch et al., AICAS 2021.
 #include "cell_planes.cuh"
 
-#ifndef PLANES_OF
-#define PLANES_OF shared_planes
-#endif
 #ifndef N_OUT
 #define N_OUT 4
 #endif
+#ifndef SLOW
+#define SLOW 0
+#endif
 
 extern "C" __global__ void __launch_bounds__(256)
-cell_planes(int n_out, int n_in, const float *numbers, float *planes, u32 key0, u32 key1) {
-    u64 n_cell = (u64)n_out * n_in, cell = (u64)blockIdx.x * 256 + threadIdx.x;
-    if (cell >= n_cell) return;
-    float p[N_OUT];
-    PLANES_OF(p, numbers, make_uint2(key0, key1), cell, cell % n_in == (u64)n_in - 1);
-    for (int k = 0; k < N_OUT; ++k) planes[k * n_cell + cell] = p[k];
+cell_planes(int n_in, int first_row, int n_row, const REAL *recipe, REAL *out) {
+    __shared__ float q[RECIPE];
+    rk_read_recipe(q, recipe);
+    __syncthreads();
+    u64 n = (u64)n_row * n_in, i = (u64)blockIdx.x * 256 + threadIdx.x, cell = (u64)first_row * n_in + i;
+    if (i >= n) return;
+    float p[N_DRAWN];
+    rk_planes_of_recipe(p, q, recipe, cell, i % n_in == (u64)n_in - 1);
+    for (int k = 0; k < N_OUT; ++k) out[k * n + i] = (REAL)p[k];
+    uint2 key = rk_recipe_key(q);
+    REAL *slow = out + N_OUT * n + i;
+    if (SLOW & 1) { *slow = (REAL)rk_diffusion_rate(q, key, cell); slow += n; }
+    if (SLOW & 2) { *slow = (REAL)rk_reset_bias(q, key, cell, N_PLANE > 6 ? p[N_DRAWN - 1] : 0.0f); slow += n; }
+    if (SLOW & 4) { *slow = (REAL)rk_decay_scale(q, key, cell); slow += n; }
+    if (SLOW & 8) *slow = (REAL)rk_drift_nu(q, key, cell);
 }

@@ -2,7 +2,7 @@
 //
 //   rate, low, high, weight (n)   REAL; status (1): not zero: do nothing
 //
-// One thread a cell. Draws: op 10, index = cell, sample = event, draw 0.
+// One thread a cell. Draws: op 10, index = first + cell, sample = event, draw 0.
 // BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::diffusion
 // op: rpukit.analog.slow.diffusion
@@ -20,11 +20,11 @@
 #define OP_DIFFUSION 10u
 
 extern "C" __global__ void __launch_bounds__(256)
-diffusion(u64 n, u64 event, const REAL *rate, const REAL *low, const REAL *high, REAL *weight, const int *status,
-          u32 key0, u32 key1) {
+diffusion(u64 n, u64 first, u64 event, const REAL *rate, const REAL *low, const REAL *high, REAL *weight,
+          const int *status, u32 key0, u32 key1) {
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || i >= n) return;
-    REAL xi = rk_normal(rk_word(make_uint2(key0, key1), OP_DIFFUSION, i, event, 0u));
+    REAL xi = rk_normal(rk_word(make_uint2(key0, key1), OP_DIFFUSION, first + i, event, 0u));
     REAL w = rk_fma(rate[i], xi, weight[i]);
     weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
 }

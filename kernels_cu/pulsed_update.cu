@@ -8,7 +8,7 @@
 //
 //   weight (n_out, n_in)              REAL, the visible weight, changed in place
 //   persistent (n_out, n_in)          REAL, what the pulses act on where WRITE_NOISE is 1
-//   planes (N_PLANE, n_out, n_in)     REAL, parameters of the cells
+//   planes (N_PLANE, n_out, n_in)     REAL, parameters of the cells; with PROCEDURAL their recipe (cell_planes.cuh)
 //   globals (N_GLOBAL)                REAL: 0 dw_min_std, 1.. of the model, 7 deviation of the write noise
 //   x_train (n_batch, n_word, n_in), d_train (n_batch, n_word, n_out)   see pulse_trains.cu
 //   x_slices (n_batch, ceil(n_in / 32), 32)   or null: the same trains of x by slots (see pulse_trains.cu)
@@ -28,7 +28,7 @@
 // Macros: REAL, STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
 //         where they are), WRITE_NOISE, COUNT, IMPLICIT, N_WORD (words of a train), THREADS, LISTS, CELLS
 //         (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
-//         CHUNK (samples listed at a time).
+//         CHUNK (samples listed at a time), PROCEDURAL with PLANES_OF and POINTS.
 // mirror: rpukit/analog/_mirror/pulses.py::pulsed_update
 // op: rpukit.analog.update.pulsed_update
 // bits: exact
@@ -48,6 +48,13 @@
 // check: HAS_RUN=0 STEP=piecewise_step N_GLOBAL=16
 // check: REAL=double CELLS=2 HAS_RUN=0 STEP=pow_step N_PLANE=6
 // check: REAL=double LISTS=1 ROWS=4 SPAN=2 WRITE_NOISE=1
+// check: PROCEDURAL=1 CELLS=2
+// check: PROCEDURAL=1 LISTS=1 ROWS=4
+// check: PROCEDURAL=1 PLANES_OF=linear_planes HAS_RUN=0 STEP=linear_step N_PLANE=6 CELLS=2
+// check: PROCEDURAL=1 PLANES_OF=linear_planes HAS_RUN=0 STEP=linear_step N_PLANE=6 LISTS=1 ROWS=4
+// check: PROCEDURAL=1 PLANES_OF=linear_reference_planes HAS_RUN=0 STEP=linear_reference_step N_PLANE=7 LISTS=1
+// check: PROCEDURAL=1 PLANES_OF=pow_reference_planes POINTS=1 HAS_RUN=0 STEP=pow_reference_step N_PLANE=7 CELLS=2
+// check: PROCEDURAL=1 PLANES_OF=pow_planes HAS_RUN=0 STEP=pow_step N_PLANE=6 REAL=double CELLS=2
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
 #ifndef STEP
 #define STEP constant_step
@@ -113,8 +120,9 @@ pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 firs
 #else
     const REAL *g = globals;
 #endif
+    RECIPE_NUMBERS(numbers, planes);
     Update u = {n_batch, n_in, n_out, flip, polarity, first_sample, planes, globals, x_train, x_slices, d_train,
-                weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1)};
+                weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1), numbers};
 #if LISTS
     __shared__ u32 queues[THREADS / 32][QUEUE];
     u32 pulses = update_by_lists(u, g, lists, queues);

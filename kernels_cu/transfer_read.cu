@@ -43,6 +43,7 @@
 // check: REPLAY=1 STEP=linear_step HAS_RUN=0 N_PLANE=6
 // check: REPLAY=1 STEP=linear_step HAS_RUN=0 N_PLANE=6 WRITE_NOISE=1 N_WORD=9
 // check: REPLAY=1 STEP=piecewise_step HAS_RUN=0 N_GLOBAL=16 IMPLICIT=1
+// check: REPLAY=1 STEP=linear_step HAS_RUN=0 N_PLANE=6 PROCEDURAL=1 PLANES_OF=linear_planes
 // check: REAL=double REPLAY=1 IMPLICIT=2
 // source: Gokmen, Haensch, Front. Neurosci. 14:103 (2020); Rasch et al., Nature Communications 15:7133 (2024), algorithms 1 to 3.
 #ifndef KIND
@@ -73,9 +74,10 @@
 #define N_WORD 1
 #endif
 #define THREADS 128
+#define CELLS 1  // of a thread
 #define ROWS 1    // of lists that are not made here
 #define CHUNK 32
-#include "pulse_runs.cuh"
+#include "pulse_cells.cuh"
 #include "rk_periphery.cuh"
 
 #define COLUMNS (rule[9] != 0.0f)
@@ -92,10 +94,10 @@ __device__ __forceinline__ u32 word_of_d(const Update &u, int sample, int row) {
 
 // What a cell shows after the pulses of samples 0 to `last`.
 __device__ __forceinline__ REAL replayed(const Update &u, const REAL *g, int last, int row, int col) {
-    u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
+    u64 cell = (u64)row * u.n_in + col;
     REAL w = u.stored[cell], p[N_PLANE];
     int pulsed = -1;
-    for (int k = 0; k < N_PLANE; ++k) p[k] = u.planes[k * n_cell + cell];
+    planes_of_cell(u, cell, col, p);
     const u32 *x = u.x_train + col;
     for (int base = 0; base <= last; base += 32) {
         u32 hits = 0u;
@@ -141,6 +143,7 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
               const u32 *d_train, const REAL *weight, const REAL *persistent, const REAL *io, const REAL *line_noise,
               const REAL *rule, REAL *buffer, REAL *mean, REAL *past, signed char *chopper, signed char *switched, REAL *d,
               const int *status, u32 key0, u32 key1, u32 read_key0, u32 read_key1) {
+    RECIPE_NUMBERS(numbers, planes);
     int n_slice = COLUMNS ? n_in : n_out, n_line = COLUMNS ? n_out : n_in;
     int line = blockIdx.x * THREADS + threadIdx.x, e = blockIdx.y, slice = slices ? slices[e] : first_slice + e;
     if (*status || line >= n_line) return;
@@ -160,7 +163,7 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
             const REAL *g = globals;
 #endif
             Update u = {last + 1, n_in, n_out, flip, 0, first_sample, planes, globals, x_train, 0, d_train,
-                        (REAL *)weight, (REAL *)(WRITE_NOISE ? persistent : weight), 0, make_uint2(key0, key1)};
+                        (REAL *)weight, (REAL *)(WRITE_NOISE ? persistent : weight), 0, make_uint2(key0, key1), numbers};
             v = replayed(u, g, last, row, col);
         } else {
             v = weight[(u64)row * n_in + col];

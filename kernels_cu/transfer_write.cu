@@ -22,6 +22,7 @@
 // check: STEP=linear_step HAS_RUN=0 N_PLANE=6 WRITE_NOISE=1 COUNT=1
 // check: STEP=piecewise_step HAS_RUN=0 N_GLOBAL=16 N_WORD=9
 // check: REAL=double
+// check: STEP=linear_step HAS_RUN=0 N_PLANE=6 PROCEDURAL=1 PLANES_OF=linear_planes
 // source: Gokmen, Haensch, Front. Neurosci. 14:103 (2020), eq. 2.
 #ifndef STEP
 #define STEP constant_step
@@ -48,16 +49,17 @@
 #define THREADS 128
 #endif
 #define IMPLICIT 0
+#define CELLS 1  // of a thread
 #define ROWS 1  // of lists that are not made here
 #define CHUNK 32
 #include "pulse_slots.cuh"
-#include "pulse_runs.cuh"
+#include "pulse_cells.cuh"
 
 // The pulses of one cell; returns their number.
 __device__ __forceinline__ u32 write_cell(const Update &u, const REAL *g, int row, int col, u64 sample, int count, bool up) {
-    u64 cell = (u64)row * u.n_in + col, n_cell = (u64)u.n_out * u.n_in;
+    u64 cell = (u64)row * u.n_in + col;
     REAL p[N_PLANE];
-    for (int k = 0; k < N_PLANE; ++k) p[k] = u.planes[k * n_cell + cell];
+    planes_of_cell(u, cell, col, p);
     uint4 b = rk_block(u.key, OP_STEP, row, sample, 0u);
     uint2 key = make_uint2(b.x, b.y);
     float xi = g[0] != 0.0f ? first_normal(key, col) : 0.0f;
@@ -81,6 +83,7 @@ transfer_write(int n_in, int n_out, int columns, int first_slice, int flip, REAL
 #else
     const REAL *g = globals;
 #endif
+    RECIPE_NUMBERS(numbers, planes);
     int n_slice = columns ? n_in : n_out, n_line = columns ? n_out : n_in;
     int line = blockIdx.x * THREADS + threadIdx.x, e = blockIdx.y, slice = slices ? slices[e] : first_slice + e;
     slice -= slice >= n_slice ? n_slice : 0;
@@ -109,7 +112,7 @@ transfer_write(int n_in, int n_out, int columns, int first_slice, int flip, REAL
             u32 fired = slots(p, false, first, last, ~0u, key, of_line, line, sample);
             if (fired) count += __popc(slots(q, false, first, last, fired, key, of_slice, slice, sample));
         }
-        Update u = {0, n_in, n_out, flip, 0, sample, planes, globals, 0, 0, 0, weight, WRITE_NOISE ? persistent : weight, counts, key};
+        Update u = {0, n_in, n_out, flip, 0, sample, planes, globals, 0, 0, 0, weight, WRITE_NOISE ? persistent : weight, counts, key, numbers};
         bool up = (v < 0.0f) != (flip != 0);
         if (count) pulses = write_cell(u, g, columns ? line : slice, columns ? slice : line, sample, count, up);
     }

@@ -146,6 +146,11 @@ def device_of(array: Array) -> Device:
     return _gpu(int(array.data.device_id)) if is_cupy(array) else CPU
 
 
+def address(array: Array) -> int:
+    """Tell where the memory of an array begins."""
+    return int(array.data.ptr if is_cupy(array) else array.ctypes.data)
+
+
 def runs_kernels(xp: ModuleType) -> bool:
     """Whether arrays of ``xp`` are worked on by the ``.cu`` sources (else by the mirrors)."""
     return xp is not np or _emulation_depth > 0

@@ -23,7 +23,12 @@ import numpy as np
 _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._math", "rpukit._math64"
 # Draws are float32 in both; the fast chains are for float32 only, and no float64 calls them.
-_SHARED = ("rpukit._philox", "rpukit._math_chains", "rpukit.errors")
+_SHARED = (
+    "rpukit._philox",
+    "rpukit._math_chains",
+    "rpukit.analog._mirror.planes",
+    "rpukit.errors",
+)
 _SPECIAL = "rpukit._math_special"  # has both
 _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()

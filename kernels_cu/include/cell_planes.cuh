@@ -4,14 +4,30 @@
 //        point behind them
 //   q    numbers of the whole tile: 0 w_max, 1 its spread, 2 w_min, 3 its spread, 4 dw_min, 5 its spread,
 //        6 min(up_down, 0), 7 -max(up_down, 0), 8 spread of up_down, 9 share of stuck cells, 10 their lowest
-//        value, 11 the range of their values, 12 log-normal, 13 consistent, 14 perfect bias, 16.. the model's
+//        value, 11 the range of their values, 12 log-normal, 13 consistent, 14 perfect bias, 15 turned round
+//        (-1 with slopes, 1 with exponents, 0 not), 16.. the model's; of the slow processes 25 diffusion, 27
+//        resting point, 29 lifetime, 31 exponent of drift, each followed by its spread; 33.. the key in 16 bits;
+//        for the mirror 37 the model, 38 its number of planes
 //   key  of the stream; draws of op 8, index cell, sample 0; last  whether the cell is of the last column
+// These numbers, then where POINTS is 1 the symmetry points of all cells, are the recipe of a tile: `points`
+// are stored since they take thousands of steps to find.
 #pragma once
 #include "device_steps.cuh"
 #include "rk_philox.cuh"
 
 #define OP_CELLS 8u
 #define MOST_PAIRS 10000  // of steps to a symmetry point
+#define RECIPE 40         // numbers of a tile
+#ifndef PLANES_OF
+#define PLANES_OF shared_planes
+#endif
+#ifndef N_PLANE
+#define N_PLANE 4
+#endif
+#ifndef POINTS
+#define POINTS 0
+#endif
+#define N_DRAWN (N_PLANE > 6 ? N_PLANE + 1 : N_PLANE)  // with the symmetry point
 
 // mean (1 + dtod xi)
 __device__ __forceinline__ float rk_spread(float mean, float dtod, u32 word) {
@@ -132,4 +148,53 @@ __device__ __forceinline__ void pow_reference_planes(float *p, const float *q, u
     u32 word = q[22] != 0.0f ? rk_word(key, OP_CELLS, cell, 0, 18) : 0u;
     p[6] = rk_shifted(q[21], q[22], word) + point;
     p[7] = point;
+}
+
+// The threads of a block read the numbers of a recipe; a barrier has to follow.
+__device__ __forceinline__ void rk_read_recipe(float *q, const REAL *recipe) {
+    for (int k = threadIdx.x; k < RECIPE; k += blockDim.x) q[k] = (float)recipe[k];
+}
+
+__device__ __forceinline__ uint2 rk_recipe_key(const float *q) {
+    return make_uint2((u32)q[33] | (u32)q[34] << 16, (u32)q[35] | (u32)q[36] << 16);
+}
+
+// All N_DRAWN values of a cell of a recipe, p for the steps of its model.
+__device__ __forceinline__ void rk_planes_of_recipe(float *p, const float *q, const REAL *recipe, u64 cell, bool last) {
+    PLANES_OF(p, q, rk_recipe_key(q), cell, last);
+#if POINTS
+    p[N_PLANE] = (float)recipe[RECIPE + cell];
+    p[N_PLANE - 1] += p[N_PLANE];
+#endif
+    if (q[15] == 0.0f) return;
+    float low = p[0], down = p[2];
+    p[0] = -p[1];
+    p[1] = -low;
+    p[2] = p[3];
+    p[3] = down;
+#if N_PLANE > 4
+    float bent = p[4];
+    p[4] = q[15] * p[5];
+    p[5] = q[15] * bent;
+#endif
+#if N_PLANE > 6
+    p[6] = -p[6];
+#endif
+}
+
+__device__ __forceinline__ float rk_diffusion_rate(const float *q, uint2 key, u64 cell) {
+    return fabsf(rk_spread(q[25], q[26], rk_word(key, OP_CELLS, cell, 0, 6)));
+}
+
+__device__ __forceinline__ float rk_reset_bias(const float *q, uint2 key, u64 cell, float point) {
+    return rk_shifted(q[27], q[28], rk_word(key, OP_CELLS, cell, 0, 7)) + point;
+}
+
+__device__ __forceinline__ float rk_decay_scale(const float *q, uint2 key, u64 cell) {
+    float life = rk_spread(q[29], q[30], rk_word(key, OP_CELLS, cell, 0, 8));
+    return life <= 1.0f ? 0.0f : 1.0f - __fdiv_rn(1.0f, life);
+}
+
+__device__ __forceinline__ float rk_drift_nu(const float *q, uint2 key, u64 cell) {
+    return rk_spread(q[31], q[32], rk_word(key, OP_CELLS, cell, 0, 9));
 }

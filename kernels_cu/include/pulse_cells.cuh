@@ -1,7 +1,21 @@
 // How a pulsed update reads and writes its cells: the one place that knows where the planes of a cell are.
 // CELLS neighbouring cells of a thread at a time (pulse_walk.cuh), or single ones (pulse_lists.cuh).
+// With PROCEDURAL 1 planes are drawn from the recipe of the tile (cell_planes.cuh) for cells that are pulsed.
 #pragma once
+#ifndef PROCEDURAL
+#define PROCEDURAL 0
+#endif
 #include "pulse_runs.cuh"
+#if PROCEDURAL
+#include "cell_planes.cuh"
+// The numbers of a recipe in shared memory, for all threads of a block: there is a barrier in it.
+#define RECIPE_NUMBERS(name, recipe) \
+    __shared__ float name[RECIPE]; \
+    rk_read_recipe(name, recipe); \
+    __syncthreads()
+#else
+#define RECIPE_NUMBERS(name, recipe) const float *name = 0
+#endif
 
 #define REAL2 PASTE(REAL, 2)
 #if CELLS == 4  // of float only: 16 bytes are read at a time
@@ -18,18 +32,26 @@
 #define STORE(ptr, r) *(ptr) = r[0]
 #endif
 
-// Planes of one cell.
-__device__ __forceinline__ void planes_of_cell(const Update &u, u64 cell, REAL *p) {
+// Planes of one cell, of column col.
+__device__ __forceinline__ void planes_of_cell(const Update &u, u64 cell, int col, REAL *p) {
+#if PROCEDURAL
+    float drawn[N_DRAWN];
+    rk_planes_of_recipe(drawn, u.numbers, u.planes, cell, col == u.n_in - 1);
+    for (int k = 0; k < N_PLANE; ++k) p[k] = (REAL)drawn[k];
+#else
     u64 n_cell = (u64)u.n_out * u.n_in;
     for (int k = 0; k < N_PLANE; ++k) p[k] = u.planes[k * n_cell + cell];
+#endif
 }
 
-// Planes of CELLS neighbouring cells of a row.
+// Planes of CELLS neighbouring cells of a row, where they are stored.
 __device__ __forceinline__ void planes_of_cells(const Update &u, u64 cell, REAL (*p)[N_PLANE]) {
+#if !PROCEDURAL
     u64 n_cell = (u64)u.n_out * u.n_in;
     for (int k = 0; k < N_PLANE; ++k) {
         REAL q[CELLS];
         LOAD(q, u.planes + k * n_cell + cell);
         for (int c = 0; c < CELLS; ++c) p[c][k] = q[c];
     }
+#endif
 }

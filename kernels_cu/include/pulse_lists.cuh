@@ -126,7 +126,7 @@ __device__ __forceinline__ u32 update_row(const Update &u, const REAL *g, const 
         bool inside = col + c * 32 < u.n_in;
         w[c] = inside ? u.stored[cell + c * 32] : 0.0f;
         for (int k = 0; k < N_PLANE; ++k) p[c][k] = 0.0f;
-        if (inside) planes_of_cell(u, cell + c * 32, p[c]);
+        if (inside) planes_of_cell(u, cell + c * 32, col + c * 32, p[c]);
         of_cell[c] = 0u;
         last[c] = -1;
     }

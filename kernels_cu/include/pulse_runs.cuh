@@ -20,6 +20,7 @@ struct Update {
     REAL *weight, *stored;
     i64 *counts;
     uint2 key;
+    const float *numbers;  // of the recipe, where there is one instead of planes
 };
 
 // Samples of one chunk that pulse a row, in order: word 0 of their train of d, and the key that the draws

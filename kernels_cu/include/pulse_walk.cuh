@@ -27,6 +27,7 @@ __device__ __forceinline__ u32 walk_row(const Update &u, const REAL *g, const Li
             bool up = goes_up(u, x0[c], d0, s, col + c);
             if (u.polarity && up != (u.polarity > 0)) continue;
             up = up || u.polarity;
+            if (PROCEDURAL && last[c] < 0) planes_of_cell(u, cell + c, col + c, p[c]);
             float xi = g[0] != 0.0f ? first_normal(list.key[a], col + c) : 0.0f;
             w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, col + c, list.key[a]);
             of_cell[c] += count;

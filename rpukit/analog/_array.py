@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from rpukit.analog._unit import Site, Unit
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.samples import pulsed_samples, takes_samples
-from rpukit.analog.sampling import draw_cells
+from rpukit.analog.sampling import SLOW, Recipe, bounds_of, draw_cells, recipe_of
 from rpukit.analog.slow import (
     Bounds,
     DriftMemory,
@@ -35,6 +35,7 @@ from rpukit.random import Stream
 Array = Any
 SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
 _KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
+MEMORY = ("origin", "previous", "written")  # of drift
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
 
@@ -58,22 +59,32 @@ class DeviceArray(Unit):
         site.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
         # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
-        planes, slow = draw_cells(cell, site.stream, site.shape, site.device)
+        where = (site.stream, site.shape, site.device, site.dtype)
+        self._recipe: Recipe | None = None
+        planes: Array | None = None
+        slow: dict[str, Array] = {}
+        if isinstance(cell, PulsedCell) and site.procedural:
+            self._recipe = recipe_of(cell, *where, keep=True)
+        else:
+            planes, slow = draw_cells(cell, *where)
         arrays: dict[str, np.ndarray] = {}
         if isinstance(cell, PulsedCell):
             arrays["globals"] = cell.globals().astype(site.dtype)
             if cell.write_noise > 0:
                 arrays["persistent"] = np.zeros(site.shape, site.dtype)
         if self._drift is not None and self._drift.active:
-            for name in ("drift_origin", "drift_previous"):
-                arrays[name] = np.zeros(site.shape, site.dtype)
-            arrays["drift_written"] = np.zeros(site.shape, np.float64)
+            for name in MEMORY:
+                dtype = np.float64 if name == "written" else site.dtype
+                arrays[f"drift_{name}"] = np.zeros(site.shape, dtype)
         arrays["n_pulses"] = np.zeros(1, np.int64)
         if site.count_pulses:
             arrays["pulse_counts"] = np.zeros(site.shape, np.int64)
         self._arrays = {name: site.put(array) for name, array in arrays.items()}
-        drawn = slow if planes is None else {**slow, "planes": planes}
-        self._arrays |= {name: a.astype(site.dtype, copy=False) for name, a in drawn.items()}
+        self._arrays |= slow
+        if planes is not None:
+            self._arrays["planes"] = planes
+        if self._recipe is not None:
+            self._arrays["recipe"] = self._recipe.values
         if weight is None:
             weight = _device.zeros(site.shape, site.dtype, site.device)
         self.weight = self._arrays["weight"] = weight
@@ -90,12 +101,29 @@ class DeviceArray(Unit):
         return self._arrays.get("persistent", self.weight)
 
     @property
-    def bounds(self) -> Bounds:
-        """The planes w_min and w_max; None for ideal cells."""
-        if not isinstance(self.cell, PulsedCell):
-            return None
-        planes = self._arrays["planes"]
-        return planes[self.cell.PLANES.index("w_min")], planes[self.cell.PLANES.index("w_max")]
+    def planes(self) -> Array | Recipe:
+        """Per-cell parameters of the steps, or what they are drawn from."""
+        return self._recipe or self._arrays["planes"]
+
+    def has(self, name: str) -> bool:
+        """Whether the cells have a parameter of a slow process."""
+        return name in (self._recipe.slow if self._recipe else self._arrays)
+
+    def _strips(self, *names: str) -> Iterator[tuple[int, slice, Bounds, list[Array | None]]]:
+        """Give bounds and parameters of the slow processes, of all cells or strip by strip.
+
+        Yields the number of the first cell, the rows, the bounds (None for ideal cells), and the
+        parameters (None for those that the cells do not have).
+        """
+        if self._recipe is None:
+            bounds = next(bounds_of(self.planes))[1] if "planes" in self._arrays else None
+            yield 0, slice(None), bounds, [self._arrays.get(name) for name in names]
+            return
+        here = [name for name in SLOW if name in names and name in self._recipe.slow]
+        for rows, drawn in self._recipe.strips(2, here):
+            found = dict(zip(here, drawn[2:], strict=True))
+            first = rows.start * self.site.shape[1]
+            yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
 
     @property
     def n_pulses(self) -> int:
@@ -116,10 +144,19 @@ class DeviceArray(Unit):
 
     @property
     def cells(self) -> Mapping[str, Array]:
-        """Per-cell parameters by name, arrays of shape (n_out, n_in), the tile's dtype (views)."""
-        planes = self._arrays.get("planes")
-        own = {name: planes[k] for k, name in enumerate(self.cell.PLANES)}  # type: ignore[index]
-        own.update({name: self._arrays[name] for name in SLOW_CELLS if name in self._arrays})
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), the tile's dtype.
+
+        Views; or where none are stored fresh arrays, which NumPy does not let be changed.
+        """
+        names = self.cell.PLANES
+        if self._recipe is None:
+            own = dict(zip(names, self._arrays.get("planes", ()), strict=True))
+            own.update({name: self._arrays[name] for name in SLOW_CELLS if name in self._arrays})
+        else:
+            drawn = self._recipe.draw(len(names), self._recipe.slow)
+            if isinstance(drawn, np.ndarray):
+                drawn.flags.writeable = False
+            own = dict(zip((*names, *self._recipe.slow), drawn, strict=True))
         return MappingProxyType(own)
 
     # ---- learning -------------------------------------------------------------------------------
@@ -160,7 +197,7 @@ class DeviceArray(Unit):
         guard, arrays = self.site.guard, self._arrays
         call = guard.begin("x or d")
         few = takes_samples(len(x), self.site.shape, parameters)
-        if few and _device.takes_kernels(self.weight):
+        if few and self._recipe is None and _device.takes_kernels(self.weight):
             pulsed_samples(
                 self.weight,
                 x,
@@ -213,7 +250,7 @@ class DeviceArray(Unit):
             self.weight,
             trains,
             self.cell,  # type: ignore[arg-type]
-            self._arrays["planes"],
+            self.planes,
             self._arrays["globals"],
             self._arrays["n_pulses"],
             flip=flip,
@@ -263,8 +300,9 @@ class DeviceArray(Unit):
 
     def clip(self) -> None:
         """Bring the stored weights into the bounds of their cells."""
-        if self.bounds is not None:
-            clip_weights(self.stored, self.bounds, status=self.site.guard.status)
+        if isinstance(self.cell, PulsedCell):
+            for rows, bounds in bounds_of(self.planes):
+                clip_weights(self.stored[rows], bounds, status=self.site.guard.status)
 
     def show(self, *, noise: bool = True) -> None:
         """Show stored weights through write noise, or as they are."""
@@ -284,6 +322,10 @@ class DeviceArray(Unit):
 
     def invert(self) -> None:
         """Exchange up and down of every cell: steps, bounds, and what belongs to them."""
+        if self._recipe is not None:
+            self._recipe.turn()
+            self.settle()
+            return
         cells = self.cells
         for name, sign in (("step", 1), ("slope", -1), ("gamma", 1), ("w", -1)):
             ends = ("min", "max") if name == "w" else ("down", "up")
@@ -299,29 +341,27 @@ class DeviceArray(Unit):
     # ---- time -----------------------------------------------------------------------------------
 
     def decay(self, alpha: float) -> None:
-        if "decay_scale" not in self._arrays:
+        if not self.has("decay_scale"):
             return
-        decay(
-            self.stored,
-            alpha,
-            self._arrays["decay_scale"],
-            self._arrays.get("reset_bias"),
-            self.bounds,
-            status=self.site.guard.status,
-        )
+        status = self.site.guard.status
+        for _, rows, bounds, (scale, bias) in self._strips("decay_scale", "reset_bias"):
+            decay(self.stored[rows], alpha, scale, bias, bounds, status=status)
         self.show()
 
     def diffuse(self) -> None:
-        if "diffusion_rate" not in self._arrays:
+        if not self.has("diffusion_rate"):
             return
-        diffusion(
-            self.stored,
-            self._arrays["diffusion_rate"],
-            self.bounds,
-            stream=self.site.stream,
-            event=self.site.tick("diffusion"),
-            status=self.site.guard.status,
-        )
+        event = self.site.tick("diffusion")
+        for first_cell, rows, bounds, (rate,) in self._strips("diffusion_rate"):
+            diffusion(
+                self.stored[rows],
+                rate,
+                bounds,
+                first_cell=first_cell,
+                stream=self.site.stream,
+                event=event,
+                status=self.site.guard.status,
+            )
         self.show()
 
     def drift(self, dt: float) -> None:
@@ -330,22 +370,20 @@ class DeviceArray(Unit):
             return
         clock = f"{site.prefix}drift_time"
         site.clocks[clock] = float(site.clocks[clock]) + dt / parameters.t_0
-        memory = DriftMemory(
-            self._arrays["drift_origin"],
-            self._arrays["drift_previous"],
-            self._arrays["drift_written"],
-            self._arrays.get("drift_nu"),
-        )
-        drift(
-            self.stored,
-            site.clocks[clock],
-            parameters,
-            memory,
-            self.bounds,
-            stream=site.stream,
-            event=site.tick("drift"),
-            status=site.guard.status,
-        )
+        event = site.tick("drift")
+        origin, previous, written = (self._arrays[f"drift_{name}"] for name in MEMORY)
+        for first_cell, rows, bounds, (nu,) in self._strips("drift_nu"):
+            drift(
+                self.stored[rows],
+                site.clocks[clock],
+                parameters,
+                DriftMemory(origin[rows], previous[rows], written[rows], nu),
+                bounds,
+                first_cell=first_cell,
+                stream=site.stream,
+                event=event,
+                status=site.guard.status,
+            )
         self.show()
 
     def reset(
@@ -362,19 +400,22 @@ class DeviceArray(Unit):
         its own draws from child 1 of the stream.
         """
         stream = self.site.stream if event is None else self.site.stream.child(1)
-        reset(
-            self.stored,
-            first_col,
-            n_col,
-            prob,
-            self.cell.reset_std,  # type: ignore[attr-defined]
-            self._arrays.get("reset_bias"),
-            self.bounds,
-            chosen=chosen,
-            stream=stream,
-            event=self.site.tick("reset") if event is None else event,
-            status=self.site.guard.status,
-        )
+        event = self.site.tick("reset") if event is None else event
+        for first_cell, rows, bounds, (bias,) in self._strips("reset_bias"):
+            reset(
+                self.stored[rows],
+                first_col,
+                n_col,
+                prob,
+                self.cell.reset_std,  # type: ignore[attr-defined]
+                bias,
+                bounds,
+                chosen=None if chosen is None else chosen[rows],
+                first_cell=first_cell,
+                stream=stream,
+                event=event,
+                status=self.site.guard.status,
+            )
         self.show()
 
 
@@ -390,24 +431,3 @@ def checked_array(array: Array, site: Site, name: str) -> Array:
     if not np.isfinite(_device.to_numpy(array)).all():
         raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
     return array
-
-
-def replace_cells(unit: Unit, arrays: dict[str, Array]) -> None:
-    """Replace per-cell parameters of a unit, all or none."""
-    known = unit.cells
-    ready = {}
-    for name, array in arrays.items():
-        if name not in known:
-            raise ParameterError(
-                f"{name}: not a parameter of these cells, need one of {sorted(known)}"
-            )
-        ready[name] = checked_array(array, unit.site, name)
-    for low_name in [name for name in known if name.endswith("w_min")]:
-        high_name = low_name[: -len("w_min")] + "w_max"
-        low: Array = ready.get(low_name, known[low_name])
-        high: Array = ready.get(high_name, known[high_name])
-        if bool((low > high).any()):
-            raise ParameterError(f"{low_name} is above {high_name} in some cells")
-    for name, array in ready.items():
-        known[name][...] = array
-    unit.settle()

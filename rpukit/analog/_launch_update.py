@@ -14,6 +14,7 @@ import numpy as np
 from rpukit import _device, _precision
 from rpukit._kernels import tune
 from rpukit.analog.cells import PulsedCell
+from rpukit.analog.sampling import RECIPE, Recipe, values_of
 from rpukit.analog.user_steps import StepKernel
 from rpukit.random import Stream
 
@@ -73,8 +74,10 @@ class LaunchShape:
     def valid(self, n_batch: int) -> bool:
         return n_batch > 0
 
-    def fits(self, n_in: int) -> bool:
-        """Whether rows can be read this many cells at a time."""
+    def fits(self, n_in: int, drawn: bool = False) -> bool:
+        """Whether rows can be read, and cells drawn, this many at a time."""
+        if drawn and self.cells > 2:
+            return False  # the draws of four cells do not fit into the registers of a thread
         return self.lists or self.cells == 1 or n_in % self.cells == 0
 
 
@@ -93,7 +96,7 @@ class Call:
     weight: Array
     trains: Trains
     cell: PulsedCell
-    planes: Array
+    planes: Array | Recipe
     globals_: Array
     n_pulses: Array
     counts: Array | None
@@ -107,7 +110,9 @@ class Call:
 
 def launch(call: Call, shape: LaunchShape) -> None:
     n_batch, n_word, n_in = call.trains.x.shape
-    cell, trains = call.cell, call.trains
+    cell, trains, recipe = call.cell, call.trains, None
+    if isinstance(call.planes, Recipe):
+        recipe = call.planes
     variant, grid, block = _prepared(
         shape,
         call.weight.shape[0],
@@ -121,6 +126,7 @@ def launch(call: Call, shape: LaunchShape) -> None:
         trains.implicit,
         n_word,
         _precision.real(call.weight.dtype),
+        None if recipe is None else (recipe.sampler, recipe.values.size > RECIPE),
     )
     variant.launch(
         grid,
@@ -132,7 +138,7 @@ def launch(call: Call, shape: LaunchShape) -> None:
             int(call.flip),
             call.polarity,
             np.uint64(call.first_sample),
-            call.planes,
+            values_of(call.planes),
             call.globals_,
             trains.x,
             trains.x_slices,
@@ -161,6 +167,7 @@ def _prepared(
     implicit: int,
     n_word: int,
     real: str,
+    drawn: tuple[str, bool] | None,
 ) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Set the macros once; a steady call costs one look-up."""
     threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
@@ -178,8 +185,10 @@ def _prepared(
         "THREADS": threads,
         "SPAN" if shape.lists else "CELLS": shape.cells,
         "ROWS": shape.rows,
-        "BLOCKS": 4 if shape.lists and real == "float" else 2,
+        "BLOCKS": 4 if shape.lists and real == "float" and drawn is None else 2,
     }
+    if drawn is not None:
+        macros |= {"PROCEDURAL": 1, "PLANES_OF": drawn[0], "POINTS": int(drawn[1])}
     grid = (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows))
     return _PULSED_UPDATE.variant(macros), grid, (threads,)
 
@@ -188,16 +197,16 @@ def pick(call: Call) -> LaunchShape:
     """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
     n_batch, n_word, n_in = call.trains.x.shape
     n_out = call.weight.shape[0]
-    noisy = call.persistent is not None
+    noisy, drawn = call.persistent is not None, isinstance(call.planes, Recipe)
     if call.weight.dtype == np.float64:  # for checks: no shape is worth a trial
         lists = n_batch >= _MANY_SAMPLES
         return next(s for s in DOUBLES if s.lists == lists and s.fits(n_in))
-    shapes = _candidates(n_out, n_in, n_batch, len(call.cell.PLANES) + 1 + noisy)
+    shapes = _candidates(n_out, n_in, n_batch, _n_array(call), drawn)
     if len(shapes) == 1:
         return shapes[0]
     picked: LaunchShape = tune.choose(
         _PULSED_UPDATE,
-        (n_out, n_in, n_word, call.cell.STEP, noisy, call.trains.implicit),
+        (n_out, n_in, n_word, call.cell.STEP, noisy, call.trains.implicit, drawn),
         shapes,
         partial(_trial, call),
         n_batch=n_batch,
@@ -207,25 +216,33 @@ def pick(call: Call) -> LaunchShape:
 
 
 @cache
-def _candidates(n_out: int, n_in: int, n_batch: int, n_array: int) -> tuple[LaunchShape, ...]:
+def _candidates(
+    n_out: int, n_in: int, n_batch: int, n_array: int, drawn: bool
+) -> tuple[LaunchShape, ...]:
     """The static rule's shape, and the others where the tile can be tried as a whole.
 
     A slice of a larger tile would sit in the cache, where other shapes are fast.
     """
-    plain = _plain_shape(n_out, n_in, n_batch)
+    plain = _plain_shape(n_out, n_in, n_batch, drawn)
     whole = _trial_rows(n_out, n_in, n_array) == n_out
-    others = [s for s in SHAPES if s != plain and s.fits(n_in)] if whole else []
+    others = [s for s in SHAPES if s != plain and s.fits(n_in, drawn)] if whole else []
     return (plain, *others)
 
 
-def _plain_shape(n_out: int, n_in: int, n_batch: int) -> LaunchShape:
+def _plain_shape(n_out: int, n_in: int, n_batch: int, drawn: bool) -> LaunchShape:
     """Large shapes share more work, small ones fill the GPU; lists are for many samples."""
     lists = n_batch >= _MANY_SAMPLES
     for shape in LISTS if lists else WALKS:
         enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
-        if shape.fits(n_in) and n_in >= 32 * shape.cells and enough:
+        if shape.fits(n_in, drawn) and n_in >= 32 * shape.cells and enough:
             return shape
     return LISTS[-1] if lists else WALKS[-1]
+
+
+def _n_array(call: Call) -> int:
+    """Arrays of the size of the tile that an update reads."""
+    n_plane = 0 if isinstance(call.planes, Recipe) else len(call.planes)
+    return n_plane + 1 + (call.persistent is not None)
 
 
 def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
@@ -236,13 +253,15 @@ def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
 def _trial(call: Call) -> tune.Trial:
     """Run shapes on copies of what they change."""
     n_out, n_in = map(int, call.weight.shape)
-    n_array = len(call.planes) + 1 + (call.persistent is not None)
-    n_row, xp = _trial_rows(n_out, n_in, n_array), _device.namespace(call.weight)
+    n_row, xp = _trial_rows(n_out, n_in, _n_array(call)), _device.namespace(call.weight)
+    planes = call.planes
+    if not isinstance(planes, Recipe):
+        planes = xp.ascontiguousarray(planes[:, :n_row])
     scratch = replace(
         call,
         weight=call.weight[:n_row].copy(),
         trains=replace(call.trains, d=xp.ascontiguousarray(call.trains.d[:, :, :n_row])),
-        planes=xp.ascontiguousarray(call.planes[:, :n_row]),
+        planes=planes,
         n_pulses=xp.zeros_like(call.n_pulses),
         counts=None if call.counts is None else call.counts[:n_row].copy(),
         persistent=None if call.persistent is None else call.persistent[:n_row].copy(),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._array import replace_cells
+from rpukit.analog._array import checked_array
 from rpukit.analog._guard import Guard, check_finite
 from rpukit.analog._unit import Unit
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
@@ -94,7 +94,7 @@ class Processes:
         >>> float(tile.cells["w_max"].max())
         0.5
         """
-        replace_cells(self._unit, arrays)
+        _replace_cells(self._unit, arrays)
         return self
 
     def decay(self, alpha: float = 1.0) -> Any:
@@ -200,3 +200,29 @@ class Processes:
         self.diffuse()
         self.decay()
         return self
+
+
+def _replace_cells(unit: Unit, arrays: dict[str, Array]) -> None:
+    """Replace per-cell parameters of a unit, all or none."""
+    if unit.site.procedural:
+        raise ParameterError(
+            "cells: this tile draws its cells when it needs them and stores none: set those of "
+            'tile.copy(storage="stored")'
+        )
+    known = unit.cells
+    ready = {}
+    for name, array in arrays.items():
+        if name not in known:
+            raise ParameterError(
+                f"{name}: not a parameter of these cells, need one of {sorted(known)}"
+            )
+        ready[name] = checked_array(array, unit.site, name)
+    for low_name in [name for name in known if name.endswith("w_min")]:
+        high_name = low_name[: -len("w_min")] + "w_max"
+        low: Array = ready.get(low_name, known[low_name])
+        high: Array = ready.get(high_name, known[high_name])
+        if bool((low > high).any()):
+            raise ParameterError(f"{low_name} is above {high_name} in some cells")
+    for name, array in ready.items():
+        known[name][...] = array
+    unit.settle()

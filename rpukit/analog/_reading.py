@@ -8,6 +8,7 @@ from typing import Any
 from rpukit import _precision
 from rpukit.analog._launch_update import Trains
 from rpukit.analog.cells import PulsedCell
+from rpukit.analog.sampling import Recipe, values_of
 from rpukit.random import Stream
 
 Array = Any
@@ -24,7 +25,7 @@ class Cells:
         What is seen.
     persistent : array, shape (n_out, n_in), dtype of the weight, or None
         What pulses act on where the cell has write noise.
-    planes : array, shape (n_plane, n_out, n_in), dtype of the weight
+    planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
     globals_ : array, shape (n_global,), dtype of the weight
     n_pulses : array, shape (1,), int64
     pulse_counts : array, shape (n_out, n_in), int64, or None
@@ -34,7 +35,7 @@ class Cells:
     cell: PulsedCell
     weight: Array
     persistent: Array | None
-    planes: Array
+    planes: Array | Recipe
     globals_: Array
     n_pulses: Array
     pulse_counts: Array | None
@@ -48,7 +49,7 @@ class Cells:
             child.cell,
             child.weight,
             own.get("persistent"),
-            own["planes"],
+            child.planes,
             own["globals"],
             own["n_pulses"],
             own.get("pulse_counts"),
@@ -56,9 +57,19 @@ class Cells:
         )
 
     @property
+    def parameters(self) -> Array:
+        """The planes as a kernel takes them, and a mirror: a recipe as (1, 1, n)."""
+        values = values_of(self.planes)
+        return values if values.ndim == 3 else values.reshape(1, 1, -1)
+
+    @property
     def macros(self) -> dict[str, Any]:
         """What kernels need to know of the cells before they are compiled."""
+        drawn = {}
+        if isinstance(self.planes, Recipe):
+            drawn = {"PROCEDURAL": 1, **self.planes.macros}
         return {
+            **drawn,
             "REAL": _precision.real(self.weight.dtype),
             "STEP": self.cell.STEP,
             "HAS_RUN": int(self.cell.HAS_RUN),
@@ -67,11 +78,11 @@ class Cells:
             "WRITE_NOISE": int(self.persistent is not None),
         }
 
-    def model(self) -> tuple[Any, Any]:
-        """Give the step function and the run function of a mirror."""
+    def model(self) -> tuple[Any, Any, int]:
+        """Give the step function and the run function of a mirror, and the number of planes."""
         steps = _precision.mirror("rpukit.analog._steps", self.weight.dtype)
         run = steps.RUNS.get(self.cell.STEP) if self.cell.HAS_RUN else None
-        return steps.STEPS[self.cell.STEP], run or steps.no_run
+        return steps.STEPS[self.cell.STEP], run or steps.no_run, len(self.planes)
 
 
 @dataclass(frozen=True, slots=True)

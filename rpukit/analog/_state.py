@@ -16,7 +16,7 @@ from rpukit.analog.cells import Cell
 from rpukit.analog.drift_parameters import DriftParameters
 from rpukit.analog.io_parameters import IOParameters
 from rpukit.analog.update_parameters import UpdateParameters
-from rpukit.errors import FormatError
+from rpukit.errors import FormatError, ParameterError
 from rpukit.random import Stream
 
 Array = Any
@@ -84,6 +84,7 @@ class Persistent:
     stream: Stream
     validate: str
     count_pulses: bool
+    storage: str
     _clocks: dict[str, Any]
     _registers: dict[str, np.ndarray]
     _device: _device.Device
@@ -121,6 +122,7 @@ class Persistent:
             "clocks": dict(self._clocks),
             "validate": self.validate,
             "count_pulses": self.count_pulses,
+            "storage": self.storage,
         }
         arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
         return {"header": header, "arrays": arrays}
@@ -149,6 +151,12 @@ class Persistent:
         FormatError, DeviceError
         """
         header = _check_header(state)
+        tile = cls._made(header, device)
+        tile._fill(state["arrays"])
+        return tile
+
+    @classmethod
+    def _made(cls, header: dict[str, Any], device: str | Device) -> Self:
         try:
             tile = cls(
                 tuple(header["shape"]),
@@ -161,6 +169,7 @@ class Persistent:
                 dtype=header.get("dtype", "float32"),
                 validate=header["validate"],
                 count_pulses=header.get("count_pulses", False),
+                storage=header.get("storage", "stored"),
             )  # type: ignore[call-arg]
             clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
         except (KeyError, TypeError, ValueError) as error:
@@ -170,7 +179,6 @@ class Persistent:
         if clocks.keys() != tile._clocks.keys():
             raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
         tile._clocks.update(clocks)
-        tile._fill(state["arrays"])
         return tile
 
     def _fill(self, arrays: dict[str, Any]) -> None:
@@ -209,14 +217,50 @@ class Persistent:
         """
         return type(self).from_state(self.state(), device)
 
-    def copy(self) -> Self:
+    def copy(self, *, storage: str | None = None) -> Self:
         """Copy the tile; the copy continues to the same bits.
+
+        Parameters
+        ----------
+        storage : {"stored", "procedural"}, optional
+            How the copy has the parameters of its cells; default: as this tile.
 
         Returns
         -------
         AnalogTile
+
+        Raises
+        ------
+        ParameterError
+            For "procedural", where cells have been set: they cannot be drawn again.
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> small = rk.AnalogTile((8, 8), rk.SoftBounds(), seed=1, storage="procedural")
+        >>> small.nbytes < small.copy(storage="stored").nbytes / 2
+        True
         """
-        return type(self).from_state(self.state(), self._device)
+        state, arrays = self.state(), {}
+        if storage in (None, self.storage):
+            return type(self).from_state(state, self._device)
+        copy = self._made({**state["header"], "storage": storage}, self._device)
+        if storage == "procedural":
+            drawn = copy._unit.cells
+            for name, array in self._unit.cells.items():
+                if (_device.to_numpy(drawn[name]) != _device.to_numpy(array)).any():
+                    raise ParameterError(
+                        f"storage: {name} has been set and cannot be drawn: keep them stored"
+                    )
+        for name, array in copy._all_arrays().items():
+            arrays[name] = state["arrays"].get(name, array)
+        copy._fill({name: _device.to_numpy(array) for name, array in arrays.items()})
+        return copy
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all that the tile keeps, in bytes: weights, cells, what processes remember."""
+        return sum({_device.address(a): a.nbytes for a in self._all_arrays().values()}.values())
 
     def __copy__(self) -> Self:
         return self.copy()

@@ -39,6 +39,8 @@ class Site:
         Whether the pulses of each cell are counted.
     dtype : dtype
         float32 or float64, of everything that has a fraction.
+    procedural : bool
+        Whether pulsed cells are drawn whenever they are needed, and not stored.
     """
 
     shape: tuple[int, int]
@@ -50,6 +52,7 @@ class Site:
     prefix: str = ""
     count_pulses: bool = False
     dtype: np.dtype[Any] = _FLOAT32
+    procedural: bool = False
 
     def child(self, index: int) -> Site:
         """Give the site of device number ``index`` of a cell with several."""

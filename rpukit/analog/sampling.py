@@ -1,29 +1,39 @@
-"""Op that draws the cells of a tile where the tile is, with the bits of ``PulsedCell.sample``."""
+"""Ops that draw the cells of a tile where the tile is, with the bits of ``PulsedCell.sample``.
+
+A recipe is the numbers of a whole tile that its cells are drawn from. It serves twice: planes are
+drawn once and stored, or a tile keeps the recipe and draws them whenever they are wanted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _device, _precision
 from rpukit._device import Device
-from rpukit._kernels import Kernel
+from rpukit._kernels import Kernel, clock
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.errors import ParameterError
 from rpukit.random import Stream
 
 Array = Any
+Bounds = tuple[Array, Array]
 
 _CELL_PLANES = Kernel("cell_planes")
 
+RECIPE = 40  # numbers of a tile; what each is for: kernels_cu/include/cell_planes.cuh
+SLOW = ("diffusion_rate", "reset_bias", "decay_scale", "drift_nu")  # in the order of the kernel
 _BLOCK = 256
-_N_NUMBER = 32
+_STRIP = 1 << 20  # cells that are drawn at a time where a tile stores none
 _OWN = 16  # where the numbers of a model begin
+_STUCK, _FROM, _RANGE, _PERFECT, _TURNED, _FIND, _KEY, _MODEL = 9, 10, 11, 14, 15, 23, 33, 37
 # In the order of the mirror's numbers of models.
-_SAMPLERS = (
+SAMPLERS = (
     "shared_planes",
     "linear_planes",
     "linear_reference_planes",
@@ -31,6 +41,109 @@ _SAMPLERS = (
     "pow_reference_planes",
 )
 _WITH_POINT = ("linear_reference_planes", "pow_reference_planes")
+_captured: list[Array] = []  # a graph goes on using its strips, and nobody says for how long
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the cells of a tile are drawn from.
+
+    Attributes
+    ----------
+    sampler : str
+        Function of ``cell_planes.cuh`` that draws the planes.
+    names : tuple of str
+        Names of the planes.
+    slow : tuple of str
+        Which of `SLOW` the cells have.
+    shape : tuple of int, (n_out, n_in)
+    values : array, shape (40,) or (40 + n_out n_in,), float32 or float64
+        Numbers of the tile, on its device, and the symmetry points of cells where these take long
+        to find.
+    """
+
+    sampler: str
+    names: tuple[str, ...]
+    slow: tuple[str, ...]
+    shape: tuple[int, int]
+    values: Array
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        """What a kernel that draws these cells is compiled with."""
+        points = int(self.values.size > RECIPE)
+        return {"PLANES_OF": self.sampler, "N_PLANE": len(self.names), "POINTS": points}
+
+    def __len__(self) -> int:
+        """Number of planes, as an array of planes has it."""
+        return len(self.names)
+
+    def draw(
+        self,
+        n_plane: int,
+        slow: Sequence[str] = (),
+        rows: tuple[int, int] | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Draw cells.
+
+        Parameters
+        ----------
+        n_plane : int
+            How many of the planes; one more gives the symmetry point of a model with a reference.
+        slow : sequence of str
+            Of `SLOW`, in that order.
+        rows : tuple of int, optional
+            First row and the one after the last; default: all.
+        out : array, at least as large as the result, optional
+            Where to put it.
+
+        Returns
+        -------
+        array, shape (n_plane + n_slow, n_row, n_in), dtype of `values`
+        """
+        first, stop = rows or (0, self.shape[0])
+        shape = (n_plane + len(slow), stop - first, self.shape[1])
+        values = self.values
+        if out is None:
+            out = _device.empty(shape, values.dtype, _device.device_of(values))
+        else:
+            out = out.reshape(-1)[: shape[0] * shape[1] * shape[2]].reshape(shape)
+        bits = sum(1 << SLOW.index(name) for name in slow)
+        if _device.runs_kernels(_device.namespace(values)):
+            macros = {"REAL": _precision.real(values.dtype), "N_OUT": n_plane, "SLOW": bits}
+            _CELL_PLANES.launch(
+                (-(-shape[1] * shape[2] // _BLOCK),),
+                (_BLOCK,),
+                (shape[2], first, shape[1], values, out),
+                macros={**self.macros, **macros},
+            )
+        else:
+            mirror = import_module("rpukit.analog._mirror.planes").cell_planes
+            grain = work_grain(40 * shape[2])
+            run_rows(mirror, shape[1], n_plane, bits, first, values, out, grain=grain)
+        return out
+
+    def strips(self, n_plane: int, slow: Sequence[str] = ()) -> Iterator[tuple[slice, Array]]:
+        """Draw cells strip by strip, each in the place of the one before.
+
+        Yields the rows of a strip, and what `draw` gives for them.
+        """
+        n_out, n_in = self.shape
+        n_row = min(n_out, max(1, _STRIP // n_in))
+        shape, device = (n_plane + len(slow), n_row, n_in), _device.device_of(self.values)
+        scratch = _device.empty(shape, self.values.dtype, device)
+        if device.kind == "gpu" and clock.capturing():
+            _captured.append(scratch)
+        for first in range(0, n_out, n_row):
+            rows = (first, min(first + n_row, n_out))
+            yield slice(*rows), self.draw(n_plane, slow, rows, scratch)
+
+    def turn(self) -> None:
+        """Exchange up and down of every cell, in place."""
+        bends = -1 if any(name.startswith("slope") for name in self.names) else 1
+        turned = bool(self.values[_TURNED] != 0)
+        self.values[_TURNED] = 0 if turned else bends
 
 
 def can_draw(cell: PulsedCell) -> bool:
@@ -44,7 +157,74 @@ def can_draw(cell: PulsedCell) -> bool:
     -------
     bool
     """
-    return vars(type(cell)).get("SAMPLER", "") in _SAMPLERS
+    return vars(type(cell)).get("SAMPLER", "") in SAMPLERS
+
+
+def recipe_of(
+    cell: PulsedCell,
+    stream: Stream,
+    shape: tuple[int, int],
+    device: Device,
+    dtype: Any = np.float32,
+    *,
+    keep: bool = False,
+) -> Recipe:
+    """Make the recipe of a tile.
+
+    Parameters
+    ----------
+    cell : PulsedCell
+        Of a class that `can_draw` knows.
+    stream : Stream
+    shape : tuple of int, (n_out, n_in)
+    device : Device
+    dtype : {float32, float64}
+        Of what is drawn; the draws are those of float32.
+    keep : bool
+        Whether cells will be drawn time and again: symmetry points that take thousands of steps to
+        find are stored.
+
+    Returns
+    -------
+    Recipe
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Where cells may be stuck, the bounds are drawn twice: first for the range of all bounds.
+    """
+    if not can_draw(cell):
+        raise ParameterError(
+            f"cell: {type(cell).__name__} draws its planes by sample(), and no kernel can: take "
+            'storage="stored"'
+        )
+    numbers = _numbers(cell, stream)
+
+    def recipe(sampler: str, names: tuple[str, ...], extra: tuple[Array, ...] = ()) -> Recipe:
+        numbers[_MODEL : _MODEL + 2] = SAMPLERS.index(sampler), len(names)
+        values = _device.to_device(numbers, device, dtype)
+        if extra:
+            values = _device.namespace(values).concatenate([values, *extra])
+        return Recipe(sampler, names, _slow_of(cell), shape, values)
+
+    if cell.corrupt_devices_prob > 0:
+        kept = numbers.copy()
+        numbers[[_STUCK, _PERFECT]] = 0  # nothing stuck yet, no perfect bias yet
+        lowest, highest = _reach(recipe("shared_planes", PulsedCell.PLANES))
+        reach, numbers = np.float32(cell.corrupt_devices_range), kept
+        low = max(lowest, -reach)
+        numbers[_FROM], numbers[_RANGE] = low, min(highest, reach) - low
+    if not (keep and cell.SAMPLER == "pow_reference_planes" and numbers[_FIND]):
+        return recipe(cell.SAMPLER, cell.PLANES)
+    finds, n = recipe(cell.SAMPLER, cell.PLANES), len(cell.PLANES)
+    points = _device.empty((shape[0] * shape[1],), dtype, device)
+    for rows, drawn in finds.strips(n + 1):
+        points.reshape(shape)[rows] = drawn[n]
+    numbers[_FIND] = 0
+    return recipe(cell.SAMPLER, cell.PLANES, (points,))
 
 
 def cell_planes(
@@ -73,28 +253,16 @@ def cell_planes(
 
     Notes
     -----
-    Kernel: kernels_cu/cell_planes.cu. Where cells may be stuck, the bounds are drawn twice: first
-    for the range of all bounds.
+    Kernel: kernels_cu/cell_planes.cu.
     """
-    if not can_draw(cell):
-        raise ParameterError(f"cell: {type(cell).__name__} draws its planes by sample()")
-    numbers = _numbers(cell)
-    if cell.corrupt_devices_prob > 0:
-        plain = numbers.copy()
-        plain[[9, 14]] = 0  # nothing stuck yet, no perfect bias yet
-        bounds = _drawn("shared_planes", 4, plain, stream, shape, device)
-        reach = np.float32(cell.corrupt_devices_range)
-        lowest, highest = (np.float32(b) for b in (bounds[0].min().item(), bounds[1].max().item()))
-        low = max(lowest, -reach)
-        numbers[10], numbers[11] = low, min(highest, reach) - low
-    n_plane, with_point = len(cell.PLANES), cell.SAMPLER in _WITH_POINT
-    planes = _drawn(cell.SAMPLER, n_plane + with_point, numbers, stream, shape, device)
-    point = planes[n_plane] if getattr(cell, "subtract_symmetry_point", False) else None
-    return planes[:n_plane], point
+    n_plane = len(cell.PLANES)
+    with_point = getattr(cell, "subtract_symmetry_point", False)
+    planes = recipe_of(cell, stream, shape, device).draw(n_plane + with_point)
+    return planes[:n_plane], planes[n_plane] if with_point else None
 
 
 def draw_cells(
-    cell: Cell, stream: Stream, shape: tuple[int, int], device: Device
+    cell: Cell, stream: Stream, shape: tuple[int, int], device: Device, dtype: Any = np.float32
 ) -> tuple[Array | None, dict[str, Array]]:
     """Draw all per-cell arrays of a tile: by a kernel where it runs kernels, else by NumPy.
 
@@ -104,32 +272,75 @@ def draw_cells(
     stream : Stream
     shape : tuple of int, (n_out, n_in)
     device : Device
+    dtype : {float32, float64}
+        Of the arrays; the draws are those of float32.
 
     Returns
     -------
-    planes : array, shape (n_plane, n_out, n_in), float32, or None
+    planes : array, shape (n_plane, n_out, n_in), or None
         None for a cell that is not pulsed.
-    slow : dict of str to array, shape (n_out, n_in), float32
+    slow : dict of str to array, shape (n_out, n_in)
         What the slow processes need. All are on the device.
     """
     kernels = device.kind != "cpu" or _device.runs_kernels(np)
-    if not (isinstance(cell, PulsedCell) and kernels and can_draw(cell)):
-        host = cell.sample(stream, shape)
-        planes = None
-        if isinstance(cell, PulsedCell):
-            stacked = np.stack([host.pop(name).astype(np.float32) for name in cell.PLANES])
-            planes = _device.to_device(stacked, device)
-        return planes, {name: _device.to_device(array, device) for name, array in host.items()}
-    planes, point = cell_planes(cell, stream, shape, device)
-    host = cell.sample_slow(stream, shape)
-    slow = {name: _device.to_device(array, device) for name, array in host.items()}
-    if point is not None:
-        slow["reset_bias"] = slow["reset_bias"] + point if "reset_bias" in slow else point.copy()
-    return planes, slow
+    if isinstance(cell, PulsedCell) and kernels and can_draw(cell):
+        recipe, n = recipe_of(cell, stream, shape, device, dtype), len(cell.PLANES)
+        drawn = recipe.draw(n, recipe.slow)
+        return drawn[:n], dict(zip(recipe.slow, drawn[n:], strict=True))
+    host = cell.sample(stream, shape)
+    planes = None
+    if isinstance(cell, PulsedCell):
+        stacked = np.stack([host.pop(name).astype(dtype) for name in cell.PLANES])
+        planes = _device.to_device(stacked, device)
+    return planes, {name: _device.to_device(array, device, dtype) for name, array in host.items()}
 
 
-def _numbers(cell: PulsedCell) -> np.ndarray:
-    q = np.zeros(_N_NUMBER, np.float32)
+def values_of(planes: Array | Recipe) -> Array:
+    """Give the array that kernels and mirrors take for planes."""
+    return planes.values if isinstance(planes, Recipe) else planes
+
+
+def bounds_of(planes: Array | Recipe) -> Iterator[tuple[slice, Bounds]]:
+    """Give the bounds of cells: of all rows at once, or of strips of rows where none are stored.
+
+    Parameters
+    ----------
+    planes : array, shape (n_plane, n_out, n_in), or Recipe
+
+    Yields
+    ------
+    rows : slice
+    bounds : tuple of array, shape (n_row, n_in)
+        w_min and w_max.
+    """
+    if isinstance(planes, Recipe):
+        for rows, drawn in planes.strips(2):
+            yield rows, (drawn[0], drawn[1])
+    else:
+        yield slice(None), (planes[0], planes[1])
+
+
+def _reach(recipe: Recipe) -> tuple[np.float32, np.float32]:
+    """Find the lowest lower and the highest upper bound."""
+    ends = [(b[0].min().item(), b[1].max().item()) for _, b in bounds_of(recipe)]
+    return np.float32(min(low for low, _ in ends)), np.float32(max(high for _, high in ends))
+
+
+def _slow_of(cell: PulsedCell) -> tuple[str, ...]:
+    """Which slow processes have parameters in each cell, as `PulsedCell.sample` decides it."""
+    drift = cell.drift
+    rests = cell.reset != 0 or cell.reset_dtod > 0
+    wanted = (
+        cell.diffusion > 0,
+        rests or getattr(cell, "subtract_symmetry_point", False),
+        cell.lifetime > 0,
+        drift is not None and drift.nu != 0 and drift.nu_dtod != 0,
+    )
+    return tuple(name for name, here in zip(SLOW, wanted, strict=True) if here)
+
+
+def _numbers(cell: PulsedCell, stream: Stream) -> np.ndarray:
+    q = np.zeros(RECIPE, np.float32)
     q[:9] = (
         cell.w_max,
         cell.w_max_dtod,
@@ -141,32 +352,12 @@ def _numbers(cell: PulsedCell) -> np.ndarray:
         -max(cell.up_down, 0.0),
         cell.up_down_dtod,
     )
-    q[9] = cell.corrupt_devices_prob
+    q[_STUCK] = cell.corrupt_devices_prob
     q[12:15] = cell.dw_min_dtod_log_normal, cell.enforce_consistency, cell.perfect_bias
     own = cell.own_numbers()
     q[_OWN : _OWN + len(own)] = own
+    drift = (cell.drift.nu, cell.drift.nu_dtod) if cell.drift is not None else (0.0, 0.0)
+    rest, life = (cell.reset, cell.reset_dtod), (cell.lifetime, cell.lifetime_dtod)
+    q[25:33] = (cell.diffusion, cell.diffusion_dtod, *rest, *life, *drift)
+    q[_KEY : _KEY + 4] = [half for key in stream.words for half in (key & 0xFFFF, key >> 16)]
     return q
-
-
-def _drawn(
-    sampler: str,
-    n_plane: int,
-    numbers: np.ndarray,
-    stream: Stream,
-    shape: tuple[int, int],
-    device: Device,
-) -> Array:
-    n_out, n_in = shape
-    planes = _device.empty((n_plane, n_out, n_in), np.float32, device)
-    if _device.runs_kernels(_device.namespace(planes)):
-        _CELL_PLANES.launch(
-            (-(-n_out * n_in // _BLOCK),),
-            (_BLOCK,),
-            (n_out, n_in, _device.to_device(numbers, device), planes, *stream.words),
-            macros={"PLANES_OF": sampler, "N_OUT": n_plane},
-        )
-    else:
-        mirror = import_module("rpukit.analog._mirror.planes").cell_planes
-        given = (_SAMPLERS.index(sampler), numbers, planes, *stream.words)
-        run_rows(mirror, n_out, *given, grain=work_grain(40 * n_in))
-    return planes

@@ -1,7 +1,8 @@
 """Ops of the slow processes: clip, decay, diffusion, drift, reset, write noise.
 
 All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell
-arrays, or None for ideal cells; ``status`` is the tile's flag array.
+arrays, or None for ideal cells; ``status`` is the tile's flag array. Some rows of a tile may be
+given for the whole: draws are those of cell ``first_cell`` on.
 """
 
 from __future__ import annotations
@@ -96,17 +97,25 @@ def decay(
 
 
 def diffusion(
-    weight: Array, rate: Array, bounds: Bounds, *, stream: Stream, event: int, status: Array
+    weight: Array,
+    rate: Array,
+    bounds: Bounds,
+    *,
+    first_cell: int = 0,
+    stream: Stream,
+    event: int,
+    status: Array,
 ) -> None:
     """Let weights wander: ``w += rate xi``, then clip."""
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
-        args = (weight.size, event, rate, low, high, weight, status, *stream.words)
+        args = (weight.size, first_cell, event, rate, low, high, weight, status, *stream.words)
         _DIFFUSION.launch(_grid(weight.size), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
         run_rows(
             _mirror(weight).diffusion,
             weight.size,
+            first_cell,
             event,
             rate.reshape(-1),
             _flat(low, weight),
@@ -144,6 +153,7 @@ def drift(
     memory: DriftMemory,
     bounds: Bounds,
     *,
+    first_cell: int = 0,
     stream: Stream,
     event: int,
     status: Array,
@@ -155,13 +165,25 @@ def drift(
     numbers = (*exponent, p.wg_ratio, p.g_offset, p.w_offset, p.offset, p.w_noise_std, p.reset_tol)
     changed = (weight, memory.origin, memory.previous, memory.written)
     if _device.runs_kernels(_device.namespace(weight)):
-        args = (weight.size, event, now, *numbers, memory.nu, low, high, *changed, status)
+        args = (
+            weight.size,
+            first_cell,
+            event,
+            now,
+            *numbers,
+            memory.nu,
+            low,
+            high,
+            *changed,
+            status,
+        )
         macros = _macros(weight, bounds)
         _DRIFT.launch(_grid(weight.size), (_BLOCK,), (*args, *stream.words), macros=macros)
     else:
         run_rows(
             _mirror(weight).drift,
             weight.size,
+            first_cell,
             event,
             float(now),
             *(weight.dtype.type(v) for v in numbers),
@@ -182,6 +204,7 @@ def reset(
     bounds: Bounds,
     *,
     chosen: Array | None = None,
+    first_cell: int = 0,
     stream: Stream,
     event: int,
     status: Array,
@@ -198,6 +221,7 @@ def reset(
             n_in,
             first_col,
             n_col,
+            first_cell,
             prob,
             std,
             event,
@@ -217,6 +241,7 @@ def reset(
             n_in,
             first_col,
             n_col,
+            first_cell,
             weight.dtype.type(prob),
             weight.dtype.type(std),
             event,

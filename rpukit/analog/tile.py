@@ -53,6 +53,10 @@ class AnalogTile(Accounting, Processes, Persistent):
         `rpukit.check`, or at once (which synchronises on every call).
     count_pulses : bool
         Count the pulses of each cell, see `pulse_counts`; their sum, `n_pulses`, is always there.
+    storage : {"stored", "procedural"}
+        Whether the parameters of each cell (`cells`) are stored, or drawn anew whenever they are
+        needed: the same bits in a fraction of the memory (`nbytes`), for some of the time. They
+        cannot be set then.
 
     Raises
     ------
@@ -97,11 +101,14 @@ class AnalogTile(Accounting, Processes, Persistent):
         dtype: Any = np.float32,
         validate: str = "deferred",
         count_pulses: bool = False,
+        storage: str = "stored",
     ) -> None:
         self.shape = _check_shape(shape)
         self._dtype = _real(dtype)
         if validate not in ("deferred", "sync"):
             raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
+        if storage not in ("stored", "procedural"):
+            raise ParameterError(f'storage: got {storage!r}, need "stored" or "procedural"')
         self.cell = _typed(cell, Cell, "cell")
         self.forward_parameters = _typed(forward or IOParameters(), IOParameters, "forward")
         self.backward_parameters = _typed(backward or IOParameters(), IOParameters, "backward")
@@ -112,7 +119,7 @@ class AnalogTile(Accounting, Processes, Persistent):
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
         self._guard = Guard(self._clocks, self._device, self._registers)
-        self.count_pulses = bool(count_pulses)
+        self.count_pulses, self.storage = bool(count_pulses), storage
         shared = (self._device, self._guard, self._clocks, self._registers)
         site = Site(
             self.shape,
@@ -120,6 +127,7 @@ class AnalogTile(Accounting, Processes, Persistent):
             *shared,
             count_pulses=self.count_pulses,
             dtype=self._dtype,
+            procedural=storage == "procedural",
         )
         self._unit = make_unit(self.cell, site)
         self._states = {

@@ -175,7 +175,7 @@ def transfer_read(
     words = (*(replay or reading).stream.words, *reading.stream.words)
     states = (reading.buffer, reading.mean, reading.past, reading.chopper, reading.switched)
     pulsed = (trains.x, trains.d) if trains else (None, None)
-    found = (events.slices, turns, line_sign, rates, z, cells.planes, cells.globals_, *pulsed)
+    found = (events.slices, turns, line_sign, rates, z, cells.parameters, cells.globals_, *pulsed)
     read = (weight, cells.persistent, reading.io, reading.line_noise, reading.rule, *states)
     if _device.runs_kernels(_device.namespace(weight)):
         how = (reading.kind, trains.implicit, trains.x.shape[1]) if trains else (reading.kind,)
@@ -261,7 +261,7 @@ def transfer_write(
     n_out, n_in = weight.shape
     if _device.runs_kernels(_device.namespace(weight, d)):
         sizes = (n_in, n_out, int(columns), events.first_slice, int(lr < 0), *numbers)
-        given = (np.uint64(events.number), events.slices, d, cells.planes, cells.globals_)
+        given = (np.uint64(events.number), events.slices, d, cells.parameters, cells.globals_)
         args = (*sizes, *given, weight, cells.persistent, cells.n_pulses, counts, status)
         grid = (-(-d.shape[1] // _THREADS), events.n)
         variant.launch(grid, (_THREADS,), (*args, *stream.words))
@@ -280,7 +280,7 @@ def transfer_write(
         n_word,
         np.empty(0, np.int32) if events.slices is None else events.slices,
         d,
-        cells.planes,
+        cells.parameters,
         cells.globals_,
         weight,
         weight if cells.persistent is None else cells.persistent,

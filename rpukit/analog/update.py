@@ -18,6 +18,7 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Call, Trains, launch, pick
 from rpukit.analog.cells import PulsedCell
+from rpukit.analog.sampling import Recipe, bounds_of, values_of
 from rpukit.analog.slow import clip_weights
 from rpukit.analog.update_parameters import PulseType, UpdateParameters
 from rpukit.errors import ParameterError
@@ -180,7 +181,7 @@ def pulsed_update(
     weight: Array,
     trains: Trains,
     cell: PulsedCell,
-    planes: Array,
+    planes: Array | Recipe,
     globals_: Array,
     n_pulses: Array,
     *,
@@ -200,7 +201,8 @@ def pulsed_update(
     trains : Trains
     cell : PulsedCell
         Gives the step function.
-    planes : array, shape (n_plane, n_out, n_in), dtype of the weight
+    planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
+        Parameters of the cells, or what those of a cell that is pulsed are drawn from.
     globals_ : array, shape (n_global,), dtype of the weight
         0 the spread of a step, 7 the deviation of the write noise, the others the model's own.
     n_pulses : array, shape (1,), int64
@@ -234,7 +236,7 @@ def pulsed_update(
                 "pulse_type: an update without pulses (NONE) goes to single devices without write "
                 "noise; take DETERMINISTIC_IMPLICIT"
             )
-        _exact_update(weight, trains, cell, planes, flip, status)
+        _exact_update(weight, trains, planes, flip, status)
         return
     if _device.runs_kernels(_device.namespace(weight, trains.x)):
         call = Call(
@@ -262,23 +264,25 @@ def pulsed_update(
     run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
     model = (steps.STEPS[cell.STEP], run or steps.no_run, cell.STEP in steps.DEAR)
     how = (flip, polarity, trains.implicit, noisy_write, first_sample)
-    blank = (planes.dtype.type(0),) * len(planes)
-    given = (planes, blank, globals_, trains.x, trains.d, *_slot_lists(trains))
+    blank = (weight.dtype.type(0),) * len(cell.PLANES)
+    given = (values_of(planes), blank, globals_, trains.x, trains.d, *_slot_lists(trains))
     arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
-    mirror = _precision.mirror("rpukit.analog._mirror.pulses", weight.dtype).pulsed_update
     grain = work_grain(trains.x.size)
+    drawn = isinstance(planes, Recipe)
+    module = f"rpukit.analog._mirror.{'procedural' if drawn else 'pulses'}"
+    mirror = _precision.mirror(module, weight.dtype).pulsed_update
     run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)
     n_pulses[0] += counts.sum()
 
 
 def _exact_update(
-    weight: Array, trains: Trains, cell: PulsedCell, planes: Array, flip: bool, status: Array
+    weight: Array, trains: Trains, planes: Array | Recipe, flip: bool, status: Array
 ) -> None:
     """Change weights by what pulses would on average, clipped to bounds where that is asked."""
     rank_update(weight, trains.x, trains.d, -trains.rate if flip else trains.rate, status=status)
     if trains.clips:
-        low, high = (planes[cell.PLANES.index(name)] for name in ("w_min", "w_max"))
-        clip_weights(weight, (low, high), status=status)
+        for rows, bounds in bounds_of(planes):
+            clip_weights(weight[rows], bounds, status=status)
 
 
 def _slot_lists(trains: Trains) -> tuple[Array, Array]:

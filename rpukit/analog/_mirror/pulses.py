@@ -169,6 +169,7 @@ def pulsed_update(
 ):
     """Pulse the cells of rows ``start`` to ``stop - 1``; ``n_pulses[i]`` counts those of row i.
 
+    ``planes`` are those of all rows, or of rows ``start`` on where they are fewer;
     ``dear``: see `pulse_row`; ``blank``: a tuple of as many zeros as there are planes;
     ``offsets`` and ``columns``: `slot_lists`, or empty; ``pulse_counts`` counts by cell, or empty.
     """
@@ -176,7 +177,8 @@ def pulsed_update(
     stored = persistent if write_noise else weight
     hit, count = np.zeros(n_in + PAD, u4), np.zeros(n_in + PAD, i4)
     words, xi = np.zeros((3, n_in), u4), np.zeros(n_in + PAD, f4)
-    flat, flat_stored, n_cell = planes.reshape(-1), stored.reshape(-1), u8(weight.size)
+    flat, flat_stored, n_cell = planes.reshape(-1), stored.reshape(-1), u8(planes[0].size)
+    first = 0 if planes.shape[1] == weight.shape[0] else start
     held, strip = np.zeros(CAP, f4), np.zeros(len(blank) * CAP, f4)
     left, order, places = np.zeros(CAP, i4), np.zeros(CAP, i4), np.zeros(MOST + 1, i4)
     held_b, strip_b, xi_b = np.zeros(CAP, f4), np.zeros(len(blank) * CAP, f4), np.zeros(CAP, f4)
@@ -185,7 +187,9 @@ def pulsed_update(
     noisy = g[0] != f4(0.0)
     for i in range(start, stop):
         last[:] = -1
+        here = planes[:, i if planes.shape[1] == weight.shape[0] else 0]
         first_cell = u8(u8(i) * u8(n_in))
+        here, stored_here = flat[(i - first) * n_in :], flat_stored[i * n_in :]
         for s in range(n_batch):
             word_d = u4(0)
             for w in range(n_word):
@@ -216,7 +220,7 @@ def pulsed_update(
             if noisy:
                 _first_normals(n_hit, n_in, s0, s1, hit, words, xi)
             pulse_row(
-                step, run, dear, s0, s1, flat, first_cell, n_cell, blank, g, flat_stored,
+                step, run, dear, s0, s1, here, u8(0), n_cell, blank, g, stored_here,
                 n_hit, hit, count, most, xi,
                 held, strip, left, order, places, held_b, strip_b, hit_b, count_b, xi_b, xi_c,
             )  # fmt: skip

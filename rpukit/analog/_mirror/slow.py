@@ -32,10 +32,10 @@ def decay(start, stop, alpha, scale, bias, low, high, weight):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def diffusion(start, stop, event, rate, low, high, weight, k0, k1):
-    """Add one step of a random walk; empty bounds stand for none."""
+def diffusion(start, stop, first, event, rate, low, high, weight, k0, k1):
+    """Add one step of a random walk; empty bounds stand for none; ``first`` is cell 0."""
     for i in range(start, stop):
-        xi = normal(word(k0, k1, OP_DIFFUSION, u8(i), u8(event), u4(0)))
+        xi = normal(word(k0, k1, OP_DIFFUSION, u8(first + i), u8(event), u4(0)))
         w = fma32(rate[i], xi, weight[i])
         weight[i] = clip(w, low[i], high[i]) if low.size else w
 
@@ -47,6 +47,7 @@ def reset(
     n_in,
     first_col,
     n_col,
+    first,
     prob,
     std,
     event,
@@ -64,7 +65,7 @@ def reset(
             i = row * n_in + (first_col + c) % n_in
             if chosen.size and chosen[i] == f4(0.0):
                 continue
-            b0, b1, _, _ = block(k0, k1, OP_RESET, u8(i), u8(event), u4(0))
+            b0, b1, _, _ = block(k0, k1, OP_RESET, u8(first + i), u8(event), u4(0))
             if not uniform(b0) < prob:
                 continue
             w = fma32(std, normal(b1), bias[i] if bias.size else f4(0.0))
@@ -83,6 +84,7 @@ def write_noise(start, stop, std, event, persistent, weight, k0, k1):
 def drift(
     start,
     stop,
+    first,
     event,
     now,
     nu,
@@ -115,7 +117,7 @@ def drift(
             origin[i], written[i] = w, np.float64(0.0)
         b0, b1 = u4(0), u4(0)
         if nu_std != f4(0.0) or noise_std != f4(0.0):
-            b0, b1, _, _ = block(k0, k1, OP_DRIFT, u8(i), u8(event), u4(0))
+            b0, b1, _, _ = block(k0, k1, OP_DRIFT, u8(first + i), u8(event), u4(0))
         rate = nu_cells[i] if nu_cells.size else nu
         if nu_std != f4(0.0):
             rate = f4(rate * fma32(nu_std, normal(b0), f4(1.0)))

@@ -8,6 +8,7 @@ import numpy as np
 from rpukit._math import fma32, u2f
 from rpukit._philox import block, normal, uniform, word
 from rpukit.analog._mirror.forward import _clip, _convert
+from rpukit.analog._mirror.planes import planes_at
 from rpukit.analog._mirror.pulses import (
     BITS,
     NUMBER,
@@ -123,7 +124,7 @@ def _shown(noise, w, k0, k1, cell, sample):
 @nb.njit(nogil=True, error_model="numpy")
 def _replay(
     step, run, flip, implicit, columns, last, first_sample, planes, g, x_train, d_train, slice_,
-    k0, k1, w, pulsed,
+    k0, k1, w, pulsed, n_in, drawn,
 ):  # fmt: skip
     """Walk the pulses of samples 0 to ``last`` on a slice: its weights, the last to pulse each."""
     slotted = implicit == 0 and x_train.shape[1] == 1
@@ -143,9 +144,10 @@ def _replay(
             i, j = (line, slice_) if columns else (slice_, line)
             count, up = _coincidences(x_train[s], d_train[s], implicit, i, j)
             if count:
-                p = planes[:, i, j]
+                if pulsed[line] < 0:
+                    planes_at(planes, i, j, n_in, drawn[line])
                 w[line] = _run_of_pulses(
-                    step, run, w[line], p, g, up != flip, count, j, sample, i, k0, k1
+                    step, run, w[line], drawn[line], g, up != flip, count, j, sample, i, k0, k1
                 )
                 pulsed[line] = s
 
@@ -226,6 +228,7 @@ def transfer_read(
     replay,
     step,
     run,
+    n_plane,
     flip,
     implicit,
     write_noise,
@@ -266,6 +269,7 @@ def transfer_read(
     n_in, columns = weight.shape[1], rule[9] != f4(0.0)
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
     w, pulsed = np.empty(n_line, f4), np.empty(n_line, np.int64)
+    drawn = np.empty((n_line if replay else 0, n_plane), f4)
     for e in range(start, stop):
         slice_ = slices[e] if slices.size else first_slice + e
         later = 1 if slice_ >= n_slice else 0
@@ -283,7 +287,7 @@ def transfer_read(
                 )
             _replay(
                 step, run, flip, implicit, columns, last, first_sample, planes, g, x_train,
-                d_train, slice_, k0, k1, w, pulsed,
+                d_train, slice_, k0, k1, w, pulsed, n_in, drawn,
             )  # fmt: skip
         for line in range(n_line):
             i, j = (line, slice_) if columns else (slice_, line)
@@ -317,6 +321,7 @@ def transfer_write(
     columns,
     step,
     run,
+    n_plane,
     flip,
     write_noise,
     lr,
@@ -346,6 +351,7 @@ def transfer_write(
     n_in = weight.shape[1]
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
     stored = persistent if write_noise else weight
+    cell_planes = np.empty(n_plane, f4)
     x_word, d_word = np.empty(n_word, u4), np.empty(n_word, u4)
     op, op_slice = (OP_D, OP_X) if columns else (OP_X, OP_D)
     for e in range(start, stop):
@@ -375,8 +381,9 @@ def transfer_write(
             if count == 0:
                 continue
             up, before = (v < f4(0.0)) != flip, stored[i, j]
+            planes_at(planes, i, j, n_in, cell_planes)
             after = _run_of_pulses(
-                step, run, before, planes[:, i, j], g, up, count, j, sample, i, k0, k1
+                step, run, before, cell_planes, g, up, count, j, sample, i, k0, k1
             )
             stored[i, j] = after
             if write_noise:

@@ -1,0 +1,89 @@
+"""Mirror of the pulsed update where no planes are stored: they are drawn a few rows at a time."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit.analog._mirror.planes import planes_of_row
+from rpukit.analog._mirror.pulses import BITS
+from rpukit.analog._mirror.pulses import pulsed_update as pulsed_rows
+
+f4, u4 = np.float32, np.uint32
+ROWS = 16  # whose planes are drawn at a time
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _mark_pulsed(i, implicit, x_train, d_train, pulsed):
+    """Mark the columns that may get a pulse in row i."""
+    n_batch, n_word, n_in = x_train.shape
+    pulsed[:] = False
+    for s in range(n_batch):
+        for w in range(n_word):
+            d = d_train[s, w, i]
+            if d != u4(0):
+                mask = u4(0xFFFFFFFF) if implicit else u4(d & BITS)
+                for j in range(n_in):
+                    pulsed[j] |= u4(x_train[s, w, j] & mask) != u4(0)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def pulsed_update(
+    start,
+    stop,
+    step,
+    run,
+    dear,
+    flip,
+    polarity,
+    implicit,
+    write_noise,
+    first_sample,
+    recipe,
+    blank,
+    g,
+    x_train,
+    d_train,
+    offsets,
+    columns,
+    weight,
+    persistent,
+    n_pulses,
+    pulse_counts,
+    k0,
+    k1,
+):
+    """Pulse the cells of rows ``start`` to ``stop - 1``, which are drawn as they are pulsed."""
+    n_in = weight.shape[1]
+    n_row = min(ROWS, stop - start)
+    planes, pulsed = np.zeros((len(blank), n_row, n_in), f4), np.zeros(n_in, np.bool_)
+    for first in range(start, stop, n_row):
+        last = min(first + n_row, stop)
+        for i in range(first, last):
+            _mark_pulsed(i, implicit, x_train, d_train, pulsed)
+            planes_of_row(recipe, i, pulsed, planes[:, i - first])
+        pulsed_rows(
+            first,
+            last,
+            step,
+            run,
+            dear,
+            flip,
+            polarity,
+            implicit,
+            write_noise,
+            first_sample,
+            planes,
+            blank,
+            g,
+            x_train,
+            d_train,
+            offsets,
+            columns,
+            weight,
+            persistent,
+            n_pulses,
+            pulse_counts,
+            k0,
+            k1,
+        )
