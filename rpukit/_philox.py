@@ -10,24 +10,21 @@ from rpukit._math import normal_quantile_draw32
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
 _M0, _M1 = u8(0xD2511F53), u8(0xCD9E8D57)
+_LOW = u8(0xFFFFFFFF)  # words stay in 64 bits: to narrow vectors costs more than all the rest
 _W0, _W1 = u4(0x9E3779B9), u4(0xBB67AE85)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def philox(c0, c1, c2, c3, k0, k1):
     """Compute one Philox4x32-10 block; all arguments and results are uint32."""
+    a, b, c, d = u8(c0), u8(c1), u8(c2), u8(c3)  # the low halves count: see _LOW
     for _ in range(10):
-        p0 = _M0 * u8(c0)
-        p1 = _M1 * u8(c2)
-        c0, c1, c2, c3 = (
-            u4(u4(p1 >> u8(32)) ^ c1 ^ k0),
-            u4(p1),
-            u4(u4(p0 >> u8(32)) ^ c3 ^ k1),
-            u4(p0),
-        )
+        p, q = u8(_M0 * u8(a & _LOW)), u8(_M1 * u8(c & _LOW))
+        a, b = u8(u8(u8(q >> u8(32)) ^ u8(k0)) ^ b), q
+        c, d = u8(u8(u8(p >> u8(32)) ^ u8(k1)) ^ d), p
         k0 = u4(k0 + _W0)
         k1 = u4(k1 + _W1)
-    return c0, c1, c2, c3
+    return u4(a), u4(b), u4(c), u4(d)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")

@@ -206,10 +206,11 @@ def pulsed_update(
                 n_hit = _hits_of_trains(x_train[s], d_train[s], implicit, i, turn, hit, count)
             if polarity != 0:
                 n_hit = _of_one_polarity(n_hit, polarity, hit, count)
-            most = i4(0)
+            most, total = i4(0), np.int64(0)
             for a in range(n_hit):
-                n_pulses[i] += count[a]
+                total += count[a]
                 most = max(most, count[a])
+            n_pulses[i] += total
             if pulse_counts.size:
                 for a in range(n_hit):
                     pulse_counts[i, hit[a] & COLUMN] += count[a]

@@ -52,11 +52,12 @@ else:
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def philox2x32(c0, c1, k):
     """Compute one Philox2x32-10 block; all arguments and results are uint32."""
+    a, b = u8(c0), u8(c1)  # the low halves count, as in _philox.py
     for _ in range(10):
-        p = u8(0xD256D193) * u8(c0)
-        c0, c1 = u4(u4(p >> u8(32)) ^ k ^ c1), u4(p)
+        p = u8(u8(0xD256D193) * u8(a & u8(0xFFFFFFFF)))
+        a, b = u8(u8(u8(p >> u8(32)) ^ u8(k)) ^ b), p
         k = u4(k + u4(0x9E3779B9))
-    return c0, c1
+    return u4(a), u4(b)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
