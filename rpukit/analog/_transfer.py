@@ -20,6 +20,7 @@ from rpukit.analog import _schedule
 from rpukit.analog._choppers import Choppers
 from rpukit.analog._compound import CompoundUnit
 from rpukit.analog._guard import check_finite
+from rpukit.analog._launch_update import Trains
 from rpukit.analog._rates import Rates, rates_of
 from rpukit.analog._reading import Cells, Reading, Replay
 from rpukit.analog._schedule import Events
@@ -39,6 +40,7 @@ _MOST_EVENTS = 65535  # reads of one launch
 _FEW_EVENTS = (
     16  # reads of a part on a CPU: there launches are cheap, and walking pulses twice is not
 )
+_KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
 _READS = 64  # slices that are multiplied at once where a read is a product
 _WRITES = 0  # child stream of a device for reads and writes of its own
 _SELECT = 1 << 20  # child stream for choppers and random slices
@@ -91,9 +93,10 @@ class TransferUnit(CompoundUnit):
         drawn = cell.random_selection or cell.with_reset_prob > 0
         self._even = not (self._apart or drawn or getattr(cell, "out_chop_prob", 0.0) > 0)
         # A batch is never cut but where slices come again, or after so many reads.
-        kernels = _device.runs_kernels(_device.namespace(self.weight))
+        kernels = _device.takes_kernels(self.weight)
         most = min(self._n[0], _MOST_EVENTS if kernels else _FEW_EVENTS)
         self._most = max(1, most // self._reads) * self._reads
+        self._trains: Trains | None = None  # of the last part, to be filled again
         self._known: dict[tuple[float, int], Rates] = {}
         self._cells = [Cells.of(child) for child in self.children]
         self._readings = [self._reading(k) for k in range(n_device - 1)]
@@ -277,19 +280,20 @@ class TransferUnit(CompoundUnit):
             status=self.site.guard.status,
             call=call,
             rates=running,
+            into=self._trains,
         )
+        self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
         ahead = due.n > 0 and due.offset < len(x) - 1  # of the last pulses of the part
         replay = Replay(trains, rate < 0, fast.site.stream, first_sample) if ahead else None
         if not ahead:
             fast.pulse(trains, rate < 0, first_sample)
-        if due.n:
-            self._transfer(0, due, rates, running, turns, replay)
+        written = self._transfer(0, due, rates, running, turns, replay) if due.n else None
         if ahead:
             fast.pulse(trains, rate < 0, first_sample)
         self._reset(0, due)
         if self._choppers is not None:
             self._choppers.flip_lines(due)
-        self._keep(x, d, running, turns)
+        self._keep(x, d, running, turns, written)
 
     def _keep(self, *arrays: Array) -> None:
         if self.site.device.kind == "gpu" and clock.capturing():
@@ -338,7 +342,7 @@ class TransferUnit(CompoundUnit):
             due = self._events(k, 1, 0, 1)
             self.site.tick(f"transfers_{k}", due.n)
             if k + 1 < len(self.children) and rates.steps[k] != 0:
-                self._transfer(k, due, rates, None, None, None)
+                self._keep(self._transfer(k, due, rates, None, None, None))
                 self._reset(k, due)
 
     def _transfer(
@@ -349,8 +353,8 @@ class TransferUnit(CompoundUnit):
         running: Array | None,
         turns: Array | None,
         replay: Replay | None,
-    ) -> None:
-        """Read slices of array k, and write what comes out of the buffer to the next one."""
+    ) -> Array:
+        """Read slices of array k, write what comes out of the buffer to the next one; give it."""
         cell, status, z = self.cell, self.site.guard.status, None
         if self._apart or self._random is not None:
             slices = _schedule.slices_of(due, self._n[0], self._random)
@@ -373,14 +377,16 @@ class TransferUnit(CompoundUnit):
         )
         step = cell.step * cell.devices[k + 1].granularity if cell.BUFFERED else rates.steps[k]
         stream, columns, update = self._streams[k + 1], cell.transfer_columns, cell.transfer_update
-        self._keep(z, due.slices, d)
+        if z is not None or due.slices is not None:
+            self._keep(z, due.slices)
         if not update.implicit:
             to = self._cells[k + 1]
             transfer_write(to, d, due, step, update, columns=columns, stream=stream, status=status)
-            return
+            return d
         one_hot = self._one_hot(_schedule.slices_of(due, self._n[0], self._random))
         sides = (one_hot, d) if columns else (d, one_hot)
         self.children[k + 1].write(*sides, step, update, due.number, stream)
+        return d
 
     def _one_hot(self, which: np.ndarray) -> Array:
         """Make an input for each slice, shape (n, n_slice)."""

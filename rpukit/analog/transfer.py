@@ -89,7 +89,7 @@ def chop_samples(
     turns = _device.empty((events.n,), np.int32, device)
     plan = (events.n, events.first_slice, events.offset, events.period)
     flips = (int(regular[0]), int(regular[1]))
-    if _device.runs_kernels(_device.namespace(v)):
+    if _device.takes_kernels(v):
         numbers = (n_batch, n_slice, *plan, np.uint64(events.number), *flips, float(prob))
         arrays = (v, chopper, switched, out, turns, status)
         grid = (-(-n_slice // 256), -(-n_batch // _SAMPLES))
@@ -177,7 +177,7 @@ def transfer_read(
     pulsed = (trains.x, trains.d) if trains else (None, None)
     found = (events.slices, turns, line_sign, rates, z, cells.parameters, cells.globals_, *pulsed)
     read = (weight, cells.persistent, reading.io, reading.line_noise, reading.rule, *states)
-    if _device.runs_kernels(_device.namespace(weight)):
+    if _device.takes_kernels(weight):
         how = (reading.kind, trains.implicit, trains.x.shape[1]) if trains else (reading.kind,)
         clocks = (np.uint64(first), np.uint64(events.number))
         numbers = (n_in, n_out, *plan, int(flip), *clocks, *kappas, writes[0] + 2 * writes[1])
@@ -259,7 +259,7 @@ def transfer_write(
     weight, counts = cells.weight, cells.pulse_counts
     variant, n_word, numbers = _written(cells, float(lr), parameters)
     n_out, n_in = weight.shape
-    if _device.runs_kernels(_device.namespace(weight, d)):
+    if _device.takes_kernels(weight):
         sizes = (n_in, n_out, int(columns), events.first_slice, int(lr < 0), *numbers)
         given = (np.uint64(events.number), events.slices, d, cells.parameters, cells.globals_)
         args = (*sizes, *given, weight, cells.persistent, cells.n_pulses, counts, status)
@@ -327,7 +327,7 @@ def sample_maxima(x: Array, d: Array, *, status: Array, call: int = 1) -> Array:
     Kernel: kernels_cu/sample_maxima.cu.
     """
     maxima = _device.empty((2, len(x)), x.dtype, _device.device_of(x))
-    if _device.runs_kernels(_device.namespace(x, d)):
+    if _device.takes_kernels(x):
         macros = {"REAL": _precision.real(x.dtype)}
         args = (len(x), x.shape[1], d.shape[1], call, x, d, maxima, status)
         _SAMPLE_MAXIMA.launch((len(x),), (256,), args, macros=macros)
@@ -362,7 +362,7 @@ def auto_scale(maxima: Array, factor: float, t: float, running: Array, *, status
     """
     n_batch = maxima.shape[1]
     rates = _device.empty((n_batch,), maxima.dtype, _device.device_of(maxima))
-    if _device.runs_kernels(_device.namespace(maxima)):
+    if _device.takes_kernels(maxima):
         args = (n_batch, factor, t, maxima, running, rates, status)
         _AUTO_SCALE.launch((1,), (1,), args, macros={"REAL": _precision.real(maxima.dtype)})
     else:
