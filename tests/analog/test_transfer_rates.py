@@ -154,3 +154,21 @@ def test_the_visible_weight_after_everything_but_updates(columns, device):
     check(type(tile).from_state(tile.state(), tile.device))
     tile.set_weights(start)  # the fast array is 0 then
     np.testing.assert_array_equal(to_numpy(tile.get_weights()), to_numpy(start))
+
+
+@pytest.mark.parametrize(
+    ("cell", "most"),
+    [
+        (rk.ChoppedTransfer(), 15),
+        (rk.ChoppedTransfer(gamma=0.1), 16),
+        (rk.DynamicTransfer(), 17),
+        (rk.BufferedTransfer(), 15),
+        (rk.Transfer(), 14),
+    ],
+    ids=["ttv3", "ttv3_gamma", "ttv4", "ttv2", "ttv1"],
+)
+def test_memory_in_weights(cell, most):
+    """Two arrays of SoftBounds are 14 weights; the buffer, a visible weight and two means 1 each."""
+    tile = rk.AnalogTile((64, 128), cell)
+    held = tile.nbytes
+    assert most <= held / (64 * 128 * 4) < most + 0.05
