@@ -40,7 +40,7 @@ def test_each_sample_its_own_weights(name, order):
         source = tile()
         assert_same_bits(source.forward(x), y)
         assert_same_bits(source.backward(d), g)
-    # Unit inputs read the weights of their samples: no two are the same, nor those of another step.
+    # Unit inputs read the weights of their samples: no two are the same, and a step draws anew.
     rows = [tile().forward(np.eye(132, dtype=np.float32)[[7] * 3]) for _ in range(2)]
     assert_same_bits(*rows)
     assert (rows[0][0] != rows[0][1]).any()
