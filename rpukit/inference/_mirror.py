@@ -12,8 +12,8 @@ f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 
 OP_PROGRAM, OP_READ_NOISE, OP_MODIFY, OP_STUCK = u4(17), u4(18), u4(19), u4(20)
 CURVE = 16
-STRETCH = 256  # cells that are worked on together; it enters no result
-ROOM = STRETCH + 8  # words of whole blocks that they need
+STRETCH = 1024  # cells that are worked on together; it enters no result
+ROOM = STRETCH // 4 + 2  # blocks that they draw from
 SMALLEST = f4(1e-7)
 
 
@@ -103,22 +103,46 @@ def curves_of(buffer, which, x, out, m):
 
 @nb.njit(nogil=True, error_model="numpy")
 def draw_words(k0, k1, op, first, sample, number, words, m):
-    """Draw one word for each of m cells, four neighbours from a block; give where they begin."""
+    """Draw one word for each of m cells, four neighbours from a block: word w in row w."""
     group = first >> 2
-    for q in range(((first + m + 3) >> 2) - group):
-        at = 4 * q
-        words[at], words[at + 1], words[at + 2], words[at + 3] = block(
-            k0, k1, op, u8(group + q), u8(sample), u4(number)
-        )
-    return first - 4 * group
+    n = ((first + m + 3) >> 2) - group
+    w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
+    for q in range(n):
+        w0[q], w1[q], w2[q], w3[q] = block(k0, k1, op, u8(group + q), u8(sample), u4(number))
+    return n
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def draw_normals(k0, k1, op, first, sample, number, words, xi, m):
-    """Draw one normal for each of m cells; two loops, which vectorise."""
-    begin = draw_words(k0, k1, op, first, sample, number, words, m)
-    for j in range(m):
-        xi[j] = normal(words[begin + j])
+def _in_order(first, rows, out, m):
+    """Put rows of draws in the order of their cells."""
+    begin = first & 3
+    if begin == 0 and (m & 3) == 0:
+        for q in range(m >> 2):
+            for w in range(4):
+                out[4 * q + w] = rows[w, q]
+    else:
+        for j in range(m):
+            out[j] = rows[(begin + j) & 3, (begin + j) >> 2]
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def draw_normals(k0, k1, op, first, sample, number, words, rows, xi, m):
+    """Draw one normal for each of m cells; loops that vectorise."""
+    n = draw_words(k0, k1, op, first, sample, number, words, m)
+    for w in range(4):
+        for q in range(n):
+            rows[w, q] = normal(words[w, q])
+    _in_order(first, rows, xi, m)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def draw_uniforms(k0, k1, op, first, sample, number, words, rows, u, m):
+    """Draw one uniform for each of m cells."""
+    n = draw_words(k0, k1, op, first, sample, number, words, m)
+    for w in range(4):
+        for q in range(n):
+            rows[w, q] = uniform(words[w, q])
+    _in_order(first, rows, u, m)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -135,16 +159,50 @@ def _targets(table, v, plane, tables, g, m):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _hang(p, first, m, event, at_low, at_high, anywhere, plane, g, slope, k0, k1):
-    whether, where = np.empty(ROOM, u4), np.empty(ROOM, u4)
-    begin = draw_words(k0, k1, OP_STUCK, first, event, 2 * p, whether, m)
-    draw_words(k0, k1, OP_STUCK, first, event, 2 * p + 1, where, m)
+def _hang(p, first, m, event, at_low, at_high, anywhere, plane, words, rows, g, slope, k0, k1):
+    whether, where = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
+    draw_uniforms(k0, k1, OP_STUCK, first, event, 2 * p, words, rows, whether, m)
+    draw_uniforms(k0, k1, OP_STUCK, first, event, 2 * p + 1, words, rows, where, m)
     for j in range(m):
-        u = uniform(whether[begin + j])
-        share = f4(0.0) if u < at_low else f4(1.0) if u < at_high else uniform(where[begin + j])
+        u = whether[j]
+        share = f4(0.0) if u < at_low else f4(1.0) if u < at_high else where[j]
         if u < anywhere:
             g[j] = fma32(plane[4], share, plane[3])
             slope[j] = f4(0.0)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _spread(curves, law, x, spread, m):
+    """Deviation of programming, mean and deviation of the drift coefficient at m places."""
+    curves_of(curves, 0, x, spread[0], m)
+    if law:
+        curves_of(curves, 1, x, spread[1], m)
+        curves_of(curves, 2, x, spread[2], m)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _of_pair(curves, law, targets, least, unit, x, hot, spread, m):
+    """Spread of the two devices of a pair, of which one is asked for its lowest conductance."""
+    for j in range(m):
+        x[j] = f4(max(targets[0, j], targets[1, j]) * unit)
+    _spread(curves, law, x, hot, m)
+    for k in range(3 if law else 1):
+        cold = curve(curves, k, f4(least * unit))
+        for half in range(2):
+            for j in range(m):
+                spread[half, k, j] = hot[k, j] if targets[half, j] > least else cold
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _drift_of(law, nu_scale, spread, xi, slope, m):
+    mean, std = spread[1], spread[2]
+    for j in range(m):
+        v = fma32(std[j], xi[j], mean[j])
+        if law == 1:
+            v = f4(abs(v))
+        elif law == 2:
+            v = v if v > f4(0.0) else f4(0.0)
+        slope[j] = f4(v * nu_scale)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -153,36 +211,44 @@ def program_conductance(
     at_high, anywhere, stuck_event, weight, fit, planes, tables, curves, conductance, nu, k0, k1,
 ):  # fmt: skip
     """Program cells ``start`` to ``stop - 1``, a stretch of them at a time."""
-    v, g, x = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
-    mean, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
-    words, xi = np.empty(ROOM, u4), np.empty(STRETCH, f4)
+    v, x = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
+    xi, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
+    targets, hot = np.empty((2, STRETCH), f4), np.empty((3, STRETCH), f4)
+    spread = np.empty((2, 3, STRETCH), f4)
+    words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
+    pair = 1 if n_plane & 1 else 2
+    scale = fit[0]
     for first in range(start, stop, STRETCH):
         m = min(STRETCH, stop - first)
         for j in range(m):
-            v[j] = f4(weight[first + j] * fit[0])
+            v[j] = f4(weight[first + j] * scale)
         for p in range(n_plane):
-            plane = planes[p * 8 : p * 8 + 8]
-            _targets(table, v, plane, tables, g, m)
-            for j in range(m):
-                x[j] = f4(g[j] * unit)
+            plane, half = planes[p * 8 : p * 8 + 8], p % pair
+            if half == 0:
+                for k in range(pair):
+                    _targets(
+                        table, v, planes[(p + k) * 8 : (p + k) * 8 + 8], tables, targets[k], m
+                    )
+                if noise and pair == 2 and not table:
+                    _of_pair(curves, law, targets, plane[3], unit, x, hot, spread, m)
+            g = targets[half]
+            if noise and (pair == 1 or table):
+                for j in range(m):
+                    x[j] = f4(g[j] * unit)
+                _spread(curves, law, x, spread[half], m)
             if law:
-                curves_of(curves, 1, x, mean, m)
-                curves_of(curves, 2, x, slope, m)
-                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p + 1, words, xi, m)
-                for j in range(m):
-                    slope[j] = fma32(slope[j], xi[j], mean[j])
-                    if law == 1:
-                        slope[j] = f4(abs(slope[j]))
-                    elif law == 2:
-                        slope[j] = slope[j] if slope[j] > f4(0.0) else f4(0.0)
-                    slope[j] = f4(slope[j] * nu_scale)
+                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p + 1, words, rows, xi, m)
+                _drift_of(law, nu_scale, spread[half], xi, slope, m)
             if noise:
-                curves_of(curves, 0, x, mean, m)
-                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p, words, xi, m)
+                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p, words, rows, xi, m)
+                sigma = spread[half, 0]
                 for j in range(m):
-                    g[j] = limit(fma32(mean[j], xi[j], g[j]), low, high)
+                    g[j] = limit(fma32(sigma[j], xi[j], g[j]), low, high)
             if stuck:
-                _hang(p, first, m, stuck_event, at_low, at_high, anywhere, plane, g, slope, k0, k1)
+                _hang(
+                    p, first, m, stuck_event, at_low, at_high, anywhere, plane, words, rows, g,
+                    slope, k0, k1,
+                )  # fmt: skip
             conductance[p * n + first : p * n + first + m] = g[:m]
             if law:
                 nu[p * n + first : p * n + first + m] = slope[:m]
@@ -196,7 +262,8 @@ def drift_conductance(
     """Read cells ``start`` to ``stop - 1`` at a moment, a stretch of them at a time."""
     g, x, q = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     total = np.empty(STRETCH, f4)
-    words, xi = np.empty(ROOM, u4), np.empty(STRETCH, f4)
+    words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
+    xi = np.empty(STRETCH, f4)
     for first in range(start, stop, STRETCH):
         m = min(STRETCH, stop - first)
         total[:m] = f4(0.0)
@@ -212,7 +279,7 @@ def drift_conductance(
                 for j in range(m):
                     g[j] = limit(f4(g[j] + fma32(std, nu[at + j], mean)), low, high)
             if read:
-                draw_normals(k0, k1, OP_READ_NOISE, first, moment, p, words, xi, m)
+                draw_normals(k0, k1, OP_READ_NOISE, first, moment, p, words, rows, xi, m)
                 if read == 2:
                     for j in range(m):
                         x[j] = f4(g[j] * unit)
@@ -244,27 +311,38 @@ def _to_step(v, step, spread, w):
     return f4(-r) if v < f4(0.0) else r
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
-def _modified(kind, spread, w, a, std, step, bound, poly, xi, word):
+@nb.njit(nogil=True, error_model="numpy")
+def _noisy(kind, w, a, std, poly, xi, y, m):
+    """Kinds that add noise to the weights as they are."""
+    width = f4(a * std)
     if kind == 1:
-        return fma32(f4(a * std), xi, w)
-    if kind == 2:
-        return f4(w * fma32(f4(a * std), xi, f4(1.0)))
+        for j in range(m):
+            y[j] = fma32(width, xi[j], w[j])
+    elif kind == 2:
+        for j in range(m):
+            y[j] = f4(w[j] * fma32(width, xi[j], f4(1.0)))
+    else:
+        for j in range(m):
+            v = w[j]
+            r = fma32(f4(width * _polynomial(f4(f4(abs(v)) / a), poly, 0)), xi[j], v)
+            if kind == 6:
+                r = f4(-abs(r)) if v < f4(0.0) else f4(abs(r))
+            y[j] = r
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _stepped(kind, spread, w, a, std, step, bound, xi, words, y, m):
+    """Kinds that round to steps."""
     if kind == 3:
-        return f4(a * _to_step(f4(w / a), step, spread, word))
-    if kind == 4:
-        return f4(a * fma32(std, xi, _to_step(f4(w / a), step, spread, word)))
-    if kind == 5 or kind == 6:
-        sigma = f4(f4(a * std) * _polynomial(f4(f4(abs(w)) / a), poly, 0))
-        y = fma32(sigma, xi, w)
-        if kind == 6:
-            y = f4(-abs(y)) if w < f4(0.0) else f4(abs(y))
-        return y
-    if kind == 7:
-        return _to_step(f4(tanh32(w) * f4(bound / tanh32(a))), step, spread, word)
-    if kind == 8:
-        return limit(w, f4(-a), a)
-    return w
+        for j in range(m):
+            y[j] = f4(a * _to_step(f4(w[j] / a), step, spread, words[j]))
+    elif kind == 4:
+        for j in range(m):
+            y[j] = f4(a * fma32(std, xi[j], _to_step(f4(w[j] / a), step, spread, words[j])))
+    else:
+        reach = f4(bound / tanh32(a))
+        for j in range(m):
+            y[j] = _to_step(f4(tanh32(w[j]) * reach), step, spread, words[j])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -272,18 +350,33 @@ def modify_weights(
     start, stop, kind, spread, drop_on, std, step, bound, drop, event, weight, largest, poly, out,
     k0, k1,
 ):  # fmt: skip
-    """Modify cells ``start`` to ``stop - 1``."""
+    """Modify cells ``start`` to ``stop - 1``, a stretch of them at a time."""
     a = largest[0]
     drawn = (kind != 0 and kind != 8) or drop_on
-    for i in range(start, stop):
-        a0, a1, a2 = u4(0), u4(0), u4(0)
+    noisy = kind == 1 or kind == 2 or kind == 5 or kind == 6
+    w0, w1, w2 = np.empty(STRETCH, u4), np.empty(STRETCH, u4), np.empty(STRETCH, u4)
+    xi = np.empty(STRETCH, f4)
+    for first in range(start, stop, STRETCH):
+        m = min(STRETCH, stop - first)
+        w, y = weight[first : first + m], out[first : first + m]
         if drawn:
-            a0, a1, a2, _ = block(k0, k1, OP_MODIFY, u8(i), u8(event), u4(0))
-        w = weight[i]
-        y = w
-        if a > f4(0.0):
-            y = _modified(kind, spread, w, a, std, step, bound, poly, normal(a0), a1)
-        out[i] = f4(0.0) if drop_on and uniform(a2) < drop else y
+            for j in range(m):
+                w0[j], w1[j], w2[j], _ = block(k0, k1, OP_MODIFY, u8(first + j), u8(event), u4(0))
+        if noisy or kind == 4:
+            for j in range(m):
+                xi[j] = normal(w0[j])
+        if not a > f4(0.0) or kind == 0:
+            y[:] = w
+        elif kind == 8:
+            for j in range(m):
+                y[j] = limit(w[j], f4(-a), a)
+        elif noisy:
+            _noisy(kind, w, a, std, poly, xi, y, m)
+        else:
+            _stepped(kind, spread, w, a, std, step, bound, xi, w1, y, m)
+        if drop_on:
+            for j in range(m):
+                y[j] = f4(0.0) if uniform(w2[j]) < drop else y[j]
 
 
 @nb.njit(nogil=True, error_model="numpy")
