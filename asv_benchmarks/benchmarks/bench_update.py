@@ -51,22 +51,59 @@ class Update:
     track_pulses_per_cell.unit = "pulses"
 
 
-class LongTrains:
-    """All slots used: most cells get several pulses of each sample."""
+class Devices:
+    """Every device model, one slot a sample and all of them; and the drawing of its cells."""
 
-    params = ([1, 16], ["ConstantStep", "SoftBounds"], DEVICES)
-    param_names = ["n_batch", "cell", "device"]
+    params = (
+        [
+            "ConstantStep",
+            "LinearStep",
+            "SoftBounds",
+            "SoftBoundsPmax",
+            "SoftBoundsReference",
+            "ExpStep",
+            "PowStep",
+            "PowStepReference",
+            "PiecewiseStep",
+        ],
+        ["short", "long"],
+        DEVICES,
+    )
+    param_names = ["cell", "trains", "device"]
 
-    def setup(self, n_batch, cell, device):
+    def setup(self, cell, trains, device):
         require(device)
-        rng = np.random.default_rng(0)
-        self.device = device
-        self.tile = rk.AnalogTile((512, 512), getattr(rk, cell)(), seed=1, device=device)
-        self.x, self.d = (
-            put(rng.uniform(-1, 1, (n_batch, 512)).astype(np.float32), device) for _ in range(2)
-        )
+        rng, self.device = np.random.default_rng(0), device
+        self.cell = getattr(rk, cell)()
+        self.tile = rk.AnalogTile((512, 512), self.cell, seed=1, device=device)
+        self.x = put(rng.uniform(-1, 1, (16, 512)).astype(np.float32), device)
+        largest, self.lr = (0.1, 0.01) if trains == "short" else (1, 0.1)
+        self.d = put(rng.uniform(-largest, largest, (16, 512)).astype(np.float32), device)
         self.time_update()
 
     def time_update(self, *_):
-        self.tile.update(self.x, self.d, lr=0.1)
+        self.tile.update(self.x, self.d, self.lr)
+        synchronise(self.device)
+
+    def time_cell_planes(self, *_):
+        rk.AnalogTile((512, 512), self.cell, seed=2, device=self.device)
+        synchronise(self.device)
+
+
+class OneSample:
+    """Learning from one sample at a time: mostly the time of a call."""
+
+    params = ([64, 512, 1024], ["ConstantStep", "ExpStep"], DEVICES)
+    param_names = ["size", "cell", "device"]
+
+    def setup(self, size, cell, device):
+        require(device)
+        rng, self.device = np.random.default_rng(0), device
+        self.tile = rk.AnalogTile((size, size), getattr(rk, cell)(), seed=1, device=device)
+        self.x = put(rng.uniform(-1, 1, (1, size)).astype(np.float32), device)
+        self.d = put(rng.normal(0, 0.01, (1, size)).astype(np.float32), device)
+        self.time_update()
+
+    def time_update(self, *_):
+        self.tile.update(self.x, self.d, lr=0.01)
         synchronise(self.device)

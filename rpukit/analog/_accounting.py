@@ -25,6 +25,7 @@ class Accounting:
     cell: Cell
     stream: Stream
     update_parameters: UpdateParameters
+    count_pulses: bool
     _guard: Guard
     _unit: Unit
 
@@ -37,6 +38,28 @@ class Accounting:
     def n_pulses(self) -> int:
         """Number of pulses that cells have received; reading it synchronises."""
         return sum(array.n_pulses for array in self.devices)
+
+    @property
+    def update_pulses(self) -> int:
+        """Number of pulses that the last `update` sent; reading it synchronises.
+
+        The devices of a cell are added up, with transfers between them that the update led to;
+        0 before the first update of a tile or of a copy.
+
+        Raises
+        ------
+        ParameterError
+            Where the tile was made without ``count_pulses=True``.
+        """
+        if not self.count_pulses:
+            raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
+        return sum(array.n_pulses_since for array in self.devices)
+
+    def _mark_update(self) -> None:
+        """Begin to count the pulses of an update."""
+        if self.count_pulses:
+            for array in self.devices:
+                array.mark()
 
     @property
     def pulse_counts(self) -> Array:

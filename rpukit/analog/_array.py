@@ -56,6 +56,7 @@ class DeviceArray(Unit):
         self.cell, self.site = cell, site
         self.on_change: Callable[[], None] = _nothing
         self._trains: Trains | None = None  # of the last batch: to allocate takes time
+        self._marked: Array | None = None
         site.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
         # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
@@ -130,6 +131,18 @@ class DeviceArray(Unit):
         """Number of pulses that the cells have received; reading it synchronises."""
         self.site.guard.check()
         return int(_device.to_numpy(self._arrays["n_pulses"])[0])
+
+    def mark(self) -> None:
+        """Remember the number of pulses so far, without waiting for it."""
+        if self._marked is None:
+            self._marked = self._arrays["n_pulses"].copy()
+        self._marked[...] = self._arrays["n_pulses"]
+
+    @property
+    def n_pulses_since(self) -> int:
+        """Number of pulses since the last `mark`, 0 without one; reading it synchronises."""
+        marked = self._arrays["n_pulses"] if self._marked is None else self._marked
+        return self.n_pulses - int(_device.to_numpy(marked)[0])
 
     @property
     def pulse_counts(self) -> Array:

@@ -52,7 +52,8 @@ class AnalogTile(Accounting, Processes, Persistent):
         When non-finite inputs on a GPU are reported: at the next synchronising call or
         `rpukit.check`, or at once (which synchronises on every call).
     count_pulses : bool
-        Count the pulses of each cell, see `pulse_counts`; their sum, `n_pulses`, is always there.
+        Count the pulses of each cell and of each update, see `pulse_counts` and `update_pulses`;
+        their sum, `n_pulses`, is always there.
     storage : {"stored", "procedural"}
         Whether the parameters of each cell (`cells`) are stored, or drawn anew whenever they are
         needed: the same bits in a fraction of the memory (`nbytes`), for some of the time. They
@@ -306,8 +307,10 @@ class AnalogTile(Accounting, Processes, Persistent):
         n_batch = rows_x.shape[0]
         size = n_batch if batch_size is None else _count(batch_size, "batch_size")
         if lr == 0 or n_batch == 0:
+            self._mark_update()
             return self
         self._unit.check_rate(lr, self.update_parameters)
+        self._mark_update()
         self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
         self._finish("update", start, n_batch)
         return self

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _device
 from rpukit.testing import assert_same_bits, on_cpu
 
 SHAPE = (5, 12)
@@ -66,6 +67,23 @@ def test_counts_survive_copies_and_splits(order):
     assert_same_bits(np.asarray(parts), np.asarray(whole))
 
 
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+def test_pulses_of_one_update(cell, device):
+    x, d = batch(9)
+    tile = rk.AnalogTile(SHAPE, cell, seed=3, count_pulses=True, device=device)
+    assert tile.update_pulses == 0
+    x, d = (_device.to_device(v, _device.parse_device(device)) for v in (x, d))
+    before, sent = 0, []
+    for n, lr in ((9, 0.1), (1, -0.2), (4, 0.05)):
+        tile.update(x[:n], d[:n], lr)
+        sent.append(tile.n_pulses - before)
+        assert tile.update_pulses == sent[-1] > 0
+        before = tile.n_pulses
+    assert len(set(sent)) == 3
+    assert tile.copy().update_pulses == 0
+    assert tile.update(x, d, 0).update_pulses == 0
+
+
 def test_what_cannot_be_told_is_refused():
     x, d = batch(2)
     tile = rk.AnalogTile(SHAPE, CELLS["soft"])
@@ -73,6 +91,8 @@ def test_what_cannot_be_told_is_refused():
         _ = tile.pulse_counts
     with pytest.raises(rk.errors.ParameterError, match="sends no pulses"):
         tile.pulse_trains(x, d, 0)
+    with pytest.raises(rk.errors.ParameterError, match="count_pulses=True"):
+        _ = tile.update_pulses
     with pytest.raises(rk.errors.ParameterError, match="energy_per_pulse"):
         tile.energy(-1)
     implicit = rk.UpdateParameters(pulse_type="deterministic_implicit")
