@@ -168,7 +168,7 @@ def test_the_visible_weight_after_everything_but_updates(columns, device):
     ids=["ttv3", "ttv3_gamma", "ttv4", "ttv2", "ttv1"],
 )
 def test_memory_in_weights(cell, most):
-    """Two arrays of SoftBounds are 14 weights; the buffer, a visible weight and two means 1 each."""
+    """Two arrays of SoftBounds are 14 weights; buffer, visible weight and two means 1 each."""
     tile = rk.AnalogTile((64, 128), cell)
     held = tile.nbytes
     assert most <= held / (64 * 128 * 4) < most + 0.05
