@@ -30,6 +30,8 @@ class Cells:
     n_pulses : array, shape (1,), int64
     pulse_counts : array, shape (n_out, n_in), int64, or None
     granularity : float, weight units
+    macros : tuple of pairs
+        What kernels need to know of the cells before they are compiled.
     """
 
     cell: PulsedCell
@@ -40,20 +42,32 @@ class Cells:
     n_pulses: Array
     pulse_counts: Array | None
     granularity: float
+    macros: tuple[tuple[str, Any], ...]
 
     @classmethod
     def of(cls, child: Any) -> Cells:
         """See a `DeviceArray`."""
-        own = child.arrays()
+        own, cell, planes = child.arrays(), child.cell, child.planes
+        drawn = isinstance(planes, Recipe)
+        macros = {
+            **({"PROCEDURAL": 1, **planes.macros} if drawn else {}),
+            "REAL": _precision.real(child.weight.dtype),
+            "STEP": cell.STEP,
+            "HAS_RUN": int(cell.HAS_RUN),
+            "N_PLANE": len(cell.PLANES),
+            "N_GLOBAL": own["globals"].size,
+            "WRITE_NOISE": int("persistent" in own),
+        }
         return cls(
-            child.cell,
+            cell,
             child.weight,
             own.get("persistent"),
-            child.planes,
+            planes,
             own["globals"],
             own["n_pulses"],
             own.get("pulse_counts"),
             child.granularity,
+            tuple(macros.items()),
         )
 
     @property
@@ -61,22 +75,6 @@ class Cells:
         """The planes as a kernel takes them, and a mirror: a recipe as (1, 1, n)."""
         values = values_of(self.planes)
         return values if values.ndim == 3 else values.reshape(1, 1, -1)
-
-    @property
-    def macros(self) -> dict[str, Any]:
-        """What kernels need to know of the cells before they are compiled."""
-        drawn = {}
-        if isinstance(self.planes, Recipe):
-            drawn = {"PROCEDURAL": 1, **self.planes.macros}
-        return {
-            **drawn,
-            "REAL": _precision.real(self.weight.dtype),
-            "STEP": self.cell.STEP,
-            "HAS_RUN": int(self.cell.HAS_RUN),
-            "N_PLANE": len(self.cell.PLANES),
-            "N_GLOBAL": self.globals_.size,
-            "WRITE_NOISE": int(self.persistent is not None),
-        }
 
     def model(self) -> tuple[Any, Any, int]:
         """Give the step function and the run function of a mirror, and the number of planes."""

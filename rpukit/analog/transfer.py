@@ -20,6 +20,7 @@ from rpukit.analog.user_steps import StepKernel
 from rpukit.random import Stream
 
 Array = Any
+Macros = tuple[tuple[str, Any], ...]
 
 _AUTO_SCALE = Kernel("auto_scale")
 _CHOP_SAMPLES = Kernel("chop_samples")
@@ -183,7 +184,7 @@ def transfer_read(
         numbers = (n_in, n_out, *plan, int(flip), *clocks, *kappas, writes[0] + 2 * writes[1])
         grid = (-(-n_line // _THREADS), events.n)
         args = (*numbers, *found, *read, d, status, *words)
-        _read_variant(cells, *how).launch(grid, (_THREADS,), args)
+        _read_variant(cells.macros, *how).launch(grid, (_THREADS,), args)
     else:
         arrays = [
             np.empty((0,) * axes, kind or weight.dtype) if a is None else a
@@ -212,10 +213,10 @@ def transfer_read(
 
 
 @cache
-def _read_variant(cells: Cells, kind: int, implicit: int | None = None, n_word: int = 1) -> Any:
-    macros = {"KIND": kind, "REAL": cells.macros["REAL"]}
+def _read_variant(cells: Macros, kind: int, implicit: int | None = None, n_word: int = 1) -> Any:
+    macros = {"KIND": kind, "REAL": dict(cells)["REAL"]}
     if implicit is not None:
-        macros |= cells.macros | {"REPLAY": 1, "IMPLICIT": implicit, "N_WORD": n_word}
+        macros |= dict(cells) | {"REPLAY": 1, "IMPLICIT": implicit, "N_WORD": n_word}
     return _TRANSFER_READ.variant(macros)
 
 
@@ -257,7 +258,8 @@ def transfer_write(
     Kernel: kernels_cu/transfer_write.cu.
     """
     weight, counts = cells.weight, cells.pulse_counts
-    variant, n_word, numbers = _written(cells, float(lr), parameters)
+    how = (cells.macros, cells.granularity, counts is not None)
+    variant, n_word, numbers = _written(*how, float(lr), parameters)
     n_out, n_in = weight.shape
     if _device.takes_kernels(weight):
         sizes = (n_in, n_out, int(columns), events.first_slice, int(lr < 0), *numbers)
@@ -294,16 +296,15 @@ def transfer_write(
 
 @lru_cache(maxsize=256)
 def _written(
-    cells: Cells, lr: float, parameters: UpdateParameters
+    cells: Macros, granularity: float, counts: bool, lr: float, parameters: UpdateParameters
 ) -> tuple[Any, int, tuple[Any, ...]]:
     """Prepare the kernel, the words of a train and the numbers of a write."""
-    length, unit_scale = parameters.base_length(abs(lr), cells.granularity)
+    length, unit_scale = parameters.base_length(abs(lr), granularity)
     n_word = -(-length // _SLOTS)
-    count = int(cells.pulse_counts is not None)
-    macros = cells.macros | {"COUNT": count, "N_WORD": n_word, "THREADS": _THREADS}
+    macros = dict(cells) | {"COUNT": int(counts), "N_WORD": n_word, "THREADS": _THREADS}
     flags = (int(unit_scale), int(parameters.managed), int(parameters.update_bl_management))
     rounding = (parameters.um_grad_scale, parameters.resolutions()[0], int(parameters.sto_round))
-    numbers = (abs(lr), cells.granularity, length, *flags, *rounding)
+    numbers = (abs(lr), granularity, length, *flags, *rounding)
     return _TRANSFER_WRITE.variant(macros), n_word, numbers
 
 

@@ -1,5 +1,7 @@
 """The transfer family: against the reference's trajectories, by hand, and for any schedule."""
 
+import gc
+import weakref
 from contextlib import nullcontext
 from dataclasses import fields
 
@@ -328,3 +330,14 @@ def test_a_batch_takes_as_many_launches_as_a_sample(cell, launches, monkeypatch)
 def test_bad_descriptions(make, message):
     with pytest.raises(rk.errors.ParameterError, match=message):
         make()
+
+
+def test_a_tile_that_is_gone_holds_no_memory():
+    tile = rk.AnalogTile((3, 4), rk.ChoppedTransfer(devices=PAIR), seed=1)
+    x, d = batch(3, (3, 4))
+    with on_cpu():
+        tile.update(x, d, 0.3)
+    weight = weakref.ref(tile.devices[0].weight.base)
+    del tile
+    gc.collect()
+    assert weight() is None
