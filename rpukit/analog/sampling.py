@@ -30,6 +30,7 @@ RECIPE = 40  # numbers of a tile; what each is for: kernels_cu/include/cell_plan
 SLOW = ("diffusion_rate", "reset_bias", "decay_scale", "drift_nu")  # in the order of the kernel
 _BLOCK = 256
 _STRIP = 1 << 20  # cells that are drawn at a time where a tile stores none
+_MANY = 1 << 24  # cells from which the mirror, once compiled, is sooner done than NumPy
 _OWN = 16  # where the numbers of a model begin
 _STUCK, _FROM, _RANGE, _PERFECT, _TURNED, _FIND, _KEY, _MODEL = 9, 10, 11, 14, 15, 23, 33, 37
 # In the order of the mirror's numbers of models.
@@ -264,7 +265,9 @@ def cell_planes(
 def draw_cells(
     cell: Cell, stream: Stream, shape: tuple[int, int], device: Device, dtype: Any = np.float32
 ) -> tuple[Array | None, dict[str, Array]]:
-    """Draw all per-cell arrays of a tile: by a kernel where it runs kernels, else by NumPy.
+    """Draw all per-cell arrays of a tile: by a kernel where it runs kernels.
+
+    Else by NumPy, or by the mirror where that is worth its compilation.
 
     Parameters
     ----------
@@ -282,8 +285,8 @@ def draw_cells(
     slow : dict of str to array, shape (n_out, n_in)
         What the slow processes need. All are on the device.
     """
-    kernels = device.kind != "cpu" or _device.runs_kernels(np)
-    if isinstance(cell, PulsedCell) and kernels and can_draw(cell):
+    worth = device.kind != "cpu" or _device.runs_kernels(np) or shape[0] * shape[1] >= _MANY
+    if isinstance(cell, PulsedCell) and worth and can_draw(cell):
         recipe, n = recipe_of(cell, stream, shape, device, dtype), len(cell.PLANES)
         drawn = recipe.draw(n, recipe.slow)
         return drawn[:n], dict(zip(recipe.slow, drawn[n:], strict=True))

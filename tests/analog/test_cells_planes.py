@@ -8,7 +8,8 @@ from test_cells import CELLS
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.analog.sampling import can_draw, cell_planes, draw_cells
+from rpukit.analog import sampling
+from rpukit.analog.sampling import can_draw, cell_planes, draw_cells, recipe_of
 from rpukit.testing import assert_same_bits, on_cpu
 
 CPU = _device.parse_device("cpu")
@@ -52,7 +53,9 @@ SLOW = {"diffusion": 0.1, "lifetime": 50, "lifetime_dtod": 0.3, "reset_dtod": 0.
 @pytest.mark.parametrize(
     "cell", [rk.Ideal(lifetime=9), *(replace(c, **SLOW) for c in ALL.values())]
 )
-def test_all_arrays_of_a_tile(cell):
+@pytest.mark.parametrize("many", [1, 1 << 24])
+def test_all_arrays_of_a_tile(cell, many, monkeypatch):
+    monkeypatch.setattr(sampling, "_MANY", many)
     given = (cell, rk.Stream.from_seed(8), (7, 12), CPU)
     planes, slow = draw_cells(*given)
     host = cell.sample(*given[1:3])
@@ -97,3 +100,15 @@ def test_classes_from_outside_draw_by_themselves():
     assert can_draw(rk.SoftBounds()) and not can_draw(Outside())
     with pytest.raises(rk.errors.ParameterError, match=r"by sample\(\)"):
         cell_planes(Outside(), rk.Stream.from_seed(1), (2, 2), CPU)
+
+
+@pytest.mark.parametrize("name", ["wide", "slopes"])
+def test_cells_beyond_32_bits(name):
+    shape, row = (1 << 20, 1 << 14), (1 << 20) - 1  # only one row of it is ever drawn
+    cell = replace(ALL[name], corrupt_devices_prob=0, **SLOW)
+    recipe = recipe_of(cell, rk.Stream.from_seed(8), shape, CPU)
+    drawn = recipe.draw(len(cell.PLANES), recipe.slow, (row, row + 1))
+    with on_cpu():
+        assert_same_bits(recipe.draw(len(cell.PLANES), recipe.slow, (row, row + 1)), drawn)
+    wrapped = row % (1 << 18)  # where the low 32 bits of the numbers of cells are the same
+    assert (recipe.draw(4, (), (wrapped, wrapped + 1))[:4] != drawn[:4]).any(axis=(1, 2)).all()

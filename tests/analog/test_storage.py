@@ -1,5 +1,6 @@
 """storage="procedural": cells drawn when they are needed have the bits of stored ones."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -168,3 +169,17 @@ def test_memory_of_a_cell(name, device):
     weights, few = 4 * 128 * 128, 6000  # numbers of the whole tile, and of its lines
     assert bytes_of["stored"] <= stored * weights + few
     assert bytes_of["procedural"] <= (3 if name == "ChoppedTransfer" else 1) * weights + few
+
+
+def test_memory_of_making_and_learning():
+    shape = (512, 1024)
+    weights, (x, d) = 4 * shape[0] * shape[1], batch(2, shape)
+    rk.AnalogTile((2, 3), SOFT, seed=1, storage="procedural").update(x[:1, :3], d[:1, :2], 0.01)
+    tracemalloc.start()
+    try:
+        tile = rk.AnalogTile(shape, rk.SoftBounds(), seed=1, storage="procedural")
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * weights
+        tile.update(x, d, lr=0.01)
+        assert tracemalloc.get_traced_memory()[1] < 1.7 * weights  # rows whose planes are drawn
+    finally:
+        tracemalloc.stop()

@@ -223,3 +223,46 @@ def test_a_raised_status_stops_every_step():
         with on_cpu():
             step(got)
         assert_same_bits(got, w)
+
+
+@pytest.mark.parametrize("first", [7, 2**33 + 7])
+@pytest.mark.parametrize("process", ["diffusion", "drift", "reset"])
+def test_rows_of_a_larger_tile(process, first):
+    """Draws are those of the cells of the whole tile, however many it has."""
+    w, rate, low, high = arrays((3, 40), "weight", "rate", "low", "high")
+    own = {"first_cell": first, "stream": STREAM, "event": 2, "status": OK}
+
+    def step(v, first_cell=first):
+        how = {**own, "first_cell": first_cell}
+        if process == "diffusion":
+            slow.diffusion(v, rate, (low, high), **how)
+        elif process == "reset":
+            slow.reset(v, 0, 40, 0.5, 0.1, None, (low, high), **how)
+        else:
+            memory = slow.DriftMemory(w.copy(), v.copy(), np.zeros_like(w, np.float64), None)
+            parameters = rk.DriftParameters(nu=0.1, nu_std=0.3)
+            slow.drift(v, 5.0, parameters, memory, (low, high), **how)
+
+    got = both(step, w, 1)
+    other = w.copy()
+    step(other, first_cell=first % 2**32 + (first < 2**32))
+    assert (got != other).any()
+
+
+@pytest.mark.parametrize("process", ["diffusion", "reset"])
+def test_strips_are_the_whole(process):
+    w, rate, low, high = arrays((31, 33), "weight", "rate", "low", "high")
+    whole, parts = w.copy(), w.copy()
+    own = {"stream": STREAM, "event": 2, "status": OK}
+
+    def step(v, rows):
+        how = {"first_cell": 33 * rows.start, **own}
+        if process == "diffusion":
+            slow.diffusion(v[rows], rate[rows], (low[rows], high[rows]), **how)
+        else:
+            slow.reset(v[rows], 30, 8, 0.5, 0.1, None, (low[rows], high[rows]), **how)
+
+    step(whole, slice(0, 31))
+    for rows in (slice(0, 4), slice(4, 30), slice(30, 31)):
+        step(parts, rows)
+    assert_same_bits(parts, whole)

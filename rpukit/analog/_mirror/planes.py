@@ -1,4 +1,8 @@
-"""Mirror of the drawing of cells; twin of ``kernels_cu/include/cell_planes.cuh``."""
+"""Mirror of the drawing of cells; twin of ``kernels_cu/include/cell_planes.cuh``.
+
+All normals of some cells of a row are drawn first, which makes vectors of them: ``z`` (8, n) has
+four of those that all models share, then four of a model's own.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,15 @@ SHARED, LINEAR, LINEAR_REFERENCE, POW, POW_REFERENCE = range(5)
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def _spread(mean, dtod, word):
+def _spread(mean, dtod, xi):
     if dtod == f4(0.0) or mean == f4(0.0):
         return mean
-    return f4(mean * f4(f4(1.0) + f4(dtod * normal(word))))
+    return f4(mean * f4(f4(1.0) + f4(dtod * xi)))
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def _shifted(mean, std, word):
-    return mean if std == f4(0.0) else f4(mean + f4(std * normal(word)))
+def _shifted(mean, std, xi):
+    return mean if std == f4(0.0) else f4(mean + f4(std * xi))
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
@@ -33,16 +37,15 @@ def _slope(step, at):
     return f4(f4(-step) / at) if step != f4(0.0) and at != f4(0.0) else f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
-def _shared(p, q, k0, k1, cell, last):
-    b0, b1, b2, b3 = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(0))
-    high, low = _spread(q[0], q[1], b0), _spread(q[2], q[3], b1)
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+def _shared(p, q, z, a, k0, k1, cell, last):
+    high, low = _spread(q[0], q[1], z[0, a]), _spread(q[2], q[3], z[1, a])
     gain, r = f4(1.0), f4(0.0)
     if q[5] > f4(0.0):
-        wide = f4(q[5] * normal(b2))
+        wide = f4(q[5] * z[2, a])
         gain = exp32(wide) if q[12] != f4(0.0) else f4(f4(1.0) + wide)
     if q[8] > f4(0.0):
-        r = f4(q[8] * normal(b3))
+        r = f4(q[8] * z[3, a])
     up = f4(f4(f4(q[6] + gain) + r) * q[4])
     down = f4(f4(f4(q[7] + gain) - r) * q[4])
     crossed = high < low
@@ -65,10 +68,9 @@ def _shared(p, q, k0, k1, cell, last):
     p[0], p[1], p[2], p[3] = low, high, down, up
 
 
-@nb.njit(nogil=True, error_model="numpy")
-def _linear(p, q, k0, k1, cell):
-    b0, b1, _, _ = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(4))
-    up, down = _shifted(q[16], q[17], b0), _shifted(q[18], q[19], b1)
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+def _linear(p, q, z, a):
+    up, down = _shifted(q[16], q[17], z[4, a]), _shifted(q[18], q[19], z[5, a])
     if q[20] == f4(0.0):
         up, down = abs(up), abs(down)
     mean = q[21] != f4(0.0)
@@ -77,38 +79,35 @@ def _linear(p, q, k0, k1, cell):
     p[5] = _slope(f4(up * p[3]), f4(low - q[24]) if q[22] != f4(0.0) else high)
 
 
-@nb.njit(nogil=True, error_model="numpy")
-def _linear_reference(p, q, k0, k1, cell):
-    b0, b1, b2, _ = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(4))
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+def _linear_reference(p, q, z, a):
     if q[16] > f4(0.0):
-        p[1] = f4(p[1] / abs(_spread(f4(1.0), q[16], b0)))
+        p[1] = f4(p[1] / abs(_spread(f4(1.0), q[16], z[4, a])))
     if q[17] > f4(0.0):
-        p[0] = f4(p[0] / abs(_spread(f4(1.0), q[17], b1)))
+        p[0] = f4(p[0] / abs(_spread(f4(1.0), q[17], z[5, a])))
     p[5], p[4] = _slope(p[3], p[1]), _slope(p[2], p[0])
     change, point = f4(p[4] - p[5]), f4(0.0)
     if q[20] != f4(0.0) and p[0] < f4(0.0) and p[1] > f4(0.0) and change != f4(0.0):
         point = f4(f4(p[3] - p[2]) / change)
-    p[6] = f4(_shifted(q[18], q[19], b2) + point)
+    p[6] = f4(_shifted(q[18], q[19], z[6, a]) + point)
     p[7] = point
 
 
-@nb.njit(nogil=True, error_model="numpy")
-def _pow(p, q, k0, k1, cell):
-    b0, b1, _, _ = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(4))
-    h, r = _shifted(f4(1.0), q[17], b0), _shifted(f4(0.0), q[20], b1)
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+def _pow(p, q, z, a):
+    h, r = _shifted(f4(1.0), q[17], z[4, a]), _shifted(f4(0.0), q[20], z[5, a])
     p[4] = abs(f4(f4(f4(q[19] + h) - r) * q[16]))
     p[5] = abs(f4(f4(f4(q[18] + h) + r) * q[16]))
 
 
-@nb.njit(nogil=True, error_model="numpy")
-def _pow_reference(p, q, k0, k1, cell):
-    _, _, b2, _ = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(4))
-    point = symmetry_point(p, i8(q[24])) if q[23] != f4(0.0) else f4(0.0)
-    p[6] = f4(_shifted(q[21], q[22], b2) + point)
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+def _pow_reference(p, q, z, a, g):
+    point = symmetry_point(p, g, i8(q[24])) if q[23] != f4(0.0) else f4(0.0)
+    p[6] = f4(_shifted(q[21], q[22], z[6, a]) + point)
     p[7] = point
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
 def _turned(p, sign):
     """Exchange up and down; ``sign`` is that of what bends the steps, 0 for nothing at all."""
     if sign == f4(0.0):
@@ -128,18 +127,43 @@ def key_of(q):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def planes_of_cell(p, q, points, k0, k1, cell, last):
-    """Draw the planes of a cell; one with a reference has its symmetry point behind them."""
+def _has_own_draws(q):
+    """Whether a model's own parameters differ from cell to cell."""
     model = i8(q[37])
-    _shared(p, q, k0, k1, cell, last)
     if model == LINEAR:
-        _linear(p, q, k0, k1, cell)
+        return q[17] != f4(0.0) or q[19] != f4(0.0)
+    if model == LINEAR_REFERENCE:
+        return q[16] != f4(0.0) or q[17] != f4(0.0) or q[19] != f4(0.0)
+    return model >= POW
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _draw(q, k0, k1, first, columns, words, z):
+    """Draw the normals of some cells of a row that begins with cell ``first``."""
+    for b in range(2 if _has_own_draws(q) else 1):
+        for a in range(columns.size):
+            cell = u8(first + u8(columns[a]))
+            words[0, a], words[1, a], words[2, a], words[3, a] = block(
+                k0, k1, OP_CELLS, cell, SAMPLE, u4(4 * b)
+            )
+        for k in range(4):
+            for a in range(columns.size):
+                z[4 * b + k, a] = normal(words[k, a])
+
+
+@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+def _planes(p, q, z, a, g, points, k0, k1, cell, last):
+    """Make the planes of a cell; one with a reference has its symmetry point behind them."""
+    model = i8(q[37])
+    _shared(p, q, z, a, k0, k1, cell, last)
+    if model == LINEAR:
+        _linear(p, q, z, a)
     elif model == LINEAR_REFERENCE:
-        _linear_reference(p, q, k0, k1, cell)
+        _linear_reference(p, q, z, a)
     elif model >= POW:
-        _pow(p, q, k0, k1, cell)
+        _pow(p, q, z, a)
     if model == POW_REFERENCE:
-        _pow_reference(p, q, k0, k1, cell)
+        _pow_reference(p, q, z, a, g)
     if points.size:
         p[7] = f4(points[cell])
         p[6] = f4(p[6] + p[7])
@@ -147,10 +171,11 @@ def planes_of_cell(p, q, points, k0, k1, cell, last):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _room(q):
-    """Make room for the planes of one cell, and for a symmetry point behind them."""
+def _room(q, n):
+    """Make room for the planes of one cell, with its symmetry point, and for draws of n cells."""
     n_plane = i8(q[38])
-    return np.zeros(n_plane + (n_plane > 6), f4)
+    p, g = np.zeros(n_plane + (n_plane > 6), f4), np.zeros(8, f4)
+    return p, np.zeros((4, n), u4), np.zeros((8, n), f4), g
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -162,26 +187,28 @@ def planes_at(planes, i, j, n_in, out):
     else:
         q, points = planes[0, 0, :RECIPE].astype(f4), planes[0, 0, RECIPE:]
         k0, k1 = key_of(q)
-        p = _room(q)
-        cell = u8(u8(i) * u8(n_in) + u8(j))
-        planes_of_cell(p, q, points, k0, k1, cell, j == n_in - 1)
+        p, words, z, g = _room(q, 1)
+        first = u8(u8(i) * u8(n_in))
+        _draw(q, k0, k1, first, np.full(1, j), words, z)
+        _planes(p, q, z, 0, g, points, k0, k1, u8(first + u8(j)), j == n_in - 1)
         for k in range(out.size):
             out[k] = p[k]
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def planes_of_row(recipe, i, wanted, out):
-    """Draw the planes of the wanted cells of row i."""
-    n_plane, n_in = out.shape
+def planes_of_row(recipe, i, columns, out):
+    """Draw the planes of some cells of row i."""
+    n_in = out.shape[1]
     q, points = recipe[:RECIPE].astype(f4), recipe[RECIPE:]
     k0, k1 = key_of(q)
-    p = _room(q)
-    for j in range(n_in):
-        if wanted[j]:
-            cell = u8(u8(i) * u8(n_in) + u8(j))
-            planes_of_cell(p, q, points, k0, k1, cell, j == n_in - 1)
-            for k in range(n_plane):
-                out[k, j] = p[k]
+    p, words, z, g = _room(q, columns.size)
+    first = u8(u8(i) * u8(n_in))
+    _draw(q, k0, k1, first, columns, words, z)
+    for a in range(columns.size):
+        j = columns[a]
+        _planes(p, q, z, a, g, points, k0, k1, u8(first + u8(j)), j == n_in - 1)
+        for k in range(out.shape[0]):
+            out[k, j] = p[k]
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -191,17 +218,17 @@ def _slow(slow, q, point, k0, k1, cell, out):
     b4, b5, _, _ = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(2))
     at = 0
     if slow & 1:
-        out[at] = abs(_spread(q[25], q[26], b2))
+        out[at] = abs(_spread(q[25], q[26], normal(b2)))
         at += 1
     if slow & 2:
-        out[at] = f4(_shifted(q[27], q[28], b3) + point)
+        out[at] = f4(_shifted(q[27], q[28], normal(b3)) + point)
         at += 1
     if slow & 4:
-        life = _spread(q[29], q[30], b4)
+        life = _spread(q[29], q[30], normal(b4))
         out[at] = f4(0.0) if life <= f4(1.0) else f4(f4(1.0) - f4(f4(1.0) / life))
         at += 1
     if slow & 8:
-        out[at] = _spread(q[31], q[32], b5)
+        out[at] = _spread(q[31], q[32], normal(b5))
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -210,11 +237,14 @@ def cell_planes(start, stop, n_out, slow, first_row, recipe, out):
     n_in = out.shape[2]
     q, points = recipe[:RECIPE].astype(f4), recipe[RECIPE:]
     k0, k1 = key_of(q)
-    p = _room(q)
+    p, words, z, g = _room(q, n_in)
+    columns = np.arange(n_in)
     for i in range(start, stop):
+        first = u8(u8(first_row + i) * u8(n_in))
+        _draw(q, k0, k1, first, columns, words, z)
         for j in range(n_in):
-            cell = u8(u8(first_row + i) * u8(n_in) + u8(j))
-            planes_of_cell(p, q, points, k0, k1, cell, j == n_in - 1)
+            cell = u8(first + u8(j))
+            _planes(p, q, z, j, g, points, k0, k1, cell, j == n_in - 1)
             for k in range(n_out):
                 out[k, i, j] = p[k]
             if slow:

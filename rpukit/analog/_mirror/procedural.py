@@ -61,7 +61,7 @@ def pulsed_update(
         last = min(first + n_row, stop)
         for i in range(first, last):
             _mark_pulsed(i, implicit, x_train, d_train, pulsed)
-            planes_of_row(recipe, i, pulsed, planes[:, i - first])
+            planes_of_row(recipe, i, np.flatnonzero(pulsed), planes[:, i - first])
         pulsed_rows(
             first,
             last,

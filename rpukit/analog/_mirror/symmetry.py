@@ -11,10 +11,12 @@ f4, i8 = np.float32, np.int64
 MOST_PAIRS = 10_000
 
 
-@nb.njit(nogil=True, error_model="numpy")
-def symmetry_point(p, n):
-    """Take n pairs of an up and a down step from 0 on; n <= 0: as many as the range asks."""
-    g = np.zeros(8, f4)
+@nb.njit(nogil=True, error_model="numpy", _nrt=False)
+def symmetry_point(p, g, n):
+    """Take n pairs of an up and a down step from 0 on; n <= 0: as many as the range asks.
+
+    ``g`` (8) are numbers of the tile without noise: zeros.
+    """
     small = p[2] if p[2] < p[3] else p[3]
     if n <= 0:
         pairs = f4(f4(10.0) * f4(f4(p[1] - p[0]) / small)) if small > f4(0.0) else f4(0.0)
@@ -33,6 +35,7 @@ def symmetry_point(p, n):
 @nb.njit(nogil=True, error_model="numpy")
 def symmetry_points(start, stop, n, planes, out):
     """Find the points of the cells of some rows."""
+    g = np.zeros(8, f4)
     for i in range(start, stop):
         for j in range(out.shape[1]):
-            out[i, j] = symmetry_point(planes[:, i, j], i8(n))
+            out[i, j] = symmetry_point(planes[:, i, j], g, i8(n))
