@@ -45,14 +45,16 @@ traces = np.stack([device.read(written, t, seed=SEED) for t in TIMES])
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 g = np.linspace(0, 25, 100)
-axes[0].plot(g, device.programming(g / 25))
-axes[0].plot(targets, written.conductance.std(axis=1), "o")
+axes[0].plot(g, device.programming(g / 25), label="model, before the clip at 0")
+axes[0].plot(targets, written.conductance.std(axis=1), "o", label="2,000 devices")
 axes[0].set(xlabel="target, µS", ylabel="spread of programming, µS")
+_ = axes[0].legend(fontsize=8)
 for k in range(1, 6):
     mean, std = traces[:, k].mean(axis=1), traces[:, k].std(axis=1)
     axes[1].fill_between(TIMES, mean - std, mean + std, alpha=0.3)
-    axes[1].plot(TIMES, mean)
-_ = axes[1].set(xscale="log", xlabel="seconds", ylabel="conductance, µS")
+    axes[1].plot(TIMES, mean, label=f"target {targets[k]:g} µS")
+axes[1].set(xscale="log", xlabel="seconds after programming", ylabel="conductance, µS")
+_ = axes[1].legend(fontsize=7, ncols=2)
 
 # %% [markdown]
 # ## A tile, and what compensation undoes
@@ -71,9 +73,9 @@ for kind in ("none", "global", "per_column"):
     off = [tile.drift_to(t).forward(x) - exact for t in TIMES]
     errors[kind] = np.array([np.sqrt((e**2).mean()) for e in off]) / exact.std()
 fig, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
-for kind, error in errors.items():
-    ax.plot(TIMES, error, label=f"compensation {kind}")
-ax.set(xscale="log", xlabel="seconds", ylabel="error of the outputs, relative")
+for (kind, error), style in zip(errors.items(), ("-", "-", "--"), strict=True):
+    ax.plot(TIMES, error, style, label=f"compensation {kind}")
+ax.set(xscale="log", xlabel="seconds after programming", ylabel="error of the outputs, relative")
 _ = ax.legend()
 
 # %% [markdown]
@@ -154,12 +156,13 @@ results = {
 
 # %%
 fig, ax = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
-for (name, kind), found in results.items():
+for k, ((name, kind), found) in enumerate(results.items()):
     colour = "C1" if name == "with noise" else "C0"
     style = "-" if kind == "global" else ":"
     label = f"trained {name}, compensation {kind}"
+    beside = TIMES[::3] * 1.25**k  # so that the bars do not lie upon one another
     ax.errorbar(
-        TIMES[::3], found.mean(0), found.std(0), color=colour, ls=style, capsize=2, label=label
+        beside, found.mean(0), found.std(0), color=colour, ls=style, capsize=2, label=label
     )
 ax.set(xscale="log", xlabel="seconds after programming", ylabel="accuracy")
 _ = ax.legend(fontsize=7)
