@@ -38,9 +38,12 @@ def test_same_bits(name, shape):
     assert_same_bits(twin.to("cpu").get_weights(), tile.get_weights())
 
 
-def test_training():
+@pytest.mark.parametrize("each", [False, True])
+def test_training(each):
     options = {
-        "modifier": inference.WeightModifier(type="noise_model", t=3600.0, p_any=0.1, pdrop=0.05),
+        "modifier": inference.WeightModifier(
+            type="noise_model", t=3600.0, p_any=0.1, pdrop=0.05, per_batch_sample=each
+        ),
         "weight_clip": inference.WeightClip(type="layer_gaussian", sigma=1.5),
         "weight_remap": inference.WeightRemap(type="channelwise_symmetric"),
         "input_range": inference.InputRange(learned=True, n_init=2),
