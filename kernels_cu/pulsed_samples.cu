@@ -26,24 +26,7 @@
 // check: HAS_RUN=0 STEP=piecewise_step N_GLOBAL=72
 // check: REAL=double
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
-#ifndef STEP
-#define STEP constant_step
-#endif
-#ifndef HAS_RUN
-#define HAS_RUN 1
-#endif
-#ifndef N_PLANE
-#define N_PLANE 4
-#endif
-#ifndef N_GLOBAL
-#define N_GLOBAL 8
-#endif
-#ifndef WRITE_NOISE
-#define WRITE_NOISE 0
-#endif
-#ifndef COUNT
-#define COUNT 0
-#endif
+#include "pulse_macros.cuh"
 #ifndef THREADS
 #define THREADS 256
 #endif
@@ -56,7 +39,6 @@
 #ifndef SAMPLES
 #define SAMPLES 1
 #endif
-#define N_WORD 1
 #define IMPLICIT 0
 #define CHUNK SAMPLES
 #define WARPS (THREADS / 32)

@@ -56,29 +56,9 @@
 // check: PROCEDURAL=1 PLANES_OF=pow_reference_planes POINTS=1 HAS_RUN=0 STEP=pow_reference_step N_PLANE=7 CELLS=2
 // check: PROCEDURAL=1 PLANES_OF=pow_planes HAS_RUN=0 STEP=pow_step N_PLANE=6 REAL=double CELLS=2
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016), eq. 2; the models: device_steps.cuh.
-#ifndef STEP
-#define STEP constant_step
-#endif
-#ifndef HAS_RUN
-#define HAS_RUN 1
-#endif
-#ifndef N_PLANE
-#define N_PLANE 4
-#endif
-#ifndef N_GLOBAL
-#define N_GLOBAL 8
-#endif
-#ifndef WRITE_NOISE
-#define WRITE_NOISE 0
-#endif
-#ifndef COUNT
-#define COUNT 0
-#endif
+#include "pulse_macros.cuh"
 #ifndef IMPLICIT
 #define IMPLICIT 0
-#endif
-#ifndef N_WORD
-#define N_WORD 1
 #endif
 #ifndef THREADS
 #define THREADS 256

@@ -28,27 +28,9 @@
 // check: PASSES=3 OFFSET=1 SATURATES=1 W_NOISE=2
 // check: IR_DROP=1 OFFSET=1 SATURATES=1 W_NOISE=1
 // source: Agarwal et al., SISPAD 2016, for IR drop; Rasch et al., AICAS 2021; Le Gallo et al., APL Mach. Learn. 2023.
+#include "pass_macros.cuh"
 #include "rk_chain.cuh"
 #include "rk_lines.cuh"
-
-#ifndef TRANSPOSED
-#define TRANSPOSED 0
-#endif
-#ifndef PASSES
-#define PASSES 1
-#endif
-#ifndef IR_DROP
-#define IR_DROP 0
-#endif
-#ifndef OFFSET
-#define OFFSET 0
-#endif
-#ifndef SATURATES
-#define SATURATES 0
-#endif
-#ifndef W_NOISE
-#define W_NOISE 0
-#endif
 #define THREADS 128
 #include "rk_wires.cuh"
 

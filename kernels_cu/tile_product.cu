@@ -24,9 +24,7 @@
 // check: REAL=double PERFECT=1
 // check: REAL=double MODE=5 WORST=1 PASSES=3 IR_DROP=1 OFFSET=1 SATURATES=1 W_NOISE=2
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021.
-#ifndef TRANSPOSED
-#define TRANSPOSED 0
-#endif
+#include "pass_macros.cuh"
 #ifndef PERFECT
 #define PERFECT 0
 #endif
@@ -35,21 +33,6 @@
 #endif
 #ifndef WORST
 #define WORST 0
-#endif
-#ifndef PASSES
-#define PASSES 1
-#endif
-#ifndef IR_DROP
-#define IR_DROP 0
-#endif
-#ifndef OFFSET
-#define OFFSET 0
-#endif
-#ifndef SATURATES
-#define SATURATES 0
-#endif
-#ifndef W_NOISE
-#define W_NOISE 0
 #endif
 #define THREADS 256
 #define N_PASS (PASSES > 1 ? 2 : 1)

@@ -52,26 +52,9 @@
 #ifndef REPLAY
 #define REPLAY 0
 #endif
-#ifndef STEP
-#define STEP constant_step
-#endif
-#ifndef HAS_RUN
-#define HAS_RUN 1
-#endif
-#ifndef N_PLANE
-#define N_PLANE 4
-#endif
-#ifndef N_GLOBAL
-#define N_GLOBAL 8
-#endif
-#ifndef WRITE_NOISE
-#define WRITE_NOISE 0
-#endif
+#include "pulse_macros.cuh"
 #ifndef IMPLICIT
 #define IMPLICIT 0
-#endif
-#ifndef N_WORD
-#define N_WORD 1
 #endif
 #define THREADS 128
 #define CELLS 1  // of a thread

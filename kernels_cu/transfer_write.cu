@@ -24,27 +24,7 @@
 // check: REAL=double
 // check: STEP=linear_step HAS_RUN=0 N_PLANE=6 PROCEDURAL=1 PLANES_OF=linear_planes
 // source: Gokmen, Haensch, Front. Neurosci. 14:103 (2020), eq. 2.
-#ifndef STEP
-#define STEP constant_step
-#endif
-#ifndef HAS_RUN
-#define HAS_RUN 1
-#endif
-#ifndef N_PLANE
-#define N_PLANE 4
-#endif
-#ifndef N_GLOBAL
-#define N_GLOBAL 8
-#endif
-#ifndef WRITE_NOISE
-#define WRITE_NOISE 0
-#endif
-#ifndef COUNT
-#define COUNT 0
-#endif
-#ifndef N_WORD
-#define N_WORD 1
-#endif
+#include "pulse_macros.cuh"
 #ifndef THREADS
 #define THREADS 128
 #endif
