@@ -1,10 +1,8 @@
 """Updates of cells that hold several arrays: the transfer family, mixed precision."""
 
-import numpy as np
-
 import rpukit as rk
 
-from .common import DEVICES, put, require, synchronise
+from .common import DEVICES, batch, require, synchronise
 
 PAIR = (rk.SoftBounds(), rk.SoftBounds())
 CELLS = {
@@ -25,11 +23,9 @@ class Compounds:
 
     def setup(self, size, n_batch, cell, device):
         require(device)
-        rng = np.random.default_rng(0)
         self.device = device
         self.tile = rk.AnalogTile((size, size), CELLS[cell], seed=1, device=device)
-        self.x = put(rng.uniform(-1, 1, (n_batch, size)).astype(np.float32), device)
-        self.d = put(rng.normal(0, 0.01, (n_batch, size)).astype(np.float32), device)
+        self.x, self.d = batch(n_batch, size, device)
         self.time_update()
 
     def time_update(self, *_):

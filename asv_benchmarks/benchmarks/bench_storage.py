@@ -1,10 +1,8 @@
 """Stored cells beside those that are drawn when they are needed: memory, and time of an update."""
 
-import numpy as np
-
 import rpukit as rk
 
-from .common import DEVICES, put, require, synchronise
+from .common import DEVICES, batch, require, synchronise
 
 CELLS = {
     "ConstantStep": rk.ConstantStep(),
@@ -20,11 +18,10 @@ class Storage:
 
     def setup(self, n_batch, cell, storage, device):
         require(device)
-        rng, size = np.random.default_rng(0), 1024
+        size = 1024
         self.device, self.given = device, ((size, size), CELLS[cell])
         self.tile = rk.AnalogTile(*self.given, seed=1, device=device, storage=storage)
-        self.x = put(rng.uniform(-1, 1, (n_batch, size)).astype(np.float32), device)
-        self.d = put(rng.normal(0, 0.01, (n_batch, size)).astype(np.float32), device)
+        self.x, self.d = batch(n_batch, size, device)
         self.time_update()
 
     def time_update(self, *_):

@@ -4,7 +4,7 @@ import numpy as np
 
 import rpukit as rk
 
-from .common import DEVICES, put, require, synchronise
+from .common import DEVICES, batch, put, require, synchronise
 
 PARAMETERS = {
     "managed": rk.UpdateParameters(),
@@ -25,7 +25,6 @@ class Update:
 
     def setup(self, size, n_batch, cell, parameters, device):
         require(device)
-        rng = np.random.default_rng(0)
         self.device = device
         self.tile = rk.AnalogTile(
             (size, size),
@@ -34,8 +33,7 @@ class Update:
             seed=1,
             device=device,
         )
-        self.x = put(rng.uniform(-1, 1, (n_batch, size)).astype(np.float32), device)
-        self.d = put(rng.normal(0, 0.01, (n_batch, size)).astype(np.float32), device)
+        self.x, self.d = batch(n_batch, size, device)
         self.time_update()
 
     def time_update(self, *_):
@@ -98,10 +96,9 @@ class OneSample:
 
     def setup(self, size, cell, device):
         require(device)
-        rng, self.device = np.random.default_rng(0), device
+        self.device = device
         self.tile = rk.AnalogTile((size, size), getattr(rk, cell)(), seed=1, device=device)
-        self.x = put(rng.uniform(-1, 1, (1, size)).astype(np.float32), device)
-        self.d = put(rng.normal(0, 0.01, (1, size)).astype(np.float32), device)
+        self.x, self.d = batch(1, size, device)
         self.time_update()
 
     def time_update(self, *_):

@@ -24,3 +24,10 @@ def synchronise(device: str) -> None:
 def put(array: np.ndarray, device: str) -> Any:
     """Copy an array to a device."""
     return _device.to_device(array, _device.parse_device(device))
+
+
+def batch(n: int, size: int, device: str) -> tuple[Any, Any]:
+    """Inputs and small errors of ``n`` samples, for a square tile."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (n, size)).astype(np.float32)
+    return put(x, device), put(rng.normal(0, 0.01, (n, size)).astype(np.float32), device)
