@@ -8,6 +8,7 @@ import pytest
 from test_cells import CELLS, batch
 
 import rpukit as rk
+from rpukit._device import parse_device, to_device
 from rpukit.analog import sampling
 from rpukit.errors import ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
@@ -35,10 +36,15 @@ def narrow(monkeypatch):
     monkeypatch.setattr(sampling, "_STRIP", 300)
 
 
+def at(tile, array):
+    """An array as the tile takes it: on its device, of its type."""
+    return to_device(array.astype(tile.dtype), parse_device(tile.device))
+
+
 def live(tile, n=12):
     """Everything that reads the parameters of cells."""
-    x, d = (v.astype(tile.dtype) for v in batch(n, tile.shape))
-    w = np.random.default_rng(1).uniform(-0.9, 0.9, tile.shape).astype(tile.dtype)
+    x, d = (at(tile, v) for v in batch(n, tile.shape))
+    w = at(tile, np.random.default_rng(1).uniform(-0.9, 0.9, tile.shape))
     tile.set_weights(w)
     tile.update(x, d, lr=0.3).decay().diffuse().drift(3)
     tile.reset(2, 3, 0.5).update(x[:1], d[:1], lr=-0.1).drift(5)
@@ -75,7 +81,7 @@ def test_bits_of_cells_made_of_several(name, device, narrow):
 def test_batches_and_threads_do_not_count(shape, device):
     tile = rk.AnalogTile(shape, SOFT, seed=5, device=device, storage="procedural")
     parts, n = tile.copy(), rk.get_num_threads()
-    x, d = batch(70, shape)
+    x, d = (at(tile, v) for v in batch(70, shape))
     tile.update(x, d, lr=0.2)
     try:
         rk.set_num_threads(1)

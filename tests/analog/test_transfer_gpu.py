@@ -41,6 +41,8 @@ def test_a_captured_update_replays_the_eager_bits(cp, name, n):
     for _ in range(4):
         update(tiles[0])
     stream = cp.cuda.Stream(non_blocking=True)
+    # Such a stream does not wait for the default one, where the tiles and the batch were made.
+    stream.wait_event(cp.cuda.get_current_stream().record())
     with stream:
         update(tiles[1])
         stream.synchronize()
