@@ -155,6 +155,11 @@ class Statistics:
             array[:] = 0
         self.n_sample, self.weight = 0, 0.0
 
+    def weigh(self, flows: Array) -> None:
+        """Count flows of roots (n_sample, n_root), one after another: no batch changes the sum."""
+        chain = np.add.accumulate(np.append(self.weight, flows.astype(np.float64)))
+        self.weight = float(chain[-1])
+
     def settle(self) -> None:
         """End a block of samples."""
         ops.settle(self.chains, self.totals)

@@ -11,7 +11,7 @@ from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
 
-__all__ = ["Pass", "gather", "run_down", "run_up"]
+__all__ = ["Pass", "gather", "run_down", "run_inner", "run_leaves", "run_up"]
 
 Array = Any
 
@@ -31,14 +31,25 @@ class Pass:
 
 def run_up(parameters: Parameters, codes: Array, numbers: Array, *, keep: bool = False) -> Pass:
     """Compute the values of all rows; ``keep`` the elements for a pass down."""
-    layout, theta = parameters.layout, parameters.theta
-    run = Pass(codes, numbers, np.empty((len(codes), layout.n_row), theta.dtype))
+    return run_inner(parameters, run_leaves(parameters, codes, numbers), keep=keep)
+
+
+def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
+    """Compute the values of the rows of leaves."""
+    shape = (len(codes), parameters.layout.n_row)
+    run = Pass(codes, numbers, np.empty(shape, parameters.theta.dtype))
     ops.leaf_forward(parameters.rows, codes, numbers, run.values)
+    return run
+
+
+def run_inner(parameters: Parameters, run: Pass, *, keep: bool = False) -> Pass:
+    """Compute the values of the rows above those of leaves."""
+    layout, theta = parameters.layout, parameters.theta
     for number, layer in enumerate(layout.layers):
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
             continue
-        elements = np.empty((len(codes), layer.n_element), theta.dtype)
+        elements = np.empty((len(run.values), layer.n_element), theta.dtype)
         ops.product_forward(layer.elements, run.values, elements)
         ops.sum_forward(layer, theta, elements, run.values)
         if keep:

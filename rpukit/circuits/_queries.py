@@ -10,7 +10,7 @@ from rpukit import elementwise
 from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer
 from rpukit.circuits._parameters import Parameters
-from rpukit.circuits._passes import Pass, run_down, run_up
+from rpukit.circuits._passes import Pass, run_down, run_leaves, run_up
 from rpukit.random import Op, Stream
 
 __all__ = ["most_probable", "posterior", "sampled", "support_of"]
@@ -51,8 +51,7 @@ def most_probable(parameters: Parameters, codes: Array, numbers: Array) -> tuple
     """Fill in what is unknown by the largest product; the codes, numbers and values."""
     layout = parameters.layout
     log_theta = elementwise.log(parameters.theta)
-    run = Pass(codes, numbers, np.empty((len(codes), layout.n_row), parameters.theta.dtype))
-    ops.leaf_forward(parameters.rows, codes, numbers, run.values)
+    run = run_leaves(parameters, codes, numbers)
     _raise_unknown(parameters, run)
     for number, layer in enumerate(layout.layers):
         if isinstance(layer, ProductLayer):

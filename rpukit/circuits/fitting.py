@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rpukit.circuits._base import Held
 from rpukit.elementwise import random_fill
 from rpukit.errors import ParameterError
-
-if TYPE_CHECKING:
-    from rpukit.circuits._parameters import Parameters
-    from rpukit.random import Stream
 
 __all__ = ["Fitting"]
 
@@ -22,11 +19,8 @@ Array = Any
 _ORDER = 1 << 40  # child streams of the order of samples count from here
 
 
-class Fitting:
+class Fitting(Held):
     """Learning over epochs, with early stopping."""
-
-    _parameters: Parameters
-    _stream: Stream
 
     em_step: Any
     log_likelihood: Any

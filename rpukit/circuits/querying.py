@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rpukit.circuits import _queries
+from rpukit.circuits._base import Held
 from rpukit.errors import ParameterError
 from rpukit.random import MAX_SAMPLE
-
-if TYPE_CHECKING:
-    from rpukit.circuits._layout import Layout
-    from rpukit.circuits._parameters import Parameters
-    from rpukit.random import Stream
 
 __all__ = ["Queries"]
 
 Array = Any
 
 
-class Queries:
+class Queries(Held):
     """Posteriors, samples and most probable assignments of a circuit."""
-
-    dtype: np.dtype[Any]
-    layout: Layout
-    _parameters: Parameters
-    _stream: Stream
-    _n_drawn: int
-
-    def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
-        raise NotImplementedError
 
     def conditional(self, x: Any, *, missing: Any = None) -> Array:
         """Compute the probability of each value of each variable, given what is known.
@@ -154,10 +141,6 @@ class Queries:
         codes, numbers = self._encoded(x, missing)
         codes, numbers, values = _queries.most_probable(self._parameters, codes, numbers)
         return self._joined(codes, numbers), values[:, 0]
-
-    def _one_root(self, name: str) -> None:
-        if self.layout.root_rows.size > 1:
-            raise ParameterError(f"{name}: needs one root, this circuit has several")
 
     def _joined(self, codes: Array, numbers: Array) -> Array:
         support = _queries.support_of(self._parameters)

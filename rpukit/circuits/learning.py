@@ -1,0 +1,163 @@
+"""Learning from expected counts: `Circuit` inherits these methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rpukit.circuits import ops
+from rpukit.circuits._base import BUDGET, Held
+from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
+from rpukit.circuits._passes import gather
+from rpukit.circuits.nodes import Nodes, SumNodes
+from rpukit.errors import ParameterError
+
+__all__ = ["Learning"]
+
+Array = Any
+
+
+class Learning(Held):
+    """Statistics of samples, and the steps that use them."""
+
+    def accumulate(self, x: Any, *, missing: Any = None, weights: Any = None) -> Array:
+        """Add the flows of samples to the statistics that the next step uses.
+
+        Parameters
+        ----------
+        x, missing, weights : array
+            As in `flows`.
+
+        Returns
+        -------
+        array
+            Log-likelihoods, as of `log_likelihood`.
+
+        Raises
+        ------
+        ShapeError, DTypeError, NonFiniteError, ParameterError
+        """
+        codes, numbers = self._encoded(x, missing)
+        weights = self._weights(weights, len(codes))
+        roots = self.layout.root_rows
+        out = np.empty((len(codes), roots.size), self.dtype)
+        most = max(1, BUDGET // (4 * self.layout.n_row))
+        first = 0
+        while first < len(codes):
+            left = BLOCK - self._statistics.n_sample % BLOCK
+            part = slice(first, first + min(most, left))
+            run = self._both_ways(codes[part], numbers[part], weights[part])
+            gather(self._parameters, run, self._statistics)
+            out[part] = run.values[:, roots]
+            first = part.stop
+        self._statistics.weigh(np.where(out > -np.inf, weights, 0))
+        return out[:, 0] if roots.size == 1 else out
+
+    def parameter_flows(self, nodes: Nodes) -> Array:
+        """Give the expected counts gathered for a node vector since the last step, float64.
+
+        Parameters
+        ----------
+        nodes : InputNodes or SumNodes
+
+        Returns
+        -------
+        array
+            Of a sum: (n_edge, block_size, child_block_size). Of inputs: (n_node, n_statistics +
+            1): flow of each value, or sums of flow x, flow x^2, flow; last the flow of missing
+            values.
+        """
+        owner, held = self._owner(nodes), self._statistics
+        if isinstance(owner, SumNodes):
+            tiles = np.zeros(owner.parameter_shape)
+            for block in self.layout.blocks[owner.number]:
+                part = slice(block.first, block.first + block.size)
+                theta = self._parameters.theta[part].astype(np.float64)
+                flow = theta * (held.totals[part] + held.chains[part])
+                block.scatter(flow.reshape(block.n_child, block.n_node), tiles)
+            return tiles
+        source = next(s for s in self._parameters.sources if s.nodes is owner)
+        flow = held.leaf_totals[source.statistic] + held.leaf_chains[source.statistic]
+        return flow.reshape(owner.n_node, -1)
+
+    def em_step(
+        self,
+        x: Any = None,
+        *,
+        missing: Any = None,
+        weights: Any = None,
+        step: float = 1.0,
+        pseudocount: float = 0.0,
+        keep_zeros: bool = False,
+    ) -> Array | None:
+        """Move the parameters towards the expected counts, and forget the counts.
+
+        Parameters
+        ----------
+        x, missing, weights : optional
+            Samples to `accumulate` before. Default: what was accumulated already.
+        step : float, in (0, 1]
+            How far: parameter = (1 - step) old + step new.
+        pseudocount : float, from 0
+            Added to the counts of a node, in equal parts.
+        keep_zeros : bool
+            Weights below 1e-12 become 0 and stay.
+
+        Returns
+        -------
+        array or None
+            Log-likelihoods of x before the step.
+
+        Raises
+        ------
+        ParameterError
+            Also when nothing was accumulated.
+        ShapeError, DTypeError, NonFiniteError
+
+        Notes
+        -----
+        A node that no sample reached keeps its parameters. Full-batch EM (step 1, pseudocount 0)
+        never lowers the likelihood.
+        Source: Peharz, Gens, Pernkopf, Domingos, IEEE TPAMI 39, 2030 (2017).
+        """
+        if not 0 < step <= 1:
+            raise ParameterError(f"step: got {step!r}, need a number in (0, 1]")
+        if not (np.isfinite(pseudocount) and pseudocount >= 0):
+            raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
+        result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        held, own = self._statistics, self._parameters
+        if held.n_sample == 0:
+            raise ParameterError("em_step: nothing was accumulated; give x or call accumulate")
+        for blocks in self.layout.blocks.values():
+            _maximise_sums(blocks, own, held, step, pseudocount, keep_zeros)
+        for source in own.sources:
+            ops.leaf_maximise(
+                source.leaf,
+                source.nodes.n_node,
+                step,
+                pseudocount,
+                keep_zeros,
+                held.leaf_chains[source.statistic],
+                held.leaf_totals[source.statistic],
+                own.rows.parameters[source.parameter],
+            )
+            own.refresh(source)
+        held.clear()
+        return result
+
+
+def _maximise_sums(
+    blocks: Any, own: Parameters, held: Statistics, step: float, pseudocount: float, zeros: bool
+) -> None:
+    for block in blocks:
+        part = slice(block.first, block.first + block.size)
+        ops.sum_maximise(
+            block.n_child,
+            step,
+            pseudocount,
+            zeros,
+            held.chains[part],
+            held.totals[part],
+            own.theta[part],
+        )
