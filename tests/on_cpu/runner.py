@@ -43,7 +43,7 @@ FLAGS = (
 )
 SANITIZE = (
     "-O1",
-    "-g",
+    "-g1",
     "-fsanitize=address,undefined,float-cast-overflow",
     "-fno-sanitize-recover=all",
 )
