@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         random,
         studies,
         testing,
+        tiled,
         torch,
         tuning,
     )
@@ -139,6 +140,7 @@ __all__ = [
     "set_num_threads",
     "studies",
     "testing",
+    "tiled",
     "torch",
     "tuning",
     "warm_up",

@@ -9,9 +9,11 @@ __all__ = [
     "DeviceError",
     "EstimatorError",
     "FormatError",
+    "GraphError",
     "KernelCompileError",
     "LaunchError",
     "NonFiniteError",
+    "OnnxError",
     "ParameterError",
     "PlotError",
     "RpukitError",
@@ -50,6 +52,14 @@ class EstimatorError(RpukitError, ImportError):
 
 class StructureError(RpukitError, ValueError):
     """A circuit is not what it must be: smooth, decomposable, with nodes of fitting sizes."""
+
+
+class GraphError(RpukitError, ValueError):
+    """A training graph is malformed: unknown ops, cycles, shapes that do not fit."""
+
+
+class OnnxError(RpukitError, ImportError):
+    """The package onnx is missing."""
 
 
 class DeviceError(RpukitError, RuntimeError):

@@ -1,0 +1,137 @@
+"""Mirrors of elementwise tiles and of updates in place."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit._math import exp32, fma32, sigmoid32, sqrt32, tanh32
+from rpukit._math_special import erf32
+
+f4 = np.float32
+_HALF_ROOT, _DENSITY = f4(0.7071067811865476), f4(0.3989422804014327)  # 1/sqrt(2), 1/sqrt(2 pi)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _phi(x):
+    """Distribution function of a standard normal."""
+    return f4(f4(0.5) * f4(f4(1.0) + erf32(f4(x * _HALF_ROOT))))
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _gelu_slope(x):
+    return fma32(x, f4(_DENSITY * exp32(f4(f4(f4(-0.5) * x) * x))), _phi(x))
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def _two(kind, a, b):
+    """Results of two inputs."""
+    if kind == 1:
+        return f4(a + b)
+    if kind == 2:
+        return f4(a - b)
+    if kind == 3:
+        return f4(a * b)
+    if kind == 4:
+        return f4(a / b)
+    if kind == 7:
+        return a if b > f4(0.0) else f4(0.0)
+    if kind == 9:
+        return f4(a * _gelu_slope(b))
+    if kind == 11:
+        return f4(a * fma32(f4(-b), b, f4(1.0)))
+    return f4(a * f4(b * f4(f4(1.0) - b)))
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def _one(kind, a, by):
+    """Results of one input."""
+    if kind == 0:
+        return a
+    if kind == 5:
+        return f4(a / by)
+    if kind == 6:
+        return a if a > f4(0.0) else f4(0.0)
+    if kind == 8:
+        return f4(a * _phi(a))
+    if kind == 10:
+        return tanh32(a)
+    return sigmoid32(a)
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def _batch_norm_grad(dy, x, scale, mean, inv, dscale, dbias, n):
+    """Gradient of a normalised element: s g / n (n dy - dbias - h dscale)."""
+    h = f4(f4(x - mean) * inv)
+    inner = fma32(f4(-h), dscale, f4(f4(n * dy) - dbias))
+    return f4(f4(f4(scale * inv) / n) * inner)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
+    """Rows ``start`` to ``stop - 1`` of a tile of an elementwise op."""
+    kind, n1, n2, n3 = ints[1], ints[3], ints[4], ints[5]
+    steps = ints[6:38].reshape(8, 4)
+    by = floats[0] if floats.size else f4(1.0)
+    p = np.empty(8, np.int64)
+    for row in range(start, stop):
+        i0, i1, i2 = row // (n1 * n2), row // n2 % n1, row % n2
+        for s in range(8):
+            p[s] = i0 * steps[s, 0] + i1 * steps[s, 1] + i2 * steps[s, 2]
+        sa, sb, sc, sd, se, sf, sg, sy = steps[:, 3]
+        out = y[p[7] :]
+        for i in range(n3):
+            u = a[p[0] + i * sa]
+            if kind == 15:
+                h = f4(f4(u - b[p[1] + i * sb]) * c[p[2] + i * sc])
+                v = fma32(h, d[p[3] + i * sd], e[p[4] + i * se])
+            elif kind == 16:
+                v = _batch_norm_grad(
+                    u, b[p[1] + i * sb], c[p[2] + i * sc], d[p[3] + i * sd], e[p[4] + i * se],
+                    f[p[5] + i * sf], g[p[6] + i * sg], by,
+                )  # fmt: skip
+            elif kind == 14:
+                w = f4(u - b[p[1] + i * sb])
+                v = f4(f4(w + w) / by)
+            elif kind in (1, 2, 3, 4, 7, 9, 11, 13):
+                v = _two(kind, u, b[p[1] + i * sb])
+            else:
+                v = _one(kind, u, by)
+            out[i * sy] = v
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def tiled_accumulate(start, stop, ints, floats, total, gradient, reset):
+    """Elements ``start`` to ``stop - 1``: the gradient, or the sum with it."""
+    anew = reset[0] != 0
+    for i in range(start, stop):
+        total[i] = gradient[i] if anew else f4(total[i] + gradient[i])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def tiled_update(start, stop, ints, floats, w, gradient, m, v, powers):
+    """Elements ``start`` to ``stop - 1`` of a step of SGD, of SGD with momentum or of Adam.
+
+    Floats: rate, decay of the first moment, of the second, epsilon.
+    """
+    kind = ints[1]
+    rate = floats[0]
+    if kind == 0:
+        for i in range(start, stop):
+            w[i] = f4(w[i] - f4(rate * gradient[i]))
+    elif kind == 1:
+        for i in range(start, stop):
+            m[i] = fma32(floats[1], m[i], gradient[i])
+            w[i] = f4(w[i] - f4(rate * m[i]))
+    elif kind == 2:
+        less1, less2 = f4(f4(1.0) - floats[1]), f4(f4(1.0) - floats[2])
+        first, second = f4(f4(1.0) - powers[0]), f4(f4(1.0) - powers[1])
+        for i in range(start, stop):
+            q = gradient[i]
+            m[i] = fma32(floats[1], m[i], f4(less1 * q))
+            v[i] = fma32(floats[2], v[i], f4(f4(less2 * q) * q))
+            size = f4(sqrt32(f4(v[i] / second)) + floats[3])
+            w[i] = f4(w[i] - f4(f4(rate * f4(m[i] / first)) / size))
+    else:
+        for i in range(start, stop):  # powers of the decays of Adam
+            w[i] = f4(w[i] * floats[1 + i])

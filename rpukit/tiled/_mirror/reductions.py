@@ -1,0 +1,86 @@
+"""Mirrors of sums with a written order, and of what labels choose."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from rpukit._math import NAN, exp32, fma32, sqrt32
+
+f4 = np.float32
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def _finish(kind, total, count, epsilon):
+    """What becomes of a sum at its end."""
+    if kind == 0 or kind == 3:
+        return total
+    if kind == 2:
+        return f4(f4(1.0) / sqrt32(f4(f4(total / count) + epsilon)))
+    return f4(total / count)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _row(kind, n, a, sa, b, sb, c, sc, d, sd):
+    """Sum of one row."""
+    s = f4(0.0)
+    if kind < 2:
+        for i in range(n):
+            s = f4(s + a[i * sa])
+    elif kind == 3:
+        for i in range(n):
+            s = fma32(a[i * sa], f4(f4(b[i * sb] - c[i * sc]) * d[i * sd]), s)
+    else:
+        for i in range(n):
+            v = f4(a[i * sa] - b[i * sb])
+            s = fma32(v, v, s)
+    return s
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def tiled_reduce(start, stop, ints, floats, a, b, c, d, y):
+    """Results ``start`` to ``stop - 1`` of a tile of a sum."""
+    kind, first, last = ints[1], ints[2], ints[3]
+    f1, f2, f3, n0, n1, n2, n3 = ints[5:12]
+    steps = ints[12:52].reshape(5, 8)
+    p, q = np.empty(5, np.int64), np.empty(5, np.int64)
+    for row in range(start, stop):
+        i0, i1, i2, i3 = row // (f1 * f2 * f3), row // (f2 * f3) % f1, row // f3 % f2, row % f3
+        for s in range(5):
+            p[s] = i0 * steps[s, 0] + i1 * steps[s, 1] + i2 * steps[s, 2] + i3 * steps[s, 3]
+        total = f4(0.0) if first else y[p[4]]
+        for j in range(n0 * n1 * n2):
+            j0, j1, j2 = j // (n1 * n2), j // n2 % n1, j % n2
+            for s in range(4):
+                q[s] = p[s] + j0 * steps[s, 4] + j1 * steps[s, 5] + j2 * steps[s, 6]
+            part = _row(
+                kind, n3, a[q[0] :], steps[0, 7], b[q[1] :], steps[1, 7],
+                c[q[2] :], steps[2, 7], d[q[3] :], steps[3, 7],
+            )  # fmt: skip
+            total = f4(total + part)
+        y[p[4]] = _finish(kind, total, floats[0], floats[1]) if last else total
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def tiled_nll(start, stop, ints, floats, logprob, labels, loss):
+    """Samples of a tile, ascending; a label out of range gives NaN."""
+    if start == 0 and stop > 0:
+        n, c = ints[1], ints[2]
+        total = f4(0.0) if ints[3] else loss[0]
+        for i in range(n):
+            k = labels[i]
+            total = f4(total - (logprob[i * c + k] if 0 <= k < c else NAN))
+        loss[0] = f4(total / floats[0]) if ints[4] else total
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def tiled_cross_entropy_grad(start, stop, ints, floats, logprob, labels, y):
+    """Samples ``start`` to ``stop - 1`` of a tile of classes; `ints` say which."""
+    c, c0, n_class = ints[1], ints[2], ints[3]
+    for i in range(start, stop):
+        label = labels[i]
+        known = 0 <= label < n_class
+        for k in range(c):
+            hot = f4(1.0) if c0 + k == label else f4(0.0)
+            v = f4(f4(exp32(logprob[i * c + k]) - hot) / floats[0])
+            y[i * c + k] = v if known else NAN

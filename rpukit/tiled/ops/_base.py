@@ -1,0 +1,160 @@
+"""What an op is: how shapes follow, how it may be cut, and the numbers of one tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import GraphError
+from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.space import Box, Cut, Operand, Span, TileSpace, Whole
+
+Tensors = Mapping[str, Tensor]
+Numbers = tuple[np.ndarray, np.ndarray]
+REALS = ("float32", "float64")
+
+
+class Op:
+    """An operation by its name.
+
+    Parameters
+    ----------
+    name : str
+    n_inputs, n_outputs : tuple of int
+        Fewest and most.
+    """
+
+    view = False
+
+    def __init__(
+        self, name: str, n_inputs: tuple[int, int], n_outputs: tuple[int, int] = (1, 1)
+    ) -> None:
+        self.name, self.n_inputs, self.n_outputs = name, n_inputs, n_outputs
+
+    def check(self, node: Node, tensors: Tensors) -> None:
+        """Refuse a node with too few or too many inputs and outputs, or unknown inputs."""
+        for kind, names, (least, most) in (
+            ("inputs", node.inputs, self.n_inputs),
+            ("outputs", node.outputs, self.n_outputs),
+        ):
+            if not least <= len(names) <= most or not all(names[:least]):
+                raise fault(node, f"got {len(names)} {kind}, need {least} to {most}")
+        for name in filter(None, node.inputs):
+            if name not in tensors:
+                raise fault(node, f"input {name} is not known")
+
+    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        """Find shapes and dtypes of the outputs that are present.
+
+        Raises
+        ------
+        GraphError
+        """
+        raise NotImplementedError
+
+    def aliases(self, node: Node) -> list[tuple[str, str]]:
+        """List (output, input) that share memory."""
+        return []
+
+
+class Tiled(Op):
+    """An op that a kernel computes, tile by tile.
+
+    Attributes
+    ----------
+    kernel : str
+        Name of the kernel, of its mirror and of its C function.
+    module : str
+        The file of the mirror, in ``rpukit.tiled._mirror``.
+    buffers : int
+        How many buffers the kernel takes; see `Operand.slot`.
+    """
+
+    kernel = ""
+    module = ""
+    buffers = 0
+
+    def space(self, node: Node, tensors: Tensors) -> TileSpace:
+        """Find how a node may be cut."""
+        raise NotImplementedError
+
+    def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
+        """Find the numbers that a kernel needs for one tile.
+
+        Returns
+        -------
+        ints : array, int64
+            The first is the number of rows: independent parts that threads may share.
+        floats : array, dtype of the output
+        """
+        raise NotImplementedError
+
+    def aliases(self, node: Node) -> list[tuple[str, str]]:
+        return []
+
+
+def fault(node: Node, text: str) -> GraphError:
+    """Make the error of a node."""
+    return GraphError(f"node {node.name} ({node.op}): {text}")
+
+
+def real_of(node: Node, tensors: Tensors, *places: int) -> str:
+    """Find the float dtype that inputs share."""
+    names = [node.inputs[i] for i in places] if places else [n for n in node.inputs if n]
+    kinds = {tensors[name].dtype for name in names}
+    if len(kinds) != 1 or not kinds <= set(REALS):
+        raise fault(node, f"inputs of dtype {sorted(kinds)}, need float32, or all float64")
+    return kinds.pop()
+
+
+def attribute(node: Node, name: str, default: Any) -> Any:
+    """Read an attribute."""
+    return node.attributes.get(name, default)
+
+
+def present(names: Sequence[str], place: int) -> str:
+    """Name the input or output at a place; "" where it is absent."""
+    return names[place] if place < len(names) else ""
+
+
+def extents(rectangle: Box) -> tuple[int, ...]:
+    """Lengths of a box or rectangle."""
+    return tuple(hi - lo for lo, hi in rectangle)
+
+
+def packed(lengths: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a packed array of these lengths."""
+    return tuple(math.prod(lengths[i + 1 :]) for i in range(len(lengths)))
+
+
+def spans_of(shape: Sequence[int], axes: Sequence[int]) -> tuple[Span, ...]:
+    """Cut each dimension as its axis is; a dimension without one (-1) is whole."""
+    return tuple(
+        Whole(size) if axis < 0 else Cut(axis) for size, axis in zip(shape, axes, strict=True)
+    )
+
+
+def strides_by_axis(
+    space: TileSpace, operand: Operand | None, box: Box, n_axes: int
+) -> tuple[int, ...]:
+    """Strides of a packed operand along the first axes of a space; 0 where it does not move."""
+    found = [0] * n_axes
+    if operand is not None:
+        steps = packed(extents(space.rectangle(operand, box)))
+        for span, step in zip(operand.spans, steps, strict=True):
+            if isinstance(span, Cut):
+                found[span.axis] = step
+    return tuple(found)
+
+
+def by_slot(space: TileSpace, slot: int) -> Operand | None:
+    """Find the operand of a buffer; None if it is absent."""
+    return next((operand for operand in space.operands if operand.slot == slot), None)
+
+
+def numbers(ints: Sequence[int], floats: Sequence[float], dtype: str) -> Numbers:
+    """Make the arrays of a kernel's parameters."""
+    return np.array(ints, np.int64), np.array(floats, dtype)

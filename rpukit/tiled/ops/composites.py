@@ -1,0 +1,130 @@
+"""Ops of ONNX that are made of several of ours, so that each part can be cut by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rpukit.tiled.graph import Node
+from rpukit.tiled.ops._base import Tensors, attribute, fault, present
+
+# node, fresh name by what it is for, tensors -> nodes
+Fresh = Callable[[str], str]
+Lowering = Callable[[Node, Fresh, Tensors], list[Node]]
+
+
+class _Parts:
+    """Collects the nodes that one node becomes."""
+
+    def __init__(self, node: Node, fresh: Fresh) -> None:
+        self.node, self._fresh, self.nodes = node, fresh, list[Node]()
+
+    def name(self, place: int, purpose: str) -> str:
+        """Name an output of the node, or a new tensor where it is absent."""
+        return present(self.node.outputs, place) or self._fresh(purpose)
+
+    def add(self, op: str, inputs: list[str], output: str, **more: Any) -> str:
+        """Add a node with the attributes of the whole."""
+        attributes = {**self.node.attributes, **more, "origin": self.node.origin}
+        name = self.node.name if not self.nodes else f"{self.node.name}/{op}"
+        self.nodes.append(Node(name, op, tuple(inputs), (output,), attributes))
+        return output
+
+
+def _batch_norm(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """Statistics of the batch, then one pass over the elements; running ones are left alone."""
+    if not attribute(node, "training_mode", 1):
+        raise fault(node, "training_mode: got 0, need 1: statistics of the batch")
+    parts, (x, scale, bias) = _Parts(node, fresh), node.inputs[:3]
+    mean = parts.add("ChannelMean", [x], parts.name(3, "mean"))
+    inv = parts.add("ChannelInvStd", [x, mean], parts.name(4, "inv_std"))
+    parts.add("BatchNormApply", [x, mean, inv, scale, bias], node.outputs[0])
+    return parts.nodes
+
+
+def _batch_norm_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    parts, (dy, x, scale, mean, inv) = _Parts(node, fresh), node.inputs
+    dscale = parts.add("ChannelProduct", [dy, x, mean, inv], parts.name(1, "dscale"))
+    dbias = parts.add("ChannelSum", [dy], parts.name(2, "dbias"))
+    if present(node.outputs, 0):
+        inputs = [dy, x, scale, mean, inv, dscale, dbias]
+        parts.add("BatchNormGradX", inputs, node.outputs[0])
+    return parts.nodes
+
+
+def _layer_norm_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    if attribute(node, "axis", -1) != -1:
+        raise fault(node, f"axis: got {node.attributes['axis']}, need -1")
+    parts, (dy, x, scale, mean, inv) = _Parts(node, fresh), node.inputs
+    if present(node.outputs, 0):
+        parts.add("LayerNormGradX", [dy, x, scale, mean, inv], node.outputs[0])
+    if present(node.outputs, 1):
+        parts.add("RowsProduct", [dy, x, mean, inv], node.outputs[1])
+    if present(node.outputs, 2):
+        parts.add("RowsSum", [dy], node.outputs[2])
+    return parts.nodes
+
+
+def _cross_entropy(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    if len(node.inputs) > 2:
+        raise fault(node, "weights of classes are not supported")
+    parts, (scores, labels) = _Parts(node, fresh), node.inputs
+    logprob = parts.add("LogSoftmax", [scores], parts.name(1, "log_prob"), axis=1)
+    if present(node.outputs, 0):
+        parts.add("NLLLoss", [logprob, labels], node.outputs[0])
+    return parts.nodes
+
+
+def _cross_entropy_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """Of two inputs, or of three with the gradient of the loss in front."""
+    parts = _Parts(node, fresh)
+    *slope, logprob, labels = node.inputs
+    out = fresh("gradient") if slope else node.outputs[0]
+    parts.add("CrossEntropyGrad", [logprob, labels], out)
+    if slope:
+        parts.add("Mul", [out, slope[0]], node.outputs[0])
+    return parts.nodes
+
+
+def _conv_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    parts, (dy, x, w) = _Parts(node, fresh), node.inputs
+    if present(node.outputs, 0):
+        shape = tensors[x].shape
+        parts.add("ConvGradX", [dy, w], node.outputs[0], input_shape=shape)
+    if present(node.outputs, 1):
+        parts.add("ConvGradW", [dy, x], node.outputs[1])
+    if present(node.outputs, 2):
+        parts.add("ConvGradB", [dy], node.outputs[2])
+    return parts.nodes
+
+
+def _reshape_like(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    parts = _Parts(node, fresh)
+    parts.add("Reshape", [node.inputs[0]], node.outputs[0], shape=tensors[node.inputs[1]].shape)
+    return parts.nodes
+
+
+LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> how, and the least number of inputs
+    "BatchNormInternal": (_batch_norm, 3),
+    "BatchNormalizationGrad": (_batch_norm_grad, 5),
+    "LayerNormalizationGrad": (_layer_norm_grad, 5),
+    "SoftmaxCrossEntropyLoss": (_cross_entropy, 2),
+    "SoftmaxCrossEntropyLossGrad": (_cross_entropy_grad, 2),
+    "ConvGrad": (_conv_grad, 3),
+    "ReshapeLike": (_reshape_like, 2),
+}
+
+
+def lower(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """Replace a node by those that it is made of; a node that is one of ours stays.
+
+    Raises
+    ------
+    GraphError
+    """
+    if node.op not in LOWERINGS:
+        return [node]
+    how, least = LOWERINGS[node.op]
+    if len(node.inputs) < least or not all(node.inputs[:least]):
+        raise fault(node, f"got {len(node.inputs)} inputs, need {least}")
+    return how(node, fresh, tensors)

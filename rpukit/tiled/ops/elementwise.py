@@ -1,0 +1,217 @@
+"""Ops of one element of the result at a time; copies with turned axes are among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ops._base import (
+    Numbers,
+    Tensors,
+    Tiled,
+    attribute,
+    by_slot,
+    extents,
+    fault,
+    numbers,
+    real_of,
+    spans_of,
+    strides_by_axis,
+)
+from rpukit.tiled.space import Axis, Box, Operand, TileSpace
+
+_AXES, _INPUTS = 4, 7  # what the kernel has
+# Kinds of tiled_map, by number
+KINDS = (
+    "copy",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "divide",
+    "relu",
+    "relu_grad",
+    "gelu",
+    "gelu_grad",
+    "tanh",
+    "tanh_grad",
+    "sigmoid",
+    "sigmoid_grad",
+    "mse_grad",
+    "batch_norm",
+    "batch_norm_grad",
+)
+Floats = Callable[[Node, Tensors], Sequence[float]]
+
+
+class Map(Tiled):
+    """One output; inputs broadcast to its shape.
+
+    Parameters
+    ----------
+    name : str
+    kind : str
+        One of `KINDS`.
+    n_inputs : int
+    floats : callable, optional
+        Constants of the kernel, by node and tensors.
+    channel : int, optional
+        The first input that has one value for each index of axis 1.
+    """
+
+    kernel, module, buffers = "tiled_map", "elementwise", _INPUTS + 1
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        n_inputs: int,
+        floats: Floats = lambda node, tensors: (),
+        channel: int = _INPUTS,
+    ) -> None:
+        super().__init__(name, (n_inputs, n_inputs))
+        self.kind, self._floats, self._channel = KINDS.index(kind), floats, channel
+
+    def shape(self, node: Node, tensors: Tensors) -> tuple[int, ...]:
+        """Find the shape of the result."""
+        shapes = [tensors[name].shape for name in node.inputs[: self._channel]]
+        try:
+            shape = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise fault(node, f"shapes {', '.join(map(str, shapes))} do not fit") from None
+        for name in node.inputs[self._channel :]:
+            if tensors[name].shape != shape[1:2]:
+                raise fault(node, f"{name} of shape {tensors[name].shape}, need {shape[1:2]}")
+        return shape
+
+    def places(self, node: Node, tensors: Tensors, place: int) -> list[int]:
+        """Find the axis of the result that each dimension of an input follows; -1 for none."""
+        if place >= self._channel:
+            return [1]
+        shape = tensors[node.inputs[place]].shape
+        ahead = len(tensors[node.outputs[0]].shape) - len(shape)
+        whole = tensors[node.outputs[0]].shape
+        return [ahead + i if size == whole[ahead + i] else -1 for i, size in enumerate(shape)]
+
+    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        real, shape = real_of(node, tensors), self.shape(node, tensors)
+        if len(shape) > _AXES:
+            raise fault(node, f"got a result of {len(shape)} axes, need at most {_AXES}")
+        return [Tensor(node.outputs[0], shape, real)]
+
+    def space(self, node: Node, tensors: Tensors) -> TileSpace:
+        shape = tensors[node.outputs[0]].shape
+        axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(shape))
+        operands = [
+            Operand(
+                name,
+                "in",
+                spans_of(tensors[name].shape, self.places(node, tensors, place)),
+                place,
+            )
+            for place, name in enumerate(node.inputs)
+        ]
+        operands.append(
+            Operand(node.outputs[0], "out", spans_of(shape, range(len(shape))), _INPUTS)
+        )
+        return TileSpace(axes, tuple(operands))
+
+    def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
+        space = self.space(node, tensors)
+        pad = (0,) * (_AXES - len(box))
+        sizes = (*(1,) * len(pad), *extents(box))
+        ints = [math.prod(sizes[:3]), self.kind, *sizes]
+        for slot in range(_INPUTS + 1):
+            ints += (*pad, *strides_by_axis(space, by_slot(space, slot), box, len(box)))
+        return numbers(ints, self._floats(node, tensors), tensors[node.outputs[0]].dtype)
+
+
+class Transpose(Map):
+    """A copy with turned axes: the rectangle of the input is that of the output, turned."""
+
+    def __init__(self) -> None:
+        super().__init__("Transpose", "copy", 1)
+
+    def _order(self, node: Node, rank: int) -> tuple[int, ...]:
+        order = tuple(attribute(node, "perm", range(rank)[::-1]))
+        if sorted(order) != list(range(rank)):
+            raise fault(node, f"perm: got {order}, need an order of {rank} axes")
+        return order
+
+    def shape(self, node: Node, tensors: Tensors) -> tuple[int, ...]:
+        shape = tensors[node.inputs[0]].shape
+        return tuple(shape[i] for i in self._order(node, len(shape)))
+
+    def places(self, node: Node, tensors: Tensors, place: int) -> list[int]:
+        rank = len(tensors[node.inputs[0]].shape)
+        order = self._order(node, rank)
+        return [order.index(i) for i in range(rank)]
+
+
+class Spread(Map):
+    """The gradient of a mean over an image: each pixel gets its part."""
+
+    def __init__(self) -> None:
+        super().__init__("GlobalAveragePoolGrad", "divide", 1, _pixels)
+
+    def shape(self, node: Node, tensors: Tensors) -> tuple[int, ...]:
+        shape = tensors[node.inputs[0]].shape
+        kernel = tuple(attribute(node, "kernel_shape", ()))
+        if len(shape) != 4 or shape[2:] != (1, 1) or len(kernel) != 2:
+            raise fault(node, f"got shape {shape} and kernel_shape {kernel}, need [N, C, 1, 1]")
+        return (*shape[:2], *kernel)
+
+    def places(self, node: Node, tensors: Tensors, place: int) -> list[int]:
+        return [0, 1, -1, -1]
+
+
+class Broadcast(Map):
+    """A copy spread over the attribute `shape`."""
+
+    def __init__(self) -> None:
+        super().__init__("Broadcast", "divide", 1, lambda node, _: (node.attributes["by"],))
+
+    def shape(self, node: Node, tensors: Tensors) -> tuple[int, ...]:
+        shape, own = tuple(node.attributes["shape"]), tensors[node.inputs[0]].shape
+        if np.broadcast_shapes(shape, own) != shape:
+            raise fault(node, f"{own} does not spread over {shape}")
+        return shape
+
+
+def _pixels(node: Node, tensors: Tensors) -> Sequence[float]:
+    return (math.prod(attribute(node, "kernel_shape", ())),)
+
+
+def _count(node: Node, tensors: Tensors) -> Sequence[float]:
+    return (tensors[node.inputs[0]].size,)
+
+
+def _per_channel(node: Node, tensors: Tensors) -> Sequence[float]:
+    shape = tensors[node.inputs[0]].shape
+    return (math.prod(shape) // max(shape[1], 1),)
+
+
+OPS = [
+    Map("Add", "add", 2),
+    Map("Sub", "sub", 2),
+    Map("Mul", "mul", 2),
+    Map("Div", "div", 2),
+    Map("Relu", "relu", 1),
+    Map("ReluGrad", "relu_grad", 2),
+    Map("Gelu", "gelu", 1),
+    Map("GeluGrad", "gelu_grad", 2),
+    Map("Tanh", "tanh", 1),
+    Map("TanhGrad", "tanh_grad", 2),
+    Map("Sigmoid", "sigmoid", 1),
+    Map("SigmoidGrad", "sigmoid_grad", 2),
+    Map("MSELossGrad", "mse_grad", 2, _count),
+    Map("BatchNormApply", "batch_norm", 5, channel=1),  # x, mean, inv_std, scale, bias
+    # dy, x, scale, mean, inv_std, dscale, dbias
+    Map("BatchNormGradX", "batch_norm_grad", 7, _per_channel, channel=2),
+    Transpose(),
+    Spread(),
+    Broadcast(),
+]

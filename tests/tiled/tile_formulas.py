@@ -1,0 +1,256 @@
+"""Ops in float64 NumPy, by their definitions, and shapes to try them with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import erf, log_softmax, softmax
+
+
+def windows(x, kernel, strides=(1, 1), pads=(0, 0, 0, 0), fill=0.0, dilations=(1, 1)):
+    """All windows of an image: shape (n, c, oh, ow, p, q)."""
+    x = np.pad(x, ((0, 0), (0, 0), pads[::2], pads[1::2]), constant_values=fill)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    all_of_them = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(2, 3))
+    return all_of_them[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+
+
+def conv(x, w, b=0.0, group=1, **more):
+    more.pop("kernel_shape", None)
+    seen = windows(x, w.shape[2:], **more)
+    n, c, oh, ow, p, q = seen.shape
+    seen = seen.reshape(n, group, c // group, oh, ow, p, q)
+    weights = w.reshape(group, -1, *w.shape[1:])
+    y = np.einsum("ngchwpq,gocpq->ngohw", seen, weights).reshape(n, -1, oh, ow)
+    return y + np.reshape(b, (-1, 1, 1))
+
+
+def by_differences(function, dy, x):
+    """Gradient of sum(dy f(x)) for a linear f: exact from unit vectors."""
+    gradient = np.zeros(x.size)
+    for i in range(x.size):
+        unit = np.zeros(x.size)
+        unit[i] = 1
+        gradient[i] = np.vdot(dy, function(unit.reshape(x.shape)))
+    return gradient.reshape(x.shape)
+
+
+def max_pool_grad(dy, x, kernel_shape, strides, pads=(0, 0, 0, 0)):
+    dx = np.zeros(np.pad(x, ((0, 0), (0, 0), pads[::2], pads[1::2])).shape)
+    seen = windows(x, kernel_shape, strides, pads, -np.inf)
+    for at in np.ndindex(seen.shape[:4]):
+        p, q = np.unravel_index(np.argmax(seen[at]), kernel_shape)
+        dx[at[0], at[1], at[2] * strides[0] + p, at[3] * strides[1] + q] += dy[at]
+    return dx[:, :, pads[0] : pads[0] + x.shape[2], pads[1] : pads[1] + x.shape[3]]
+
+
+def average_pool(x, kernel_shape, strides, pads=(0, 0, 0, 0)):
+    count = windows(np.ones_like(x), kernel_shape, strides, pads).sum((-1, -2))
+    return windows(x, kernel_shape, strides, pads).sum((-1, -2)) / count
+
+
+def normalised(x, mean, inv):
+    return (x - mean[:, None, None]) * inv[:, None, None]
+
+
+def batch_norm_grad(dy, x, g, mean, inv, dg, db):
+    n, h = x.size // x.shape[1], normalised(x, mean, inv)
+    g, inv, dg, db = (v[:, None, None] for v in (g, inv, dg, db))
+    return g * inv / n * (n * dy - db - h * dg)
+
+
+def layer_norm(x, g, b):
+    mean, std = x.mean(-1, keepdims=True), np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return (x - mean) / std * g + b, mean, 1 / std
+
+
+def layer_norm_grad(dy, x, g, mean, inv):
+    d, h = dy * g, (x - mean) * inv
+    return inv * (d - d.mean(-1, keepdims=True) - h * (d * h).mean(-1, keepdims=True))
+
+
+def phi(x):
+    return 0.5 * (1 + erf(x / math.sqrt(2)))
+
+
+def gelu_slope(x):
+    return phi(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def onehot(labels, n):
+    return np.eye(n)[labels]
+
+
+def adam(w, g, m, v, p):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    return w - 0.01 * (m / (1 - p[0])) / (np.sqrt(v / (1 - p[1])) + 1e-8), m, v
+
+
+IMAGE = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 0, 1, 1)}
+DEEP = {"kernel_shape": (3, 2), "strides": (1, 2), "pads": (1, 1, 1, 0)}
+WIDE = {"kernel_shape": (3, 2), "strides": (1, 1), "dilations": (2, 1), "pads": (2, 0, 1, 1)}
+SPARSE = {"kernel_shape": (1, 1), "strides": (2, 2), "pads": (0, 0, 0, 0)}
+C4 = (4,)
+
+# name -> op, shapes of the inputs ("labels" and "reset" are made by name), attributes, formula
+CASES = {
+    "gemm": ("Gemm", [(7, 9), (9, 33), (33,)], {}, lambda a, b, c: a @ b + c),
+    "gemm_turned": (
+        *(
+            "Gemm",
+            [(9, 7), (33, 9), (7, 1)],
+            {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0},
+        ),
+        lambda a, b, c: 0.5 * a.T @ b.T + 2 * c,
+    ),
+    "gemm_long": ("Gemm", [(2, 40000), (3, 40000)], {"transB": 1}, lambda a, b: a @ b.T),
+    "gemm_rank_3": ("Gemm", [(2, 5, 6), (6, 4), (4,)], {}, lambda a, b, c: a @ b + c),
+    "matmul": ("MatMul", [(2, 3, 5, 6), (3, 6, 4)], {}, lambda a, b: a @ b),
+    "add": ("Add", [(2, 3, 5), (3, 1)], {}, np.add),
+    "mul": ("Mul", [(2, 3, 5), ()], {}, np.multiply),
+    "relu": ("Relu", [(128, 5)], {}, lambda x: np.maximum(x, 0)),
+    "relu_grad": ("ReluGrad", [(3, 5), (3, 5)], {}, lambda d, y: d * (y > 0)),
+    "gelu": ("Gelu", [(3, 50)], {}, lambda x: x * phi(x)),
+    "gelu_grad": ("GeluGrad", [(3, 50), (3, 50)], {}, lambda d, x: d * gelu_slope(x)),
+    "tanh_grad": ("TanhGrad", [(3, 5), (3, 5)], {}, lambda d, y: d * (1 - y * y)),
+    "sigmoid": ("Sigmoid", [(3, 5)], {}, lambda x: 1 / (1 + np.exp(-x))),
+    "transpose": (
+        *("Transpose", [(2, 3, 4, 5)], {"perm": (0, 2, 3, 1)}),
+        lambda x: x.transpose(0, 2, 3, 1),
+    ),
+    "softmax": ("Softmax", [(2, 3, 7)], {"axis": 1}, lambda x: softmax(x, 1)),
+    "log_softmax": ("LogSoftmax", [(4, 7)], {}, lambda x: log_softmax(x, -1)),
+    "softmax_grad": (
+        *("SoftmaxGrad", [(4, 7), (4, 7)], {}),
+        lambda d, y: y * (d - (d * y).sum(-1, keepdims=True)),
+    ),
+    "layer_norm": ("LayerNormalization", [(2, 3, 20), (20,), (20,)], {}, layer_norm),
+    "layer_norm_grad": (
+        *("LayerNormGradX", [(2, 3, 20), (2, 3, 20), (20,), (2, 3, 1), (2, 3, 1)], {}),
+        layer_norm_grad,
+    ),
+    "sum": ("ReduceSum", [(3, 4, 5, 6)], {"axes": (0, 2), "keepdims": 0}, lambda x: x.sum((0, 2))),
+    "sum_all": ("ReduceSum", [(3, 7)], {}, lambda x: x.sum(keepdims=True)),
+    "mean": ("ReduceMean", [(9, 4)], {"axes": (0,)}, lambda x: x.mean(0, keepdims=True)),
+    "global_pool": (
+        "GlobalAveragePool",
+        [(2, 3, 4, 5)],
+        {},
+        lambda x: x.mean((2, 3), keepdims=True),
+    ),
+    "global_pool_grad": (
+        *("GlobalAveragePoolGrad", [(2, 3, 1, 1)], {"kernel_shape": (4, 5)}),
+        lambda d: np.broadcast_to(d / 20, (2, 3, 4, 5)),
+    ),
+    "channel_inv_std": (
+        *("ChannelInvStd", [(3, 4, 5, 6), C4], {}),
+        lambda x, m: 1 / np.sqrt(((x - m[:, None, None]) ** 2).mean((0, 2, 3)) + 1e-5),
+    ),
+    "channel_product": (
+        *("ChannelProduct", [(3, 4, 5, 6), (3, 4, 5, 6), C4, C4], {}),
+        lambda d, x, m, s: (d * normalised(x, m, s)).sum((0, 2, 3)),
+    ),
+    "rows_product": (
+        *("RowsProduct", [(3, 4, 6), (3, 4, 6), (3, 4, 1), (3, 4, 1)], {}),
+        lambda d, x, m, s: (d * (x - m) * s).sum((0, 1)),
+    ),
+    "batch_norm": (
+        *("BatchNormApply", [(3, 4, 5, 6), C4, C4, C4, C4], {}),
+        lambda x, m, s, g, b: normalised(x, m, s) * g[:, None, None] + b[:, None, None],
+    ),
+    "batch_norm_grad": (
+        *("BatchNormGradX", [(3, 4, 5, 6), (3, 4, 5, 6), C4, C4, C4, C4, C4], {}),
+        batch_norm_grad,
+    ),
+    "mse": ("MSELoss", [(4, 9), (4, 9)], {}, lambda p, t: ((p - t) ** 2).mean()),
+    "mse_grad": ("MSELossGrad", [(4, 9), (4, 9)], {}, lambda p, t: 2 * (p - t) / 36),
+    "nll": (
+        *("NLLLoss", [(6, 5), "labels"], {}),
+        lambda p, k: -p[np.arange(6), k].mean(),
+    ),
+    "cross_entropy_grad": (
+        *("CrossEntropyGrad", [(6, 5), "labels"], {}),
+        lambda p, k: (np.exp(p) - onehot(k, 5)) / 6,
+    ),
+    "conv": (
+        "Conv",
+        [(2, 3, 9, 8), (4, 3, 3, 3), C4],
+        IMAGE,
+        lambda x, w, b: conv(x, w, b, **IMAGE),
+    ),
+    "conv_dilated": ("Conv", [(1, 2, 9, 8), (4, 2, 3, 2)], WIDE, lambda x, w: conv(x, w, **WIDE)),
+    "conv_groups": (
+        *("Conv", [(2, 4, 7, 8), (6, 2, 3, 2)], dict(DEEP, group=2)),
+        lambda x, w: conv(x, w, **DEEP, group=2),
+    ),
+    "conv_sparse": (
+        "Conv",
+        [(1, 3, 8, 8), (4, 3, 1, 1)],
+        SPARSE,
+        lambda x, w: conv(x, w, **SPARSE),
+    ),
+    "conv_grad_x": (
+        *("ConvGradX", [(2, 4, 5, 4), (4, 3, 3, 3)], dict(IMAGE, input_shape=(2, 3, 9, 8))),
+        lambda d, w: by_differences(lambda x: conv(x, w, **IMAGE), d, np.zeros((2, 3, 9, 8))),
+    ),
+    "conv_grad_x_dilated": (
+        *("ConvGradX", [(1, 4, 8, 8), (4, 2, 3, 2)], dict(WIDE, input_shape=(1, 2, 9, 8))),
+        lambda d, w: by_differences(lambda x: conv(x, w, **WIDE), d, np.zeros((1, 2, 9, 8))),
+    ),
+    "conv_grad_x_groups": (
+        *(
+            "ConvGradX",
+            [(2, 6, 7, 4), (6, 2, 3, 2)],
+            dict(DEEP, group=2, input_shape=(2, 4, 7, 8)),
+        ),
+        lambda d, w: by_differences(
+            lambda x: conv(x, w, **DEEP, group=2), d, np.zeros((2, 4, 7, 8))
+        ),
+    ),
+    "conv_grad_x_sparse": (
+        *("ConvGradX", [(1, 4, 4, 4), (4, 3, 1, 1)], dict(SPARSE, input_shape=(1, 3, 8, 8))),
+        lambda d, w: by_differences(lambda x: conv(x, w, **SPARSE), d, np.zeros((1, 3, 8, 8))),
+    ),
+    "conv_grad_w": (
+        *("ConvGradW", [(2, 4, 5, 4), (2, 3, 9, 8)], IMAGE),
+        lambda d, x: by_differences(lambda w: conv(x, w, **IMAGE), d, np.zeros((4, 3, 3, 3))),
+    ),
+    "conv_grad_w_dilated": (
+        *("ConvGradW", [(1, 4, 8, 8), (1, 2, 9, 8)], WIDE),
+        lambda d, x: by_differences(lambda w: conv(x, w, **WIDE), d, np.zeros((4, 2, 3, 2))),
+    ),
+    "conv_grad_w_groups": (
+        *("ConvGradW", [(2, 6, 7, 4), (2, 4, 7, 8)], dict(DEEP, group=2)),
+        lambda d, x: by_differences(
+            lambda w: conv(x, w, **DEEP, group=2), d, np.zeros((6, 2, 3, 2))
+        ),
+    ),
+    "conv_grad_b": ("ConvGradB", [(2, 4, 5, 4)], {}, lambda d: d.sum((0, 2, 3))),
+    "max_pool": (
+        *("MaxPool", [(2, 3, 9, 8)], IMAGE),
+        lambda x: windows(x, (3, 3), (2, 2), IMAGE["pads"], -np.inf).max((-1, -2)),
+    ),
+    "max_pool_grad": (
+        *("MaxPoolGrad", [(2, 3, 5, 4), (2, 3, 9, 8)], IMAGE),
+        lambda d, x: max_pool_grad(d, x, **IMAGE),
+    ),
+    "average_pool": ("AveragePool", [(2, 3, 9, 8)], IMAGE, lambda x: average_pool(x, **IMAGE)),
+    "average_pool_grad": (
+        *("AveragePoolGrad", [(2, 3, 5, 4)], dict(IMAGE, input_shape=(2, 3, 9, 8))),
+        lambda d: by_differences(lambda x: average_pool(x, **IMAGE), d, np.zeros((2, 3, 9, 8))),
+    ),
+    "accumulate": (
+        "InPlaceAccumulatorV2",
+        [(5, 6), (5, 6), "reset"],
+        {},
+        lambda a, g, r: g if r else a + g,
+    ),
+    "sgd": ("SGD", [(5, 6), (5, 6)], {"lr": 0.1}, lambda w, g: w - 0.1 * g),
+    "momentum": (
+        *("MomentumSGD", [(5, 6)] * 3, {"lr": 0.1, "momentum": 0.9}),
+        lambda w, g, m: (w - 0.1 * (0.9 * m + g), 0.9 * m + g),
+    ),
+    "adam": ("Adam", [(5, 6)] * 4 + [(2,)], {"lr": 0.01}, adam),
+    "adam_powers": ("AdamPowers", [(2,)], {}, lambda p: p * [0.9, 0.999]),
+}
