@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,6 +149,20 @@ class Statistics:
         first = np.concatenate([_places(s) for s in sources])
         self.place = first.astype(np.int64)
         self.use_first, self.use_row = _leaf_uses(layout, sources)
+
+    def fresh(self) -> Statistics:
+        """Make empty statistics of the same circuit."""
+        other = copy(self)
+        other.chains, other.leaf_chains = (
+            np.zeros_like(self.chains),
+            np.zeros_like(self.leaf_chains),
+        )
+        other.totals, other.leaf_totals = (
+            np.zeros_like(self.totals),
+            np.zeros_like(self.leaf_totals),
+        )
+        other.n_sample, other.weight = 0, 0.0
+        return other
 
     def clear(self) -> None:
         """Forget everything that was gathered."""

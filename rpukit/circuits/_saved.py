@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rpukit.circuits import densities, leaves
+from rpukit.circuits.gradients import Momenta
 from rpukit.circuits.nodes import InputNodes, Nodes, ProductNodes, SumNodes, inputs, product, sum
 from rpukit.errors import FormatError, RpukitError
 
@@ -17,6 +18,7 @@ __all__ = ["FORMAT", "VERSION", "rebuild", "state_of", "take_state"]
 Array = Any
 
 FORMAT, VERSION = "rpukit.Circuit", 1
+_MOMENTA = ("first", "leaf_first", "second", "leaf_second")
 _ARRAYS = ("theta", "leaf_parameters", "chains", "totals", "leaf_chains", "leaf_totals")
 
 
@@ -60,6 +62,10 @@ def state_of(pc: Circuit) -> dict[str, Any]:
         "n_sample": pc._statistics.n_sample,
         "weight": pc._statistics.weight,
     }
+    momenta = pc._momenta
+    if momenta is not None:
+        header["momenta"] = [momenta.method, momenta.fade, momenta.fade2]
+        arrays |= {f"momenta_{name}": getattr(momenta, name).copy() for name in _MOMENTA}
     return {"header": header, "arrays": arrays}
 
 
@@ -99,7 +105,11 @@ def _one(k: int, about: dict[str, Any], made: list[Nodes], arrays: dict[str, Arr
 
 def take_state(pc: Circuit, state: dict[str, Any]) -> None:
     """Put the arrays of a state into a circuit made of `rebuild`."""
-    for name, array in _owned(pc).items():
+    owned, momenta = _owned(pc), state["header"].get("momenta")
+    if momenta is not None:
+        pc._momenta = Momenta(*momenta, *pc._zeros(momenta[0]))
+        owned |= {f"momenta_{name}": getattr(pc._momenta, name) for name in _MOMENTA}
+    for name, array in owned.items():
         given = state["arrays"].get(name)
         if given is None or given.shape != array.shape or given.dtype != array.dtype:
             raise FormatError(f"array {name!r}: need {array.dtype} of shape {array.shape}")

@@ -14,7 +14,6 @@ from rpukit.circuits._layout import make_layout
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import run_up
 from rpukit.circuits.fitting import Fitting
-from rpukit.circuits.learning import Learning
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
 from rpukit.errors import DeviceError, DTypeError
@@ -27,7 +26,7 @@ Array = Any
 DRAWS = (1 << 48) - 1  # child stream of samples; those of parameters count from 0
 
 
-class Circuit(Queries, Learning, Fitting):
+class Circuit(Queries, Fitting):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits._base import Held
+from rpukit.circuits.gradients import Gradients
 from rpukit.elementwise import random_fill
 from rpukit.errors import ParameterError
 
@@ -16,13 +16,13 @@ __all__ = ["Fitting"]
 
 Array = Any
 
+_STEPS = {"em": 1.0, "scaled_em": 0.4, "sgd": 0.1, "adam": 0.01}
 _ORDER = 1 << 40  # child streams of the order of samples count from here
 
 
-class Fitting(Held):
+class Fitting(Gradients):
     """Learning over epochs, with early stopping."""
 
-    em_step: Any
     log_likelihood: Any
 
     def fit(
@@ -31,8 +31,10 @@ class Fitting(Held):
         *,
         n_epochs: int = 10,
         batch_size: int | None = None,
-        step: float = 1.0,
+        method: str = "em",
+        step: float | None = None,
         final_step: float | None = None,
+        momentum: float | None = None,
         pseudocount: float = 0.1,
         keep_zeros: bool = False,
         missing: Any = None,
@@ -40,7 +42,7 @@ class Fitting(Held):
         patience: int | None = None,
         progress: bool = False,
     ) -> dict[str, list[float]]:
-        """Learn by EM: the whole data at each step, or mini-batches in random order.
+        """Learn from the whole data at each step, or from mini-batches in random order.
 
         Parameters
         ----------
@@ -48,11 +50,17 @@ class Fitting(Held):
         n_epochs : int
         batch_size : int, optional
             Samples of a step; default all of them.
-        step : float, in (0, 1]
-            How far a step goes, see `em_step`. Mini-batches want small ones.
+        method : str
+            "em" (`em_step`), "scaled_em" (`scaled_em_step`), "sgd" or "adam" (`gradient_step`).
+        step : float, optional
+            How far a step goes: step of EM, default 1 or 0.4 (scaled), rate of gradients, default
+            0.1 (sgd) or 0.01. Mini-batches of EM want small ones.
         final_step : float, optional
             The step falls to this one, linearly over all steps. Default: it stays.
+        momentum : float, optional
+            Of scaled EM and gradients; default 0.9, and 0 for scaled EM of all the data.
         pseudocount : float
+            Of EM.
         keep_zeros : bool
         missing : array of bool, shape of x, optional
         x_valid : array, shape (n, n_variables), optional
@@ -94,7 +102,17 @@ class Fitting(Held):
                 raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
         if patience is not None and x_valid is None:
             raise ParameterError("patience needs x_valid")
+        if method not in _STEPS:
+            raise ParameterError(f"method: got {method!r}, need one of {', '.join(_STEPS)}")
+        step = _STEPS[method] if step is None else step
         last = step if final_step is None else final_step
+        if momentum is None:
+            momentum = 0.0 if method == "scaled_em" and size >= len(data) else 0.9
+        options: dict[str, Any] = {}
+        if method != "em":
+            options["momentum"] = momentum
+        if method in ("em", "scaled_em"):
+            options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros}
         n_step = -(-len(data) // size)
         trace: dict[str, list[float]] = {"train": []}
         if x_valid is not None:
@@ -106,13 +124,8 @@ class Fitting(Held):
             for k in range(n_step):
                 part = order[k * size : (k + 1) * size]
                 done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
-                ll = self.em_step(
-                    data[part],
-                    missing=None if mask is None else mask[part],
-                    step=step + (last - step) * done,
-                    pseudocount=pseudocount,
-                    keep_zeros=keep_zeros,
-                )
+                options["missing"] = None if mask is None else mask[part]
+                ll = self._step(method, data[part], step + (last - step) * done, options)
                 total += float(np.sum(ll, dtype=np.float64))
             trace["train"].append(total / len(data))
             if x_valid is None:
@@ -127,6 +140,13 @@ class Fitting(Held):
         if x_valid is not None:
             self._parameters.take(best[1])
         return trace
+
+    def _step(self, method: str, x: Any, step: float, options: dict[str, Any]) -> Any:
+        if method == "em":
+            return self.em_step(x, step=step, **options)
+        if method == "scaled_em":
+            return self.scaled_em_step(x, step=step, **options)
+        return self.gradient_step(x, method=method, rate=step, **options)
 
     def _order(self, epoch: int, n: int) -> Array:
         draws = random_fill(self._stream.child(_ORDER + epoch), (n,), "bits")

@@ -10,6 +10,7 @@ from rpukit.circuits import ops
 from rpukit.circuits._base import BUDGET, Held
 from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
 from rpukit.circuits._passes import gather
+from rpukit.circuits.leaves import MaskedCategorical
 from rpukit.circuits.nodes import Nodes, SumNodes
 from rpukit.errors import ParameterError
 
@@ -126,25 +127,38 @@ class Learning(Held):
         if not (np.isfinite(pseudocount) and pseudocount >= 0):
             raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
         result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        self._need_statistics("em_step")
+        self._maximise(step, pseudocount, keep_zeros)
+        return result
+
+    def _need_statistics(self, name: str) -> None:
+        if self._statistics.n_sample == 0:
+            raise ParameterError(f"{name}: nothing was accumulated; give x or call accumulate")
+
+    def _maximise(self, step: float, pseudocount: float, keep_zeros: bool) -> None:
+        """Take a step of EM by the counts that are held, and forget them."""
         held, own = self._statistics, self._parameters
-        if held.n_sample == 0:
-            raise ParameterError("em_step: nothing was accumulated; give x or call accumulate")
         for blocks in self.layout.blocks.values():
             _maximise_sums(blocks, own, held, step, pseudocount, keep_zeros)
         for source in own.sources:
+            totals, extra = held.leaf_totals[source.statistic], pseudocount
+            if isinstance(source.leaf, MaskedCategorical):
+                # Where no sample may ever lie no count belongs: equal parts of the others.
+                allowed = list(source.leaf.allowed)
+                totals.reshape(source.nodes.n_node, -1)[:, allowed] += pseudocount / len(allowed)
+                extra = 0.0
             ops.leaf_maximise(
                 source.leaf,
                 source.nodes.n_node,
                 step,
-                pseudocount,
+                extra,
                 keep_zeros,
                 held.leaf_chains[source.statistic],
-                held.leaf_totals[source.statistic],
+                totals,
                 own.rows.parameters[source.parameter],
             )
             own.refresh(source)
         held.clear()
-        return result
 
 
 def _maximise_sums(

@@ -8,6 +8,7 @@ plain arrays, one row a node.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -33,10 +34,10 @@ LARGEST_SUPPORT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class Leaf(ABC):
     """Base of all leaves; see `Categorical`, `Gaussian`."""
 
-    KIND: ClassVar[int] = -1
+    KIND: ClassVar[int]
     TABLE: ClassVar[bool] = True  # finitely many values, 0 to n_values - 1
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class Leaf:
         """
         return 0.0, 0.0, 0.0
 
+    @abstractmethod
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         """Make initial parameters.
 
@@ -89,7 +91,6 @@ class Leaf:
         -------
         array, shape (n_node, n_parameters), float64
         """
-        raise NotImplementedError
 
     def checked(self, parameters: Any, n_node: int) -> FloatArray:
         """Check parameters that a user gave.
@@ -136,7 +137,31 @@ def _normalised(uniform: FloatArray, perturbation: float) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Categorical(Leaf):
+class _Valued(Leaf):
+    """A leaf of values 0 to n_values - 1."""
+
+    LEAST: ClassVar[int] = 1
+    n_values: int
+
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        _positive(self.n_values, "n_values", self.LEAST)
+
+    @property
+    def support(self) -> int:
+        return self.n_values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chance(Leaf):
+    """A leaf whose only parameter is a probability."""
+
+    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
+        return 1 / (1 + np.exp(perturbation * (2 * uniform - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Categorical(_Valued):
     """One of ``n_values`` values, each with its probability.
 
     Parameters
@@ -152,15 +177,6 @@ class Categorical(Leaf):
     """
 
     KIND: ClassVar[int] = CATEGORICAL
-    n_values: int
-
-    def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
-        _positive(self.n_values, "n_values")
-
-    @property
-    def support(self) -> int:
-        return self.n_values
 
     @property
     def n_parameters(self) -> int:
@@ -218,7 +234,7 @@ class MaskedCategorical(Categorical):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bernoulli(Leaf):
+class Bernoulli(_Chance):
     """0 or 1. Parameters: (n_node, 1) probabilities of 1.
 
     Examples
@@ -234,12 +250,9 @@ class Bernoulli(Leaf):
     def support(self) -> int:
         return 2
 
-    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
-        return 1 / (1 + np.exp(perturbation * (2 * uniform - 1)))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binomial(Leaf):
+class Binomial(_Chance):
     """Number of successes in ``n_trials``. Parameters: (n_node, 1) probabilities of success.
 
     Parameters
@@ -264,12 +277,9 @@ class Binomial(Leaf):
     def support(self) -> int:
         return self.n_trials + 1
 
-    def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
-        return 1 / (1 + np.exp(perturbation * (2 * uniform - 1)))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscreteLogistic(Leaf):
+class DiscreteLogistic(_Valued):
     """A logistic distribution, cut into bins of equal width; the outer bins are open.
 
     Parameters
@@ -290,22 +300,17 @@ class DiscreteLogistic(Leaf):
     """
 
     KIND: ClassVar[int] = DISCRETE_LOGISTIC
-    n_values: int
+    LEAST: ClassVar[int] = 2
     low: float = 0.0
     high: float = 1.0
     min_std: float = 0.01
 
     def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
-        _positive(self.n_values, "n_values", 2)
+        _Valued.__post_init__(self)
         if not self.low < self.high:
             raise ParameterError(f"low, high: got {self.low}, {self.high}, need low < high")
         if not self.min_std > 0:
             raise ParameterError(f"min_std: got {self.min_std}, need a positive number")
-
-    @property
-    def support(self) -> int:
-        return self.n_values
 
     @property
     def n_parameters(self) -> int:
@@ -327,7 +332,7 @@ class DiscreteLogistic(Leaf):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Indicator(Leaf):
+class Indicator(_Valued):
     """1 where the variable has the node's value, else 0: nothing to learn.
 
     Parameters
@@ -343,15 +348,6 @@ class Indicator(Leaf):
     """
 
     KIND: ClassVar[int] = INDICATOR
-    n_values: int
-
-    def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
-        _positive(self.n_values, "n_values")
-
-    @property
-    def support(self) -> int:
-        return self.n_values
 
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         return np.arange(len(uniform), dtype=np.float64)[:, None] % self.n_values
@@ -363,7 +359,7 @@ class Indicator(Leaf):
 
 def as_leaf(leaf: Any) -> Leaf:
     """Check that something is a leaf."""
-    if not isinstance(leaf, Leaf) or leaf.KIND < 0:
+    if not isinstance(leaf, Leaf):
         raise DTypeError(
             f"leaf: got {leaf!r}, need one such as rk.circuits.Categorical(n_values=2)"
         )

@@ -1,0 +1,281 @@
+"""Steps with a memory: scaled EM with momentum, gradient steps. `Circuit` inherits them.
+
+All of them turn what was gathered into other counts and then maximise: a gradient step multiplies
+weights by exp(rate direction) and normalises them, which is what EM does with such counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rpukit.circuits import _leaf_steps
+from rpukit.circuits._parameters import Parameters, Statistics
+from rpukit.circuits._passes import gather, run_down, run_up
+from rpukit.circuits.learning import Learning
+from rpukit.elementwise import exp
+from rpukit.errors import ParameterError
+
+__all__ = ["Gradients", "Momenta"]
+
+Array = Any
+
+METHODS = ("scaled_em", "sgd", "adam")
+_TINY = 1e-8  # added to the root of Adam's second moment
+_STEEPEST = 50.0  # of log weights in a step
+_PART = 1 << 20  # weights that are worked on at a time
+
+
+@dataclass(slots=True)
+class Momenta:
+    """What steps remember: running means of counts or gradients, and how much they lack."""
+
+    method: str
+    fade: float  # momentum to the power of the number of steps
+    fade2: float
+    first: Array
+    leaf_first: Array
+    second: Array
+    leaf_second: Array
+
+
+class Gradients(Learning):
+    """Scaled EM, and gradient steps on the logarithms of weights."""
+
+    _momenta: Momenta | None = None
+
+    def scaled_em_step(
+        self,
+        x: Any = None,
+        *,
+        missing: Any = None,
+        weights: Any = None,
+        step: float = 0.4,
+        momentum: float = 0.0,
+        pseudocount: float = 0.0,
+        keep_zeros: bool = False,
+    ) -> Array | None:
+        """Take a step of EM whose size at a node follows how often samples reach it.
+
+        Parameters
+        ----------
+        x, missing, weights : optional
+            Samples to `accumulate` before. Default: what was accumulated already.
+        step : float, in (0, 1]
+            Share of the new counts.
+        momentum : float, in [0, 1)
+            Counts are a running mean with this memory, corrected for its start.
+        pseudocount : float, from 0
+        keep_zeros : bool
+            As in `em_step`.
+
+        Returns
+        -------
+        array or None
+            Log-likelihoods of x before the step.
+
+        Raises
+        ------
+        ParameterError, ShapeError, DTypeError, NonFiniteError
+
+        Notes
+        -----
+        Counts become step F + (1 - step) n q theta, where F are the expected counts of n samples
+        and q the probability that a sample of the circuit itself uses the node: rare nodes move
+        less than in `em_step`, where each forgets at the same pace. The parameters are those that
+        normalise these counts. Step 1 without momentum is `em_step` with step 1.
+        Source: Liu, Van den Broeck et al., "Scaling up probabilistic circuits" (PyJuice), 2024.
+        """
+        _check_number("step", step, 0 < step <= 1, "(0, 1]")
+        _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
+        _check_number("pseudocount", pseudocount, pseudocount >= 0, "[0, inf)")
+        result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        self._need_statistics("scaled_em_step")
+        held, own = self._statistics, self._parameters
+        n = held.weight
+        if n == 0:  # no sample was possible
+            held.clear()
+            return result
+        prior = self._prior()
+        memory = self._remembered("scaled_em", momentum, 0.0)
+        share = n / (1 - memory.fade)
+        for part in _parts(own.theta.size):
+            w = own.theta[part].astype(np.float64)
+            first = memory.first[part]
+            first *= momentum
+            first += ((1 - momentum) / n) * (w * (held.totals[part] + held.chains[part]))
+            counts = np.divide(share * first, w, out=np.zeros_like(w), where=w > 0)
+            held.totals[part] = step * counts + ((1 - step) * n) * prior.chains[part]
+        first = memory.leaf_first
+        first *= momentum
+        first += ((1 - momentum) / n) * (held.leaf_totals + held.leaf_chains)
+        held.leaf_totals[:] = (step * share) * first + ((1 - step) * n) * prior.leaf_chains
+        held.chains[:], held.leaf_chains[:] = 0, 0
+        self._maximise(1.0, pseudocount, keep_zeros)
+        return result
+
+    def gradient_step(
+        self,
+        x: Any = None,
+        *,
+        missing: Any = None,
+        weights: Any = None,
+        method: str = "adam",
+        rate: float = 0.01,
+        momentum: float = 0.9,
+        decay: float = 0.95,
+        clip: float = 5.0,
+    ) -> Array | None:
+        """Climb the gradient of the mean log-likelihood, in log weights, which stay normalised.
+
+        Parameters
+        ----------
+        x, missing, weights : optional
+            Samples to `accumulate` before. Default: what was accumulated already.
+        method : str
+            "sgd" or "adam".
+        rate : float, positive
+        momentum : float, in [0, 1)
+            Memory of the gradient.
+        decay : float, in [0, 1)
+            Memory of its square (adam).
+        clip : float, positive
+            Largest component of a gradient.
+
+        Returns
+        -------
+        array or None
+            Log-likelihoods of x before the step.
+
+        Raises
+        ------
+        ParameterError, ShapeError, DTypeError, NonFiniteError
+
+        Notes
+        -----
+        Weights are a softmax of free numbers, so are categorical leaves; other leaves move in the
+        logit of a probability, the mean in units of the standard deviation, the logarithm of a
+        standard deviation or of a rate. Missing values and impossible samples have no gradient;
+        weights of 0 stay 0.
+        Source: Kingma, Ba, "Adam", ICLR 2015.
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> x = np.random.default_rng(0).integers(0, 2, (100, 3)) | [[0, 1, 0]]
+        >>> pc = rk.Circuit(rk.circuits.mixture(3, 2, rk.circuits.Bernoulli()), seed=1)
+        >>> first = pc.gradient_step(x, rate=0.1).mean()
+        >>> bool(pc.log_likelihood(x).mean() > first)
+        True
+        """
+        if method not in METHODS[1:]:
+            raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
+        _check_number("rate", rate, rate > 0, "(0, inf)")
+        _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
+        _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
+        _check_number("clip", clip, clip > 0, "(0, inf)")
+        result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        self._need_statistics("gradient_step")
+        held, own = self._statistics, self._parameters
+        if held.weight == 0:
+            held.clear()
+            return result
+        memory = self._remembered(method, momentum, decay)
+        climb = _Climb(memory, held.weight, rate, momentum, decay, clip)
+        for source in own.sources:
+            part = source.parameter
+            p = own.rows.parameters[part].astype(np.float64).reshape(source.nodes.n_node, -1)
+            flow = held.leaf_totals[source.statistic] + held.leaf_chains[source.statistic]
+            slope = _leaf_steps.score(source.leaf, p, flow.reshape(source.nodes.n_node, -1))
+            second = memory.leaf_second[part] if method == "adam" else None
+            change = climb(slope.reshape(-1), memory.leaf_first[part], second)
+            p = _leaf_steps.moved(source.leaf, p, change.reshape(p.shape))
+            own.rows.parameters[part] = p.reshape(-1)
+            own.refresh(source)
+        held.leaf_totals[:], held.leaf_chains[:] = 0, 0
+        self._climb_sums(climb)
+        return result
+
+    def _climb_sums(self, climb: _Climb) -> None:
+        held, own = self._statistics, self._parameters
+        memory = climb.memory
+        for blocks in self.layout.blocks.values():
+            for block in blocks:
+                part = slice(block.first, block.first + block.size)
+                slope = _slope(own, held, block.n_child, part)
+                second = memory.second[part] if memory.method == "adam" else None
+                held.totals[part] = exp(climb(slope, memory.first[part], second))
+        held.chains[:] = 0
+        self._maximise(1.0, 0.0, False)
+
+    def _prior(self) -> Statistics:
+        """Counts of a sample of which nothing is known, its flow shared among the roots."""
+        own, n_root = self._parameters, self.layout.root_rows.size
+        codes = np.full((1, self.layout.n_variable), -1, np.int32)
+        run = run_up(own, codes, np.full(codes.shape, np.nan, self.dtype), keep=True)
+        run_down(own, run, np.full((1, n_root), 1 / n_root, self.dtype))
+        prior = self._statistics.fresh()
+        gather(own, run, prior)
+        return prior
+
+    def _remembered(self, method: str, momentum: float, decay: float) -> Momenta:
+        """Momenta of a method, one step on; another method starts anew."""
+        if self._momenta is None or self._momenta.method != method:
+            self._momenta = Momenta(method, 1.0, 1.0, *self._zeros(method))
+        memory = self._momenta
+        memory.fade, memory.fade2 = memory.fade * momentum, memory.fade2 * decay
+        return memory
+
+    def _zeros(self, method: str) -> list[Array]:
+        held, n = self._statistics, self._parameters.rows.parameters.size
+        first = (held.totals.size, held.leaf_totals.size if method == "scaled_em" else n)
+        second = (held.totals.size, n) if method == "adam" else (0, 0)
+        return [np.zeros(size) for size in (*first, *second)]
+
+
+@dataclass(slots=True)
+class _Climb:
+    """Turns slopes into changes of free parameters, and goes on with the momenta."""
+
+    memory: Momenta
+    weight: float
+    rate: float
+    momentum: float
+    decay: float
+    clip: float
+
+    def __call__(self, slope: Array, first: Array, second: Array | None) -> Array:
+        g = np.clip(slope / self.weight, -self.clip, self.clip)
+        first *= self.momentum
+        if second is None:
+            first += g
+            change = self.rate * first
+        else:
+            first += (1 - self.momentum) * g
+            second *= self.decay
+            second += (1 - self.decay) * (g * g)
+            root = np.sqrt(second / (1 - self.memory.fade2)) + _TINY
+            change = self.rate * (first / (1 - self.memory.fade) / root)
+        return np.clip(change, -_STEEPEST, _STEEPEST)
+
+
+def _slope(own: Parameters, held: Statistics, n_child: int, part: slice) -> Array:
+    """Gradient of a block's log-likelihood in the logits of its weights, flat."""
+    w = own.theta[part].astype(np.float64).reshape(n_child, -1)
+    counts = w * (held.totals[part] + held.chains[part]).reshape(w.shape)
+    whole = np.zeros(w.shape[1])
+    for line in counts:  # children ascending
+        whole += line
+    return (counts - whole * w).reshape(-1)
+
+
+def _parts(size: int) -> Iterator[slice]:
+    return (slice(first, min(first + _PART, size)) for first in range(0, size, _PART))
+
+
+def _check_number(name: str, value: Any, good: bool, need: str) -> None:
+    if isinstance(value, bool) or not (good and np.isfinite(value)):
+        raise ParameterError(f"{name}: got {value!r}, need a number in {need}")
