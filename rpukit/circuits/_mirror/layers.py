@@ -13,7 +13,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, fma32, log32
+from rpukit._math import choose, exp32, fma32, log32
 from rpukit._math_chains import chain
 
 f4 = np.float32
@@ -21,31 +21,55 @@ f4 = np.float32
 FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
 FEW = 24  # sums for which a vector of them pays
 SEGMENT = 64
-TOGETHER = 16  # samples that are worked on at a time; it enters no result
+TOGETHER = 16  # samples that are worked on at a time, or up to 64; it enters no result
 NOTHING = f4(-np.inf)
 TINY = f4(np.finfo(np.float32).tiny)
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def _end_of_run(first, rows, lead, i):
+    """Find the end of the outputs from i on whose rows, and own places, lie side by side."""
+    n, j = first[i + 1] - first[i], i + 1
+    while j < first.size - 1 and first[j + 1] - first[j] == n:
+        if lead.size and lead[j] != lead[j - 1] + 1:
+            return j
+        for k in range(first[j], first[j] + n):
+            if rows[k] != rows[k - n] + 1:
+                return j
+        j += 1
+    return j
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def product_forward(start, stop, first, rows, values, out, target):
     """Add up rows: output i is values[rows[first[i]]] + ..., from the left."""
-    for b in range(start, stop):
-        for i in range(first.size - 1):
-            v = values[b, rows[first[i]]]
+    i = 0
+    while i < first.size - 1:
+        end = _end_of_run(first, rows, rows[:0], i)
+        for b in range(start, stop):
+            line, part = out[b, target + i : target + end], values[b, rows[first[i]] :]
+            for m in range(line.size):
+                line[m] = part[m]
             for k in range(first[i] + 1, first[i + 1]):
-                v = f4(v + values[b, rows[k]])
-            out[b, target + i] = v
+                part = values[b, rows[k] :]
+                for m in range(line.size):
+                    line[m] = f4(line[m] + part[m])
+        i = end
 
 
 @nb.njit(nogil=True, error_model="numpy")
 def product_backward(start, stop, used, back_first, back, above, target, flows):
     """Add the flows of products to those of their rows, products ascending."""
-    for b in range(start, stop):
-        for i in range(used.size):
-            f = flows[b, used[i]]
+    i = 0
+    while i < used.size:
+        end = _end_of_run(back_first, back, used, i)
+        for b in range(start, stop):
+            line = flows[b, used[i] : used[i] + end - i]
             for k in range(back_first[i], back_first[i + 1]):
-                f = f4(f + above[b, target + back[k]])
-            flows[b, used[i]] = f
+                part = above[b, target + back[k] :]
+                for m in range(line.size):
+                    line[m] = f4(line[m] + part[m])
+        i = end
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -67,26 +91,53 @@ def _chains(weights, along, v, first, last, y):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _stage(values, w, top, before, now):
-    """Of each segment: the largest value, exp(value - largest), factors to add it to the left."""
-    largest = NOTHING
-    for s in range(top.size):
-        first, last = s * SEGMENT, min(s * SEGMENT + SEGMENT, values.size)
-        m = NOTHING
-        for k in range(first, last):
-            m = max(m, values[k])
-        top[s] = m
-        if m > NOTHING:
-            for k in range(first, last):
-                w[k] = exp32(f4(values[k] - m))
-        else:
-            for k in range(first, last):
-                w[k] = f4(0.0)
-        both = max(largest, m)
-        before[s] = exp32(f4(largest - both)) if largest > NOTHING else f4(0.0)
-        now[s] = exp32(f4(m - both)) if m > NOTHING else f4(0.0)
-        largest = both
-    return largest
+def _room(widest, n_in, n_out):
+    """Scratch of so many samples as fit into a near cache, and their number."""
+    n = max(TOGETHER, min(4 * TOGETHER, 8192 // widest))
+    n_segment = (n_in + SEGMENT - 1) // SEGMENT
+    inside, outside = np.empty((2, n * n_in), f4), np.empty((2, n * n_out), f4)
+    return n, inside, outside, np.empty((3, n, n_segment), f4), np.empty(n, f4)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _stage(v, w, factors, largest):
+    """Of each sample: the largest value; of its segments exp(value - largest of the segment).
+
+    ``factors``: largest value of a segment, and by what it and those left of it are multiplied.
+    """
+    for b in range(v.shape[0]):
+        above = NOTHING
+        for s in range(factors.shape[2]):
+            first, last = s * SEGMENT, min(s * SEGMENT + SEGMENT, v.shape[1])
+            part, shifted = v[b, first:last], w[b, first:last]
+            m = NOTHING
+            for k in range(part.size):
+                m = max(m, part[k])
+            shift = m if m > NOTHING else f4(0.0)
+            for k in range(part.size):
+                shifted[k] = f4(part[k] - shift)
+            factors[0, b, s] = m
+            both = max(above, m)
+            if s:
+                factors[1, b, s] = exp32(f4(above - both)) if above > NOTHING else f4(0.0)
+                factors[2, b, s] = exp32(f4(m - both)) if m > NOTHING else f4(0.0)
+            above = both
+        largest[b] = above
+    flat = w.reshape(-1)
+    for k in range(flat.size):
+        flat[k] = exp32(flat[k])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _combine(weights, along, w, factors, part, total):
+    """Chains of segments, put together from the left; of the first the factors are 0 and 1."""
+    _chains(weights, along, w, 0, min(SEGMENT, w.shape[1]), total)
+    for s in range(1, factors.shape[2]):
+        _chains(weights, along, w, s * SEGMENT, min(s * SEGMENT + SEGMENT, w.shape[1]), part)
+        for b in range(w.shape[0]):
+            left, right = factors[1, b, s], factors[2, b, s]
+            for i in range(total.shape[1]):
+                total[b, i] = fma32(total[b, i], left, f4(part[b, i] * right))
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -121,58 +172,56 @@ def sum_forward(
 ):
     """Mix elements: value of node m of a group is log sum_c theta[c, m] exp(element c)."""
     most_c, most_m = np.diff(list_first).max(), group_size.max()
-    child = np.empty((TOGETHER, most_c), f4)
-    w, part = np.empty(TOGETHER * most_c, f4), np.empty(TOGETHER * most_m, f4)
-    total = np.empty((TOGETHER, most_m), f4)
-    n_most = (most_c + SEGMENT - 1) // SEGMENT
-    top, before = np.empty((TOGETHER, n_most), f4), np.empty((TOGETHER, n_most), f4)
-    now, largest = np.empty((TOGETHER, n_most), f4), np.empty(TOGETHER, f4)
-    for b0 in range(start, stop, TOGETHER):
-        n = min(TOGETHER, stop - b0)
+    together, inside, outside, of_segments, largest = _room(max(most_c, most_m), most_c, most_m)
+    for b0 in range(start, stop, together):
+        n = min(together, stop - b0)
         staged = -1
         for g in range(group_list.size):
-            first, size = list_first[group_list[g]], group_size[g]
-            n_child = list_first[group_list[g] + 1] - first
-            n_segment = (n_child + SEGMENT - 1) // SEGMENT
-            ws = w[: n * n_child].reshape(n, n_child)
+            size, row = group_size[g], group_row[g]
+            ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
+            factors = of_segments[:, :n, : (ids.size + SEGMENT - 1) // SEGMENT]
+            child = inside[0, : n * ids.size].reshape(n, ids.size)
+            w = inside[1, : n * ids.size].reshape(n, ids.size)
+            total = outside[0, : n * size].reshape(n, size)
+            part = outside[1, : n * size].reshape(n, size)
             if group_list[g] != staged:
                 staged = group_list[g]
                 for b in range(n):
-                    for k in range(n_child):
-                        child[b, k] = elements[b0 + b, list_elements[first + k]]
-                    largest[b] = _stage(
-                        child[b, :n_child],
-                        ws[b],
-                        top[b, :n_segment],
-                        before[b],
-                        now[b],
-                    )
-            flat = theta[group_theta[g] : group_theta[g] + n_child * size]
-            weights, sums = flat.reshape(n_child, size), part[: n * size].reshape(n, size)
-            for s in range(n_segment):
-                _chains(weights, True, ws, s * SEGMENT, min(s * SEGMENT + SEGMENT, n_child), sums)
-                for b in range(n):
-                    for m in range(size):
-                        so_far = total[b, m] if s else f4(0.0)
-                        total[b, m] = fma32(so_far, before[b, s], f4(sums[b, m] * now[b, s]))
+                    for k in range(ids.size):
+                        child[b, k] = elements[b0 + b, ids[k]]
+                _stage(child, w, factors, largest)
+            flat = theta[group_theta[g] : group_theta[g] + ids.size * size]
+            _combine(flat.reshape(ids.size, size), True, w, factors, part, total)
+            usual = _logarithms(total, part)
             for b in range(n):
-                row = group_row[g]
+                line = values[b0 + b, row : row + size]
                 for m in range(size):
-                    v = NOTHING
-                    if total[b, m] >= TINY:
-                        v = f4(largest[b] + log32(total[b, m]))
-                    elif largest[b] > NOTHING:
-                        v = _own(flat[m:], size, child[b, :n_child])
-                    values[b0 + b, row + m] = v
+                    line[m] = f4(largest[b] + part[b, m])
+                if not usual and largest[b] > NOTHING:
+                    for m in range(size):
+                        if not total[b, m] >= TINY:
+                            line[m] = _own(flat[m:], size, child[b])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _logarithms(x, out):
+    """Logarithms of all x, and whether all x are normal numbers."""
+    x, out = x.reshape(-1), out.reshape(-1)
+    usual = True
+    for i in range(x.size):
+        out[i] = log32(x[i])
+        usual = usual & (x[i] >= TINY)
+    return usual
 
 
 @nb.njit(nogil=True, error_model="numpy")
 def sum_lift(start, stop, first, last, values, flows, lift):
     """lift = log flow - value: what a parent passes on to a child, but for the child's value."""
     for b in range(start, stop):
-        for r in range(first, last):
-            v, f = values[b, r], flows[b, r]
-            lift[b, r] = f4(log32(f) - v) if f > f4(0.0) and v > NOTHING else NOTHING
+        v, f, line = values[b, first:last], flows[b, first:last], lift[b, first:last]
+        for r in range(line.size):
+            some = (f[r] > f4(0.0)) & (v[r] > NOTHING)
+            line[r] = choose(some, f4(log32(f[r]) - v[r]), NOTHING)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -196,45 +245,43 @@ def sum_backward(
     """Flows of elements: exp(element + log sum_m theta[c, m] exp(lift m)), parents ascending."""
     most_c, most_m = np.diff(list_first).max(), group_size.max()
     n_element = elements.shape[1]
-    w, part = np.empty(TOGETHER * most_m, f4), np.empty(TOGETHER * most_c, f4)
-    n_most = (most_m + SEGMENT - 1) // SEGMENT
-    top = np.empty((TOGETHER, n_most), f4)
-    unused = np.empty((2, n_most), f4)
-    largest, total = np.empty((TOGETHER, n_element), f4), np.empty((TOGETHER, n_element), f4)
-    for b0 in range(start, stop, TOGETHER):
-        n = min(TOGETHER, stop - b0)
-        largest[:n], total[:n] = NOTHING, f4(0.0)
+    together, inside, outside, of_segments, most = _room(n_element, most_m, most_c)
+    largest = np.empty(together * n_element, f4)
+    total = np.empty(together * n_element, f4)
+    for b0 in range(start, stop, together):
+        n = min(together, stop - b0)
+        m_all = largest[: n * n_element].reshape(n, n_element)
+        t_all = total[: n * n_element].reshape(n, n_element)
+        m_all[:], t_all[:] = NOTHING, f4(0.0)
         for g in range(group_list.size):
-            first, size, row = list_first[group_list[g]], group_size[g], group_row[g]
-            n_child = list_first[group_list[g] + 1] - first
-            n_segment = (size + SEGMENT - 1) // SEGMENT
-            ws = w[: n * size].reshape(n, size)
+            size, row = group_size[g], group_row[g]
+            ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
+            factors = of_segments[:, :n, : (size + SEGMENT - 1) // SEGMENT]
+            above = inside[0, : n * size].reshape(n, size)
+            w = inside[1, : n * size].reshape(n, size)
+            part = outside[0, : n * ids.size].reshape(n, ids.size)
+            whole = outside[1, : n * ids.size].reshape(n, ids.size)
+            weights = theta[group_theta[g] : group_theta[g] + ids.size * size]
+            weights = weights.reshape(ids.size, size)
             for b in range(n):
-                above = lift[b0 + b, row : row + size]
-                _stage(above, ws[b], top[b, :n_segment], unused[0], unused[1])
-            flat = theta[group_theta[g] : group_theta[g] + n_child * size]
-            weights, sums = flat.reshape(n_child, size), part[: n * n_child].reshape(n, n_child)
-            for s in range(n_segment):
-                _chains(weights, False, ws, s * SEGMENT, min(s * SEGMENT + SEGMENT, size), sums)
+                for m in range(size):
+                    above[b, m] = lift[b0 + b, row + m]
+            _stage(above, w, factors, most)
+            if _alone(ids, parent_first):
+                _combine(weights, False, w, factors, part, whole)
                 for b in range(n):
-                    t = top[b, s]
-                    if not t > NOTHING:
-                        continue
-                    for k in range(n_child):
-                        e = list_elements[first + k]
-                        m = largest[b, e]
-                        both = max(m, t)
-                        old = exp32(f4(m - both)) if m > NOTHING else f4(0.0)
-                        new = f4(sums[b, k] * exp32(f4(t - both)))
-                        total[b, e] = fma32(total[b, e], old, new)
-                        largest[b, e] = both
-        for b in range(n):
-            for e in range(n_element):
-                v, f = elements[b0 + b, e], f4(0.0)
-                if v > NOTHING and largest[b, e] > NOTHING:
-                    if total[b, e] >= TINY:
-                        f = exp32(f4(f4(v + largest[b, e]) + log32(total[b, e])))
-                    else:
+                    for k in range(ids.size):
+                        m_all[b, ids[k]], t_all[b, ids[k]] = most[b], whole[b, k]
+                continue
+            for s in range(factors.shape[2]):
+                _chains(weights, False, w, s * SEGMENT, min(s * SEGMENT + SEGMENT, size), part)
+                for b in range(n):
+                    _join(factors[0, b, s], part[b], ids, m_all[b], t_all[b])
+        if not _flows(elements[b0 : b0 + n], m_all, t_all, flows[b0 : b0 + n]):
+            for b in range(n):
+                for e in range(n_element):
+                    v = elements[b0 + b, e]
+                    if v > NOTHING and m_all[b, e] > NOTHING and not t_all[b, e] >= TINY:
                         up = _own_parents(
                             e,
                             list_first,
@@ -248,8 +295,43 @@ def sum_backward(
                             theta,
                             lift[b0 + b],
                         )
-                        f = exp32(f4(v + up)) if up > NOTHING else f
-                flows[b0 + b, e] = f
+                        flows[b0 + b, e] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _alone(ids, parent_first):
+    """Whether all these elements have one group of parents."""
+    most = 0
+    for k in range(ids.size):
+        most = max(most, parent_first[ids[k] + 1] - parent_first[ids[k]])
+    return most == 1
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _join(t, part, ids, largest, total):
+    """Add a segment to sums of elements that have other parents, too."""
+    if not t > NOTHING:
+        return
+    for k in range(ids.size):
+        m = largest[ids[k]]
+        both = max(m, t)
+        old = exp32(f4(m - both)) if m > NOTHING else f4(0.0)
+        new = f4(part[k] * exp32(f4(t - both)))
+        total[ids[k]] = fma32(total[ids[k]], old, new)
+        largest[ids[k]] = both
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _flows(elements, largest, total, flows):
+    """exp(element + largest + log total), and whether all totals in use are normal numbers."""
+    v, m, t, f = elements.reshape(-1), largest.reshape(-1), total.reshape(-1), flows.reshape(-1)
+    usual = True
+    for i in range(f.size):
+        some = (v[i] > NOTHING) & (m[i] > NOTHING)
+        usual = usual & ((t[i] >= TINY) | (not some))
+        x = exp32(f4(f4(v[i] + m[i]) + log32(t[i])))
+        f[i] = choose(some, x, f4(0.0))
+    return usual
 
 
 @nb.njit(nogil=True, error_model="numpy")
