@@ -15,6 +15,7 @@ __all__ = [
     "NonFiniteError",
     "OnnxError",
     "ParameterError",
+    "PlanError",
     "PlotError",
     "RpukitError",
     "ShapeError",
@@ -60,6 +61,10 @@ class GraphError(RpukitError, ValueError):
 
 class OnnxError(RpukitError, ImportError):
     """The package onnx is missing."""
+
+
+class PlanError(RpukitError, ValueError):
+    """A graph does not fit the levels of memory, or a plan is not safe to run."""
 
 
 class DeviceError(RpukitError, RuntimeError):

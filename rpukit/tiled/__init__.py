@@ -1,21 +1,39 @@
 """Training of graphs, planned tile by tile over levels of memory."""
 
 from rpukit.tiled import ops
+from rpukit.tiled.alloc import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.build import make_graph
 from rpukit.tiled.graph import Graph, Node, Tensor, Training
+from rpukit.tiled.levels import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
 from rpukit.tiled.onnx import from_onnx, training_from_onnx
+from rpukit.tiled.promotion import Candidate, promote
+from rpukit.tiled.races import find_hazards
 from rpukit.tiled.space import Axis, Operand, TileSpace
 
 __all__ = [
     "Axis",
+    "Block",
+    "Candidate",
+    "Compute",
     "Graph",
+    "Hierarchy",
+    "Level",
     "Node",
     "Operand",
     "Tensor",
     "TileSpace",
     "Training",
+    "find_hazards",
     "from_onnx",
+    "gpu",
+    "live_bytes",
     "make_graph",
     "ops",
+    "pack",
+    "promote",
+    "read_csv",
+    "siracusa_l2",
+    "siracusa_l3",
     "training_from_onnx",
+    "write_csv",
 ]

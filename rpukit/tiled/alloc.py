@@ -1,0 +1,259 @@
+"""Addresses of blocks that live for a while: no two that live together may overlap.
+
+Greedy orders first, then local search; where OR-tools is installed and the bound is not reached,
+its CP-SAT solver goes on with one worker and a deterministic limit, so a plan is always the same.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rpukit.errors import FormatError
+
+__all__ = ["Block", "live_bytes", "pack", "peak", "read_csv", "write_csv"]
+
+
+class Block(NamedTuple):
+    """A name, the steps ``lower <= step < upper`` of its life, and its bytes."""
+
+    name: str
+    lower: int
+    upper: int
+    size: int
+
+
+def live_bytes(blocks: Iterable[Block]) -> int:
+    """Most bytes that live at one step: no packing is smaller.
+
+    Parameters
+    ----------
+    blocks : iterable of Block
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from rpukit.tiled import Block, live_bytes
+    >>> live_bytes([Block("a", 0, 2, 8), Block("b", 1, 3, 4), Block("c", 2, 3, 4)])
+    12
+    """
+    changes: dict[int, int] = {}
+    for block in blocks:
+        changes[block.lower] = changes.get(block.lower, 0) + block.size
+        changes[block.upper] = changes.get(block.upper, 0) - block.size
+    live = most = 0
+    for step in sorted(changes):
+        live += changes[step]
+        most = max(most, live)
+    return most
+
+
+def peak(blocks: Iterable[Block], offsets: Mapping[str, int]) -> int:
+    """End of the highest block.
+
+    Parameters
+    ----------
+    blocks : iterable of Block
+    offsets : mapping of str to int
+
+    Returns
+    -------
+    int
+    """
+    return max((offsets[block.name] + block.size for block in blocks), default=0)
+
+
+_ROUNDS = 300  # of local search, for each of three orders
+
+_ORDERS: tuple[Callable[[Block], Any], ...] = (
+    lambda b: (-b.size, b.lower - b.upper),
+    lambda b: (b.lower - b.upper, -b.size),
+    lambda b: (-b.size * (b.upper - b.lower), b.lower),
+    lambda b: (b.lower, -b.size),
+    lambda b: (-b.upper, -b.size),
+)
+
+
+def pack(
+    blocks: Sequence[Block], *, align: int = 4, limit: int | None = None, effort: float = 2.0
+) -> dict[str, int]:
+    """Place blocks with a small peak.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        Names are all different.
+    align : int
+        Sizes are rounded up to a multiple of it, so that addresses are multiples too.
+    limit : int, optional
+        A peak up to here is good enough.
+    effort : float
+        Deterministic seconds that CP-SAT may use; 0 leaves it out.
+
+    Returns
+    -------
+    dict of str to int
+        Address of each block.
+
+    Examples
+    --------
+    >>> from rpukit.tiled import Block, pack
+    >>> pack([Block("a", 0, 2, 8), Block("b", 1, 3, 4), Block("c", 2, 3, 4)])
+    {'a': 0, 'b': 8, 'c': 0}
+    """
+    rounded = [b._replace(size=-(-b.size // align) * align) for b in blocks]
+    enough = max(live_bytes(rounded), limit or 0)
+    best: dict[str, int] = {}
+    lowest = -1
+    for best_fit in (False, True):
+        for order in _ORDERS:
+            offsets = _place(sorted(rounded, key=order), best_fit)
+            height = peak(rounded, offsets)
+            if lowest < 0 or height < lowest:
+                best, lowest = offsets, height
+            if lowest <= enough:
+                return best
+    for order in _ORDERS[:3]:
+        offsets = _improve(sorted(rounded, key=order), enough)
+        if peak(rounded, offsets) < lowest:
+            best, lowest = offsets, peak(rounded, offsets)
+        if lowest <= enough:
+            return best
+    return _polish(rounded, best, enough, align, effort) if effort else best
+
+
+def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
+    """Put one block after another into the lowest gap that holds it, or into the tightest."""
+    n = len(blocks)
+    lower = np.fromiter((b.lower for b in blocks), np.int64, n)
+    upper = np.fromiter((b.upper for b in blocks), np.int64, n)
+    size = np.fromiter((b.size for b in blocks), np.int64, n)
+    offset = np.zeros(n, np.int64)
+    for k in range(n):
+        meets = np.flatnonzero((lower[:k] < upper[k]) & (upper[:k] > lower[k]))
+        starts = offset[meets]
+        rank = np.argsort(starts, kind="stable")
+        starts = starts[rank]
+        floor = np.maximum.accumulate(np.concatenate(([0], (starts + size[meets[rank]]))))
+        room = starts - floor[:-1]
+        fits = np.flatnonzero(room >= size[k])
+        if not len(fits):
+            offset[k] = floor[-1]
+        else:
+            offset[k] = floor[fits[np.argmin(room[fits])] if best_fit else fits[0]]
+    return {block.name: int(offset[k]) for k, block in enumerate(blocks)}
+
+
+def _improve(order: list[Block], enough: int) -> dict[str, int]:
+    """Bring the highest block forward in the order, again and again, while nothing gets worse."""
+    rng = random.Random(1)
+    best = offsets = _place(order, False)
+    lowest = height = peak(order, offsets)
+    for _ in range(_ROUNDS):
+        if lowest <= enough:
+            break
+        trial = list(order)
+        high = [i for i, block in enumerate(order) if offsets[block.name] + block.size == height]
+        place = rng.choice(high)
+        block = trial.pop(place)
+        if rng.random() < 0.5 and trial:
+            other = trial.pop(rng.randrange(len(trial)))
+            trial.insert(rng.randrange(len(trial) + 1), other)
+        trial.insert(rng.randrange(place + 1), block)
+        placed = _place(trial, False)
+        if peak(trial, placed) <= height:
+            order, offsets, height = trial, placed, peak(trial, placed)
+            if height < lowest:
+                best, lowest = offsets, height
+    return best
+
+
+def _polish(
+    blocks: Sequence[Block], start: dict[str, int], enough: int, align: int, effort: float
+) -> dict[str, int]:
+    """Let CP-SAT lower the peak; without OR-tools the start is the answer."""
+    try:
+        cp = import_module("ortools.sat.python.cp_model")
+    except ImportError:
+        return start
+    top, goal = peak(blocks, start) // align, -(-enough // align)
+    model = cp.CpModel()
+    height = model.new_int_var(goal, top, "peak")
+    place, times, spans = {}, [], []
+    for b in blocks:
+        units = b.size // align
+        y = place[b.name] = model.new_int_var(0, top - units, "")
+        model.add(y + units <= height)
+        model.add_hint(y, start[b.name] // align)
+        times.append(model.new_fixed_size_interval_var(b.lower, b.upper - b.lower, ""))
+        spans.append(model.new_fixed_size_interval_var(y, units, ""))
+    model.add_no_overlap_2d(times, spans)
+    model.minimize(height)
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = effort
+    status = solver.solve(model)
+    if status not in (cp.OPTIMAL, cp.FEASIBLE):
+        return start
+    return {name: solver.value(y) * align for name, y in place.items()}
+
+
+def write_csv(path: str | Path, blocks: Iterable[Block], offsets: Mapping[str, int]) -> None:
+    """Write blocks as MiniMalloc does: id, lower, upper, size, offset.
+
+    Parameters
+    ----------
+    path : path
+    blocks : iterable of Block
+    offsets : mapping of str to int
+        Empty for the input of MiniMalloc: the column is then left out.
+    """
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "lower", "upper", "size"] + ["offset"] * bool(offsets))
+        for block in blocks:
+            writer.writerow([*block, offsets[block.name]] if offsets else block)
+
+
+def read_csv(path: str | Path) -> tuple[list[Block], dict[str, int]]:
+    """Read blocks from a file of MiniMalloc.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    blocks : list of Block
+    offsets : dict of str to int
+        Empty where the file has no column `offset`.
+
+    Raises
+    ------
+    FormatError
+        If a column is missing or not a number.
+    """
+    blocks, offsets = [], {}
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.DictReader(file), start=2):
+            try:
+                lower, upper, size = (int(row[key]) for key in ("lower", "upper", "size"))
+                blocks.append(Block(row["id"], lower, upper, size))
+                if "offset" in row:
+                    offsets[row["id"]] = int(row["offset"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise FormatError(
+                    f"{path}, line {number}: got {row}, need numbers in the columns "
+                    "id, lower, upper, size and perhaps offset"
+                ) from error
+    return blocks, offsets

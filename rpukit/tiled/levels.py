@@ -1,0 +1,253 @@
+"""Memory levels and the machine that computes at the innermost one, as the cycle model sees them.
+
+Times are whole numbers of cycles; what a cycle is (a clock tick, a nanosecond) is up to the
+numbers given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rpukit.errors import ParameterError
+
+__all__ = ["Compute", "Hierarchy", "Level", "gpu", "siracusa_l2", "siracusa_l3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A memory, and the link that joins it to the next outer one.
+
+    A transfer of ``n`` bytes in ``r`` contiguous rows over the link takes
+    ``setup + r row + ceil(n / width)`` cycles.
+
+    Parameters
+    ----------
+    name : str
+    bytes : int
+        Size of the memory.
+    width : int
+        Bytes a cycle over the link.
+    setup, row : int
+        Cycles a transfer, and cycles a contiguous row of it.
+    duplex : bool
+        True: one engine for each direction; False: one engine serves both in order of issue.
+    align : int
+        Every address in this memory is a multiple of it, in bytes.
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> from rpukit.tiled import Level
+    >>> Level("L1", 128_000, width=8, setup=20, row=4).cycles(1024, 2)
+    156
+    """
+
+    name: str
+    bytes: int
+    width: int = 8
+    setup: int = 0
+    row: int = 0
+    duplex: bool = True
+    align: int = 4
+
+    def __post_init__(self) -> None:
+        for name, least in (("bytes", 1), ("width", 1), ("setup", 0), ("row", 0), ("align", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ParameterError(f"{name} of level {self.name!r}: got {value}, need {least}+")
+
+    def cycles(self, n_bytes: int, rows: int = 1) -> int:
+        """Cycles of one transfer over the link.
+
+        Parameters
+        ----------
+        n_bytes, rows : int
+
+        Returns
+        -------
+        int
+        """
+        return self.setup + rows * self.row - (-n_bytes // self.width)
+
+    def rounded(self, n_bytes: int) -> int:
+        """Size of a block, rounded up so that the next one is aligned.
+
+        Parameters
+        ----------
+        n_bytes : int
+
+        Returns
+        -------
+        int
+        """
+        return -(-n_bytes // self.align) * self.align
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Time of a tile: ``launch`` plus multiply-adds or elements at a rate.
+
+    Parameters
+    ----------
+    launch : int
+        Cycles a call.
+    macs, ew : int
+        Multiply-adds a cycle, and elements a cycle of an op without products.
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    launch: int = 100
+    macs: int = 8
+    ew: int = 8
+
+    def __post_init__(self) -> None:
+        if self.launch < 0 or self.macs < 1 or self.ew < 1:
+            raise ParameterError(f"got {self}, need launch from 0, macs and ew from 1")
+
+    def cycles(self, macs: int, elements: int) -> int:
+        """Cycles of one tile; elements count where there are no multiply-adds.
+
+        Parameters
+        ----------
+        macs, elements : int
+
+        Returns
+        -------
+        int
+        """
+        return self.launch + (-(-macs // self.macs) if macs else -(-elements // self.ew))
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Levels from the home of the tensors, outermost, to the one where kernels compute.
+
+    Parameters
+    ----------
+    levels : sequence of Level
+        Two or more, outermost first, with different names.
+    compute : Compute
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    levels: tuple[Level, ...]
+    compute: Compute = Compute()
+
+    def __init__(self, levels: Sequence[Level], compute: Compute | None = None) -> None:
+        object.__setattr__(self, "levels", tuple(levels))
+        object.__setattr__(self, "compute", compute or Compute())
+        names = [level.name for level in self.levels]
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise ParameterError(f"levels: got {names}, need two or more, each with its own name")
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def __getitem__(self, k: int) -> Level:
+        return self.levels[k]
+
+    def index(self, name: str) -> int:
+        """Find a level by its name.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        ParameterError
+        """
+        names = [level.name for level in self.levels]
+        if name not in names:
+            raise ParameterError(f"level: got {name!r}, need one of {names}")
+        return names.index(name)
+
+
+def siracusa_l2(l1: int = 128_000, l2: int = 2_000_000) -> Hierarchy:
+    """Tensors at home in the on-chip memory of a Siracusa-like controller.
+
+    Parameters
+    ----------
+    l1, l2 : int
+        Bytes; decimal, as the tests of Deeploy count them.
+
+    Returns
+    -------
+    Hierarchy
+
+    Examples
+    --------
+    >>> from rpukit.tiled import siracusa_l2
+    >>> [level.name for level in siracusa_l2().levels]
+    ['L2', 'L1']
+    """
+    return Hierarchy((Level("L2", l2), Level("L1", l1, width=8, setup=20, row=4)))
+
+
+def siracusa_l3(l1: int = 128_000, l2: int = 2_000_000, l3: int = 64_000_000) -> Hierarchy:
+    """Tensors at home in the external memory of a Siracusa-like controller: two hops.
+
+    Parameters
+    ----------
+    l1, l2, l3 : int
+        Bytes; decimal.
+
+    Returns
+    -------
+    Hierarchy
+
+    Examples
+    --------
+    >>> from rpukit.tiled import siracusa_l3
+    >>> [level.width for level in siracusa_l3().levels[1:]]
+    [1, 8]
+    """
+    return Hierarchy(
+        (
+            Level("L3", l3),
+            Level("L2", l2, width=1, setup=200, row=30),
+            Level("L1", l1, width=8, setup=20, row=4),
+        )
+    )
+
+
+def gpu(budget: int, host: int = 1 << 40) -> Hierarchy:
+    """Tensors at home in pinned host memory, computed on in a part of the device memory.
+
+    A cycle is a nanosecond; the rates are those of an H200 on PCIe 5: 55 bytes/ns each way.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes of device memory.
+    host : int
+        Bytes of pinned memory.
+
+    Returns
+    -------
+    Hierarchy
+
+    Examples
+    --------
+    >>> from rpukit.tiled import gpu
+    >>> gpu(1 << 30)[1].bytes
+    1073741824
+    """
+    device = Level("device", budget, width=55, setup=2000, row=2, align=256)
+    return Hierarchy(
+        (Level("host", host, align=256), device), Compute(launch=4000, macs=20000, ew=300)
+    )

@@ -1,0 +1,25 @@
+"""What is unsafe about a schedule is found, by its name."""
+
+from tiled.known import cases
+
+from rpukit.tiled import find_hazards
+
+
+def test_known_schedules_get_the_known_findings():
+    found = {
+        case["name"]: find_hazards(case["buffers"], case["schedule"])
+        for case in cases("schedules/race_cases")
+    }
+    assert found == {case["name"]: case["expect"] for case in cases("schedules/race_cases")}
+    assert len(found) == 15
+
+
+def test_moving_a_wait_past_its_reader_is_found():
+    for case in cases("schedules/race_cases"):
+        if case["expect"] != ["ok"]:
+            continue
+        schedule = list(case["schedule"])
+        k = next(k for k, event in enumerate(schedule) if event["ev"] == "wait")
+        reader = next(j for j in range(k, len(schedule)) if schedule[j]["ev"] == "compute")
+        schedule.insert(reader, schedule.pop(k))
+        assert "race" in find_hazards(case["buffers"], schedule), case["name"]
