@@ -21,7 +21,16 @@ __all__ = ["Block", "live_bytes", "pack", "peak", "read_csv", "write_csv"]
 
 
 class Block(NamedTuple):
-    """A name, the steps ``lower <= step < upper`` of its life, and its bytes."""
+    """A part of a memory that is taken for a while.
+
+    Parameters
+    ----------
+    name : str
+    lower, upper : int
+        The steps ``lower <= step < upper`` of its life.
+    size : int
+        Bytes.
+    """
 
     name: str
     lower: int

@@ -17,7 +17,18 @@ __all__ = ["Candidate", "promote"]
 
 
 class Candidate(NamedTuple):
-    """A tensor, the steps ``lower <= step < upper`` of its life, its bytes, its accesses."""
+    """A tensor that may stay in the faster memory.
+
+    Parameters
+    ----------
+    name : str
+    lower, upper : int
+        The steps ``lower <= step < upper`` of its life.
+    size : int
+        Bytes.
+    accesses : int
+        How often it would cross the slow link.
+    """
 
     name: str
     lower: int
