@@ -22,7 +22,7 @@ def project_files() -> list[Path]:
     return sorted(ROOT / p for p in found if not left_out.search(p.as_posix()))
 
 
-BINARY = {".npz", ".png", ".ico"}
+BINARY = {".npz", ".onnx", ".png", ".ico"}
 DATA = {".json"}
 FILES = [path for path in project_files() if path.suffix not in BINARY]
 PYTHON = [path for path in FILES if path.suffix == ".py"]

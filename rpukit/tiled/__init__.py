@@ -3,21 +3,27 @@
 from rpukit.tiled import ops
 from rpukit.tiled.alloc import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.build import make_graph
+from rpukit.tiled.builder import Builder
 from rpukit.tiled.graph import Graph, Node, Tensor, Training
 from rpukit.tiled.levels import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
 from rpukit.tiled.onnx import from_onnx, training_from_onnx
+from rpukit.tiled.optimisers import SGD, Adam, MomentumSGD
 from rpukit.tiled.promotion import Candidate, promote
 from rpukit.tiled.races import find_hazards
 from rpukit.tiled.space import Axis, Operand, TileSpace
 
 __all__ = [
+    "SGD",
+    "Adam",
     "Axis",
     "Block",
+    "Builder",
     "Candidate",
     "Compute",
     "Graph",
     "Hierarchy",
     "Level",
+    "MomentumSGD",
     "Node",
     "Operand",
     "Tensor",

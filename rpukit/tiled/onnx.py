@@ -12,10 +12,11 @@ import numpy as np
 from rpukit.errors import FormatError, GraphError, OnnxError
 from rpukit.tiled import ops
 from rpukit.tiled.build import make_graph
-from rpukit.tiled.graph import Graph, Node, Tensor, Training
+from rpukit.tiled.graph import Graph, Node, Tensor, Training, sort_nodes
 
 __all__ = ["from_onnx", "training_from_onnx"]
 
+Parts = tuple[list[Node], list[Tensor], dict[str, np.ndarray], list[str]]
 # Inputs that say a shape or axes and have to be known: op -> (which, attribute)
 _CONSTANT_INPUTS = {
     "Reshape": (1, "shape"),
@@ -51,7 +52,10 @@ def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
     GraphError
         Unknown ops (all of them in one message) and everything else that cannot be taken.
     """
-    return _read(_load(path), np.dtype(dtype).name)
+    nodes, inputs, constants, outputs = read_nodes(path, dtype)
+    used = {name for node in nodes for name in node.inputs}
+    kept = {name: value for name, value in constants.items() if name in used}
+    return make_graph(Path(path).stem, nodes, inputs, outputs, kept)
 
 
 def training_from_onnx(
@@ -156,7 +160,22 @@ def _value(array: np.ndarray, real: str) -> np.ndarray:
     return array.astype(real) if array.dtype.kind == "f" else np.array(array)
 
 
-def _read(model: Any, real: str) -> Graph:
+def read_nodes(path: str | Path, dtype: Any) -> Parts:
+    """Read the nodes of a file, its inputs, its constants and the names of its outputs.
+
+    Parameters
+    ----------
+    path : str or Path
+    dtype : {float32, float64}
+
+    Returns
+    -------
+    nodes : list of Node
+    inputs : list of Tensor
+    constants : dict of str to array
+    outputs : list of str
+    """
+    model, real = _load(path), np.dtype(dtype).name
     onnx = import_module("onnx")
     helper, to_array = onnx.helper, onnx.numpy_helper.to_array
     graph = model.graph
@@ -186,10 +205,8 @@ def _read(model: Any, real: str) -> Graph:
             for v in (*graph.value_info, *graph.output)}  # fmt: skip
     nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
     nodes, constants = _folded(nodes, inputs, constants)
-    used = {name for node in nodes for name in node.inputs}
-    outputs = [value.name for value in graph.output]
-    kept = {name: value for name, value in constants.items() if name in used}
-    return make_graph(graph.name or "graph", nodes, inputs, outputs, kept)
+    known = [*constants, *(tensor.name for tensor in inputs)]
+    return list(sort_nodes(nodes, known)), inputs, constants, [v.name for v in graph.output]
 
 
 def _attribute(name: str, value: Any) -> Any:
