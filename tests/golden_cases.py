@@ -431,7 +431,15 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "write_noise", Case(at, slow(shape, "soft_write_noise", lambda t: t.diffuse(), 9))
     for io in ("max", "average", "np_sum", "worst_case", "none"):
         yield "tile_scale", Case(io, scales(io, 19, 10))
-    for topic in ("inference", "devices", "mixed_precision", "logprob", "float64", "samples"):
+    for topic in (
+        "inference",
+        "devices",
+        "mixed_precision",
+        "logprob",
+        "float64",
+        "samples",
+        "tiled",
+    ):
         yield from import_module(f"golden_{topic}").cases()
     for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
         for dtype in ("f4", "f8"):

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rpukit import _precision
+from rpukit import _device, _precision
+from rpukit._device import Array
 from rpukit._workers import run_rows
 from rpukit.errors import DTypeError, GraphError, ShapeError
-from rpukit.tiled import ops
+from rpukit.tiled import kernels, ops
 from rpukit.tiled.graph import Graph, Node, Tensor
 from rpukit.tiled.space import Box
 
@@ -38,9 +39,9 @@ def _module(name: str, dtype: str) -> Any:
 
 
 def run_tile(
-    node: Node, tensors: Mapping[str, Tensor], box: Box, buffers: Sequence[np.ndarray | None]
+    node: Node, tensors: Mapping[str, Tensor], box: Box, buffers: Sequence[Array | None]
 ) -> None:
-    """Compute one tile.
+    """Compute one tile, where its buffers are: by the mirror, or by the kernel.
 
     Parameters
     ----------
@@ -54,6 +55,10 @@ def run_tile(
     op = ops.find(node.op)
     assert isinstance(op, ops.Tiled)
     ints, floats = op.parameters(node, tensors, box)
+    xp = _device.namespace(*(buffer for buffer in buffers if buffer is not None))
+    if _device.runs_kernels(xp):
+        kernels.launch(op.kernel, ints, (xp.asarray(ints), xp.asarray(floats)), buffers)
+        return
     nothing = np.empty(0, floats.dtype)
     given = [nothing if buffer is None else buffer for buffer in buffers]
     run_rows(mirror(op, floats.dtype), int(ints[0]), ints, floats, *given)

@@ -1,0 +1,82 @@
+// A tile of an elementwise op of up to seven inputs, which may stand still along axes (broadcasting).
+//
+//   ints: rows, kind, lengths of four axes, strides of seven inputs and y along them; floats: a constant, if any
+//   a to g, y: packed rectangles; those that the kind does not have are not read
+//
+// One thread an element. Macros: KIND (see function), REAL.
+// mirror: rpukit/tiled/_mirror/elementwise.py::tiled_map
+// op: rpukit.tiled.run.run_tile
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: REAL=double
+// check: KIND=8
+// check: KIND=9
+// check: KIND=10 REAL=double
+// check: KIND=16
+// source: docs/semantics/tiled.md, elementwise ops.
+#include "rk_special64.cuh"
+#include "rk_real.cuh"
+
+#ifndef KIND
+#define KIND 0
+#endif
+
+// Distribution function of a standard normal, and the slope of x times it.
+__device__ __forceinline__ REAL phi(REAL x) { return (REAL)0.5 * ((REAL)1 + rk_erf(x * (REAL)0.7071067811865476)); }
+__device__ __forceinline__ REAL gelu_slope(REAL x) {
+    return rk_fma(x, (REAL)0.3989422804014327 * rk_exp((REAL)-0.5 * x * x), phi(x));
+}
+
+struct Inputs { const REAL *b, *c, *d, *e, *f, *g; };
+
+__device__ __forceinline__ REAL function(REAL a, const Inputs &in, REAL by) {
+#if KIND == 0
+    return a;
+#elif KIND == 1
+    return a + *in.b;
+#elif KIND == 2
+    return a - *in.b;
+#elif KIND == 3
+    return a * *in.b;
+#elif KIND == 4
+    return a / *in.b;
+#elif KIND == 5
+    return a / by;
+#elif KIND == 6
+    return a > (REAL)0 ? a : (REAL)0;
+#elif KIND == 7
+    return *in.b > (REAL)0 ? a : (REAL)0;
+#elif KIND == 8
+    return a * phi(a);
+#elif KIND == 9
+    return a * gelu_slope(*in.b);
+#elif KIND == 10
+    return rk_tanh(a);
+#elif KIND == 11
+    return a * rk_fma(-*in.b, *in.b, (REAL)1);
+#elif KIND == 12
+    return rk_sigmoid(a);
+#elif KIND == 13
+    return a * (*in.b * ((REAL)1 - *in.b));
+#elif KIND == 14
+    REAL w = a - *in.b;
+    return (w + w) / by;
+#elif KIND == 15
+    return rk_fma((a - *in.b) * *in.c, *in.d, *in.e);
+#else  // gradient of a normalised element; inputs dy, x, scale, mean, inv_std, dscale, dbias
+    REAL h = (*in.b - *in.d) * *in.e;
+    return *in.c * *in.e / by * rk_fma(-h, *in.f, by * a - *in.g);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+tiled_map(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, const REAL *c, const REAL *d,
+          const REAL *e, const REAL *f, const REAL *g, REAL *y) {
+    i64 n1 = ints[3], n2 = ints[4], n3 = ints[5], at = (i64)blockIdx.x * 256 + threadIdx.x, row = at / n3;
+    if (row >= ints[0]) return;
+    const i64 i[4] = {row / (n1 * n2), row / n2 % n1, row % n2, at % n3}, *s = ints + 6;
+    i64 p[8];
+    for (int k = 0; k < 8; k++, s += 4) p[k] = i[0] * s[0] + i[1] * s[1] + i[2] * s[2] + i[3] * s[3];
+    Inputs in = {b + p[1], c + p[2], d + p[3], e + p[4], f + p[5], g + p[6]};
+    y[p[7]] = function(a[p[0]], in, floats ? floats[0] : (REAL)1);
+}

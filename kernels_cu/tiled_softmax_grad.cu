@@ -1,0 +1,22 @@
+// A tile of the gradient of softmax: y (dy - sum dy y).
+//
+//   ints: rows, not used, length, step of the axis; dy, y, dx: packed rectangles
+//
+// A thread owns one row: one chain, ascending. Macro: REAL.
+// mirror: rpukit/tiled/_mirror/rows.py::tiled_softmax_grad
+// op: rpukit.tiled.run.run_tile
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: REAL=double
+// source: docs/semantics/tiled.md, rows.
+#include "rk_real.cuh"
+
+extern "C" __global__ void __launch_bounds__(128)
+tiled_softmax_grad(const i64 *ints, const REAL *floats, const REAL *dy, const REAL *y, REAL *dx) {
+    i64 row = (i64)blockIdx.x * 128 + threadIdx.x, n = ints[2], step = ints[3];
+    if (row >= ints[0]) return;
+    i64 p = row / step * n * step + row % step;
+    REAL s = 0;
+    for (i64 k = 0; k < n; k++) s = rk_fma(dy[p + k * step], y[p + k * step], s);
+    for (i64 k = 0; k < n; k++) dx[p + k * step] = y[p + k * step] * (dy[p + k * step] - s);
+}

@@ -1,0 +1,67 @@
+"""Launching the kernels of tiles: all take (ints, floats, *buffers), as their mirrors do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit._device import Array
+from rpukit._kernels.launch import Kernel
+from rpukit.errors import LaunchError
+
+# By kernel: threads of a block, and which of the ints multiply the rows to make the threads.
+_SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
+    "tiled_accumulate": (256, ()),
+    "tiled_conv": (256, (2, 3)),
+    "tiled_conv_grad_w": (128, (1, 2, 3)),
+    "tiled_conv_grad_x": (128, (2, 3)),
+    "tiled_cross_entropy_grad": (256, (1,)),
+    "tiled_gemm": (256, (4,)),
+    "tiled_layer_norm": (128, ()),
+    "tiled_layer_norm_grad": (128, ()),
+    "tiled_map": (256, (5,)),
+    "tiled_nll": (32, ()),
+    "tiled_pool": (256, (2, 3)),
+    "tiled_pool_grad": (128, (2, 3)),
+    "tiled_reduce": (128, ()),
+    "tiled_softmax": (128, ()),
+    "tiled_softmax_grad": (128, ()),
+    "tiled_update": (256, ()),
+}
+_KERNELS = {name: Kernel(name) for name in _SHAPES}
+
+
+def launch(
+    name: str, ints: np.ndarray, numbers: tuple[Array, Array], buffers: Sequence[Array | None]
+) -> None:
+    """Launch the kernel of a tile on the current stream.
+
+    Parameters
+    ----------
+    name : str
+    ints : array, int64
+        The numbers of the tile, for the size of the launch.
+    numbers : tuple of array
+        Ints and floats where the kernel reads them; a device array each, or NumPy's within
+        `rpukit.testing.on_cpu`.
+    buffers : sequence of array or None
+        Flat packed rectangles.
+
+    Raises
+    ------
+    LaunchError
+    """
+    width, places = _SHAPES[name]
+    threads = int(ints[0]) * math.prod(int(ints[place]) for place in places)
+    if threads >= 1 << 32:
+        raise LaunchError(f"{name}: a tile of {threads} results, need fewer than 2**32: cut it")
+    real = "float" if numbers[1].dtype == np.float32 else "double"
+    macros: dict[str, Any] = {"REAL": real}
+    if name == "tiled_map":
+        macros["KIND"] = int(ints[1])
+    args = [numbers[0], numbers[1] if numbers[1].size else None]
+    args += [b.view(np.uint8) if b is not None and b.dtype == bool else b for b in buffers]
+    _KERNELS[name].launch((-(-threads // width),), (width,), args, macros=macros)

@@ -1,0 +1,31 @@
+"""Graphs of one node, with values for their inputs."""
+
+import numpy as np
+from tile_formulas import CASES
+
+from rpukit.tiled import Node, Tensor, make_graph
+
+N_OUTPUTS = {"LayerNormalization": 3, "MomentumSGD": 2, "Adam": 3}
+
+
+def made(name, dtype="float32"):
+    """A graph of one node, and values for its inputs."""
+    op, shapes, attributes, formula = CASES[name]
+    rng = np.random.default_rng(sum(map(ord, name)))
+    inputs, values = [], {}
+    for place, shape in enumerate(shapes):
+        kind = {"labels": "int64", "reset": "bool"}.get(shape, dtype)
+        shape = {"labels": shapes[0][:1], "reset": (1,)}.get(shape, shape)
+        inputs.append(Tensor(f"x{place}", shape, kind))
+        if kind == "int64":
+            values[f"x{place}"] = rng.integers(0, shapes[0][1], shape)
+        elif kind == "bool":
+            values[f"x{place}"] = np.array([False])
+        else:
+            draws = rng.normal(size=shape)
+            positive = op.startswith("Adam") and place in (3, 4)
+            positive = positive or (op == "AdamPowers")
+            values[f"x{place}"] = (np.abs(draws) % 1 if positive else draws).astype(dtype)
+    outputs = tuple(f"y{k}" for k in range(N_OUTPUTS.get(op, 1)))
+    node = Node("node", op, tuple(values), outputs, attributes)
+    return make_graph(name, [node], inputs, outputs), values, formula
