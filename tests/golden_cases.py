@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 
@@ -431,16 +432,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "write_noise", Case(at, slow(shape, "soft_write_noise", lambda t: t.diffuse(), 9))
     for io in ("max", "average", "np_sum", "worst_case", "none"):
         yield "tile_scale", Case(io, scales(io, 19, 10))
-    for topic in (
-        "inference",
-        "devices",
-        "mixed_precision",
-        "logprob",
-        "float64",
-        "samples",
-        "tiled",
-    ):
-        yield from import_module(f"golden_{topic}").cases()
+    topics = {path.stem for path in Path(__file__).parent.glob("golden_*.py")} - {"golden_cases"}
+    for topic in sorted(topics):
+        yield from import_module(topic).cases()
     for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
         for dtype in ("f4", "f8"):
             for trans_a, trans_b in ((False, False), (True, False), (False, True)):
