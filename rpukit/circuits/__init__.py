@@ -4,7 +4,8 @@ A circuit is built of node vectors (`inputs`, `product`, `sum`) or by a structur
 `rat_spn`, `pd`, `mixture`), and compiled by `Circuit`.
 """
 
-from rpukit.circuits.chow_liu import chow_liu_tree, hclt, mutual_information
+from rpukit.circuits.blocking import reblock
+from rpukit.circuits.chow_liu import chow_liu_tree, hclt, mutual_information, pd_hclt
 from rpukit.circuits.circuit import Circuit
 from rpukit.circuits.densities import Gaussian, Poisson
 from rpukit.circuits.leaves import (
@@ -25,7 +26,9 @@ from rpukit.circuits.nodes import (
     product,
     sum,
 )
-from rpukit.circuits.structures import hmm, mixture, pd, rat_spn
+from rpukit.circuits.regions import pd, random_regions, region_graph
+from rpukit.circuits.structures import hmm, mixture, rat_spn
+from rpukit.circuits.transform import deepcopy, grow, merge, prune
 
 __all__ = [
     "Bernoulli",
@@ -43,13 +46,21 @@ __all__ = [
     "ProductNodes",
     "SumNodes",
     "chow_liu_tree",
+    "deepcopy",
+    "grow",
     "hclt",
     "hmm",
     "inputs",
+    "merge",
     "mixture",
     "mutual_information",
     "pd",
+    "pd_hclt",
     "product",
+    "prune",
+    "random_regions",
     "rat_spn",
+    "reblock",
+    "region_graph",
     "sum",
 ]

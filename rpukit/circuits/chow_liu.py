@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rpukit.circuits.leaves import Categorical, Leaf
-from rpukit.circuits.nodes import Nodes, SumNodes, inputs, product, sum
+from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
+from rpukit.circuits.regions import boxes, build_regions
 from rpukit.circuits.structures import _block_of, _count, _leaf_of
 from rpukit.errors import ParameterError, ShapeError
 
-__all__ = ["chow_liu_tree", "hclt", "mutual_information"]
+__all__ = ["chow_liu_tree", "hclt", "mutual_information", "pd_hclt"]
 
 Array = Any
 
@@ -208,10 +210,85 @@ def hclt(
     >>> rk.Circuit(rk.circuits.hclt(x, 4)).n_variables
     6
     """
-    data = np.asarray(x)
-    n_nodes = _count(n_nodes, "n_nodes")
-    parents, root = chow_liu_tree(mutual_information(data, n_bins=n_bins, sigma=sigma))
+    data, n_nodes = np.asarray(x), _count(n_nodes, "n_nodes")
     kinds: Any = Categorical(n_values=int(data.max()) + 1) if leaf is None else leaf
+    top = _tree(data, range(data.shape[1]), n_nodes, kinds, n_bins, sigma)
+    return sum(top, n_nodes=n_roots)
+
+
+def pd_hclt(
+    x: Any,
+    shape: Sequence[int],
+    n_nodes: int,
+    leaf: Leaf | list[Leaf] | None = None,
+    *,
+    split_points: Sequence[Sequence[int]] | None = None,
+    n_splits: int = 2,
+    max_products: int = 4,
+    n_bins: int | None = None,
+    sigma: float | None = None,
+    seed: int = 0,
+) -> SumNodes:
+    """Make a structure of cuts of an image (`pd`) with a hidden Chow-Liu tree in each small box.
+
+    Parameters
+    ----------
+    x : array, shape (n_sample, n_variables)
+        Data to find the trees from.
+    shape : sequence of int
+        Of the image or volume; variables are numbered in C order.
+    n_nodes : int
+        Nodes of each box, and states of each hidden variable.
+    leaf : Leaf or list of Leaf, optional
+        As in `hclt`.
+    split_points, n_splits, max_products, seed : optional
+        As in `pd`.
+    n_bins, sigma : optional
+        As in `mutual_information`.
+
+    Returns
+    -------
+    SumNodes
+
+    Raises
+    ------
+    ShapeError, ParameterError, DTypeError
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> x = np.random.default_rng(0).integers(0, 2, (100, 16))
+    >>> rk.Circuit(rk.circuits.pd_hclt(x, (4, 4), 2, n_splits=1)).n_variables
+    16
+    """
+    data, n_nodes = np.asarray(x), _count(n_nodes, "n_nodes")
+    partitions = boxes(shape, split_points, n_splits)
+    n = int(np.prod(shape))
+    if data.ndim != 2 or data.shape[1] != n or not len(data):
+        raise ShapeError(f"x: got shape {data.shape}, need (n_sample, {n})")
+    kinds: Any = Categorical(n_values=int(data.max()) + 1) if leaf is None else leaf
+
+    def bottom(region: tuple[int, ...]) -> Nodes:
+        top = _tree(data, region, n_nodes, kinds, n_bins, sigma)
+        if isinstance(top, InputNodes):
+            return top
+        return sum(top, n_nodes=n_nodes, block_size=_block_of(n_nodes))
+
+    most = _count(max_products, "max_products")
+    return build_regions(partitions, n_nodes, bottom, most=most, seed=seed)
+
+
+def _tree(
+    data: Array,
+    variables: Sequence[int],
+    n_nodes: int,
+    leaf: Any,
+    n_bins: int | None,
+    sigma: float | None,
+) -> Nodes:
+    """Make the tree over some variables up to the product, or leaf, of its root."""
+    information = mutual_information(data[:, list(variables)], n_bins=n_bins, sigma=sigma)
+    parents, root = chow_liu_tree(information)
     block = _block_of(n_nodes)
     children: list[list[int]] = [[] for _ in parents]
     for v, parent in enumerate(parents):
@@ -222,11 +299,12 @@ def hclt(
         order.extend(children[v])
     said: dict[int, Nodes] = {}
     for v in reversed(order):
-        own: Nodes = inputs(v, _leaf_of(kinds, v), n_nodes, block_size=block)
+        var = int(variables[v])
+        own: Nodes = inputs(var, _leaf_of(leaf, var), n_nodes, block_size=block)
         if not children[v]:
             said[v] = own
             continue
         inner = product(*(said.pop(c) for c in children[v]), own)
         last = v == root
         said[v] = inner if last else sum(inner, n_nodes=n_nodes, block_size=block)
-    return sum(said[root], n_nodes=n_roots)
+    return said[root]

@@ -1,18 +1,17 @@
-"""Ready-made structures: mixtures, hidden Markov models, random region graphs, images."""
+"""Ready-made structures: mixtures, hidden Markov models, random tensorised ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product as _cartesian
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rpukit.circuits.leaves import Categorical, Leaf
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
-from rpukit.errors import ParameterError, ShapeError
+from rpukit.errors import ParameterError
 
-__all__ = ["hmm", "mixture", "pd", "rat_spn"]
+__all__ = ["hmm", "mixture", "rat_spn"]
 
 
 def _count(value: Any, name: str, least: int = 1) -> int:
@@ -197,116 +196,3 @@ def rat_spn(
     every = np.arange(n_variables)
     repetitions = _count(n_repetitions, "n_repetitions")
     return sum(*(region(every, most) for _ in range(repetitions)), n_nodes=1)
-
-
-def pd(
-    shape: Sequence[int],
-    n_nodes: int,
-    leaf: Leaf,
-    *,
-    split_points: Sequence[Sequence[int]] | None = None,
-    n_splits: int = 2,
-    max_products: int = 4,
-    seed: int = 0,
-) -> SumNodes:
-    """Make the structure of Poon and Domingos: all axis-aligned cuts of an image, again and again.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Of the image or volume; variables are numbered in C order.
-    n_nodes : int
-        Nodes of each region.
-    leaf : Leaf
-    split_points : sequence of sequence of int, optional
-        Where each axis may be cut. Default: ``n_splits`` evenly spaced cuts an axis.
-    n_splits : int
-    max_products : int
-        A block of sums of a region with more products picks so many of them by chance.
-    seed : int
-
-    Returns
-    -------
-    SumNodes
-
-    Raises
-    ------
-    ParameterError, ShapeError, DTypeError
-
-    Notes
-    -----
-    Source: Poon, Domingos, "Sum-product networks: a new deep architecture", UAI 2011.
-
-    Examples
-    --------
-    >>> import rpukit as rk
-    >>> rk.Circuit(rk.circuits.pd((4, 4), 2, rk.circuits.Bernoulli())).n_variables
-    16
-    """
-    shape = tuple(_count(n, "shape") for n in shape)
-    n_nodes, most = _count(n_nodes, "n_nodes"), _count(max_products, "max_products")
-    if split_points is None:
-        cuts = [
-            sorted({round(n * k / (n_splits + 1)) for k in range(1, n_splits + 1)}) for n in shape
-        ]
-    else:
-        cuts = [sorted(set(points)) for points in split_points]
-        if len(cuts) != len(shape):
-            raise ShapeError(f"split_points: got {len(cuts)} axes, need {len(shape)}")
-    rng, block = np.random.default_rng(seed), _block_of(n_nodes)
-    numbers = np.arange(int(np.prod(shape))).reshape(shape)
-    leaves: list[Nodes] = [inputs(v, leaf, n_nodes, block_size=block) for v in range(numbers.size)]
-    return _regions(
-        numbers, cuts, leaves, lambda parts, root: _mixed(parts, n_nodes, block, most, rng, root)
-    )
-
-
-def _regions(
-    numbers: np.ndarray,
-    cuts: list[list[int]],
-    leaves: list[Nodes],
-    mix: Callable[[list[Nodes], bool], Nodes],
-) -> SumNodes:
-    """Build all boxes between cuts, smallest first; each is made of all its halves."""
-    made: dict[tuple[tuple[int, int], ...], Nodes] = {}
-    edges = [
-        [0, *[c for c in axis if 0 < c < n], n]
-        for axis, n in zip(cuts, numbers.shape, strict=True)
-    ]
-    spans = [[(a, b) for i, a in enumerate(axis) for b in axis[i + 1 :]] for axis in edges]
-    boxes = sorted(_cartesian(*spans), key=lambda box: int(np.prod([b - a for a, b in box])))
-    for box in boxes:
-        parts: list[Nodes] = []
-        for axis, (low, high) in enumerate(box):
-            for cut in (c for c in edges[axis] if low < c < high):
-                halves = [
-                    made[(*box[:axis], span, *box[axis + 1 :])]
-                    for span in ((low, cut), (cut, high))
-                ]
-                parts.append(product(*halves))
-        whole = box == boxes[-1]
-        if parts:
-            made[box] = mix(parts, whole)
-            continue
-        inside = [leaves[v] for v in numbers[tuple(slice(a, b) for a, b in box)].reshape(-1)]
-        if len(inside) > 1 or whole:
-            made[box] = mix([product(*inside) if len(inside) > 1 else inside[0]], whole)
-        else:
-            made[box] = inside[0]
-    return made[boxes[-1]]  # type: ignore[return-value]
-
-
-def _mixed(
-    parts: list[Nodes], n_nodes: int, block: int, most: int, rng: np.random.Generator, root: bool
-) -> Nodes:
-    """Sum over products; with many of them, each block of sums picks some by chance."""
-    if root:
-        return sum(*parts, n_nodes=1)
-    n_block, per_part = n_nodes // block, n_nodes // block
-    if len(parts) <= most:
-        return sum(*parts, n_nodes=n_nodes, block_size=block)
-    mask = np.zeros((n_block, len(parts) * per_part), bool)
-    for line in mask:
-        for part in rng.choice(len(parts), most, replace=False):
-            line[part * per_part : (part + 1) * per_part] = True
-    return sum(*parts, n_nodes=n_nodes, block_size=block, edges=mask)
