@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,37 @@ def set_runner(runner: Runner | None) -> None:
     """
     global _runner
     _runner = runner
+
+
+class Launched(NamedTuple):
+    """A launch as it was asked for."""
+
+    variant: Variant
+    grid: Sequence[int]
+    block: Sequence[int]
+    args: Sequence[Any]
+    shared: int
+
+    @property
+    def parameters(self) -> Sequence[Any]:
+        return self.variant.parameters
+
+
+class _Here(threading.local):
+    launches: list[Launched] | None = None
+
+
+_here = _Here()
+
+
+@contextmanager
+def recording() -> Iterator[list[Launched]]:
+    """List the launches that this thread makes."""
+    before, _here.launches = _here.launches, []
+    try:
+        yield _here.launches
+    finally:
+        _here.launches = before
 
 
 class Kernel:
@@ -155,6 +187,8 @@ class Variant:
         """Check the arguments and launch; see `Kernel.launch`."""
         if len(args) != self._count:
             raise self._miscounted(args)
+        if _here.launches is not None:
+            _here.launches.append(Launched(self, grid, block, args, shared))
         if _device._emulation_depth and not any(map(_device.is_cupy, args)):
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
@@ -165,7 +199,7 @@ class Variant:
         if min(grid) < 1:
             self._check_shape(grid, block, shared)
             return  # a grid of no blocks
-        if _several_gpus():
+        if several_gpus():
             device = device_of(self.entry, self.parameters, ready)
             with _device.cupy().cuda.Device(device):
                 self._start(_current_device(), grid, block, ready, shared)
@@ -188,9 +222,13 @@ class Variant:
         `rk_wait_for_earlier`. For GPU 0, where there is no other.
         """
         self.launch(grid, block, args, shared)
-        words = [pack(a) for a in (self._gpu_check or self._make_gpu_check())(*args)]
+        words = [pack(a) for a in self.checked(args)]
         start = self.again(grid, block, words, shared, early=early)
         return lambda: start(_device.current_stream())
+
+    def checked(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Check and cast arguments as a launch on a GPU does."""
+        return (self._gpu_check or self._make_gpu_check())(*args)
 
     def again(
         self,
@@ -282,7 +320,8 @@ class Variant:
 
 
 @cache
-def _several_gpus() -> bool:
+def several_gpus() -> bool:
+    """Whether arrays may be on different GPUs."""
     return _device.gpu_count() > 1
 
 

@@ -55,20 +55,23 @@ class Choppers:
             self._put = signs, self._site.put(signs)
         return self._put[1]
 
+    def regular(self, due: Events) -> tuple[bool, bool]:
+        """Whether choppers flip regularly, in the pass of the first read and in the next one."""
+        cell, passes = self.cell, due.number // self._n_slice
+        if not self._dynamic and (cell.in_chop_prob == 0 or cell.in_chop_random):
+            return False, False
+        period = cell.chop_period
+        return (passes + 1) % period == 0, (passes + 2) % period == 0
+
     def turn(self, of_slices: Array, of_lines: Array, due: Events) -> tuple[Array, Array, Array]:
         """Give both sides of a batch times the signs, and how the choppers turn at its reads."""
-        cell, passes = self.cell, due.number // self._n_slice
-        regular = self._dynamic or (cell.in_chop_prob > 0 and not cell.in_chop_random)
-        first, second = (
-            regular and number % cell.chop_period == cell.chop_period - 1
-            for number in (passes, passes + 1)
-        )
+        cell = self.cell
         of_slices, turns = chop_samples(
             of_slices,
             self.slices,
             self.switched,
             due,
-            (first, second),
+            self.regular(due),
             cell.in_chop_prob if cell.in_chop_random else 0.0,
             stream=self._stream,
             status=self._site.guard.status,

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rpukit import _precision
+import numpy as np
+
+from rpukit import _device, _precision
 from rpukit.analog._launch_update import Trains
 from rpukit.analog.cells import PulsedCell
+from rpukit.analog.chopped_cells import DynamicTransfer
+from rpukit.analog.forward import ForwardState
+from rpukit.analog.io_parameters import IOParameters, WeightNoise
 from rpukit.analog.sampling import Recipe, values_of
+from rpukit.analog.transfer_cells import Transfer
 from rpukit.random import Stream
 
 Array = Any
+_W_NOISES = {WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +125,48 @@ class Reading:
     past: Array | None = None
     chopper: Array | None = None
     switched: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        cell: Transfer,
+        k: int,
+        io: IOParameters,
+        state: ForwardState,
+        stream: Stream,
+        own: dict[str, Array],
+    ) -> Reading:
+        """Gather how the slices of device k are read, and what is behind them.
+
+        ``io`` is the periphery of reads, ``own`` the arrays of the tile by name.
+        """
+        forget, length = getattr(cell, "forget_buffer", True), cell.transfer_update.desired_bl
+        momentum, threshold = getattr(cell, "momentum", 0.0), 0.0
+        kind = 4 if isinstance(cell, DynamicTransfer) else 1 + cell.BUFFERED + cell.CHOPPED
+        if kind < 4 and not forget:
+            momentum = min(max(momentum, 0.0), 1.0)
+        if kind == 2:
+            threshold = cell.thres_scale * cell.devices[k + 1].granularity  # type: ignore[attr-defined]
+        mu = cap = 0.0
+        if isinstance(cell, DynamicTransfer):
+            mu = min(cell.tail_weightening / cell.chop_period, 1.0)
+            cap = cell.buffer_cap * length
+        keep = float(not getattr(cell, "no_buffer", False))
+        columns, dtype = cell.transfer_columns, state.io.dtype
+        periphery = (0 if io.out_scale == 1 else 1) if io.exact else 2
+        w_noise = _W_NOISES.get(io.w_noise_type, 0) if io.w_noise > 0 else 0
+        flags = (forget, periphery, w_noise, columns)
+        rule = np.array((threshold, length, momentum, keep, mu, cap, *flags), dtype)
+        return cls(
+            kind,
+            columns,
+            _device.to_device(rule, _device.device_of(state.io)),
+            state.io,
+            state.line_noise,
+            stream,
+            own["buffer"][k] if cell.BUFFERED else None,
+            *(own.get(name) for name in ("mean", "past", "chopper_in", "switched")),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import clock
+from rpukit._kernels.repeat import Repeats, repeatable
 from rpukit.analog import _schedule
 from rpukit.analog._choppers import Choppers
 from rpukit.analog._compound import CompoundUnit
@@ -28,7 +29,7 @@ from rpukit.analog._unit import Site
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.combine import combine_devices
 from rpukit.analog.forward import ForwardState, tile_forward
-from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
+from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
 from rpukit.analog.transfer import auto_scale, sample_maxima, transfer_read, transfer_write
 from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update import pulse_trains
@@ -45,7 +46,6 @@ _READS = 64  # slices that are multiplied at once where a read is a product
 _WRITES = 0  # child stream of a device for reads and writes of its own
 _SELECT = 1 << 20  # child stream for choppers and random slices
 _captured: list[Any] = []  # a graph goes on using what it was captured with
-_W_NOISES = {WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
 
 
 class TransferUnit(CompoundUnit):
@@ -98,46 +98,19 @@ class TransferUnit(CompoundUnit):
         self._most = max(1, most // self._reads) * self._reads
         self._trains: Trains | None = None  # of the last part, to be filled again
         self._known: dict[tuple[float, int], Rates] = {}
+        self._parameters: UpdateParameters | None = None  # of the launches that come again
+        self._repeats = Repeats()
         self._cells = [Cells.of(child) for child in self.children]
-        self._readings = [self._reading(k) for k in range(n_device - 1)]
+        self._readings = [
+            Reading.of(cell, k, self._io, state, stream, self._own)
+            for k, (state, stream) in enumerate(zip(self._states, self._streams, strict=True))
+            if k + 1 < n_device
+        ]
         if self._hidden:
             self.weight = self.children[-1].weight
 
     def _zeros(self, *shape: int) -> Array:
         return _device.zeros(shape, self.site.dtype, self.site.device)
-
-    def _reading(self, k: int) -> Reading:
-        """Gather how the slices of array k are read, and what is behind them."""
-        cell, state = self.cell, self._states[k]
-        forget, length = getattr(cell, "forget_buffer", True), cell.transfer_update.desired_bl
-        momentum, threshold = getattr(cell, "momentum", 0.0), 0.0
-        if not (forget or isinstance(cell, DynamicTransfer)):
-            momentum = min(max(momentum, 0.0), 1.0)
-        if cell.BUFFERED and self._choppers is None:
-            threshold = cell.thres_scale * cell.devices[k + 1].granularity
-        mu = cap = 0.0
-        if isinstance(cell, DynamicTransfer):
-            mu = min(cell.tail_weightening / cell.chop_period, 1.0)
-            cap = cell.buffer_cap * length
-        keep = float(not getattr(cell, "no_buffer", False))
-        exact, columns = self._io.exact, cell.transfer_columns
-        periphery = (0 if self._io.out_scale == 1 else 1) if exact else 2
-        w_noise = _W_NOISES.get(self._io.w_noise_type, 0) if self._io.w_noise > 0 else 0
-        flags = (forget, periphery, w_noise, columns)
-        rule = np.array((threshold, length, momentum, keep, mu, cap, *flags), self.site.dtype)
-        return Reading(
-            1 if not cell.BUFFERED else 2 if self._choppers is None else 4 if mu else 3,
-            columns,
-            self.site.put(rule),
-            state.io,
-            state.line_noise,
-            self._streams[k],
-            self._own["buffer"][k] if cell.BUFFERED else None,
-            self._own.get("mean"),
-            self._own.get("past"),
-            self._own.get("chopper_in"),
-            self._own.get("switched"),
-        )
 
     def combine(self) -> None:
         if self._hidden:
@@ -181,9 +154,19 @@ class TransferUnit(CompoundUnit):
         call = self.site.guard.begin("x or d")
         whole = rates.even and self._even and due.n <= self._most and not parameters.exact
         if whole or n == 1:
-            self._learn(x, d, rates, parameters, first_sample, batch_size, due, call)
-            self._move_on(rates, first_sample + n)
-            self.combine()
+            self.site.tick("transfers_0", due.n)
+
+            def learn() -> None:
+                self._learn(x, d, rates, parameters, first_sample, batch_size, due, call)
+                self._move_on(rates, first_sample + n)
+                self.combine()
+
+            if whole and self._comes_again(x, d, parameters):
+                key = (n, due.n, due.offset < n - 1, id(rates))
+                numbers = self._numbers(due, rates, first_sample, call)
+                self._repeats.run(key, (x, d), numbers, learn)
+            else:
+                learn()
             return
         # Found before the first part is learnt, so that a bad sample changes nothing.
         for array in (x, d):
@@ -192,16 +175,46 @@ class TransferUnit(CompoundUnit):
         for end in self._ends(due, rates.periods, first_sample, n, parameters):
             part, first = slice(start, end), first_sample + start
             due = self._events(0, rates.periods[0], first, end - start)
+            self.site.tick("transfers_0", due.n)
             self._learn(x[part], d[part], rates, parameters, first, batch_size, due, call)
             self._move_on(rates, first_sample + end)
             start = end
         self.combine()
+
+    def _comes_again(self, x: Array, d: Array, parameters: UpdateParameters) -> bool:
+        """Whether launches of a batch may be remembered: small ones, where the host is slow."""
+        small = x.size + d.size <= _KEPT and x is not d
+        if not small or self.cell.transfer_update.implicit or not repeatable(x):
+            return False
+        if parameters is not self._parameters:
+            self._parameters, self._repeats = parameters, Repeats()
+        return True
+
+    def _numbers(
+        self, due: Events, rates: Rates, first_sample: int, call: int
+    ) -> dict[str, float]:
+        """Give what changes from batch to batch, by its name in the kernels."""
+        flips = self._choppers.regular(due) if self._choppers is not None else (False, False)
+        kappas, writes = rates.factors(0, due.number // self._n[0])
+        return {
+            "call": call,
+            "first_sample": first_sample,
+            "offset": due.offset,
+            "first_slice": due.first_slice,
+            "number": due.number,
+            "regular_0": flips[0],
+            "regular_1": flips[1],
+            "kappa_0": kappas[0],
+            "kappa_1": kappas[1],
+            "writes": writes[0] + 2 * writes[1],
+        }
 
     def _rates_of(self, lr: float, batch_size: int) -> Rates:
         key = (lr, batch_size)
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
+                self._repeats = Repeats()
             shape, scales = self.site.shape, self._scales
             self._known[key] = rates_of(self.cell, shape, lr, batch_size, scales=scales)
         return self._known[key]
@@ -258,7 +271,6 @@ class TransferUnit(CompoundUnit):
         call: int,
     ) -> None:
         """Pulse a part of a batch into the fast array, and hand over what is read meanwhile."""
-        self.site.tick("transfers_0", due.n)
         if due.n and rates.steps[0] == 0:
             due = replace(due, n=0)
         fast, rate, running = self.children[0], rates.fast, None

@@ -11,6 +11,7 @@ import pytest
 
 import rpukit as rk
 from rpukit._kernels import launch
+from rpukit.analog._transfer import TransferUnit
 from rpukit.testing import assert_same_bits, on_cpu
 
 KINDS = {
@@ -305,6 +306,26 @@ def test_a_batch_takes_as_many_launches_as_a_sample(cell, launches, monkeypatch)
             tile.update(x, d, 0.3)
         assert len(names) == launches, names
         names.clear()
+
+
+@pytest.mark.parametrize("name", ["ttv2", "ttv3_scaled", "ttv4", "ttv4_random", "ttv3_every_5"])
+def test_steps_that_come_again(name, order, monkeypatch):
+    """Launches made without the code of a step have its slices, draws and flips."""
+    cells = CELLS | {"ttv3_every_5": rk.ChoppedTransfer(devices=PAIR, gamma=0.5, transfer_every=5)}
+    learn, steps = TransferUnit._learn, []
+    monkeypatch.setattr(TransferUnit, "_learn", lambda *a: (steps.append(1), learn(*a))[1])
+    tiles = [rk.AnalogTile((3, 132), cells[name], seed=9) for _ in range(2)]
+    x, d = batch(60, (3, 132))
+    for k, source in enumerate((False, True)):
+        with on_cpu(order) if source else nullcontext():
+            for start in range(0, 30, 3):
+                part = slice(start, start + 3)
+                tiles[k].update(x[part], d[part], 0.3, batch_size=1)
+            for sample in range(30, 60):
+                tiles[k].update(x[sample], d[sample], 0.3)
+        assert source == (len(steps) < 40)
+        steps.clear()
+    assert_same_state(*tiles)
 
 
 @pytest.mark.parametrize(
