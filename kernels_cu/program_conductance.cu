@@ -2,7 +2,7 @@
 //
 //   v = w scale;   target = clip((sign v - start) inverse, 0, span) + base   (with TABLE: a line through nodes)
 //   g = clip(target + sigma(x) xi_0, low, high),   x = target unit
-//   nu = nu_scale post(mean(x) + std(x) xi_1),     post: LAW 1 |.|, 2 max(., 0), 3 as it is
+//   nu = nu_scale post(mean(x) + std(x) xi_1),     post: LAW 1 |.|, 2 as it is
 //
 //   weight (n); fit (2): scale (1 / weight units) and shift, of which the first counts here
 //   planes (n_plane, 8): 0 sign, 1 start, 2 inverse, 3 base, 4 span, 5 nodes, 6 place of the x, 7 of the y in tables
@@ -24,8 +24,8 @@
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: NOISE=0 LAW=0
-// check: TABLE=1 LAW=3 MEAN=0 STD=0 PLANES=6
-// check: STUCK=1 LAW=2 SIGMA=3 MEAN=3 STD=3
+// check: TABLE=1 LAW=2 MEAN=0 STD=0 PLANES=6
+// check: STUCK=1 SIGMA=3 MEAN=3 STD=3
 // source: Nandakumar et al., ICECS 2020; Joshi et al., Nat. Commun. 11:2473 (2020).
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
@@ -82,8 +82,7 @@ __device__ __forceinline__ float target_of(float v, const float *plane, const fl
 }
 
 __device__ __forceinline__ float drift_of(float v, float nu_scale) {
-    float post = LAW == 1 ? fabsf(v) : LAW == 2 ? (v > 0.0f ? v : 0.0f) : v;
-    return post * nu_scale;
+    return (LAW == 1 ? fabsf(v) : v) * nu_scale;
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)

@@ -72,6 +72,18 @@ def modified(shape, modifier, seed):
     return run
 
 
+def each_sample(shape, modifier, seed):
+    def run(device):
+        options = {"type": modifier, "per_batch_sample": True, **MODIFIERS[modifier]}
+        tile = inference_tile(
+            shape, device, seed, modifier=rk.inference.WeightModifier(**options)
+        ).post_step()
+        x, d = (put(v, device) for v in batch(shape, 5, seed))
+        return [tile.forward(x), tile.backward(d), tile.forward(x[:2], first_sample=2**33)]
+
+    return run
+
+
 def scaled_sums(shape, seed):
     def run(device):
         remap = rk.inference.WeightRemap(type="channelwise_symmetric", w_max=0.7)
@@ -102,4 +114,7 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield "drift_conductance", Case(f"{name}-{at}", run)
         for name in MODIFIERS:
             yield "modify_weights", Case(f"{name}-{at}", modified(shape, name, 15))
+        for name in ("discretize", "noise_model"):
+            run = each_sample(shape, name, 17)
+            yield "modify_weights", Case(f"{name}-each-{at}", run, small=shape[1] < 200)
         yield "add_scaled", Case(at, scaled_sums(shape, 16))

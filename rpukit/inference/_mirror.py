@@ -200,8 +200,6 @@ def _drift_of(law, nu_scale, spread, xi, slope, m):
         v = fma32(std[j], xi[j], mean[j])
         if law == 1:
             v = f4(abs(v))
-        elif law == 2:
-            v = v if v > f4(0.0) else f4(0.0)
         slope[j] = f4(v * nu_scale)
 
 

@@ -58,7 +58,7 @@ class NoiseModel:
     ParameterError
     """
 
-    LAW: ClassVar[str] = "none"  # of the drawn drift coefficient: none, power, ..., additive
+    LAW: ClassVar[str] = "none"  # of the drift: none, power, additive
     READ: ClassVar[str] = "none"  # none, relative, absolute
     TIMES: ClassVar[tuple[float, ...]] = ()  # the only times there are, where that is so
     RESAMPLES: ClassVar[bool] = False  # the spread of programming is drawn at every time

@@ -21,7 +21,7 @@ _DRIFT_CONDUCTANCE = Kernel("drift_conductance")
 _BLOCK = 256
 _GRAIN = 1 << 13  # cells that are worth a thread: normals, logarithms and powers each
 _NONE = np.empty(0, np.float32)  # what the mirrors take for an absent array
-LAWS = {"none": 0, "power": 1, "positive_power": 2, "additive": 3}  # of what is drawn for drift
+LAWS = {"none": 0, "power": 1, "additive": 2}  # of what is drawn for drift
 
 
 def _mirror() -> Any:
@@ -114,7 +114,7 @@ def program_conductance(
         None writes the targets and draws nothing.
     unit : float
         What a conductance is multiplied by before it goes into the curves.
-    law : {"none", "power", "positive_power", "additive"}
+    law : {"none", "power", "additive"}
     limits : tuple of float, microsiemens
     nu_scale : float
     stream : Stream

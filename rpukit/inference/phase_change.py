@@ -180,7 +180,7 @@ class StateIndependent(PowerDrift):
     prog_std : float, at least 0, microsiemens
         Deviation of programming.
     nu_mean, nu_std : float
-        Of the drift coefficient, ``max(nu_mean + nu_std xi, 0)``.
+        Of the drift coefficient, ``|nu_mean + nu_std xi|``.
 
     Raises
     ------
@@ -196,8 +196,6 @@ class StateIndependent(PowerDrift):
     >>> float(StateIndependent().programming(0.7))
     0.2
     """
-
-    LAW: ClassVar[str] = "positive_power"
 
     prog_std: float = 0.2
     nu_mean: float = 0.1

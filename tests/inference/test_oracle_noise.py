@@ -52,13 +52,12 @@ def test_programming(name):
 @pytest.mark.parametrize("name", SETS)
 def test_drift_coefficients(name):
     data, model = oracle.arrays(name), model_of(name)
-    nu = model.program(sample(data["g_target"]), seed=2).nu
-    mean, std = nu.mean(1, dtype="f8"), nu.std(1, dtype="f8")
-    # 1 % of the mean, or 4 standard errors and their table's where it spreads by half of it; 3 %
-    # of the deviation, whose standard errors are 0.5 %; at 0 both are clipped.
-    slack = np.maximum(0.01 * mean, 4 * std / np.sqrt(N) * np.sqrt(2) + 0.0055 * std)
-    assert (np.abs(mean - data["nu_mean"]) < slack).all()
-    np.testing.assert_allclose(std, data["nu_std"], rtol=0.035)
+    # Ten times their devices: what is left is the error of the recorded means, up to 0.6 % where
+    # nu spreads by half of its mean. The standard error of their deviations is 0.5 %; at a
+    # conductance of 0 those are clipped.
+    nu = model.program(np.repeat(data["g_target"][:, None], 10 * N, 1), seed=2).nu
+    np.testing.assert_allclose(nu.mean(1, dtype="f8"), data["nu_mean"], rtol=0.01)
+    np.testing.assert_allclose(nu.std(1, dtype="f8"), data["nu_std"], rtol=0.035)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -77,12 +76,10 @@ def test_drift(name):
             slack = 4 * noise / np.sqrt(N) * np.sqrt(2) + 0.015 * noise
             assert (np.abs(mean - gold_mean) <= slack).all()
             large = data["g_target"] >= 0.25 * model.g_max
-            if name == "state_independent":  # its noise of reading is a quarter of its mean
-                large[:] = False
+            if name == "state_independent":  # it spreads so that their means have 0.5 % of error
+                large &= 4 * noise < 0.01 * np.sqrt(N) * mean
             np.testing.assert_allclose(mean[large], gold_mean[large], rtol=0.01)
-            # The tails of their table are thin, which shows where nu spreads most.
-            share = 0.10 if name == "state_independent" else 0.03
-            assert (np.abs(std - gold_std) < share * gold_std + 1e-3 * model.g_max).all()
+            assert (np.abs(std - gold_std) < 0.03 * gold_std + 1e-3 * model.g_max).all()
 
 
 def test_relaxation_of_wan():

@@ -157,8 +157,7 @@ def test_power_models_by_formula(model, curves):
     done = model.program(target, seed=STREAM, event=5)
     written = np.maximum(target + sigma * xi[0], 0)
     np.testing.assert_allclose(done.conductance, written, atol=1e-5)
-    nu = mean + std * xi[1]
-    nu = np.maximum(nu, 0) if isinstance(model, inference.StateIndependent) else np.abs(nu)
+    nu = np.abs(mean + std * xi[1])
     np.testing.assert_allclose(done.nu, nu, atol=1e-6)
     _, _, _, q = curves(written / model.g_max)
     for t in (0.0, 25.0, 86400.0, 3.15e7):
