@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit.circuits import _queries
-from rpukit.circuits._base import Held
+from rpukit.circuits.information import Information
 from rpukit.errors import ParameterError
 from rpukit.random import MAX_SAMPLE
 
@@ -16,7 +16,7 @@ __all__ = ["Queries"]
 Array = Any
 
 
-class Queries(Held):
+class Queries(Information):
     """Posteriors, samples and most probable assignments of a circuit."""
 
     def conditional(self, x: Any, *, missing: Any = None) -> Array:
