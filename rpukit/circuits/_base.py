@@ -12,6 +12,7 @@ from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.errors import ParameterError
 
 if TYPE_CHECKING:
+    from rpukit._device import Device
     from rpukit.circuits._layout import Layout
     from rpukit.circuits._parameters import Parameters, Statistics
     from rpukit.random import Stream
@@ -28,16 +29,18 @@ class Held:
 
     dtype: np.dtype[Any]
     layout: Layout
+    _device: Device
     _parameters: Parameters
     _statistics: Statistics
     _stream: Stream
     _n_drawn: int
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
-        return encoded(self.layout, self.dtype, x, missing)
+        return encoded(self.layout, self.dtype, x, missing, self._device)
 
     def _weights(self, weights: Any, n: int) -> Array:
-        return checked_weights(weights, (n, self.layout.root_rows.size), self.dtype)
+        shape = (n, self.layout.root_rows.size)
+        return checked_weights(weights, shape, self.dtype, self._device)
 
     def _one_root(self, name: str) -> None:
         if self.layout.root_rows.size > 1:

@@ -87,14 +87,15 @@ class SumLayer:
     parent_first: IntArray
     parent_group: IntArray
     parent_place: IntArray
+    first_row: int = 0
+    end_row: int = 0
+    n_weight: int = 0
+    element_first: int = 0  # elements of the layers before it
+    tiles: dict[Any, Any] = field(default_factory=dict)  # how kernels deal it out, see _tables.py
 
     @property
     def n_element(self) -> int:
         return len(self.elements.first) - 1
-
-    @property
-    def n_group(self) -> int:
-        return len(self.group_list)
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class Layout:
     n_row: int = 0
     n_theta: int = 0
     n_variable: int = 0
+    n_element: int = 0
     rows: dict[int, IntArray] = field(default_factory=dict)  # of each node vector, by its number
     blocks: dict[int, list[Block]] = field(default_factory=dict)  # of each source of sums
     inputs: list[InputNodes] = field(default_factory=list)
@@ -115,13 +117,7 @@ class Layout:
     @property
     def n_edge(self) -> int:
         """Number of weights, tied ones counted once for each use."""
-        return int(
-            sum(
-                np.sum(layer.group_size * np.diff(layer.list_first)[layer.group_list])
-                for layer in self.layers
-                if isinstance(layer, SumLayer)
-            )
-        )
+        return sum(layer.n_weight for layer in self.layers if isinstance(layer, SumLayer))
 
 
 def make_layout(roots: Sequence[Nodes]) -> Layout:
@@ -249,7 +245,7 @@ def _joined(tables: list[IntArray], target: int) -> ProductLayer:
 def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer:
     bases: dict[int, int] = {}
     tables: list[IntArray] = []
-    n_element = 0
+    n_element, first_row = 0, layout.n_row
     for child in (c for nodes in sums for c in nodes.children):
         if child.number in bases:
             continue
@@ -279,8 +275,12 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
             groups.append((number, row, block.n_node, block.first))
             row += block.n_node
     groups.sort(key=lambda group: group[0])  # stable: groups of a list stand side by side
-    table = np.array(groups, np.int64)
-    return _with_parents(_joined(tables, -1), contents, table)
+    made = _with_parents(_joined(tables, -1), contents, np.array(groups, np.int64))
+    made.first_row, made.end_row = first_row, layout.n_row
+    made.element_first = layout.n_element
+    layout.n_element += made.n_element
+    made.n_weight = int(np.sum(made.group_size * np.diff(made.list_first)[made.group_list]))
+    return made
 
 
 def _with_parents(elements: ProductLayer, contents: list[IntArray], groups: IntArray) -> SumLayer:

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits import ops
-from rpukit.circuits._layout import Layout, SumLayer
+from rpukit.circuits._layout import Layout
+from rpukit.circuits._tables import make_uses, moved
 from rpukit.circuits.leaves import INDICATOR, Leaf
 from rpukit.circuits.nodes import InputNodes, SumNodes
 from rpukit.elementwise import random_fill
 from rpukit.random import Stream
 
-__all__ = ["BLOCK", "LeafRows", "LeafSource", "Parameters", "Statistics", "Use"]
+__all__ = ["LeafNodes", "LeafRows", "LeafSource", "Parameters", "Statistics", "support_of"]
 
 Array = Any
 
-BLOCK = 256  # samples whose statistics are one chain
 PERTURBATION = 2.0
 
 
@@ -30,8 +31,23 @@ class LeafRows:
     kinds: Array
     variable: Array
     place: Array
+    # Of each variable: the rows that are tables, ascending.
+    first: Array
+    rows: Array
+    support: Array  # of each variable, 0 for numbers
     table: Array
     parameters: Array
+
+
+@dataclass(slots=True)
+class LeafNodes:
+    """Leaves that own parameters: what learning gathers for each, and where."""
+
+    kinds: Array
+    n_statistic: Array
+    place: Array
+    use_first: Array
+    use_row: Array
 
 
 @dataclass(slots=True)
@@ -49,27 +65,21 @@ class LeafSource:
         return self.nodes.leaf
 
 
-@dataclass(slots=True)
-class Use:
-    """One use of a block of weights: layer, group."""
-
-    layer: int
-    group: int
-
-
 class Parameters:
     """Weights (children, nodes) of all groups, and parameters and tables of all leaves."""
 
-    def __init__(self, layout: Layout, stream: Stream, dtype: Any) -> None:
-        self.layout = layout
+    def __init__(
+        self, layout: Layout, stream: Stream, dtype: Any, device: _device.Device = _device.CPU
+    ) -> None:
+        self.layout, self.device = layout, _device.CPU
         self.theta = np.empty(layout.n_theta, dtype)
         self.sums = [n for n in layout.nodes if isinstance(n, SumNodes) and n.source is n]
-        self.uses = _uses(layout)
         self.sources = _leaf_sources(layout)
         ends = self.sources[-1]
         n_parameter, n_table = ends.parameter.stop, ends.table.stop
         self.rows = LeafRows(
             *_leaf_rows(layout, self.sources),
+            support_of(layout),
             np.empty(n_table, dtype),
             np.empty(n_parameter, dtype),
         )
@@ -80,6 +90,11 @@ class Parameters:
             if isinstance(nodes, SumNodes) and nodes.zero_mask is not None:
                 given = nodes.checked(np.where(nodes.zero_mask, 0.0, given))
             self.put(nodes, given)
+        self.device = device
+        self.uses = moved(make_uses(layout), device)
+        self.layers = [moved(layer, device) for layer in layout.layers]
+        self.root_rows = self.on_device(layout.root_rows)
+        self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
 
     def _owners(self) -> list[Any]:
         owned = {n.source.number: n.source for n in self.layout.nodes}
@@ -90,24 +105,32 @@ class Parameters:
         """Take parameters of a node vector that owns them."""
         if isinstance(nodes, SumNodes):
             for block in self.layout.blocks[nodes.number]:
-                self.theta[block.first : block.first + block.size] = block.gather(given).reshape(
-                    -1
-                )
+                weights = block.gather(given).reshape(-1)
+                part = slice(block.first, block.first + block.size)
+                self.theta[part] = self.on_device(weights, self.theta.dtype)
         else:
             source = next(s for s in self.sources if s.nodes is nodes)
-            self.rows.parameters[source.parameter] = given.reshape(-1)
+            values = self.on_device(given.reshape(-1), self.theta.dtype)
+            self.rows.parameters[source.parameter] = values
             self.refresh(source)
+
+    def on_device(self, array: Array, dtype: Any = None) -> Array:
+        """Bring an array to where the parameters are."""
+        if self.device.kind == "cpu":
+            return array
+        return _device.to_device(np.asarray(array, dtype), self.device)
 
     def get(self, nodes: Any) -> Array:
         """Give parameters as a user sets them, float64."""
         if isinstance(nodes, SumNodes):
             tiles = np.zeros(nodes.parameter_shape)
             for block in self.layout.blocks[nodes.number]:
-                weights = self.theta[block.first : block.first + block.size]
+                weights = _device.to_numpy(self.theta[block.first : block.first + block.size])
                 block.scatter(weights.reshape(block.n_child, block.n_node), tiles)
             return tiles
         source = next(s for s in self.sources if s.nodes is nodes)
-        parameters = self.rows.parameters[source.parameter].astype(np.float64)
+        held = _device.to_numpy(self.rows.parameters[source.parameter])
+        parameters = held.astype(np.float64)
         return parameters.reshape(nodes.n_node, nodes.leaf.n_parameters)
 
     def refresh(self, source: LeafSource) -> None:
@@ -136,31 +159,21 @@ class Statistics:
     """Expected counts since the last step: running chains, and totals of finished blocks."""
 
     def __init__(self, parameters: Parameters) -> None:
-        dtype = parameters.theta.dtype
-        self.chains = np.zeros(parameters.theta.size, dtype)
-        self.totals = np.zeros(parameters.theta.size, np.float64)
-        n = parameters.sources[-1].statistic.stop
-        self.leaf_chains, self.leaf_totals = np.zeros(n, dtype), np.zeros(n, np.float64)
+        dtype, device = parameters.theta.dtype, parameters.device
+        sources, layout = parameters.sources, parameters.layout
+        sizes = (parameters.theta.size, sources[-1].statistic.stop)
+        self.chains, self.leaf_chains = (_device.zeros((n,), dtype, device) for n in sizes)
+        self.totals, self.leaf_totals = (_device.zeros((n,), np.float64, device) for n in sizes)
         self.n_sample = 0
         self.weight = 0.0
-        sources, layout = parameters.sources, parameters.layout
-        self.kinds = _spread(sources, lambda s: s.leaf.KIND, np.int32)
-        self.n_statistic = _spread(sources, lambda s: s.leaf.n_statistics, np.int32)
-        first = np.concatenate([_places(s) for s in sources])
-        self.place = first.astype(np.int64)
-        self.use_first, self.use_row = _leaf_uses(layout, sources)
+        self.leaves = moved(_leaf_nodes(layout, sources), device)
 
     def fresh(self) -> Statistics:
         """Make empty statistics of the same circuit."""
         other = copy(self)
-        other.chains, other.leaf_chains = (
-            np.zeros_like(self.chains),
-            np.zeros_like(self.leaf_chains),
-        )
-        other.totals, other.leaf_totals = (
-            np.zeros_like(self.totals),
-            np.zeros_like(self.leaf_totals),
-        )
+        for name in ("chains", "leaf_chains", "totals", "leaf_totals"):
+            array = getattr(self, name)
+            setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
         other.n_sample, other.weight = 0, 0.0
         return other
 
@@ -172,13 +185,9 @@ class Statistics:
 
     def weigh(self, flows: Array) -> None:
         """Count flows of roots (n_sample, n_root), one after another: no batch changes the sum."""
-        chain = np.add.accumulate(np.append(self.weight, flows.astype(np.float64)))
+        wide = _device.to_numpy(flows).astype(np.float64)
+        chain = np.add.accumulate(np.append(self.weight, wide))
         self.weight = float(chain[-1])
-
-    def settle(self) -> None:
-        """End a block of samples."""
-        ops.settle(self.chains, self.totals)
-        ops.settle(self.leaf_chains, self.leaf_totals)
 
 
 def _drawn(nodes: Any, stream: Stream) -> Array:
@@ -188,16 +197,6 @@ def _drawn(nodes: Any, stream: Stream) -> Array:
     shape = (nodes.n_node, nodes.leaf.n_parameters)
     uniform = random_fill(stream, shape, "uniform").astype(np.float64)
     return nodes.leaf.drawn(uniform, PERTURBATION)
-
-
-def _uses(layout: Layout) -> dict[int, list[Use]]:
-    """Uses of each block of weights (by its first weight), in the order of the layers."""
-    uses: dict[int, list[Use]] = {}
-    for number, layer in enumerate(layout.layers):
-        if isinstance(layer, SumLayer):
-            for group, first in enumerate(layer.group_theta.tolist()):
-                uses.setdefault(first, []).append(Use(number, group))
-    return uses
 
 
 def _leaf_sources(layout: Layout) -> list[LeafSource]:
@@ -222,7 +221,9 @@ def _leaf_sources(layout: Layout) -> list[LeafSource]:
     return list(made.values())
 
 
-def _leaf_rows(layout: Layout, sources: list[LeafSource]) -> tuple[Array, Array, Array]:
+def _leaf_rows(
+    layout: Layout, sources: list[LeafSource]
+) -> tuple[Array, Array, Array, Array, Array]:
     by_number = {s.nodes.number: s for s in sources}
     kinds, variables, places = [], [], []
     for nodes in layout.inputs:
@@ -233,7 +234,20 @@ def _leaf_rows(layout: Layout, sources: list[LeafSource]) -> tuple[Array, Array,
         kinds.append(np.full(n, min(leaf.KIND, INDICATOR) if leaf.TABLE else leaf.KIND, np.int32))
         variables.append(np.full(n, nodes.var, np.int32))
         places.append(first + width * np.arange(n, dtype=np.int64))
-    return np.concatenate(kinds), np.concatenate(variables), np.concatenate(places)
+    kind, variable = np.concatenate(kinds), np.concatenate(variables)
+    rows = np.argsort(variable, kind="stable").astype(np.int32)
+    rows = rows[kind[rows] <= INDICATOR]
+    counts = np.bincount(variable[rows], minlength=layout.n_variable)
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return kind, variable, np.concatenate(places), first, rows
+
+
+def support_of(layout: Layout) -> Array:
+    """Number of values of each variable; 0 for numbers."""
+    support = np.zeros(layout.n_variable, np.int32)
+    for nodes in layout.inputs:
+        support[nodes.var] = max(support[nodes.var], nodes.leaf.support)
+    return support
 
 
 def _spread(sources: list[LeafSource], value: Any, dtype: Any) -> Array:
@@ -245,10 +259,14 @@ def _places(source: LeafSource) -> Array:
     return source.statistic.start + width * np.arange(source.nodes.n_node)
 
 
-def _leaf_uses(layout: Layout, sources: list[LeafSource]) -> tuple[Array, Array]:
-    """Rows that use each node that owns parameters, ascending."""
+def _leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
+    """Tables of the nodes of all sources; rows that use a node ascend."""
     first = {s.nodes.number: s.first_node for s in sources}
     nodes = np.concatenate([first[n.source.number] + np.arange(n.n_node) for n in layout.inputs])
-    counts = np.bincount(nodes)
-    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return ends, np.argsort(nodes, kind="stable").astype(np.int32)
+    return LeafNodes(
+        _spread(sources, lambda s: s.leaf.KIND, np.int32),
+        _spread(sources, lambda s: s.leaf.n_statistics, np.int32),
+        np.concatenate([_places(s) for s in sources]).astype(np.int64),
+        np.concatenate([[0], np.cumsum(np.bincount(nodes))]).astype(np.int64),
+        np.argsort(nodes, kind="stable").astype(np.int32),
+    )

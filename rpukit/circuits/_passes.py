@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer, SumLayer
-from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
+from rpukit.circuits._parameters import Parameters, Statistics
 
 __all__ = ["Pass", "gather", "run_down", "run_inner", "run_leaves", "run_up"]
 
@@ -18,15 +19,28 @@ Array = Any
 
 @dataclass(slots=True)
 class Pass:
-    """Arrays of one pass over n samples: values, flows, lifts (n, n_row); elements by layer."""
+    """Arrays of one pass over n samples: values, flows, lifts (n, n_row); elements."""
 
     codes: Array
     numbers: Array
     values: Array
-    elements: dict[int, Array] = field(default_factory=dict)
-    element_flows: dict[int, Array] = field(default_factory=dict)
+    elements: Array = None  # flat: of all layers one after the other, or of one at a time
+    keeps: bool = False
     flows: Array = None
     lift: Array = None
+
+    def hold_elements(self, parameters: Parameters, *, keep: bool) -> None:
+        """Allocate elements: of all layers with ``keep``."""
+        layout, self.keeps = parameters.layout, keep
+        size = layout.n_element if keep else _most(layout.layers)
+        shape = (len(self.values) * size,)
+        self.elements = _device.empty(shape, self.values.dtype, parameters.device)
+
+    def of_layer(self, layer: SumLayer) -> Array:
+        """Elements of a layer, (n, n_element)."""
+        n = len(self.values)
+        first = layer.element_first * n if self.keeps else 0
+        return self.elements[first : first + n * layer.n_element].reshape(n, layer.n_element)
 
 
 def run_up(parameters: Parameters, codes: Array, numbers: Array, *, keep: bool = False) -> Pass:
@@ -37,73 +51,53 @@ def run_up(parameters: Parameters, codes: Array, numbers: Array, *, keep: bool =
 def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
     """Compute the values of the rows of leaves."""
     shape = (len(codes), parameters.layout.n_row)
-    run = Pass(codes, numbers, np.empty(shape, parameters.theta.dtype))
-    ops.leaf_forward(parameters.rows, codes, numbers, run.values)
-    return run
+    values = _device.empty(shape, parameters.theta.dtype, parameters.device)
+    ops.leaf_forward(parameters.rows, codes, numbers, values)
+    return Pass(codes, numbers, values)
 
 
 def run_inner(parameters: Parameters, run: Pass, *, keep: bool = False) -> Pass:
     """Compute the values of the rows above those of leaves."""
-    layout, theta = parameters.layout, parameters.theta
-    for number, layer in enumerate(layout.layers):
+    run.hold_elements(parameters, keep=keep)
+    for layer in parameters.layers:
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
             continue
-        elements = np.empty((len(run.values), layer.n_element), theta.dtype)
+        elements = run.of_layer(layer)
         ops.product_forward(layer.elements, run.values, elements)
-        ops.sum_forward(layer, theta, elements, run.values)
-        if keep:
-            run.elements[number] = elements
+        ops.sum_forward(layer, parameters.theta, elements, run.values)
     return run
 
 
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
-    """Compute the flows of all rows and elements; ``root_flows`` is (n, n_root)."""
-    layout, theta = parameters.layout, parameters.theta
-    run.flows = np.zeros_like(run.values)
-    run.lift = np.empty_like(run.values)
-    for k, row in enumerate(layout.root_rows):
+    """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
+    layout, theta, xp = parameters.layout, parameters.theta, _device.namespace(run.values)
+    run.flows, run.lift = xp.zeros_like(run.values), xp.empty_like(run.values)
+    for k, row in enumerate(layout.root_rows.tolist()):
         possible = run.values[:, row] > -np.inf
-        run.flows[:, row] += np.where(possible, root_flows[:, k], 0)
-    for number in reversed(range(len(layout.layers))):
-        layer = layout.layers[number]
+        run.flows[:, row] += xp.where(possible, root_flows[:, k], 0)
+    below = xp.empty(len(run.values) * _most(layout.layers), theta.dtype)
+    for layer in reversed(parameters.layers):
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
             continue
-        elements = run.elements[number]
-        flows = np.empty_like(elements)
-        rows = _rows_of(layer)
-        ops.sum_lift(run.values, run.flows, run.lift, rows)
+        elements = run.of_layer(layer)
+        flows = below[: elements.size].reshape(elements.shape)
+        ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
         ops.sum_backward(layer, theta, run.lift, elements, flows)
-        run.element_flows[number] = flows
         ops.product_backward(layer.elements, flows, run.flows)
     return run
 
 
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
-    """Add a pass to the statistics; it must not reach over the end of a block of samples."""
-    layout = parameters.layout
-    for blocks in layout.blocks.values():
-        for block in blocks:
-            uses = parameters.uses[block.first]
-            n_step = len(run.values) * len(uses)
-            up = np.empty((n_step, block.n_node), run.values.dtype)
-            child = np.empty((n_step, block.n_child), run.values.dtype)
-            for k, use in enumerate(uses):
-                layer: Any = layout.layers[use.layer]
-                row = layer.group_row[use.group]
-                first = layer.list_first[layer.group_list[use.group]]
-                ids = layer.list_elements[first : first + block.n_child]
-                up[k :: len(uses)] = run.lift[:, row : row + block.n_node]
-                child[k :: len(uses)] = run.elements[use.layer][:, ids]
-            part = slice(block.first, block.first + block.size)
-            ops.sum_flow(block.n_child, parameters.theta[part], up, child, statistics.chains[part])
-    ops.leaf_flow(statistics, parameters.rows, run.codes, run.numbers, run.flows)
+    """Add a pass to the statistics."""
+    position, uses = statistics.n_sample, parameters.uses
+    steps = ops.flow_steps(uses, run.lift, run.elements)
+    ops.sum_flow(uses, position, parameters.theta, steps, statistics.chains, statistics.totals)
+    ops.leaf_flow(statistics, parameters.rows, position, run.codes, run.numbers, run.flows)
     statistics.n_sample += len(run.values)
-    if statistics.n_sample % BLOCK == 0:
-        statistics.settle()
 
 
-def _rows_of(layer: SumLayer) -> tuple[int, int]:
-    """First row of a layer of sums, and the end."""
-    return int(layer.group_row.min()), int((layer.group_row + layer.group_size).max())
+def _most(layers: list[ProductLayer | SumLayer]) -> int:
+    """Elements of the widest layer."""
+    return max((y.n_element for y in layers if isinstance(y, SumLayer)), default=0)

@@ -6,34 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from rpukit import elementwise
+from rpukit import _device, elementwise
 from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer
-from rpukit.circuits._parameters import Parameters
+from rpukit.circuits._parameters import Parameters, support_of
 from rpukit.circuits._passes import Pass, run_down, run_leaves, run_up
 from rpukit.random import Op, Stream
 
-__all__ = ["most_probable", "posterior", "sampled", "support_of"]
+__all__ = ["most_probable", "posterior", "sampled"]
 
 Array = Any
 
 
-def support_of(parameters: Parameters) -> Array:
-    """Number of values of each variable; 0 for numbers."""
-    support = np.zeros(parameters.layout.n_variable, np.int32)
-    for nodes in parameters.layout.inputs:
-        support[nodes.var] = max(support[nodes.var], nodes.leaf.support)
-    return support
-
-
 def posterior(parameters: Parameters, codes: Array, numbers: Array) -> Array:
     """P(variable = value | evidence), (n, n_variables, most values)."""
-    support = support_of(parameters)
     run = run_up(parameters, codes, numbers, keep=True)
-    ones = np.ones((len(codes), parameters.layout.root_rows.size), run.values.dtype)
-    run_down(parameters, run, ones)
-    out = np.zeros((*codes.shape, max(1, int(support.max()))), run.values.dtype)
-    ops.leaf_posterior(parameters.rows, support, codes, run.flows, out)
+    xp, dtype = _device.namespace(run.values), run.values.dtype
+    run_down(parameters, run, xp.ones((len(codes), parameters.layout.root_rows.size), dtype))
+    most = max(1, int(support_of(parameters.layout).max()))
+    out = _device.zeros((*codes.shape, most), dtype, parameters.device)
+    ops.leaf_posterior(parameters.rows, codes, run.flows, out)
     return out
 
 
@@ -53,13 +45,14 @@ def most_probable(parameters: Parameters, codes: Array, numbers: Array) -> tuple
     log_theta = elementwise.log(parameters.theta)
     run = run_leaves(parameters, codes, numbers)
     _raise_unknown(parameters, run)
-    for number, layer in enumerate(layout.layers):
+    run.hold_elements(parameters, keep=True)
+    for layer in parameters.layers:
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
             continue
-        run.elements[number] = np.empty((len(codes), layer.n_element), run.values.dtype)
-        ops.product_forward(layer.elements, run.values, run.elements[number])
-        ops.largest_forward(layer, log_theta, run.elements[number], run.values)
+        elements = run.of_layer(layer)
+        ops.product_forward(layer.elements, run.values, elements)
+        ops.largest_forward(layer, log_theta, elements, run.values)
     key = (np.uint32(0), np.uint32(0))
     _go_down(parameters, run, (True, 0, *key, int(Op.CIRCUIT)), log_theta)
     return codes, numbers, run.values[:, layout.root_rows]
@@ -67,46 +60,43 @@ def most_probable(parameters: Parameters, codes: Array, numbers: Array) -> tuple
 
 def _raise_unknown(parameters: Parameters, run: Pass) -> None:
     """A leaf of an unknown variable takes the largest value that it can have."""
-    rows = parameters.rows
-    most = np.zeros(rows.kinds.size, run.values.dtype)
+    rows, xp = parameters.rows, _device.namespace(run.values)
     first = 0
     for nodes in parameters.layout.inputs:
         part = slice(first, first + nodes.n_node)
         at, leaf = rows.place[part], nodes.leaf
         if leaf.TABLE:
-            most[part] = rows.table[at[:, None] + np.arange(leaf.support)].max(axis=1)
+            most = rows.table[at[:, None] + xp.arange(leaf.support)].max(axis=1)
+            unknown = run.codes[:, nodes.var] < 0
         else:
-            most[part] = _mode_values(parameters, nodes, at)
-        unknown = run.codes[:, nodes.var] < 0
-        if not leaf.TABLE:
-            unknown = np.isnan(run.numbers[:, nodes.var])
-        run.values[np.ix_(unknown, np.arange(first, part.stop))] = most[part]
+            most = _mode_values(parameters, nodes, at)
+            unknown = xp.isnan(run.numbers[:, nodes.var])
+        run.values[:, part] = xp.where(unknown[:, None], most, run.values[:, part])
         first = part.stop
 
 
 def _mode_values(parameters: Parameters, nodes: Any, at: Array) -> Array:
     """Log-density of each leaf of numbers at its mode."""
-    rows = parameters.rows
-    n, n_variable = nodes.n_node, parameters.layout.n_variable
-    modes = rows.parameters[at] if nodes.leaf.n_parameters == 2 else np.floor(rows.parameters[at])
-    numbers = np.full((n, n_variable), np.nan, modes.dtype)
+    rows, layout, xp = parameters.rows, parameters.layout, _device.namespace(at)
+    n, modes = nodes.n_node, rows.parameters[at]
+    if nodes.leaf.n_parameters != 2:
+        modes = xp.floor(modes)
+    numbers = xp.full((n, layout.n_variable), np.nan, modes.dtype)
     numbers[:, nodes.var] = modes
-    codes = np.full((n, n_variable), -1, np.int32)
-    values = np.empty((n, parameters.layout.n_row), modes.dtype)
+    codes = xp.full((n, layout.n_variable), -1, np.int32)
+    values = xp.empty((n, layout.n_row), modes.dtype)
     ops.leaf_forward(rows, codes, numbers, values)
-    first = int(parameters.layout.rows[nodes.number][0])
-    return values[np.arange(n), first + np.arange(n)]
+    first, each = int(layout.rows[nodes.number][0]), xp.arange(n)
+    return values[each, first + each]
 
 
 def _go_down(parameters: Parameters, run: Pass, draws: tuple[Any, ...], theta: Array) -> None:
-    layout = parameters.layout
-    chosen = np.zeros(run.values.shape, bool)
-    chosen[:, layout.root_rows[0]] = run.values[:, layout.root_rows[0]] > -np.inf
-    for number in reversed(range(len(layout.layers))):
-        layer = layout.layers[number]
+    root = int(parameters.layout.root_rows[0])
+    chosen = _device.zeros(run.values.shape, np.bool_, parameters.device)
+    chosen[:, root] = run.values[:, root] > -np.inf
+    for layer in reversed(parameters.layers):
         if isinstance(layer, ProductLayer):
             ops.mark_products(layer, chosen, theta.dtype)
         else:
-            ops.choose_down(layer, draws, theta, run.elements[number], chosen)
-    support = support_of(parameters)
-    ops.leaf_choose(parameters.rows, draws, support, run.codes, run.numbers, chosen)
+            ops.choose_down(layer, draws, theta, run.of_layer(layer), chosen)
+    ops.leaf_choose(parameters.rows, draws, run.codes, run.numbers, chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from rpukit import _device
 from rpukit.circuits import densities, leaves
 from rpukit.circuits.gradients import Momenta
 from rpukit.circuits.nodes import InputNodes, Nodes, ProductNodes, SumNodes, inputs, product, sum
@@ -32,7 +33,9 @@ def _owned(pc: Circuit) -> dict[str, Array]:
 def state_of(pc: Circuit) -> dict[str, Any]:
     """Give all that a circuit is: ``header`` (JSON) and ``arrays``."""
     places = {nodes.number: k for k, nodes in enumerate(pc.layout.nodes)}
-    arrays: dict[str, Array] = {name: array.copy() for name, array in _owned(pc).items()}
+    arrays: dict[str, Array] = {
+        name: _device.to_device(array, _device.CPU) for name, array in _owned(pc).items()
+    }
     described = []
     for k, nodes in enumerate(pc.layout.nodes):
         about: dict[str, Any] = {
@@ -65,7 +68,8 @@ def state_of(pc: Circuit) -> dict[str, Any]:
     momenta = pc._momenta
     if momenta is not None:
         header["momenta"] = [momenta.method, momenta.fade, momenta.fade2]
-        arrays |= {f"momenta_{name}": getattr(momenta, name).copy() for name in _MOMENTA}
+        for name in _MOMENTA:
+            arrays[f"momenta_{name}"] = _device.to_device(getattr(momenta, name), _device.CPU)
     return {"header": header, "arrays": arrays}
 
 
@@ -113,7 +117,7 @@ def take_state(pc: Circuit, state: dict[str, Any]) -> None:
         given = state["arrays"].get(name)
         if given is None or given.shape != array.shape or given.dtype != array.dtype:
             raise FormatError(f"array {name!r}: need {array.dtype} of shape {array.shape}")
-        array[...] = given
+        array[...] = pc._parameters.on_device(given)
     pc._parameters.refresh_all()
     pc._statistics.n_sample = int(state["header"]["n_sample"])
     pc._statistics.weight = float(state["header"]["weight"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._device import parse_device
+from rpukit._device import empty, parse_device
 from rpukit.circuits import _saved
 from rpukit.circuits._base import BUDGET
 from rpukit.circuits._layout import make_layout
@@ -16,7 +16,7 @@ from rpukit.circuits._passes import run_up
 from rpukit.circuits.fitting import Fitting
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
-from rpukit.errors import DeviceError, DTypeError
+from rpukit.errors import DTypeError
 from rpukit.random import Stream
 
 __all__ = ["Circuit"]
@@ -38,16 +38,18 @@ class Circuit(Queries, Fitting):
         For parameters that are not set.
     dtype : dtype
         float32 or float64.
+    device : str
+        "cpu", "gpu" or "gpu:1"; arrays of samples have to be there.
 
     Raises
     ------
-    StructureError, DTypeError
+    StructureError, DTypeError, DeviceError
 
     Notes
     -----
     A sample's log-likelihood has the same bits alone or in any batch; statistics and parameters
     after learning have the same bits for any cut of the samples into batches, as long as their
-    order is the same, and for any number of threads.
+    order is the same, for any number of threads, and on a GPU.
     Source: Choi, Vergari, Van den Broeck, "Probabilistic circuits: a unifying framework for
     tractable probabilistic models", 2020.
 
@@ -64,7 +66,12 @@ class Circuit(Queries, Fitting):
     """
 
     def __init__(
-        self, roots: Nodes | Sequence[Nodes], *, seed: int = 0, dtype: Any = np.float32
+        self,
+        roots: Nodes | Sequence[Nodes],
+        *,
+        seed: int = 0,
+        dtype: Any = np.float32,
+        device: str = "cpu",
     ) -> None:
         given = [roots] if isinstance(roots, Nodes) else list(roots)
         if not given or not all(isinstance(root, Nodes) for root in given):
@@ -72,13 +79,37 @@ class Circuit(Queries, Fitting):
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise DTypeError(f"dtype: got {self.dtype}, need float32 or float64")
+        self._device = parse_device(device)
         self.layout = make_layout(given)
         stream = Stream.from_seed(seed)
-        self._parameters = Parameters(self.layout, stream, self.dtype)
+        self._parameters = Parameters(self.layout, stream, self.dtype, self._device)
         self._stream, self._n_drawn = stream.child(DRAWS), 0
         self._statistics = Statistics(self._parameters)
 
     # ---- what it is ---------------------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """Where the circuit's arrays are: "cpu", "gpu" or "gpu:1"."""
+        return str(self._device)
+
+    def to(self, device: str) -> Circuit:
+        """Copy the circuit to a device: parameters, statistics and clock of draws.
+
+        Parameters
+        ----------
+        device : str
+            "cpu", "gpu" or "gpu:1".
+
+        Returns
+        -------
+        Circuit
+
+        Raises
+        ------
+        DeviceError
+        """
+        return type(self).from_state(self.state(), device)
 
     @property
     def n_variables(self) -> int:
@@ -175,7 +206,7 @@ class Circuit(Queries, Fitting):
         state : dict
             As `state` gives it.
         device : str
-            "cpu".
+            "cpu", "gpu" or "gpu:1".
 
         Returns
         -------
@@ -185,10 +216,8 @@ class Circuit(Queries, Fitting):
         ------
         FormatError, DeviceError
         """
-        if parse_device(device).kind != "cpu":
-            raise DeviceError("circuits run on the CPU only, as yet")
         header = state["header"]
-        pc = cls(_saved.rebuild(state), dtype=header["dtype"])
+        pc = cls(_saved.rebuild(state), dtype=header["dtype"], device=device)
         pc._stream, pc._n_drawn = Stream(*header["stream"]), int(header["n_drawn"])
         _saved.take_state(pc, state)
         return pc
@@ -219,8 +248,8 @@ class Circuit(Queries, Fitting):
             If a value is outside its leaf's support.
         """
         codes, numbers = self._encoded(x, missing)
-        roots = self.layout.root_rows
-        out = np.empty((len(codes), roots.size), self.dtype)
+        roots = self._parameters.root_rows
+        out = empty((len(codes), roots.size), self.dtype, self._device)
         step = max(1, BUDGET // self.layout.n_row)
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
@@ -248,8 +277,9 @@ class Circuit(Queries, Fitting):
         """
         codes, numbers = self._encoded(x, missing)
         run = self._both_ways(codes, numbers, self._weights(weights, len(codes)))
+        on_device = self._parameters.on_device
         return {
-            nodes: run.flows[:, self.layout.rows[nodes.number]]
+            nodes: run.flows[:, on_device(self.layout.rows[nodes.number])]
             for nodes in self.layout.nodes
             if nodes.number in self.layout.rows
         }

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
+from rpukit.circuits._data import taken
 from rpukit.circuits.gradients import Gradients
 from rpukit.elementwise import random_fill
 from rpukit.errors import ParameterError
@@ -94,8 +96,10 @@ class Fitting(Gradients):
         >>> trace[-1] > trace[0]
         True
         """
-        data = np.asarray(x)
-        mask = None if missing is None else np.broadcast_to(np.asarray(missing), data.shape)
+        data, xp = taken(x, self._device, "x"), _device.namespace_of(self._device)
+        mask = missing
+        if mask is not None:
+            mask = xp.broadcast_to(taken(missing, self._device, "missing"), data.shape)
         size = len(data) if batch_size is None else batch_size
         for name, value in (("n_epochs", n_epochs), ("batch_size", size)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -122,15 +126,15 @@ class Fitting(Gradients):
             order = self._order(epoch, len(data)) if size < len(data) else np.arange(len(data))
             total = 0.0
             for k in range(n_step):
-                part = order[k * size : (k + 1) * size]
+                part = self._parameters.on_device(order[k * size : (k + 1) * size])
                 done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
                 options["missing"] = None if mask is None else mask[part]
                 ll = self._step(method, data[part], step + (last - step) * done, options)
-                total += float(np.sum(ll, dtype=np.float64))
+                total += float(xp.sum(ll, dtype=np.float64))
             trace["train"].append(total / len(data))
             if x_valid is None:
                 continue
-            trace["valid"].append(float(np.mean(self.log_likelihood(x_valid), dtype=np.float64)))
+            trace["valid"].append(float(xp.mean(self.log_likelihood(x_valid), dtype=np.float64)))
             if trace["valid"][-1] > best[0]:
                 best, since = (trace["valid"][-1], self._parameters.copied()), 0
             else:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits import _leaf_steps
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import gather, run_down, run_up
 from rpukit.circuits.learning import Learning
 from rpukit.elementwise import exp
-from rpukit.errors import ParameterError
+from rpukit.errors import DeviceError, ParameterError
 
 __all__ = ["Gradients", "Momenta"]
 
@@ -99,7 +100,7 @@ class Gradients(Learning):
         if n == 0:  # no sample was possible
             held.clear()
             return result
-        prior = self._prior()
+        prior, xp = self._prior(), _device.namespace_of(self._device)
         memory = self._remembered("scaled_em", momentum, 0.0)
         share = n / (1 - memory.fade)
         for part in _parts(own.theta.size):
@@ -107,7 +108,7 @@ class Gradients(Learning):
             first = memory.first[part]
             first *= momentum
             first += ((1 - momentum) / n) * (w * (held.totals[part] + held.chains[part]))
-            counts = np.divide(share * first, w, out=np.zeros_like(w), where=w > 0)
+            counts = xp.where(w > 0, share * first / xp.where(w > 0, w, 1), 0)
             held.totals[part] = step * counts + ((1 - step) * n) * prior.chains[part]
         first = memory.leaf_first
         first *= momentum
@@ -153,6 +154,8 @@ class Gradients(Learning):
         Raises
         ------
         ParameterError, ShapeError, DTypeError, NonFiniteError
+        DeviceError
+            If the circuit is on a GPU, as yet.
 
         Notes
         -----
@@ -173,6 +176,8 @@ class Gradients(Learning):
         """
         if method not in METHODS[1:]:
             raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
+        if self._device.kind != "cpu":
+            raise DeviceError('gradient steps run on the CPU only: take circuit.to("cpu")')
         _check_number("rate", rate, rate > 0, "(0, inf)")
         _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
         _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
@@ -214,9 +219,10 @@ class Gradients(Learning):
     def _prior(self) -> Statistics:
         """Counts of a sample of which nothing is known, its flow shared among the roots."""
         own, n_root = self._parameters, self.layout.root_rows.size
-        codes = np.full((1, self.layout.n_variable), -1, np.int32)
-        run = run_up(own, codes, np.full(codes.shape, np.nan, self.dtype), keep=True)
-        run_down(own, run, np.full((1, n_root), 1 / n_root, self.dtype))
+        xp = _device.namespace_of(self._device)
+        codes = xp.full((1, self.layout.n_variable), -1, np.int32)
+        run = run_up(own, codes, xp.full(codes.shape, np.nan, self.dtype), keep=True)
+        run_down(own, run, xp.full((1, n_root), 1 / n_root, self.dtype))
         prior = self._statistics.fresh()
         gather(own, run, prior)
         return prior
@@ -233,7 +239,7 @@ class Gradients(Learning):
         held, n = self._statistics, self._parameters.rows.parameters.size
         first = (held.totals.size, held.leaf_totals.size if method == "scaled_em" else n)
         second = (held.totals.size, n) if method == "adam" else (0, 0)
-        return [np.zeros(size) for size in (*first, *second)]
+        return [_device.zeros((size,), np.float64, self._device) for size in (*first, *second)]
 
 
 @dataclass(slots=True)

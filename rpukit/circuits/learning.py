@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits import ops
 from rpukit.circuits._base import BUDGET, Held
-from rpukit.circuits._parameters import BLOCK, Parameters, Statistics
+from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import gather
 from rpukit.circuits.leaves import MaskedCategorical
 from rpukit.circuits.nodes import Nodes, SumNodes
@@ -17,6 +18,8 @@ from rpukit.errors import ParameterError
 __all__ = ["Learning"]
 
 Array = Any
+
+PASS = 512  # samples of a pass at most
 
 
 class Learning(Held):
@@ -41,18 +44,15 @@ class Learning(Held):
         """
         codes, numbers = self._encoded(x, missing)
         weights = self._weights(weights, len(codes))
-        roots = self.layout.root_rows
-        out = np.empty((len(codes), roots.size), self.dtype)
-        most = max(1, BUDGET // (4 * self.layout.n_row))
-        first = 0
-        while first < len(codes):
-            left = BLOCK - self._statistics.n_sample % BLOCK
-            part = slice(first, first + min(most, left))
+        roots, xp = self._parameters.root_rows, _device.namespace_of(self._device)
+        out = _device.empty((len(codes), roots.size), self.dtype, self._device)
+        step = min(PASS, max(1, BUDGET // (4 * self.layout.n_row)))
+        for first in range(0, len(codes), step):
+            part = slice(first, first + step)
             run = self._both_ways(codes[part], numbers[part], weights[part])
             gather(self._parameters, run, self._statistics)
             out[part] = run.values[:, roots]
-            first = part.stop
-        self._statistics.weigh(np.where(out > -np.inf, weights, 0))
+        self._statistics.weigh(xp.where(out > -np.inf, weights, 0))
         return out[:, 0] if roots.size == 1 else out
 
     def parameter_flows(self, nodes: Nodes) -> Array:
@@ -75,12 +75,12 @@ class Learning(Held):
             for block in self.layout.blocks[owner.number]:
                 part = slice(block.first, block.first + block.size)
                 theta = self._parameters.theta[part].astype(np.float64)
-                flow = theta * (held.totals[part] + held.chains[part])
+                flow = _device.to_numpy(theta * (held.totals[part] + held.chains[part]))
                 block.scatter(flow.reshape(block.n_child, block.n_node), tiles)
             return tiles
         source = next(s for s in self._parameters.sources if s.nodes is owner)
         flow = held.leaf_totals[source.statistic] + held.leaf_chains[source.statistic]
-        return flow.reshape(owner.n_node, -1)
+        return _device.to_numpy(flow).reshape(owner.n_node, -1)
 
     def em_step(
         self,

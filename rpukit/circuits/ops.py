@@ -1,4 +1,4 @@
-"""Ops of circuits: check nothing, pick the mirror of a dtype, run it over samples or nodes.
+"""Ops of circuits: check nothing, run the kernel, or the mirror over samples or nodes.
 
 What users call is `rpukit.circuits.Circuit`, which checks; here arrays are as the layout says.
 """
@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._precision import mirror
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._precision import mirror, real
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits._layout import ProductLayer, SumLayer
+from rpukit.circuits._tables import Uses, element_tiles, node_tiles
 
 __all__ = [
     "choose_down",
+    "flow_steps",
     "largest_forward",
     "leaf_choose",
     "leaf_flow",
@@ -25,7 +29,6 @@ __all__ = [
     "mark_products",
     "product_backward",
     "product_forward",
-    "settle",
     "sum_backward",
     "sum_flow",
     "sum_forward",
@@ -37,36 +40,74 @@ Array = Any
 _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
 _QUERIES = "rpukit.circuits._mirror.queries"
 
+_CHOOSE_DOWN = Kernel("choose_down")
+_FLOW_STEPS = Kernel("flow_steps")
+_LARGEST_FORWARD = Kernel("largest_forward")
+_LEAF_CHOOSE = Kernel("leaf_choose")
+_LEAF_FLOW = Kernel("leaf_flow")
+_LEAF_FORWARD = Kernel("leaf_forward")
+_LEAF_MAXIMISE = Kernel("leaf_maximise")
+_LEAF_POSTERIOR = Kernel("leaf_posterior")
+_LEAF_TABLE = Kernel("leaf_table")
+_MARK_PRODUCTS = Kernel("mark_products")
+_PRODUCT_BACKWARD = Kernel("product_backward")
+_PRODUCT_FORWARD = Kernel("product_forward")
+_SUM_BACKWARD = Kernel("sum_backward")
+_SUM_FLOW = Kernel("sum_flow")
+_SUM_FORWARD = Kernel("sum_forward")
+_SUM_LIFT = Kernel("sum_lift")
+_SUM_MAXIMISE = Kernel("sum_maximise")
+
+_MOST_ROWS = 65535  # of a grid along y
+_OUTPUTS, _LANES = 16, 16  # of a block of circuit_mix.cuh: outputs, segments at a time
+
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
     """Add up rows of ``values`` (n_sample, n_row) into columns of ``out`` from layer.target on."""
-    args = (layer.first, layer.rows, values, out, max(layer.target, 0))
+    target = max(layer.target, 0)
+    if _device.takes_kernels(values):
+        n_out = len(layer.first) - 1
+        sizes = (len(values), n_out, values.shape[1], out.shape[1], target)
+        _over(_PRODUCT_FORWARD, n_out, values, *sizes, layer.first, layer.rows, values, out)
+        return
+    args = (layer.first, layer.rows, values, out, target)
     grain = work_grain(layer.rows.size)
     run_rows(mirror(_LAYERS, values.dtype).product_forward, len(values), *args, grain=grain)
 
 
 def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
     """Add flows of products, columns of ``above`` from layer.target on, to those of their rows."""
-    args = (layer.used, layer.back_first, layer.back, above, max(layer.target, 0), flows)
+    target, tables = max(layer.target, 0), (layer.used, layer.back_first, layer.back)
+    if _device.takes_kernels(flows):
+        sizes = (len(flows), layer.used.size, above.shape[1], flows.shape[1], target)
+        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *sizes, *tables, above, flows)
+        return
+    args = (*tables, above, target, flows)
     grain = work_grain(layer.rows.size)
     run_rows(mirror(_LAYERS, flows.dtype).product_backward, len(flows), *args, grain=grain)
 
 
 def sum_forward(layer: SumLayer, theta: Array, elements: Array, values: Array) -> None:
     """Mix elements (n_sample, n_element) into the rows of the layer's groups."""
+    if _device.takes_kernels(values):
+        tiles = node_tiles(layer, _OUTPUTS)
+        grid, block, macros = _mixing(len(tiles[0]), values)
+        sizes = (len(values), elements.shape[1], values.shape[1])
+        args = (*sizes, *_groups(layer), *tiles, theta, elements, values)
+        _SUM_FORWARD.launch(grid, block, args, macros=macros)
+        return
     args = (*_groups(layer), theta, elements, values)
-    run_rows(
-        mirror(_LAYERS, values.dtype).sum_forward,
-        len(values),
-        *args,
-        grain=work_grain(_n_weight(layer)),
-    )
+    grain = work_grain(layer.n_weight)
+    run_rows(mirror(_LAYERS, values.dtype).sum_forward, len(values), *args, grain=grain)
 
 
 def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:
     """Lift = log flow - value, -inf where there is no flow, of rows rows[0] to rows[1] - 1."""
-    args = (*rows, values, flows, lift)
-    grain = work_grain(20 * (rows[1] - rows[0]))
+    args, n_row = (*rows, values, flows, lift), rows[1] - rows[0]
+    if _device.takes_kernels(values):
+        _over(_SUM_LIFT, n_row, values, *values.shape, *args)
+        return
+    grain = work_grain(20 * n_row)
     run_rows(mirror(_LAYERS, values.dtype).sum_lift, len(values), *args, grain=grain)
 
 
@@ -75,33 +116,70 @@ def sum_backward(
 ) -> None:
     """Flows of elements (n_sample, n_element) from the lifts of the sums above them."""
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
+    if _device.takes_kernels(flows):
+        tiles = element_tiles(layer, _OUTPUTS)
+        grid, block, macros = _mixing(len(tiles[0]), flows)
+        groups = (layer.group_row, layer.group_size, layer.group_theta)
+        sizes = (len(flows), elements.shape[1], lift.shape[1])
+        launched = (*sizes, *groups, *parents, *tiles, theta, lift, elements, flows)
+        _SUM_BACKWARD.launch(grid, block, launched, macros=macros)
+        return
     args = (*_groups(layer), *parents, theta, lift, elements, flows)
-    run_rows(
-        mirror(_LAYERS, flows.dtype).sum_backward,
-        len(flows),
-        *args,
-        grain=work_grain(_n_weight(layer)),
-    )
+    grain = work_grain(layer.n_weight)
+    run_rows(mirror(_LAYERS, flows.dtype).sum_backward, len(flows), *args, grain=grain)
 
 
-def sum_flow(n_child: int, theta: Array, up: Array, child: Array, chains: Array) -> None:
-    """Go on with the chains of a block of weights by steps (sample, use)."""
-    grain = work_grain(len(up) * up.shape[1])
-    run_rows(
-        mirror(_LEARNING, chains.dtype).sum_flow,
-        n_child,
-        n_child,
-        theta,
-        up,
-        child,
-        chains,
-        grain=grain,
-    )
+def flow_steps(uses: Uses, lift: Array, elements: Array) -> tuple[Array, Array, Array]:
+    """Prepare the steps of `sum_flow` from lifts (n_sample, n_row) and the elements of all layers.
+
+    Returns
+    -------
+    up, child, wide : array
+        (n_sample, n_row), (n_sample, uses.n_x), and (n_sample, n_use) of uint8.
+    """
+    n, device = len(lift), _device.device_of(lift)
+    up, child = (_device.empty((n, m), lift.dtype, device) for m in (lift.shape[1], uses.n_x))
+    wide = _device.empty((n, len(uses.row)), np.uint8, device)
+    tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width, uses.x)
+    args = (*tables, uses.children, lift, elements, up, child, wide)
+    if not len(uses.row):
+        pass
+    elif _device.takes_kernels(lift):
+        sizes = (n, len(uses.row), lift.shape[1], uses.n_x)
+        grid, macros = (len(uses.row), min(n, _MOST_ROWS)), {"REAL": real(lift.dtype)}
+        _FLOW_STEPS.launch(grid, (128,), (*sizes, *args), macros=macros)
+    else:
+        grain = work_grain(20 * (uses.n_x + lift.shape[1]))
+        run_rows(mirror(_LEARNING, lift.dtype).flow_steps, n, *args, grain=grain)
+    return up, child, wide
 
 
-def settle(chains: Array, totals: Array) -> None:
-    """Add chains to totals (float64) and start them anew."""
-    run_rows(mirror(_LEARNING, chains.dtype).settle, chains.size, chains, totals, grain=1 << 16)
+def sum_flow(
+    uses: Uses,
+    position: int,
+    theta: Array,
+    steps: tuple[Array, Array, Array],
+    chains: Array,
+    totals: Array,
+) -> None:
+    """Go on with the chains of all weights by what `flow_steps` made of some samples."""
+    up, child, wide = steps
+    if not len(uses.row):
+        return
+    if _device.takes_kernels(theta):
+        sizes = (len(up), len(uses.row), up.shape[1], uses.n_x, position)
+        blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
+        tiles = (uses.tile_block, uses.tile_place)
+        launched = (*sizes, *blocks, *tiles, theta, up, child, wide, chains, totals)
+        macros = {"REAL": real(theta.dtype)}
+        _SUM_FLOW.launch((len(uses.tile_block),), (256,), launched, macros=macros)
+        return
+    go_on = mirror(_LEARNING, theta.dtype).sum_flow
+    for k, (first, n_child, size) in enumerate(uses.theta):
+        own, part = slice(uses.first[k], uses.first[k + 1]), slice(first, first + n_child * size)
+        args = (position, size, own.start, uses.row[own], uses.x[own], theta[part], up, child)
+        grain = work_grain(len(up) * size * (own.stop - own.start))
+        run_rows(go_on, n_child, *args, wide, chains[part], totals[part], grain=grain)
 
 
 def sum_maximise(
@@ -114,60 +192,58 @@ def sum_maximise(
     theta: Array,
 ) -> None:
     """EM step of a block of weights, in place."""
-    args = (n_child, np.float64(step), np.float64(pseudocount), keep_zeros, chains, totals, theta)
-    run_rows(
-        mirror(_LEARNING, chains.dtype).sum_maximise,
-        theta.size // n_child,
-        *args,
-        grain=work_grain(n_child),
-    )
+    n_node = theta.size // n_child
+    args = (np.float64(step), np.float64(pseudocount), keep_zeros, chains, totals, theta)
+    if _device.takes_kernels(theta):
+        macros = {"REAL": real(theta.dtype)}
+        _SUM_MAXIMISE.launch((-(-n_node // 32),), (32,), (n_child, n_node, *args), macros=macros)
+        return
+    grain = work_grain(n_child)
+    run_rows(mirror(_LEARNING, theta.dtype).sum_maximise, n_node, n_child, *args, grain=grain)
 
 
 def leaf_table(leaf: Any, parameters: Array, table: Array) -> None:
     """Log-probabilities of the values of one vector of leaves of finite support."""
     kind, n_values = leaf.KIND, leaf.support
     c0, c1, _ = (parameters.dtype.type(c) for c in leaf.constants())
+    if _device.takes_kernels(table):
+        sizes = (table.size, n_values, kind, leaf.n_parameters)
+        grid, macros = (-(-table.size // 256),), {"REAL": real(table.dtype)}
+        _LEAF_TABLE.launch(grid, (256,), (*sizes, c0, c1, parameters, table), macros=macros)
+        return
     args = (kind, n_values, c0, c1, parameters, table)
-    run_rows(
-        mirror(_LEARNING, table.dtype).leaf_table,
-        table.size // n_values,
-        *args,
-        grain=work_grain(20 * n_values),
-    )
+    grain = work_grain(20 * n_values)
+    run_rows(mirror(_LEARNING, table.dtype).leaf_table, table.size // n_values, *args, grain=grain)
 
 
 def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
     """Values of all leaves, the first columns of ``values``."""
-    args = (rows.kinds, rows.variable, rows.place, codes, numbers, rows.table, rows.parameters)
-    run_rows(
-        mirror(_LEARNING, values.dtype).leaf_forward,
-        len(values),
-        *args,
-        values,
-        grain=work_grain(rows.kinds.size),
-    )
+    tables = (rows.kinds, rows.variable, rows.place)
+    args = (*tables, codes, numbers, rows.table, rows.parameters, values)
+    if _device.takes_kernels(values):
+        sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
+        _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args)
+        return
+    grain = work_grain(rows.kinds.size)
+    run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)
 
 
-def leaf_flow(sources: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
+def leaf_flow(
+    held: Any, rows: Any, position: int, codes: Array, numbers: Array, flows: Array
+) -> None:
     """Go on with the statistics of the leaves that own parameters."""
-    args = (
-        sources.kinds,
-        sources.n_statistic,
-        sources.use_first,
-        sources.use_row,
-        rows.variable,
-        sources.place,
-        codes,
-        numbers,
-        flows,
-        sources.leaf_chains,
-    )
-    run_rows(
-        mirror(_LEARNING, flows.dtype).leaf_flow,
-        sources.kinds.size,
-        *args,
-        grain=work_grain(len(flows)),
-    )
+    of, gathered = held.leaves, (held.leaf_chains, held.leaf_totals)
+    data = (codes, numbers, flows, *gathered)
+    tables = (of.kinds, of.n_statistic, of.use_first, of.use_row, rows.variable, of.place)
+    if _device.takes_kernels(flows):
+        sizes = (len(flows), of.kinds.size, codes.shape[1], flows.shape[1], position)
+        grid = (-(-of.kinds.size // 32), max(1, min(32, 4096 // of.kinds.size)))
+        macros = {"REAL": real(flows.dtype)}
+        _LEAF_FLOW.launch(grid, (32, 8), (*sizes, *tables, *data), macros=macros)
+        return
+    args = (position, *tables, *data)
+    go_on, grain = mirror(_LEARNING, flows.dtype).leaf_flow, work_grain(len(flows))
+    run_rows(go_on, of.kinds.size, *args, grain=grain)
 
 
 def leaf_maximise(
@@ -181,24 +257,45 @@ def leaf_maximise(
     parameters: Array,
 ) -> None:
     """EM step of one vector of leaves, in place."""
-    numbers = (np.float64(v) for v in (*leaf.constants(), step, pseudocount))
-    args = (leaf.KIND, leaf.support, *numbers, keep_zeros, chains, totals, parameters)
+    numbers = tuple(np.float64(v) for v in (*leaf.constants(), step, pseudocount))
+    data = (*numbers, keep_zeros, chains, totals, parameters)
+    if _device.takes_kernels(parameters):
+        sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
+        macros = {"REAL": real(parameters.dtype)}
+        _LEAF_MAXIMISE.launch((-(-n_node // 64),), (64,), (*sizes, *data), macros=macros)
+        return
+    args = (leaf.KIND, leaf.support, *data)
     grain = work_grain(10 * (leaf.n_statistics + 1))
     run_rows(mirror(_LEARNING, chains.dtype).leaf_maximise, n_node, *args, grain=grain)
 
 
-def leaf_posterior(rows: Any, support: Array, codes: Array, flows: Array, out: Array) -> None:
+def leaf_posterior(rows: Any, codes: Array, flows: Array, out: Array) -> None:
     """Probabilities of the values of unknown variables; ``out`` (n, n_variables, most) holds 0."""
-    args = (rows.kinds, rows.variable, rows.place, support, rows.table, codes, flows, out)
+    if _device.takes_kernels(out):
+        sizes = (*out.shape[:2], flows.shape[1], out.shape[2])
+        tables = (rows.first, rows.rows, rows.place, rows.support, rows.table)
+        grid, macros = (out.shape[1], min(len(out), _MOST_ROWS)), {"REAL": real(out.dtype)}
+        _LEAF_POSTERIOR.launch(grid, (128,), (*sizes, *tables, codes, flows, out), macros=macros)
+        return
+    tables = (rows.kinds, rows.variable, rows.place, rows.support, rows.table)
     grain = work_grain(rows.kinds.size * 10)
+    args = (*tables, codes, flows, out)
     run_rows(mirror(_QUERIES, out.dtype).leaf_posterior, len(out), *args, grain=grain)
 
 
 def largest_forward(layer: SumLayer, log_theta: Array, elements: Array, values: Array) -> None:
     """Largest log theta + element instead of the mixture."""
-    args = (*_groups(layer), log_theta, elements, values)
-    grain = work_grain(_n_weight(layer))
-    run_rows(mirror(_QUERIES, values.dtype).largest_forward, len(values), *args, grain=grain)
+    arrays = (log_theta, elements, values)
+    if _device.takes_kernels(values):
+        sizes = (len(values), elements.shape[1], values.shape[1])
+        tiles = node_tiles(layer, 32)
+        grid, macros = (len(tiles[0]), min(len(values), _MOST_ROWS)), {"REAL": real(values.dtype)}
+        args = (*sizes, *_groups(layer), *tiles, *arrays)
+        _LARGEST_FORWARD.launch(grid, (32,), args, macros=macros)
+        return
+    grain = work_grain(layer.n_weight)
+    go = mirror(_QUERIES, values.dtype).largest_forward
+    run_rows(go, len(values), *_groups(layer), *arrays, grain=grain)
 
 
 def choose_down(
@@ -210,6 +307,14 @@ def choose_down(
 ) -> None:
     """Choose a child for each chosen sum; ``draws``: best, first_sample, key words, op."""
     inside = (layer.elements.first, layer.elements.rows)
+    if _device.takes_kernels(theta):
+        best, first_sample, key0, key1, op = draws
+        tiles = node_tiles(layer, 32)
+        sizes = (len(chosen), elements.shape[1], chosen.shape[1], best, first_sample, op)
+        arrays = (*_groups(layer), *tiles, *inside, theta, elements, chosen.view(np.uint8))
+        grid, macros = (len(tiles[0]), min(len(chosen), _MOST_ROWS)), {"REAL": real(theta.dtype)}
+        _CHOOSE_DOWN.launch(grid, (32,), (*sizes, *arrays, key0, key1), macros=macros)
+        return
     args = (*draws, *_groups(layer), *inside, theta, elements, chosen)
     grain = work_grain(layer.n_element)
     run_rows(mirror(_QUERIES, theta.dtype).choose_down, len(chosen), *args, grain=grain)
@@ -217,24 +322,45 @@ def choose_down(
 
 def mark_products(layer: ProductLayer, chosen: Array, dtype: Any) -> None:
     """Choose the rows of chosen products."""
-    args = (layer.first, layer.rows, layer.target, chosen)
+    if _device.takes_kernels(chosen):
+        n_out, marks = len(layer.first) - 1, chosen.view(np.uint8)
+        grid = (-(-n_out // 256), min(len(chosen), _MOST_ROWS))
+        args = (len(chosen), n_out, chosen.shape[1], layer.target, layer.first, layer.rows, marks)
+        _MARK_PRODUCTS.launch(grid, (256,), args)
+        return
     grain = work_grain(layer.rows.size)
-    run_rows(mirror(_QUERIES, dtype).mark_products, len(chosen), *args, grain=grain)
+    marked = (layer.first, layer.rows, layer.target, chosen)
+    run_rows(mirror(_QUERIES, dtype).mark_products, len(chosen), *marked, grain=grain)
 
 
 def leaf_choose(
-    rows: Any,
-    draws: tuple[Any, ...],
-    support: Array,
-    codes: Array,
-    numbers: Array,
-    chosen: Array,
+    rows: Any, draws: tuple[Any, ...], codes: Array, numbers: Array, chosen: Array
 ) -> None:
     """Give unknown variables a value of their chosen leaf, in place."""
-    tables = (rows.kinds, rows.variable, rows.place, support, rows.table, rows.parameters)
+    tables = (rows.kinds, rows.variable, rows.place, rows.support, rows.table, rows.parameters)
+    if _device.takes_kernels(numbers):
+        best, first_sample, key0, key1, op = draws
+        sizes = (len(chosen), rows.kinds.size, codes.shape[1], chosen.shape[1])
+        args = (*sizes, best, first_sample, op, *tables, codes, numbers, chosen.view(np.uint8))
+        _over(_LEAF_CHOOSE, rows.kinds.size, numbers, *args, key0, key1)
+        return
     args = (*draws, *tables, codes, numbers, chosen)
     grain = work_grain(rows.kinds.size)
     run_rows(mirror(_QUERIES, numbers.dtype).leaf_choose, len(chosen), *args, grain=grain)
+
+
+def _over(kernel: Kernel, n: int, of: Array, *args: Any) -> None:
+    """Launch a kernel with a thread for each of n columns, samples along its second axis."""
+    grid = (-(-n // 256), min(len(of), _MOST_ROWS))
+    kernel.launch(grid, (256,), args, macros={"REAL": real(of.dtype)})
+
+
+def _mixing(n_tile: int, of: Array) -> tuple[tuple[int, int], tuple[int], dict[str, Any]]:
+    """Grid, block and macros of a kernel of circuit_mix.cuh."""
+    n, most = len(of), 8 if of.dtype.itemsize == 4 else 4
+    samples = min(most, 1 << (n - 1).bit_length())
+    macros = {"REAL": real(of.dtype), "OUTPUTS": _OUTPUTS, "LANES": _LANES, "SAMPLES": samples}
+    return (n_tile, -(-n // samples)), (_OUTPUTS * _LANES,), macros
 
 
 def _groups(layer: SumLayer) -> tuple[Array, ...]:
@@ -246,7 +372,3 @@ def _groups(layer: SumLayer) -> tuple[Array, ...]:
         layer.group_size,
         layer.group_theta,
     )
-
-
-def _n_weight(layer: SumLayer) -> int:
-    return int(np.sum(layer.group_size * np.diff(layer.list_first)[layer.group_list]))

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits import _queries
-from rpukit.circuits.information import Information
+from rpukit.circuits._base import Held
+from rpukit.circuits._parameters import support_of
 from rpukit.errors import ParameterError
 from rpukit.random import MAX_SAMPLE
 
@@ -16,7 +18,7 @@ __all__ = ["Queries"]
 Array = Any
 
 
-class Queries(Information):
+class Queries(Held):
     """Posteriors, samples and most probable assignments of a circuit."""
 
     def conditional(self, x: Any, *, missing: Any = None) -> Array:
@@ -94,7 +96,8 @@ class Queries(Information):
             raise ParameterError("sample: give either n_sample or x")
         if x is None:
             n = _number(n_sample, "n_sample", 1)
-            x = np.full((n, self.layout.n_variable), np.nan, np.float32)
+            shape = (n, self.layout.n_variable)
+            x = _device.namespace_of(self._device).full(shape, np.nan, np.float32)
         codes, numbers = self._encoded(x, missing)
         start = self._n_drawn if first_sample is None else _number(first_sample, "first_sample", 0)
         if start + len(codes) > MAX_SAMPLE:
@@ -143,11 +146,11 @@ class Queries(Information):
         return self._joined(codes, numbers), values[:, 0]
 
     def _joined(self, codes: Array, numbers: Array) -> Array:
-        support = _queries.support_of(self._parameters)
-        if support.all():
+        xp, support = _device.namespace_of(self._device), self._parameters.rows.support
+        if support_of(self.layout).all():
             return codes.astype(np.int64)
-        whole = np.where(codes >= 0, codes, np.nan)
-        return np.where(support > 0, whole, numbers).astype(self.dtype)
+        whole = xp.where(codes >= 0, codes, np.nan)
+        return xp.where(support > 0, whole, numbers).astype(self.dtype)
 
 
 def _number(value: Any, name: str, least: int) -> int:

@@ -1,7 +1,7 @@
 """Mirrors of leaves, of the statistics of learning, and of its steps.
 
 Statistics are chains over (sample, then use of tied parameters) inside blocks of 256 absolute
-samples; blocks are added in float64, ascending (``settle``). See ``docs/semantics/circuits.md``.
+samples; blocks are added in float64, ascending. See ``docs/semantics/circuits.md``.
 """
 
 # mypy: ignore-errors
@@ -21,6 +21,7 @@ NOTHING = f4(-np.inf)
 HALF_LOG_2PI = f4(0.9189385332046727)
 FLOOR = f4(-1000.0)
 WIDE = f4(60.0)
+BLOCK = 256  # samples whose statistics are one chain
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -89,6 +90,7 @@ def leaf_forward(start, stop, kinds, variable, place, codes, numbers, table, par
 def leaf_flow(
     start,
     stop,
+    position,
     kinds,
     n_statistic,
     use_first,
@@ -99,14 +101,16 @@ def leaf_flow(
     numbers,
     flows,
     chains,
+    totals,
 ):
     """Go on with the statistics of leaves: nodes start to stop - 1 of the sources.
 
     Of a table: flow for each value. Of numbers: sums of flow x, flow x^2, flow. Last of each node
-    comes the flow of missing values.
+    comes the flow of missing values. ``position``: samples before.
     """
     for n in range(start, stop):
-        line = chains[place[n] : place[n] + n_statistic[n] + 1]
+        first, end = place[n], place[n] + n_statistic[n] + 1
+        line = chains[first:end]
         for b in range(flows.shape[0]):
             for u in range(use_first[n], use_first[n + 1]):
                 r = use_row[u]
@@ -125,49 +129,103 @@ def leaf_flow(
                     line[0] = fma32(f, v, line[0])
                     line[1] = fma32(f, f4(v * v), line[1])
                     line[2] = f4(line[2] + f)
+            if (position + b + 1) % BLOCK == 0:
+                _settle(line, totals[first:end])
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def sum_flow(start, stop, n_child, theta, up, child, chains):
+def flow_steps(
+    start,
+    stop,
+    use_row,
+    use_size,
+    use_child,
+    use_count,
+    use_base,
+    use_width,
+    use_x,
+    children,
+    lift,
+    elements,
+    up,
+    child,
+    wide,
+):
+    """Prepare the steps (sample, use) of ``sum_flow``.
+
+    A step's exp(lift + value) is split into exp(lift - s) exp(value + s) with the largest lift s,
+    but where the second is too large: then ``wide`` is set, and lifts and values stay as they are.
+    """
+    for b in range(start, stop):
+        for u in range(use_row.size):
+            row, size, x = use_row[u], use_size[u], use_x[u]
+            ids = children[use_child[u] : use_child[u] + use_count[u]]
+            at = lift.shape[0] * use_base[u] + b * use_width[u]
+            s, most = NOTHING, NOTHING
+            for m in range(row, row + size):
+                s = max(s, lift[b, m])
+            for c in range(ids.size):
+                most = max(most, elements[at + ids[c]])
+            some = s > NOTHING
+            wide[b, u] = some and f4(most + s) > WIDE
+            for m in range(row, row + size):
+                v = lift[b, m]
+                if not wide[b, u]:
+                    v = exp32(f4(v - s)) if some else f4(0.0)
+                up[b, m] = v
+            for c in range(ids.size):
+                v = elements[at + ids[c]]
+                if not wide[b, u]:
+                    v = exp32(f4(v + s)) if some else f4(0.0)
+                child[b, x + c] = v
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def sum_flow(
+    start,
+    stop,
+    position,
+    size,
+    first_use,
+    use_row,
+    use_x,
+    theta,
+    up,
+    child,
+    wide,
+    chains,
+    totals,
+):
     """Go on with the chains of a block of weights: children start to stop - 1.
 
-    ``up`` (n_step, n_node) are lifts, ``child`` (n_step, n_child) values of children; steps are
-    (sample, use). Added up is exp(lift + value), without the weight. A step is split into
-    exp(lift - s) exp(value + s) with the largest lift s, but where the second is too large: there
-    each edge has its own exponential, if it has a weight.
+    Steps are (sample, use), see ``flow_steps``; the samples before are ``position``. Added up is
+    exp(lift + value), without the weight; where a step is wide, of edges that have a weight.
     """
-    n_step, size = up.shape
-    a = np.empty(size, f4)
-    for t in range(n_step):
-        s = NOTHING
-        for m in range(size):
-            s = max(s, up[t, m])
-        if not s > NOTHING:
-            continue
-        most = NOTHING
-        for c in range(n_child):
-            most = max(most, child[t, c])
-        wide = f4(most + s) > WIDE
-        if not wide:
-            for m in range(size):
-                a[m] = exp32(f4(up[t, m] - s))
-        for c in range(start, stop):
-            line = chains[c * size : (c + 1) * size]
-            if wide:
-                for m in range(size):
-                    if theta[c * size + m] > f4(0.0):
-                        line[m] = f4(line[m] + exp32(f4(up[t, m] + child[t, c])))
-            else:
-                x = exp32(f4(child[t, c] + s))
-                if x > f4(0.0):
+    for b in range(up.shape[0]):
+        for u in range(use_row.size):
+            above = up[b, use_row[u] : use_row[u] + size]
+            below = child[b, use_x[u] :]
+            if wide[b, first_use + u]:
+                for c in range(start, stop):
                     for m in range(size):
-                        line[m] = fma32(a[m], x, line[m])
+                        i = c * size + m
+                        if theta[i] > f4(0.0):
+                            chains[i] = f4(chains[i] + exp32(f4(above[m] + below[c])))
+                continue
+            for c in range(start, stop):
+                x = below[c]
+                if x > f4(0.0):
+                    line = chains[c * size : (c + 1) * size]
+                    for m in range(size):
+                        line[m] = fma32(above[m], x, line[m])
+        if (position + b + 1) % BLOCK == 0:
+            _settle(chains[start * size : stop * size], totals[start * size : stop * size])
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def settle(start, stop, chains, totals):
+def _settle(chains, totals):
     """Add the chains of a finished block of samples to the totals, and start anew."""
-    for i in range(start, stop):
+    for i in range(chains.size):
         totals[i] = totals[i] + f8(chains[i])
         chains[i] = f4(0.0)
 

@@ -1,0 +1,24 @@
+// Lifts of the sums of a layer: log flow - value, what a parent passes on but for the child's value.
+//
+//   values, flows, lift (n_sample, n_row) REAL; rows first to last - 1; -inf where there is no flow
+//
+// Grid: (rows / 256, samples), one thread a row.
+// Macro: REAL.
+// mirror: rpukit/circuits/_mirror/layers.py::sum_lift
+// op: rpukit.circuits.ops.sum_lift
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: REAL=double
+// source: docs/semantics/circuits.md, section 2.
+#include "circuit_rows.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+sum_lift(int n_sample, int n_row, int first, int last, const REAL *values, const REAL *flows, REAL *lift) {
+    int r = first + blockIdx.x * 256 + threadIdx.x;
+    if (r >= last) return;
+    EACH_SAMPLE(b, n_sample) {
+        u64 at = (u64)b * n_row + r;
+        REAL v = values[at], f = flows[at];
+        lift[at] = f > (REAL)0 && v > NOTHING ? rk_log(f) - v : NOTHING;
+    }
+}

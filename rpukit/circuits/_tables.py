@@ -1,0 +1,162 @@
+"""Tables beside the layout: uses of weights for learning, and how kernels deal out a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.circuits._layout import Layout, ProductLayer, SumLayer
+
+__all__ = ["Uses", "element_tiles", "make_uses", "moved", "node_tiles"]
+
+Array = Any
+
+
+@dataclass(slots=True)
+class Uses:
+    """Uses of blocks of weights: those of block k are first[k] to first[k + 1] - 1, by layer."""
+
+    theta: list[tuple[int, int, int]]  # of each block: first weight, children, nodes
+    first: list[int]
+    row: Array  # first node's
+    size: Array
+    child: Array  # where its children stand in `children`
+    count: Array
+    base: Array  # elements of the layers before its layer, and of it
+    width: Array
+    x: Array  # column among all children of all uses
+    children: Array
+    block_theta: Array
+    block_first: Array
+    n_x: int
+    tile_block: Array  # of 64 x 64 weights
+    tile_place: Array  # (n_tile, 2): first child, first node
+
+
+def make_uses(layout: Layout) -> Uses:
+    """List the uses of all blocks of weights."""
+    found: dict[int, list[tuple[int, ...]]] = {}
+    contents: list[Array] = []
+    n_child = 0
+    for layer in layout.layers:
+        if isinstance(layer, ProductLayer):
+            continue
+        first, lists = layer.list_first.tolist(), layer.group_list.tolist()
+        for g, theta in enumerate(layer.group_theta.tolist()):
+            k = lists[g]
+            found.setdefault(theta, []).append(
+                (
+                    int(layer.group_row[g]),
+                    int(layer.group_size[g]),
+                    n_child + first[k],
+                    first[k + 1] - first[k],
+                    layer.element_first,
+                    layer.n_element,
+                )
+            )
+        contents.append(layer.list_elements)
+        n_child += layer.list_elements.size
+    order = sorted(found)
+    table = np.array([use for theta in order for use in found[theta]], np.int64).reshape(-1, 6)
+    row, size, child, count, base, width = table.T
+    ends = np.concatenate([[0], np.cumsum(count)])
+    first_use = np.concatenate([[0], np.cumsum([len(found[theta]) for theta in order])])
+    blocks = [(theta, found[theta][0][3], found[theta][0][1]) for theta in order]
+    tiles = np.array(
+        [
+            (k, c, m)
+            for k, (_, n_c, n_m) in enumerate(blocks)
+            for c in range(0, n_c, 64)
+            for m in range(0, n_m, 64)
+        ],
+        np.int32,
+    ).reshape(-1, 3)
+    return Uses(
+        blocks,
+        first_use.tolist(),
+        row.astype(np.int32),
+        size.astype(np.int32),
+        child.copy(),
+        count.astype(np.int32),
+        base.copy(),
+        width.astype(np.int32),
+        ends[:-1].astype(np.int64),
+        np.concatenate([np.zeros(0, np.int32), *contents]),
+        np.array(order, np.int64),
+        first_use.astype(np.int32),
+        int(ends[-1]),
+        tiles[:, 0].copy(),
+        tiles[:, 1:].copy(),
+    )
+
+
+def moved(tables: Any, device: _device.Device) -> Any:
+    """Copy a dataclass of tables, with its arrays on a GPU."""
+    if device.kind == "cpu":
+        return tables
+    changed: dict[str, Any] = {}
+    for field in fields(tables):
+        value = getattr(tables, field.name)
+        if isinstance(value, np.ndarray):
+            changed[field.name] = _device.to_device(value, device)
+        elif isinstance(value, ProductLayer):
+            changed[field.name] = moved(value, device)
+    if isinstance(tables, SumLayer):
+        changed["tiles"] = {"host": tables}
+    return replace(tables, **changed)
+
+
+def node_tiles(layer: SumLayer, size: int) -> tuple[Array, Array]:
+    """Cut the groups of a layer into tiles of up to ``size`` nodes: group, first node."""
+
+    def make(host: SumLayer) -> tuple[Array, Array]:
+        counts = -(-host.group_size // size)
+        group = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
+        return group, ((np.arange(len(group)) - starts[group]) * size).astype(np.int32)
+
+    return _kept(layer, ("nodes", size), make)
+
+
+def element_tiles(layer: SumLayer, size: int) -> tuple[Array, Array]:
+    """Cut the elements into tiles of up to ``size``, side by side in the same lists.
+
+    Returns the first element of each, and how many there are.
+    """
+
+    def make(host: SumLayer) -> tuple[Array, Array]:
+        counts = np.diff(host.parent_first)
+        joins = np.zeros(host.n_element, bool)  # to the element before it
+        joins[1:] = counts[1:] == counts[:-1]
+        for k in range(int(counts.max(initial=0))):
+            here = np.flatnonzero(joins & (counts > k))
+            at, before = host.parent_first[here] + k, host.parent_first[here - 1] + k
+            same = host.parent_group[at] == host.parent_group[before]
+            same &= host.parent_place[at] == host.parent_place[before] + 1
+            joins[here[~same]] = False
+        starts = np.flatnonzero(~joins)
+        lengths = np.diff(np.append(starts, host.n_element))
+        tiles = -(-lengths // size)
+        owner = np.repeat(np.arange(len(starts)), tiles)
+        number = np.arange(len(owner)) - (np.cumsum(tiles) - tiles)[owner]
+        first = starts[owner] + number * size
+        end = np.minimum(first + size, (starts + lengths)[owner])
+        return first.astype(np.int32), (end - first).astype(np.int32)
+
+    return _kept(layer, ("elements", size), make)
+
+
+def _kept(layer: SumLayer, key: tuple[str, int], make: Any) -> tuple[Array, Array]:
+    """Make tables of a layer once for each size, where its other tables are."""
+    found = layer.tiles.get(key)
+    if found is None:
+        made = make(layer.tiles.get("host", layer))
+        device = _device.device_of(layer.group_row)
+        if device.kind != "cpu":
+            made = tuple(_device.to_device(array, device) for array in made)
+        found = layer.tiles[key] = made
+    pair: tuple[Array, Array] = found
+    return pair
