@@ -8,8 +8,8 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.circuits import _queries
-from rpukit.circuits._base import Held
 from rpukit.circuits._parameters import support_of
+from rpukit.circuits.information import Information
 from rpukit.errors import ParameterError
 from rpukit.random import MAX_SAMPLE
 
@@ -18,7 +18,7 @@ __all__ = ["Queries"]
 Array = Any
 
 
-class Queries(Held):
+class Queries(Information):
     """Posteriors, samples and most probable assignments of a circuit."""
 
     def conditional(self, x: Any, *, missing: Any = None) -> Array:
