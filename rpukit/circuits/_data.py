@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit.circuits._layout import Layout
 from rpukit.circuits.leaves import POISSON
+from rpukit.circuits.nodes import InputNodes
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 
-__all__ = ["checked_weights", "encoded", "taken"]
+if TYPE_CHECKING:
+    from rpukit.circuits._layout import Layout
+
+__all__ = ["checked_weights", "columns_of", "encoded", "taken"]
 
 Array = Any
 
@@ -37,17 +40,43 @@ def encoded(
         if mask.dtype != bool or mask.shape not in (array.shape, array.shape[1:]):
             raise ShapeError(f"missing: need bool of shape {array.shape} or {array.shape[1:]}")
         unknown = unknown | mask
-    codes = xp.full(array.shape, -1, np.int32)
-    numbers = xp.full(array.shape, np.nan, dtype)
-    for var, leaf in {(n.var, n.leaf) for n in layout.inputs}:
-        column, known = array[:, var], ~unknown[:, var]
+    support, table, number, count = (xp.asarray(a) for a in layout.columns)
+    known = ~unknown
+    with np.errstate(invalid="ignore"):  # of too large numbers, which then differ
+        whole = xp.where(known & table, array, 0).astype(np.int64)
+    wrong = known & table & (whole != array)
+    if wrong.any():
+        raise ParameterError(f"x: variable {_column(wrong)} takes whole numbers, got a fraction")
+    wrong = known & table & ((whole < 0) | (whole >= support))
+    if wrong.any():
+        var = _column(wrong)
+        given = whole[known[:, var], var]
+        raise ParameterError(
+            f"x: variable {var} takes 0 to {support[var] - 1}, got {given.min()} to {given.max()}"
+        )
+    wrong = known & count & (array < 0)
+    if wrong.any():
+        raise ParameterError(f"x: variable {_column(wrong)} counts, got a negative number")
+    codes = xp.where(known & table, whole, -1).astype(np.int32)
+    return codes, xp.where(known & number, array, np.nan).astype(dtype)
+
+
+def columns_of(inputs: list[InputNodes], n_variable: int) -> tuple[Array, Array, Array, Array]:
+    """Say of each variable: its least support, if it has tables, densities, and counts."""
+    support = np.full(n_variable, np.iinfo(np.int64).max)
+    table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
+    for var, leaf in {(nodes.var, nodes.leaf) for nodes in inputs}:
+        table[var] |= leaf.TABLE
+        number[var] |= not leaf.TABLE
+        count[var] |= leaf.KIND == POISSON
         if leaf.TABLE:
-            codes[known, var] = _coded(column[known], leaf.support, var)
-        else:
-            if leaf.KIND == POISSON and (column[known] < 0).any():
-                raise ParameterError(f"x: variable {var} counts, got a negative number")
-            numbers[known, var] = column[known]
-    return codes, numbers
+            support[var] = min(support[var], leaf.support)
+    return support, table, number, count
+
+
+def _column(wrong: Array) -> int:
+    """First variable with something wrong."""
+    return int(wrong.any(axis=0).argmax())
 
 
 def taken(x: Any, device: _device.Device, name: str) -> Array:
@@ -72,14 +101,3 @@ def checked_weights(
     if not xp.isfinite(array).all() or array.min() < 0:
         raise ParameterError("weights: need finite numbers from 0")
     return array
-
-
-def _coded(values: Array, support: int, var: int) -> Array:
-    whole = values.astype(np.int64)
-    if (whole != values).any():
-        raise ParameterError(f"x: variable {var} takes whole numbers, got a fraction")
-    if whole.size and (whole.min() < 0 or whole.max() >= support):
-        raise ParameterError(
-            f"x: variable {var} takes 0 to {support - 1}, got {whole.min()} to {whole.max()}"
-        )
-    return whole

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit.circuits._data import columns_of
 from rpukit.circuits._graph import walk
 from rpukit.circuits.nodes import InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.errors import StructureError
@@ -113,6 +114,7 @@ class Layout:
     inputs: list[InputNodes] = field(default_factory=list)
     layers: list[ProductLayer | SumLayer] = field(default_factory=list)
     root_rows: IntArray = None
+    columns: tuple[IntArray, ...] = ()  # what variables may hold, see _data.py
 
     @property
     def n_edge(self) -> int:
@@ -161,6 +163,7 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
         if sums:
             layout.layers.append(_sum_layer(layout, sums, kept))
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
+    layout.columns = columns_of(layout.inputs, layout.n_variable)
     return layout
 
 
