@@ -138,3 +138,25 @@ def test_devices_side_by_side(pyplot):
     assert [ax.get_title() for ax in axes] == list(cells)
     assert len(axes[0].figure.axes) == 4
     assert all(len(ax.lines[0].get_ydata()) == 11 for ax in axes)
+
+
+def test_a_structure_and_its_flows(pyplot):
+    """Edges carry all of each sample: of a sum to its children, of a product to each child."""
+    x = np.random.default_rng(0).integers(0, 2, (40, 5))
+    pc = rk.Circuit(rk.circuits.hclt(x, 3), seed=1)
+    pc.accumulate(x)
+    gathered = pc.parameter_flows(pc.layout.roots[0])
+    _, axes = pyplot.subplots(1, 2)
+    for ax, data in zip(axes, (None, x[:1]), strict=True):
+        assert rk.plot.plot_structure(pc, data, ax=ax) is ax
+    np.testing.assert_array_equal(pc.parameter_flows(pc.layout.roots[0]), gathered)
+    edges = axes[1].collections[0]
+    height = np.array(edges.get_segments())[:, 0, 1]
+    # Widths are 0.2 + 2.3 flow; edges of less than half a percent are left out.
+    flow = (np.asarray(edges.get_linewidths()) - 0.2) / 2.3
+    assert abs(flow[height == 0].sum() - 1) < 0.02
+    assert flow.max() <= 1 + 1e-6
+    assert sum(len(c.get_offsets()) for c in axes[1].collections[1:]) == sum(
+        nodes.n_node for nodes in pc.layout.nodes
+    )
+    assert {t.get_text() for t in axes[0].texts} == {f"$x_{{{v}}}$" for v in range(5)}
