@@ -27,6 +27,7 @@ from rpukit.circuits.nodes import (
     sum,
 )
 from rpukit.circuits.regions import pd, random_regions, region_graph
+from rpukit.circuits.rules import Rule
 from rpukit.circuits.structures import hmm, mixture, rat_spn
 from rpukit.circuits.transform import deepcopy, grow, merge, prune
 
@@ -44,6 +45,7 @@ __all__ = [
     "Nodes",
     "Poisson",
     "ProductNodes",
+    "Rule",
     "SumNodes",
     "chow_liu_tree",
     "deepcopy",

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rpukit.circuits._data import checked_weights, encoded
-from rpukit.circuits._passes import Pass, run_down, run_up
+from rpukit.circuits._passes import Pass
+from rpukit.circuits._soft import checked_soft, lay_over
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
-from rpukit.errors import ParameterError
+from rpukit.circuits.rules import Rule, Way, way_of
+from rpukit.errors import DeviceError, ParameterError
 
 if TYPE_CHECKING:
     from rpukit._device import Device
@@ -51,6 +53,37 @@ class Held:
             raise ParameterError(f"{nodes!r} is no sum and no input of this circuit")
         return nodes.source
 
-    def _both_ways(self, codes: Array, numbers: Array, weights: Array) -> Pass:
-        run = run_up(self._parameters, codes, numbers, keep=True)
-        return run_down(self._parameters, run, weights)
+    def _way(self, rule: Rule | None) -> Way:
+        return way_of(self._parameters, rule)
+
+    def _evidence(self, x: Any, missing: Any, soft: Any) -> tuple[Array, Array, Array]:
+        """Give codes, numbers and, with soft evidence, its factors."""
+        if soft is None:
+            return (*self._encoded(x, missing), None)
+        if self._device.kind != "cpu":
+            raise DeviceError('soft evidence is for the CPU only: take circuit.to("cpu")')
+        if x is None:
+            soft = checked_soft(self._parameters, soft, None, self.dtype)
+            x = np.full(soft.shape[:2], np.nan, self.dtype)
+        codes, numbers = self._encoded(x, missing)
+        return codes, numbers, checked_soft(self._parameters, soft, len(codes), self.dtype)
+
+    def _up(
+        self, way: Way, codes: Array, numbers: Array, soft: Array = None, *, keep: bool = False
+    ) -> Pass:
+        run = way.leaves(codes, numbers)
+        if soft is not None:
+            lay_over(self._parameters, run, soft)
+        return way.up(run, keep=keep)
+
+    def _both_ways(self, evidence: tuple[Array, ...], weights: Array, way: Way) -> Pass:
+        return way.down(self._up(way, *evidence, keep=True), weights)
+
+    def _by_nodes(self, array: Array) -> dict[Nodes, Array]:
+        """Columns of each node vector that has rows."""
+        places, on_device = self.layout.rows, self._parameters.on_device
+        return {
+            nodes: array[:, on_device(places[nodes.number])]
+            for nodes in self.layout.nodes
+            if nodes.number in places
+        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from rpukit.circuits._layout import Layout
 from rpukit.circuits._tables import make_uses, moved
 from rpukit.circuits.leaves import INDICATOR, Leaf
 from rpukit.circuits.nodes import InputNodes, SumNodes
-from rpukit.elementwise import random_fill
+from rpukit.elementwise import power, random_fill
 from rpukit.random import Stream
 
 __all__ = ["LeafNodes", "LeafRows", "LeafSource", "Parameters", "Statistics", "support_of"]
@@ -22,6 +23,7 @@ __all__ = ["LeafNodes", "LeafRows", "LeafSource", "Parameters", "Statistics", "s
 Array = Any
 
 PERTURBATION = 2.0
+_PART = 1 << 20  # weights that are worked on at a time
 
 
 @dataclass(slots=True)
@@ -164,8 +166,8 @@ class Statistics:
         sizes = (parameters.theta.size, sources[-1].statistic.stop)
         self.chains, self.leaf_chains = (_device.zeros((n,), dtype, device) for n in sizes)
         self.totals, self.leaf_totals = (_device.zeros((n,), np.float64, device) for n in sizes)
-        self.n_sample = 0
-        self.weight = 0.0
+        self.n_sample, self.weight = 0, 0.0
+        self.exponent = 1.0  # counts are to be multiplied by weights to this power
         self.leaves = moved(_leaf_nodes(layout, sources), device)
 
     def fresh(self) -> Statistics:
@@ -174,20 +176,38 @@ class Statistics:
         for name in ("chains", "leaf_chains", "totals", "leaf_totals"):
             array = getattr(self, name)
             setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
-        other.n_sample, other.weight = 0, 0.0
+        other.n_sample, other.weight, other.exponent = 0, 0.0, 1.0
         return other
+
+    def unbend(self, theta: Array) -> None:
+        """Make counts of weights theta^a those of weights theta."""
+        if self.exponent == 1:
+            return
+        xp = _device.namespace(theta)
+        for part in parts(theta.size):
+            w = theta[part].astype(np.float64)
+            factor = power(xp.where(w > 0, w, 1.0), self.exponent - 1)
+            counts = factor * (self.totals[part] + self.chains[part])
+            self.totals[part] = xp.where(w > 0, counts, 0.0)
+        self.chains[:] = 0
+        self.exponent = 1.0
 
     def clear(self) -> None:
         """Forget everything that was gathered."""
         for array in (self.chains, self.totals, self.leaf_chains, self.leaf_totals):
             array[:] = 0
-        self.n_sample, self.weight = 0, 0.0
+        self.n_sample, self.weight, self.exponent = 0, 0.0, 1.0
 
     def weigh(self, flows: Array) -> None:
         """Count flows of roots (n_sample, n_root), one after another: no batch changes the sum."""
         wide = _device.to_numpy(flows).astype(np.float64)
         chain = np.add.accumulate(np.append(self.weight, wide))
         self.weight = float(chain[-1])
+
+
+def parts(size: int) -> Iterator[slice]:
+    """Cut weights into pieces that are worked on one after another."""
+    return (slice(first, min(first + _PART, size)) for first in range(0, size, _PART))
 
 
 def _drawn(nodes: Any, stream: Stream) -> Array:

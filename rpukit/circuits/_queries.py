@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rpukit import _device, elementwise
+from rpukit import _device
 from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer
 from rpukit.circuits._parameters import Parameters, support_of
-from rpukit.circuits._passes import Pass, run_down, run_leaves, run_up
+from rpukit.circuits._passes import Pass, run_up
+from rpukit.circuits._soft import reweighted
+from rpukit.circuits.rules import FIRST_OF_BEST, Largest
 from rpukit.random import Op, Stream
 
 __all__ = ["most_probable", "posterior", "sampled"]
@@ -18,14 +20,14 @@ __all__ = ["most_probable", "posterior", "sampled"]
 Array = Any
 
 
-def posterior(parameters: Parameters, codes: Array, numbers: Array) -> Array:
-    """P(variable = value | evidence), (n, n_variables, most values)."""
-    run = run_up(parameters, codes, numbers, keep=True)
-    xp, dtype = _device.namespace(run.values), run.values.dtype
-    run_down(parameters, run, xp.ones((len(codes), parameters.layout.root_rows.size), dtype))
+def posterior(parameters: Parameters, run: Pass, soft: Array) -> Array:
+    """P(variable = value | evidence), (n, n_variables, most values), after a pass both ways."""
     most = max(1, int(support_of(parameters.layout).max()))
-    out = _device.zeros((*codes.shape, most), dtype, parameters.device)
-    ops.leaf_posterior(parameters.rows, codes, run.flows, out)
+    shape = (*run.codes.shape, most)
+    out = _device.zeros(shape, run.values.dtype, parameters.device)
+    ops.leaf_posterior(parameters.rows, run.codes, run.flows, out)
+    if soft is not None:
+        reweighted(parameters, run, soft, out)
     return out
 
 
@@ -41,21 +43,12 @@ def sampled(
 
 def most_probable(parameters: Parameters, codes: Array, numbers: Array) -> tuple[Array, ...]:
     """Fill in what is unknown by the largest product; the codes, numbers and values."""
-    layout = parameters.layout
-    log_theta = elementwise.log(parameters.theta)
-    run = run_leaves(parameters, codes, numbers)
+    way = Largest(parameters)
+    run = way.leaves(codes, numbers)
     _raise_unknown(parameters, run)
-    run.hold_elements(parameters, keep=True)
-    for layer in parameters.layers:
-        if isinstance(layer, ProductLayer):
-            ops.product_forward(layer, run.values, run.values)
-            continue
-        elements = run.of_layer(layer)
-        ops.product_forward(layer.elements, run.values, elements)
-        ops.largest_forward(layer, log_theta, elements, run.values)
-    key = (np.uint32(0), np.uint32(0))
-    _go_down(parameters, run, (True, 0, *key, int(Op.CIRCUIT)), log_theta)
-    return codes, numbers, run.values[:, layout.root_rows]
+    way.up(run, keep=True)
+    _go_down(parameters, run, FIRST_OF_BEST, way.log_theta)
+    return codes, numbers, run.values[:, parameters.layout.root_rows]
 
 
 def _raise_unknown(parameters: Parameters, run: Pass) -> None:

@@ -64,6 +64,7 @@ def state_of(pc: Circuit) -> dict[str, Any]:
         "n_drawn": pc._n_drawn,
         "n_sample": pc._statistics.n_sample,
         "weight": pc._statistics.weight,
+        "exponent": pc._statistics.exponent,
     }
     momenta = pc._momenta
     if momenta is not None:
@@ -121,3 +122,4 @@ def take_state(pc: Circuit, state: dict[str, Any]) -> None:
     pc._parameters.refresh_all()
     pc._statistics.n_sample = int(state["header"]["n_sample"])
     pc._statistics.weight = float(state["header"]["weight"])
+    pc._statistics.exponent = float(state["header"].get("exponent", 1.0))

@@ -12,10 +12,10 @@ from rpukit.circuits import _saved
 from rpukit.circuits._base import BUDGET
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._parameters import Parameters, Statistics
-from rpukit.circuits._passes import run_up
 from rpukit.circuits.fitting import Fitting
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
+from rpukit.circuits.rules import Rule
 from rpukit.errors import DTypeError
 from rpukit.random import Stream
 
@@ -224,7 +224,9 @@ class Circuit(Queries, Fitting):
 
     # ---- likelihood and flows -----------------------------------------------------------------
 
-    def log_likelihood(self, x: Any, *, missing: Any = None) -> Array:
+    def log_likelihood(
+        self, x: Any, *, missing: Any = None, soft: Any = None, rule: Rule | None = None
+    ) -> Array:
         """Compute log p(x) of each sample, or of what is known of it.
 
         Parameters
@@ -233,6 +235,11 @@ class Circuit(Queries, Fitting):
             Integers, or floats; NaN is missing.
         missing : array of bool, shape of x or (n_variables,), optional
             What is unknown; it is summed over, exactly.
+        soft : array, shape (n_sample, n_variables, n_values), optional
+            Soft evidence: factors, from 0, of the values of unknown variables, n_values being the
+            largest support; x may be None then. Ones say nothing.
+        rule : Rule, optional
+            How sums add up; default as probabilities do.
 
         Returns
         -------
@@ -247,16 +254,26 @@ class Circuit(Queries, Fitting):
         ParameterError
             If a value is outside its leaf's support.
         """
-        codes, numbers = self._encoded(x, missing)
+        codes, numbers, soft = self._evidence(x, missing, soft)
         roots = self._parameters.root_rows
         out = empty((len(codes), roots.size), self.dtype, self._device)
-        step = max(1, BUDGET // self.layout.n_row)
+        step, way = max(1, BUDGET // self.layout.n_row), self._way(rule)
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
-            out[part] = run_up(self._parameters, codes[part], numbers[part]).values[:, roots]
+            some = None if soft is None else soft[part]
+            run = self._up(way, codes[part], numbers[part], some)
+            out[part] = way.outputs(run.values[:, roots])
         return out[:, 0] if roots.size == 1 else out
 
-    def flows(self, x: Any, *, missing: Any = None, weights: Any = None) -> dict[Nodes, Array]:
+    def flows(
+        self,
+        x: Any,
+        *,
+        missing: Any = None,
+        weights: Any = None,
+        soft: Any = None,
+        rule: Rule | None = None,
+    ) -> dict[Nodes, Array]:
         """Compute the flows of all sums, inputs and kept products: d log p(x) / d log node.
 
         Parameters
@@ -265,6 +282,8 @@ class Circuit(Queries, Fitting):
             As in `log_likelihood`.
         weights : array, shape (n_sample,) or (n_sample, n_root), optional
             Flow of the roots; default 1.
+        soft, rule : optional
+            As in `log_likelihood`.
 
         Returns
         -------
@@ -275,11 +294,7 @@ class Circuit(Queries, Fitting):
         ------
         ShapeError, DTypeError, NonFiniteError, ParameterError
         """
-        codes, numbers = self._encoded(x, missing)
-        run = self._both_ways(codes, numbers, self._weights(weights, len(codes)))
-        on_device = self._parameters.on_device
-        return {
-            nodes: run.flows[:, on_device(self.layout.rows[nodes.number])]
-            for nodes in self.layout.nodes
-            if nodes.number in self.layout.rows
-        }
+        evidence = self._evidence(x, missing, soft)
+        weights = self._weights(weights, len(evidence[0]))
+        run = self._both_ways(evidence, weights, self._way(rule))
+        return self._by_nodes(run.flows)

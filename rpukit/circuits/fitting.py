@@ -11,6 +11,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits._data import taken
 from rpukit.circuits.gradients import Gradients
+from rpukit.circuits.rules import Rule
 from rpukit.elementwise import random_fill
 from rpukit.errors import ParameterError
 
@@ -39,6 +40,7 @@ class Fitting(Gradients):
         momentum: float | None = None,
         pseudocount: float = 0.1,
         keep_zeros: bool = False,
+        rule: Rule | None = None,
         missing: Any = None,
         x_valid: Any = None,
         patience: int | None = None,
@@ -62,8 +64,9 @@ class Fitting(Gradients):
         momentum : float, optional
             Of scaled EM and gradients; default 0.9, and 0 for scaled EM of all the data.
         pseudocount : float
-            Of EM.
         keep_zeros : bool
+        rule : Rule, optional
+            These three of EM; see `em_step`.
         missing : array of bool, shape of x, optional
         x_valid : array, shape (n, n_variables), optional
             Data for early stopping; in the end the best parameters are taken.
@@ -116,7 +119,9 @@ class Fitting(Gradients):
         if method != "em":
             options["momentum"] = momentum
         if method in ("em", "scaled_em"):
-            options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros}
+            options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
+        elif rule is not None:
+            raise ParameterError(f"rule: {method} has none, EM has")
         n_step = -(-len(data) // size)
         trace: dict[str, list[float]] = {"train": []}
         if x_valid is not None:

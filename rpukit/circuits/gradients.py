@@ -6,7 +6,6 @@ weights by exp(rate direction) and normalises them, which is what EM does with s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,10 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.circuits import _leaf_steps
-from rpukit.circuits._parameters import Parameters, Statistics
+from rpukit.circuits._parameters import Parameters, Statistics, parts
 from rpukit.circuits._passes import gather, run_down, run_up
 from rpukit.circuits.learning import Learning
+from rpukit.circuits.rules import Rule
 from rpukit.elementwise import exp
 from rpukit.errors import DeviceError, ParameterError
 
@@ -27,7 +27,6 @@ Array = Any
 METHODS = ("scaled_em", "sgd", "adam")
 _TINY = 1e-8  # added to the root of Adam's second moment
 _STEEPEST = 50.0  # of log weights in a step
-_PART = 1 << 20  # weights that are worked on at a time
 
 
 @dataclass(slots=True)
@@ -58,6 +57,7 @@ class Gradients(Learning):
         momentum: float = 0.0,
         pseudocount: float = 0.0,
         keep_zeros: bool = False,
+        rule: Rule | None = None,
     ) -> Array | None:
         """Take a step of EM whose size at a node follows how often samples reach it.
 
@@ -71,6 +71,7 @@ class Gradients(Learning):
             Counts are a running mean with this memory, corrected for its start.
         pseudocount : float, from 0
         keep_zeros : bool
+        rule : Rule, optional
             As in `em_step`.
 
         Returns
@@ -93,7 +94,7 @@ class Gradients(Learning):
         _check_number("step", step, 0 < step <= 1, "(0, 1]")
         _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
         _check_number("pseudocount", pseudocount, pseudocount >= 0, "[0, inf)")
-        result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        result = self._accumulated(x, missing, weights, rule)
         self._need_statistics("scaled_em_step")
         held, own = self._statistics, self._parameters
         n = held.weight
@@ -101,9 +102,10 @@ class Gradients(Learning):
             held.clear()
             return result
         prior, xp = self._prior(), _device.namespace_of(self._device)
+        held.unbend(own.theta)
         memory = self._remembered("scaled_em", momentum, 0.0)
         share = n / (1 - memory.fade)
-        for part in _parts(own.theta.size):
+        for part in parts(own.theta.size):
             w = own.theta[part].astype(np.float64)
             first = memory.first[part]
             first *= momentum
@@ -182,13 +184,14 @@ class Gradients(Learning):
         _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
         _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
         _check_number("clip", clip, clip > 0, "(0, inf)")
-        result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        result = self._accumulated(x, missing, weights, None)
         self._need_statistics("gradient_step")
         held, own = self._statistics, self._parameters
         if held.weight == 0:
             held.clear()
             return result
         memory = self._remembered(method, momentum, decay)
+        held.unbend(own.theta)
         climb = _Climb(memory, held.weight, rate, momentum, decay, clip)
         for source in own.sources:
             part = source.parameter
@@ -276,10 +279,6 @@ def _slope(own: Parameters, held: Statistics, n_child: int, part: slice) -> Arra
     for line in counts:  # children ascending
         whole += line
     return (counts - whole * w).reshape(-1)
-
-
-def _parts(size: int) -> Iterator[slice]:
-    return (slice(first, min(first + _PART, size)) for first in range(0, size, _PART))
 
 
 def _check_number(name: str, value: Any, good: bool, need: str) -> None:

@@ -158,7 +158,8 @@ class Information(Held):
             raise ParameterError(f"power: got {power!r}, need 1 or 2")
         codes, numbers = self._encoded(x, missing)
         ones = self._weights(None, len(codes))
-        flows = _device.to_numpy(self._both_ways(codes, numbers, ones).flows)
+        run = self._both_ways((codes, numbers), ones, self._way(None))
+        flows = _device.to_numpy(run.flows)
         codes, numbers = _device.to_numpy(codes), _device.to_numpy(numbers).astype(np.float64)
         total, whole = np.zeros(codes.shape), np.zeros(codes.shape)
         for nodes in self.layout.inputs:

@@ -13,6 +13,8 @@ from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import gather
 from rpukit.circuits.leaves import MaskedCategorical
 from rpukit.circuits.nodes import Nodes, SumNodes
+from rpukit.circuits.rules import Rule
+from rpukit.elementwise import power
 from rpukit.errors import ParameterError
 
 __all__ = ["Learning"]
@@ -25,12 +27,14 @@ PASS = 512  # samples of a pass at most
 class Learning(Held):
     """Statistics of samples, and the steps that use them."""
 
-    def accumulate(self, x: Any, *, missing: Any = None, weights: Any = None) -> Array:
+    def accumulate(
+        self, x: Any, *, missing: Any = None, weights: Any = None, rule: Rule | None = None
+    ) -> Array:
         """Add the flows of samples to the statistics that the next step uses.
 
         Parameters
         ----------
-        x, missing, weights : array
+        x, missing, weights, rule : optional
             As in `flows`.
 
         Returns
@@ -40,8 +44,13 @@ class Learning(Held):
 
         Raises
         ------
-        ShapeError, DTypeError, NonFiniteError, ParameterError
+        ShapeError, DTypeError, NonFiniteError
+        ParameterError
+            Also when counts of another exponent or temperature are held.
         """
+        way, held = self._way(rule), self._statistics
+        if held.n_sample and held.exponent != way.exponent:
+            raise ParameterError("accumulate: counts of another rule are held: take a step before")
         codes, numbers = self._encoded(x, missing)
         weights = self._weights(weights, len(codes))
         roots, xp = self._parameters.root_rows, _device.namespace_of(self._device)
@@ -49,10 +58,11 @@ class Learning(Held):
         step = min(PASS, max(1, BUDGET // (4 * self.layout.n_row)))
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
-            run = self._both_ways(codes[part], numbers[part], weights[part])
-            gather(self._parameters, run, self._statistics)
-            out[part] = run.values[:, roots]
-        self._statistics.weigh(xp.where(out > -np.inf, weights, 0))
+            run = self._both_ways((codes[part], numbers[part]), weights[part], way)
+            gather(self._parameters, run, held)
+            out[part] = way.outputs(run.values[:, roots])
+        held.exponent = way.exponent
+        held.weigh(xp.where(out > -np.inf, weights, 0))
         return out[:, 0] if roots.size == 1 else out
 
     def parameter_flows(self, nodes: Nodes) -> Array:
@@ -75,6 +85,7 @@ class Learning(Held):
             for block in self.layout.blocks[owner.number]:
                 part = slice(block.first, block.first + block.size)
                 theta = self._parameters.theta[part].astype(np.float64)
+                theta = theta if held.exponent == 1 else power(theta, held.exponent)
                 flow = _device.to_numpy(theta * (held.totals[part] + held.chains[part]))
                 block.scatter(flow.reshape(block.n_child, block.n_node), tiles)
             return tiles
@@ -91,6 +102,7 @@ class Learning(Held):
         step: float = 1.0,
         pseudocount: float = 0.0,
         keep_zeros: bool = False,
+        rule: Rule | None = None,
     ) -> Array | None:
         """Move the parameters towards the expected counts, and forget the counts.
 
@@ -104,6 +116,8 @@ class Learning(Held):
             Added to the counts of a node, in equal parts.
         keep_zeros : bool
             Weights below 1e-12 become 0 and stay.
+        rule : Rule, optional
+            For x, as in `accumulate`.
 
         Returns
         -------
@@ -126,10 +140,15 @@ class Learning(Held):
             raise ParameterError(f"step: got {step!r}, need a number in (0, 1]")
         if not (np.isfinite(pseudocount) and pseudocount >= 0):
             raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
-        result = None if x is None else self.accumulate(x, missing=missing, weights=weights)
+        result = self._accumulated(x, missing, weights, rule)
         self._need_statistics("em_step")
         self._maximise(step, pseudocount, keep_zeros)
         return result
+
+    def _accumulated(self, x: Any, missing: Any, weights: Any, rule: Rule | None) -> Any:
+        if x is None:
+            return None
+        return self.accumulate(x, missing=missing, weights=weights, rule=rule)
 
     def _need_statistics(self, name: str) -> None:
         if self._statistics.n_sample == 0:
@@ -138,6 +157,7 @@ class Learning(Held):
     def _maximise(self, step: float, pseudocount: float, keep_zeros: bool) -> None:
         """Take a step of EM by the counts that are held, and forget them."""
         held, own = self._statistics, self._parameters
+        held.unbend(own.theta)
         for blocks in self.layout.blocks.values():
             _maximise_sums(blocks, own, held, step, pseudocount, keep_zeros)
         for source in own.sources:

@@ -10,6 +10,8 @@ from rpukit import _device
 from rpukit.circuits import _queries
 from rpukit.circuits._parameters import support_of
 from rpukit.circuits.information import Information
+from rpukit.circuits.nodes import Nodes
+from rpukit.circuits.rules import Rule
 from rpukit.errors import ParameterError
 from rpukit.random import MAX_SAMPLE
 
@@ -21,12 +23,34 @@ Array = Any
 class Queries(Information):
     """Posteriors, samples and most probable assignments of a circuit."""
 
-    def conditional(self, x: Any, *, missing: Any = None) -> Array:
+    def values(
+        self, x: Any, *, missing: Any = None, soft: Any = None, rule: Rule | None = None
+    ) -> dict[Nodes, Array]:
+        """Compute the logarithms of all sums, inputs and kept products.
+
+        Parameters
+        ----------
+        x, missing, soft, rule : optional
+            As in `log_likelihood`.
+
+        Returns
+        -------
+        dict of Nodes to array, shape (n_sample, n_node)
+
+        Raises
+        ------
+        ShapeError, DTypeError, NonFiniteError, ParameterError, DeviceError
+        """
+        way = self._way(rule)
+        run = self._up(way, *self._evidence(x, missing, soft))
+        return self._by_nodes(way.outputs(run.values))
+
+    def conditional(self, x: Any, *, missing: Any = None, soft: Any = None) -> Array:
         """Compute the probability of each value of each variable, given what is known.
 
         Parameters
         ----------
-        x, missing : array
+        x, missing, soft : optional
             As in `log_likelihood`.
 
         Returns
@@ -47,8 +71,10 @@ class Queries(Information):
         >>> pc.conditional([[np.nan]])[0, 0]
         array([0.75, 0.25], dtype=float32)
         """
-        codes, numbers = self._encoded(x, missing)
-        return _queries.posterior(self._parameters, codes, numbers)
+        evidence = self._evidence(x, missing, soft)
+        ones = self._weights(None, len(evidence[0]))
+        run = self._both_ways(evidence, ones, self._way(None))
+        return _queries.posterior(self._parameters, run, evidence[2])
 
     def sample(
         self,
