@@ -59,7 +59,8 @@ def test_any_batch_gives_the_bits_of_the_mirrors(n):
 def test_a_wide_step_is_there():
     """The test above would not see the second way of `sum_flow` without one."""
     pc, x = uneven()
-    run = pc._both_ways(*pc._encoded(x, None), np.ones((17, 1), np.float32))
+    weights = np.ones((17, 1), np.float32)
+    run = pc._both_ways(pc._encoded(x, None), weights, pc._way(None))
     wide = ops.flow_steps(pc._parameters.uses, run.lift, run.elements)[2]
     assert wide.any()
     assert not wide.all()
