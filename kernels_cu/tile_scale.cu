@@ -68,9 +68,8 @@ tile_scale(int n_batch, int n, int head, float threshold, float step, float max_
     float mean = MODE == 4 ? *average : 0.0f;  // thread 0 keeps it
     for (int s = blockIdx.x; s < n_batch; s += gridDim.x) {
         const float *row = x + (u64)s * n;
-        Extent e = {0u, 0u};
-#pragma unroll 8
-        for (int i = t * VEC; i < n; i += THREADS * VEC) widen_at<VEC>(e, row + i, MODE == 2);
+        Extent here[1] = {{0u, 0u}}, &e = here[0];
+        widen_rows<VEC, 4, 1>(here, row, 1, n, t, THREADS, MODE == 2);
         widen_warp(e, MODE == 2);
         __syncthreads();
         if (t % 32 == 0) extents[t / 32] = e;

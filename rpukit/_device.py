@@ -55,7 +55,7 @@ def parse_device(device: str | Device) -> Device:
         n_gpu = gpu_count(required=True)
         if index >= n_gpu:
             raise DeviceError(f"device {device!r}: this machine has {n_gpu} GPU(s), from gpu:0 on")
-        return Device("gpu", index)
+        return _gpu(index)
     raise ParameterError(f'device: got {device!r}, need "cpu", "gpu" or "gpu:<number>"')
 
 
@@ -186,6 +186,12 @@ def current_stream() -> int:
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 
+def free_stream() -> int | None:
+    """The driver's handle of CuPy's current stream; None while that records a graph."""
+    stream = sys.modules["cupy"].cuda.get_current_stream()
+    return None if stream.is_capturing() else stream.ptr
+
+
 def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
     """Allocate an uninitialised array on a device."""
     if device.kind == "cpu":
@@ -213,6 +219,11 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
     another device is an error, since nothing moves by itself. The result is C-contiguous and of
     ``dtype``; integers and booleans are converted, another float type is an error.
     """
+    kind = cupy_array_class()
+    if kind is not None and x.__class__ is kind:
+        usual: Array = x
+        if usual.dtype is dtype and usual._c_contiguous and _gpu(usual.data.device_id) is device:
+            return usual
     if not (isinstance(x, np.ndarray) or is_cupy(x)):
         if hasattr(x, "__dlpack__"):
             x = np.from_dlpack(x) if device.kind == "cpu" else cupy().from_dlpack(x)

@@ -27,10 +27,7 @@ __device__ __forceinline__ bool find_scales(Rows &rows, Extent *shared, int n_ba
     Extent e[TILE_M];
 #pragma unroll
     for (int m = 0; m < TILE_M; ++m) e[m] = Extent{0u, 0u};
-#pragma unroll(TILE_M < 4 ? 8 : 2)
-    for (int i = threadIdx.x * VEC; i < n_in; i += THREADS * VEC)
-#pragma unroll
-        for (int m = 0; m < TILE_M; ++m) widen_at<VEC>(e[m], x + ((i64)min(m, n_batch - 1) * n_in + i), MODE == 2);
+    widen_rows<VEC, TILE_M < 4 ? 8 : 2, TILE_M>(e, x, n_batch, n_in, threadIdx.x, THREADS, MODE == 2);
 #pragma unroll
     for (int m = 0; m < TILE_M; ++m) {
         widen_warp(e[m], MODE == 2);

@@ -16,13 +16,21 @@ __device__ __forceinline__ void widen(Extent &e, float v, bool top) {
 }
 __device__ __forceinline__ float top_of(const Extent &e) { return __uint_as_float(e.top & 0x80000000u ? e.top & 0x7fffffffu : ~e.top); }
 
-// Widen by V elements, 1 or 4 that are aligned.
-template <int V> __device__ __forceinline__ void widen_at(Extent &e, const float *x, bool top) {
-    if (V == 4) {
-        float4 q = *(const float4 *)x;
-        widen(e, q.x, top), widen(e, q.y, top), widen(e, q.z, top), widen(e, q.w, top);
-    } else {
-        widen(e, *x, top);
+// Widen, for each of ROWS rows of n elements, by what one of `threads` threads looks at: V at a time (1, or 4 that are
+// aligned), BATCH of each row under way together. Rows beyond n_row and the ends of rows are looked at several times,
+// which a maximum does not mind.
+template <int V, int BATCH, int ROWS>
+__device__ __forceinline__ void widen_rows(Extent (&e)[ROWS], const float *x, int n_row, int n, int thread, int threads, bool top) {
+    for (int i = thread * V; i < n; i += BATCH * threads * V) {
+        __align__(16) float q[ROWS][BATCH][V];
+#pragma unroll
+        for (int k = 0; k < ROWS * BATCH; ++k) {
+            const float *at = x + ((i64)min(k / BATCH, n_row - 1) * n + min(i + k % BATCH * threads * V, n - V));
+            if (V == 4) *(float4 *)q[k / BATCH][k % BATCH] = *(const float4 *)at;
+            else q[k / BATCH][k % BATCH][0] = *at;
+        }
+#pragma unroll
+        for (int k = 0; k < ROWS * BATCH * V; ++k) widen(e[k / (BATCH * V)], q[k / (BATCH * V)][k / V % BATCH][k % V], top);
     }
 }
 

@@ -27,14 +27,14 @@ typedef Vector<UNIT> Unit;
 __device__ __forceinline__ int row_of(int r, int tm) { return r * THREADS_M + tm; }
 __device__ __forceinline__ int line_of(int q, int tn) { return q / BLOCK_N * (BLOCK_N * THREADS_N) + tn * BLOCK_N + q % BLOCK_N; }
 
-// Where a thread works. Of a warp, each quarter takes 4 lines times 2 rows and each half 8 times 2, which is what
-// shared memory reads at a time.
+// Where a thread works. Lanes 1 apart share a line of the weights and lanes 2 apart a row of the inputs, and half a
+// warp has 8 lines and 2 rows: then shared memory serves halves of a warp at a time, and not quarters.
 __device__ __forceinline__ int2 place_of(int t) {
     constexpr int lanes = LANES_M * LANES_N;
     int lane = t % lanes, warp = t / lanes, m = lane / LANES_N, n = lane % LANES_N;
-    if (LANES_M % 2 == 0 && LANES_N % 4 == 0) {
-        m = lane / 4 % 2 + lane / 8 / (LANES_N / 4) * 2;
-        n = lane % 4 + lane / 8 % (LANES_N / 4) * 4;
+    if (LANES_M % 2 == 0 && LANES_N % 2 == 0) {
+        m = lane % 2 + lane / (2 * LANES_N) * 2;
+        n = lane / 2 % LANES_N;
     }
     return make_int2(warp / (THREADS_N / LANES_N) * LANES_M + m, warp % (THREADS_N / LANES_N) * LANES_N + n);
 }
@@ -127,8 +127,7 @@ __device__ __forceinline__ void step(Sums &s, int x, float v, float w) {
 #endif
 }
 
-// Factors of DEEP units of the sum, on their way to registers while earlier ones are multiplied.
-#define DEEP (RM * RN <= 2 ? 4 : 1)
+// Factors of DEEP units of the sum; with AHEAD on their way to registers while earlier ones are multiplied.
 struct Factors {
     float v[RM][DEEP * UNIT], w[RN][DEEP * UNIT];
 };
@@ -179,7 +178,9 @@ __device__ __forceinline__ void multiply(Sums &s, const float *xs, const float *
             }
         return;
     }
-    Factors now, next;
+    Factors now;
+#if AHEAD
+    Factors next;
     read_factors(now, xs, ws, 0);
 #pragma unroll 2
     for (int p = 0; p < TILE_K; p += 2 * DEEP * UNIT) {
@@ -188,6 +189,13 @@ __device__ __forceinline__ void multiply(Sums &s, const float *xs, const float *
         if (p + 2 * DEEP * UNIT < TILE_K) read_factors(now, xs, ws, p + 2 * DEEP * UNIT);
         multiply_factors(s, next);
     }
+#else
+#pragma unroll 2
+    for (int p = 0; p < TILE_K; p += DEEP * UNIT) {
+        read_factors(now, xs, ws, p);
+        multiply_factors(s, now);
+    }
+#endif
 }
 
 // Leave the sums in shared memory: (TILE_M, ROW_Y), then as many of the variances.

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from rpukit import _device
 from rpukit._device import CPU, Device
-from rpukit._kernels import clock, source
+from rpukit._kernels import clock, launch, source
 from rpukit._kernels.launch import Kernel
 from rpukit._kernels.times import Record, Store
 from rpukit.errors import DeviceError, ParameterError
@@ -161,7 +161,8 @@ def _decide(
         if untimed or unverified:
             if _capturing(device):
                 return _fastest(valid, record), False
-            _measure(name, version, valid, make_trial, record, store, device)
+            with launch.recording():  # for nobody: trials do not come again
+                _measure(name, version, valid, make_trial, record, store, device)
             rejected = store.rejected(name, version)
             valid = [c for c in valid if c.name not in rejected]
     return (_fastest(valid, record) if enabled() else valid[0]), True

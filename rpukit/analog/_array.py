@@ -12,9 +12,9 @@ from rpukit import _device
 from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Trains
 from rpukit.analog._unit import Site, Unit
+from rpukit.analog._writing import Writer
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.drift_parameters import DriftParameters
-from rpukit.analog.samples import pulsed_samples, takes_samples
 from rpukit.analog.sampling import SLOW, Recipe, bounds_of, draw_cells, recipe_of
 from rpukit.analog.slow import (
     Bounds,
@@ -26,7 +26,7 @@ from rpukit.analog.slow import (
     reset,
     write_noise,
 )
-from rpukit.analog.update import pulse_trains, pulsed_update, rank_update
+from rpukit.analog.update import pulsed_update, rank_update
 from rpukit.analog.update_parameters import UpdateParameters
 from rpukit.analog.user_steps import check_precision
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
@@ -34,7 +34,6 @@ from rpukit.random import Stream
 
 Array = Any
 SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
-_KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
 MEMORY = ("origin", "previous", "written")  # of drift
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
@@ -55,7 +54,7 @@ class DeviceArray(Unit):
         check_precision(cell, site.dtype)
         self.cell, self.site = cell, site
         self.on_change: Callable[[], None] = _nothing
-        self._trains: Trains | None = None  # of the last batch: to allocate takes time
+        self._writer = Writer()
         self._marked: Array | None = None
         site.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
@@ -105,6 +104,11 @@ class DeviceArray(Unit):
     def planes(self) -> Array | Recipe:
         """Per-cell parameters of the steps, or what they are drawn from."""
         return self._recipe or self._arrays["planes"]
+
+    @property
+    def stores_cells(self) -> bool:
+        """Whether the parameters of the cells are there, not drawn when they are needed."""
+        return self._recipe is None
 
     def has(self, name: str) -> bool:
         """Whether the cells have a parameter of a slow process."""
@@ -207,43 +211,7 @@ class DeviceArray(Unit):
     ) -> None:
         """Pulse a batch into pulsed cells, with draws of their own stream or another."""
         stream = stream or self.site.stream
-        guard, arrays = self.site.guard, self._arrays
-        call = guard.begin("x or d")
-        few = takes_samples(len(x), self.site.shape, parameters)
-        if few and self._recipe is None and _device.takes_kernels(self.weight):
-            pulsed_samples(
-                self.weight,
-                x,
-                d,
-                lr,
-                self.cell,  # type: ignore[arg-type]
-                arrays["planes"],
-                arrays["globals"],
-                arrays["n_pulses"],
-                self.granularity,
-                parameters,
-                persistent=arrays.get("persistent"),
-                pulse_counts=arrays.get("pulse_counts"),
-                stream=stream,
-                first_sample=first_sample,
-                status=guard.status,
-                call=call,
-            )
-            return
-        trains = pulse_trains(
-            x,
-            d,
-            abs(lr),
-            self.granularity,
-            parameters,
-            stream=stream,
-            first_sample=first_sample,
-            status=guard.status,
-            call=call,
-            into=self._trains,
-        )
-        self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
-        self.pulse(trains, lr < 0, first_sample, stream=stream)
+        self._writer.write(self, x, d, lr, parameters, first_sample, stream)
 
     def pulse(
         self,

@@ -43,10 +43,13 @@ class Guard:
 
     def begin(self, what: str) -> int:
         """Log a call, and give the number that its kernels store when they meet a bad value."""
-        if len(self._calls) >= _CHECK_EVERY:
+        if len(self._calls) >= _CHECK_EVERY and self._may_wait():
             self.check()
         self._calls.append((what, [dict(memory) for memory in self._memories]))
         return len(self._calls)
+
+    def _may_wait(self) -> bool:
+        return not _device.is_cupy(self.status) or _device.free_stream() is not None
 
     def check(self) -> None:
         """Synchronise; raise what a kernel has found since the last check.

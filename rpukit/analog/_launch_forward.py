@@ -11,20 +11,22 @@ launches:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel, tune
-from rpukit._kernels.arguments import pack
+from rpukit._kernels import Kernel
+from rpukit._kernels.again import Again, keep_for_graph
+from rpukit._kernels.launch import Launched, recording
 from rpukit.analog._forward_tiles import (
     FEW,
     ProductTile,
-    candidates,
     fitted,
     further_tile,
+    product_tile,
     shared_limit,
 )
 from rpukit.random import Op, Stream
@@ -44,6 +46,7 @@ _MOST_TOGETHER = 32  # samples whose further rounds are made at once: bits of a 
 _MOST_ROUNDS = 16
 _COUNTERS = 64  # words of `met` and `count`, see rk_lines.cuh
 _MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
+_MOST_KEPT = 1 << 20  # elements passed on that are kept from call to call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,75 +121,52 @@ class Plan:
 
     size: int
     steps: tuple[Step, ...]
-    again: Again | None = None  # how to repeat them
     weight: Any = None  # of the last call
 
 
-class Again:
-    """Launches of a product that came before, at the cost of the driver's calls.
+class Repeat:
+    """A product that came before; like it comes again, it costs the driver's calls."""
 
-    All arguments but the inputs, the result, what is passed on and two numbers are those of that
-    call, the same objects. On the only GPU.
-    """
+    def __init__(self, call: Call, launches: Sequence[Launched]) -> None:
+        self._again = Again(launches, ("x", "y", "call", "first_sample"))
+        self._fixed = call.weight, call.status, call.stream
+        self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
+        self._aligned = call.vec > 1
 
-    def __init__(self, call: Call, plan: Plan, work: Array | None) -> None:
-        self._fixed, self._stream = _fixed(call), call.stream
-        self._dtype = call.x.dtype
-        self._x, self._y, self._work = pack(call.x), pack(call.y), pack(work)
-        self._call, self._first = pack(_i4(call.call)), pack(_u8(call.first_sample))
-        weight, io, line_noise, average, status = map(pack, self._fixed)
-        head, words = (self._call, self._first, io), tuple(map(pack, call.stream.words))
-        product = (*head, weight, self._x, line_noise, self._work, self._y, status, *words)
-        scales = (*head, self._x, self._work, average, status, *words)
-        self._starts = [
-            step.variant.again(
-                step.grid,
-                step.block,
-                (*map(pack, step.numbers), *(scales if step.scales else product)),
-                step.shared,
-            )
-            for step in plan.steps
-        ]
-
-    def repeats(self, call: Call) -> bool:
-        """Whether a call is like that one."""
-        x, fixed = call.x, self._fixed
+    def may(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
+        """Whether a product of inputs of the same shape is like that one."""
+        fixed, like = self._fixed, self._like
         return (
-            call.weight is fixed[0]
-            and call.status is fixed[4]
-            and call.average is fixed[3]
-            and call.io is fixed[1]
-            and call.line_noise is fixed[2]
-            and (call.stream is self._stream or call.stream == self._stream)
-            and x.dtype is self._dtype
+            weight is fixed[0]
+            and status is fixed[1]
+            and stream is fixed[2]
+            and type(x) is like[0]
+            and x.dtype is like[1]
             and x._c_contiguous
+            and not (self._aligned and x.data.ptr % 16)
+            and self._again.may()
         )
 
-    def __call__(self, call: Call, work: Array | None) -> None:
-        self._x[0], self._y[0] = call.x.data.ptr, call.y.data.ptr
-        if work is not None:
-            self._work[0] = work.data.ptr
-        self._call[()], self._first[()] = call.call, call.first_sample
-        stream = _device.current_stream()
-        for start in self._starts:
-            start(stream)
+    def __call__(self, x: Array, first_sample: int, call: int) -> Array:
+        y = self._like[0](self._shape, np.float32)
+        at = {"x": x.data.ptr, "y": y.data.ptr, "call": call, "first_sample": first_sample}
+        self._again(at)
+        return y
 
 
-def _fixed(call: Call) -> tuple[Any, ...]:
-    return call.weight, call.io, call.line_noise, call.average, call.status
-
-
-def launch(call: Call, plan: Plan, device: _device.Device) -> None:
-    """Launch a product."""
+def launch(call: Call, plan: Plan, device: _device.Device) -> Repeat | None:
+    """Launch a product; gives what repeats it where one of its kind came before."""
     work = _device.empty((plan.size,), np.float32, device) if plan.size else None
-    if plan.again is not None and plan.again.repeats(call):
-        plan.again(call, work)
-        return
-    run(call, plan, work)
-    # Worth it where the weights stay, which slices do not.
-    if device.kind == "gpu" and plan.weight is call.weight and _device.gpu_count() == 1:
-        plan.again = Again(call, plan, work)
+    # Worth it where the weights stay, which slices do not, and for what is small.
+    again = device.kind == "gpu" and plan.weight is call.weight and _device.gpu_count() == 1
     plan.weight = call.weight
+    if not again or plan.size > _MOST_KEPT or _device.free_stream() is None:
+        run(call, plan, work)
+        keep_for_graph(work)
+        return None
+    with recording() as launches:
+        run(call, plan, work)
+    return Repeat(call, launches)
 
 
 def run(call: Call, plan: Plan, work: Array | None) -> None:
@@ -250,7 +230,7 @@ def make_plan(
     add(tile, n_batch, inputs, 0, every=False)
     if together:
         n_row = n_batch * further
-        add(further_tile(n_row, n_out, _lean(manner, n_in, vec)), n_row, 1, 1, every=True)
+        add(further_tile(n_row, _lean(manner, n_in, vec)), n_row, 1, 1, every=True)
     else:
         for number in range(1, manner.n_round):
             add(tile, n_batch, 1, number, every=False)
@@ -298,43 +278,7 @@ def _lean(manner: Manner, n_in: int, vec: int) -> bool:
 
 
 def pick(call: Call) -> ProductTile:
-    """Choose a tile: the static rule's where nothing is known, else the fastest."""
+    """Choose a tile."""
     (n_batch, n_out, n_in), manner = call.shape, call.manner
     lean = n_batch > FEW.samples and _lean(manner, n_in, call.vec)
-    tiles = candidates(n_batch, n_out, lean)
-    if len(tiles) == 1:
-        return tiles[0]
-    picked: ProductTile = tune.choose(
-        _TILE_FORWARD,
-        (n_out, n_in, manner.transposed, manner.perfect),
-        tiles,
-        lambda: _trial(call),
-        n_batch=n_batch,
-        device=_device.device_of(call.weight),
-    )
-    return picked
-
-
-def _trial(call: Call) -> tune.Trial:
-    """Run tiles on as many samples as the scratch may hold, one round each."""
-    (n_batch, n_out, n_in), xp = call.shape, _device.namespace(call.x)
-    n = max(1, min(n_batch, tune.SCRATCH_LIMIT // 2 // (4 * (n_in + n_out))))
-    scratch = replace(
-        call,
-        manner=replace(call.manner, n_round=1, mode=min(call.manner.mode, AVERAGE - 1)),
-        shape=(n, n_out, n_in),
-        x=call.x[:n],
-        y=xp.empty((n, n_out), np.float32),
-        status=xp.zeros_like(call.status),
-    )
-
-    device = _device.device_of(call.x)
-    plans: dict[ProductTile, Plan] = {}  # made once, or their making would be timed
-
-    def trial(tile: ProductTile) -> list[Array]:
-        if tile not in plans:
-            plans[tile] = plan_of(scratch, tile, call.vec)
-        launch(scratch, plans[tile], device)
-        return [scratch.y]
-
-    return trial
+    return product_tile(n_batch, n_out, lean)

@@ -14,6 +14,7 @@ from rpukit.analog._launch_forward import (
     Call,
     Manner,
     Plan,
+    Repeat,
     launch,
     launch_scales,
     pick,
@@ -37,6 +38,7 @@ _MODES = {
 }
 _W_NOISES = {WeightNoise.NONE: 0, WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
 _MOST_PLANS = 256
+_MOST_REPEATS = 8
 
 
 class ForwardState:
@@ -85,7 +87,7 @@ class ForwardState:
             self.line_noise = _device.to_device(spread, device, dtype)
 
     def _prepare(self, io: IOParameters) -> None:
-        self._parameters = io
+        self.parameters = io
         self.rhos = [1.0] if io.exact else io.reductions(backward=self._transposed)
         worst = io.bound_management is BoundManagement.ITERATIVE_WORST_CASE
         self.worst = worst and not (self._transposed or io.exact)
@@ -106,10 +108,11 @@ class ForwardState:
             bound=np.float32(io.out_bound if io.out_bound > 0 else 1.0),
         )
         self._plans: dict[Any, Plan] = {}
+        self.repeats: dict[tuple[int, ...], Repeat] = {}  # by shape of the inputs
 
     def take(self, io: IOParameters) -> Manner:
         """Give the manner of a product with these parameters: the state's own, as a rule."""
-        if io is not self._parameters:
+        if io is not self.parameters:
             self._prepare(io)
         return self.manner
 
@@ -123,6 +126,13 @@ class ForwardState:
                 self._plans.clear()
             found = self._plans[key] = plan_of(call, tile, call.vec)
         return found
+
+    def keep(self, call: Call, repeat: Repeat | None) -> None:
+        """Keep how to repeat a product."""
+        if repeat is not None:
+            if len(self.repeats) >= _MOST_REPEATS:
+                self.repeats.clear()
+            self.repeats[call.x.shape] = repeat
 
     def arrays(self) -> dict[str, Array]:
         """Arrays that belong to the state of a tile."""
@@ -240,6 +250,9 @@ def tile_forward(
     kernels_cu/tile_scale.cu, kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front.
     Neurosci. 11:538 (2017).
     """
+    repeat = state.repeats.get(x.shape)
+    if repeat is not None and io is state.parameters and repeat.may(weight, x, status, stream):
+        return repeat(x, first_sample, call)
     manner = state.take(io)
     if state.rounds is not None:
         how = ProductCall(manner.mode, manner.w_noise, manner.ops, transposed)
@@ -268,7 +281,7 @@ def tile_forward(
     if state.wires is not None:
         return tile_nonideal(product, tile_scale(product), state)
     if _device.takes_kernels(x):
-        launch(product, state.plan(product), device)
+        state.keep(product, launch(product, state.plan(product), device))
         return y
     deviation = np.empty(0, np.float32) if state.line_noise is None else state.line_noise
     run_rows(

@@ -15,7 +15,8 @@ import numpy as np
 
 from rpukit import _device, _precision
 from rpukit._device import Device
-from rpukit._kernels import Kernel, clock
+from rpukit._kernels import Kernel
+from rpukit._kernels.again import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.errors import ParameterError
@@ -42,7 +43,6 @@ SAMPLERS = (
     "pow_reference_planes",
 )
 _WITH_POINT = ("linear_reference_planes", "pow_reference_planes")
-_captured: list[Array] = []  # a graph goes on using its strips, and nobody says for how long
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,7 @@ class Recipe:
         n_row = min(n_out, max(1, _STRIP // n_in))
         shape, device = (n_plane + len(slow), n_row, n_in), _device.device_of(self.values)
         scratch = _device.empty(shape, self.values.dtype, device)
-        if device.kind == "gpu" and clock.capturing():
-            _captured.append(scratch)
+        keep_for_graph(scratch)
         for first in range(0, n_out, n_row):
             rows = (first, min(first + n_row, n_out))
             yield slice(*rows), self.draw(n_plane, slow, rows, scratch)

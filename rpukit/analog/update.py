@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device, _precision
-from rpukit._kernels import Kernel, clock
+from rpukit._kernels import Kernel
+from rpukit._kernels.again import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Call, Trains, launch, pick
@@ -32,7 +33,6 @@ _RANK_UPDATE = Kernel("rank_update")
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
 _FILL = 1024  # blocks that keep the largest GPU busy
-_captured: list[Trains] = []  # a graph goes on using its trains, and nobody says for how long
 _MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
@@ -133,8 +133,7 @@ def _trains_on_kernels(
     arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
     clocks = (np.uint64(first_sample), np.int32(call))
     variant.launch(grid, (_THREADS,), (*numbers, *clocks, *arrays, *stream.words))
-    if device.kind == "gpu" and clock.capturing() and not any(t is trains for t in _captured):
-        _captured.append(trains)
+    keep_for_graph(trains.x, trains.d, trains.x_slices)
     return trains
 
 

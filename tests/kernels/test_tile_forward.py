@@ -47,7 +47,7 @@ def same_as_the_mirror(shape, n, io, order=0, ways=("forward", "backward")):
 @pytest.mark.parametrize("name", TILES)
 def test_every_tile_gives_the_bits_of_the_mirror(name, order, monkeypatch):
     monkeypatch.setattr(forward, "pick", lambda _: TILES[name])
-    ways = ("backward",) if name in ("flat", "tall", "huge") else ("forward",)
+    ways = ("backward",) if name in ("flat", "wide", "large") else ("forward",)
     for shape, n in (((132, 260), 5), ((36, 68), 40)):
         same_as_the_mirror(shape, n, "rounds", order, ways)
 
@@ -64,10 +64,8 @@ def test_shapes_that_no_tile_divides(n):
 
 @pytest.mark.parametrize("n", [1, 3, 8, 9, 17, 32])
 @pytest.mark.parametrize("out_bound", [0.02, 0.45, 0.9])
-def test_further_rounds_at_once(n, out_bound, monkeypatch):
+def test_further_rounds_at_once(n, out_bound):
     """Few, some and all samples fail, at once in the first round and until the last."""
-    if n in (17, 32):  # the tiles of large GPUs
-        monkeypatch.setattr(_forward_tiles, "_FILLS_A_GPU", 4 if n == 32 else 7)
     io = rk.IOParameters(out_bound=out_bound)
     plain, other = (
         rk.AnalogTile((132, 128), rk.Ideal(), forward=io).set_weights(

@@ -1,4 +1,4 @@
-"""Products that come again: the driver's calls carry what the checked launches carried.
+"""Calls that come again: the driver's calls carry what the checked launches carried.
 
 There is no GPU here. Arrays pretend to be on one, and what would launch in the driver hands the
 addresses of its arguments to the runner of the CPU.
@@ -14,7 +14,7 @@ from on_cpu import runner
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import driver, launch
-from rpukit.analog import _forward_tiles, _launch_forward, forward
+from rpukit.analog import _forward_tiles, _launch_forward, _launch_update, forward, update
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits
 
@@ -46,6 +46,13 @@ def pretend(monkeypatch):
         plain = [a.view(np.ndarray) if isinstance(a, GpuArray) else a for a in args]
         runner.run(self, grid, block, self._cpu_check(*plain), shared)
         self._functions[0] = SimpleNamespace(ptr=self)
+        if launch._here.launches is not None:
+            launch._here.launches.append(launch.Launched(self, grid, block, args, shared))
+
+    def ready(self, args):
+        plain = [a.view(np.ndarray) if isinstance(a, GpuArray) else a for a in args]
+        cast = zip(args, self._cpu_check(*plain), strict=True)
+        return [a if isinstance(a, GpuArray) else b for a, b in cast]
 
     def launcher(variant, grid, block, shared, words, early):
         function = getattr(runner.library(variant), f"{variant.entry}__launch")
@@ -63,19 +70,23 @@ def pretend(monkeypatch):
         return start
 
     monkeypatch.setattr(launch.Variant, "launch", checked)
+    monkeypatch.setattr(launch.Variant, "checked", ready)
     monkeypatch.setattr(driver, "launcher", launcher)
     monkeypatch.setattr(_device, "is_cupy", lambda x: isinstance(x, GpuArray))
+    monkeypatch.setattr(_device, "runs_kernels", lambda xp: True)
     monkeypatch.setattr(_device, "device_of", lambda x: GPU)
     monkeypatch.setattr(_device, "gpu_count", lambda: 1)
     monkeypatch.setattr(_device, "current_stream", lambda: 5)
+    monkeypatch.setattr(_device, "free_stream", lambda: 5)
     monkeypatch.setattr(_device, "empty", lambda n, dtype, _: np.empty(n, dtype).view(GpuArray))
     monkeypatch.setattr(_launch_forward, "shared_limit", lambda _: 227 * 1024)
     monkeypatch.setattr(forward, "pick", lambda call: tile_for(call.shape[0]))
+    monkeypatch.setattr(update, "pick", lambda call: _launch_update.WALKS[-1])
     return seen
 
 
 def launch_type(variant, parameter):
-    return {"int": "i4", "u32": "u4", "u64": "u8", "float": "f4"}[parameter.ctype]
+    return {"int": "i4", "u32": "u4", "u64": "u8"}.get(parameter.ctype, "f4")
 
 
 def tile_for(n_batch):
@@ -114,3 +125,25 @@ def test_calls_that_come_again(n, transposed, monkeypatch):
     n_launch = len(launches) // len(firsts)
     assert launches == ["checked"] * (2 * n_launch) + ["again on 5"] * (3 * n_launch)
     assert n_launch == (1 if n <= 8 else 2) + (not transposed)
+
+
+@pytest.mark.parametrize("n", [1, 6])
+def test_updates_that_come_again(n, monkeypatch):
+    plain, other = (rk.AnalogTile((36, 68), rk.SoftBounds(dw_min=0.01), seed=4) for _ in range(2))
+    rng, firsts = np.random.default_rng(n), (0, 9, 2**33, 4)
+    batches = [
+        [rng.uniform(-1, 1, (n, width)).astype(np.float32) for width in (68, 36)] for _ in firsts
+    ]
+    for (x, d), first in zip(batches, firsts, strict=True):
+        plain.update(x, d, 0.1, first_sample=first)
+    array, guard = other._unit, other._guard
+    for name, a in array._arrays.items():
+        array._arrays[name] = on_gpu(a)
+    array.weight, guard.status = array._arrays["weight"], on_gpu(guard.status)
+    launches = pretend(monkeypatch)
+    for (x, d), first in zip(batches, firsts, strict=True):
+        array.write(on_gpu(x), on_gpu(d), 0.1, other.update_parameters, first)
+    n_launch = 1 if n == 1 else 2
+    assert launches == ["checked"] * (2 * n_launch) + ["again on 5"] * (2 * n_launch)
+    assert_same_bits(np.array(array.weight), plain.get_weights())
+    assert array._arrays["n_pulses"][0] == plain.n_pulses
