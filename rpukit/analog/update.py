@@ -93,7 +93,7 @@ def pulse_trains(
         at = (first_sample, status, call)
         return _trains_on_kernels(x, d, lr, granularity, parameters, stream, at, rates, into)
     (n_batch, n_in), n_out = x.shape, d.shape[1]
-    length, numbers = _numbers(lr, granularity, parameters)
+    length, numbers = train_numbers(lr, granularity, parameters)
     n_word = 1 if parameters.coding else -(-length // SLOTS)
     x_train, d_train = (np.empty((n_batch, n_word, n), np.uint32) for n in (n_in, n_out))
     trains = Trains(x_train, d_train, parameters.coding)
@@ -149,7 +149,7 @@ def _prepared_trains(
 ) -> tuple[Any, tuple[int, int], int, tuple[Any, ...]]:
     """Set the macros and cast the numbers once; a steady call costs one look-up."""
     dtype, coding = np.dtype(char), parameters.coding
-    length, numbers = _numbers(lr, granularity, parameters)
+    length, numbers = train_numbers(lr, granularity, parameters)
     n_word = 1 if coding else -(-length // SLOTS)
     # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
     n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
@@ -160,7 +160,7 @@ def _prepared_trains(
     return variant, grid, n_word, (*sizes, *ready)
 
 
-def _numbers(
+def train_numbers(
     lr: float, granularity: float, parameters: UpdateParameters
 ) -> tuple[int, tuple[Any, ...]]:
     """Give the bit length, and the numbers that kernel and mirror take."""
@@ -262,12 +262,13 @@ def pulsed_update(
     by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
     run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
     model = (steps.STEPS[cell.STEP], run or steps.no_run, cell.STEP in steps.DEAR)
-    how = (flip, polarity, trains.implicit, noisy_write, first_sample)
+    drawn = isinstance(planes, Recipe)
+    how: tuple[Any, ...] = (flip, polarity, trains.implicit, noisy_write, first_sample)
+    how = how if drawn else (*how, 0)  # the number of the first row
     blank = (weight.dtype.type(0),) * len(cell.PLANES)
     given = (values_of(planes), blank, globals_, trains.x, trains.d, *_slot_lists(trains))
     arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
     grain = work_grain(trains.x.size)
-    drawn = isinstance(planes, Recipe)
     module = f"rpukit.analog._mirror.{'procedural' if drawn else 'pulses'}"
     mirror = _precision.mirror(module, weight.dtype).pulsed_update
     run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)

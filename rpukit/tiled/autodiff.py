@@ -30,6 +30,7 @@ class Backward:
     def __init__(self, sketch: Sketch, wanted: Iterable[str]) -> None:
         self.sketch = sketch
         self.needed = set(wanted)  # these, and all that depends on them
+        self.changed: list[str] = []  # what analog tiles change in place
         self._parts: dict[str, list[str]] = {}
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -225,10 +226,30 @@ def _cross_entropy(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [back.add("SoftmaxCrossEntropyLossGrad", *inputs, **node.attributes)]
 
 
+def _analog(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    """A backward product where it is needed, and then the update, which changes the weights."""
+    x, (dy,) = node.inputs[0], slopes
+    tile, n_batch = back.sketch.tiles[node.outputs[0]], back.shape(x)[0]
+    used, dx = ["forward", "update"], ""
+    if back.need(x):
+        attributes, spread = tile.ways["backward"]
+        inputs = (dy, tile.weight, tile.clocks["backward"], *spread)
+        dx = back.sketch.add("AnalogForward", inputs, 1, attributes)[0]
+        used.append("backward")
+    learn = (tile.weight, x, dy, tile.clocks["update"], *tile.cells)
+    back.changed += back.sketch.add("AnalogLearn", learn, 1, tile.learn, f"{tile.weight}_updated")
+    for way in used:
+        clock = tile.clocks[way]
+        by = {"by": n_batch}
+        back.changed += back.sketch.add("AdvanceClock", (clock,), 1, by, f"{clock}_updated")
+    return [dx]
+
+
 LOSSES = ("MSELoss", "SoftmaxCrossEntropyLoss")  # their rules know a gradient of 1
 RULES: Mapping[str, Rule] = {
     "Gemm": _gemm,
     "MatMul": _gemm,
+    "AnalogForward": _analog,
     "Conv": _conv,
     "Add": _add,
     "Sub": _sub,
@@ -257,7 +278,9 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def gradients(sketch: Sketch, loss: str, wanted: Sequence[str]) -> dict[str, str]:
+def gradients(
+    sketch: Sketch, loss: str, wanted: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
     """Add the backward pass of a scalar to a sketch.
 
     Parameters
@@ -268,8 +291,10 @@ def gradients(sketch: Sketch, loss: str, wanted: Sequence[str]) -> dict[str, str
 
     Returns
     -------
-    dict of str to str
+    gradients : dict of str to str
         The gradient of each wanted tensor.
+    changed : list of str
+        What analog tiles change in place.
 
     Raises
     ------
@@ -277,10 +302,10 @@ def gradients(sketch: Sketch, loss: str, wanted: Sequence[str]) -> dict[str, str
         Where the loss does not depend on a wanted tensor, or an op has no rule.
     """
     nodes = sketch.ancestors(loss)
-    back = Backward(sketch, wanted)
+    back = Backward(sketch, [*wanted, *(tile.weight for tile in sketch.tiles.values())])
     back.run(nodes, loss)
     found = {name: back.slope(name) for name in wanted}
     lost = [name for name, slope in found.items() if not slope]
     if lost:
         raise GraphError(f"{loss} does not depend on {', '.join(lost)}")
-    return found
+    return found, back.changed

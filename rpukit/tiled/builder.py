@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
+from rpukit.analog import AnalogTile
 from rpukit.errors import DTypeError, GraphError
+from rpukit.tiled.analog import TileRecord, check_tile, learning, periphery
 from rpukit.tiled.autodiff import gradients
 from rpukit.tiled.build import make_graph
 from rpukit.tiled.graph import Graph, Node, Training
@@ -65,6 +68,7 @@ class Builder:
         self._sketch = Sketch(real)
         self._inputs: list[str] = []
         self._parameters: dict[str, np.ndarray] = {}
+        self._kept: dict[str, np.ndarray] = {}
 
     @classmethod
     def from_onnx(
@@ -176,6 +180,65 @@ class Builder:
         """
         return self._sketch.add(op, inputs, 1, attributes, name)[0]
 
+    def analog(self, x: str, tile: AnalogTile, *, lr: float, name: str) -> str:
+        """Add the product of an analog tile, which learns by pulses once its errors are there.
+
+        Parameters
+        ----------
+        x : str
+            Shape (n_batch, n_in).
+        tile : AnalogTile
+            Of float32; its weights, cells and clocks now are where the graph begins. It is not
+            changed.
+        lr : float
+            Learning rate of its updates.
+        name : str
+            Begins the names of its tensors.
+
+        Returns
+        -------
+        str
+            Shape (n_batch, n_out).
+
+        Raises
+        ------
+        ParameterError, GraphError
+
+        Notes
+        -----
+        The bits are those of `AnalogTile.forward`, `backward` and `update` with the same clocks.
+        Not there: wires, passes by sign, read noise, running averages, cells made of several
+        devices, write noise.
+        """
+        check_tile(tile)
+        learn, cells = learning(tile, lr)
+        put, kept = self._sketch.constant, self._keep
+        weight = kept(f"{name}.weight", _device.to_numpy(tile.get_weights()))
+        clocks = {
+            way: kept(f"{name}.{way}_clock", np.array([tile.clocks[way]], np.int64))
+            for way in ("forward", "backward", "update")
+        }
+        ways: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {}
+        for way, io in (
+            ("forward", tile.forward_parameters),
+            ("backward", tile.backward_parameters),
+        ):
+            attributes, spread = periphery(tile, io, way == "backward")
+            extra: tuple[str, ...] = (
+                () if spread is None else (put(f"{name}.{way}_noise", spread),)
+            )
+            ways[way] = (attributes, extra)
+        planes = tuple(put(f"{name}.{key}", value) for key, value in cells.items())
+        attributes, extra = ways["forward"]
+        inputs = (x, weight, clocks["forward"], *extra)
+        (made,) = self._sketch.add("AnalogForward", inputs, 1, attributes, name)
+        self._sketch.tiles[made] = TileRecord(weight, clocks, ways, learn, planes)
+        return made
+
+    def _keep(self, name: str, value: np.ndarray) -> str:
+        self._kept[self._sketch.tensor(name, value.shape, value.dtype.name)] = value
+        return name
+
     def graph(self, *outputs: str) -> Graph:
         """Make a graph of what there is, without gradients.
 
@@ -195,7 +258,9 @@ class Builder:
         need: list[Node] = []
         for output in outputs:
             need += [node for node in self._sketch.ancestors(output) if node not in need]
-        return self._made(need, (*self._inputs, *self._parameters), outputs, self.name)
+        return self._made(
+            need, (*self._inputs, *self._parameters, *self._kept), outputs, self.name
+        )
 
     def training(self, loss: str, optimiser: Optimiser | None = None) -> Training:
         """Make the training graph of a loss, and the graph of an optimiser's step.
@@ -225,17 +290,21 @@ class Builder:
             raise GraphError(f"loss: {loss} is not a tensor of one element")
         sketch = Sketch(self._sketch.dtype)
         sketch.nodes = self._sketch.ancestors(loss)
+        sketch.tiles = dict(self._sketch.tiles)
         forward = {name for node in sketch.nodes for name in (*node.inputs, *node.outputs)}
         known = self._sketch.tensors.items()
+        tiles = [tile for made, tile in sketch.tiles.items() if made in forward]
+        for tile in tiles:
+            forward |= {*tile.clocks.values(), *tile.cells, *tile.ways["backward"][1]}
         sketch.tensors = {k: v for k, v in known if k in forward or k in self._parameters}
         sketch.constants = {k: v for k, v in self._sketch.constants.items() if k in forward}
         data = [name for name in self._inputs if name in forward]
-        if len(data) != 2 or not self._parameters:
+        if len(data) != 2 or not (self._parameters or tiles):
             raise GraphError(
                 f"{self.name}: need two inputs, data and target, and parameters; got {data} and "
                 f"{len(self._parameters)} parameters"
             )
-        found = gradients(sketch, loss, list(self._parameters))
+        found, changed = gradients(sketch, loss, list(self._parameters))
         sketch.tensor(RESET, (1,), "bool")
         pairs, ends = [], [loss]
         for name, slope in found.items():
@@ -246,7 +315,9 @@ class Builder:
             )
             pairs.append((name, total))
         totals = tuple(total for _, total in pairs)
-        inputs = (*data, *self._parameters, *totals, RESET)
+        homes = tuple(name.removesuffix("_updated") for name in changed)
+        inputs = (*data, *self._parameters, *homes, *totals, RESET)
+        ends += changed
         train = self._made(sketch.nodes, inputs, ends, self.name, sketch)
         graph, state = optimiser_graph(
             optimiser or SGD(), sketch.tensors, pairs, f"{self.name}_optimiser"
@@ -254,7 +325,8 @@ class Builder:
         return Training(
             *(train, graph, data[0], data[1], tuple(self._parameters), totals, RESET, loss),
             state=tuple(state),
-            initial={**self._parameters, **state},
+            kept=homes,
+            initial={**self._parameters, **state, **{name: self._kept[name] for name in homes}},
         )
 
     def _like(self, name: str) -> tuple[tuple[int, ...], str]:

@@ -14,7 +14,7 @@ from rpukit.errors import GraphError
 
 __all__ = ["Graph", "Node", "Tensor", "Training"]
 
-DTYPES = ("float32", "float64", "int64", "bool")
+DTYPES = ("float32", "float64", "int64", "uint32", "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Tensor:
     name : str
     shape : tuple of int
         () is one element.
-    dtype : {"float32", "float64", "int64", "bool"}
+    dtype : {"float32", "float64", "int64", "uint32", "bool"}
 
     Raises
     ------
@@ -169,8 +169,10 @@ class Training:
         Output of `train`.
     state : tuple of str
         Inputs of `optimiser` that it keeps for itself: momenta and the like.
+    kept : tuple of str
+        Inputs of `train` that it changes in place itself: weights and clocks of analog tiles.
     initial : mapping of str to array
-        Values of the parameters to begin with.
+        Values to begin with, of parameters, `state` and `kept`.
 
     Notes
     -----
@@ -186,10 +188,12 @@ class Training:
     reset: str
     loss: str
     state: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     initial: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
-        size = sum(self.train.tensors[name].size for name in self.parameters)
+        values = [self.train.tensors[name] for name in (*self.parameters, *self.kept)]
+        size = sum(tensor.size for tensor in values if tensor.dtype != "int64")
         return f"Training({self.train.name!r}, {len(self.train.nodes)} nodes, {size} parameters)"
 
 

@@ -121,7 +121,7 @@ def optimiser_graph(
     adam = isinstance(optimiser, Adam)
     extras = ("m", "v") if adam else ("m",) if isinstance(optimiser, MomentumSGD) else ()
     attributes = {key: getattr(optimiser, key) for key in optimiser.__dataclass_fields__}
-    if adam:
+    if adam and pairs:
         real = tensors[pairs[0][0]].dtype
         state["adam_powers"] = np.ones(2, real)
         ends.append("adam_powers_updated")

@@ -61,7 +61,8 @@ def run_tile(
         return
     nothing = np.empty(0, floats.dtype)
     given = [nothing if buffer is None else buffer for buffer in buffers]
-    run_rows(mirror(op, floats.dtype), int(ints[0]), ints, floats, *given)
+    function, more = mirror(op, floats.dtype), op.arguments(node)
+    run_rows(function, int(ints[0]), *more, ints, floats, *given)
 
 
 def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit.errors import GraphError
 from rpukit.tiled import ops
+from rpukit.tiled.analog import TileRecord
 from rpukit.tiled.graph import Node, Tensor
 
 # Outputs that an op always makes, whether or not the caller wants them
@@ -32,6 +33,7 @@ class Sketch:
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
         self.constants: dict[str, np.ndarray] = {}
+        self.tiles: dict[str, TileRecord] = {}  # analog tiles, by the output of their product
 
     def tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
         """Make a tensor that no node makes."""

@@ -22,6 +22,12 @@ def random_extents(space, rng):
     return sizes
 
 
+def poisoned(tensor):
+    """What nobody has written: NaN, or a number that cannot be right."""
+    real = tensor.dtype.startswith("float")
+    return np.full(tensor.shape, np.nan if real else 77, tensor.dtype)
+
+
 def run_cut(node, tensors, values, rng, extents=None):
     """Compute a node in tiles over packed slots; free slots hold NaN.
 
@@ -32,9 +38,7 @@ def run_cut(node, tensors, values, rng, extents=None):
     extents = extents or random_extents(space, rng)
     for operand in space.operands:
         if operand.mode == "out":
-            tensor = tensors[operand.tensor]
-            poison = np.nan if tensor.dtype.startswith("float") else 0
-            values[operand.tensor] = np.full(tensor.shape, poison, tensor.dtype)
+            values[operand.tensor] = poisoned(tensors[operand.tensor])
     tiles = list(space.tiles(extents))
     slots = [None] * op.buffers
     for box in tiles:
@@ -50,7 +54,8 @@ def run_cut(node, tensors, values, rng, extents=None):
             if operand.mode != "out" or not space.first(box):
                 slots[operand.slot] = values[operand.tensor][part].copy().reshape(-1)
             else:
-                slots[operand.slot] = np.full(int(np.prod(lengths)), np.nan, tensor.dtype)
+                slot = poisoned(tensors[operand.tensor])[part]
+                slots[operand.slot] = np.ascontiguousarray(slot).reshape(-1)
         run_tile(node, tensors, box, slots)
         for slot, (operand, part, lengths) in parts.items():
             if operand.mode != "in":

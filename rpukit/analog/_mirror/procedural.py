@@ -73,6 +73,7 @@ def pulsed_update(
             implicit,
             write_noise,
             first_sample,
+            0,
             planes,
             blank,
             g,

@@ -153,6 +153,7 @@ def pulsed_update(
     implicit,
     write_noise,
     first_sample,
+    first_row,
     planes,
     blank,
     g,
@@ -169,9 +170,10 @@ def pulsed_update(
 ):
     """Pulse the cells of rows ``start`` to ``stop - 1``; ``n_pulses[i]`` counts those of row i.
 
-    ``planes`` are those of all rows, or of rows ``start`` on where they are fewer;
-    ``dear``: see `pulse_row`; ``blank``: a tuple of as many zeros as there are planes;
-    ``offsets`` and ``columns``: `slot_lists`, or empty; ``pulse_counts`` counts by cell, or empty.
+    Row 0 is number ``first_row`` of its tile. ``planes`` are those of all rows, or of rows
+    ``start`` on where they are fewer; ``dear``: see `pulse_row`; ``blank``: a tuple of as many
+    zeros as there are planes; ``offsets`` and ``columns``: `slot_lists`, or empty;
+    ``pulse_counts`` counts by cell, or empty.
     """
     n_batch, n_word, n_in = x_train.shape
     stored = persistent if write_noise else weight
@@ -188,7 +190,8 @@ def pulsed_update(
     for i in range(start, stop):
         last[:] = -1
         here = planes[:, i if planes.shape[1] == weight.shape[0] else 0]
-        first_cell = u8(u8(i) * u8(n_in))
+        row = u8(u8(first_row) + u8(i))
+        first_cell = u8(row * u8(n_in))
         here, stored_here = flat[(i - first) * n_in :], flat_stored[i * n_in :]
         for s in range(n_batch):
             word_d = u4(0)
@@ -217,7 +220,7 @@ def pulsed_update(
             if write_noise:
                 for a in range(n_hit):
                     last[hit[a] & COLUMN] = s
-            s0, s1, _, _ = block(k0, k1, OP_STEP, u8(i), sample, u4(0))
+            s0, s1, _, _ = block(k0, k1, OP_STEP, row, sample, u4(0))
             if noisy:
                 _first_normals(n_hit, n_in, s0, s1, hit, words, xi)
             pulse_row(

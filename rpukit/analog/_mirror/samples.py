@@ -83,6 +83,7 @@ def pulsed_samples(
         0,
         write_noise,
         first_sample,
+        0,
         planes,
         blank,
         g,

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from rpukit.errors import GraphError
 from rpukit.tiled.ops import (
+    analog,
     convolutions,
     elementwise,
     pools,
@@ -20,7 +21,7 @@ from rpukit.tiled.ops.composites import LOWERINGS, lower
 
 __all__ = ["OPS", "Op", "Tiled", "find", "known", "lower"]
 
-_FILES = (products, elementwise, reductions, rows, convolutions, pools, updates, views)
+_FILES = (products, elementwise, reductions, rows, convolutions, pools, updates, analog, views)
 OPS: MappingProxyType[str, Op] = MappingProxyType(
     {op.name: op for file in _FILES for op in file.OPS}
 )

@@ -92,8 +92,9 @@ class Tiled(Op):
         """
         raise NotImplementedError
 
-    def aliases(self, node: Node) -> list[tuple[str, str]]:
-        return []
+    def arguments(self, node: Node) -> tuple[Any, ...]:
+        """Functions and constants that the mirror takes before the numbers."""
+        return ()
 
 
 def fault(node: Node, text: str) -> GraphError:

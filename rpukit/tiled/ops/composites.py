@@ -23,12 +23,12 @@ class _Parts:
         """Name an output of the node, or a new tensor where it is absent."""
         return present(self.node.outputs, place) or self._fresh(purpose)
 
-    def add(self, op: str, inputs: list[str], output: str, **more: Any) -> str:
+    def add(self, op: str, inputs: list[str], *outputs: str, **more: Any) -> str:
         """Add a node with the attributes of the whole."""
         attributes = {**self.node.attributes, **more, "origin": self.node.origin}
         name = self.node.name if not self.nodes else f"{self.node.name}/{op}"
-        self.nodes.append(Node(name, op, tuple(inputs), (output,), attributes))
-        return output
+        self.nodes.append(Node(name, op, tuple(inputs), outputs, attributes))
+        return outputs[0]
 
 
 def _batch_norm(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
@@ -104,6 +104,31 @@ def _reshape_like(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
     return parts.nodes
 
 
+def _analog_forward(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """All rounds of the inputs, one product for them all, the outputs of each sample's round."""
+    parts, (x, weight, clock, *spread) = _Parts(node, fresh), node.inputs
+    a = node.attributes
+    if a["perfect"]:
+        parts.add("Gemm", [x, weight], node.outputs[0], alpha=a["io"][8])
+        return parts.nodes
+    scale = parts.add("AnalogScale", [x], fresh("scale"))
+    inputs = parts.add("AnalogInputs", [x, scale, clock], fresh("inputs"), tag=a["in_op"])
+    sums = parts.add("Gemm", [inputs, weight], fresh("sums"))
+    parts.add("AnalogOutputs", [sums, scale, clock, *spread], node.outputs[0], tag=a["out_op"])
+    return parts.nodes
+
+
+def _analog_learn(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    parts, (weight, x, d, clock, *cells) = _Parts(node, fresh), node.inputs
+    if not cells:
+        parts.add("AnalogRankUpdate", [weight, x, d], node.outputs[0])
+        return parts.nodes
+    trains = (fresh("x_train"), fresh("d_train"))
+    parts.add("AnalogTrains", [x, d, clock], *trains)
+    parts.add("AnalogUpdate", [weight, *cells, *trains, clock], node.outputs[0])
+    return parts.nodes
+
+
 LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> how, and the least number of inputs
     "BatchNormInternal": (_batch_norm, 3),
     "BatchNormalizationGrad": (_batch_norm_grad, 5),
@@ -112,6 +137,8 @@ LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> how, and the least numbe
     "SoftmaxCrossEntropyLossGrad": (_cross_entropy_grad, 2),
     "ConvGrad": (_conv_grad, 3),
     "ReshapeLike": (_reshape_like, 2),
+    "AnalogForward": (_analog_forward, 3),
+    "AnalogLearn": (_analog_learn, 4),
 }
 
 
