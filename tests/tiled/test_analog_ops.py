@@ -77,7 +77,7 @@ def test_tiles_that_have_no_ops_are_refused():
     x = b.input("x", (6, 12))
     for tile in (
         rk.AnalogTile((9, 12), rk.Reference(devices=(rk.SoftBounds(),))),
-        rk.AnalogTile((9, 12), rk.SoftBounds(write_noise=0.1)),
+        rk.AnalogTile((9, 12), rk.ExpStep(write_noise_std=0.1)),
         rk.AnalogTile((9, 12), rk.Ideal(), forward=rk.IOParameters(w_noise=0.1)),
         rk.AnalogTile((9, 12), rk.Ideal(), backward=rk.IOParameters(ir_drop=1.0)),
         rk.AnalogTile((9, 12), rk.SoftBounds(), update=rk.UpdateParameters(pulse_type="none")),
