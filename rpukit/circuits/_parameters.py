@@ -86,11 +86,18 @@ class Parameters:
             np.empty(n_parameter, dtype),
         )
         for number, nodes in enumerate(self._owners()):
-            given = nodes.parameters
-            if given is None:
-                given = _drawn(nodes, stream.child(number))
-            if isinstance(nodes, SumNodes) and nodes.zero_mask is not None:
-                given = nodes.checked(np.where(nodes.zero_mask, 0.0, given))
+            given, own = nodes.parameters, stream.child(number)
+            if isinstance(nodes, SumNodes):
+                if given is None and nodes.zero_mask is None:
+                    self._draw_sums(nodes, own)
+                    continue
+                if given is None:
+                    given = np.exp(-PERTURBATION * _uniform(own, nodes.parameter_shape))
+                if nodes.zero_mask is not None:
+                    given = nodes.checked(np.where(nodes.zero_mask, 0.0, given))
+            elif given is None:
+                shape = (nodes.n_node, nodes.leaf.n_parameters)
+                given = nodes.leaf.drawn(_uniform(own, shape), PERTURBATION)
             self.put(nodes, given)
         self.device = device
         self.uses = moved(make_uses(layout), device)
@@ -102,6 +109,23 @@ class Parameters:
         owned = {n.source.number: n.source for n in self.layout.nodes}
         kinds = (SumNodes, InputNodes)
         return [n for n in owned.values() if isinstance(n, kinds)]
+
+    def _draw_sums(self, nodes: SumNodes, stream: Stream) -> None:
+        """Draw weights, some blocks of sums at a time: float64 of all would be much memory."""
+        uniform = random_fill(stream, nodes.parameter_shape, "uniform")
+        size = nodes.block_size
+        for block in self.layout.blocks[nodes.number]:
+            theta = self.theta[block.first : block.first + block.size]
+            theta = theta.reshape(block.n_child, block.n_node)
+            step = max(1, _PART // (block.n_child * size))
+            for first in range(0, len(block.edges), step):
+                tiles = uniform[block.edges[first : first + step]].astype(np.float64)
+                tiles *= -PERTURBATION  # (block, child block, node, child)
+                np.exp(tiles, out=tiles)
+                totals = np.add.accumulate(tiles.sum(axis=3), axis=1)[:, -1]
+                tiles /= totals[:, None, :, None]
+                columns = tiles.transpose(1, 3, 0, 2).reshape(block.n_child, -1)
+                theta[:, first * size : first * size + columns.shape[1]] = columns
 
     def put(self, nodes: Any, given: Array) -> None:
         """Take parameters of a node vector that owns them."""
@@ -210,13 +234,8 @@ def parts(size: int) -> Iterator[slice]:
     return (slice(first, min(first + _PART, size)) for first in range(0, size, _PART))
 
 
-def _drawn(nodes: Any, stream: Stream) -> Array:
-    if isinstance(nodes, SumNodes):
-        uniform = random_fill(stream, nodes.parameter_shape, "uniform").astype(np.float64)
-        return nodes.checked(np.exp(-PERTURBATION * uniform))
-    shape = (nodes.n_node, nodes.leaf.n_parameters)
-    uniform = random_fill(stream, shape, "uniform").astype(np.float64)
-    return nodes.leaf.drawn(uniform, PERTURBATION)
+def _uniform(stream: Stream, shape: tuple[int, ...]) -> Array:
+    return random_fill(stream, shape, "uniform").astype(np.float64)
 
 
 def _leaf_sources(layout: Layout) -> list[LeafSource]:

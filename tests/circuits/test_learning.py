@@ -174,6 +174,17 @@ def test_masked_values_stay_impossible():
     assert probability[2] > 0.1  # its third of the pseudocounts
 
 
+def test_counts_and_masked_values_with_gaps():
+    """One EM step of one component: gaps count as what the old parameters expect."""
+    count = circuits.inputs(0, circuits.Poisson(), 1, parameters=[2.0])
+    value = circuits.inputs(1, LEAVES["masked"], 1, parameters=[[0.5, 0.3, 0.2, 0.0]])
+    pc = rk.Circuit(circuits.product(count, value), dtype="float64")
+    pc.em_step([[5, np.nan], [np.nan, 2], [1, 0], [3, 2]])
+    assert pc.parameters(count)[0, 0] == pytest.approx((5 + 1 + 3 + 2.0) / 4, abs=1e-14)
+    want = np.add([1, 0, 2, 0], [0.5, 0.3, 0.2, 0]) / 4
+    np.testing.assert_allclose(pc.parameters(value)[0], want, rtol=0, atol=1e-14)
+
+
 def test_zeros_and_impossible_samples():
     leaf = circuits.inputs(0, circuits.Categorical(n_values=3), 2, parameters=np.eye(3)[:2])
     pc = rk.Circuit(circuits.sum(leaf, n_nodes=1, parameters=[[0.5, 0.5]]), dtype="float64")
