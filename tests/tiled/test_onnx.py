@@ -25,8 +25,11 @@ def close(name, dtype, result, golden):
         assert np.abs(weights[key] - golden[f"final/{key}"]).max() <= weight, key
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", NAMES)
+# Graphs of float64 have the same ops; some models are enough for their sums.
+WIDE = [(name, "float64") for name in NAMES if name.split("/")[-1] in ("dscnn_like", "lenet_max")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in NAMES), *WIDE])
 def test_known_training(name, dtype):
     known = load(name)
     training = tiled.training_from_onnx(known.file("train"), known.file("optimizer"), dtype=dtype)

@@ -9,10 +9,9 @@ from tiled_cases import made
 from rpukit.testing import assert_same_bits
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", CASES)
-def test_whole_is_the_formula_and_tiles_are_the_whole(name, dtype):
-    graph, values, formula = made(name, dtype)
+def test_whole_is_the_formula_and_tiles_are_the_whole(name):
+    graph, values, formula = made(name)
     kept = {key: value.copy() for key, value in values.items()}
     result = graph.run(values)
     want = formula(*(v.astype(np.float64) if v.dtype.kind == "f" else v for v in kept.values()))
@@ -21,13 +20,11 @@ def test_whole_is_the_formula_and_tiles_are_the_whole(name, dtype):
     ):
         assert result[key].shape == np.shape(expected) == graph.tensors[key].shape
         size = max(1.0, np.abs(expected).max())
-        # Chains of up to 40000 products, each step within 2^-24 or 2^-53 of its size.
-        bound = {"float32": 3e-6, "float64": 1e-12}[dtype] * (30 if "long" in name else 1)
+        # Chains of some 100 products (40000 in the long one), each step within 2^-24 of its size.
+        bound = 1e-4 if "long" in name else 3e-6
         assert np.abs(result[key] - expected).max() <= bound * size
     for key, value in kept.items():
         assert_same_bits(values[key], value)
-    if dtype == "float64" and name not in ("gemm", "conv"):
-        return
     rng = np.random.default_rng(7)
     most = 0
     for _ in range(2 if "long" in name else 6):
