@@ -305,6 +305,8 @@ class TestErrors:
             circuits.sum(leaves, n_nodes=1, parameters=[[0, 0]])
         with pytest.raises(rk.errors.StructureError, match="has no child"):
             circuits.sum(leaves, n_nodes=2, edges=np.array([[0], [0]]))
+        with pytest.raises(rk.errors.StructureError, match="comes twice"):
+            circuits.sum(leaves, n_nodes=2, edges=np.array([[0, 1, 0], [1, 0, 1]]))
 
     def test_foreign_nodes(self):
         pc = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli()))
