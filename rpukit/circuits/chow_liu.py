@@ -225,9 +225,9 @@ def pd_hclt(
     split_points: Sequence[Sequence[int]] | None = None,
     n_splits: int = 2,
     max_products: int = 4,
+    seed: int = 0,
     n_bins: int | None = None,
     sigma: float | None = None,
-    seed: int = 0,
 ) -> SumNodes:
     """Make a structure of cuts of an image (`pd`) with a hidden Chow-Liu tree in each small box.
 
