@@ -204,10 +204,16 @@ def _block(weight, along, absolute, i0, i1, k0, k1, block):
 @nb.njit(nogil=True, error_model="numpy")
 def chain(weight, along, absolute, v, first, last, y):
     """y[s, i] = the chain of steps first to last - 1."""
+    y[:] = f4(0.0)
+    go_on(weight, along, absolute, v, first, last, y)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def go_on(weight, along, absolute, v, first, last, y):
+    """Go on with the chains y[s, i] by steps first to last - 1."""
     n_out = y.shape[1]
     samples, n_in = v.shape
     flat, inputs, results = weight.reshape(-1), v.reshape(-1), y.reshape(-1)
-    y[:] = f4(0.0)
     whole = n_out // WIDTH * WIDTH
     done = 0
     if along and not absolute and samples < 8:
@@ -226,6 +232,7 @@ def chain(weight, along, absolute, v, first, last, y):
             _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, results, i0, n_out, samples)
     if whole < n_out:
         sums = np.zeros((samples, WIDTH), f4)
+        sums[:, : n_out - whole] = y[:, whole:]
         for k0 in range(first, last, DEPTH):
             k1 = min(k0 + DEPTH, last)
             _block(weight, along, absolute, whole, n_out, k0, k1, block)

@@ -12,6 +12,7 @@ import numba as nb
 import numpy as np
 
 from rpukit._math import exp32, fma32, log32, sigmoid32
+from rpukit._math_chains import go_on
 from rpukit._math_special import lgamma32
 
 f4, f8 = np.float32, np.float64
@@ -22,6 +23,9 @@ HALF_LOG_2PI = f4(0.9189385332046727)
 FLOOR = f4(-1000.0)
 WIDE = f4(60.0)
 BLOCK = 256  # samples whose statistics are one chain
+
+FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
+STEPS, TOGETHER = 64, 16  # steps and nodes that are worked on at a time; they enter no result
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -108,29 +112,31 @@ def leaf_flow(
     Of a table: flow for each value. Of numbers: sums of flow x, flow x^2, flow. Last of each node
     comes the flow of missing values. ``position``: samples before.
     """
-    for n in range(start, stop):
-        first, end = place[n], place[n] + n_statistic[n] + 1
-        line = chains[first:end]
+    for n0 in range(start, stop, TOGETHER):
+        n1 = min(n0 + TOGETHER, stop)
         for b in range(flows.shape[0]):
-            for u in range(use_first[n], use_first[n + 1]):
-                r = use_row[u]
-                f = flows[b, r]
-                if not f > f4(0.0):
-                    continue
-                if kinds[n] < GAUSSIAN:
-                    x = codes[b, variable[r]]
-                    i = n_statistic[n] if x < 0 else x
-                    line[i] = f4(line[i] + f)
-                    continue
-                v = numbers[b, variable[r]]
-                if v != v:
-                    line[3] = f4(line[3] + f)
-                else:
-                    line[0] = fma32(f, v, line[0])
-                    line[1] = fma32(f, f4(v * v), line[1])
-                    line[2] = f4(line[2] + f)
+            for n in range(n0, n1):
+                for u in range(use_first[n], use_first[n + 1]):
+                    r = use_row[u]
+                    f = flows[b, r]
+                    if not f > f4(0.0):
+                        continue
+                    i = place[n]
+                    if kinds[n] < GAUSSIAN:
+                        x = codes[b, variable[r]]
+                        i += n_statistic[n] if x < 0 else x
+                        chains[i] = f4(chains[i] + f)
+                        continue
+                    v = numbers[b, variable[r]]
+                    if v != v:
+                        chains[i + 3] = f4(chains[i + 3] + f)
+                    else:
+                        chains[i] = fma32(f, v, chains[i])
+                        chains[i + 1] = fma32(f, f4(v * v), chains[i + 1])
+                        chains[i + 2] = f4(chains[i + 2] + f)
             if (position + b + 1) % BLOCK == 0:
-                _settle(line, totals[first:end])
+                first, end = place[n0], place[n1 - 1] + n_statistic[n1 - 1] + 1
+                _settle(chains[first:end], totals[first:end])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -161,23 +167,25 @@ def flow_steps(
             row, size, x = use_row[u], use_size[u], use_x[u]
             ids = children[use_child[u] : use_child[u] + use_count[u]]
             at = lift.shape[0] * use_base[u] + b * use_width[u]
+            above, below = up[b, row : row + size], child[b, x : x + ids.size]
             s, most = NOTHING, NOTHING
-            for m in range(row, row + size):
-                s = max(s, lift[b, m])
+            for m in range(size):
+                above[m] = lift[b, row + m]
+                s = max(s, above[m])
             for c in range(ids.size):
-                most = max(most, elements[at + ids[c]])
+                below[c] = elements[at + ids[c]]
+                most = max(most, below[c])
             some = s > NOTHING
             wide[b, u] = some and f4(most + s) > WIDE
-            for m in range(row, row + size):
-                v = lift[b, m]
-                if not wide[b, u]:
-                    v = exp32(f4(v - s)) if some else f4(0.0)
-                up[b, m] = v
+            if wide[b, u]:
+                continue
+            if not some:
+                above[:], below[:] = f4(0.0), f4(0.0)
+                continue
+            for m in range(size):
+                above[m] = exp32(f4(above[m] - s))
             for c in range(ids.size):
-                v = elements[at + ids[c]]
-                if not wide[b, u]:
-                    v = exp32(f4(v + s)) if some else f4(0.0)
-                child[b, x + c] = v
+                below[c] = exp32(f4(below[c] + s))
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -201,25 +209,50 @@ def sum_flow(
     Steps are (sample, use), see ``flow_steps``; the samples before are ``position``. Added up is
     exp(lift + value), without the weight; where a step is wide, of edges that have a weight.
     """
+    n_child = stop - start
+    a, x = np.empty((STEPS, size), f4), np.empty((STEPS, n_child), f4)
+    turned = np.empty((n_child, STEPS), f4)
+    own, whole = chains[start * size : stop * size], totals[start * size : stop * size]
+    sums = own.reshape(n_child, size)
+    n = 0
     for b in range(up.shape[0]):
         for u in range(use_row.size):
             above = up[b, use_row[u] : use_row[u] + size]
-            below = child[b, use_x[u] :]
-            if wide[b, first_use + u]:
-                for c in range(start, stop):
+            below = child[b, use_x[u] + start : use_x[u] + stop]
+            is_wide = wide[b, first_use + u]
+            if n == STEPS or is_wide:
+                _go_on(n, a, x, turned, sums)
+                n = 0
+            if is_wide:
+                for c in range(n_child):
                     for m in range(size):
-                        i = c * size + m
-                        if theta[i] > f4(0.0):
-                            chains[i] = f4(chains[i] + exp32(f4(above[m] + below[c])))
+                        if theta[(start + c) * size + m] > f4(0.0):
+                            sums[c, m] = f4(sums[c, m] + exp32(f4(above[m] + below[c])))
                 continue
-            for c in range(start, stop):
-                x = below[c]
-                if x > f4(0.0):
-                    line = chains[c * size : (c + 1) * size]
-                    for m in range(size):
-                        line[m] = fma32(above[m], x, line[m])
+            a[n], x[n] = above, below
+            n += 1
         if (position + b + 1) % BLOCK == 0:
-            _settle(chains[start * size : stop * size], totals[start * size : stop * size])
+            _go_on(n, a, x, turned, sums)
+            n = 0
+            _settle(own, whole)
+    _go_on(n, a, x, turned, sums)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _go_on(n, a, x, turned, sums):
+    """sums[c, m] = fma(a[t, m], x[t, c], sums[c, m]) for t from 0 to n - 1."""
+    if FAST and x.shape[1] > 1 and n > 1:
+        for c0 in range(0, x.shape[1], TOGETHER):
+            for t in range(n):
+                for c in range(c0, min(c0 + TOGETHER, x.shape[1])):
+                    turned[c, t] = x[t, c]
+        go_on(a, True, False, turned, 0, n, sums)
+        return
+    for t in range(n):
+        for c in range(sums.shape[0]):
+            v = x[t, c]
+            for m in range(sums.shape[1]):
+                sums[c, m] = fma32(a[t, m], v, sums[c, m])
 
 
 @nb.njit(nogil=True, error_model="numpy")
