@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from rpukit.circuits._parameters import Parameters, Statistics
     from rpukit.random import Stream
 
-__all__ = ["BUDGET", "Held"]
+__all__ = ["Held"]
 
 Array = Any
 
-BUDGET = 1 << 25  # values of rows that a pass holds at a time
+# Values of rows that a pass holds at a time; more memory than this costs a CPU more than calls do.
+BUDGET = {"cpu": 1 << 22, "gpu": 1 << 25}
 
 
 class Held:
@@ -39,6 +40,10 @@ class Held:
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
         return encoded(self.layout, self.dtype, x, missing, self._device)
+
+    def _most_samples(self, n_array: int) -> int:
+        """Samples of a pass that holds so many arrays of values."""
+        return max(1, BUDGET[self._device.kind] // (n_array * self.layout.n_row))
 
     def _weights(self, weights: Any, n: int) -> Array:
         shape = (n, self.layout.root_rows.size)

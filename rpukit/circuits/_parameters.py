@@ -12,7 +12,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits import ops
 from rpukit.circuits._layout import Layout
-from rpukit.circuits._tables import make_uses, moved
+from rpukit.circuits._tables import make_program, make_uses, moved
 from rpukit.circuits.leaves import INDICATOR, Leaf
 from rpukit.circuits.nodes import InputNodes, SumNodes
 from rpukit.elementwise import power, random_fill
@@ -101,6 +101,7 @@ class Parameters:
             self.put(nodes, given)
         self.device = device
         self.uses = moved(make_uses(layout), device)
+        self.program = make_program(layout)
         self.layers = [moved(layer, device) for layer in layout.layers]
         self.root_rows = self.on_device(layout.root_rows)
         self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)

@@ -58,7 +58,11 @@ def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
 
 def run_inner(parameters: Parameters, run: Pass, *, keep: bool = False) -> Pass:
     """Compute the values of the rows above those of leaves."""
-    run.hold_elements(parameters, keep=keep)
+    kernels = _device.takes_kernels(run.values)
+    run.hold_elements(parameters, keep=keep or not kernels)
+    if not kernels:
+        ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
+        return run
     for layer in parameters.layers:
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
@@ -76,6 +80,10 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     for k, row in enumerate(layout.root_rows.tolist()):
         possible = run.values[:, row] > -np.inf
         run.flows[:, row] += xp.where(possible, root_flows[:, k], 0)
+    if not _device.takes_kernels(run.values):
+        arrays = (theta, run.values, run.elements, run.flows, run.lift)
+        ops.flows_down(parameters.program, *arrays)
+        return run
     below = xp.empty(len(run.values) * _most(layout.layers), theta.dtype)
     for layer in reversed(parameters.layers):
         if isinstance(layer, ProductLayer):

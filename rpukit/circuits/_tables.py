@@ -10,7 +10,15 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits._layout import Layout, ProductLayer, SumLayer
 
-__all__ = ["Uses", "element_tiles", "make_uses", "moved", "node_tiles"]
+__all__ = [
+    "Program",
+    "Uses",
+    "element_tiles",
+    "make_program",
+    "make_uses",
+    "moved",
+    "node_tiles",
+]
 
 Array = Any
 
@@ -91,6 +99,47 @@ def make_uses(layout: Layout) -> Uses:
         tiles[:, 0].copy(),
         tiles[:, 1:].copy(),
     )
+
+
+@dataclass(slots=True)
+class Program:
+    """Tables of all layers one behind the other, for whole passes on a CPU."""
+
+    layers: Array  # (n_layer, 5): target or -1 of sums; elements, those before; rows from, to
+    at_wide: Array  # (n_layer, 6): where tables of the layer begin; the last one's end
+    at_narrow: Array
+    wide: Array  # int64: first, back_first; of sums list_first, group_theta, parent_first
+    narrow: Array  # int32: rows, used, back; list_elements, group_*, parent_group, parent_place
+    n_edge: int
+
+
+def make_program(layout: Layout) -> Program:
+    """Put the tables of all layers one behind the other."""
+    lines: list[tuple[int, ...]] = []
+    tables: tuple[list[list[Array]], ...] = ([], [])
+    for layer in layout.layers:
+        inner = layer.elements if isinstance(layer, SumLayer) else layer
+        wide, narrow = [inner.first, inner.back_first], [inner.rows, inner.used, inner.back]
+        if isinstance(layer, SumLayer):
+            wide += [layer.list_first, layer.group_theta, layer.parent_first]
+            narrow += [layer.list_elements, layer.group_list, layer.group_row, layer.group_size]
+            narrow += [layer.parent_group, layer.parent_place]
+            rows = (layer.first_row, layer.end_row)
+            lines.append((-1, layer.n_element, layer.element_first, *rows))
+        else:
+            lines.append((layer.target, 0, 0, 0, 0))
+        tables[0].append(wide + [wide[0][:0]] * (5 - len(wide)))
+        tables[1].append(narrow + [narrow[0][:0]] * (9 - len(narrow)))
+    joined = []
+    for parts, dtype in zip(tables, (np.int64, np.int32), strict=True):
+        flat = [table for layer in parts for table in layer]
+        ends = np.cumsum([0] + [table.size for table in flat])
+        step = len(parts[0]) if parts else 1
+        at = [ends[k * step : (k + 1) * step + 1] for k in range(len(parts))]
+        joined.append((np.array(at, np.int64), np.concatenate([np.zeros(0, dtype), *flat])))
+    (at_wide, wide_flat), (at_narrow, narrow_flat) = joined
+    table = np.array(lines, np.int64).reshape(-1, 5)
+    return Program(table, at_wide, at_narrow, wide_flat, narrow_flat, layout.n_edge)
 
 
 def moved(tables: Any, device: _device.Device) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 
 from rpukit._device import empty, parse_device
 from rpukit.circuits import _saved
-from rpukit.circuits._base import BUDGET
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits.fitting import Fitting
@@ -257,7 +256,7 @@ class Circuit(Queries, Fitting):
         codes, numbers, soft = self._evidence(x, missing, soft)
         roots = self._parameters.root_rows
         out = empty((len(codes), roots.size), self.dtype, self._device)
-        step, way = max(1, BUDGET // self.layout.n_row), self._way(rule)
+        step, way = self._most_samples(1), self._way(rule)
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
             some = None if soft is None else soft[part]

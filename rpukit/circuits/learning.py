@@ -8,7 +8,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.circuits import ops
-from rpukit.circuits._base import BUDGET, Held
+from rpukit.circuits._base import Held
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import gather
 from rpukit.circuits.leaves import MaskedCategorical
@@ -55,7 +55,7 @@ class Learning(Held):
         weights = self._weights(weights, len(codes))
         roots, xp = self._parameters.root_rows, _device.namespace_of(self._device)
         out = _device.empty((len(codes), roots.size), self.dtype, self._device)
-        step = min(PASS, max(1, BUDGET // (4 * self.layout.n_row)))
+        step = min(PASS, self._most_samples(4))
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
             run = self._both_ways((codes[part], numbers[part]), weights[part], way)

@@ -14,11 +14,12 @@ from rpukit._kernels import Kernel
 from rpukit._precision import mirror, real
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits._layout import ProductLayer, SumLayer
-from rpukit.circuits._tables import Uses, element_tiles, node_tiles
+from rpukit.circuits._tables import Program, Uses, element_tiles, node_tiles
 
 __all__ = [
     "choose_down",
     "flow_steps",
+    "flows_down",
     "largest_forward",
     "leaf_choose",
     "leaf_flow",
@@ -34,11 +35,13 @@ __all__ = [
     "sum_forward",
     "sum_lift",
     "sum_maximise",
+    "values_up",
 ]
 
 Array = Any
 _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
 _QUERIES = "rpukit.circuits._mirror.queries"
+_PASSES = "rpukit.circuits._mirror.passes"
 
 _CHOOSE_DOWN = Kernel("choose_down")
 _FLOW_STEPS = Kernel("flow_steps")
@@ -99,6 +102,27 @@ def sum_forward(layer: SumLayer, theta: Array, elements: Array, values: Array) -
     args = (*_groups(layer), theta, elements, values)
     grain = work_grain(layer.n_weight)
     run_rows(mirror(_LAYERS, values.dtype).sum_forward, len(values), *args, grain=grain)
+
+
+def values_up(program: Program, theta: Array, values: Array, elements: Array) -> None:
+    """On a CPU: rows above leaves, and elements, of all layers; samples by themselves."""
+    args = (*_program(program), theta, values, elements)
+    go = mirror(_PASSES, values.dtype).values_up
+    run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
+
+
+def flows_down(
+    program: Program,
+    theta: Array,
+    values: Array,
+    elements: Array,
+    flows: Array,
+    lift: Array,
+) -> None:
+    """On a CPU: flows of all rows from those of the roots; samples by themselves."""
+    args = (*_program(program), theta, values, elements, flows, lift)
+    go = mirror(_PASSES, values.dtype).flows_down
+    run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
 
 
 def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:
@@ -361,6 +385,11 @@ def _mixing(n_tile: int, of: Array) -> tuple[tuple[int, int], tuple[int], dict[s
     samples = min(most, 1 << (n - 1).bit_length())
     macros = {"REAL": real(of.dtype), "OUTPUTS": _OUTPUTS, "LANES": _LANES, "SAMPLES": samples}
     return (n_tile, -(-n // samples)), (_OUTPUTS * _LANES,), macros
+
+
+def _program(program: Program) -> tuple[Array, ...]:
+    at = (program.at_wide, program.at_narrow)
+    return (program.layers, *at, program.wide, program.narrow)
 
 
 def _groups(layer: SumLayer) -> tuple[Array, ...]:

@@ -112,31 +112,64 @@ def leaf_flow(
     Of a table: flow for each value. Of numbers: sums of flow x, flow x^2, flow. Last of each node
     comes the flow of missing values. ``position``: samples before.
     """
-    for n0 in range(start, stop, TOGETHER):
-        n1 = min(n0 + TOGETHER, stop)
+    n0 = start
+    while n0 < stop:
+        n1 = _alike(n0, stop, kinds, n_statistic, use_first, use_row, variable)
+        width = n_statistic[n0] + 1
+        first, end = place[n0], place[n1 - 1] + width
+        of_values = np.empty((width, n1 - n0), f4)
+        by_values = kinds[n0] < GAUSSIAN and width <= 4 * flows.shape[0]
+        if by_values:
+            of_values[:] = chains[first:end].reshape(n1 - n0, width).T
         for b in range(flows.shape[0]):
-            for n in range(n0, n1):
-                for u in range(use_first[n], use_first[n + 1]):
-                    r = use_row[u]
-                    f = flows[b, r]
-                    if not f > f4(0.0):
+            for u in range(use_first[n0], use_first[n0 + 1]):
+                f = flows[b, use_row[u] : use_row[u] + n1 - n0]
+                if kinds[n0] < GAUSSIAN:
+                    x = codes[b, variable[use_row[u]]]
+                    x = x if x >= 0 else width - 1
+                    if by_values:
+                        line = of_values[x]
+                        for n in range(f.size):
+                            line[n] = f4(line[n] + f[n])
                         continue
-                    i = place[n]
-                    if kinds[n] < GAUSSIAN:
-                        x = codes[b, variable[r]]
-                        i += n_statistic[n] if x < 0 else x
-                        chains[i] = f4(chains[i] + f)
-                        continue
-                    v = numbers[b, variable[r]]
+                    for n in range(f.size):
+                        i = first + n * width + x
+                        chains[i] = f4(chains[i] + f[n])
+                    continue
+                v = numbers[b, variable[use_row[u]]]
+                for n in range(f.size):
+                    i = first + n * width
                     if v != v:
-                        chains[i + 3] = f4(chains[i + 3] + f)
+                        chains[i + 3] = f4(chains[i + 3] + f[n])
                     else:
-                        chains[i] = fma32(f, v, chains[i])
-                        chains[i + 1] = fma32(f, f4(v * v), chains[i + 1])
-                        chains[i + 2] = f4(chains[i + 2] + f)
+                        chains[i] = fma32(f[n], v, chains[i])
+                        chains[i + 1] = fma32(f[n], f4(v * v), chains[i + 1])
+                        chains[i + 2] = f4(chains[i + 2] + f[n])
             if (position + b + 1) % BLOCK == 0:
-                first, end = place[n0], place[n1 - 1] + n_statistic[n1 - 1] + 1
+                if by_values:
+                    chains[first:end].reshape(n1 - n0, width)[:] = of_values.T
                 _settle(chains[first:end], totals[first:end])
+                of_values[:] = f4(0.0)
+        if by_values:
+            chains[first:end].reshape(n1 - n0, width)[:] = of_values.T
+        n0 = n1
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _alike(n0, stop, kinds, n_statistic, use_first, use_row, variable):
+    """End of the leaves of one kind and width from n0 on whose uses lie side by side."""
+    n_use, n1 = use_first[n0 + 1] - use_first[n0], n0 + 1
+    while n1 < min(n0 + STEPS, stop):
+        if kinds[n1] != kinds[n0] or n_statistic[n1] != n_statistic[n0]:
+            return n1
+        if use_first[n1 + 1] - use_first[n1] != n_use:
+            return n1
+        for u in range(use_first[n1], use_first[n1] + n_use):
+            r, before = use_row[u], use_row[u - n_use]
+            if r != before + 1 or variable[r] != variable[before]:
+                return n1
+        n1 += 1
+    return n1
 
 
 @nb.njit(nogil=True, error_model="numpy")
