@@ -70,6 +70,7 @@ class Gradients(Learning):
         momentum : float, in [0, 1)
             Counts are a running mean with this memory, corrected for its start.
         pseudocount : float, from 0
+            Added to the new counts of a node, in equal parts.
         keep_zeros : bool
         rule : Rule, optional
             As in `em_step`.
@@ -117,7 +118,7 @@ class Gradients(Learning):
         first += ((1 - momentum) / n) * (held.leaf_totals + held.leaf_chains)
         held.leaf_totals[:] = (step * share) * first + ((1 - step) * n) * prior.leaf_chains
         held.chains[:], held.leaf_chains[:] = 0, 0
-        self._maximise(1.0, pseudocount, keep_zeros)
+        self._maximise(1.0, step * pseudocount, keep_zeros)
         return result
 
     def gradient_step(

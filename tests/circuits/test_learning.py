@@ -108,9 +108,8 @@ def test_scaled_em_is_its_formula():
             new = (now.parameter_flows(n) - prior[n]) / len(data)
             memory[n] = momentum * memory.get(n, 0) + (1 - momentum) * new
             mixed = step * memory[n] / (1 - momentum**k) + (1 - step) * prior[n]
-            mixed = mixed * len(data) + pseudocount / (
-                n.edges.shape[1] / n.n_block * n.child_block_size
-            )
+            n_child = n.edges.shape[1] / n.n_block * n.child_block_size
+            mixed = mixed * len(data) + step * pseudocount / n_child
             totals = np.zeros((n.n_block, n.block_size))
             np.add.at(totals, n.edges[0], mixed.sum(axis=2))
             want[n] = mixed / totals[n.edges[0]][:, :, None]
