@@ -139,7 +139,31 @@ def test_cuts_of_sums():
     assert space.macs(first) == 0
 
 
-KERNELS = ["tiled_accumulate", "tiled_advance", "tiled_analog_inputs", "tiled_analog_outputs", "tiled_analog_scale", "tiled_analog_trains", "tiled_analog_update", "tiled_conv", "tiled_conv_grad_w", "tiled_conv_grad_x", "tiled_cross_entropy_grad", "tiled_gemm", "tiled_layer_norm", "tiled_layer_norm_grad", "tiled_map", "tiled_nll", "tiled_pool", "tiled_pool_grad", "tiled_rank_update", "tiled_reduce", "tiled_softmax", "tiled_softmax_grad", "tiled_update"]
+KERNELS = [
+    "tiled_accumulate",
+    "tiled_advance",
+    "tiled_analog_inputs",
+    "tiled_analog_outputs",
+    "tiled_analog_scale",
+    "tiled_analog_trains",
+    "tiled_analog_update",
+    "tiled_conv",
+    "tiled_conv_grad_w",
+    "tiled_conv_grad_x",
+    "tiled_cross_entropy_grad",
+    "tiled_gemm",
+    "tiled_layer_norm",
+    "tiled_layer_norm_grad",
+    "tiled_map",
+    "tiled_nll",
+    "tiled_pool",
+    "tiled_pool_grad",
+    "tiled_rank_update",
+    "tiled_reduce",
+    "tiled_softmax",
+    "tiled_softmax_grad",
+    "tiled_update",
+]
 
 
 def test_every_op_has_its_kernel():
