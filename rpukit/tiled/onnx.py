@@ -123,6 +123,12 @@ def training_of(train: Graph, optimiser: Graph) -> Training:
             f"{train.name}: need inputs data and target besides parameters, accumulators and the "
             f"reset flag, got {data}; parameters that are no inputs: {missing}"
         )
+    for name in (*accumulators, *parameters):
+        if train.tensors[name] != optimiser.tensors[name]:
+            raise GraphError(
+                f"{name}: {train.tensors[name]} in {train.name}, but {optimiser.tensors[name]} "
+                f"in {optimiser.name}"
+            )
     order = sorted(range(len(parameters)), key=lambda i: train.inputs.index(parameters[i]))
     state = tuple(
         name for name in optimiser.inputs if name not in parameters and name not in accumulators
@@ -184,6 +190,8 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
     for value in graph.input:
         if value.name not in constants:
             shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+            if not all(shape):
+                raise GraphError(f"{path}: input {value.name} has a shape without sizes: {shape}")
             kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             name = real if kind.kind == "f" else kind.name
             inputs.append(Tensor(value.name, shape, name))
@@ -244,6 +252,9 @@ def _folded(
     shapes: dict[str, str] = {
         node.outputs[0]: node.inputs[0] for node in nodes if node.op == "Shape"
     }
+    for node in nodes:
+        if node.op == "Shape" and (node.attributes.get("start") or "end" in node.attributes):
+            raise GraphError(f"node {node.name} (Shape): start and end are not supported")
     rest = [node for node in nodes if node.op != "Shape"]
     used = {name for node in rest for name in node.inputs}
     made = []

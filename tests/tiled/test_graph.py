@@ -62,6 +62,7 @@ REFUSED = {
     ],
     "int64": [node("SoftmaxCrossEntropyLoss", "x x", "a")],
     "axes: got": [node("ReduceSum", "x", "a", axes=(2,))],
+    "approximate": [node("Gelu", "x", "a", approximate="tanh")],
 }
 
 
@@ -109,6 +110,19 @@ def test_a_label_out_of_range_gives_nan():
     done = graph.run({"x": np.zeros((2, 3), np.float32), "k": np.array([1, 3])})["g"]
     assert np.isfinite(done[0]).all()
     assert np.isnan(done[1]).all()
+
+
+def test_absent_inputs_and_outputs():
+    """An empty name stands for what is not there."""
+    x, w = Tensor("x", (1, 2, 5, 5)), Tensor("w", (3, 2, 3, 3))
+    plain = Node("c", "Conv", ("x", "w", ""), ("y",))
+    dy = Tensor("dy", (1, 3, 3, 3))
+    grad = Node("g", "ConvGrad", ("dy", "x", "w"), ("", "dw"), {"kernel_shape": (3, 3)})
+    graph = make_graph("g", [plain, grad], [x, w, dy], ["y", "dw"])
+    assert graph.tensors["y"].shape == (1, 3, 3, 3)
+    assert [n.op for n in graph.nodes] == ["Conv", "ConvGradW"]
+    with pytest.raises(GraphError, match="need 2 to 3"):
+        make_graph("g", [Node("c", "Conv", ("x", ""), ("y",))], [x, w], ["y"])
 
 
 def test_files_that_are_not_onnx_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rpukit.tiled.graph import Node
@@ -149,6 +150,11 @@ def lower(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
     ------
     GraphError
     """
+    inputs = node.inputs
+    while inputs and not inputs[-1]:  # absent ones at the end
+        inputs = inputs[:-1]
+    if inputs != node.inputs:
+        node = replace(node, inputs=inputs)
     if node.op not in LOWERINGS:
         return [node]
     how, least = LOWERINGS[node.op]

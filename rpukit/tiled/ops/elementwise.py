@@ -97,6 +97,8 @@ class Map(Tiled):
         return [ahead + i if size == whole[ahead + i] else -1 for i, size in enumerate(shape)]
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        if attribute(node, "approximate", "none") != "none":
+            raise fault(node, f"approximate: got {node.attributes['approximate']}, need none")
         real, shape = real_of(node, tensors), self.shape(node, tensors)
         if len(shape) > _AXES:
             raise fault(node, f"got a result of {len(shape)} axes, need at most {_AXES}")
