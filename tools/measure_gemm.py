@@ -2,8 +2,9 @@
 
 python tools/measure_gemm.py [--quick]        (needs a GPU and PyTorch)
 
-Medians over replays of captured graphs, operands rotating through more than the L2 cache; cuBLAS
-runs in the same process, before ours. A ratio above 1 means that ours is faster.
+Medians over replays of captured graphs, operands rotating through more than the L2 cache; replays
+of cuBLAS and of ours alternate, since a GPU that is hot is slower. A ratio above 1 means that
+ours is faster. The floor is the longer of moving each matrix once and of the arithmetic alone.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ SHAPES = {
 }
 BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _L2 = 160 << 20
+_BANDWIDTH = 4.3e6  # bytes a microsecond, of a copy
+_RATES = {2: 790e6, 4: 67e6, 8: 67e6}  # operations a microsecond, by bytes of an element
 _TURNS = 4  # of a graph through all operands
 
 
@@ -46,8 +49,24 @@ class Bench:
         self.stream = torch.cuda.Stream()
         self.ours = self.cupy.cuda.ExternalStream(self.stream.cuda_stream)
 
-    def time(self, calls: Sequence[Callable[[], Any]], replays: int = 7) -> float:
-        """Microseconds a call."""
+    def times(self, *sides: Sequence[Callable[[], Any]], replays: int = 7) -> tuple[float, ...]:
+        """Microseconds a call of each side."""
+        torch = self.torch
+        graphs = [self.graph(calls) for calls in sides]
+        spans: list[list[float]] = [[] for _ in sides]
+        for _ in range(replays):
+            for graph, span in zip(graphs, spans, strict=True):
+                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                graph.replay()
+                stop.record()
+                stop.synchronize()
+                span.append(start.elapsed_time(stop))
+        both = zip(sides, spans, strict=True)
+        return tuple(statistics.median(v) * 1e3 / (len(c) * _TURNS) for c, v in both)
+
+    def graph(self, calls: Sequence[Callable[[], Any]]) -> Any:
+        """Capture a few turns of calls, all of which have run before."""
         torch = self.torch
         with torch.cuda.stream(self.stream), self.ours:
             for call in [*calls] * 3:  # what is prepared once, and once for a result
@@ -58,15 +77,7 @@ class Bench:
             for call in [*calls] * _TURNS:
                 call()
         graph.replay()
-        spans = []
-        for _ in range(replays):
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            stop.record()
-            stop.synchronize()
-            spans.append(start.elapsed_time(stop))
-        return statistics.median(spans) * 1e3 / (len(calls) * _TURNS)
+        return graph
 
     def operands(self, shape: tuple[int, int], dtype: Any, count: int) -> tuple[list, list]:
         """Random matrices as tensors and as the arrays that share their memory."""
@@ -77,8 +88,8 @@ class Bench:
             return made, words
         return made, [cupy.from_dlpack(t) for t in made]
 
-    def product(self, m: int, k: int, n: int, layout: str, dtype: Any) -> tuple[float, float]:
-        """Time of cuBLAS and of ours; layout as in BLAS: NN, NT, TN."""
+    def product(self, m: int, k: int, n: int, layout: str, dtype: Any) -> tuple[float, ...]:
+        """Time of cuBLAS, of ours and the least; layout as in BLAS: NN, NT, TN."""
         size = self.torch.finfo(dtype).bits // 8
         count = max(2, min(6, -(-_L2 // (k * n * size))))
         shapes = (k, m) if layout[0] == "T" else (m, k), (n, k) if layout[1] == "T" else (k, n)
@@ -97,42 +108,64 @@ class Bench:
             return lambda: rk.det_gemm(a[i], b[i], out=out, **trans)
 
         numbers = range(count)
-        return self.time([library(i) for i in numbers]), self.time([ours(i) for i in numbers])
+        sides = ([library(i) for i in numbers], [ours(i) for i in numbers])
+        return (*self.times(*sides), floor(m, k, n, size))
 
-    def gradient(self, k: int, n: int, rows: int = 4096) -> tuple[float, float]:
-        """Time of cuBLAS's gradient of weights, and of ours that goes on with float32 sums."""
+    def gradient(self, rows: int, k: int, n: int) -> tuple[float, ...]:
+        """Time of cuBLAS adding a gradient of weights to float32 sums, and of ours."""
         (at, a), (dt, dc) = (self.operands((rows, w), self.torch.bfloat16, 4) for w in (k, n))
+        total = self.torch.zeros((k, n), device="cuda")
         sums = rk.gemm.WeightGradient((k, n), np.uint16, "gpu")
         numbers = range(4)
-        return (
-            self.time([lambda i=i: self.torch.mm(at[i].t(), dt[i]) for i in numbers]),
-            self.time([lambda i=i: sums.add(a[i], dc[i]) for i in numbers]),
-        )
 
-    def logprob(self, m: int, k: int, n: int) -> tuple[float, float]:
-        """Time of PyTorch's log-probabilities, and of ours."""
+        def library(i: int) -> Any:
+            x, y = at[i].t(), dt[i]
+            return self.torch.addmm(total, x, y, out_dtype=self.torch.float32, out=total)
+
+        calls = [lambda i=i: sums.add(a[i], dc[i]) for i in numbers]
+        least = max(floor(k, rows, n, 2), (2 * rows * (k + n) + 8 * k * n) / _BANDWIDTH)
+        return (*self.times([lambda i=i: library(i) for i in numbers], calls), least)
+
+    def logprob(self, m: int, k: int, n: int, step: bool = False) -> tuple[float, ...]:
+        """Time of PyTorch's log-probabilities, and of ours; `step`: with their gradients."""
         torch, count = self.torch, 2
         (ht, h), (wt, w) = (self.operands((rows, k), torch.bfloat16, count) for rows in (m, n))
         tokens = torch.randint(0, n, (m, 1), device="cuda")
-        targets = self.cupy.from_dlpack(tokens[:, 0].contiguous())
+        slopes = torch.rand((m, 1), device="cuda")
+        targets, slope = (self.cupy.from_dlpack(x[:, 0].contiguous()) for x in (tokens, slopes))
 
         def library(i: int) -> Any:
-            return torch.log_softmax((ht[i] @ wt[i].t()).float(), dim=1).gather(1, tokens)
+            logs = torch.log_softmax((ht[i] @ wt[i].t()).float(), dim=1)
+            if step:
+                dz = logs.exp_().mul_(-slopes).scatter_add_(1, tokens, slopes).bfloat16()
+                return dz @ wt[i], dz.t() @ ht[i]
+            return logs.gather(1, tokens)
 
-        return (
-            self.time([lambda i=i: library(i) for i in range(count)]),
-            self.time([lambda i=i: rk.linear_logprob(h[i], w[i], targets) for i in range(count)]),
-        )
+        def ours(i: int) -> Any:
+            found = rk.linear_logprob(h[i], w[i], targets, with_normaliser=True)
+            if step:
+                return rk.linear_logprob_backward(h[i], w[i], targets, slope, normaliser=found[1])
+            return found
+
+        sides = ([lambda i=i, f=f: f(i) for i in range(count)] for f in (library, ours))
+        return (*self.times(*sides), (3 if step else 1) * floor(m, k, n, 2))
+
+
+def floor(m: int, k: int, n: int, size: int) -> float:
+    """Microseconds that a product takes at least."""
+    moved = (m * k + k * n + m * n) * size / _BANDWIDTH
+    return max(moved, 2 * m * k * n / _RATES[size])
 
 
 def report(title: str, cells: Sequence[tuple]) -> None:
     """Print a line a cell, and the geometric mean and the least of the ratios."""
     ratios = []
-    print(f"\n{title}: m, k, n, library us, ours us, ratio")
+    print(f"\n{title}: m, k, n, library us, ours us, ratio, ours over floor")
     for name, measure, m, k, n, *rest in cells:
-        library, ours = measure(m, k, n, *rest)
+        library, ours, least = measure(m, k, n, *rest)
         ratios.append(library / ours)
-        print(f"{name:8s} {m:5d} {k:5d} {n:5d} {library:8.1f} {ours:8.1f} {ratios[-1]:6.3f}")
+        times = f"{library:8.1f} {ours:8.1f} {ratios[-1]:6.3f} {ours / least:6.2f}"
+        print(f"{name:8s} {m:5d} {k:5d} {n:5d} {times}", flush=True)
     mean = float(np.exp(np.mean(np.log(ratios))))
     print(f"{title}: geometric mean {mean:.3f}, least {min(ratios):.3f}, {len(ratios)} cells")
 
@@ -164,18 +197,21 @@ def main() -> int:
             (s, product, m, k, n, layout, bf16) for s, (k, n) in SHAPES.items() for m in batches
         ]
         report(f"bfloat16 {layout}", cells)
-    some = [(s, k, n) for s, (k, n) in SHAPES.items() if s != "lm_head"]
-    cells = [(s, product, m, n, k, "NT", bf16) for s, k, n in some for m in (64, 4096)]
+    cells = [(s, product, m, n, k, "NT", bf16) for s, (k, n) in SHAPES.items() for m in batches]
     report("bfloat16 gradient of inputs", cells)
-    cells = [(s, product, k, 4096, n, "TN", bf16) for s, k, n in some]
+    cells = [(s, product, k, 4096, n, "TN", bf16) for s, (k, n) in SHAPES.items()]
     report("bfloat16 gradient of weights", cells)
-    cells = [(s, lambda m, k, n: bench.gradient(k, n), 4096, k, n) for s, k, n in some]
+    cells = [(s, bench.gradient, 4096, k, n) for s, (k, n) in SHAPES.items()]
     report("gradient of weights going on", cells)
     k, n = SHAPES["lm_head"]
-    report("log-probabilities", [("lm_head", bench.logprob, m, k, n) for m in (1, 64, 1024, 4096)])
-    for dtype in (bench.torch.float32, bench.torch.float64):
+    for title, step in (("log-probabilities", False), ("with gradients", True)):
+        report(title, [("lm_head", bench.logprob, m, k, n, step) for m in (1, 64, 1024, 4096)])
+    for dtype, rows in (
+        (bench.torch.float32, (1, 8, 16, 32, 64, 4096)),
+        (bench.torch.float64, (4096,)),
+    ):
         for layout in ("NN", "NT"):
-            cells = [("square", product, m, 4096, 4096, layout, dtype) for m in (1, 16, 64, 4096)]
+            cells = [("square", product, m, 4096, 4096, layout, dtype) for m in rows]
             report(f"{dtype} {layout}", cells)
     return 0
 

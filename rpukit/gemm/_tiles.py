@@ -186,16 +186,16 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
 def candidates(
     m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device
 ) -> list[Tile | WarpTile]:
-    """Tiles that may be the fastest, `pick`'s own first."""
+    """Tiles that may be the fastest, `pick`'s own first.
+
+    Of few rows `pick` knows the fastest: in a trial the weights would come from L2.
+    """
     first = pick(m, n, k, a_along, b_along, device)
-    if not isinstance(first, Tile):
+    if not isinstance(first, Tile) or (m <= 64 and not a_along):
         return [first]
-    if m <= 64 and not a_along:
-        near = [t for t in TILES if t.turned and (t.groups, t.columns) == (1, first.columns)]
-    else:
-        near = [t for t in TILES if t.takes(a_along if t.turned else b_along) and t.columns >= 64]
-        n_multi, rounded = multiprocessors(device), tune.bucket(m)  # times are kept by that
-        near = sorted(near, key=lambda t: cycles(t, rounded, n, k, n_multi))[:_NEAR]
+    near = [t for t in TILES if t.takes(a_along if t.turned else b_along) and t.columns >= 64]
+    n_multi, rounded = multiprocessors(device), tune.bucket(m)  # times are kept by that
+    near = sorted(near, key=lambda t: cycles(t, rounded, n, k, n_multi))[:_NEAR]
     return [first, *(t for t in near if t is not first)]
 
 

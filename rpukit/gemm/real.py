@@ -33,6 +33,7 @@ class RealTile:
     columns_per_thread: int
     stages: int
     tensor: bool = False  # float64 on tensor cores: the same chain
+    turn: bool = False  # lay what lies along the sum across it, on the way to shared memory
 
     @property
     def name(self) -> str:
@@ -52,37 +53,41 @@ class RealTile:
             "RN": self.columns_per_thread,
             "ST": self.stages,
             "DMMA": int(self.tensor),
+            "TURN": int(self.turn),
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int) -> int:
         """Bytes of shared memory, for elements of `size` bytes."""
-        across, along = (4, 4) if self.tensor else (16 // size, 0)  # padding
+        unit = 4 if self.tensor else 16 // size
         elements = 0
-        for lines, transposed in ((self.rows, trans_a), (self.columns, not trans_b)):
-            elements += (
-                self.depth * (lines + along) if transposed else lines * (self.depth + across)
-            )
+        for lines, across in ((self.rows, trans_a), (self.columns, not trans_b)):
+            padding = 0 if across and not self.tensor else unit
+            if across or self.turn:
+                elements += self.depth * (lines + padding)
+            else:
+                elements += lines * (self.depth + padding)
         return elements * size * self.stages
 
 
 FLOAT_TILES = (
-    RealTile(128, 128, 16, 16, 8, 4),
-    RealTile(64, 128, 16, 8, 8, 4),
+    RealTile(128, 128, 32, 16, 8, 3, turn=True),
+    RealTile(64, 128, 32, 8, 8, 3, turn=True),
     RealTile(32, 64, 64, 4, 4, 4),
     RealTile(32, 32, 64, 2, 4, 6),
     RealTile(16, 32, 128, 2, 2, 6),
     RealTile(8, 32, 128, 2, 1, 6),
-    RealTile(4, 32, 128, 1, 1, 8),
+    RealTile(4, 16, 128, 1, 1, 7),
 )
 DOUBLE_TILES = (
-    RealTile(128, 64, 16, 8, 8, 2, tensor=True),
+    RealTile(128, 64, 16, 8, 8, 3, tensor=True),
     RealTile(64, 64, 16, 4, 8, 4, tensor=True),
     RealTile(32, 32, 16, 2, 4, 6, tensor=True),
     RealTile(64, 64, 16, 4, 4, 4),
     RealTile(32, 32, 16, 2, 2, 4),
     RealTile(4, 32, 32, 1, 1, 10),
 )
-_ENOUGH = {8192: 96, 16384: 512}  # tiles of so many results that keep a GPU busy
+# By results of a tile: how many such tiles keep a GPU busy.
+_ENOUGH = {2048: 96, 4096: 96, 8192: 96, 16384: 240}
 
 
 @cache
@@ -95,9 +100,8 @@ def pick(m: int, n: int, double: bool, tensor: bool) -> RealTile:
     for tile in large:
         if tile.tensor and not tensor:
             continue
-        size = tile.rows * tile.columns
         count = -(-m // tile.rows) * -(-n // tile.columns)
-        if m > tile.rows // 2 and (size <= 2048 or count >= _ENOUGH[max(size, 8192)]):
+        if m > tile.rows // 2 and count >= _ENOUGH.get(tile.rows * tile.columns, 1):
             return tile
     return least
 

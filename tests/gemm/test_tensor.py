@@ -205,11 +205,15 @@ def test_bad_calls():
 
 @pytest.mark.parametrize("m", [40, 100])
 def test_whatever_tile_the_tuner_takes(m):
-    """Each candidate, made the fastest by a clock that says so, gives the bits of the mirror."""
+    """Each candidate, made the fastest by a clock that says so, gives the bits of the mirror.
+
+    Of few rows there is one, and no trial.
+    """
     a, b = factors(m, 200, 96, "bfloat16")
     expected = rk.det_gemm(a, b)
     names = [t.name for t in _tiles.candidates(m, 200, 96, False, True, _device.CPU)]
-    assert len(set(names)) == len(names) >= 2
+    assert len(set(names)) == len(names)
+    assert (len(names) > 1) == (m > 64)
     for wanted in names:
         timed = []
 
@@ -223,7 +227,7 @@ def test_whatever_tile_the_tuner_takes(m):
             assert_same_bits(rk.det_gemm(a, b), expected)
             p, q = tensor.factor(a, 1), tensor.factor(b, 0)
             assert tensor.choose(p, q, expected, (0, 96)).name == wanted
-        assert timed == names
+        assert timed == (names if m > 64 else [])
 
 
 @pytest.mark.gpu

@@ -100,10 +100,12 @@ def test_bad_calls():
 
 @pytest.mark.parametrize("tile", real.FLOAT_TILES + real.DOUBLE_TILES, ids=lambda t: t.name)
 def test_every_tile_has_the_same_bits(tile):
-    for m, n, k in ((150, 132, 140), (5, 67, 33)):
-        for trans_a, trans_b in ((False, False), (True, False), (False, True), (True, True)):
+    deep = (tile.rows, tile.columns, (tile.stages + 2) * tile.depth + 4)  # copies between steps
+    layouts = ((False, False), (False, True), (True, True), (True, False))
+    for size, n_layout in (((150, 132, 140), 4), (deep, 2), ((5, 67, 33), 1)):
+        for trans_a, trans_b in layouts[:n_layout]:
             dtype = np.float64 if tile in real.DOUBLE_TILES else np.float32
-            a, b = matrices(m, n, k, dtype, trans_a, trans_b)
+            a, b = matrices(*size, dtype, trans_a, trans_b)
             expected = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
             got = np.empty_like(expected)
             with on_cpu(7):

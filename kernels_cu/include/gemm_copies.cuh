@@ -1,0 +1,50 @@
+// How det_gemm.cu brings its factors to shared memory; its macros REAL, TILE_K, THREADS, VEC, TURN, UNIT, ROW hold here.
+#pragma once
+#include "rk_shared.cuh"
+
+// The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line).
+template <int LINES, int ALONG> struct Copies {
+    static constexpr bool turned = TURN && !ALONG;
+    static constexpr int vec = turned ? 1 : VEC, across = (ALONG ? LINES : TILE_K) / vec, n = LINES * TILE_K / vec;
+    static constexpr int turns = across > THREADS ? across / THREADS : 1, apart = THREADS * turns / across;  // of the threads a row; rows
+    static constexpr int count = (n + THREADS - 1) / THREADS, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
+    static_assert(THREADS * turns % across == 0 && (n % THREADS == 0 || n < THREADS), "threads copy whole rows");
+    const REAL *from;
+    u64 stride;
+    u32 to;
+    int line, p;
+
+    __device__ __forceinline__ Copies(u32 stage, const REAL *x, int line0, int n_line, int k0, int n_k) {
+        int row = threadIdx.x / across, at = threadIdx.x % across * vec;
+        line = line0 + (ALONG ? at : row), p = k0 + (ALONG ? row : at);
+        int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a line that is not there may be any
+        stride = ALONG ? n_line : n_k;
+        from = x + (ALONG ? p * stride + there : there * stride + p);
+        to = stage + (turned ? at * row_size + row * size : row * row_size + at * size);
+    }
+    // Whether `part` may ask for all of a stage whose steps are there.
+    static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
+    static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
+    static __device__ __forceinline__ int at(int u) { return u % turns * THREADS * vec; }
+    // Copies number u to u + N - 1, which come after those that were asked for.
+    template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
+#pragma unroll
+        for (int v = 0; v < N; ++v) {
+            bool there = inside(u + v);
+            if (n >= THREADS || threadIdx.x < n) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
+            int rows = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
+            from += rows * stride + steps;
+            to += turned ? rows * size + steps * row_size : rows * row_size + steps * size;
+        }
+    }
+    // One of TILE_K / UNIT equal parts, all of which is there.
+    __device__ __forceinline__ void part(int number) {
+        constexpr int parts = TILE_K / UNIT, each = (count + parts - 1) / parts;
+        if (number * each < count) next<each>(turns > 1 ? number * each : 0, from, [](int) { return true; });
+        static_assert(count % each == 0, "equal parts");
+    }
+    // All, as far as they are there.
+    __device__ __forceinline__ void all(const REAL *x, int n_line, int last) {
+        next<count>(0, x, [&](int u) { return line + (ALONG ? at(u) : row(u)) < n_line && p + (ALONG ? row(u) : at(u)) < last; });
+    }
+};
