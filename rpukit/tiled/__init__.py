@@ -4,10 +4,13 @@ from rpukit.tiled import ops
 from rpukit.tiled.alloc import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.build import make_graph
 from rpukit.tiled.builder import Builder
+from rpukit.tiled.check import check_plan, find_faults
 from rpukit.tiled.graph import Graph, Node, Tensor, Training
 from rpukit.tiled.levels import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
 from rpukit.tiled.onnx import from_onnx, training_from_onnx
 from rpukit.tiled.optimisers import SGD, Adam, MomentumSGD
+from rpukit.tiled.planner import plan
+from rpukit.tiled.plans import Plan
 from rpukit.tiled.promotion import Candidate, promote
 from rpukit.tiled.races import find_hazards
 from rpukit.tiled.space import Axis, Operand, TileSpace
@@ -26,9 +29,12 @@ __all__ = [
     "MomentumSGD",
     "Node",
     "Operand",
+    "Plan",
     "Tensor",
     "TileSpace",
     "Training",
+    "check_plan",
+    "find_faults",
     "find_hazards",
     "from_onnx",
     "gpu",
@@ -36,6 +42,7 @@ __all__ = [
     "make_graph",
     "ops",
     "pack",
+    "plan",
     "promote",
     "read_csv",
     "siracusa_l2",

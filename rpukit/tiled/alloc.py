@@ -81,8 +81,6 @@ def peak(blocks: Iterable[Block], offsets: Mapping[str, int]) -> int:
     return max((offsets[block.name] + block.size for block in blocks), default=0)
 
 
-_ROUNDS = 300  # of local search, for each of three orders
-
 _ORDERS: tuple[Callable[[Block], Any], ...] = (
     lambda b: (-b.size, b.lower - b.upper),
     lambda b: (b.lower - b.upper, -b.size),
@@ -93,7 +91,12 @@ _ORDERS: tuple[Callable[[Block], Any], ...] = (
 
 
 def pack(
-    blocks: Sequence[Block], *, align: int = 4, limit: int | None = None, effort: float = 2.0
+    blocks: Sequence[Block],
+    *,
+    align: int = 4,
+    limit: int | None = None,
+    rounds: int = 300,
+    effort: float = 2.0,
 ) -> dict[str, int]:
     """Place blocks with a small peak.
 
@@ -105,8 +108,10 @@ def pack(
         Sizes are rounded up to a multiple of it, so that addresses are multiples too.
     limit : int, optional
         A peak up to here is good enough.
+    rounds : int
+        Steps of local search from each of three greedy orders.
     effort : float
-        Deterministic seconds that CP-SAT may use; 0 leaves it out.
+        Deterministic seconds that CP-SAT may use after that.
 
     Returns
     -------
@@ -131,8 +136,8 @@ def pack(
                 best, lowest = offsets, height
             if lowest <= enough:
                 return best
-    for order in _ORDERS[:3]:
-        offsets = _improve(sorted(rounded, key=order), enough)
+    for order in _ORDERS[:3] if rounds else ():
+        offsets = _improve(sorted(rounded, key=order), enough, rounds)
         if peak(rounded, offsets) < lowest:
             best, lowest = offsets, peak(rounded, offsets)
         if lowest <= enough:
@@ -162,12 +167,12 @@ def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
     return {block.name: int(offset[k]) for k, block in enumerate(blocks)}
 
 
-def _improve(order: list[Block], enough: int) -> dict[str, int]:
+def _improve(order: list[Block], enough: int, rounds: int) -> dict[str, int]:
     """Bring the highest block forward in the order, again and again, while nothing gets worse."""
     rng = random.Random(1)
     best = offsets = _place(order, False)
     lowest = height = peak(order, offsets)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         if lowest <= enough:
             break
         trial = list(order)

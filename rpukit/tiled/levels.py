@@ -52,7 +52,7 @@ class Level:
     setup: int = 0
     row: int = 0
     duplex: bool = True
-    align: int = 4
+    align: int = 8
 
     def __post_init__(self) -> None:
         for name, least in (("bytes", 1), ("width", 1), ("setup", 0), ("row", 0), ("align", 1)):

@@ -1,0 +1,380 @@
+"""Homes, residents and addresses: what lives in which level, from when to when.
+
+A value whose home is further out may stay in a level between two uses that follow one another: a
+resident. Which do is a greedy choice by cycles saved for bytes and steps taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rpukit.errors import PlanError
+from rpukit.tiled.alloc import Block, live_bytes, pack, peak
+from rpukit.tiled.choice import rows_of
+from rpukit.tiled.levels import Hierarchy
+from rpukit.tiled.lifetimes import Step, Timeline, Value, merged
+from rpukit.tiled.plans import Home, OperandPlan, OpPlan, Place
+from rpukit.tiled.promotion import Candidate, promote
+from rpukit.tiled.trace import nested_boxes
+
+if TYPE_CHECKING:
+    from rpukit.tiled.planner import Draft
+
+__all__ = ["Placement"]
+
+_SHARES = (1.0, 0.9, 0.75, 0.5, 0.0)  # of a level that residents and early fetches may fill
+_MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
+
+
+@dataclass
+class _Stay:
+    """A value in a level from its use in one step to that in another."""
+
+    value: str
+    first: int
+    last: int
+    name: str = ""
+
+
+@dataclass
+class _Level:
+    """What is decided for one level but the home."""
+
+    index: int
+    fetch: set[tuple[int, int]] = field(default_factory=set)  # (step, operand)
+    store: set[tuple[int, int]] = field(default_factory=set)
+    stays: dict[tuple[int, str], _Stay] = field(default_factory=dict)  # (step, value)
+    blocks: list[Block] = field(default_factory=list)
+    offsets: dict[str, int] = field(default_factory=dict)
+
+
+class Placement:
+    """Where values live.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    levels : Hierarchy
+    auto : bool
+        Promote values and keep residents.
+    """
+
+    def __init__(self, timeline: Timeline, levels: Hierarchy, auto: bool) -> None:
+        self.timeline, self.levels, self.auto = timeline, levels, auto
+        self.promoted = self._promoted() if auto and len(levels) > 2 else {}
+        self.base = [0] * len(levels)
+        values = timeline.values
+        self.base[1] = max(
+            (a + values[name].bytes for name, a in self.promoted.items()), default=0
+        )
+        self.base[1] = levels[1].rounded(self.base[1])
+
+    def _promoted(self) -> dict[str, int]:
+        """Values that live in the second level for good."""
+        level = self.levels[1]
+        values = self.timeline.values.values()
+        able = [v for v in values if v.uses and v.given == v.wanted]
+        able = [v for v in able if v.lasting or not v.given]
+        candidates = [
+            Candidate(
+                v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses)
+            )
+            for v in able
+        ]
+        room = max(level.bytes // 8, min(level.bytes // 2, 2 * self.levels[2].bytes))
+        return promote(candidates, level.bytes - room, align=level.align, effort=0.5)
+
+    def home(self, value: str) -> int:
+        """Index of the level in which a value lives."""
+        return 1 if value in self.promoted else 0
+
+    def here(self, step: Step, level: int) -> frozenset[int]:
+        """Operands that live in a level or further in."""
+        operands = enumerate(step.space.operands)
+        return frozenset(
+            k for k, o in operands if self.home(self.timeline.root(step, o.tensor)) >= level
+        )
+
+    def room(self, step: Step, level: int) -> int:
+        """Bytes of a level that an op may take."""
+        return self.levels[level].bytes - self.base[level]
+
+    def sizes(self, step: Step) -> tuple[int, ...]:
+        """Bytes of an element of each operand."""
+        tensors = self.timeline.graph(step).tensors
+        return tuple(tensors[o.tensor].itemsize for o in step.space.operands)
+
+    def place(
+        self, drafts: Sequence[Draft]
+    ) -> tuple[dict[str, Home], dict[int, OpPlan], dict[str, int]]:
+        """Give everything an address.
+
+        Parameters
+        ----------
+        drafts : sequence of Draft
+
+        Returns
+        -------
+        homes : dict of str to Home
+        ops : dict of int to OpPlan
+        peaks : dict of str to int
+        """
+        homes, peaks = self._homes()
+        inner = len(self.levels) - 1
+        found: dict[int, _Level] = {}
+        need_in = {
+            (d.step.number, k)
+            for d in drafts
+            for k, o in enumerate(d.step.space.operands)
+            if o.mode != "out"
+        }
+        need_out = {
+            (d.step.number, k)
+            for d in drafts
+            for k, o in enumerate(d.step.space.operands)
+            if o.mode != "in"
+        }
+        for index in range(inner, 0, -1):
+            one = self._level(index, drafts, need_in, need_out)
+            found[index] = one
+            need_in, need_out = one.fetch, one.store
+            top = self.base[index] + peak(one.blocks, one.offsets)
+            peaks[self.levels[index].name] = top
+        ops = {d.step.number: self._op(d, found) for d in drafts}
+        return homes, ops, peaks
+
+    def _homes(self) -> tuple[dict[str, Home], dict[str, int]]:
+        level = self.levels[0]
+        values = self.timeline.values
+        blocks = [
+            Block(v.name, v.lower, v.upper, level.rounded(v.bytes))
+            for v in values.values()
+            if v.name not in self.promoted
+        ]
+        offsets = pack(blocks, align=level.align, rounds=100, effort=0)
+        top = peak(blocks, offsets)
+        if top > level.bytes:
+            raise PlanError(
+                f"{level.name}: all values that live at once need {top} bytes (at least "
+                f"{live_bytes(blocks)}), {level.bytes} are there"
+            )
+        homes = {}
+        for v in values.values():
+            k = self.home(v.name)
+            address = self.promoted[v.name] if k else offsets[v.name]
+            homes[v.name] = Home(
+                v.name, self.levels[k].name, address, v.bytes, v.lower, v.upper, v.lasting
+            )
+        return homes, {level.name: top}
+
+    def _level(
+        self,
+        index: int,
+        drafts: Sequence[Draft],
+        need_in: set[tuple[int, int]],
+        need_out: set[tuple[int, int]],
+    ) -> _Level:
+        """Residents and addresses of one level; fewer residents until all fits."""
+        level, room = self.levels[index], self.levels[index].bytes - self.base[index]
+        for share in _SHARES:
+            one = _Level(index)
+            inside = {
+                (d.step.number, k)
+                for d in drafts
+                for k in range(len(d.step.space.operands))
+                if (d.step.number, k) in need_in | need_out and k not in self.here(d.step, index)
+            }
+            one.fetch, one.store = need_in & inside, need_out & inside
+            if self.auto and share:
+                self._stay(one, drafts, inside, int(room * share))
+            self._blocks(one, drafts, inside, int(room * share) if self.auto else 0)
+            one.offsets = pack(one.blocks, align=level.align, limit=room, rounds=0, effort=0)
+            if peak(one.blocks, one.offsets) <= room:
+                return one
+        raise PlanError(
+            f"{level.name}: slots of one op need {peak(one.blocks, one.offsets)} bytes, "
+            f"{room} are there"
+        )
+
+    def _stay(
+        self, one: _Level, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+    ) -> None:
+        """Choose residents."""
+        level, index = self.levels[one.index], one.index
+        used = np.zeros(len(drafts), np.int64)
+        slots: dict[tuple[int, str], int] = {}
+        fit: dict[tuple[int, str], bool] = {}
+        for draft in drafts:
+            number = draft.step.number
+            for k, operand in enumerate(draft.step.space.operands):
+                if (number, k) not in inside:
+                    continue
+                taken = self._slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
+                name = self.timeline.root(draft.step, operand.tensor)
+                used[number] += taken
+                slots[number, name] = slots.get((number, name), 0) + taken
+                good = draft.overlap == "across" and (
+                    index < len(self.levels) - 1 or self._contiguous(draft, k)
+                )
+                fit[number, name] = fit.get((number, name), True) and good
+        pairs = []
+        for value in self.timeline.values.values():
+            uses = merged(value.uses)
+            for i in range(len(uses) - 1):
+                (a, mode), (b, _) = uses[i : i + 2]
+                if not fit.get((a, value.name)) or not fit.get((b, value.name)):
+                    continue
+                if drafts[a].step.program != drafts[b].step.program:
+                    continue
+                saved = level.cycles(value.bytes)
+                if mode != "in" and i + 2 == len(uses) and not value.wanted:
+                    saved *= 2
+                price = level.rounded(value.bytes) * (b - a + 1)
+                pairs.append((-saved / price, a, b, value))
+        pairs.sort(key=lambda pair: (*pair[:3], pair[3].name))
+        for _, a, b, value in pairs:
+            size = level.rounded(value.bytes)
+            more = np.full(b - a + 1, size)
+            for place, number in ((0, a), (-1, b)):
+                if (number, value.name) in one.stays:
+                    more[place] = 0
+                else:
+                    more[place] -= slots[number, value.name]
+            if (used[a : b + 1] + more).max() > room:
+                continue
+            used[a : b + 1] += more
+            self._join(one, value, a, b)
+        self._lighten(one, drafts)
+
+    def _join(self, one: _Level, value: Value, a: int, b: int) -> None:
+        left, right = one.stays.get((a, value.name)), one.stays.get((b, value.name))
+        stay = left or right or _Stay(value.name, a, b)
+        stay.first, stay.last = min(stay.first, a), max(stay.last, b)
+        if left and right and left is not right:
+            left.first, left.last = min(left.first, right.first), max(left.last, right.last)
+            for key, old in one.stays.items():
+                if old is right:
+                    one.stays[key] = left
+        one.stays[a, value.name] = one.stays[b, value.name] = stay
+
+    def _lighten(self, one: _Level, drafts: Sequence[Draft]) -> None:
+        """Drop the copies that residents make needless."""
+        for draft in drafts:
+            number = draft.step.number
+            for k, operand in enumerate(draft.step.space.operands):
+                name = self.timeline.root(draft.step, operand.tensor)
+                stay = one.stays.get((number, name))
+                if stay is None:
+                    continue
+                if stay.first < number:
+                    one.fetch.discard((number, k))
+                value = self.timeline.values[name]
+                writes = [n for n, mode in value.uses if mode != "in" and n <= stay.last]
+                later = value.wanted or value.uses[-1][0] > stay.last
+                if number != max(writes, default=-1) or not later:
+                    one.store.discard((number, k))
+
+    def _slot_bytes(self, draft: Draft, k: int, index: int) -> int:
+        space, extents = draft.step.space, draft.choices[index - 1].extents
+        lengths = space.worst(space.operands[k], extents)
+        return self.levels[index].rounded(prod(lengths) * self.sizes(draft.step)[k])
+
+    def _contiguous(self, draft: Draft, k: int) -> bool:
+        """Whether every rectangle of an operand is one run of its value."""
+        step = draft.step
+        if prod(c.n_tiles for c in draft.choices) > _MOST_TILES:
+            return False
+        shape = self.timeline.graph(step).tensors[step.space.operands[k].tensor].shape
+        parts = {
+            step.space.rectangle(step.space.operands[k], tile[-1])
+            for tile in nested_boxes(
+                step.space.whole,
+                [c.extents for c in draft.choices],
+                [c.order for c in draft.choices],
+            )
+        }
+        return all(rows_of([hi - lo for lo, hi in part], shape) == 1 for part in parts)
+
+    def _blocks(
+        self, one: _Level, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+    ) -> None:
+        """List the memory that is taken, early fetches and late stores included where it fits."""
+        used = np.zeros(len(drafts), np.int64)
+        blocks: list[tuple[Block, bool, bool]] = []
+        seen: set[int] = set()
+        for draft in drafts:
+            number, across = draft.step.number, draft.overlap == "across"
+            for k, operand in enumerate(draft.step.space.operands):
+                if (number, k) not in inside:
+                    continue
+                name = self.timeline.root(draft.step, operand.tensor)
+                stay = one.stays.get((number, name))
+                if stay is not None:
+                    if id(stay) not in seen:
+                        seen.add(id(stay))
+                        size = self.levels[one.index].rounded(self.timeline.values[name].bytes)
+                        stay.name = f"{self.levels[one.index].name}:{name}+{stay.first}"
+                        block = Block(stay.name, stay.first, stay.last + 1, size)
+                        blocks.append((block, across and operand.mode != "out", False))
+                    continue
+                size = self._slot_bytes(draft, k, one.index)
+                for n in range(draft.choices[one.index - 1].slots[k]):
+                    block = Block(f"{number}.{k}/{n}", number, number + 1, size)
+                    early = across and n == 0 and operand.mode != "out"
+                    blocks.append((block, early, across and operand.mode != "in"))
+        for block, _, _ in blocks:
+            used[block.lower : block.upper] += block.size
+        for block, early, late in blocks:
+            lower, upper = block.lower, block.upper
+            starts = self.timeline.starts
+            if early and lower not in starts and used[lower - 1] + block.size <= room:
+                lower -= 1
+                used[lower] += block.size
+            if late and upper not in starts and used[upper] + block.size <= room:
+                used[upper] += block.size
+                upper += 1
+            one.blocks.append(block._replace(lower=lower, upper=upper))
+
+    def _op(self, draft: Draft, found: Mapping[int, _Level]) -> OpPlan:
+        step, tensors = draft.step, self.timeline.graph(draft.step).tensors
+        spans = {k: {b.name: b for b in one.blocks} for k, one in found.items()}
+        operands = []
+        for k, operand in enumerate(step.space.operands):
+            value = self.timeline.root(step, operand.tensor)
+            places = []
+            for index in sorted(found):
+                one, base, number = found[index], self.base[index], step.number
+                stay = one.stays.get((number, value))
+                n = draft.choices[index - 1].slots[k]
+                names = [f"{number}.{k}/{i}" for i in range(n)] if stay is None else [stay.name]
+                if index <= self.home(value) or (names[:1] and names[0] not in one.offsets):
+                    continue
+                blocks = [spans[index][name] for name in names]
+                places.append(
+                    Place(
+                        self.levels[index].name,
+                        "slots" if stay is None else "resident",
+                        f"{self.levels[index].name}:{number}.{k}" if stay is None else stay.name,
+                        tuple(base + one.offsets[name] for name in names),
+                        blocks[0].size if stay is None else tensors[operand.tensor].nbytes,
+                        min(b.lower for b in blocks),
+                        max(b.upper for b in blocks),
+                        (number, k) in one.store,
+                    )
+                )
+            operands.append(OperandPlan(operand.tensor, value, operand.mode, tuple(places)))
+        return OpPlan(
+            step.node.name,
+            step.node.op,
+            tuple(c.extents for c in draft.choices),
+            tuple(c.order for c in draft.choices),
+            tuple(operands),
+            draft.overlap,
+            draft.reason,
+            prod(c.n_tiles for c in draft.choices),
+        )

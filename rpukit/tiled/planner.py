@@ -1,0 +1,260 @@
+"""From a graph to a plan: tiles, homes, residents, addresses, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from rpukit.errors import ParameterError, PlanError
+from rpukit.tiled.check import check_plan
+from rpukit.tiled.choice import Choice, Problem
+from rpukit.tiled.graph import Graph, Training
+from rpukit.tiled.levels import Hierarchy
+from rpukit.tiled.lifetimes import Step, Timeline
+from rpukit.tiled.placement import Placement
+from rpukit.tiled.plans import Home, OpPlan, Plan, Program
+from rpukit.tiled.schedule import schedule
+from rpukit.tiled.strategies import Wish, check_names, wishes
+from rpukit.tiled.trace import Task, trace
+
+__all__ = ["plan"]
+
+
+def plan(
+    graph: Graph | Training,
+    levels: Hierarchy,
+    *,
+    buffering: str = "auto",
+    single: Collection[str] = (),
+) -> Plan:
+    """Plan a graph over levels of memory.
+
+    Parameters
+    ----------
+    graph : Graph or Training
+        A training graph is planned together with its optimiser's: they share what lasts.
+    levels : Hierarchy
+    buffering : {"auto", "deeploy", "double", "double_outer", "single"}
+        "auto" chooses tiles, buffers and residents by the cycle model and overlaps transfers
+        with the kernels of all ops; "double" and "single" use one number of buffers for all
+        that is more than a scalar; "double_outer" two on the slowest hop only; "deeploy" follows
+        the rules of Deeploy's training strategy.
+    single : collection of str
+        Ops ("SGD") and nodes that get one buffer under any strategy.
+
+    Returns
+    -------
+    Plan
+        Checked by `check_plan`.
+
+    Raises
+    ------
+    PlanError
+        If the smallest tile of an op, or all that lives at once, does not fit.
+    ParameterError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> x, y = (rk.tiled.Tensor(name, (64, 64)) for name in "xy")
+    >>> node = rk.tiled.Node("relu", "Relu", ("x",), ("y",))
+    >>> graph = rk.tiled.make_graph("one", [node], [x], ["y"])
+    >>> rk.tiled.plan(graph, rk.tiled.siracusa_l2(l1=16_000)).programs[0].ops[0].n_tiles
+    11
+    """
+    timeline = Timeline(graph)
+    check_names(timeline, single)
+    if not timeline.steps:
+        raise PlanError(f"graph {timeline.graphs[0].name} has no node that computes")
+    made = _Planner(timeline, check_levels(levels), buffering, frozenset(single)).run()
+    check_plan(made, graph)
+    return made
+
+
+@dataclass
+class Draft:
+    """What is decided about an op before anything has an address.
+
+    Parameters
+    ----------
+    step : Step
+    wishes : list of (str, str)
+    choices : list of Choice
+        One for each hop, the outermost first.
+    reason : str
+    """
+
+    step: Step
+    wishes: list[Wish]
+    choices: list[Choice] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def overlap(self) -> Any:
+        """How far transfers of the op overlap with kernels."""
+        if self.wishes[0][1].startswith("asked for"):
+            return "none"
+        if self.wishes[0][0] == "auto":
+            return "across"
+        return "inside" if any(max(c.slots, default=0) > 1 for c in self.choices) else "none"
+
+
+class _Planner:
+    def __init__(
+        self, timeline: Timeline, levels: Hierarchy, buffering: str, single: frozenset[str]
+    ) -> None:
+        self.timeline, self.levels, self.buffering = timeline, levels, buffering
+        self.single = single
+        self.n_hops = len(levels) - 1
+        self.known: dict[Any, Choice | None] = {}
+
+    def run(self) -> Plan:
+        placement = Placement(self.timeline, self.levels, self.buffering == "auto")
+        drafts = [self.draft(step, placement) for step in self.timeline.steps]
+        homes, ops, peaks = placement.place(drafts)
+        programs = []
+        for p in range(len(self.timeline.graphs)):
+            own = [(s, ops[s.number]) for s in self.timeline.steps if s.program == p]
+            programs.append(self.program(p, own, homes))
+        return Plan(self.levels, self.buffering, tuple(homes.values()), tuple(programs), peaks)
+
+    def program(self, p: int, own: list[tuple[Step, OpPlan]], homes: dict[str, Home]) -> Program:
+        """Trace and schedule one graph, and each of its ops alone."""
+        tasks = trace(self.timeline, self.levels, homes, own)
+        done = schedule(tasks, [(step.number, op) for step, op in own], self.levels)
+        timed, before, first = [], 0, 0
+        for step, op in own:
+            last = first
+            while last < len(tasks) and tasks[last].step == step.number:
+                last += 1
+            part = [
+                replace(task, before={t - first for t in task.before if t >= first})
+                for task in tasks[first:last]
+            ]
+            overlap: Any = "inside" if op.overlap == "across" else op.overlap
+            alone = schedule(part, [(step.number, replace(op, overlap=overlap))], self.levels)
+            cycles = done.ends[step.number] - before
+            timed.append(replace(op, cycles=cycles, alone=alone.ends[step.number]))
+            before, first = done.ends[step.number], last
+        name, moved = self.timeline.graphs[p].name, _moved(tasks, self.levels)
+        return Program(name, tuple(timed), done.instructions, before, moved)
+
+    def draft(self, step: Step, placement: Placement) -> Draft:
+        """Choose tiles hop by hop, from the slowest link inwards."""
+        asked = wishes(self.timeline, step, self.buffering, self.single, self.n_hops)
+        draft = Draft(step, asked)
+        bounds = tuple(axis.extent for axis in step.space.axes)
+        reasons = []
+        for hop in range(self.n_hops):
+            level = hop + 1
+            here = placement.here(step, level)
+            problem = Problem(
+                step.space,
+                bounds,
+                placement.sizes(step),
+                self.levels[level],
+                self.levels.compute,
+                placement.room(step, level),
+                here,
+                keep_free=self.cuts_sum(step, bounds),
+                keep_sums=hop + 1 < self.n_hops,
+            )
+            if problem.keep_sums and self.solve(problem, "single") is None:
+                problem.keep_sums = False
+            choice, reason = self.choose(problem, asked[hop], step)
+            draft.choices.append(choice)
+            bounds = choice.extents
+            reasons.append(reason)
+        draft.reason = "; ".join(dict.fromkeys(filter(None, reasons))) if all(reasons) else ""
+        return draft
+
+    def cuts_sum(self, step: Step, bounds: tuple[int, ...]) -> bool:
+        ranges = zip(step.space.axes, bounds, strict=True)
+        return any(a.kind == "reduce" and n < a.extent for a, n in ranges)
+
+    def choose(self, problem: Problem, wish: Wish, step: Step) -> tuple[Choice, str]:
+        """Choose for one hop; the reason says why there is one buffer."""
+        kind, reason = wish
+        single = self.solve(problem, "single")
+        if kind == "single":
+            if single is None:
+                raise self.too_small(problem, step)
+            return single, reason
+        if kind == "double":
+            double = self.solve(problem, "double")
+            if double is not None:
+                only = max(double.slots, default=0) < 2
+                return double, "scalars only" if only else ""
+            if single is None:
+                raise self.too_small(problem, step)
+            return single, f"two buffers of the smallest tile do not fit {problem.link.name}"
+        found = [single, self.solve(problem, "rotate")]
+        if any(operand.mode == "inout" for operand in step.space.operands):
+            found.append(self.solve(problem, "rotate two"))
+        choices = [choice for choice in found if choice is not None]
+        if not choices:
+            raise self.too_small(problem, step)
+        best = min(
+            choices, key=lambda c: (c.cycles, c.n_tiles, problem.footprint(c.extents, c.slots))
+        )
+        if max(best.slots, default=0) > 1:
+            return best, ""
+        return best, "one tile" if best.n_tiles == 1 else "two buffers are no faster"
+
+    def solve(self, problem: Problem, buffers: str) -> Choice | None:
+        space = problem.space
+        key = (
+            space.axes, tuple((o.mode, o.spans) for o in space.operands), space.product,
+            space.divide, problem.bounds, problem.sizes, problem.link, problem.budget,
+            problem.here, problem.keep_free, problem.keep_sums, buffers,
+        )  # fmt: skip
+        if key not in self.known:
+            self.known[key] = problem.best(buffers)
+        return self.known[key]
+
+    def too_small(self, problem: Problem, step: Step) -> PlanError:
+        extents, need = problem.least()
+        parts = [
+            f"{o.tensor} {'x'.join(map(str, lengths))} "
+            f"({problem.link.rounded(prod(lengths) * size)})"
+            for k, (o, size) in enumerate(zip(step.space.operands, problem.sizes, strict=True))
+            for lengths in [step.space.worst(o, extents)]
+            if k not in problem.here
+        ]
+        level = problem.link
+        return PlanError(
+            f"{level.name}: {step.node.op} {step.node.name} needs {need} bytes for its "
+            f"smallest tile with one buffer each: {', '.join(parts)}; {problem.budget} of "
+            f"{level.bytes} are there. Give {level.name} {need} bytes or more"
+        )
+
+
+def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int]]:
+    """Bytes over each link, in and out."""
+    found = {level.name: [0, 0] for level in levels.levels[1:]}
+    for task in tasks:
+        if task.engine:
+            found[levels[task.hop].name][task.engine == "out"] += prod(task.shape)
+    return {name: (both[0], both[1]) for name, both in found.items()}
+
+
+def check_levels(levels: object) -> Hierarchy:
+    """Refuse what is no hierarchy.
+
+    Parameters
+    ----------
+    levels : object
+
+    Returns
+    -------
+    Hierarchy
+
+    Raises
+    ------
+    ParameterError
+    """
+    if not isinstance(levels, Hierarchy):
+        raise ParameterError(f"levels: got {type(levels).__name__}, need a Hierarchy")
+    return levels

@@ -1,0 +1,225 @@
+"""Tasks into the program of one core: each copy as early as its memory and its data allow.
+
+Between two kernels every copy is issued whose dependences are done by then in the cycle model;
+what the next kernel needs is waited for. An op without overlap waits for everything at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from rpukit.tiled.levels import Hierarchy
+from rpukit.tiled.plans import Compute, Copy, Instruction, OpPlan, Wait
+from rpukit.tiled.trace import Task
+
+__all__ = ["Busy", "Scheduled", "schedule"]
+
+_LOOK_AHEAD = 24  # copies of one engine that are looked at
+
+
+class Busy(NamedTuple):
+    """An engine at work: ``engine`` is "compute", or in/out with the name of the inner level."""
+
+    engine: str
+    step: int
+    start: int
+    end: int
+
+
+class Scheduled(NamedTuple):
+    """Instructions, the cycle at which each step ends, what all engines did."""
+
+    instructions: tuple[Instruction, ...]
+    ends: dict[int, int]
+    busy: list[Busy]
+
+
+def schedule(
+    tasks: Sequence[Task], ops: Sequence[tuple[int, OpPlan]], hierarchy: Hierarchy
+) -> Scheduled:
+    """Order tasks.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The serial run.
+    ops : sequence of (int, OpPlan)
+        Step and plan of each op.
+    hierarchy : Hierarchy
+
+    Returns
+    -------
+    Scheduled
+    """
+    return _Scheduler(tasks, hierarchy).run(ops)
+
+
+class _Queue:
+    """Copies of one engine: which are ready, and how far the oldest that is not issued is."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.ready: list[int] = []  # heap of ranks
+        self.issued: list[bool] = []
+        self.head = 0
+
+    def next(self, limit: int) -> tuple[int, bool]:
+        """The next copy to issue, and whether it overtakes an older one; -1 for none."""
+        while self.head < len(self.issued) and self.issued[self.head]:
+            self.head += 1
+        if not self.ready or self.ready[0] >= self.head + _LOOK_AHEAD:
+            return -1, False
+        number = self.numbers[self.ready[0]]
+        return (number, self.ready[0] > self.head) if number < limit else (-1, False)
+
+    def take(self) -> None:
+        """Note that the next copy is issued."""
+        self.issued[heappop(self.ready)] = True
+
+
+class _Scheduler:
+    def __init__(self, tasks: Sequence[Task], hierarchy: Hierarchy) -> None:
+        self.tasks, self.hierarchy = tasks, hierarchy
+        self.nodes: dict[int, str] = {}
+        self.now = 0
+        self.free: dict[tuple[int, str], int] = {}
+        self.pending: dict[int, int] = {}  # copy that was not waited for: its end
+        self.ends: list[tuple[int, int]] = []  # heap of ends to come
+        self.done: set[int] = set()  # kernels that ran, copies that were waited for
+        self.out: list[Instruction] = []
+        self.busy: list[Busy] = []
+        self.queues: dict[tuple[int, str], _Queue] = {}
+        self.rank: dict[int, int] = {}
+        self.after: list[list[int]] = [[] for _ in tasks]
+        self.left = [len(task.before) for task in tasks]
+        for number, task in enumerate(tasks):
+            for t in task.before:
+                self.after[t].append(number)
+            if task.engine:
+                queue = self.queues.setdefault((task.hop, task.engine), _Queue())
+                self.rank[number] = len(queue.numbers)
+                queue.numbers.append(number)
+                queue.issued.append(False)
+        for number, n in enumerate(self.left):
+            if not n:
+                self.offer(number)
+
+    def offer(self, number: int) -> None:
+        task = self.tasks[number]
+        if task.engine:
+            heappush(self.queues[task.hop, task.engine].ready, self.rank[number])
+
+    def complete(self, number: int) -> None:
+        """A kernel or a copy is over: what depends on it comes nearer."""
+        for t in self.after[number]:
+            self.left[t] -= 1
+            if not self.left[t]:
+                self.offer(t)
+
+    def advance(self, now: int) -> None:
+        self.now = max(self.now, now)
+        while self.ends and self.ends[0][0] <= self.now:
+            self.complete(heappop(self.ends)[1])
+
+    def waiting(self, stop: int) -> set[int]:
+        """Copies before a place in the serial run that are not issued."""
+        found = set()
+        for queue in self.queues.values():
+            left = zip(queue.numbers, queue.issued, strict=True)
+            found |= {n for n, issued in left if n < stop and not issued}
+        return found
+
+    def run(self, ops: Sequence[tuple[int, OpPlan]]) -> Scheduled:
+        self.nodes = {step: op.node for step, op in ops}
+        spans: dict[int, list[int]] = {}
+        for number, task in enumerate(self.tasks):
+            spans.setdefault(task.step, [number, number])[1] = number + 1
+        barriers = [spans[s][0] for s, op in ops if op.overlap != "across"]
+        barriers += [spans[s][1] for s, op in ops if op.overlap != "across"]
+        barriers = sorted({*barriers, len(self.tasks)})
+        ends: dict[int, int] = {}
+        for step, op in ops:
+            start, stop = spans[step]
+            limit = next(b for b in barriers if b >= stop)
+            for number in range(start, stop):
+                if not self.tasks[number].engine:
+                    self.kernel(number, limit, op.overlap == "none")
+                elif op.overlap == "none" and self.tasks[number].engine == "out":
+                    self.reach({number}, number + 1)
+                    self.drain()
+            if op.overlap != "across" or stop == len(self.tasks):
+                self.finish(stop)
+            ends[step] = self.now
+        return Scheduled(tuple(self.out), ends, self.busy)
+
+    def kernel(self, number: int, limit: int, alone: bool) -> None:
+        task = self.tasks[number]
+        limit = number if alone else limit
+        need = {t for t in task.before if t not in self.done}
+        if alone:
+            need |= self.waiting(number)
+        self.issue(limit)
+        self.reach(need, limit)
+        for t in sorted(need - self.done):
+            self.wait(t)
+        self.issue(limit, self.now + task.cycles)
+        self.out.append(Compute(self.nodes[task.step], task.box, task.addresses))
+        self.busy.append(Busy("compute", task.step, self.now, self.now + task.cycles))
+        self.done.add(number)
+        self.advance(self.now + task.cycles)
+        self.complete(number)
+
+    def reach(self, need: set[int], limit: int) -> None:
+        """Go on until the copies that are needed are done, one completed copy after another."""
+        while True:
+            self.issue(limit)
+            left = need - self.done
+            if all(self.pending.get(t, self.now + 1) <= self.now for t in left):
+                return
+            self.wait(min(self.pending, key=lambda t: (self.pending[t], t)))
+
+    def wait(self, number: int) -> None:
+        self.advance(self.pending.pop(number))
+        self.done.add(number)
+        self.out.append(Wait(number))
+
+    def issue(self, limit: int, horizon: int = 0) -> None:
+        """Issue every copy before a limit whose dependences are done by now.
+
+        One that overtakes an older copy has to be over by the horizon, when that may be ready.
+        """
+        for key, queue in self.queues.items():
+            number, early = queue.next(limit)
+            while number >= 0:
+                start = max(self.now, self.free.get(self.engine(key), 0))
+                if early and start + self.tasks[number].cycles > horizon:
+                    break
+                queue.take()
+                self.begin(number, key)
+                number, early = queue.next(limit)
+
+    def engine(self, key: tuple[int, str]) -> tuple[int, str]:
+        return key if self.hierarchy[key[0]].duplex else (key[0], "")
+
+    def begin(self, number: int, key: tuple[int, str]) -> None:
+        task = self.tasks[number]
+        for t in sorted(task.before - self.done):
+            self.wait(t)
+        link, engine = self.hierarchy[task.hop], self.engine(key)
+        start = max(self.now, self.free.get(engine, 0))
+        self.free[engine] = self.pending[number] = start + task.cycles
+        heappush(self.ends, (start + task.cycles, number))
+        self.busy.append(Busy(f"{link.name} {task.engine}", task.step, start, start + task.cycles))
+        where = task.source, task.target, task.shape, task.source_strides, task.target_strides
+        self.out.append(Copy(number, task.engine, task.tensor, *where))
+
+    def drain(self) -> None:
+        for number in sorted(self.pending, key=lambda t: (self.pending[t], t)):
+            self.wait(number)
+
+    def finish(self, stop: int) -> None:
+        """Issue all that is left before a place in the serial run, and wait for it."""
+        self.reach(self.waiting(stop), stop)
+        self.drain()

@@ -1,0 +1,145 @@
+"""Plans: what every strategy promises, and what the automatic one is better at."""
+
+import pytest
+from known_models import NAMES, folder, load
+from tiled.known import cases
+
+from rpukit import tiled
+from rpukit.errors import FormatError, ParameterError, PlanError
+from rpukit.tiled.choice import Problem
+from rpukit.tiled.plans import Copy, Plan, Wait
+from rpukit.tiled.space import Axis, Cut, Operand, TileSpace
+from rpukit.tiled.strategies import STRATEGIES
+
+SMALL = ("models/mlp_relu", "models/lenet_max")
+
+
+def training(name):
+    known = load(name)
+    return tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return {name: training(name) for name in SMALL}
+
+
+def link(case, duplex):
+    params = case["params"]
+    own = {key: params[key] for key in ("width", "setup", "row")}
+    compute = tiled.Compute(params["launch"], params["macs"], params["ew"])
+    return tiled.Level("L1", case["l1_bytes"], duplex=duplex, align=4, **own), compute
+
+
+def test_the_best_tiles_are_the_best_there_are():
+    for case in cases("timing/gemm_optimal"):
+        if not case["reuse"]:
+            continue  # we never fetch again what is there
+        m, n, k = case["M"], case["N"], case["K"]
+        a, w = Operand("a", "in", (Cut(0), Cut(2)), 0), Operand("w", "in", (Cut(1), Cut(2)), 1)
+        c, y = Operand("c", "in", (Cut(1),), 2), Operand("y", "out", (Cut(0), Cut(1)), 3)
+        space = TileSpace(
+            (Axis("m", m), Axis("n", n), Axis("k", k, "reduce", k)), (a, w, c, y), product=True
+        )
+        level, compute = link(case, False)
+        problem = Problem(space, (m, n, k), (4,) * 4, level, compute, level.bytes)
+        for kind, key in (("single", "sb"), ("double", "db")):
+            assert problem.best(kind).cycles == case[key]["cycles"]
+        assert problem.best("rotate").cycles <= case["db"]["cycles"]
+    for case in cases("timing/elementwise_optimal"):
+        n = case["total"]
+        inputs = tuple(Operand(str(i), "in", (Cut(0),), i) for i in range(case["n_inputs"]))
+        space = TileSpace((Axis("n", n),), (*inputs, Operand("y", "out", (Cut(0),), 9)))
+        level, compute = link(case, False)
+        sizes = (4,) * len(space.operands)
+        problem = Problem(space, (n,), sizes, level, compute, level.bytes)
+        for kind, key in (("single", "sb"), ("double", "db")):
+            assert problem.best(kind).cycles == case[key]["cycles"]
+
+
+HIERARCHIES = {
+    "two levels": tiled.siracusa_l2(l1=16_000),
+    "little": tiled.siracusa_l2(l1=5_000),
+    "three levels": tiled.siracusa_l3(l1=8_000, l2=40_000),
+}
+
+
+@pytest.mark.parametrize("levels", HIERARCHIES)
+@pytest.mark.parametrize("name", SMALL)
+def test_every_strategy_plans_and_auto_is_best(graphs, name, levels):
+    plans = {s: tiled.plan(graphs[name], HIERARCHIES[levels], buffering=s) for s in STRATEGIES}
+    for strategy, plan in plans.items():
+        again = Plan.from_json(plan.to_json())
+        assert again == plan
+        assert sum(op.cycles for op in plan.ops()) == plan.cycles, strategy
+        for level in plan.hierarchy.levels:
+            assert plan.peaks[level.name] <= level.bytes
+    assert plans["auto"].cycles == min(plan.cycles for plan in plans.values())
+    for one in zip(*(plans[s].ops() for s in ("auto", "double", "single")), strict=True):
+        auto, double, single = one
+        if levels != "three levels":
+            assert auto.alone <= min(double.alone, single.alone), auto
+
+
+def test_fan_out_views_and_normalisation_over_three_levels():
+    plan = tiled.plan(training("models/resnet_tiny"), HIERARCHIES["three levels"])
+    kinds = {p.kind for op in plan.ops() for o in op.operands for p in o.places}
+    assert kinds == {"slots", "resident"}
+    assert {home.level for home in plan.homes} == {"L2", "L3"}
+
+
+def test_same_plan_every_time_and_whatever_the_names(graphs):
+    graph = graphs["models/mlp_relu"]
+    levels = HIERARCHIES["little"]
+    plan = tiled.plan(graph, levels)
+    assert tiled.plan(graph, levels) == plan
+    program = plan.programs[0]
+    tokens = [one.token for one in program.instructions if isinstance(one, Copy)]
+    waits = [one.token for one in program.instructions if isinstance(one, Wait)]
+    assert sorted(tokens) == sorted(set(tokens)) == sorted(waits)
+
+
+def test_user_asks_for_one_buffer(graphs):
+    graph, levels = graphs["models/mlp_relu"], HIERARCHIES["little"]
+    node = graph.train.nodes[0].name
+    for strategy in ("double", "auto"):
+        plan = tiled.plan(graph, levels, buffering=strategy, single={"SGD", node})
+        for op in plan.ops():
+            chosen = op.op == "SGD" or op.node == node
+            assert op.reason.startswith("asked for") == chosen
+            if chosen:
+                assert all(len(p.addresses) == 1 for o in op.operands for p in o.places)
+                assert op.overlap == "none"
+    with pytest.raises(ParameterError, match="Sgd"):
+        tiled.plan(graph, levels, single={"Sgd"})
+    with pytest.raises(ParameterError, match="buffering"):
+        tiled.plan(graph, levels, buffering="triple")
+    with pytest.raises(ParameterError, match="Hierarchy"):
+        tiled.plan(graph, [tiled.Level("L1", 8)])
+
+
+def test_what_does_not_fit_is_said(graphs):
+    graph = graphs["models/mlp_relu"]
+    with pytest.raises(PlanError, match=r"L1: \w+ \S+ needs \d+ bytes .* Give L1 \d+ bytes"):
+        tiled.plan(graph, tiled.siracusa_l2(l1=40))
+    with pytest.raises(PlanError, match=r"L2: all values .* 1000 are there"):
+        tiled.plan(graph, tiled.siracusa_l2(l2=1000))
+
+
+def test_files_that_are_no_plans():
+    for text in ("", "{}", '{"format": ["rpukit-plan", 9]}'):
+        with pytest.raises(FormatError):
+            Plan.from_json(text)
+
+
+FIXTURES = [name for name in NAMES if name.startswith("fixtures/")]
+
+
+@pytest.mark.skipif(not FIXTURES, reason="needs the full set of golden data (RPUKIT_ORACLE)")
+@pytest.mark.parametrize(
+    ("name", "peak"), [("SimpleMLP", 7480), ("Autoencoder", 269_320), ("DSCNN", 66_132)]
+)
+def test_homes_are_as_small_as_the_anchors(name, peak):
+    plan = tiled.plan(training(f"fixtures/{name}"), tiled.siracusa_l2(), buffering="single")
+    assert plan.peaks["L2"] <= peak
+    assert folder().exists()
