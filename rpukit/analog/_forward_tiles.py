@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rpukit import _device
-
-_LARGEST_SHARED = 227 * 1024  # bytes of shared memory that a block may have, on the largest GPUs
-_STATIC_SHARED = 4096  # what the kernel takes of them besides its stages
+_STATIC_SHARED = 4096  # bytes of shared memory that the kernel takes besides its stages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,15 +90,6 @@ def further_tile(n_row: int, lean: bool) -> ProductTile:
 
 def _n_block(tile: ProductTile, n_row: int, n_out: int) -> int:
     return -(-n_row // tile.samples) * -(-n_out // tile.outputs)
-
-
-@cache
-def shared_limit(device: _device.Device) -> int:
-    """Bytes of shared memory that a block may have."""
-    if device.kind == "cpu":
-        return _LARGEST_SHARED
-    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
-    return int(properties["sharedMemPerBlockOptin"])
 
 
 @cache

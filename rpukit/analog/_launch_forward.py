@@ -27,8 +27,8 @@ from rpukit.analog._forward_tiles import (
     fitted,
     further_tile,
     product_tile,
-    shared_limit,
 )
+from rpukit.gemm._tiles import shared_limit
 from rpukit.random import Op, Stream
 
 Array = Any

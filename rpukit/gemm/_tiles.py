@@ -158,6 +158,15 @@ def multiprocessors(device: Device) -> int:
 
 
 @cache
+def shared_limit(device: Device) -> int:
+    """Bytes of shared memory that a block may have; Hopper's for the runner on the CPU."""
+    if device.kind == "cpu":
+        return 227 * 1024
+    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
+    return int(properties["sharedMemPerBlockOptin"])
+
+
+@cache
 def has_warpgroups(device: Device) -> bool:
     """Whether det_gemm_tensor.cu runs there."""
     if device.kind == "cpu":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -14,7 +14,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import has_warpgroups
+from rpukit.gemm._tiles import has_warpgroups, shared_limit
 
 Array = Any
 
@@ -67,6 +67,11 @@ class RealTile:
             else:
                 elements += lines * (self.depth + padding)
         return elements * size * self.stages
+
+    def fitted(self, trans_a: bool, trans_b: bool, size: int, limit: int) -> RealTile:
+        """Give it as many of its stages as there is shared memory for."""
+        stage = replace(self, stages=1).shared(trans_a, trans_b, size)
+        return replace(self, stages=max(2, min(self.stages, limit // stage)))
 
 
 FLOAT_TILES = (
@@ -122,7 +127,9 @@ def product(
         run_rows(mirror, m, left, right, out, grain=work_grain(n * k))
         return
     size = a.dtype.itemsize
-    tile = tile or pick(m, n, size == 8, has_warpgroups(_device.device_of(out)))
+    device = _device.device_of(out)
+    tile = tile or pick(m, n, size == 8, has_warpgroups(device))
+    tile = tile.fitted(trans_a, trans_b, size, shared_limit(device))
     unit = 16 // size
     whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)
     macros = {

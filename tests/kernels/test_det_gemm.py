@@ -113,6 +113,19 @@ def test_every_tile_has_the_same_bits(tile):
             assert_same_bits(got, expected)
 
 
+def test_a_gpu_with_little_shared_memory(monkeypatch):
+    """Fewer stages, the same bits; every tile fits the 99 KB of compute capability 8.9."""
+    for tile in real.FLOAT_TILES + real.DOUBLE_TILES[3:]:
+        for layout in ((False, False), (False, True), (True, False), (True, True)):
+            size = 8 if tile in real.DOUBLE_TILES else 4
+            assert tile.fitted(*layout, size, 101376).shared(*layout, size) <= 101376
+    a, b = matrices(3, 20, 520, np.float32)
+    monkeypatch.setattr(real, "shared_limit", lambda _: 30000)
+    expected = rk.det_gemm(a, b)
+    with on_cpu():
+        assert_same_bits(rk.det_gemm(a, b), expected)
+
+
 def test_a_sum_of_vanishing_terms_keeps_its_sign():
     """-0 as a result: a chain must not go on over zeros past its end."""
     a = np.full((3, 5), -1e-30, np.float32)
