@@ -15,9 +15,10 @@
 // INPUTS 0: v has been made by tile_scale (PERFECT: is x); 1: the block makes it as it goes, HELPERS threads one
 // stage ahead of the others; 2: so, and it finds the scales first (MODE 0 to 3 and `threshold` of tile_scale.cu;
 // n_batch <= TILE_M), and stores `call` in status where an input is not finite.
-// ALL 0: round `round`, for the samples with need >= round; need becomes round + 1 where a bound is met. With
-// n_word > 0 and up to 32 samples, instead: failed[block], n_word of them, has those samples as bits, and ALL 1
-// makes rounds 1 to n_round - 1 of them at once; the last block of a sample picks its round.
+// ALL 0: round `round` of the samples that wait for it. With n_peak > 0, which is ceil(n_out / 32), and n_round <=
+// 32: ALL 2 makes the round that is forecast for each sample that met a bound, and tries those before it in the
+// blocks beyond the last tile; ALL 1 makes all further rounds at once of up to 32 samples whose forecast did not come
+// true, and the last block of a sample picks its round (rk_rounds.cuh).
 //
 // The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of TILE_M
 // rows: samples, with ALL their rounds); a thread owns RM x RN results; ST stages of TILE_K of the sum are in
@@ -25,8 +26,10 @@
 // Draws: block r of (IN_OP, line j): word 0 rounding, 1 noise; of (OUT_OP, line i): word 0 reading, 1 noise,
 // 2 rounding. Nothing is drawn that is not used.
 //
-// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), INPUTS, INPUT_DRAWS, OUTPUT_DRAWS (0: they need none), MODE, ALL, IN_OP, OUT_OP, TILE_M, TILE_N,
-//         TILE_K, RM, RN, ST, LANES_N (of a warp along the outputs), HELPERS (0 exactly for INPUTS 0),
+// Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), INPUTS, INPUT_DRAWS, OUTPUT_DRAWS (0: they need none),
+//         MODE, ALL, IN_OP, OUT_OP, TILE_M, TILE_N, TILE_K, RM, RN, ST, LANES_N (of a warp along the outputs), DEEP
+//         (fours of the sum that a thread reads at a time), AHEAD (it reads the next while it multiplies: TILE_K has
+//         twice as many), HELPERS (0 exactly for INPUTS 0),
 //         VEC (elements a copy; 4 needs n_in % 4 == n_out % 4 == 0), LONG (0 needs n_in <= RK_SEGMENT).
 // mirror: rpukit/analog/_mirror/forward.py::tile_forward
 // op: rpukit.analog.forward.tile_forward
@@ -35,6 +38,8 @@
 // check: INPUTS=2 MODE=2 TILE_M=8 TILE_K=256 RM=1 RN=2 ST=4 DEEP=4 HELPERS=128 VEC=4
 // check: INPUTS=2 TRANSPOSED=1 TILE_M=1 TILE_K=256 RM=1 RN=1 ST=4 LANES_N=32 DEEP=4 HELPERS=128 VEC=4 OUTPUT_DRAWS=0
 // check: INPUTS=1 ALL=1 HELPERS=128 LONG=1 W_NOISE=2
+// check: INPUTS=1 ALL=2 HELPERS=128 TILE_K=128 ST=3 VEC=4
+// check: INPUTS=1 ALL=2 HELPERS=128 LONG=1 W_NOISE=2
 // check: TILE_K=128 ST=4 VEC=4
 // check: TILE_M=16 TILE_K=128 RN=2 ST=4 DEEP=2 VEC=4 TRANSPOSED=1
 // check: TILE_M=64 TILE_N=64 RM=4 ST=3 VEC=4 INPUTS=1 HELPERS=128
@@ -114,36 +119,31 @@
 #define TOGETHER (TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)  // outputs of a thread side by side
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round, int n_word, float threshold, int call, u64 first_sample,
+tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round, int n_peak, float threshold, int call, u64 first_sample,
              const float *io, const float *weight, const float *x, const float *line_noise, float *work, float *y, int *status,
              u32 key0, u32 key1) {
     extern __shared__ __align__(16) float stages[];
     __shared__ Rows rows;
     __shared__ Extent extents[INPUTS == 2 ? TILE_M * (THREADS / 32) : 1];
-    __shared__ u32 failing;
+    __shared__ Choice choice;
     u32 shared = rk_shared_address(stages);
-    int row0 = blockIdx.y * TILE_M, i0 = blockIdx.x * TILE_N, t = threadIdx.x, n_tile = gridDim.x, n_row = n_batch;
+    int row0 = blockIdx.y * TILE_M, t = threadIdx.x;
     const uint2 key = make_uint2(key0, key1);
     Work w = parts(work, n_batch, head);
     bool halted = INPUTS != 2 && *status != 0;
     if (ALL && halted) return;  // the same for all threads, as below
-    if (ALL) n_row = __popc(failed_samples(w.failed, n_word, &failing)) * (n_round - 1);
-    bool active = false;
+    const int tiles = (n_out + TILE_N - 1) / TILE_N;
+    int tile = blockIdx.x, n_row = n_batch;
+    const int2 own = row_of_block(w, choice, n_batch, n_peak, n_round, round, tiles, io, tile, n_row);
+    const int i0 = tile * TILE_N;
+    const bool active = own.x >= 0, full = (int)blockIdx.x < tiles;  // else these are tries
     if (t < TILE_M) {
-        int row = row0 + t, s = row < n_row ? row : -1, r = round;
-        if (ALL && s >= 0) {
-            s = set_bit(failing, row / (n_round - 1));
-            r = 1 + row % (n_round - 1);
-        } else if (s >= 0 && r > 0 && w.need[s] < r) {
-            s = -1;
-        }
-        active = s >= 0;
-        rows.sample[t] = s;
-        rows.round[t] = r;
-        rows.met[t] = 0;
+        rows.sample[t] = own.x;
+        rows.round[t] = own.y;
+        for (int k = 0; k < PEAKS; ++k) rows.met[t * PEAKS + k] = 0;
         if (INPUTS != 2 && active) {
-            rows.alpha[t] = scale_of(w.alpha, n_batch, s, r, io);
-            rows.factor[t] = input_factor(rows.alpha[t], reduction(r, io), io);
+            rows.alpha[t] = scale_of(w.alpha, n_batch, own.x, own.y, io);
+            rows.factor[t] = input_factor(rows.alpha[t], reduction(own.y, io), io);
         }
     }
     if (!__syncthreads_or(active)) return;
@@ -225,13 +225,13 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
             float out = o[u].y, a = rows.alpha[m];
             bool zero = !PERFECT && !(a > 0.0f) && io[14] != 0.0f;
             out *= PERFECT ? io[8] : io[8] * (a > 0.0f ? a : 1.0f) * reduction(rows.round[m], io);
-            if (!PERFECT && !halted && !zero && o[u].met) atomicOr(&rows.met[m], 1u);
+            if (!PERFECT && !halted && !zero && o[u].met) atomicMax(&rows.met[m * PEAKS + e % TILE_N / PEAK_N % PEAKS], __float_as_uint(o[u].size));
             if (halted || zero) out = 0.0f;
-            if (ALL) w.body[(u64)(row0 + m) * n_out + i] = out;
-            else if (!halted || round == 0) y[(u64)s * n_out + i] = out;
+            if (ALL == 1) w.body[(u64)(row0 + m) * n_out + i] = out;
+            else if (ALL == 2 ? full : !halted || round == 0) y[(u64)s * n_out + i] = out;
         }
     }
     __syncthreads();
-    if (ALL) select_rounds(w, failing, n_round - 1, n_row, row0, n_tile, n_out, rows, y);
-    else if (round + 1 < n_round) note_failures(w, n_word > 0, rows);
+    if (ALL == 1) select_rounds(w, choice.failing, n_round - 1, n_row, row0, gridDim.x, n_out, rows, y);
+    else if (ALL == 2 || round + 1 < n_round) note_bounds(w, n_batch, n_peak, tile, ALL == 0 && round == 0, ALL == 2, rows);
 }

@@ -39,6 +39,7 @@ struct Output {
     u64 line, sample;
     u32 round;
     bool met;  // whether the bound counts and is passed
+    float size;  // what it was passed with
 };
 // N side by side, so that they need not wait for each other. DRAWS 0: without noise and rounding by chance.
 template <int N, int DRAWS, int READS>
@@ -66,6 +67,7 @@ __device__ __forceinline__ void output_lines(Output (&o)[N], const Converter &c,
         if (DRAWS) y = o[i].deviation > 0.0f ? __fmaf_rn(o[i].deviation, xi[i], y) : y;
         y = convert_plainly<DRAWS>(y, c, DRAWS ? words[i] : 0u);
         o[i].met = c.bound > 0.0f && (y > c.bound || (y < -c.bound && low));
+        o[i].size = fabsf(y);
         o[i].y = clip(y, c.bound);
     }
 }
@@ -84,15 +86,15 @@ __device__ __forceinline__ float input_factor(float alpha, float rho, const floa
 
 // What the kernels of one product pass on, in one array of 4-byte elements:
 //   alpha (2, n_batch) scales, the second row of the worst case; need (n_batch) the round that a sample waits for;
-//   met (32), count (32), failed (blocks of round 0): see tile_forward.cu; then, from `head` on, the inputs
+//   met, late, count (n_batch), peaks (n_batch, n_tile): see rk_rounds.cuh; then, from `head` on, the inputs
 //   (n_batch, n_in) as converted for round 0, later the results (sample, round, n_out) of all further rounds.
 struct Work {
     float *alpha;
     int *need;
-    u32 *met, *count, *failed;
+    u32 *met, *late, *count, *peaks;
     float *body;
 };
 __device__ __forceinline__ Work parts(float *work, int n_batch, int head) {
-    u32 *met = (u32 *)work + 3 * n_batch;
-    return Work{work, (int *)work + 2 * n_batch, met, met + 32, met + 64, work + head};
+    u32 *met = (u32 *)work + 3 * (u64)n_batch;
+    return Work{work, (int *)work + 2 * (u64)n_batch, met, met + n_batch, met + 2 * (u64)n_batch, met + 3 * (u64)n_batch, work + head};
 }

@@ -1,7 +1,22 @@
 // Bound management of tile_forward: which samples and rounds the rows of a block's tile are, and which round a
-// sample ends with where all were made at once. Work: rk_lines.cuh.
+// sample ends with.
+//
+// A further round halves the inputs, so the largest output of round 0 forecasts the round that passes. That one is
+// made in full; for each round before it one tile of outputs is tried where round 0 was far beyond the bound: an
+// output that meets it there proves that the round had to fail. Only where a forecast does not come true are the
+// rounds of a sample made one after the other, or all at once.
+//
+// Work (rk_lines.cuh): peaks, the largest |output| of a sample past its bound among each 32 of round 0, as bits;
+// need, its forecast (with more than 8 samples 0 if it passed), or BY_ROUND + the round it waits for; met, the rounds that met a bound so far,
+// as bits; late and count, the same where all rounds are made at once, and how many blocks of those are done.
 #pragma once
 #include "rk_lines.cuh"
+
+#define BY_ROUND 64
+#define FAR_BEYOND 1.05f
+#define PEAK_N 32
+#define PEAKS (ALL == 0 ? TILE_N / PEAK_N : 1)  // of a row
+#define KNOWN_PASSES (n_batch > 8)  // fewer samples may be without the kernel that sets need to 0
 
 // Rows of a block's tile.
 struct Rows {
@@ -9,18 +24,97 @@ struct Rows {
     int round[TILE_M];
     float alpha[TILE_M];
     float factor[TILE_M];  // of the inputs
-    u32 met[TILE_M];  // whether an output met its bound
+    u32 met[TILE_M * PEAKS];  // the largest |output| past its bound, as bits; 0: none
 };
 
-// Samples that did not pass round 0, as bits: what its blocks have left in `failed`.
-__device__ __forceinline__ u32 failed_samples(const u32 *failed, int n_word, u32 *shared) {
-    u32 mask = 0;
-    for (int e = threadIdx.x; e < n_word; e += THREADS) mask |= failed[e];
-    if (threadIdx.x == 0) *shared = 0;
+// What is known of the samples of a block.
+struct Forecast {
+    int round[TILE_M];  // 0: passed
+    int tile[TILE_M];  // in which the rounds before are tried
+};
+union Choice {
+    Forecast forecast;
+    u32 failing;  // samples that go on, as bits
+};
+
+// What an output of round 0 is divided by in another one.
+__device__ __forceinline__ float shrinking(const Work &w, int n_batch, int s, int round, const float *io) {
+    return scale_of(w.alpha, n_batch, s, round, io) * reduction(round, io) / scale_of(w.alpha, n_batch, s, 0, io);
+}
+
+// Returns whether any sample of the block has not passed; the same for all threads.
+__device__ __forceinline__ bool make_forecast(Forecast &f, const Work &w, int n_batch, int n_peak, int n_round, int row0, const float *io) {
+    int own = row0 + (int)threadIdx.x;
+    bool fails = (int)threadIdx.x < TILE_M && own < n_batch && (!KNOWN_PASSES || w.need[own] > 0);
+    if (!__syncthreads_or(fails)) return false;
+    const u32 all = 0xffffffffu;
+    for (int m = threadIdx.x / 32; m < TILE_M; m += THREADS / 32) {
+        int s = row0 + m, round = 0, lane = threadIdx.x % 32;
+        const u32 *peaks = w.peaks + (u64)min(s, n_batch - 1) * n_peak;
+        u32 peak = 0, tile = 0;
+        if (s < n_batch && (!KNOWN_PASSES || w.need[s] > 0)) {  // the same for a warp
+            for (int i = lane; i < n_peak; i += 32) peak = max(peak, peaks[i]);
+            peak = __reduce_max_sync(all, peak);
+        }
+        if (peak) {
+            float size = __uint_as_float(peak), bound = io[4];
+            for (round = 1; round + 1 < n_round && size > bound * shrinking(w, n_batch, s, round, io);) ++round;
+            float enough = fminf(size, FAR_BEYOND * bound * shrinking(w, n_batch, s, round - 1, io));
+            u32 found = 0;  // the first of them, so that many samples share a tile
+            for (int i = lane; i < n_peak; i += 32)
+                if (!found && __uint_as_float(peaks[i]) >= enough) found = n_peak - i;
+            tile = (n_peak - __reduce_max_sync(all, found)) * PEAK_N / TILE_N;
+        }
+        if (lane == 0) f.round[m] = round, f.tile[m] = (int)tile;
+    }
     __syncthreads();
-    if (mask) atomicOr(shared, mask);
+    return true;
+}
+
+// Row t of lot number k of the tries, as sample of the block and round: samples one after the other, as long as
+// they are tried in the same `tile` and there is room.
+__device__ __forceinline__ int2 try_of(const Forecast &f, int k, int t, int &tile) {
+    int lot = -1, filled = TILE_M, at = -1;
+    int2 mine = make_int2(-1, 0);
+    for (int m = 0; m < TILE_M && lot <= k; ++m)
+        for (int r = 1; r < f.round[m]; r += TILE_M) {
+            int n = min(f.round[m] - r, TILE_M);
+            if (filled + n > TILE_M || f.tile[m] != at) {
+                ++lot;
+                filled = 0;
+                at = f.tile[m];
+            }
+            if (lot == k) {
+                tile = at;
+                if (t >= filled && t < filled + n) mine = make_int2(m, r + t - filled);
+            }
+            filled += n;
+        }
+    return mine;
+}
+
+// Whether a forecast did not come true: not all rounds before it met a bound, or it did and was not the last.
+__device__ __forceinline__ bool unsettled(const Work &w, int s, int n_round) {
+    int r = w.need[s];
+    if (r <= 0 || r >= BY_ROUND) return false;
+    u32 met = w.met[s], before = (1u << r) - 2u;
+    return (met & before) != before || (r + 1 < n_round && (met >> r & 1u));
+}
+
+// Such samples as bits, of up to 32.
+__device__ __forceinline__ u32 unsettled_samples(const Work &w, int n_batch, int n_round, u32 *shared) {
+    if (threadIdx.x < 32) {
+        u32 bits = __ballot_sync(0xffffffffu, (int)threadIdx.x < n_batch && unsettled(w, min((int)threadIdx.x, n_batch - 1), n_round));
+        if (threadIdx.x == 0) *shared = bits;
+    }
     __syncthreads();
     return *shared;
+}
+
+// Whether a sample takes part in a round of those that go round by round.
+__device__ __forceinline__ bool takes_part(const Work &w, int s, int round, int n_round, bool foretold) {
+    if (w.need[s] >= BY_ROUND + round) return true;
+    return foretold && round == 1 && w.need[s] < BY_ROUND && unsettled(w, s, n_round);
 }
 
 // Bit number j of those that are set.
@@ -29,17 +123,50 @@ __device__ __forceinline__ int set_bit(u32 mask, int j) {
     return __ffs((int)mask) - 1;
 }
 
-// Leave word of the samples of a round that did not pass: as bits for the kernel that makes all further rounds,
-// whose counters are set to 0, or each for itself.
-__device__ __forceinline__ void note_failures(const Work &w, bool together, const Rows &rows) {
-    int t = threadIdx.x;
-    bool met = t < TILE_M && rows.met[t < TILE_M ? t : 0];
-    if (together && t < 32) {
-        u32 bits = __ballot_sync(0xffffffffu, met);
-        if (t == 0) w.failed[blockIdx.y * gridDim.x + blockIdx.x] = bits << (blockIdx.y * TILE_M % 32);
-        if (blockIdx.x == 0 && blockIdx.y == 0) w.met[t] = w.count[t] = 0;
+// Sample (-1: none) and round of the row of a thread; all threads call this. n_row becomes the number of rows in
+// all, and `tile` the one of tries.
+__device__ __forceinline__ int2 row_of_block(const Work &w, Choice &choice, int n_batch, int n_peak, int n_round, int round, int tiles,
+                                             const float *io, int &tile, int &n_row) {
+    const int t = threadIdx.x, row0 = blockIdx.y * TILE_M, row = row0 + t;
+    const int2 none = make_int2(-1, 0);
+#if ALL == 1
+    u32 failing = unsettled_samples(w, n_batch, n_round, &choice.failing);
+    n_row = __popc(failing) * (n_round - 1);
+    if (t >= TILE_M || row >= n_row) return none;
+    return make_int2(set_bit(failing, row / (n_round - 1)), 1 + row % (n_round - 1));
+#elif ALL == 2
+    Forecast &f = choice.forecast;
+    if (!make_forecast(f, w, n_batch, n_peak, n_round, row0, io)) return none;
+    if (tile >= tiles) {
+        int2 tried = try_of(f, tile - tiles, t, tile);
+        return tried.x < 0 ? none : make_int2(row0 + tried.x, tried.y);
     }
-    if (!together && met) atomicMax(&w.need[rows.sample[t]], rows.round[t] + 1);
+    if (t >= TILE_M || row >= n_batch) return none;
+    if (tile == 0) w.need[row] = f.round[t];
+    return f.round[t] > 0 ? make_int2(row, f.round[t]) : none;
+#else
+    bool there = t < TILE_M && row < n_batch && (round == 0 || takes_part(w, row, round, n_round, n_peak > 0));
+    return there ? make_int2(row, round) : none;
+#endif
+}
+
+// Leave word of the outputs that met a bound: for a forecast after round 0, of tries, or of a round.
+__device__ __forceinline__ void note_bounds(const Work &w, int n_batch, int n_peak, int tile, bool first, bool foretold, const Rows &rows) {
+    int t = threadIdx.x, s = t < TILE_M ? rows.sample[t < TILE_M ? t : 0] : -1;
+    if (s < 0) return;
+    u32 met = 0;
+    for (int k = 0; k < PEAKS; ++k) {
+        u32 peak = rows.met[t * PEAKS + k];
+        met = max(met, peak);
+        if (first && tile * PEAKS + k < n_peak) w.peaks[(u64)s * n_peak + tile * PEAKS + k] = peak;
+    }
+    if (first && n_peak > 0) {
+        if (tile == 0) w.met[s] = w.late[s] = w.count[s] = 0;
+        if (KNOWN_PASSES && met) atomicMax(&w.need[s], 1);
+    } else if (met) {
+        if (foretold) atomicOr(&w.met[s], 1u << rows.round[t]);
+        else atomicMax(&w.need[s], BY_ROUND + rows.round[t] + 1);
+    }
 }
 
 // Give the samples whose last block this is the results of the first round that passed, or of the last one.
@@ -47,7 +174,7 @@ __device__ __forceinline__ void note_failures(const Work &w, bool together, cons
 __device__ __forceinline__ void select_rounds(const Work &w, u32 failing, int n_further, int n_row, int row0, int n_tile, int n_out,
                                               Rows &rows, float *y) {
     int t = threadIdx.x, first = row0 / n_further, last = (min(row0 + TILE_M, n_row) - 1) / n_further;
-    if (t < TILE_M && rows.met[t]) atomicOr(&w.met[rows.sample[t]], 1u << rows.round[t]);
+    if (t < TILE_M && rows.met[t]) atomicOr(&w.late[rows.sample[t]], 1u << rows.round[t]);
     __threadfence();
     __syncthreads();
     if (t <= last - first) {
@@ -57,7 +184,7 @@ __device__ __forceinline__ void select_rounds(const Work &w, u32 failing, int n_
         rows.sample[t] = done ? s : -1;
         if (done) {
             __threadfence();
-            u32 met = __ldcg(&w.met[s]);
+            u32 met = __ldcg(&w.late[s]);
             int r = 1;
             while (r < n_further && met >> r & 1u) ++r;
             rows.round[t] = r;

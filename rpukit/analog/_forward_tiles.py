@@ -81,6 +81,17 @@ def product_tile(n_batch: int, n_out: int, lean: bool) -> ProductTile:
     return next((t for t, least in _MANY if _n_block(t, n_batch, n_out) >= least), HALF)
 
 
+def foretold_tile(tile: ProductTile, limit: int, lean: bool) -> ProductTile:
+    """Tile for the rounds in which samples should pass, by that of round 0.
+
+    ``limit``: bytes of shared memory.
+    """
+    if tile.samples <= HALF.samples:
+        # Two blocks fit, as some tries come on top of blocks that fill the GPU.
+        return fitted(tile, limit // 2)
+    return fitted(WIDE if lean else MEDIUM, limit)
+
+
 def further_tile(n_row: int, lean: bool) -> ProductTile:
     """Tile for all further rounds of what is left."""
     if n_row <= FEW.samples:

@@ -1,12 +1,12 @@
 """How a product is dealt out to a GPU: its launches, and what they share from call to call.
 
-The op is in ``forward.py``, the tiles are in ``_forward_tiles.py``. A product takes two or three
-launches:
+The op is in ``forward.py``, the tiles are in ``_forward_tiles.py``. The launches of a product:
 
 - up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
   scales and inputs and one for the product;
-- with bound management and up to 32 samples: one that makes all further rounds of the samples
-  that met the bound, in one pass over the weights; else one for each round.
+- with bound management: one that makes, for the samples that met the bound, the round in which
+  they should pass, and tries those before it; then, for those that did not pass, one that makes
+  all rounds of up to 32 samples, or one for each round.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rpukit.analog._forward_tiles import (
     FEW,
     ProductTile,
     fitted,
+    foretold_tile,
     further_tile,
     product_tile,
 )
@@ -44,7 +45,10 @@ _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu
 _MOST_TOGETHER = 32  # samples whose further rounds are made at once: bits of a word
 _MOST_ROUNDS = 16
-_COUNTERS = 64  # words of `met` and `count`, see rk_lines.cuh
+_COUNTERS = 6  # words of a sample, see rk_lines.cuh
+_PEAK = 32  # outputs whose largest is passed on
+_MOST_FORETOLD = 31  # further rounds that are bits of a word
+_MOST_PASSED = 1 << 30  # words that have an int for their number
 _MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
 _MOST_KEPT = 1 << 20  # elements passed on that are kept from call to call
 
@@ -184,15 +188,17 @@ def make_plan(
 ) -> Plan:
     """Deal out a product of (n_batch, n_out, n_in); ``limit``: bytes of shared memory."""
     n_batch, n_out, n_in = shape
-    n_block = -(-n_out // tile.outputs) * -(-n_batch // tile.samples)
-    further = manner.n_round - 1
-    together = 0 < further < _MOST_ROUNDS and n_batch <= _MOST_TOGETHER
+    further, tiles = manner.n_round - 1, -(-n_out // tile.outputs)
+    n_peak = -(-n_out // _PEAK)
+    n_passed = n_batch * (_COUNTERS + n_peak)  # on from kernel to kernel
+    foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
+    together = foretells and further < _MOST_ROUNDS and n_batch <= _MOST_TOGETHER
     alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
     alone = alone and (together or further == 0)
     # The average is found by one block, which had better not convert all inputs as well.
     as_they_go = manner.mode == AVERAGE or n_batch * n_in > _MOST_INPUTS
     inputs = 2 if alone else int(as_they_go and not manner.perfect)
-    head = -(-(3 * n_batch + _COUNTERS + n_block) // 4) * 4
+    head = -(-(n_passed if foretells else _COUNTERS * n_batch) // 4) * 4
     if alone and not together:
         head = 0
     body = further * n_out if together else 0
@@ -202,8 +208,10 @@ def make_plan(
         body = max(body, n_in if converts else 0)
         steps.append(_scale_step(manner, n_batch, n_in, head, converts, vec))
 
-    def add(tile: ProductTile, n_row: int, inputs: int, number: int, *, every: bool) -> None:
-        numbers = (*shape, head, number, manner.n_round, n_block if together else 0)
+    def add(
+        tile: ProductTile, blocks: tuple[int, int], inputs: int, number: int, kind: int
+    ) -> None:
+        numbers = (*shape, head, number, manner.n_round, n_peak if foretells else 0)
         macros = {
             "TRANSPOSED": int(manner.transposed),
             "PERFECT": int(manner.perfect),
@@ -214,26 +222,30 @@ def make_plan(
             "INPUT_DRAWS": int(manner.input_draws),
             "OUTPUT_DRAWS": int(manner.output_draws),
             "MODE": manner.mode if inputs == 2 else 1,
-            "ALL": int(every),
+            "ALL": kind,
             "IN_OP": manner.ops[0],
             "OUT_OP": manner.ops[1],
             "HELPERS": tile.helpers if inputs else 0,
         }
-        tile = fitted(tile, limit)
         variant = _TILE_FORWARD.variant(macros | tile.macros)
-        grid = (-(-n_out // tile.outputs), -(-n_row // tile.samples))
         block = (tile.threads + (tile.helpers if inputs else 0),)
         shared = tile.shared(manner.transposed)
         typed = (*map(_i4, numbers), manner.threshold)
-        steps.append(Step(variant, grid, block, shared, typed))
+        steps.append(Step(variant, blocks, block, shared, typed))
 
-    add(tile, n_batch, inputs, 0, every=False)
+    down, whole = -(-n_batch // tile.samples), fitted(tile, limit)
+    add(whole, (tiles, down), inputs, 0, 0)
+    if foretells:
+        soon = foretold_tile(tile, limit, _lean(manner, n_in, vec))
+        tries = soon.samples * -(-(further - 1) // soon.samples)
+        add(soon, (-(-n_out // soon.outputs) + tries, -(-n_batch // soon.samples)), 1, 1, 2)
     if together:
         n_row = n_batch * further
-        add(further_tile(n_row, _lean(manner, n_in, vec)), n_row, 1, 1, every=True)
+        last = fitted(further_tile(n_row, _lean(manner, n_in, vec)), limit)
+        add(last, (-(-n_out // last.outputs), -(-n_row // last.samples)), 1, 1, 1)
     else:
         for number in range(1, manner.n_round):
-            add(tile, n_batch, 1, number, every=False)
+            add(whole, (tiles, down), 1, number, 0)
     return Plan(head + n_batch * body, tuple(steps))
 
 
@@ -259,7 +271,7 @@ def _scale_step(
 def launch_scales(call: Call) -> Array:
     """Launch noise management alone; returns what another kernel of products reads of it."""
     n_batch, _, n_in = call.shape
-    head = 3 * n_batch + _COUNTERS
+    head = _COUNTERS * n_batch
     step = _scale_step(call.manner, n_batch, n_in, head, False, 1)
     work = _device.empty((head,), np.float32, _device.device_of(call.x))
     run(call, Plan(head, (step,)), work)

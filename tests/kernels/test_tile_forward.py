@@ -79,6 +79,22 @@ def test_further_rounds_at_once(n, out_bound):
     assert_same_bits(got, plain.forward(x))
 
 
+@pytest.mark.parametrize("n", [1, 6, 20, 40])
+@pytest.mark.parametrize("management", ["abs_max", "none"])
+def test_forecasts_of_rounds(n, management):
+    """Of late rounds; those of inputs that were clipped do not come true."""
+    io = rk.IOParameters(out_bound=0.3, noise_management=management)
+    w = np.random.default_rng(6).uniform(0, 0.1, (132, 128)).astype(np.float32)
+    w[:, ::7] *= -1
+    plain, other = (
+        rk.AnalogTile(w.shape, rk.Ideal(), forward=io).set_weights(w) for _ in range(2)
+    )
+    x = abs(inputs(n, 128)) * np.float32(1 if management == "abs_max" else 6)
+    with on_cpu():
+        got = other.forward(x)
+    assert_same_bits(got, plain.forward(x))
+
+
 @pytest.mark.parametrize("n", [5, 20])
 def test_less_shared_memory_makes_smaller_stages(n, monkeypatch):
     limit = 99 * 1024
