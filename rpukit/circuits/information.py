@@ -28,6 +28,28 @@ LOST = 1e-9  # less probability than this counts as none
 class Information(Held):
     """What is tractable of deterministic and of compatible circuits, and moments of all."""
 
+    def is_deterministic(self) -> bool:
+        """Tell whether children of each sum surely exclude one another.
+
+        Returns
+        -------
+        bool
+            If True, `most_probable` is exact, and `entropy` and `kl` can be had. Children count as
+            disjoint if they have no value of some variable in common; False may be said of
+            circuits that exclude in other ways.
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> rk.Circuit(rk.circuits.mixture(2, 3, rk.circuits.Bernoulli())).is_deterministic()
+        False
+        """
+        try:
+            self._need_deterministic()
+        except StructureError:
+            return False
+        return True
+
     def entropy(self) -> float:
         """Compute the entropy of a deterministic circuit.
 
@@ -46,8 +68,8 @@ class Information(Held):
 
         Notes
         -----
-        Children count as disjoint if they are so in a single variable, as hidden states that are
-        variables are. Cost: one walk, and pairs of children times values.
+        What counts as disjoint: see `is_deterministic`. Cost: one walk, and pairs of children
+        times values.
         Source: Vergari, Choi, Liu, Teso, Van den Broeck, "A compositional atlas of tractable
         circuit operations", NeurIPS 2021.
 

@@ -152,10 +152,10 @@ class Queries(Information):
 
         Notes
         -----
-        This is the most probable assignment exactly if the circuit is deterministic: if of each
-        sum at most one child is not 0 for any sample, as in a hidden Markov model whose states are
-        variables. Otherwise it is a lower bound of the maximum. Of equals the first child and the
-        lowest value are taken.
+        This is the most probable assignment exactly if the circuit is deterministic
+        (`is_deterministic`): if of each sum at most one child is not 0 for any sample, as in a
+        hidden Markov model whose states are variables. Otherwise it is a lower bound of the
+        maximum. Of equals the first child and the lowest value are taken.
         Source: Poon, Domingos, "Sum-product networks: a new deep architecture", UAI 2011.
 
         Examples

@@ -101,6 +101,8 @@ class TestDeterministic:
 
 def test_what_is_not_tractable():
     mixed = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli()))
+    assert not mixed.is_deterministic()
+    assert viterbi_chain(1).is_deterministic()
     with pytest.raises(rk.errors.StructureError, match="not deterministic"):
         mixed.entropy()
     chain = viterbi_chain(1)

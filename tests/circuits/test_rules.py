@@ -1,6 +1,7 @@
 """Powers, largest terms, tempered counts, soft evidence: golden data and written-out formulas."""
 
 import itertools
+from contextlib import nullcontext
 
 import known
 import numpy as np
@@ -9,7 +10,7 @@ from test_circuit import some_circuit, some_data
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.testing import assert_same_bits
+from rpukit.testing import assert_same_bits, on_cpu
 
 HARD, DOUBLE = circuits.Rule(exponent=np.inf), circuits.Rule(exponent=2.0)
 RULES = {
@@ -114,6 +115,23 @@ class TestAnyCircuit:
             made.append((pc._parameters.theta, pc._parameters.rows.parameters))
         for a, b in zip(*made, strict=True):
             assert_same_bits(a, b)
+
+
+@pytest.mark.parametrize("name", ["double", "flat", "flatter", "scaled"])
+def test_kernels_give_the_bits_of_the_mirrors(name):
+    x, missing = some_data(20)
+    states = []
+    for emulated in (False, True):
+        pc = some_circuit()
+        with on_cpu() if emulated else nullcontext():
+            pc.accumulate(x, missing=missing, rule=RULES.get(name))
+            if name == "scaled":
+                pc.scaled_em_step(momentum=0.5, pseudocount=0.1)
+            else:
+                pc.em_step(step=0.5)
+            states.append((pc.log_likelihood(x), *pc.state()["arrays"].values()))
+    for a, b in zip(*states, strict=True):
+        assert_same_bits(a, b)
 
 
 def test_hard_em_climbs():
