@@ -5,19 +5,12 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32, u2f
+from rpukit._math import fma32
 from rpukit._philox import block, normal, uniform, word
-from rpukit.analog._mirror.forward import _clip, _convert
+from rpukit.analog._mirror.forward import _add_noise, _bend, _clip, _convert, _convert_lines, _draw
 from rpukit.analog._mirror.planes import planes_at
-from rpukit.analog._mirror.pulses import (
-    BITS,
-    NUMBER,
-    OP_STEP,
-    OP_WRITE_NOISE,
-    UP,
-    _popcount,
-    philox2x32,
-)
+from rpukit.analog._mirror.pulses import OP_STEP, OP_WRITE_NOISE, _popcount
+from rpukit.analog._mirror.replay import first_word, gather, replay_pulses, run_of_pulses
 from rpukit.analog._mirror.update import OP_D, OP_X, _rounded, _scales, _train
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
@@ -75,81 +68,9 @@ def chop_samples(
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _coincidences(x_train, d_train, implicit, i, j):
-    """Count the pulses of one cell in one sample, and say whether they go up."""
-    sign_x, sign_d = x_train[0, j], d_train[0, i]
-    if implicit == 2:
-        n = f4(u4(u4(sign_x & NUMBER) * u4(sign_d & NUMBER)))
-        length = f4(sign_d >> u4(13) & NUMBER)
-        count = i4(np.rint(f4(n / length))) if n > f4(0.0) else i4(0)
-    elif implicit == 1:
-        count = i4(np.rint(abs(f4(u2f(sign_d) * u2f(sign_x)))))
-    else:
-        count = i4(0)
-        for w in range(x_train.shape[0]):
-            count += _popcount(u4(x_train[w, j] & d_train[w, i] & BITS))
-            sign_x, sign_d = u4(sign_x | x_train[w, j]), u4(sign_d | d_train[w, i])
-    return count, u4(u4(sign_x ^ sign_d) & UP) != u4(0)
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _run_of_pulses(step, run, w, p, g, up, n, j, sample, i, k0, k1):
-    """Apply the n pulses of one sample to one cell."""
-    s0, s1, _, _ = block(k0, k1, OP_STEP, u8(i), sample, u4(0))
-    noisy, xi = g[0] != f4(0.0), f4(0.0)
-    if noisy:
-        b0, b1 = philox2x32(u4(u4(j) >> u4(1)), s1, s0)
-        xi = f4(normal(b1 if u4(j) & u4(1) else b0))
-    if n > 1:
-        taken, w = run(w, p, g, up, n, xi)
-        if taken:
-            return w
-    w = step(w, p, g, up, xi)
-    b0, b1 = u4(0), u4(0)
-    for pulse in range(1, n):
-        if noisy and pulse & 1:
-            b0, b1 = philox2x32(u4(j), u4(s1 ^ u4(u4(pulse + 1) >> u4(1))), s0)
-        if noisy:
-            xi = f4(normal(b0 if pulse & 1 else b1))
-        w = step(w, p, g, up, xi)
-    return w
-
-
-@nb.njit(nogil=True, error_model="numpy")
 def _shown(noise, w, k0, k1, cell, sample):
     """Show a cell through the noise of writing."""
     return fma32(noise, f4(normal(word(k0, k1, OP_WRITE_NOISE, cell, sample, u4(0)))), w)
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _replay(
-    step, run, flip, implicit, columns, last, first_sample, planes, g, x_train, d_train, slice_,
-    k0, k1, w, pulsed, n_in, drawn,
-):  # fmt: skip
-    """Walk the pulses of samples 0 to ``last`` on a slice: its weights, the last to pulse each."""
-    slotted = implicit == 0 and x_train.shape[1] == 1
-    for s in range(last + 1):
-        fixed, lines = x_train[s, :, slice_], d_train[s]
-        if not columns:
-            fixed, lines = d_train[s, :, slice_], x_train[s]
-        fired = u4(0)
-        for k in range(fixed.size):
-            fired = u4(fired | fixed[k])
-        if fired == u4(0):
-            continue
-        sample = u8(first_sample) + u8(s)
-        for line in range(w.size):
-            if slotted and u4(u4(lines[0, line] & fixed[0]) & BITS) == u4(0):
-                continue
-            i, j = (line, slice_) if columns else (slice_, line)
-            count, up = _coincidences(x_train[s], d_train[s], implicit, i, j)
-            if count:
-                if pulsed[line] < 0:
-                    planes_at(planes, i, j, n_in, drawn[line])
-                w[line] = _run_of_pulses(
-                    step, run, w[line], drawn[line], g, up != flip, count, j, sample, i, k0, k1
-                )
-                pulsed[line] = s
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -165,26 +86,34 @@ def _one(rule, io, number, k0, k1):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _read_line(w, v, rule, io, deviation, line, number, k0, k1):
-    """Multiply one weight by a converted 1 through the periphery."""
+def _read_lines(y, v, rule, io, line_noise, number, words, k0, k1):
+    """Multiply the weights of a slice by a converted 1 through the periphery, in place."""
     if rule[7] == f4(0.0):
-        return w
-    y = fma32(w, v, f4(0.0))
-    if rule[7] == f4(1.0):
-        return f4(y * io[8])
-    rounds, reads = io[11] != f4(0.0) and io[5] > f4(0.0), rule[8] != f4(0.0) and io[9] > f4(0.0)
-    b0, b1, b2 = u4(0), u4(0), u4(0)
-    if rounds or reads or deviation > f4(0.0):
-        out_op = u4(2) if rule[9] != f4(0.0) else u4(4)
-        b0, b1, b2, _ = block(k0, k1, out_op, u8(line), number, u4(0))
-    if reads:
-        variance = f4(v * v) if rule[8] == f4(1.0) else f4(abs(w) * f4(v * v))
-        y = fma32(f4(io[9] * f4(np.sqrt(variance))), f4(normal(b0)), y)
-    if y < f4(0.0):
-        y = f4(y * io[7])
-    if deviation > f4(0.0):
-        y = fma32(deviation, f4(normal(b1)), y)
-    return f4(_clip(_convert(y, io[5], rounds, b2), io[4]) * io[8])
+        return
+    noisy, rounds = io[6] > f4(0.0) or line_noise.size > 0, io[11] != f4(0.0) and io[5] > f4(0.0)
+    reads = rule[8] != f4(0.0) and io[9] > f4(0.0)
+    if rule[7] == f4(2.0) and (rounds or reads or noisy):
+        _draw(u4(2) if rule[9] != f4(0.0) else u4(4), number, u4(0), k0, k1, words)
+    for line in range(y.size):
+        w = y[line]
+        y[line] = fma32(w, v, f4(0.0))
+        if reads and rule[7] == f4(2.0):
+            variance = f4(v * v) if rule[8] == f4(1.0) else f4(abs(w) * f4(v * v))
+            deviation = f4(io[9] * f4(np.sqrt(variance)))
+            y[line] = fma32(deviation, f4(normal(words[0, line])), y[line])
+    if rule[7] == f4(2.0):
+        _bend(y, io[7])
+        if line_noise.size:
+            for line in range(y.size):
+                if line_noise[line] > f4(0.0):
+                    y[line] = fma32(line_noise[line], f4(normal(words[1, line])), y[line])
+        elif noisy:
+            _add_noise(y, io[6], words[1])
+        _convert_lines(y, io[5], rounds, words[2])
+        for line in range(y.size):
+            y[line] = _clip(y[line], io[4])
+    for line in range(y.size):
+        y[line] = f4(y[line] * io[8])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -268,46 +197,48 @@ def transfer_read(
     """Read the slices of events ``start`` to ``stop - 1``; arrays that are not there are empty."""
     n_in, columns = weight.shape[1], rule[9] != f4(0.0)
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
-    w, pulsed = np.empty(n_line, f4), np.empty(n_line, np.int64)
-    drawn = np.empty((n_line if replay else 0, n_plane), f4)
+    n = stop - start
+    w, pulsed = np.empty((n, n_line), f4), np.full((n, n_line), -1, np.int64)
+    drawn = np.empty((n if replay else 0, n_line, n_plane), f4)
+    passed, lasts = np.empty(n, np.int64), np.empty(n, np.int64)
+    words, whole = np.empty((3, n_line), u4), write_noise or not replay
     for e in range(start, stop):
-        slice_ = slices[e] if slices.size else first_slice + e
-        later = 1 if slice_ >= n_slice else 0
-        slice_ -= later * n_slice
-        last = offset + e // reads * period
+        passed[e - start] = slices[e] if slices.size else first_slice + e
+        lasts[e - start] = offset + e // reads * period
+    at = passed % n_slice
+    if replay:
+        stored = persistent if write_noise else weight
+        gather(stored, planes, columns, at, w, drawn)
+        replay_pulses(
+            step, run, flip, implicit, columns, lasts, first_sample, planes, g, x_train, d_train,
+            at, k0, k1, w, pulsed, n_in, drawn,
+        )  # fmt: skip
+    for e in range(start, stop):
+        slice_, y = at[e - start], w[e - start]
+        later = 1 if passed[e - start] >= n_slice else 0
         turn = turns[e] if turns.size else i4(0)
-        u = f4(kappas[later] / rates[last]) if rates.size else kappas[later]
-        one = _one(rule, io, u8(number) + u8(e), r0, r1)
-        if replay:
-            stored = persistent if write_noise else weight
-            for line in range(n_line):
-                w[line], pulsed[line] = (
-                    stored[line, slice_] if columns else stored[slice_, line],
-                    -1,
-                )
-            _replay(
-                step, run, flip, implicit, columns, last, first_sample, planes, g, x_train,
-                d_train, slice_, k0, k1, w, pulsed, n_in, drawn,
-            )  # fmt: skip
-        for line in range(n_line):
+        u = f4(kappas[later] / rates[lasts[e - start]]) if rates.size else kappas[later]
+        for line in range(n_line if whole else 0):
             i, j = (line, slice_) if columns else (slice_, line)
-            v = z[e, line] if z.size else weight[i, j]
-            if replay and not write_noise:
-                v = w[line]
-            elif replay and pulsed[line] >= 0:
+            s = pulsed[e - start, line]
+            if s >= 0:
                 cell = u8(u8(i) * u8(n_in) + u8(j))
-                v = _shown(g[7], w[line], k0, k1, cell, u8(first_sample) + u8(pulsed[line]))
-            if z.size == 0:
-                deviation = line_noise[line] if line_noise.size else io[6]
-                v = _read_line(v, one, rule, io, deviation, line, u8(number) + u8(e), r0, r1)
+                y[line] = _shown(g[7], y[line], k0, k1, cell, u8(first_sample) + u8(s))
+            else:
+                y[line] = z[e, line] if z.size else weight[i, j]
+        if z.size == 0:
+            one = _one(rule, io, u8(number) + u8(e), r0, r1)
+            _read_lines(y, one, rule, io, line_noise, u8(number) + u8(e), words, r0, r1)
+        for line in range(n_line):
+            v = y[line]
             if kind == 1:
                 d[e, line] = f4(-v)
                 continue
             sign = f4(-1.0) if turn & NEGATIVE else f4(1.0)
             if line_sign.size:
                 sign = f4(sign * f4(line_sign[line]))
-            n = _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line)
-            d[e, line] = f4(-n) if writes & (2 if later else 1) else f4(0.0)
+            n_pulse = _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line)
+            d[e, line] = f4(-n_pulse) if writes & (2 if later else 1) else f4(0.0)
         if turn & FLIPS:
             chopper[slice_] = 1 if turn & NEGATIVE else -1
         if switched.size:
@@ -382,9 +313,9 @@ def transfer_write(
                 continue
             up, before = (v < f4(0.0)) != flip, stored[i, j]
             planes_at(planes, i, j, n_in, cell_planes)
-            after = _run_of_pulses(
-                step, run, before, cell_planes, g, up, count, j, sample, i, k0, k1
-            )
+            s0, s1, _, _ = block(k0, k1, OP_STEP, u8(i), sample, u4(0))
+            xi = f4(normal(first_word(j, s0, s1))) if g[0] != f4(0.0) else f4(0.0)
+            after = run_of_pulses(step, run, before, cell_planes, g, up, count, j, s0, s1, xi)
             stored[i, j] = after
             if write_noise:
                 cell = u8(u8(i) * u8(n_in) + u8(j))
