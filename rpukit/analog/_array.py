@@ -53,7 +53,7 @@ class DeviceArray(Unit):
     def __init__(self, cell: Cell, site: Site, weight: Array | None = None) -> None:
         check_precision(cell, site.dtype)
         self.cell, self.site = cell, site
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = nothing
         self._writer = Writer()
         self._marked: Array | None = None
         site.start(*CLOCKS)
@@ -400,7 +400,7 @@ class DeviceArray(Unit):
         self.show()
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Stand for the change of a weight that nobody else shows."""
 
 

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._array import DeviceArray
-from rpukit.analog._guard import check_finite
+from rpukit.analog._array import DeviceArray, nothing
 from rpukit.analog._launch_update import Trains
 from rpukit.analog._unit import Site, Unit
-from rpukit.analog.cells import PulsedCell
 from rpukit.analog.combine import combine_devices, select_refresh
-from rpukit.analog.compound_cells import OneSided, UpdatePolicy, Vector
+from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vector
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.update import pulse_trains
 from rpukit.analog.update_parameters import UpdateParameters
@@ -36,21 +34,34 @@ class CompoundUnit(Unit):
     ----------
     cell : CompoundCell
     site : Site
+    weight : array, shape (n_out, n_in), dtype of the site, optional
+        Where the visible weight is kept.
     """
 
-    def __init__(self, cell: Any, site: Site) -> None:
+    def __init__(self, cell: Any, site: Site, weight: Array | None = None) -> None:
         self.cell, self.site = cell, site
-        parts: tuple[PulsedCell, ...] = cell.parts()
+        self.on_change = nothing
+        parts = cell.parts()
         self._stack = _device.zeros((len(parts), *site.shape), site.dtype, site.device)
         self.children = [
-            DeviceArray(part, site.child(k), self._stack[k]) for k, part in enumerate(parts)
+            self._child(part, site.child(k), self._stack[k]) for k, part in enumerate(parts)
         ]
         for child in self.children:
-            child.on_change = self.combine
+            child.on_change = self._changed
         self.granularity = cell.granularity
         self._gamma = site.put(np.array(cell.weights_of_parts(), site.dtype))
-        self.weight = _device.zeros(site.shape, site.dtype, site.device)
+        if weight is None:
+            weight = _device.zeros(site.shape, site.dtype, site.device)
+        self.weight = weight
         self.combine()
+
+    @staticmethod
+    def _child(part: Any, site: Site, weight: Array) -> Any:
+        return DeviceArray(part, site, weight)
+
+    def _changed(self) -> None:
+        self.combine()
+        self.on_change()
 
     def combine(self) -> None:
         """Make the visible weight anew."""
@@ -137,15 +148,18 @@ class VectorUnit(CompoundUnit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        trains = self.trains(x, d, lr, parameters, first_sample)
-        turn = self._turns(first_sample, len(x))
+        self.pulse(self.trains(x, d, lr, parameters, first_sample), lr < 0, first_sample)
+
+    def pulse(self, trains: Trains, flip: bool, first_sample: int, *, batch_size: int = 1) -> None:
+        """Change the weights by the coincidences of trains."""
+        turn = self._turns(first_sample, len(trains.x))
         for k, child in enumerate(self.children):
             if turn is None or (turn == k).all():
-                child.pulse(trains, lr < 0, first_sample)
+                child.pulse(trains, flip, first_sample)
             elif (turn == k).any():
                 mine = self.site.put((turn == k).astype(trains.d.dtype))
                 mine = mine.reshape(-1, *(1,) * (trains.d.ndim - 1))
-                child.pulse(replace(trains, d=trains.d * mine), lr < 0, first_sample)
+                child.pulse(replace(trains, d=trains.d * mine), flip, first_sample)
         self.combine()
 
     def _turns(self, first_sample: int, n: int) -> np.ndarray | None:
@@ -183,16 +197,19 @@ class ReferenceUnit(CompoundUnit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        trains = self.trains(x, d, lr, parameters, first_sample)
-        self.children[0].pulse(trains, lr < 0, first_sample)
+        self.pulse(self.trains(x, d, lr, parameters, first_sample), lr < 0, first_sample)
+
+    def pulse(self, trains: Trains, flip: bool, first_sample: int, *, batch_size: int = 1) -> None:
+        """Change the weights by the coincidences of trains."""
+        self.children[0].pulse(trains, flip, first_sample)
         self.combine()
 
 
 class OneSidedUnit(CompoundUnit):
     """A device for rising and one for falling weights, both pulsed up only (`OneSided`)."""
 
-    def __init__(self, cell: OneSided, site: Site) -> None:
-        super().__init__(cell, site)
+    def __init__(self, cell: OneSided, site: Site, weight: Array | None = None) -> None:
+        super().__init__(cell, site, weight)
         site.start("refresh")
         if cell.copy_inverted:
             self.children[1].invert()
@@ -222,18 +239,18 @@ class OneSidedUnit(CompoundUnit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        start, n = 0, len(x)
-        if self._until_refresh(first_sample, n, batch_size) < n:
-            # Found before the first part is learnt, so that a bad sample changes nothing.
-            call = self.site.guard.begin("x or d")
-            for array in (x, d):
-                check_finite(array, status=self.site.guard.status, call=call)
+        # All trains are made before the first are learnt, so that a bad sample changes nothing.
+        trains = self.trains(x, d, lr, parameters, first_sample)
+        self.pulse(trains, lr < 0, first_sample, batch_size=batch_size)
+
+    def pulse(self, trains: Trains, flip: bool, first_sample: int, *, batch_size: int = 1) -> None:
+        """Change the weights by the coincidences of trains, and refresh them when that is due."""
+        start, n = 0, len(trains.x)
         while start < n:
             count = self._until_refresh(first_sample + start, n - start, batch_size)
-            part = slice(start, start + count)
-            trains = self.trains(x[part], d[part], lr, parameters, first_sample + start)
+            part = trains.of_samples(start, start + count)
             for child, polarity in zip(self.children, (-1, 1), strict=True):
-                child.pulse(trains, lr < 0, first_sample + start, polarity=polarity)
+                child.pulse(part, flip, first_sample + start, polarity=polarity)
             start += count
             if self._is_due(first_sample + start, batch_size):
                 self.refresh()
@@ -300,3 +317,6 @@ class OneSidedUnit(CompoundUnit):
         cell: OneSided = self.cell
         stream = child.site.stream.child(_WRITES)
         child.write(x, rise, -1.0, cell.refresh_update, first, stream)
+
+
+UNITS: dict[type, Any] = {Vector: VectorUnit, Reference: ReferenceUnit, OneSided: OneSidedUnit}

@@ -58,6 +58,14 @@ class Trains:
     clips: bool = False
     key: tuple[int, ...] = ()
 
+    def of_samples(self, start: int, stop: int) -> Trains:
+        """Give the trains of some samples (views)."""
+        if (start, stop) == (0, len(self.x)):
+            return self
+        slices = None if self.x_slices is None else self.x_slices[start:stop]
+        x, d = self.x[start:stop], self.d[start:stop]
+        return replace(self, x=x, d=d, x_slices=slices, key=())
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:

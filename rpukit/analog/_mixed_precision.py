@@ -40,7 +40,7 @@ class MixedPrecisionUnit(CompoundUnit):
 
     def __init__(self, cell: MixedPrecision, site: Site, child: Unit) -> None:
         self.cell, self.site = cell, site
-        self.child, self.children = child, [child]  # type: ignore[list-item]
+        self.child, self.children = child, [child]
         self.granularity = 0.0  # samples make no trains
         self.weight = child.weight
         self._chi = _device.zeros(site.shape, site.dtype, site.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from rpukit.analog._launch_update import Trains
 from rpukit.analog.cells import PulsedCell
 from rpukit.analog.chopped_cells import DynamicTransfer
 from rpukit.analog.forward import ForwardState
-from rpukit.analog.io_parameters import IOParameters, WeightNoise
+from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.analog.sampling import Recipe, values_of
 from rpukit.analog.transfer_cells import Transfer
 from rpukit.random import Stream
@@ -53,7 +53,9 @@ class Cells:
 
     @classmethod
     def of(cls, child: Any) -> Cells:
-        """See a `DeviceArray`."""
+        """See a `DeviceArray`; of a unit of several the weight that they show, to be read only."""
+        if hasattr(child, "children"):
+            return replace(cls.of(child.children[0]), weight=child.weight, persistent=None)
         own, cell, planes = child.arrays(), child.cell, child.planes
         drawn = isinstance(planes, Recipe)
         macros = {
@@ -186,3 +188,10 @@ class Replay:
     flip: bool
     stream: Stream
     first_sample: int
+
+
+def one_hot_io(io: IOParameters) -> IOParameters:
+    """Turn off what a one-hot read never uses."""
+    return replace(
+        io, noise_management=NoiseManagement.NONE, bound_management=BoundManagement.NONE
+    )

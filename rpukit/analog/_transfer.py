@@ -18,18 +18,18 @@ from rpukit import _device
 from rpukit._kernels import clock
 from rpukit._kernels.repeat import Repeats, repeatable
 from rpukit.analog import _schedule
+from rpukit.analog._array import DeviceArray
 from rpukit.analog._choppers import Choppers
-from rpukit.analog._compound import CompoundUnit
+from rpukit.analog._compound import UNITS, CompoundUnit
 from rpukit.analog._guard import check_finite
 from rpukit.analog._launch_update import Trains
 from rpukit.analog._rates import Rates, rates_of
-from rpukit.analog._reading import Cells, Reading, Replay
+from rpukit.analog._reading import Cells, Reading, Replay, one_hot_io
 from rpukit.analog._schedule import Events
 from rpukit.analog._unit import Site
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
 from rpukit.analog.combine import combine_devices
 from rpukit.analog.forward import ForwardState, tile_forward
-from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
 from rpukit.analog.transfer import auto_scale, sample_maxima, transfer_read, transfer_write
 from rpukit.analog.transfer_cells import Transfer
 from rpukit.analog.update import pulse_trains
@@ -44,6 +44,7 @@ _FEW_EVENTS = (
 _KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
 _READS = 64  # slices that are multiplied at once where a read is a product
 _WRITES = 0  # child stream of a device for reads and writes of its own
+_NESTED = 1 << 21  # the same, where a device is made of several, which have the first streams
 _SELECT = 1 << 20  # child stream for choppers and random slices
 _captured: list[Any] = []  # a graph goes on using what it was captured with
 
@@ -61,12 +62,16 @@ class TransferUnit(CompoundUnit):
         self._reads = cell.reads(site.shape)
         self._select = site.stream.child(_SELECT)
         self._random = self._select if cell.random_selection else None
-        self._io = _one_hot_io(cell.transfer_forward)
+        self._io = one_hot_io(cell.transfer_forward)
         # Where other lines have noise, or lines a place along the wires, the whole array is read;
         # where wires are not ideal, by a product.
         self._whole = not self._io.exact and (self._io.inp_noise > 0 or self._io.ir_drop > 0)
         self._apart = self._whole or not (self._io.exact or self._io.ideal_wires)
-        self._streams = [child.site.stream.child(_WRITES) for child in self.children]
+        self._nested = [not isinstance(child, DeviceArray) for child in self.children]
+        self._streams = [
+            child.site.stream.child(_NESTED if nested else _WRITES)
+            for child, nested in zip(self.children, self._nested, strict=True)
+        ]
         self._states = [
             ForwardState(
                 self._io,
@@ -90,8 +95,10 @@ class TransferUnit(CompoundUnit):
             self._choppers = Choppers(cell, self._select, site, self._n)
             self._own.update(self._choppers.arrays())
         self._corrects = getattr(cell, "correct_gradient_magnitudes", False)
+        # What is made of several devices learns like a tile of its own: nothing is replayed on it.
         drawn = cell.random_selection or cell.with_reset_prob > 0
-        self._even = not (self._apart or drawn or getattr(cell, "out_chop_prob", 0.0) > 0)
+        one = not (self._apart or drawn or any(self._nested))
+        self._even = one and not getattr(cell, "out_chop_prob", 0.0) > 0
         # A batch is never cut but where slices come again, or after so many reads.
         kernels = _device.takes_kernels(self.weight)
         most = min(self._n[0], _MOST_EVENTS if kernels else _FEW_EVENTS)
@@ -111,6 +118,11 @@ class TransferUnit(CompoundUnit):
 
     def _zeros(self, *shape: int) -> Array:
         return _device.zeros(shape, self.site.dtype, self.site.device)
+
+    @staticmethod
+    def _child(part: Any, site: Site, weight: Array) -> Any:
+        make = UNITS.get(type(part), DeviceArray)
+        return make(part, site, weight)
 
     def combine(self) -> None:
         if self._hidden:
@@ -233,7 +245,7 @@ class TransferUnit(CompoundUnit):
             if period:
                 ends.update(range(period - first_sample % period, n + 1, period))
         n_transfer = due.n // due.reads
-        if self._apart or parameters.exact:
+        if self._apart or self._nested[0] or parameters.exact:
             last = range(n_transfer)
         else:  # those after which a slice comes again
             most = self._most // due.reads
@@ -298,7 +310,8 @@ class TransferUnit(CompoundUnit):
         ahead = due.n > 0 and due.offset < len(x) - 1  # of the last pulses of the part
         replay = Replay(trains, rate < 0, fast.site.stream, first_sample) if ahead else None
         if not ahead:
-            fast.pulse(trains, rate < 0, first_sample)
+            more = {"batch_size": batch_size} if self._nested[0] else {}
+            fast.pulse(trains, rate < 0, first_sample, **more)
         written = self._transfer(0, due, rates, running, turns, replay) if due.n else None
         if ahead:
             fast.pulse(trains, rate < 0, first_sample)
@@ -391,13 +404,16 @@ class TransferUnit(CompoundUnit):
         stream, columns, update = self._streams[k + 1], cell.transfer_columns, cell.transfer_update
         if z is not None or due.slices is not None:
             self._keep(z, due.slices)
-        if not update.implicit:
+        if not (update.implicit or self._nested[k + 1]):
             to = self._cells[k + 1]
             transfer_write(to, d, due, step, update, columns=columns, stream=stream, status=status)
             return d
         one_hot = self._one_hot(_schedule.slices_of(due, self._n[0], self._random))
         sides = (one_hot, d) if columns else (d, one_hot)
-        self.children[k + 1].write(*sides, step, update, due.number, stream)
+        if self._nested[k + 1]:
+            self.children[k + 1].update(*sides, step, update, due.number, 1)
+        else:
+            self.children[k + 1].write(*sides, step, update, due.number, stream)
         return d
 
     def _one_hot(self, which: np.ndarray) -> Array:
@@ -431,10 +447,3 @@ class TransferUnit(CompoundUnit):
             status=self.site.guard.status,
             call=self.site.guard.begin("transfer"),
         )
-
-
-def _one_hot_io(io: IOParameters) -> IOParameters:
-    """Turn off what a one-hot read never uses."""
-    return replace(
-        io, noise_management=NoiseManagement.NONE, bound_management=BoundManagement.NONE
-    )

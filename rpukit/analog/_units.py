@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rpukit.analog import _compound
 from rpukit.analog._array import DeviceArray
-from rpukit.analog._compound import CompoundUnit, OneSidedUnit, ReferenceUnit, VectorUnit
 from rpukit.analog._mixed_precision import MixedPrecisionUnit
 from rpukit.analog._transfer import TransferUnit
 from rpukit.analog._unit import Site, Unit
 from rpukit.analog.cells import Cell
 from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
-from rpukit.analog.compound_cells import CompoundCell, OneSided, Reference, Vector
+from rpukit.analog.compound_cells import CompoundCell
 from rpukit.analog.mixed_precision_cell import MixedPrecision
 from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
 
 UNITS: dict[type, Callable[[Any, Site], Unit]] = {
-    Vector: VectorUnit,
-    Reference: ReferenceUnit,
-    OneSided: OneSidedUnit,
+    **_compound.UNITS,
     Transfer: TransferUnit,
     BufferedTransfer: TransferUnit,
     ChoppedTransfer: TransferUnit,
@@ -41,6 +39,6 @@ def leaves(unit: Unit) -> Iterator[DeviceArray]:
     """Give the device arrays of a unit, in order."""
     if isinstance(unit, DeviceArray):
         yield unit
-    elif isinstance(unit, CompoundUnit):
+    elif isinstance(unit, _compound.CompoundUnit):
         for child in unit.children:
             yield from leaves(child)

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rpukit.analog.cells import PulsedCell
 from rpukit.analog.compound_cells import with_inherited_parameters
 from rpukit.analog.transfer_cells import Transfer, one_pulse
 from rpukit.analog.update_parameters import UpdateParameters
@@ -45,7 +46,7 @@ class ChoppedTransfer(Transfer):
 
     Parameters
     ----------
-    devices : tuple of two PulsedCell
+    devices : tuple of two, as in `Transfer`
         A and C.
     transfer_every : float
         Samples (mini-batches with `units_in_mbatch`) between transfers; a negative number r means
@@ -114,6 +115,8 @@ class ChoppedTransfer(Transfer):
         self._need(self.n_reads_per_transfer == 1, "n_reads_per_transfer", "1")
         self._need(not self.random_selection, "random_selection", "False")
         self._need(self.with_reset_prob == 0, "with_reset_prob", "0")
+        states = self.transfer_every >= 0 or isinstance(self.devices[0], PulsedCell)
+        self._need(states, "transfer_every", "from 0 where device 0 is made of several")
 
     @property
     def chop_period(self) -> int:
@@ -126,7 +129,9 @@ class ChoppedTransfer(Transfer):
         if self.transfer_every >= 0 or self.transfer_every_vec:
             return [Transfer.periods(self, shape, batch_size)[0], 0]
         n_slice = self.slices(shape)[0]
-        every = self.devices[0].n_states / n_slice * abs(self.transfer_every)
+        device = self.devices[0]
+        assert isinstance(device, PulsedCell)  # as was checked
+        every = device.n_states / n_slice * abs(self.transfer_every)
         return [max(1, math.floor(every + 0.5)), 0]
 
     def threshold(self, shape: tuple[int, int]) -> float:

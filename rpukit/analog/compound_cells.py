@@ -78,10 +78,14 @@ class CompoundCell(Cell):
         """Draw nothing: each device draws its own arrays."""
         return {}
 
-    def _check_devices(self, name: str, devices: Any, low: int, high: int) -> None:
-        good = isinstance(devices, tuple) and all(isinstance(d, PulsedCell) for d in devices)
+    def _check_devices(
+        self, name: str, devices: Any, low: int, high: int, nested: tuple[type, ...] = ()
+    ) -> None:
+        kinds = (PulsedCell, *nested)
+        good = isinstance(devices, tuple) and all(isinstance(d, kinds) for d in devices)
         count = f"{low} or more" if high > 99 else f"{low} to {high}"
-        self._need(good and low <= len(devices) <= high, name, f"a tuple of {count} pulsed cells")
+        need = ", ".join((f"{count} pulsed cells", *(kind.__name__ for kind in nested)))
+        self._need(good and low <= len(devices) <= high, name, f"a tuple of {need}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

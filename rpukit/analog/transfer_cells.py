@@ -15,11 +15,20 @@ from typing import ClassVar
 import numpy as np
 
 from rpukit.analog.cells import PulsedCell, SoftBounds
-from rpukit.analog.compound_cells import CompoundCell, with_inherited_parameters
+from rpukit.analog.compound_cells import (
+    CompoundCell,
+    OneSided,
+    Reference,
+    Vector,
+    with_inherited_parameters,
+)
 from rpukit.analog.io_parameters import IOParameters
 from rpukit.analog.update_parameters import UpdateParameters
 
 __all__ = ["BufferedTransfer", "Transfer"]
+
+NESTED = (Vector, Reference, OneSided)
+Device = PulsedCell | Vector | Reference | OneSided
 
 
 def one_pulse() -> UpdateParameters:
@@ -48,8 +57,9 @@ class Transfer(CompoundCell):
 
     Parameters
     ----------
-    devices : tuple of PulsedCell, two or more
-        From the fastest to the slowest.
+    devices : tuple of PulsedCell, Vector, Reference or OneSided, two or more
+        From the fastest to the slowest. A device that is made of several is read as the weight
+        that these show; a `OneSided` counts each write as a sample of its refreshes.
     gamma : float, at least 0
         Weight of the faster arrays: ``gamma_k = gamma**(n - 1 - k)``. 0 hides all but the slowest.
     gamma_vec : tuple of float
@@ -101,7 +111,7 @@ class Transfer(CompoundCell):
     BUFFERED: ClassVar[bool] = False
     CHOPPED: ClassVar[bool] = False
 
-    devices: tuple[PulsedCell, ...] = field(default_factory=lambda: (SoftBounds(), SoftBounds()))
+    devices: tuple[Device, ...] = field(default_factory=lambda: (SoftBounds(), SoftBounds()))
     gamma: float = 0.0
     gamma_vec: tuple[float, ...] = ()
     transfer_every: float = 1.0
@@ -121,7 +131,7 @@ class Transfer(CompoundCell):
     transfer_update: UpdateParameters = field(default_factory=UpdateParameters)
 
     def _check(self) -> None:
-        self._check_devices("devices", self.devices, 2, 2 if self.CHOPPED else 10**6)
+        self._check_devices("devices", self.devices, 2, 2 if self.CHOPPED else 10**6, NESTED)
         n = len(self.devices)
         for name in ("gamma_vec", "transfer_every_vec", "transfer_lr_vec"):
             values = getattr(self, name)
@@ -140,11 +150,13 @@ class Transfer(CompoundCell):
         self._need(0 <= self.with_reset_prob <= 1, "with_reset_prob", "a number in [0, 1]")
         columns = self.transfer_columns or self.with_reset_prob == 0
         self._need(columns, "with_reset_prob", "0 where rows are transferred")
+        pulsed = all(isinstance(d, PulsedCell) for d in self.devices) or self.with_reset_prob == 0
+        self._need(pulsed, "with_reset_prob", "0 where devices are made of several")
         io, update = self.transfer_forward, self.transfer_update
         self._need(isinstance(io, IOParameters), "transfer_forward", "IOParameters")
         self._need(isinstance(update, UpdateParameters), "transfer_update", "UpdateParameters")
 
-    def parts(self) -> tuple[PulsedCell, ...]:
+    def parts(self) -> tuple[Device, ...]:  # type: ignore[override]
         return self.devices
 
     def weights_of_parts(self) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit._device import parse_device, to_device
 from rpukit._kernels import launch
 from rpukit.analog._transfer import TransferUnit
 from rpukit.testing import assert_same_bits, on_cpu
@@ -93,6 +94,14 @@ CELLS = {
     "ttv3_scaled": rk.ChoppedTransfer(
         devices=PAIR, auto_scale=True, fast_lr=0.1, correct_gradient_magnitudes=True
     ),
+    "nested": rk.ChoppedTransfer(
+        devices=(
+            rk.Vector(devices=PAIR, update_policy="single_sequential"),
+            rk.OneSided(device=SOFT, refresh_every=3),
+        ),
+        gamma=0.5,
+        in_chop_prob=0.3,
+    ),
     "ttv4": rk.DynamicTransfer(devices=PAIR, in_chop_prob=0.3, fast_lr=0.5, auto_scale=True),
     "ttv4_random": rk.DynamicTransfer(
         devices=PAIR,
@@ -172,7 +181,7 @@ class TestSchedules:
         for k in range(40):
             tile.update(x[k], d[k], 0.3)
             arrays = tile.state()["arrays"]
-            hidden = np.array([a.get_weights() for a in tile.devices], "f8")
+            hidden = np.array([part.weight for part in tile._unit.children], "f8")
             plain = np.einsum("k,kij->ij", gamma, hidden)
             if "chopper_in" in arrays:
                 signs = np.outer(arrays["chopper_out"], arrays["chopper_in"])
@@ -182,6 +191,27 @@ class TestSchedules:
             wrong = max(wrong, np.abs(plain - exact).max())
         if "chopper_in" in arrays and gamma[0]:
             assert wrong > 0.01  # gamma A + C without the choppers fails
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_one_device_in_a_vector_is_that_device(columns, device):
+    """What is made of several learns, is read and is written as devices are."""
+    names = ("dw_min", "up_down", "w_max", "w_min")
+    alone = rk.ConstantStep(dw_min_std=0, **{f"{name}_dtod": 0 for name in names})
+    options = {"units_in_mbatch": False, "transfer_columns": columns, "gamma": 0.5}
+    options["transfer_forward"] = rk.IOParameters(is_perfect=True)
+    shape = (9, 132) if columns else (132, 9)
+    tiles = [
+        rk.AnalogTile(shape, rk.BufferedTransfer(devices=(part, part), **options), device=device)
+        for part in (alone, rk.Vector(devices=(alone,)))
+    ]
+    x, d = (to_device(v, parse_device(device)) for v in batch(100, shape))
+    for tile in tiles:
+        tile.update(x, d, 0.3)
+    assert_same_bits(tiles[1].get_weights(), tiles[0].get_weights())
+    assert tiles[1].n_pulses == tiles[0].n_pulses > 0
+    written = tiles[0].devices[1].get_weights()
+    assert float(abs(written).max()) > 0
 
 
 class TestByHand:
@@ -338,6 +368,15 @@ def test_steps_that_come_again(name, order, monkeypatch):
         (lambda: rk.Transfer(with_reset_prob=2), "with_reset_prob"),
         (lambda: rk.Transfer(with_reset_prob=1, transfer_columns=False), "rows"),
         (lambda: rk.Transfer(transfer_forward=None), "IOParameters"),
+        (lambda: rk.Transfer(devices=(SOFT, rk.Ideal())), "pulsed cells, Vector, Reference"),
+        (
+            lambda: rk.Transfer(devices=(rk.Vector(devices=PAIR), SOFT), with_reset_prob=1),
+            "with_reset_prob.*made of several",
+        ),
+        (
+            lambda: rk.ChoppedTransfer(devices=(rk.Vector(devices=PAIR), SOFT), transfer_every=-1),
+            "transfer_every.*made of several",
+        ),
         (lambda: rk.BufferedTransfer(thres_scale=0), "positive"),
         (lambda: rk.BufferedTransfer(with_reset_prob=1), "reset"),
         (lambda: rk.ChoppedTransfer(devices=(SOFT,) * 3), "2 to 2"),
