@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply(double (&acc)[RM][RN], const double *as
             int i = x / (RN / 2) * 2, j = x % (RN / 2) * 2;
 #pragma unroll
             for (int u = 0; COPY && u < 8; ++u)  // parts of 16 steps
-                if (u * (RM * RN / 4) / 8 + 1 == x || (RM * RN == 4 && x == 0)) ca.part(p / 16 * 8 + u), cb.part(p / 16 * 8 + u);
+                if (min(u * (RM * RN / 4) / 8 + 1, RM * RN / 4 - 1) == x) ca.part(p / 16 * 8 + u), cb.part(p / 16 * 8 + u);
             double c[4] = {acc[i][j], acc[i][j + 1], acc[i + 1][j], acc[i + 1][j + 1]};
             rk_dmma(c, a[i / 2], b[j / 2]);
             acc[i][j] = c[0], acc[i][j + 1] = c[1], acc[i + 1][j] = c[2], acc[i + 1][j + 1] = c[3];

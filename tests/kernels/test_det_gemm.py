@@ -102,7 +102,8 @@ def test_bad_calls():
 def test_every_tile_has_the_same_bits(tile):
     deep = (tile.rows, tile.columns, (tile.stages + 2) * tile.depth + 4)  # copies between steps
     layouts = ((False, False), (False, True), (True, True), (True, False))
-    for size, n_layout in (((150, 132, 140), 4), (deep, 2), ((5, 67, 33), 1)):
+    odd = (*deep[:2], deep[2] + 1)  # and one by one
+    for size, n_layout in (((150, 132, 140), 4), (deep, 2), (odd, 1), ((5, 67, 33), 1)):
         for trans_a, trans_b in layouts[:n_layout]:
             dtype = np.float64 if tile in real.DOUBLE_TILES else np.float32
             a, b = matrices(*size, dtype, trans_a, trans_b)
