@@ -26,6 +26,7 @@ leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kin
     if (r >= n_leaf) return;
     int kind = kinds[r], at = variable[r];
     i64 p = place[r];
+    wait_for_earlier();
     EACH_SAMPLE(b, n_sample) {
         REAL v;
         if (kind < GAUSSIAN) {

@@ -3,33 +3,47 @@
 //   groups as in sum_forward.cu; lift (n_sample, n_row), elements, flows (n_sample, n_element)   REAL
 //   parent_first (n_element + 1) i64, parent_group, parent_place int: groups an element is in, ascending, and where
 //   tile_first, tile_size (n_tile) int: elements that stand side by side in the same lists
+//   WIDTH: elements are made of their rows, element_rows (n_element, WIDTH), -1 for none, in values (n_sample, n_row), and
+//   their flows added to those of the rows, row_flows (n_sample, n_row): no row is in two elements
+//   LIFT 0: there is no array of lifts, they are made of values and row_flows
 //
 // Grid: (n_tile, samples / SAMPLES); blocks as in circuit_mix.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
-// Macros: REAL, OUTPUTS, LANES, SAMPLES (OUTPUTS * LANES a multiple of 32, SAMPLES <= LANES).
+// Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
 // op: rpukit.circuits.ops.sum_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
-// check: SAMPLES=8
+// check: WIDTH=2 OUTPUTS=8 SAMPLES=8 LIFT=0 VEC=4
+// check: WIDTH=2 OUTPUTS=64 LANES=8 SAMPLES=32 VEC=4
 // source: docs/semantics/circuits.md, section 2.
 #include "circuit_mix.cuh"
 
-// log sum_m theta[e, m] exp(lift m) by the largest lift that has a weight.
-__device__ __forceinline__ REAL own_parents(i64 start, i64 stop, const int *parent_group, const int *parent_place, const int *group_row,
-                                         const int *group_size, const i64 *group_theta, const REAL *theta, const REAL *lift) {
+#ifndef LIFT
+#define LIFT 1
+#endif
+
+struct Parents {
+    const int *group, *place, *row, *size;
+    const i64 *theta_first;
+    const REAL *theta;
+};
+
+// log sum_m theta[e, m] exp(lift m) by the largest lift that has a weight; parents start to stop - 1.
+template <class Lift> __device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 stop, Lift lift) {
     REAL m = NOTHING, total = (REAL)0;
     for (int pass = 0; pass < 2; ++pass) {
         for (i64 p = start; p < stop; ++p) {
-            int g = parent_group[p], size = group_size[g];
-            const REAL *weights = theta + group_theta[g] + (u64)parent_place[p] * size, *above = lift + group_row[g];
+            int g = of.group[p], size = of.size[g];
+            const REAL *weights = of.theta + of.theta_first[g] + (u64)of.place[p] * size;
             for (int k = 0; k < size; ++k) {
                 if (!(weights[k] > (REAL)0)) continue;
+                REAL above = lift(of.row[g] + k);
                 if (pass)
-                    total = rk_fma(weights[k], rk_exp(above[k] - m), total);
+                    total = rk_fma(weights[k], rk_exp(above - m), total);
                 else
-                    m = rk_max(m, above[k]);
+                    m = rk_max(m, above);
             }
         }
         if (!(m > NOTHING)) return NOTHING;
@@ -39,34 +53,49 @@ __device__ __forceinline__ REAL own_parents(i64 start, i64 stop, const int *pare
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sum_backward(int n_sample, int n_element, int n_row, const int *group_row, const int *group_size, const i64 *group_theta,
-             const i64 *parent_first, const int *parent_group, const int *parent_place, const int *tile_first,
-             const int *tile_size, const REAL *theta, const REAL *lift, const REAL *elements, REAL *flows) {
+             const i64 *parent_first, const int *parent_group, const int *parent_place, const int *element_rows,
+             const int *tile_first, const int *tile_size, const REAL *theta, const REAL *values, const REAL *lift,
+             const REAL *elements, REAL *row_flows, REAL *flows) {
+    extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
+    Area &area = *(Area *)raw;
     int e0 = tile_first[blockIdx.x], n_out = tile_size[blockIdx.x];
     int sample0 = blockIdx.y * SAMPLES, samples = min(SAMPLES, n_sample - sample0);
     i64 start = parent_first[e0], stop = parent_first[e0 + 1];
+    Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
+    auto above = [&](int b, int row) {
+        u64 at = (u64)(sample0 + b) * n_row + row;
+        return LIFT ? lift[at] : lift_of(values[at], row_flows[at]);
+    };
     Mixture mixture = begin_mixture(staged);
+    wait_for_earlier();
     for (i64 p = start; p < stop; ++p) {
-        int g = parent_group[p], size = group_size[g];
+        int g = parent_group[p], size = group_size[g], row = group_row[g];
         const REAL *weights = theta + group_theta[g] + (u64)parent_place[p] * size;
-        const REAL *above = lift + (u64)sample0 * n_row + group_row[g];
-        mix(mixture, staged, samples, n_out, size, weights, size, 1, [&](int b, int k) { return above[(u64)b * n_row + k]; });
+        mix(mixture, staged, area, samples, n_out, size, weights, size, 1, [&](int b, int k) { return above(b, row + k); });
     }
     __syncthreads();
-    int i = threadIdx.x % OUTPUTS, b = threadIdx.x / OUTPUTS;
-    if (b < samples && i < n_out) {
-        u64 at = (u64)(sample0 + b) * n_element + e0 + i;
-        REAL largest = staged.largest[mixture.turn][b], v = elements[at], f = (REAL)0;
+#pragma unroll
+    for (int q = 0; q < PAIRS; ++q) {
+        int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS, e = e0 + i;
+        if (b >= samples || i >= n_out) continue;
+        u64 at = (u64)(sample0 + b) * n_element + e, line = (u64)(sample0 + b) * n_row;
+        REAL largest = staged.largest[mixture.turn][b], v, f = (REAL)0;
+        v = WIDTH ? product_of(element_rows + (u64)e * WIDTH, values + line) : elements[at];
         if (v > NOTHING && largest > NOTHING) {
-            if (mixture.total >= rk_tiny(v)) {
-                f = rk_exp((v + largest) + rk_log(mixture.total));
+            if (mixture.total[q] >= rk_tiny(v)) {
+                f = rk_exp((v + largest) + rk_log(mixture.total[q]));
             } else {
-                i64 own = parent_first[e0 + i];
-                REAL up = own_parents(own, own + stop - start, parent_group, parent_place, group_row, group_size, group_theta, theta,
-                    lift + (u64)(sample0 + b) * n_row);
+                i64 own = parent_first[e];
+                REAL up = own_parents(parents, own, own + stop - start, [&](int row) { return above(b, row); });
                 if (up > NOTHING) f = rk_exp(v + up);
             }
         }
-        flows[at] = f;
+        if (!WIDTH) flows[at] = f;
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) {
+            int row = element_rows[(u64)e * WIDTH + k];
+            if (row >= 0) row_flows[line + row] = row_flows[line + row] + f;
+        }
     }
 }

@@ -1,55 +1,65 @@
 // Mixtures of elements: the value of node m of a group is log sum_c theta[c, m] exp(element c).
 //
 //   list_first (n_list + 1) i64, list_elements int: children of list i, elements of the layer
+//   list_rows (children of all lists, WIDTH) int: their rows, -1 for none; without `elements` they are read there
 //   group_list, group_row, group_size int, group_theta i64: of each group its list, first row, nodes, and weights
 //   tile_group, tile_first (n_tile) int: OUTPUTS nodes of a group
 //   theta: (child, node) for each group; elements (n_sample, n_element), values (n_sample, n_row)   REAL
 //
 // Grid: (n_tile, samples / SAMPLES); blocks as in circuit_mix.cuh, which says in what order is summed. A sum that is 0
 // or subnormal though a child is possible is made again with the largest value that has a weight.
-// Macros: REAL, OUTPUTS, LANES, SAMPLES (OUTPUTS * LANES a multiple of 32, SAMPLES <= LANES).
+// Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/layers.py::sum_forward
 // op: rpukit.circuits.ops.sum_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
-// check: SAMPLES=8
+// check: WIDTH=2 OUTPUTS=8 SAMPLES=8
+// check: WIDTH=2 OUTPUTS=64 LANES=8 SAMPLES=32
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_mix.cuh"
 
 // The same by the largest value that has a weight, as one chain over the children that have one.
-__device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_child, const int *ids, const REAL *elements) {
+template <class Input> __device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_child, Input input) {
     REAL m = NOTHING, total = (REAL)0;
     for (int k = 0; k < n_child; ++k)
-        if (weights[(u64)k * step] > (REAL)0) m = rk_max(m, elements[ids[k]]);
+        if (weights[(u64)k * step] > (REAL)0) m = rk_max(m, input(k));
     if (!(m > NOTHING)) return NOTHING;
     for (int k = 0; k < n_child; ++k) {
         REAL w = weights[(u64)k * step];
-        if (w > (REAL)0) total = rk_fma(w, rk_exp(elements[ids[k]] - m), total);
+        if (w > (REAL)0) total = rk_fma(w, rk_exp(input(k) - m), total);
     }
     return m + rk_log(total);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sum_forward(int n_sample, int n_element, int n_row, const i64 *list_first, const int *list_elements, const int *group_list,
-            const int *group_row, const int *group_size, const i64 *group_theta, const int *tile_group, const int *tile_first,
-            const REAL *theta, const REAL *elements, REAL *values) {
+sum_forward(int n_sample, int n_element, int n_row, const i64 *list_first, const int *list_elements, const int *list_rows,
+            const int *group_list, const int *group_row, const int *group_size, const i64 *group_theta, const int *tile_group,
+            const int *tile_first, const REAL *theta, const REAL *elements, REAL *values) {
+    extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
+    Area &area = *(Area *)raw;
     int g = tile_group[blockIdx.x], node0 = tile_first[blockIdx.x], size = group_size[g];
     int sample0 = blockIdx.y * SAMPLES, samples = min(SAMPLES, n_sample - sample0), n_out = min(OUTPUTS, size - node0);
     i64 first = list_first[group_list[g]];
     int n_child = (int)(list_first[group_list[g] + 1] - first);
-    const int *ids = list_elements + first;
-    const REAL *weights = theta + group_theta[g] + node0, *below = elements + (u64)sample0 * n_element;
+    const REAL *weights = theta + group_theta[g] + node0;
+    auto input = [&](int b, int k) {
+        if (WIDTH) return product_of(list_rows + (first + k) * WIDTH, values + (u64)(sample0 + b) * n_row);
+        return elements[(u64)(sample0 + b) * n_element + list_elements[first + k]];
+    };
     Mixture mixture = begin_mixture(staged);
-    mix(mixture, staged, samples, n_out, n_child, weights, 1, size, [&](int b, int k) { return below[(u64)b * n_element + ids[k]]; });
-    int i = threadIdx.x % OUTPUTS, b = threadIdx.x / OUTPUTS;
-    if (b < samples && i < n_out) {
+    wait_for_earlier();
+    mix(mixture, staged, area, samples, n_out, n_child, weights, 1, size, input);
+#pragma unroll
+    for (int q = 0; q < PAIRS; ++q) {
+        int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
+        if (b >= samples || i >= n_out) continue;
         REAL largest = staged.largest[mixture.turn][b], v = NOTHING;
-        if (mixture.total >= rk_tiny(v))
-            v = largest + rk_log(mixture.total);
+        if (mixture.total[q] >= rk_tiny(v))
+            v = largest + rk_log(mixture.total[q]);
         else if (largest > NOTHING)
-            v = own_sum(weights + i, size, n_child, ids, below + (u64)b * n_element);
+            v = own_sum(weights + i, size, n_child, [&](int k) { return input(b, k); });
         values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
     }
 }

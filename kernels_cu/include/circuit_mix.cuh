@@ -3,8 +3,8 @@
 // Inputs k in segments of 64: M the largest v of a segment, one chain of fma of W exp(v - M); segments are put
 // together from the left as pairs (largest, sum). M and exp(v - M) are made once for all outputs of a block.
 //
-// A block has OUTPUTS x LANES threads: a thread makes the chains of one segment of one output, of all SAMPLES;
-// LANES segments at a time. Then thread (output, sample) puts them together.
+// A block has COLUMNS x LANES threads: a thread makes the chains of one segment, of OUTPUTS / COLUMNS outputs and all
+// SAMPLES; LANES segments at a time. Then the threads put together a share of the (output, sample) each.
 #pragma once
 #include "circuit_rows.cuh"
 
@@ -17,77 +17,132 @@
 #ifndef SAMPLES
 #define SAMPLES 1
 #endif
-#define THREADS (OUTPUTS * LANES)
-#define STRIDE (SEGMENT + 4)  // two segments that a warp reads at a time lie in different banks
+#ifndef VEC  // weights that lie along k and are read at a time: 1 or 4
+#define VEC 1
+#endif
+#define COLUMNS (OUTPUTS < 32 ? OUTPUTS : 32)
+#define EACH (OUTPUTS / COLUMNS)
+#define THREADS (COLUMNS * LANES)
+#define PAIRS ((OUTPUTS * SAMPLES + THREADS - 1) / THREADS)
+// Samples lie side by side, for reads of 16 bytes; padding spreads what a warp writes over the banks. Segments that a
+// warp reads at a time lie in different banks.
+#define STEP (SAMPLES < 8 ? SAMPLES : SAMPLES + 4)
+#define STRIDE (SEGMENT * STEP + (SAMPLES < 4 ? 4 : SAMPLES))
+#define UNIT (16 / (int)sizeof(REAL) < SAMPLES ? 16 / (int)sizeof(REAL) : SAMPLES)
+
+struct __align__(sizeof(REAL) * UNIT) Samples { REAL v[UNIT]; };
+struct __align__(sizeof(REAL) * VEC) Weights { REAL v[VEC]; };
 
 struct Staged {
-    REAL w[SAMPLES][LANES][STRIDE];  // exp(v - M)
-    REAL part[SAMPLES][LANES][OUTPUTS + 1];
     REAL top[SAMPLES][LANES], before[SAMPLES][LANES], now[SAMPLES][LANES];
     REAL largest[2][SAMPLES];  // of the segments so far; two, since one is read while the other is written
 };
+union Area {
+    REAL w[LANES][STRIDE];  // exp(v - M), of step k and sample b at [k * STEP + b]
+    REAL part[SAMPLES][LANES][OUTPUTS + 1];
+};
 
-// Where the outputs of a tile have got to. A thread below OUTPUTS * SAMPLES holds one sum.
+// Sums of the pairs p = threadIdx.x + q * THREADS: output p % OUTPUTS of sample p / OUTPUTS.
 struct Mixture {
-    REAL total;
+    REAL total[PAIRS];
     int turn;  // which `largest` counts
 };
 
 __device__ __forceinline__ Mixture begin_mixture(Staged &staged) {
-    if (threadIdx.x < SAMPLES) staged.largest[0][threadIdx.x] = NOTHING;
-    return Mixture{(REAL)0, 0};
+    Mixture mixture;
+    for (int b = threadIdx.x; b < SAMPLES; b += THREADS) staged.largest[0][b] = NOTHING;
+#pragma unroll
+    for (int q = 0; q < PAIRS; ++q) mixture.total[q] = (REAL)0;
+    mixture.turn = 0;
+    return mixture;
+}
+
+// The exponentials of segments first / SEGMENT and so on, and their largest values.
+template <class Input>
+__device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, int first, int n_in, int n_segment, Input input) {
+    int lane = threadIdx.x % 32;
+    for (int j = threadIdx.x / 32; j < SAMPLES * n_segment; j += THREADS / 32) {
+        int b = j / n_segment, s = j % n_segment, k = first + s * SEGMENT + lane;
+        REAL v0 = b < n_sample && k < n_in ? input(b, k) : NOTHING;
+        REAL v1 = b < n_sample && k + 32 < n_in ? input(b, k + 32) : NOTHING;
+        REAL m = rk_max(v0, v1);
+#pragma unroll
+        for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
+        bool some = m > NOTHING;
+        area.w[s][lane * STEP + b] = some ? exp_below(v0 - m) : (REAL)0;
+        area.w[s][(lane + 32) * STEP + b] = some ? exp_below(v1 - m) : (REAL)0;
+        if (lane == 0) staged.top[b][s] = m;
+    }
+}
+
+// What the pairs are scaled by before they are put together.
+__device__ __forceinline__ void make_scales(Staged &staged, int turn, int n_segment) {
+    for (int j = threadIdx.x; j < SAMPLES * n_segment; j += THREADS) {
+        int b = j / n_segment, s = j % n_segment;
+        REAL old = staged.largest[turn][b], m = staged.top[b][s];
+        for (int q = 0; q < s; ++q) old = rk_max(old, staged.top[b][q]);
+        REAL both = rk_max(old, m);
+        staged.before[b][s] = old > NOTHING ? exp_below(old - both) : (REAL)0;
+        staged.now[b][s] = m > NOTHING ? exp_below(m - both) : (REAL)0;
+        if (s == n_segment - 1) staged.largest[turn ^ 1][b] = both;
+    }
+}
+
+__device__ __forceinline__ void add_step(REAL (&sum)[EACH][SAMPLES], const REAL (&weight)[EACH], const REAL *w) {
+#pragma unroll
+    for (int b = 0; b < SAMPLES; b += UNIT) {
+        Samples v = *(const Samples *)(w + b);
+#pragma unroll
+        for (int x = 0; x < EACH * UNIT; ++x) sum[x / UNIT][b + x % UNIT] = rk_fma(weight[x / UNIT], v.v[x % UNIT], sum[x / UNIT][b + x % UNIT]);
+    }
 }
 
 // Add inputs 0 to n_in - 1: input(sample, k), weight W(i, k) = weights[i * out_step + k * in_step]. All threads come.
+// VEC 4: in_step is 1, rows of weights begin at multiples of 16 bytes, n_in is a multiple of 4.
 template <class Input>
-__device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, int n_sample, int n_out, int n_in, const REAL *weights,
-                                    u64 out_step, u64 in_step, Input input) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = threadIdx.x % OUTPUTS, l = threadIdx.x / OUTPUTS;
+__device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area, int n_sample, int n_out, int n_in,
+                                    const REAL *weights, u64 out_step, u64 in_step, Input input) {
+    int i = threadIdx.x % COLUMNS, l = threadIdx.x / COLUMNS;
     for (int first = 0; first < n_in; first += LANES * SEGMENT) {
         int n_segment = min(LANES, (n_in - first + SEGMENT - 1) / SEGMENT);
-        for (int j = warp; j < SAMPLES * n_segment; j += THREADS / 32) {
-            int b = j / n_segment, s = j % n_segment, k = first + s * SEGMENT + lane;
-            REAL v0 = b < n_sample && k < n_in ? input(b, k) : NOTHING;
-            REAL v1 = b < n_sample && k + 32 < n_in ? input(b, k + 32) : NOTHING;
-            REAL m = rk_max(v0, v1);
-#pragma unroll
-            for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
-            bool some = m > NOTHING;
-            staged.w[b][s][lane] = some ? rk_exp(v0 - m) : (REAL)0;
-            staged.w[b][s][lane + 32] = some ? rk_exp(v1 - m) : (REAL)0;
-            if (lane == 0) staged.top[b][s] = m;
-        }
         __syncthreads();
-        for (int j = threadIdx.x; j < SAMPLES * n_segment; j += THREADS) {  // what the pairs are scaled by
-            int b = j / n_segment, s = j % n_segment;
-            REAL old = staged.largest[mixture.turn][b], m = staged.top[b][s];
-            for (int q = 0; q < s; ++q) old = rk_max(old, staged.top[b][q]);
-            REAL both = rk_max(old, m);
-            staged.before[b][s] = old > NOTHING ? rk_exp(old - both) : (REAL)0;
-            staged.now[b][s] = m > NOTHING ? rk_exp(m - both) : (REAL)0;
-            if (s == n_segment - 1) staged.largest[mixture.turn ^ 1][b] = both;
-        }
+        stage(staged, area, n_sample, first, n_in, n_segment, input);
+        __syncthreads();
+        make_scales(staged, mixture.turn, n_segment);
         mixture.turn ^= 1;
+        REAL sum[EACH][SAMPLES];
+#pragma unroll
+        for (int x = 0; x < EACH * SAMPLES; ++x) sum[x / SAMPLES][x % SAMPLES] = (REAL)0;
         if (l < n_segment && i < n_out) {
-            REAL sum[SAMPLES];
-#pragma unroll
-            for (int b = 0; b < SAMPLES; ++b) sum[b] = (REAL)0;
             int k0 = first + l * SEGMENT, n = min(SEGMENT, n_in - k0);
-            const REAL *from = weights + i * out_step + k0 * in_step;
-#pragma unroll 16
-            for (int k = 0; k < n; ++k) {
-                REAL weight = from[k * in_step];
+            const REAL *from[EACH], *w = area.w[l];
 #pragma unroll
-                for (int b = 0; b < SAMPLES; ++b) sum[b] = rk_fma(weight, staged.w[b][l][k], sum[b]);
+            for (int e = 0; e < EACH; ++e) from[e] = weights + (i + e * COLUMNS < n_out ? i + e * COLUMNS : i) * out_step + k0 * in_step;
+#pragma unroll(16 / VEC)
+            for (int k = 0; k < n; k += VEC) {
+                REAL weight[VEC][EACH];
+#pragma unroll
+                for (int e = 0; e < EACH; ++e) {
+                    Weights few = *(const Weights *)(from[e] + k * in_step);
+#pragma unroll
+                    for (int x = 0; x < VEC; ++x) weight[x][e] = few.v[x];
+                }
+#pragma unroll
+                for (int x = 0; x < VEC; ++x) add_step(sum, weight[x], w + (k + x) * STEP);
             }
+        }
+        __syncthreads();  // the parts lie where the exponentials were
+        if (l < n_segment) {
 #pragma unroll
-            for (int b = 0; b < SAMPLES; ++b) staged.part[b][l][i] = sum[b];
+            for (int x = 0; x < EACH * SAMPLES; ++x) area.part[x % SAMPLES][l][i + x / SAMPLES * COLUMNS] = sum[x / SAMPLES][x % SAMPLES];
         }
         __syncthreads();
-        if (threadIdx.x < OUTPUTS * SAMPLES) {
-            int b = threadIdx.x / OUTPUTS;
+#pragma unroll
+        for (int q = 0; q < PAIRS; ++q) {
+            int p = threadIdx.x + q * THREADS, b = p / OUTPUTS;
+            if (p >= OUTPUTS * SAMPLES) break;
             for (int s = 0; s < n_segment; ++s)
-                mixture.total = rk_fma(mixture.total, staged.before[b][s], staged.part[b][s][i] * staged.now[b][s]);
+                mixture.total[q] = rk_fma(mixture.total[q], staged.before[b][s], area.part[b][s][p % OUTPUTS] * staged.now[b][s]);
         }
     }
 }

@@ -15,6 +15,10 @@
 #define GAUSSIAN 5
 #define POISSON 6
 
+#ifndef WIDTH  // rows of an element that are read where they lie, -1 for none; 0: elements have an array
+#define WIDTH 0
+#endif
+
 __device__ __forceinline__ float rk_tiny(float) { return 1.17549435e-38f; }
 __device__ __forceinline__ double rk_tiny(double) { return 2.2250738585072014e-308; }
 
@@ -23,6 +27,31 @@ __device__ __forceinline__ double rk_tiny(double) { return 2.2250738585072014e-3
 
 // n log p, where nothing times the logarithm of 0 is 0.
 __device__ __forceinline__ REAL times_log(REAL n, REAL p) { return n == (REAL)0 ? (REAL)0 : n * rk_log(p); }
+
+// rk_exp of x <= 0, with fewer steps where the result is a normal number.
+__device__ __forceinline__ float exp_below(float x) { return x >= -87.0f ? rk_exp_within(x) : rk_exp(x); }
+__device__ __forceinline__ double exp_below(double x) { return rk_exp(x); }
+
+// log flow - value: what a sum passes on but for the child's value.
+__device__ __forceinline__ REAL lift_of(REAL value, REAL flow) {
+    return flow > (REAL)0 && value > NOTHING ? rk_log(flow) - value : NOTHING;
+}
+
+// The value of an element from its rows.
+__device__ __forceinline__ REAL product_of(const int *rows, const REAL *values) {
+    REAL v = values[rows[0]];
+#pragma unroll
+    for (int k = 1; k < WIDTH; ++k)
+        if (rows[k] >= 0) v = v + values[rows[k]];
+    return v;
+}
+
+// A launch may begin while the one before it ends: wait for that one's results, then let the next begin likewise.
+__device__ __forceinline__ void wait_for_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // End a block of samples: its chain goes to the total.
 __device__ __forceinline__ void settle(REAL &chain, double &total) {

@@ -24,6 +24,8 @@ __all__ = ["Block", "Layout", "ProductLayer", "SumLayer", "make_layout"]
 
 IntArray = Any
 
+_WIDEST = 6  # rows of an element that kernels read where they lie
+
 
 @dataclass(slots=True)
 class Block:
@@ -91,7 +93,14 @@ class SumLayer:
     first_row: int = 0
     end_row: int = 0
     n_weight: int = 0
+    most_in: int = 0  # children of a group
+    most_out: int = 0  # nodes of a group
     element_first: int = 0  # elements of the layers before it
+    # Rows of each element, -1 for none, and of the children of all lists: see `_find_rows`.
+    width: int = 0
+    element_rows: IntArray = None
+    list_rows: IntArray = None
+    vec: int = 1  # weights of a child that lie at a multiple of 16 bytes
     tiles: dict[Any, Any] = field(default_factory=dict)  # how kernels deal it out, see _tables.py
 
     @property
@@ -109,6 +118,7 @@ class Layout:
     n_theta: int = 0
     n_variable: int = 0
     n_element: int = 0
+    width: int = 0  # of all layers of sums
     rows: dict[int, IntArray] = field(default_factory=dict)  # of each node vector, by its number
     blocks: dict[int, list[Block]] = field(default_factory=dict)  # of each source of sums
     inputs: list[InputNodes] = field(default_factory=list)
@@ -282,6 +292,9 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
     made.first_row, made.end_row = first_row, layout.n_row
     made.element_first = layout.n_element
     layout.n_element += made.n_element
+    made.most_in, made.most_out = int(np.diff(made.list_first).max()), int(made.group_size.max())
+    if not ((made.group_size | made.group_theta) % 4).any():
+        made.vec = 4
     made.n_weight = int(np.sum(made.group_size * np.diff(made.list_first)[made.group_list]))
     return made
 

@@ -50,6 +50,8 @@ class LeafNodes:
     place: Array
     use_first: Array
     use_row: Array
+    tile_first: Array  # of up to 32 nodes of one vector
+    tile_size: Array
 
 
 @dataclass(slots=True)
@@ -191,14 +193,16 @@ class Statistics:
         sizes = (parameters.theta.size, sources[-1].statistic.stop)
         self.chains, self.leaf_chains = (_device.zeros((n,), dtype, device) for n in sizes)
         self.totals, self.leaf_totals = (_device.zeros((n,), np.float64, device) for n in sizes)
-        self.n_sample, self.weight = 0, 0.0
+        self.n_sample, self._weight = 0, 0.0
+        self.clock = _device.zeros((1,), np.int64, device)  # n_sample, where kernels read it
+        self._pending: list[Array] = []  # flows of roots that `weight` lacks
         self.exponent = 1.0  # counts are to be multiplied by weights to this power
         self.leaves = moved(_leaf_nodes(layout, sources), device)
 
     def fresh(self) -> Statistics:
         """Make empty statistics of the same circuit."""
         other = copy(self)
-        for name in ("chains", "leaf_chains", "totals", "leaf_totals"):
+        for name in ("chains", "leaf_chains", "totals", "leaf_totals", "clock"):
             array = getattr(self, name)
             setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
         other.n_sample, other.weight, other.exponent = 0, 0.0, 1.0
@@ -219,15 +223,36 @@ class Statistics:
 
     def clear(self) -> None:
         """Forget everything that was gathered."""
-        for array in (self.chains, self.totals, self.leaf_chains, self.leaf_totals):
+        for array in (self.chains, self.totals, self.leaf_chains, self.leaf_totals, self.clock):
             array[:] = 0
         self.n_sample, self.weight, self.exponent = 0, 0.0, 1.0
 
+    def count(self, n: int) -> None:
+        """Go on by n samples."""
+        self.n_sample += n
+        self.clock += n
+
     def weigh(self, flows: Array) -> None:
         """Count flows of roots (n_sample, n_root), one after another: no batch changes the sum."""
-        wide = _device.to_numpy(flows).astype(np.float64)
-        chain = np.add.accumulate(np.append(self.weight, wide))
-        self.weight = float(chain[-1])
+        self._pending.append(flows)
+        if not _device.is_cupy(flows):
+            self._add_pending()
+
+    @property
+    def weight(self) -> float:
+        """Flows of roots so far, added up; synchronises with a GPU."""
+        self._add_pending()
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._weight, self._pending = weight, []
+
+    def _add_pending(self) -> None:
+        for flows in self._pending:
+            wide = _device.to_numpy(flows).astype(np.float64)
+            self._weight = float(np.add.accumulate(np.append(self._weight, wide))[-1])
+        self._pending = []
 
 
 def parts(size: int) -> Iterator[slice]:
@@ -303,10 +328,19 @@ def _leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
     """Tables of the nodes of all sources; rows that use a node ascend."""
     first = {s.nodes.number: s.first_node for s in sources}
     nodes = np.concatenate([first[n.source.number] + np.arange(n.n_node) for n in layout.inputs])
+    starts = np.concatenate([s.first_node + _cut(s.nodes.n_node)[0] for s in sources])
     return LeafNodes(
         _spread(sources, lambda s: s.leaf.KIND, np.int32),
         _spread(sources, lambda s: s.leaf.n_statistics, np.int32),
         np.concatenate([_places(s) for s in sources]).astype(np.int64),
         np.concatenate([[0], np.cumsum(np.bincount(nodes))]).astype(np.int64),
         np.argsort(nodes, kind="stable").astype(np.int32),
+        starts.astype(np.int32),
+        np.concatenate([_cut(s.nodes.n_node)[1] for s in sources]).astype(np.int32),
     )
+
+
+def _cut(n: int) -> tuple[Array, Array]:
+    """Cut n nodes into tiles of 32."""
+    first = np.arange(0, n, 32)
+    return first, np.minimum(32, n - first)

@@ -56,10 +56,14 @@ def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
     return Pass(codes, numbers, values)
 
 
-def run_inner(parameters: Parameters, run: Pass, *, keep: bool = False) -> Pass:
-    """Compute the values of the rows above those of leaves."""
+def run_inner(
+    parameters: Parameters, run: Pass, *, keep: bool = False, elements: bool = False
+) -> Pass:
+    """Compute the values of the rows above those of leaves; with ``elements`` those too."""
     kernels = _device.takes_kernels(run.values)
-    run.hold_elements(parameters, keep=keep or not kernels)
+    joined = _joins(parameters, run) and not elements
+    if not joined:
+        run.hold_elements(parameters, keep=keep or not kernels)
     if not kernels:
         ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
         return run
@@ -67,16 +71,20 @@ def run_inner(parameters: Parameters, run: Pass, *, keep: bool = False) -> Pass:
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
             continue
-        elements = run.of_layer(layer)
-        ops.product_forward(layer.elements, run.values, elements)
-        ops.sum_forward(layer, parameters.theta, elements, run.values)
+        below = None if joined else run.of_layer(layer)
+        if not joined:
+            ops.product_forward(layer.elements, run.values, below)
+        ops.sum_forward(layer, parameters.theta, below, run.values)
     return run
 
 
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
     layout, theta, xp = parameters.layout, parameters.theta, _device.namespace(run.values)
-    run.flows, run.lift = xp.zeros_like(run.values), xp.empty_like(run.values)
+    run.flows = xp.zeros_like(run.values)
+    joined = _joins(parameters, run)
+    if not (joined and len(run.values) < ops.MANY):
+        run.lift = xp.empty_like(run.values)
     for k, row in enumerate(layout.root_rows.tolist()):
         possible = run.values[:, row] > -np.inf
         run.flows[:, row] += xp.where(possible, root_flows[:, k], 0)
@@ -84,14 +92,19 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
         ops.flows_down(parameters.program, *arrays)
         return run
-    below = xp.empty(len(run.values) * _most(layout.layers), theta.dtype)
+    n = 0 if joined else len(run.values) * _most(layout.layers)
+    scratch = xp.empty(n, theta.dtype)
     for layer in reversed(parameters.layers):
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
             continue
+        if run.lift is not None:
+            ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
+        if joined:
+            ops.sum_backward_joined(layer, theta, run.values, run.lift, run.flows)
+            continue
         elements = run.of_layer(layer)
-        flows = below[: elements.size].reshape(elements.shape)
-        ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
+        flows = scratch[: elements.size].reshape(elements.shape)
         ops.sum_backward(layer, theta, run.lift, elements, flows)
         ops.product_backward(layer.elements, flows, run.flows)
     return run
@@ -99,11 +112,18 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
 
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     """Add a pass to the statistics."""
-    position, uses = statistics.n_sample, parameters.uses
-    steps = ops.flow_steps(uses, run.lift, run.elements)
-    ops.sum_flow(uses, position, parameters.theta, steps, statistics.chains, statistics.totals)
-    ops.leaf_flow(statistics, parameters.rows, position, run.codes, run.numbers, run.flows)
-    statistics.n_sample += len(run.values)
+    uses = parameters.uses
+    steps = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
+    ops.sum_flow(statistics, uses, parameters.theta, steps)
+    ops.leaf_flow(statistics, parameters.rows, run.codes, run.numbers, run.flows)
+    statistics.count(len(run.values))
+
+
+def _joins(parameters: Parameters, run: Pass) -> bool:
+    """Whether kernels make products on their way, so that elements have no arrays."""
+    return (
+        parameters.layout.width > 0 and run.elements is None and _device.takes_kernels(run.values)
+    )
 
 
 def _most(layers: list[ProductLayer | SumLayer]) -> int:

@@ -10,7 +10,7 @@ from rpukit import _device
 from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer
 from rpukit.circuits._parameters import Parameters, support_of
-from rpukit.circuits._passes import Pass, run_up
+from rpukit.circuits._passes import Pass, run_inner, run_leaves
 from rpukit.circuits._soft import reweighted
 from rpukit.circuits.rules import FIRST_OF_BEST, Largest
 from rpukit.random import Op, Stream
@@ -35,7 +35,8 @@ def sampled(
     parameters: Parameters, codes: Array, numbers: Array, stream: Stream, first_sample: int
 ) -> tuple[Array, Array]:
     """Fill in what is unknown by chance, given what is known; in place."""
-    run = run_up(parameters, codes, numbers, keep=True)
+    run = run_leaves(parameters, codes, numbers)
+    run_inner(parameters, run, keep=True, elements=True)
     draws = (False, first_sample, *stream.words, int(Op.CIRCUIT))
     _go_down(parameters, run, draws, parameters.theta)
     return codes, numbers

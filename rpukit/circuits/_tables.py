@@ -34,12 +34,14 @@ class Uses:
     child: Array  # where its children stand in `children`
     count: Array
     base: Array  # elements of the layers before its layer, and of it
-    width: Array
+    width_of: Array
     x: Array  # column among all children of all uses
     children: Array
+    child_rows: Array  # of the children, as in the layout
     block_theta: Array
     block_first: Array
     n_x: int
+    width: int
     tile_block: Array  # of 64 x 64 weights
     tile_place: Array  # (n_tile, 2): first child, first node
 
@@ -47,7 +49,7 @@ class Uses:
 def make_uses(layout: Layout) -> Uses:
     """List the uses of all blocks of weights."""
     found: dict[int, list[tuple[int, ...]]] = {}
-    contents: list[Array] = []
+    contents, rows = [np.zeros(0, np.int32)], [np.zeros((0, layout.width), np.int32)]
     n_child = 0
     for layer in layout.layers:
         if isinstance(layer, ProductLayer):
@@ -66,6 +68,8 @@ def make_uses(layout: Layout) -> Uses:
                 )
             )
         contents.append(layer.list_elements)
+        if layer.width:
+            rows.append(layer.list_rows)
         n_child += layer.list_elements.size
     order = sorted(found)
     table = np.array([use for theta in order for use in found[theta]], np.int64).reshape(-1, 6)
@@ -92,10 +96,12 @@ def make_uses(layout: Layout) -> Uses:
         base.copy(),
         width.astype(np.int32),
         ends[:-1].astype(np.int64),
-        np.concatenate([np.zeros(0, np.int32), *contents]),
+        np.concatenate(contents),
+        np.concatenate(rows),
         np.array(order, np.int64),
         first_use.astype(np.int32),
         int(ends[-1]),
+        layout.width,
         tiles[:, 0].copy(),
         tiles[:, 1:].copy(),
     )

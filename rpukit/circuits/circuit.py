@@ -11,6 +11,7 @@ from rpukit._device import empty, parse_device
 from rpukit.circuits import _saved
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._parameters import Parameters, Statistics
+from rpukit.circuits.captured import Captured
 from rpukit.circuits.fitting import Fitting
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
@@ -109,6 +110,34 @@ class Circuit(Queries, Fitting):
         DeviceError
         """
         return type(self).from_state(self.state(), device)
+
+    def captured(self, batch_size: int) -> Captured:
+        """Capture `accumulate` for one size of batch as a CUDA graph.
+
+        Parameters
+        ----------
+        batch_size : int
+
+        Returns
+        -------
+        Captured
+            Call it as `accumulate`: the bits are the same, and a call costs one launch, beside the
+            checks of the data.
+
+        Raises
+        ------
+        DeviceError
+            If the circuit is on the CPU.
+        ParameterError
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), device="gpu")  # doctest: +SKIP
+        >>> with pc.captured(64) as step:  # doctest: +SKIP
+        ...     log_likelihood = step(x)
+        """
+        return Captured(self, batch_size)
 
     @property
     def n_variables(self) -> int:

@@ -14,9 +14,11 @@ from rpukit._kernels import Kernel
 from rpukit._precision import mirror, real
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits._layout import ProductLayer, SumLayer
+from rpukit.circuits._mixing import MANY, mixing
 from rpukit.circuits._tables import Program, Uses, element_tiles, node_tiles
 
 __all__ = [
+    "MANY",
     "choose_down",
     "flow_steps",
     "flows_down",
@@ -31,6 +33,7 @@ __all__ = [
     "product_backward",
     "product_forward",
     "sum_backward",
+    "sum_backward_joined",
     "sum_flow",
     "sum_forward",
     "sum_lift",
@@ -62,7 +65,6 @@ _SUM_LIFT = Kernel("sum_lift")
 _SUM_MAXIMISE = Kernel("sum_maximise")
 
 _MOST_ROWS = 65535  # of a grid along y
-_OUTPUTS, _LANES = 16, 16  # of a block of circuit_mix.cuh: outputs, segments at a time
 
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
@@ -90,14 +92,30 @@ def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
     run_rows(mirror(_LAYERS, flows.dtype).product_backward, len(flows), *args, grain=grain)
 
 
-def sum_forward(layer: SumLayer, theta: Array, elements: Array, values: Array) -> None:
-    """Mix elements (n_sample, n_element) into the rows of the layer's groups."""
+def sum_forward(layer: SumLayer, theta: Array, elements: Array | None, values: Array) -> None:
+    """Mix elements (n_sample, n_element) into the rows of the layer's groups.
+
+    Without elements the kernel makes them of their rows, see `SumLayer.list_rows`.
+    """
     if _device.takes_kernels(values):
-        tiles = node_tiles(layer, _OUTPUTS)
-        grid, block, macros = _mixing(len(tiles[0]), values)
-        sizes = (len(values), elements.shape[1], values.shape[1])
-        args = (*sizes, *_groups(layer), *tiles, theta, elements, values)
-        _SUM_FORWARD.launch(grid, block, args, macros=macros)
+        shape = mixing(len(values), layer.end_row - layer.first_row, layer.most_in, values.dtype)
+        tiles = node_tiles(layer, shape.outputs)
+        lists = (
+            layer.list_first,
+            layer.list_elements,
+            None if elements is not None else layer.list_rows,
+        )
+        sizes = (len(values), layer.n_element, values.shape[1])
+        args = (*sizes, *lists, *_groups(layer)[2:], *tiles, theta, elements, values)
+        width = 0 if elements is not None else layer.width
+        grid, macros = (
+            (len(tiles[0]), -(-len(values) // shape.samples)),
+            shape.macros(values.dtype),
+        )
+        macros["WIDTH"] = width
+        _SUM_FORWARD.launch(
+            grid, (shape.threads,), args, shared=shape.shared(values.dtype), macros=macros
+        )
         return
     args = (*_groups(layer), theta, elements, values)
     grain = work_grain(layer.n_weight)
@@ -139,69 +157,100 @@ def sum_backward(
     layer: SumLayer, theta: Array, lift: Array, elements: Array, flows: Array
 ) -> None:
     """Flows of elements (n_sample, n_element) from the lifts of the sums above them."""
-    parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     if _device.takes_kernels(flows):
-        tiles = element_tiles(layer, _OUTPUTS)
-        grid, block, macros = _mixing(len(tiles[0]), flows)
-        groups = (layer.group_row, layer.group_size, layer.group_theta)
-        sizes = (len(flows), elements.shape[1], lift.shape[1])
-        launched = (*sizes, *groups, *parents, *tiles, theta, lift, elements, flows)
-        _SUM_BACKWARD.launch(grid, block, launched, macros=macros)
+        _launch_backward(layer, theta, None, lift, elements, None, flows)
         return
+    parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     args = (*_groups(layer), *parents, theta, lift, elements, flows)
     grain = work_grain(layer.n_weight)
     run_rows(mirror(_LAYERS, flows.dtype).sum_backward, len(flows), *args, grain=grain)
 
 
-def flow_steps(uses: Uses, lift: Array, elements: Array) -> tuple[Array, Array, Array]:
+def sum_backward_joined(
+    layer: SumLayer, theta: Array, values: Array, lift: Array | None, flows: Array
+) -> None:
+    """`sum_lift`, `sum_backward` and `product_backward` in one launch; without lifts if None."""
+    _launch_backward(layer, theta, values, lift, None, flows, None)
+
+
+def _launch_backward(
+    layer: SumLayer,
+    theta: Array,
+    values: Any,
+    lift: Any,
+    elements: Any,
+    row_flows: Any,
+    flows: Any,
+) -> None:
+    joined = values is not None
+    of = row_flows if joined else flows
+    n, dtype = len(of), of.dtype
+    shape = mixing(n, layer.n_element, int(layer.most_out), dtype)
+    tiles = element_tiles(layer, shape.outputs)
+    groups = (layer.group_row, layer.group_size, layer.group_theta)
+    parents = (layer.parent_first, layer.parent_group, layer.parent_place)
+    n_row = (lift if lift is not None else values).shape[1]
+    arrays = (theta, values, lift, elements, row_flows, flows)
+    rows = layer.element_rows if joined else None
+    args = (n, layer.n_element, n_row, *groups, *parents, rows, *tiles, *arrays)
+    aligned = dtype.itemsize == 4 and _device.address(theta) % 16 == 0
+    more = {
+        "WIDTH": layer.width if joined else 0,
+        "LIFT": int(lift is not None),
+        "VEC": layer.vec if aligned else 1,
+    }
+    grid = (len(tiles[0]), -(-n // shape.samples))
+    macros = shape.macros(dtype) | more
+    _SUM_BACKWARD.launch(grid, (shape.threads,), args, shared=shape.shared(dtype), macros=macros)
+
+
+def flow_steps(
+    uses: Uses, lift: Array | None, elements: Array | None, values: Array, flows: Array
+) -> tuple[Array, Array, Array]:
     """Prepare the steps of `sum_flow` from lifts (n_sample, n_row) and the elements of all layers.
+
+    Without elements the kernel makes both of values and flows.
 
     Returns
     -------
     up, child, wide : array
         (n_sample, n_row), (n_sample, uses.n_x), and (n_sample, n_use) of uint8.
     """
-    n, device = len(lift), _device.device_of(lift)
-    up, child = (_device.empty((n, m), lift.dtype, device) for m in (lift.shape[1], uses.n_x))
+    (n, n_row), dtype, device = values.shape, values.dtype, _device.device_of(values)
+    up, child = (_device.empty((n, m), dtype, device) for m in (n_row, uses.n_x))
     wide = _device.empty((n, len(uses.row)), np.uint8, device)
-    tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width, uses.x)
-    args = (*tables, uses.children, lift, elements, up, child, wide)
+    tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
     if not len(uses.row):
         pass
-    elif _device.takes_kernels(lift):
-        sizes = (n, len(uses.row), lift.shape[1], uses.n_x)
-        grid, macros = (len(uses.row), min(n, _MOST_ROWS)), {"REAL": real(lift.dtype)}
-        _FLOW_STEPS.launch(grid, (128,), (*sizes, *args), macros=macros)
+    elif _device.takes_kernels(values):
+        sizes, width = (n, len(uses.row), n_row, uses.n_x), uses.width if elements is None else 0
+        grid, macros = (len(uses.row), min(n, _MOST_ROWS)), {"REAL": real(dtype), "WIDTH": width}
+        arrays = (uses.children, uses.child_rows, values, flows, lift, elements, up, child, wide)
+        _FLOW_STEPS.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros)
     else:
-        grain = work_grain(20 * (uses.n_x + lift.shape[1]))
-        run_rows(mirror(_LEARNING, lift.dtype).flow_steps, n, *args, grain=grain)
+        args = (*tables, uses.children, lift, elements, up, child, wide)
+        grain = work_grain(20 * (uses.n_x + n_row))
+        run_rows(mirror(_LEARNING, dtype).flow_steps, n, *args, grain=grain)
     return up, child, wide
 
 
-def sum_flow(
-    uses: Uses,
-    position: int,
-    theta: Array,
-    steps: tuple[Array, Array, Array],
-    chains: Array,
-    totals: Array,
-) -> None:
+def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Array]) -> None:
     """Go on with the chains of all weights by what `flow_steps` made of some samples."""
-    up, child, wide = steps
+    (up, child, wide), chains, totals = steps, held.chains, held.totals
     if not len(uses.row):
         return
     if _device.takes_kernels(theta):
-        sizes = (len(up), len(uses.row), up.shape[1], uses.n_x, position)
+        sizes = (len(up), len(uses.row), up.shape[1], uses.n_x, held.clock)
         blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
         tiles = (uses.tile_block, uses.tile_place)
         launched = (*sizes, *blocks, *tiles, theta, up, child, wide, chains, totals)
         macros = {"REAL": real(theta.dtype)}
-        _SUM_FLOW.launch((len(uses.tile_block),), (256,), launched, macros=macros)
+        _SUM_FLOW.launch((len(uses.tile_block),), (128,), launched, macros=macros)
         return
     go_on = mirror(_LEARNING, theta.dtype).sum_flow
     for k, (first, n_child, size) in enumerate(uses.theta):
         own, part = slice(uses.first[k], uses.first[k + 1]), slice(first, first + n_child * size)
-        args = (position, size, own.start, uses.row[own], uses.x[own], theta[part], up, child)
+        args = (held.n_sample, size, own.start, uses.row[own], uses.x[own], theta[part], up, child)
         grain = work_grain(len(up) * size * (own.stop - own.start))
         run_rows(go_on, n_child, *args, wide, chains[part], totals[part], grain=grain)
 
@@ -252,20 +301,18 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
     run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)
 
 
-def leaf_flow(
-    held: Any, rows: Any, position: int, codes: Array, numbers: Array, flows: Array
-) -> None:
+def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
     """Go on with the statistics of the leaves that own parameters."""
     of, gathered = held.leaves, (held.leaf_chains, held.leaf_totals)
     data = (codes, numbers, flows, *gathered)
     tables = (of.kinds, of.n_statistic, of.use_first, of.use_row, rows.variable, of.place)
     if _device.takes_kernels(flows):
-        sizes = (len(flows), of.kinds.size, codes.shape[1], flows.shape[1], position)
-        grid = (-(-of.kinds.size // 32), max(1, min(32, 4096 // of.kinds.size)))
-        macros = {"REAL": real(flows.dtype)}
-        _LEAF_FLOW.launch(grid, (32, 8), (*sizes, *tables, *data), macros=macros)
+        sizes = (len(flows), codes.shape[1], flows.shape[1])
+        grid = (len(of.tile_first), max(1, min(16, 2048 // len(of.tile_first))))
+        launched = (*sizes, held.clock, *tables, of.tile_first, of.tile_size, *data)
+        _LEAF_FLOW.launch(grid, (256,), launched, macros={"REAL": real(flows.dtype)})
         return
-    args = (position, *tables, *data)
+    args = (held.n_sample, *tables, *data)
     go_on, grain = mirror(_LEARNING, flows.dtype).leaf_flow, work_grain(len(flows))
     run_rows(go_on, of.kinds.size, *args, grain=grain)
 
@@ -377,14 +424,6 @@ def _over(kernel: Kernel, n: int, of: Array, *args: Any) -> None:
     """Launch a kernel with a thread for each of n columns, samples along its second axis."""
     grid = (-(-n // 256), min(len(of), _MOST_ROWS))
     kernel.launch(grid, (256,), args, macros={"REAL": real(of.dtype)})
-
-
-def _mixing(n_tile: int, of: Array) -> tuple[tuple[int, int], tuple[int], dict[str, Any]]:
-    """Grid, block and macros of a kernel of circuit_mix.cuh."""
-    n, most = len(of), 8 if of.dtype.itemsize == 4 else 4
-    samples = min(most, 1 << (n - 1).bit_length())
-    macros = {"REAL": real(of.dtype), "OUTPUTS": _OUTPUTS, "LANES": _LANES, "SAMPLES": samples}
-    return (n_tile, -(-n // samples)), (_OUTPUTS * _LANES,), macros
 
 
 def _program(program: Program) -> tuple[Array, ...]:

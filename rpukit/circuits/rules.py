@@ -87,13 +87,14 @@ class Way:
     """Sums as usual."""
 
     exponent = 1.0  # of weights in what is gathered
+    apart = False  # whether elements need an array of their own
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
 
     def up(self, run: Pass, *, keep: bool = False) -> Pass:
         """Go up from the values of leaves."""
-        return run_inner(self.parameters, run, keep=keep)
+        return run_inner(self.parameters, run, keep=keep, elements=self.apart)
 
     def down(self, run: Pass, root_flows: Array) -> Pass:
         """Go down, and leave lifts and elements as `gather` takes them."""
@@ -188,6 +189,8 @@ class Largest(Way):
 
 class _Tempered(Way):
     """Values as usual; counts by sums of theta^(1/T) exp(e / T)."""
+
+    apart = True
 
     def __init__(self, parameters: Parameters, temperature: float, elements: bool) -> None:
         Way.__init__(self, parameters)

@@ -56,12 +56,25 @@ def test_any_batch_gives_the_bits_of_the_mirrors(n):
         assert_same_bits(a, b)
 
 
+@pytest.mark.parametrize(("k", "n"), [(132, 37), (70, 130)])
+def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(k, n):
+    """More samples than a block takes; weights read one by one, and four at a time."""
+    x = np.random.default_rng(n).integers(0, 9, (n, 3))
+    held = []
+    for emulated in (False, True):
+        pc = rk.Circuit(circuits.hmm(3, k, 9), seed=1)
+        with on_cpu(7) if emulated else np.errstate():
+            held.append([pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()])
+    for a, b in zip(*held, strict=True):
+        assert_same_bits(a, b)
+
+
 def test_a_wide_step_is_there():
     """The test above would not see the second way of `sum_flow` without one."""
     pc, x = uneven()
     weights = np.ones((17, 1), np.float32)
     run = pc._both_ways(pc._encoded(x, None), weights, pc._way(None))
-    wide = ops.flow_steps(pc._parameters.uses, run.lift, run.elements)[2]
+    wide = ops.flow_steps(pc._parameters.uses, run.lift, run.elements, run.values, run.flows)[2]
     assert wide.any()
     assert not wide.all()
 
@@ -73,6 +86,37 @@ def test_arrays_have_to_be_on_the_device():
         pc.log_likelihood(np.zeros((2, 3), int))
     assert pc.to("cpu").log_likelihood([[0, 1, 0]]).shape == (1,)
     assert_same_bits(pc.log_likelihood([[0, 1, 0]]), pc.to("cpu").log_likelihood([[0, 1, 0]]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1, 100, 300])
+def test_captured_steps_have_the_bits_of_eager_ones(n):
+    """Also with work on another stream, over the end of a block of samples, and after a step."""
+    cupy = pytest.importorskip("cupy")
+    x = cupy.asarray(np.random.default_rng(1).integers(0, 5, (3, n, 4)))
+    made = [rk.Circuit(circuits.hmm(4, 33, 5), seed=2, device="gpu") for _ in range(2)]
+    with made[0].captured(n) as step, cupy.cuda.Stream(non_blocking=True):
+        other = cupy.random.random((512, 512))
+        for k in range(3):
+            other = other @ other / 256
+            assert_same_bits(step(x[k]).copy(), made[1].accumulate(x[k]))
+            if k == 1:
+                for pc in made:
+                    pc.em_step(pseudocount=0.1)
+    states = [pc.state() for pc in made]
+    assert states[0]["header"] == states[1]["header"]
+    for name, array in states[0]["arrays"].items():
+        assert_same_bits(array, states[1]["arrays"][name])
+    with pytest.raises(rk.errors.DeviceError, match="closed"):
+        step(x[0])
+
+
+def test_a_captured_step_needs_a_gpu():
+    pc = rk.Circuit(circuits.mixture(3, 2, circuits.Bernoulli()))
+    with pytest.raises(rk.errors.DeviceError, match="on a GPU"):
+        pc.captured(3)
+    with pytest.raises(rk.errors.ParameterError, match="batch_size"):
+        pc.captured(0)
 
 
 def test_a_copy_on_a_device_goes_on_alike():

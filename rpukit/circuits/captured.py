@@ -1,0 +1,122 @@
+"""A step of learning that is captured once and then replayed: `Circuit.captured`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.circuits._passes import Pass, gather, run_down, run_up
+from rpukit.errors import DeviceError, ParameterError, ShapeError
+
+if TYPE_CHECKING:
+    from rpukit.circuits.circuit import Circuit
+
+__all__ = ["Captured"]
+
+Array = Any
+
+
+class Captured:
+    """`Circuit.accumulate` for one size of batch, as a CUDA graph; see `Circuit.captured`.
+
+    Parameters
+    ----------
+    pc : Circuit
+        On a GPU.
+    batch_size : int
+
+    Raises
+    ------
+    DeviceError, ParameterError
+    """
+
+    def __init__(self, pc: Circuit, batch_size: int) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
+            raise ParameterError(f"batch_size: got {batch_size!r}, need an integer from 1")
+        if batch_size < 1:
+            raise ParameterError(f"batch_size: got {batch_size}, need an integer from 1")
+        if pc._device.kind == "cpu":
+            raise DeviceError("only steps on a GPU are captured; on the CPU take accumulate")
+        self._pc, self._n = pc, int(batch_size)
+        xp = _device.namespace_of(pc._device)
+        shape = (self._n, pc.n_variables)
+        self._codes = xp.full(shape, -1, np.int32)
+        self._numbers = xp.full(shape, np.nan, pc.dtype)
+        self._weights = xp.ones((self._n, pc.layout.root_rows.size), pc.dtype)
+        # Memory of its own, which nothing else uses between two replays.
+        self._pool = xp.cuda.MemoryPool()
+        self._stream = xp.cuda.Stream(non_blocking=True)
+        self._graph, self._out, self._root_flows = self._captured()
+
+    def _captured(self) -> tuple[Any, Array, Array]:
+        cupy, held = _device.cupy(), self._pc._statistics
+        outside = cupy.cuda.get_current_stream()
+        outside.synchronize()
+        with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
+            self._run(held.fresh())  # compiles, and takes the memory that the capture takes again
+            self._stream.synchronize()
+            n_sample = held.n_sample
+            self._stream.begin_capture()
+            out, root_flows = self._run(held)
+            graph = self._stream.end_capture()
+            held.n_sample = n_sample
+        return graph, out, root_flows
+
+    def _run(self, held: Any) -> tuple[Array, Array]:
+        own = self._pc._parameters
+        xp = _device.namespace(own.theta)
+        run: Pass = run_up(own, self._codes, self._numbers, keep=True)
+        run_down(own, run, self._weights)
+        gather(own, run, held)
+        out = run.values[:, own.root_rows]
+        return out, xp.where(out > -np.inf, self._weights, 0)
+
+    def __enter__(self) -> Captured:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._graph = None
+
+    def __call__(self, x: Any, *, missing: Any = None, weights: Any = None) -> Array:
+        """Add the flows of samples to the statistics, as `Circuit.accumulate` does.
+
+        Parameters
+        ----------
+        x : array, shape (batch_size, n_variables)
+        missing, weights : array, optional
+            As of `Circuit.accumulate`.
+
+        Returns
+        -------
+        array
+            Log-likelihoods; the next call overwrites them.
+
+        Raises
+        ------
+        ShapeError, DTypeError, NonFiniteError, ParameterError, DeviceError
+        """
+        pc = self._pc
+        codes, numbers = pc._encoded(x, missing)
+        if len(codes) != self._n:
+            raise ShapeError(f"x: got {len(codes)} samples, this step was captured for {self._n}")
+        self._weights[:] = pc._weights(weights, self._n)
+        self._codes[:], self._numbers[:] = codes, numbers
+        return self.replay()
+
+    def replay(self) -> Array:
+        """Run the step again on the samples of the last call.
+
+        Returns
+        -------
+        array
+            Log-likelihoods.
+        """
+        if self._graph is None:
+            raise DeviceError("this captured step was closed: capture another one")
+        held = self._pc._statistics
+        self._graph.launch(_device.cupy().cuda.get_current_stream())
+        held.n_sample += self._n
+        held.weigh(self._root_flows.copy())
+        return self._out[:, 0] if self._out.shape[1] == 1 else self._out
