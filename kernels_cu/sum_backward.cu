@@ -30,8 +30,18 @@ struct Parents {
     const REAL *theta;
 };
 
+struct Lifts {
+    const REAL *values, *flows, *lift;  // of the block's first sample
+    int width, row;  // of a sample; the group's first
+    __device__ __forceinline__ int place(int k) const { return k; }
+    __device__ __forceinline__ REAL value(int b, int k) const {
+        u64 at = (u64)b * width + row + k;
+        return LIFT ? lift[at] : lift_of(values[at], flows[at]);
+    }
+};
+
 // log sum_m theta[e, m] exp(lift m) by the largest lift that has a weight; parents start to stop - 1.
-template <class Lift> __device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 stop, Lift lift) {
+__device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 stop, int b, const Lifts &lifts) {
     REAL m = NOTHING, total = (REAL)0;
     for (int pass = 0; pass < 2; ++pass) {
         for (i64 p = start; p < stop; ++p) {
@@ -39,7 +49,7 @@ template <class Lift> __device__ __forceinline__ REAL own_parents(const Parents 
             const REAL *weights = of.theta + of.theta_first[g] + (u64)of.place[p] * size;
             for (int k = 0; k < size; ++k) {
                 if (!(weights[k] > (REAL)0)) continue;
-                REAL above = lift(of.row[g] + k);
+                REAL above = lifts.value(b, of.row[g] + k);
                 if (pass)
                     total = rk_fma(weights[k], rk_exp(above - m), total);
                 else
@@ -63,16 +73,15 @@ sum_backward(int n_sample, int n_element, int n_row, const int *group_row, const
     int sample0 = blockIdx.y * SAMPLES, samples = min(SAMPLES, n_sample - sample0);
     i64 start = parent_first[e0], stop = parent_first[e0 + 1];
     Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
-    auto above = [&](int b, int row) {
-        u64 at = (u64)(sample0 + b) * n_row + row;
-        return LIFT ? lift[at] : lift_of(values[at], row_flows[at]);
-    };
+    u64 at0 = (u64)sample0 * n_row;
+    Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? nullptr : row_flows + at0, LIFT ? lift + at0 : nullptr, n_row, 0};
     Mixture mixture = begin_mixture(staged);
-    wait_for_earlier();
     for (i64 p = start; p < stop; ++p) {
-        int g = parent_group[p], size = group_size[g], row = group_row[g];
+        int g = parent_group[p], size = group_size[g];
         const REAL *weights = theta + group_theta[g] + (u64)parent_place[p] * size;
-        mix(mixture, staged, area, samples, n_out, size, weights, size, 1, [&](int b, int k) { return above(b, row + k); });
+        Lifts above = lifts;
+        above.row = group_row[g];
+        mix(mixture, staged, area, samples, n_out, size, weights, size, 1, above);
     }
     __syncthreads();
 #pragma unroll
@@ -87,7 +96,7 @@ sum_backward(int n_sample, int n_element, int n_row, const int *group_row, const
                 f = rk_exp((v + largest) + rk_log(mixture.total[q]));
             } else {
                 i64 own = parent_first[e];
-                REAL up = own_parents(parents, own, own + stop - start, [&](int row) { return above(b, row); });
+                REAL up = own_parents(parents, own, own + stop - start, b, lifts);
                 if (up > NOTHING) f = rk_exp(v + up);
             }
         }

@@ -40,16 +40,31 @@ sum_flow(int n_sample, int n_use, int n_row, i64 n_x, const i64 *position, const
     u64 base = block_theta[k] + (u64)(c0 + i) * size + m0 + j;
     auto inside = [&](int p, int q) { return c0 + i + p < count && m0 + j + q < size; };
     REAL f[ROWS][COLUMNS], next_up[EACH], next_child[EACH];
-    int next_far = 0, b = d0 / uses, u = d0 % uses;  // of the step that is asked for next
+    int b = d0 / uses, u = d0 % uses;  // of the step that is asked for next
+    int flag_b = threadIdx.x / uses, flag_u = threadIdx.x % uses;  // of that whose flag is
+    unsigned char next_far = 0;
+    auto move = [&](int &b, int &u, int steps) {
+        for (u += steps; u >= uses; u -= uses) ++b;
+    };
     auto ask = [&]() {
+        int row[EACH], sample[EACH];
+        i64 column[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
-            bool real = b < n_sample;
-            int at = first + u;
-            next_up[e] = real && m0 + x < size ? up[(u64)b * n_row + use_row[at] + m0 + x] : (REAL)0;
-            next_child[e] = real && c0 + x < count ? child[(u64)b * n_x + use_x[at] + c0 + x] : (REAL)0;
-            if (x == 0 && real && wide[(u64)b * n_use + at]) next_far |= 1 << e;
-            for (u += THREADS / TILE; u >= uses; u -= uses) ++b;
+            sample[e] = b;
+            row[e] = use_row[first + u];
+            column[e] = use_x[first + u];
+            move(b, u, THREADS / TILE);
+        }
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+            bool real = sample[e] < n_sample;
+            next_up[e] = real && m0 + x < size ? up[(u64)sample[e] * n_row + row[e] + m0 + x] : (REAL)0;
+            next_child[e] = real && c0 + x < count ? child[(u64)sample[e] * n_x + column[e] + c0 + x] : (REAL)0;
+        }
+        if (threadIdx.x < DEPTH) {
+            next_far = flag_b < n_sample ? wide[(u64)flag_b * n_use + first + flag_u] : 0;
+            move(flag_b, flag_u, DEPTH);
         }
     };
     auto put = [&](int to) {
@@ -58,9 +73,8 @@ sum_flow(int n_sample, int n_use, int n_row, i64 n_x, const i64 *position, const
             int d = e * (THREADS / TILE) + d0;
             above[to][d][x] = next_up[e];
             below[to][d][x] = next_child[e];
-            if (x == 0) far[to][d] = next_far >> e & 1;
         }
-        next_far = 0;
+        if (threadIdx.x < DEPTH) far[to][threadIdx.x] = next_far;
     };
     wait_for_earlier();
     int settled = (int)(BLOCK - *position % BLOCK) * uses;  // steps before the chains are settled

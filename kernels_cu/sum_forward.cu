@@ -19,15 +19,33 @@
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_mix.cuh"
 
+struct Place { int row[WIDTH ? WIDTH : 1]; };  // or the element
+
+struct Inputs {
+    const int *ids;
+    const REAL *from;  // values or elements of the block's first sample
+    int width;  // of a sample
+    __device__ __forceinline__ Place place(int k) const {
+        Place p;
+#pragma unroll
+        for (int j = 0; j < (WIDTH ? WIDTH : 1); ++j) p.row[j] = ids[(u64)k * (WIDTH ? WIDTH : 1) + j];
+        return p;
+    }
+    __device__ __forceinline__ REAL value(int b, const Place &p) const {
+        const REAL *line = from + (u64)b * width;
+        return WIDTH ? product_of(p.row, line) : line[p.row[0]];
+    }
+};
+
 // The same by the largest value that has a weight, as one chain over the children that have one.
-template <class Input> __device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_child, Input input) {
+__device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_child, int b, const Inputs &input) {
     REAL m = NOTHING, total = (REAL)0;
     for (int k = 0; k < n_child; ++k)
-        if (weights[(u64)k * step] > (REAL)0) m = rk_max(m, input(k));
+        if (weights[(u64)k * step] > (REAL)0) m = rk_max(m, input.value(b, input.place(k)));
     if (!(m > NOTHING)) return NOTHING;
     for (int k = 0; k < n_child; ++k) {
         REAL w = weights[(u64)k * step];
-        if (w > (REAL)0) total = rk_fma(w, rk_exp(input(k) - m), total);
+        if (w > (REAL)0) total = rk_fma(w, rk_exp(input.value(b, input.place(k)) - m), total);
     }
     return m + rk_log(total);
 }
@@ -44,12 +62,9 @@ sum_forward(int n_sample, int n_element, int n_row, const i64 *list_first, const
     i64 first = list_first[group_list[g]];
     int n_child = (int)(list_first[group_list[g] + 1] - first);
     const REAL *weights = theta + group_theta[g] + node0;
-    auto input = [&](int b, int k) {
-        if (WIDTH) return product_of(list_rows + (first + k) * WIDTH, values + (u64)(sample0 + b) * n_row);
-        return elements[(u64)(sample0 + b) * n_element + list_elements[first + k]];
-    };
+    u64 at = (u64)sample0 * (WIDTH ? n_row : n_element);
+    Inputs input{WIDTH ? list_rows + first * WIDTH : list_elements + first, (WIDTH ? values : elements) + at, WIDTH ? n_row : n_element};
     Mixture mixture = begin_mixture(staged);
-    wait_for_earlier();
     mix(mixture, staged, area, samples, n_out, n_child, weights, 1, size, input);
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) {
@@ -59,7 +74,7 @@ sum_forward(int n_sample, int n_element, int n_row, const i64 *list_first, const
         if (mixture.total[q] >= rk_tiny(v))
             v = largest + rk_log(mixture.total[q]);
         else if (largest > NOTHING)
-            v = own_sum(weights + i, size, n_child, [&](int k) { return input(b, k); });
+            v = own_sum(weights + i, size, n_child, b, input);
         values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
     }
 }

@@ -23,6 +23,10 @@
 #define COLUMNS (OUTPUTS < 32 ? OUTPUTS : 32)
 #define EACH (OUTPUTS / COLUMNS)
 #define THREADS (COLUMNS * LANES)
+#define WARPS (THREADS / 32)
+#define GROUP (SAMPLES < 8 ? SAMPLES : 8)
+#define SHARE (LANES / WARPS * GROUP <= 8 ? LANES / WARPS : 8 / GROUP)
+#define AHEAD (EACH * SAMPLES <= 16 && sizeof(REAL) == 4 ? SEGMENT : 0)  // weights in registers
 #define PAIRS ((OUTPUTS * SAMPLES + THREADS - 1) / THREADS)
 // Samples lie side by side, for reads of 16 bytes; padding spreads what a warp writes over the banks. Segments that a
 // warp reads at a time lie in different banks.
@@ -57,21 +61,37 @@ __device__ __forceinline__ Mixture begin_mixture(Staged &staged) {
     return mixture;
 }
 
-// The exponentials of segments first / SEGMENT and so on, and their largest values.
+// The exponentials of segments first / SEGMENT and so on, and their largest values. A warp has GROUP samples of SHARE
+// segments at a time, so that their reads are under way together; where an input lies is read once for all samples.
 template <class Input>
 __device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, int first, int n_in, int n_segment, Input input) {
     int lane = threadIdx.x % 32;
-    for (int j = threadIdx.x / 32; j < SAMPLES * n_segment; j += THREADS / 32) {
-        int b = j / n_segment, s = j % n_segment, k = first + s * SEGMENT + lane;
-        REAL v0 = b < n_sample && k < n_in ? input(b, k) : NOTHING;
-        REAL v1 = b < n_sample && k + 32 < n_in ? input(b, k + 32) : NOTHING;
-        REAL m = rk_max(v0, v1);
+    for (int s0 = threadIdx.x / 32; s0 < n_segment; s0 += WARPS * SHARE) {
+        decltype(input.place(0)) place[2 * SHARE];
 #pragma unroll
-        for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
-        bool some = m > NOTHING;
-        area.w[s][lane * STEP + b] = some ? exp_below(v0 - m) : (REAL)0;
-        area.w[s][(lane + 32) * STEP + b] = some ? exp_below(v1 - m) : (REAL)0;
-        if (lane == 0) staged.top[b][s] = m;
+        for (int x = 0; x < 2 * SHARE; ++x) place[x] = input.place(min(first + (s0 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + lane, n_in - 1));
+#pragma unroll 1
+        for (int b0 = 0; b0 < SAMPLES; b0 += GROUP) {
+            REAL v[GROUP][2 * SHARE];
+#pragma unroll
+            for (int y = 0; y < GROUP * 2 * SHARE; ++y) {
+                int b = b0 + y / (2 * SHARE), x = y % (2 * SHARE);
+                bool inside = b < n_sample && first + (s0 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + lane < n_in;
+                v[y / (2 * SHARE)][x] = inside ? input.value(b, place[x]) : NOTHING;
+            }
+#pragma unroll
+            for (int y = 0; y < GROUP * SHARE; ++y) {
+                int g = y / SHARE, b = b0 + g, q = y % SHARE, s = s0 + q * WARPS;
+                REAL v0 = v[g][2 * q], v1 = v[g][2 * q + 1], m = rk_max(v0, v1);
+#pragma unroll
+                for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
+                if (s >= n_segment) continue;
+                bool some = m > NOTHING;
+                area.w[s][lane * STEP + b] = some ? exp_below(v0 - m) : (REAL)0;
+                area.w[s][(lane + 32) * STEP + b] = some ? exp_below(v1 - m) : (REAL)0;
+                if (lane == 0) staged.top[b][s] = m;
+            }
+        }
     }
 }
 
@@ -80,6 +100,7 @@ __device__ __forceinline__ void make_scales(Staged &staged, int turn, int n_segm
     for (int j = threadIdx.x; j < SAMPLES * n_segment; j += THREADS) {
         int b = j / n_segment, s = j % n_segment;
         REAL old = staged.largest[turn][b], m = staged.top[b][s];
+#pragma unroll 8
         for (int q = 0; q < s; ++q) old = rk_max(old, staged.top[b][q]);
         REAL both = rk_max(old, m);
         staged.before[b][s] = old > NOTHING ? exp_below(old - both) : (REAL)0;
@@ -97,14 +118,35 @@ __device__ __forceinline__ void add_step(REAL (&sum)[EACH][SAMPLES], const REAL 
     }
 }
 
-// Add inputs 0 to n_in - 1: input(sample, k), weight W(i, k) = weights[i * out_step + k * in_step]. All threads come.
+// Weights of VEC steps for all outputs of a thread.
+__device__ __forceinline__ void read_weights(REAL (&weight)[VEC][EACH], const REAL *const (&from)[EACH], u64 at) {
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        Weights few = *(const Weights *)(from[e] + at);
+#pragma unroll
+        for (int x = 0; x < VEC; ++x) weight[x][e] = few.v[x];
+    }
+}
+
+// Add inputs 0 to n_in - 1, W(i, k) = weights[i * out_step + k * in_step]. All threads come. `input.place(k)` says where
+// an input lies, `input.value(sample, place)` reads it.
 // VEC 4: in_step is 1, rows of weights begin at multiples of 16 bytes, n_in is a multiple of 4.
 template <class Input>
 __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area, int n_sample, int n_out, int n_in,
                                     const REAL *weights, u64 out_step, u64 in_step, Input input) {
     int i = threadIdx.x % COLUMNS, l = threadIdx.x / COLUMNS;
+    const REAL *line[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) line[e] = weights + min(i + e * COLUMNS, n_out - 1) * out_step;
     for (int first = 0; first < n_in; first += LANES * SEGMENT) {
-        int n_segment = min(LANES, (n_in - first + SEGMENT - 1) / SEGMENT);
+        int n_segment = min(LANES, (n_in - first + SEGMENT - 1) / SEGMENT), k0 = first + l * SEGMENT;
+        REAL ahead[AHEAD / VEC + 1][VEC][EACH];  // weights are asked for before what they are multiplied by is made
+        bool whole = AHEAD && k0 + SEGMENT <= n_in;
+        if (whole) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; k += VEC) read_weights(ahead[k / VEC], line, (k0 + k) * in_step);
+        }
+        wait_for_earlier();
         __syncthreads();
         stage(staged, area, n_sample, first, n_in, n_segment, input);
         __syncthreads();
@@ -113,22 +155,17 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
         REAL sum[EACH][SAMPLES];
 #pragma unroll
         for (int x = 0; x < EACH * SAMPLES; ++x) sum[x / SAMPLES][x % SAMPLES] = (REAL)0;
-        if (l < n_segment && i < n_out) {
-            int k0 = first + l * SEGMENT, n = min(SEGMENT, n_in - k0);
-            const REAL *from[EACH], *w = area.w[l];
+        if (whole) {
 #pragma unroll
-            for (int e = 0; e < EACH; ++e) from[e] = weights + (i + e * COLUMNS < n_out ? i + e * COLUMNS : i) * out_step + k0 * in_step;
+            for (int k = 0; k < AHEAD; ++k) add_step(sum, ahead[k / VEC][k % VEC], area.w[l] + k * STEP);
+        } else if (l < n_segment) {
+            int n = min(SEGMENT, n_in - k0);
 #pragma unroll(16 / VEC)
             for (int k = 0; k < n; k += VEC) {
                 REAL weight[VEC][EACH];
+                read_weights(weight, line, (k0 + k) * in_step);
 #pragma unroll
-                for (int e = 0; e < EACH; ++e) {
-                    Weights few = *(const Weights *)(from[e] + k * in_step);
-#pragma unroll
-                    for (int x = 0; x < VEC; ++x) weight[x][e] = few.v[x];
-                }
-#pragma unroll
-                for (int x = 0; x < VEC; ++x) add_step(sum, weight[x], w + (k + x) * STEP);
+                for (int x = 0; x < VEC; ++x) add_step(sum, weight[x], area.w[l] + (k + x) * STEP);
             }
         }
         __syncthreads();  // the parts lie where the exponentials were
@@ -141,6 +178,7 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
         for (int q = 0; q < PAIRS; ++q) {
             int p = threadIdx.x + q * THREADS, b = p / OUTPUTS;
             if (p >= OUTPUTS * SAMPLES) break;
+#pragma unroll 8
             for (int s = 0; s < n_segment; ++s)
                 mixture.total[q] = rk_fma(mixture.total[q], staged.before[b][s], area.part[b][s][p % OUTPUTS] * staged.now[b][s]);
         }
