@@ -141,6 +141,9 @@ def test_hard_em_climbs():
     trace = [pc.em_step(x, **rule).mean() for _ in range(6)]
     assert (np.diff(trace) > -1e-12).all()
     assert trace[-1] > trace[0] + 0.1
+    other = some_circuit("float64")
+    other.fit(x, n_epochs=6, pseudocount=0.0, **rule)
+    assert_same_bits(other.log_likelihood(x), pc.log_likelihood(x))
 
 
 class TestSoft:

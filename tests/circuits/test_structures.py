@@ -150,6 +150,8 @@ def test_growing_helps_and_pruning_hardly_hurts():
     thin = rk.Circuit(circuits.prune(single, keep=0.5), dtype="float64")
     assert thin.n_edges <= 0.55 * grown.n_edges
     assert thin.log_likelihood(x).mean() > last - 0.1
+    again = rk.Circuit.from_state(thin.state())
+    assert (again.log_likelihood(x) == thin.log_likelihood(x)).all()
 
 
 def test_transformation_errors():
