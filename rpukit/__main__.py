@@ -1,4 +1,4 @@
-"""``python -m rpukit info | kernels | check | demo``."""
+"""``python -m rpukit info | kernels | check | demo | plan``."""
 
 from __future__ import annotations
 
@@ -112,6 +112,34 @@ def _demo(args: argparse.Namespace) -> int:
     return int(import_module("rpukit.demo").main(args))
 
 
+def _plan(args: argparse.Namespace) -> int:
+    """Plan a training graph from a file and print the plan."""
+    tiled = import_module("rpukit.tiled")
+    if args.optimiser:
+        graph = tiled.training_from_onnx(args.graph, args.optimiser)
+    else:
+        graph = tiled.from_onnx(args.graph)
+    sizes = {"l1": args.l1} if args.l1 else {}
+    levels = getattr(tiled, args.levels)(**sizes)
+    made = tiled.plan(graph, levels, buffering=args.buffering, single=args.single)
+    print(made)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            file.write(made.to_json())
+    return 0
+
+
+def _plan_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("graph", help="ONNX file of a training graph")
+    command.add_argument("--optimiser", help="ONNX file of the graph of its optimiser")
+    command.add_argument("--levels", default="siracusa_l2", choices=("siracusa_l2", "siracusa_l3"))
+    command.add_argument("--l1", type=int, help="bytes of the innermost level")
+    strategies = ("auto", "deeploy", "double", "double_outer", "single")
+    command.add_argument("--buffering", default="auto", choices=strategies)
+    command.add_argument("--single", nargs="*", default=(), help="ops or nodes with one buffer")
+    command.add_argument("--json", help="file to write the plan to")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
@@ -127,6 +155,7 @@ def main(argv: list[str] | None = None) -> int:
         ),
         ("check", _check, "compile kernels for their architectures, without a GPU"),
         ("demo", _demo, "train a network of analog tiles on handwritten digits"),
+        ("plan", _plan, "plan a training graph over levels of memory"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
@@ -134,6 +163,8 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("name", nargs="*", help="kernels; default: all")
         if run is _demo:
             import_module("rpukit.demo").add_arguments(command)
+        if run is _plan:
+            _plan_arguments(command)
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))

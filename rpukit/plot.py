@@ -1,4 +1,4 @@
-"""Figures of devices and of circuits; each takes ``ax=None`` and returns the Axes.
+"""Figures of devices, circuits and plans; each takes ``ax=None`` and returns the Axes.
 
 Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
 """
@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._figures import axes as _axes
+from rpukit._figures import plot_plan
+from rpukit._figures import pyplot as _pyplot
 from rpukit.analog.cells import Cell
 from rpukit.analog.tile import AnalogTile
 from rpukit.circuits import Circuit, InputNodes, Nodes, ProductNodes, SumNodes
-from rpukit.errors import PlotError
 from rpukit.random import Stream
 from rpukit.studies import PulseResponse, pulse_response, step_statistics
 
@@ -23,6 +25,7 @@ __all__ = [
     "plot_conductances",
     "plot_devices",
     "plot_learning",
+    "plot_plan",
     "plot_response",
     "plot_spread",
     "plot_steps",
@@ -30,17 +33,6 @@ __all__ = [
 ]
 
 Axes = Any
-
-
-def _axes(ax: Axes | None) -> Axes:
-    return _pyplot().subplots(figsize=(5, 3.2), layout="constrained")[1] if ax is None else ax
-
-
-def _pyplot() -> Any:
-    try:
-        return import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise PlotError('figures need matplotlib: pip install "rpukit[plot]"') from error
 
 
 def plot_response(response: PulseResponse, *, n_shown: int = 5, ax: Axes | None = None) -> Axes:

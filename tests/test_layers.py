@@ -11,7 +11,18 @@ LAYERS = {
     1: ["errors", "typing", "_version", "_device", "_precision", "_workers", "random", "_philox"],
     2: ["_kernels", "elementwise", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
-    4: ["io", "plot", "studies", "demo", "torch", "onnx", "estimators", "_density", "distributed"],
+    4: [
+        "io",
+        "plot",
+        "studies",
+        "demo",
+        "torch",
+        "onnx",
+        "estimators",
+        "_density",
+        "_figures",
+        "distributed",
+    ],
     5: ["__init__", "__main__", "_cli"],
 }
 # Files of the exact mathematics may be split, and all belong to layer 1.

@@ -13,7 +13,9 @@ from rpukit.tiled.planner import plan
 from rpukit.tiled.plans import Plan
 from rpukit.tiled.promotion import Candidate, promote
 from rpukit.tiled.races import find_hazards
+from rpukit.tiled.report import compare_plans
 from rpukit.tiled.space import Axis, Operand, TileSpace
+from rpukit.tiled.timeline import simulate
 
 __all__ = [
     "SGD",
@@ -34,6 +36,7 @@ __all__ = [
     "TileSpace",
     "Training",
     "check_plan",
+    "compare_plans",
     "find_faults",
     "find_hazards",
     "from_onnx",
@@ -45,6 +48,7 @@ __all__ = [
     "plan",
     "promote",
     "read_csv",
+    "simulate",
     "siracusa_l2",
     "siracusa_l3",
     "training_from_onnx",

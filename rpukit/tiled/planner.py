@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ from rpukit.tiled.levels import Hierarchy
 from rpukit.tiled.lifetimes import Step, Timeline
 from rpukit.tiled.placement import Placement
 from rpukit.tiled.plans import Home, OpPlan, Plan, Program
-from rpukit.tiled.schedule import schedule
+from rpukit.tiled.schedule import overlapped, schedule
 from rpukit.tiled.strategies import Wish, check_names, wishes
 from rpukit.tiled.trace import Task, trace
 
@@ -136,10 +136,21 @@ class _Planner:
             overlap: Any = "inside" if op.overlap == "across" else op.overlap
             alone = schedule(part, [(step.number, replace(op, overlap=overlap))], self.levels)
             cycles = done.ends[step.number] - before
-            timed.append(replace(op, cycles=cycles, alone=alone.ends[step.number]))
+            serial, least = _bounds(part, self.levels)
+            timed.append(
+                replace(
+                    op,
+                    cycles=cycles,
+                    alone=alone.ends[step.number],
+                    serial=serial,
+                    least=least,
+                )
+            )
             before, first = done.ends[step.number], last
         name, moved = self.timeline.graphs[p].name, _moved(tasks, self.levels)
-        return Program(name, tuple(timed), done.instructions, before, moved)
+        return Program(
+            name, tuple(timed), done.instructions, before, moved, *overlapped(done.busy)
+        )
 
     def draft(self, step: Step, placement: Placement) -> Draft:
         """Choose tiles hop by hop, from the slowest link inwards."""
@@ -229,6 +240,16 @@ class _Planner:
             f"smallest tile with one buffer each: {', '.join(parts)}; {problem.budget} of "
             f"{level.bytes} are there. Give {level.name} {need} bytes or more"
         )
+
+
+def _bounds(tasks: Sequence[Task], levels: Hierarchy) -> tuple[int, int]:
+    """Cycles of tasks one after another, and of the busiest engine."""
+    engines: dict[tuple[int, str], int] = {}
+    for task in tasks:
+        duplex = task.hop < 0 or levels[task.hop].duplex
+        key = task.hop, task.engine if duplex else ""
+        engines[key] = engines.get(key, 0) + task.cycles
+    return sum(task.cycles for task in tasks), max(engines.values())
 
 
 def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int]]:

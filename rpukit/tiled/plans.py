@@ -170,6 +170,10 @@ class OpPlan:
         Time of the program from the end of the op before to the end of this one.
     alone : int
         Time of the op where nothing else runs before or beside it.
+    serial : int
+        Its kernels and transfers one after another.
+    least : int
+        The busiest of its engines: no schedule of these tiles takes less.
     """
 
     node: str
@@ -182,6 +186,14 @@ class OpPlan:
     n_tiles: int
     cycles: int = 0
     alone: int = 0
+    serial: int = 0
+    least: int = 0
+
+    @property
+    def hidden(self) -> float:
+        """Share of the transfers' time that can be hidden and is, in the program."""
+        able = self.serial - self.least
+        return min(1.0, max(0.0, (self.serial - self.cycles) / able)) if able else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +208,8 @@ class Program:
     cycles : int
     moved : mapping of str to (int, int)
         Bytes in and out over the link of each level.
+    transferring, hidden : int
+        Cycles of all transfers, and those of them in which a kernel runs as well.
     """
 
     name: str
@@ -203,6 +217,8 @@ class Program:
     instructions: tuple[Instruction, ...] = field(repr=False)
     cycles: int
     moved: Mapping[str, tuple[int, int]]
+    transferring: int = 0
+    hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,4 +335,4 @@ def _program(data: dict[str, Any]) -> Program:
         ops.append(OpPlan(**{**given, "operands": tuple(operands)}))
     instructions = tuple(_KINDS[kind](*map(_tuples, rest)) for kind, *rest in data["instructions"])
     moved = {level: tuple(both) for level, both in data["moved"].items()}
-    return Program(data["name"], tuple(ops), instructions, data["cycles"], moved)
+    return Program(**{**data, "ops": tuple(ops), "instructions": instructions, "moved": moved})

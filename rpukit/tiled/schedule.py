@@ -6,6 +6,7 @@ what the next kernel needs is waited for. An op without overlap waits for everyt
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from rpukit.tiled.levels import Hierarchy
 from rpukit.tiled.plans import Compute, Copy, Instruction, OpPlan, Wait
 from rpukit.tiled.trace import Task
 
-__all__ = ["Busy", "Scheduled", "schedule"]
+__all__ = ["Busy", "Scheduled", "overlapped", "schedule"]
 
 _LOOK_AHEAD = 24  # copies of one engine that are looked at
 
@@ -54,6 +55,33 @@ def schedule(
     Scheduled
     """
     return _Scheduler(tasks, hierarchy).run(ops)
+
+
+def overlapped(busy: Sequence[Busy]) -> tuple[int, int]:
+    """Cycles of all transfers, and those of them in which a kernel runs as well.
+
+    Parameters
+    ----------
+    busy : sequence of Busy
+
+    Returns
+    -------
+    int
+    int
+    """
+    kernels = sorted((b.start, b.end) for b in busy if b.engine == "compute")
+    starts = [start for start, _ in kernels]
+    until = [0]  # cycles of kernels that are over before each start
+    for start, end in kernels:
+        until.append(until[-1] + end - start)
+
+    def worked(now: int) -> int:
+        k = bisect_right(starts, now)
+        return until[k] - max(0, kernels[k - 1][1] - now) if k else 0
+
+    transfers = [b for b in busy if b.engine != "compute"]
+    hidden = sum(worked(b.end) - worked(b.start) for b in transfers)
+    return sum(b.end - b.start for b in transfers), hidden
 
 
 class _Queue:
@@ -145,22 +173,24 @@ class _Scheduler:
             limit = next(b for b in barriers if b >= stop)
             for number in range(start, stop):
                 if not self.tasks[number].engine:
-                    self.kernel(number, limit, op.overlap == "none")
-                elif op.overlap == "none" and self.tasks[number].engine == "out":
-                    self.reach({number}, number + 1)
-                    self.drain()
+                    self.kernel(number, number if op.overlap == "none" else limit)
+                elif op.overlap == "none":
+                    self.at_once(number)
             if op.overlap != "across" or stop == len(self.tasks):
                 self.finish(stop)
             ends[step] = self.now
         return Scheduled(tuple(self.out), ends, self.busy)
 
-    def kernel(self, number: int, limit: int, alone: bool) -> None:
+    def at_once(self, number: int) -> None:
+        """Issue the next copy of the serial run and wait for it."""
+        key = self.tasks[number].hop, self.tasks[number].engine
+        self.queues[key].take()
+        self.begin(number, key)
+        self.wait(number)
+
+    def kernel(self, number: int, limit: int) -> None:
         task = self.tasks[number]
-        limit = number if alone else limit
-        need = {t for t in task.before if t not in self.done}
-        if alone:
-            need |= self.waiting(number)
-        self.issue(limit)
+        need = task.before - self.done
         self.reach(need, limit)
         for t in sorted(need - self.done):
             self.wait(t)

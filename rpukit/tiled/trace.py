@@ -227,7 +227,8 @@ class _OpTracer:
             mask = self.all.present.setdefault(
                 place.block, np.zeros(value.bytes // value.itemsize, bool)
             )
-            part = mask.reshape(shape)[tuple(slice(lo, hi) for lo, hi in rectangle)]
+            where: Any = (*(slice(lo, hi) for lo, hi in rectangle), ...)
+            part = mask.reshape(shape)[where]
             if operand.mode == "out" or part.all():
                 part[...] = True
                 return
