@@ -1,6 +1,7 @@
-"""Measure the transfer family on a GPU: an update with a transfer after every sample.
+"""Measure the transfer family: an update with a transfer after every sample.
 
     python tools/measure_transfer.py [--sizes 512 1024] [--batches 1 8 32] [--cells ttv3]
+    python tools/measure_transfer.py --device cpu --sizes 512 --batches 1 16
 
 Microseconds by CUDA events, medians after warm-up, tuner on, managed pulses; one tile is used
 again and again as in training. x ~ U(-1, 1), d ~ 0.01 N(0, 1), lr 0.01. `graph`: calls captured
@@ -10,12 +11,15 @@ The floor: bytes of the fast array's cells and weights over 4.3 TB/s.
 `ttv3` pulses the fast array with the rate of the update (`fast_lr` 0), as the core of the anchor
 does unless it is told otherwise; `ttv3 fast` with the default `fast_lr`, 1, not scaled by lr: a
 hundred times the rate, some four pulses a cell and sample.
+
+On a CPU: d ~ U(-0.1, 0.1), CPU time of one thread, the least of many calls, in milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -40,12 +44,37 @@ CELLS = {
 }
 
 
+def on_a_cpu(cells: list[str], sizes: list[int], batches: list[int]) -> None:
+    """Print the milliseconds of an update on one thread of a CPU."""
+    rk.set_num_threads(1)
+    random = np.random.default_rng(0)
+    print("| cell | size | batch | ms |")
+    print("|---|---|---|---|")
+    for name in cells:
+        for size in sizes:
+            tile = rk.AnalogTile((size, size), CELLS[name], seed=1)
+            for n in batches:
+                x = random.uniform(-1, 1, (n, size)).astype(np.float32)
+                d = random.uniform(-0.1, 0.1, (n, size)).astype(np.float32)
+                tile.update(x, d, 0.01)
+                times, end = [], time.perf_counter() + 0.5
+                while len(times) < 3 or time.perf_counter() < end:
+                    start = time.process_time()
+                    tile.update(x, d, 0.01)
+                    times.append(time.process_time() - start)
+                print(f"| {name} | {size} | {n} | {min(times) * 1e3:.3f} |", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096])
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 128, 512])
     parser.add_argument("--cells", nargs="*", default=list(CELLS), choices=CELLS)
+    parser.add_argument("--device", default="gpu", choices=("gpu", "cpu"))
     args = parser.parse_args()
+    if args.device == "cpu":
+        on_a_cpu(args.cells, args.sizes, args.batches)
+        return 0
     cupy = _device.cupy()
     print("| cell | size | batch | graph | eager | host | floor |")
     print("|---|---|---|---|---|---|---|")
