@@ -20,6 +20,7 @@ __all__ = [
     "RpukitError",
     "ShapeError",
     "StructureError",
+    "TransferError",
 ]
 
 
@@ -65,6 +66,10 @@ class OnnxError(RpukitError, ImportError):
 
 class PlanError(RpukitError, ValueError):
     """A graph does not fit the levels of memory, or a plan is not safe to run."""
+
+
+class TransferError(RpukitError, RuntimeError):
+    """A transfer between levels of memory failed while a plan was run."""
 
 
 class DeviceError(RpukitError, RuntimeError):

@@ -1,0 +1,23 @@
+/* Transfers between the levels of memory. dma_host.c does them in software and checks every one of
+ * them; a target puts its own file in its place.
+ *
+ * One transfer has one token from dma_begin to the end of dma_wait; its pieces, of one or two
+ * dimensions, are started in between. Tokens are small numbers below N_TOKENS. */
+#ifndef DMA_H
+#define DMA_H
+
+#include <stdint.h>
+
+/* level: the inner one of the two; inward: towards the kernels. */
+void dma_begin(int token, int level, int inward);
+void dma_start_1d(int token, uint8_t *to, const uint8_t *from, uint32_t bytes);
+void dma_start_2d(int token, uint8_t *to, uint32_t to_stride, const uint8_t *from, uint32_t from_stride,
+                  uint32_t row_bytes, uint32_t rows);
+void dma_commit(int token);
+void dma_wait(int token);
+
+/* Called by the network around its work: cycles of a tile, and the end of a program. */
+void dma_compute(uint32_t cycles);
+void dma_end_of_program(void);
+
+#endif

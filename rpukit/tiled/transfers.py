@@ -1,0 +1,152 @@
+"""How a CPU copies between levels: at once, late, in any order, or by threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+
+from rpukit.errors import ParameterError
+
+__all__ = ["MODES", "Transfers", "make_transfers"]
+
+
+class Transfers(Protocol):
+    """A way to copy: each copy is done at some moment between its start and its wait."""
+
+    def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
+        """Begin a copy."""
+        ...
+
+    def wait(self, token: int) -> None:
+        """Return when a copy is done."""
+        ...
+
+    def between(self) -> None:
+        """Take a chance to work: called before every tile."""
+        ...
+
+    def drop(self) -> None:
+        """Forget what is under way, after an error."""
+        ...
+
+
+class AtIssue:
+    """Copies are done when they are begun: the fastest way, and the most forgiving."""
+
+    def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
+        target[...] = source
+
+    def wait(self, token: int) -> None:
+        """Do nothing: the copy is done."""
+
+    def between(self) -> None:
+        """Do nothing."""
+
+    def drop(self) -> None:
+        """Do nothing."""
+
+
+class AtWait:
+    """Copies are done when they are waited for; until then their target holds NaN."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
+        poison(target)
+        self._open[token] = (source, target)
+
+    def wait(self, token: int) -> None:
+        done = self._open.pop(token, None)
+        if done is not None:
+            done[1][...] = done[0]
+
+    def between(self) -> None:
+        """Do nothing."""
+
+    def drop(self) -> None:
+        self._open.clear()
+
+
+class Mixed(AtWait):
+    """Copies are done at random moments and in random order, by a seed; some in two halves.
+
+    Parameters
+    ----------
+    seed : int
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rng = np.random.default_rng(seed)
+
+    def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
+        super().start(token, inward, source, target)
+        if self._rng.random() < 0.3:
+            half = len(source) // 2
+            target[:half] = source[:half]
+        self.between()
+
+    def between(self) -> None:
+        for token in self._rng.permutation(list(self._open)):
+            if self._rng.random() < 0.3:
+                self.wait(int(token))
+
+
+class Threads:
+    """Two threads copy, one for each direction, in the order of issue."""
+
+    def __init__(self) -> None:
+        self._pools = [ThreadPoolExecutor(1, f"rpukit_transfer_{way}") for way in ("out", "in")]
+        self._open: dict[int, Future[None]] = {}
+
+    def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
+        self._open[token] = self._pools[inward].submit(np.copyto, target, source)
+
+    def wait(self, token: int) -> None:
+        self._open.pop(token).result()
+
+    def between(self) -> None:
+        """Do nothing."""
+
+    def drop(self) -> None:
+        for future in self._open.values():
+            future.cancel()
+        for future in self._open.values():
+            if not future.cancelled():
+                future.exception()
+        self._open.clear()
+
+
+MODES = ("at_issue", "at_wait", "mixed", "threads")
+
+
+def make_transfers(mode: str, seed: int = 0) -> Transfers:
+    """Make a way to copy by its name.
+
+    Parameters
+    ----------
+    mode : {"at_issue", "at_wait", "mixed", "threads"}
+    seed : int
+        Of "mixed".
+
+    Returns
+    -------
+    Transfers
+
+    Raises
+    ------
+    ParameterError
+    """
+    if mode not in MODES:
+        raise ParameterError(f"transfers: got {mode!r}, need one of {', '.join(MODES)}")
+    if mode == "mixed":
+        return Mixed(seed)
+    return {"at_issue": AtIssue, "at_wait": AtWait, "threads": Threads}[mode]()
+
+
+def poison(target: np.ndarray) -> None:
+    """Fill with the bytes of NaN: what reads it shows."""
+    target[...] = np.array(-1).astype(target.dtype)
