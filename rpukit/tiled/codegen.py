@@ -14,7 +14,7 @@ import numpy as np
 from rpukit.errors import PlanError
 from rpukit.tiled.executor import Executor, Tile
 from rpukit.tiled.graph import Training
-from rpukit.tiled.plan import Compute, Copy, Plan, Program, Wait
+from rpukit.tiled.plans import Compute, Copy, Plan, Program, Wait
 from rpukit.tiled.trainer import Trainer
 
 __all__ = ["generate_c"]

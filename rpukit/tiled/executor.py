@@ -13,7 +13,7 @@ from rpukit._device import Array
 from rpukit.errors import PlanError
 from rpukit.tiled import ops
 from rpukit.tiled.graph import Graph, Node, Tensor
-from rpukit.tiled.plan import Compute, Copy, Home, Plan, Program, Wait
+from rpukit.tiled.plans import Compute, Copy, Home, Plan, Program, Wait
 
 __all__ = ["Executor", "Tile"]
 

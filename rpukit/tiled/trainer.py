@@ -12,10 +12,10 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
-from rpukit.tiled.cpu import CpuExecutor
+from rpukit.tiled.cpu_executor import CpuExecutor
 from rpukit.tiled.executor import Executor
 from rpukit.tiled.graph import Training
-from rpukit.tiled.plan import Plan
+from rpukit.tiled.plans import Plan
 from rpukit.tiled.transfers import Transfers
 
 __all__ = ["Trainer"]
@@ -268,6 +268,6 @@ def _executor(
     graphs = (training.train, training.optimiser)
     if _device.parse_device(device).kind == "cpu":
         return CpuExecutor(plan, graphs, transfers, seed)
-    from rpukit.tiled.gpu import GpuExecutor
+    from rpukit.tiled.gpu_executor import GpuExecutor
 
     return GpuExecutor(plan, graphs, device)

@@ -22,7 +22,7 @@ from rpukit.gemm import det_gemm
 from rpukit.tiled import kernels
 from rpukit.tiled.executor import Executor, Tile
 from rpukit.tiled.graph import Graph
-from rpukit.tiled.plan import Copy, Plan, Program, Wait
+from rpukit.tiled.plans import Copy, Plan, Program, Wait
 
 __all__ = ["GpuExecutor", "Overlap"]
 

@@ -11,7 +11,7 @@ from rpukit._workers import run_rows
 from rpukit.errors import PlanError, TransferError
 from rpukit.tiled.executor import Executor, Tile
 from rpukit.tiled.graph import Graph
-from rpukit.tiled.plan import Copy, Plan, Program, Wait
+from rpukit.tiled.plans import Copy, Plan, Program, Wait
 from rpukit.tiled.run import mirror
 from rpukit.tiled.transfers import Transfers, make_transfers, poison
 

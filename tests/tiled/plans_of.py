@@ -1,0 +1,53 @@
+"""Plans of the known models, and what training by them gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from known_models import load, train
+
+from rpukit import tiled
+
+
+@cache
+def model(name):
+    """A known model as a training with values to begin with, and its mini-batches."""
+    known = load(name)
+    training = tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    tensors = training.train.tensors
+    start = {
+        key: np.asarray(value, np.float32).reshape(tensors[key].shape)
+        for key, value in known.start(training.parameters).items()
+    }
+    batches = []
+    for number in range(known.n_batches):
+        pair = zip((training.data, training.target), known.batch(number), strict=True)
+        batches.append(
+            tuple(np.asarray(v, tensors[n].dtype).reshape(tensors[n].shape) for n, v in pair)
+        )
+    return replace(training, initial=start), batches, known.n_accum
+
+
+@cache
+def untiled(name):
+    """Losses and final parameters of the reference: node by node, each as one tile."""
+    training = model(name)[0]
+    losses, _, final = train(training, load(name), dict(training.initial))
+    return losses, final
+
+
+def plan_of(name, l1, buffering, **options):
+    """A plan over two levels, or over three where the model is large."""
+    training = model(name)[0]
+    size = sum(training.train.tensors[n].nbytes for n in training.parameters)
+    levels = tiled.siracusa_l2(l1=l1) if size < 200_000 else tiled.siracusa_l3(l1=l1, l2=400_000)
+    return tiled.plan(training, levels, buffering=buffering, **options)
+
+
+def trained(name, plan, **options):
+    """Train by a plan: losses and final parameters."""
+    training, batches, n_accumulate = model(name)
+    trainer = plan.trainer(training, n_accumulate=n_accumulate, **options)
+    return trainer.fit(batches), trainer.parameters()
