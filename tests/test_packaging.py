@@ -45,11 +45,14 @@ def test_every_folder_is_a_package():
         assert (path.parent / "__init__.py").exists(), f"{path.parent} has no __init__.py"
 
 
-def test_kernels_are_package_data(config):
-    patterns = [p.strip() for p in config["options.package_data"]["rpukit.kernels_cu"].split(",")]
-    for path in (ROOT / "kernels_cu").rglob("*.*"):
-        name = path.relative_to(ROOT / "kernels_cu").as_posix()
-        if path.suffix not in (".py", ".pyc"):
+@pytest.mark.parametrize(
+    ("package", "folder"), [("rpukit.kernels_cu", "kernels_cu"), ("rpukit.tiled", "rpukit/tiled")]
+)
+def test_sources_are_package_data(config, package, folder):
+    patterns = [p.strip() for p in config["options.package_data"][package].split(",")]
+    for path in (ROOT / folder).rglob("*"):
+        name = path.relative_to(ROOT / folder).as_posix()
+        if path.is_file() and path.suffix not in (".py", ".pyc"):
             assert any(fnmatch.fnmatchcase(name, p) for p in patterns), f"{name} is not shipped"
 
 

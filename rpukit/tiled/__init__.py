@@ -5,6 +5,9 @@ from rpukit.tiled.alloc import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.build import make_graph
 from rpukit.tiled.builder import Builder
 from rpukit.tiled.check import check_plan, find_faults
+from rpukit.tiled.codegen import generate_c
+from rpukit.tiled.cpu_executor import CpuExecutor
+from rpukit.tiled.gpu_executor import GpuExecutor
 from rpukit.tiled.graph import Graph, Node, Tensor, Training
 from rpukit.tiled.levels import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
 from rpukit.tiled.onnx import from_onnx, training_from_onnx
@@ -16,6 +19,7 @@ from rpukit.tiled.races import find_hazards
 from rpukit.tiled.report import compare_plans
 from rpukit.tiled.space import Axis, Operand, TileSpace
 from rpukit.tiled.timeline import simulate
+from rpukit.tiled.trainer import Trainer
 
 __all__ = [
     "SGD",
@@ -25,6 +29,8 @@ __all__ = [
     "Builder",
     "Candidate",
     "Compute",
+    "CpuExecutor",
+    "GpuExecutor",
     "Graph",
     "Hierarchy",
     "Level",
@@ -34,12 +40,14 @@ __all__ = [
     "Plan",
     "Tensor",
     "TileSpace",
+    "Trainer",
     "Training",
     "check_plan",
     "compare_plans",
     "find_faults",
     "find_hazards",
     "from_onnx",
+    "generate_c",
     "gpu",
     "live_bytes",
     "make_graph",

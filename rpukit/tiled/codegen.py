@@ -22,10 +22,6 @@ __all__ = ["generate_c"]
 _FIXED = ("exact.h", "dma.h", "dma_host.h", "dma_host.c", "network.h", "main.c", "Makefile")
 _NAMES = ("training_network", "optimizer_network")
 _MADE = "/* Made by rpukit; make it anew rather than edit it. */\n"
-_WITHOUT_FLOATS = frozenset(
-    "tiled_accumulate tiled_conv tiled_conv_grad_w tiled_conv_grad_x tiled_layer_norm_grad "
-    "tiled_pool tiled_pool_grad tiled_softmax tiled_softmax_grad".split()
-)
 
 
 @dataclass(slots=True)
@@ -77,9 +73,9 @@ def generate_c(
 
     Notes
     -----
-    ``training_network.c`` and ``optimizer_network.c`` are the programs of the plan, step by step;
-    ``kernels.c`` has the kernels that they use, ``exact.h`` their elementary functions; ``dma.h``
-    is what a target has to bring. ``make run`` in the folder builds and trains.
+    The two files ``*_network.c`` are the programs of the plan, step by step; ``kernels.c``
+    has the kernels that they use, ``exact.h`` their elementary functions; ``dma.h`` is what a
+    target has to bring. ``make run`` in the folder builds and trains.
 
     Examples
     --------
@@ -232,18 +228,16 @@ def _wrapped(row: str, width: int = 150) -> Iterator[str]:
     yield row
 
 
-def _signature(kernel: str) -> tuple[str, int]:
-    """Find the prototype of a kernel in its source, and how many buffers it takes."""
+def _prototype(kernel: str) -> str:
+    """Find the prototype of a kernel in its source."""
     text = (resources.files("rpukit.tiled") / "c" / "kernels" / f"{kernel}.c").read_text("ascii")
     begin = text.index(f"void {kernel}(")
-    prototype = " ".join(text[begin : text.index(")", begin) + 1].split())
-    count = prototype.count(",") + 1 - (1 if kernel in _WITHOUT_FLOATS else 2)
-    return prototype, count
+    return " ".join(text[begin : text.index(")", begin) + 1].split())
 
 
 def _kernels_h(used: Sequence[str]) -> str:
     names = ", ".join(kernel.upper() for kernel in used)
-    prototypes = "\n".join(f"{_signature(kernel)[0]};" for kernel in used)
+    prototypes = "\n".join(f"{_prototype(kernel)};" for kernel in used)
     guard = "#ifndef KERNELS_H\n#define KERNELS_H\n\n#include <stdint.h>\n\n"
     return f"{_MADE}{guard}enum {{ {names} }};\n\n{prototypes}\n\n#endif\n"
 
@@ -255,16 +249,15 @@ def _kernels_c(used: Sequence[str]) -> str:
 
 
 def _run_c(used: Sequence[str]) -> str:
+    """Write the walk over a program, with a call of each kernel that is used."""
     cases = []
     for kernel in used:
-        prototype, count = _signature(kernel)
-        kinds = [part.strip() for part in prototype.split("(")[1].rstrip(")").split(",")]
-        given = ["n"] if kernel in _WITHOUT_FLOATS else ["n", "s"]
-        casts = [
-            kind[: kind.rindex("*") + 1].replace("const ", "") for kind in kinds[len(given) :]
-        ]
-        given += [f"({cast})p[{k}]" for k, cast in enumerate(casts)]
-        assert count == len(casts)
+        parts = _prototype(kernel).split("(")[1].rstrip(")").split(",")
+        given = ["n", "s"] if parts[1].strip() == "const float *s" else ["n"]
+        buffers = parts[len(given) :]
+        for k, part in enumerate(buffers):
+            kind = part[: part.rindex("*")].replace("const ", "").strip()
+            given.append(f"({kind} *)p[{k}]")
         cases.append(f"    case {kernel.upper()}: {kernel}({', '.join(given)}); break;")
     return _fixed("run.c").replace("    /* kernels */", "\n".join(cases))
 

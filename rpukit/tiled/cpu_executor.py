@@ -46,8 +46,9 @@ class CpuExecutor(Executor):
         seed: int = 0,
     ) -> None:
         super().__init__(plan, graphs)
-        named = isinstance(transfers, str)
-        self._transfers: Transfers = make_transfers(transfers, seed) if named else transfers
+        self._transfers: Transfers = (
+            make_transfers(transfers, seed) if isinstance(transfers, str) else transfers
+        )
         self._arenas = {
             level.name: _arena(plan.peaks[level.name]) for level in plan.hierarchy.levels
         }
@@ -139,7 +140,8 @@ def _call(tile: Tile, inner: np.ndarray) -> tuple[Any, ...]:
     nothing = np.empty(0, tile.floats.dtype)
     buffers = [nothing if span is None else _view(inner, *span) for span in tile.spans]
     kernel = mirror(tile.op, tile.floats.dtype)
-    return (kernel, int(tile.ints[0]), tile.ints, tile.floats, *buffers)
+    more = tile.op.arguments(tile.node)
+    return (kernel, int(tile.ints[0]), *more, tile.ints, tile.floats, *buffers)
 
 
 def _view(inner: np.ndarray, address: int, count: int, dtype: str) -> np.ndarray:

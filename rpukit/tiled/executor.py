@@ -174,7 +174,7 @@ def _tile(node: Node, tensors: Mapping[str, Tensor], one: Compute, size: int) ->
         count = math.prod(hi - lo for lo, hi in space.rectangle(operand, one.box))
         if not 0 <= address <= size - count * tensor.itemsize:
             raise PlanError(
-                f"tile {one.box} of node {node.name}: {operand.tensor} at {address} leaves the arena"
+                f"tile {one.box} of node {node.name}: {operand.tensor} at {address} is outside"
             )
         spans[operand.slot] = (address, count, tensor.dtype)
     ints, floats = op.parameters(node, tensors, one.box)

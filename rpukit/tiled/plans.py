@@ -6,12 +6,16 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rpukit.errors import FormatError
 from rpukit.tiled.levels import Compute as Machine
 from rpukit.tiled.levels import Hierarchy, Level
 from rpukit.tiled.space import Box
+
+if TYPE_CHECKING:
+    from rpukit.tiled.graph import Training
+    from rpukit.tiled.trainer import Trainer
 
 __all__ = ["Compute", "Copy", "Home", "Instruction", "OpPlan", "OperandPlan", "Place", "Plan"]
 __all__ += ["Program", "Wait"]
@@ -258,6 +262,28 @@ class Plan:
         """
         for program in self.programs:
             yield from program.ops
+
+    def trainer(self, training: Training, **options: Any) -> Trainer:
+        """Train by this plan.
+
+        Parameters
+        ----------
+        training : Training
+            The graphs that it was made of.
+        **options
+            Of `Trainer`: ``device``, ``n_accumulate``, ``parameters``, ``transfers``, ``undo``.
+
+        Returns
+        -------
+        Trainer
+
+        Raises
+        ------
+        PlanError, ParameterError, ShapeError, DTypeError, DeviceError
+        """
+        from rpukit.tiled.trainer import Trainer
+
+        return Trainer(self, training, **options)
 
     def to_json(self) -> str:
         """Write the plan as text.

@@ -51,7 +51,15 @@ class Trainer:
     Examples
     --------
     >>> import numpy as np, rpukit as rk
-    >>> from rpukit import tiled
+    >>> b = rk.tiled.Builder("line")
+    >>> x, y = b.input("x", (4, 1)), b.input("y", (4, 1))
+    >>> loss = b.apply("MSELoss", b.apply("Gemm", x, b.parameter("w", [[0.0]])), y)
+    >>> training = b.training(loss, rk.tiled.SGD(lr=0.1))
+    >>> trainer = rk.tiled.plan(training, rk.tiled.siracusa_l2()).trainer(training)
+    >>> data = np.arange(4, dtype=np.float32)[:, None]
+    >>> losses = trainer.fit([(data, 3 * data)] * 20)
+    >>> trainer.parameters()["w"].round(3).tolist()
+    [[3.0]]
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class Trainer:
         self._n_step = 0  # mini-batches
         self._values = [home.value for home in plan.homes if home.lasting]
         given = dict(training.initial if parameters is None else parameters)
-        missing = [name for name in training.parameters if name not in given]
+        missing = [n for n in (*training.parameters, *training.kept) if n not in given]
         if missing:
             raise ParameterError(f"parameters: {', '.join(missing)} have no values to begin with")
         for name in (*training.accumulators, *training.state):
@@ -130,8 +138,7 @@ class Trainer:
         ----------
         batches : iterable of tuple
         progress : callable, optional
-            Called with (number of the mini-batch, loss) after each; or ``tqdm.tqdm``-like wrappers
-            may be put around `batches`.
+            Called with (number of the mini-batch, loss) after each; or wrap `batches` in tqdm.
 
         Returns
         -------
@@ -163,7 +170,8 @@ class Trainer:
         """
         names = self.training.parameters
         if everything:
-            names = (*names, *self.training.accumulators, *self.training.state)
+            own = self.training
+            names = (*names, *own.accumulators, *own.state, *own.kept)
         return {name: np.array(self._lasting(name)) for name in names}
 
     def gradients(self) -> dict[str, np.ndarray]:

@@ -142,9 +142,11 @@ def make_transfers(mode: str, seed: int = 0) -> Transfers:
     """
     if mode not in MODES:
         raise ParameterError(f"transfers: got {mode!r}, need one of {', '.join(MODES)}")
-    if mode == "mixed":
-        return Mixed(seed)
-    return {"at_issue": AtIssue, "at_wait": AtWait, "threads": Threads}[mode]()
+    if mode == "at_issue":
+        return AtIssue()
+    if mode == "at_wait":
+        return AtWait()
+    return Mixed(seed) if mode == "mixed" else Threads()
 
 
 def poison(target: np.ndarray) -> None:

@@ -7,7 +7,6 @@ import pytest
 from known_models import NAMES
 from plans_of import model, plan_of, trained, untiled
 
-from rpukit import tiled
 from rpukit.errors import (
     DTypeError,
     FormatError,
