@@ -195,6 +195,10 @@ class Trainer:
         Raises
         ------
         ParameterError, OSError
+
+        Examples
+        --------
+        >>> trainer.save("state.npz")  # doctest: +SKIP
         """
         target = Path(path)
         if target.suffix != ".npz":
@@ -221,6 +225,10 @@ class Trainer:
         ------
         FormatError, OSError
             Nothing is changed then.
+
+        Examples
+        --------
+        >>> trainer.load("state.npz")  # doctest: +SKIP
         """
         try:
             with np.load(path, allow_pickle=False) as file:
