@@ -1,4 +1,4 @@
-"""``python -m rpukit info | kernels | check | demo | plan``."""
+"""``python -m rpukit info | kernels | check | demo | plan | codegen``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
@@ -140,6 +142,35 @@ def _plan_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", help="file to write the plan to")
 
 
+def _codegen(args: argparse.Namespace) -> int:
+    """Plan training graphs from files and write them as C99."""
+    tiled, np = import_module("rpukit.tiled"), import_module("numpy")
+    training = tiled.training_from_onnx(args.graph, args.optimiser)
+    with np.load(args.parameters, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    tensors, names = training.train.tensors, (training.data, training.target)
+    order = [arrays[name] for name in sorted(n for n in arrays if n.startswith("arr_"))]
+
+    def fitting(name: str, value: Any) -> Any:
+        tensor = tensors[name]
+        return np.asarray(value, tensor.dtype).reshape(tensor.shape)
+
+    start = zip(training.parameters, order[2:], strict=False)
+    initial = {name: fitting(name, value) for name, value in start}
+    batches = [tuple(map(fitting, names, order[:2]))]
+    while f"mb{len(batches)}_arr_0000" in arrays:
+        ahead = f"mb{len(batches)}_arr_000"
+        pair = (arrays[f"{ahead}0"], arrays[f"{ahead}1"])
+        batches.append(tuple(map(fitting, names, pair)))
+    sizes = {"l1": args.l1} if args.l1 else {}
+    levels = getattr(tiled, args.levels)(**sizes)
+    plan = tiled.plan(training, levels, buffering=args.buffering, single=args.single)
+    values = {**training.initial, **initial}
+    files = tiled.generate_c(plan, replace(training, initial=values), args.out, batches)
+    print(f"{len(files)} files in {args.out}: `make run` there builds and trains")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
@@ -156,6 +187,7 @@ def main(argv: list[str] | None = None) -> int:
         ("check", _check, "compile kernels for their architectures, without a GPU"),
         ("demo", _demo, "train a network of analog tiles on handwritten digits"),
         ("plan", _plan, "plan a training graph over levels of memory"),
+        ("codegen", _codegen, "write a planned training graph and its optimiser as C99"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
@@ -163,8 +195,12 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("name", nargs="*", help="kernels; default: all")
         if run is _demo:
             import_module("rpukit.demo").add_arguments(command)
-        if run is _plan:
+        if run in (_plan, _codegen):
             _plan_arguments(command)
+        if run is _codegen:
+            text = "npz: arr_0000 data, arr_0001 target, then parameters; mb1_arr_0000 and so on"
+            command.add_argument("--parameters", required=True, help=text)
+            command.add_argument("--out", required=True, help="folder to write to")
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))
