@@ -9,7 +9,7 @@
 //   position (1) i64: samples before; after every BLOCK-th sample the chains go to the totals and start anew.
 //
 // Grid: (n_tile, parts / 8), blocks of 8 warps. The lanes of a warp are the nodes of a tile; it has the values x with
-// x % parts its number, and finds their steps 32 at a time.
+// x % parts its number. It lists their steps among the next SCAN, and then takes TOGETHER at a time.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
 // op: rpukit.circuits.ops.leaf_flow
@@ -18,6 +18,9 @@
 // check: REAL=double
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
+
+#define SCAN 512
+#define TOGETHER 4
 
 // End a block of samples for a part of the values of a node.
 __device__ __forceinline__ void settle_line(REAL *line, double *total, int n, bool table, int part, int parts) {
@@ -30,7 +33,8 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const int *kinds, const int *n_statistic, const i64 *use_first,
           const int *use_row, const int *variable, const i64 *place, const int *tile_first, const int *tile_size,
           const int *codes, const REAL *numbers, const REAL *flows, REAL *chains, double *totals) {
-    int lane = threadIdx.x % 32, part = blockIdx.y * 8 + threadIdx.x / 32, parts = gridDim.y * 8;
+    __shared__ int steps[8][SCAN], places[8][SCAN];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = blockIdx.y * 8 + warp, parts = gridDim.y * 8;
     int n0 = tile_first[blockIdx.x], missing = n_statistic[n0], n = n0 + min(lane, tile_size[blockIdx.x] - 1);
     bool own = lane < tile_size[blockIdx.x], table = kinds[n0] < GAUSSIAN;
     i64 start = use_first[n], start0 = use_first[n0];
@@ -39,36 +43,61 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     double *total = totals + place[n];
     wait_for_earlier();
     i64 before = *position, block = before / BLOCK;
-    for (int s0 = 0; s0 < n_step; s0 += 32) {
-        int s = s0 + lane, b = s / uses, u = s % uses, i = -1;
-        if (s < n_step) {
-            i = 0;
-            if (table) {
-                int x = codes[(u64)b * n_variable + variable[use_row[start0 + u]]];
-                i = x < 0 ? missing : x;
+    for (int s0 = 0; s0 < n_step; s0 += SCAN) {
+        int n_found = 0;
+#pragma unroll 4
+        for (int c = 0; c < SCAN; c += 32) {
+            int s = s0 + c + lane, b = s / uses, u = s % uses, i = -1;
+            if (s < n_step) i = table ? codes[(u64)b * n_variable + variable[use_row[start0 + u]]] : 0;
+            i = s < n_step && i < 0 ? missing : i;
+            u32 found = __ballot_sync(~0u, i >= 0 && i % parts == part), mine = 1u << lane;
+            if (found & mine) {
+                int at = n_found + __popc(found & (mine - 1));
+                steps[warp][at] = s;
+                places[warp][at] = i;
             }
+            n_found += __popc(found);
         }
-        for (u32 found = __ballot_sync(~0u, i >= 0 && i % parts == part); found; found &= found - 1) {
-            int from = __ffs((int)found) - 1, at = __shfl_sync(~0u, i, from), q = s0 + from;
-            b = q / uses;
-            int r = use_row[start + q % uses];
-            for (; block < (before + b) / BLOCK; ++block)
+        __syncwarp();
+        for (int k = 0, n_now; k < n_found; k += n_now) {
+            i64 here = (before + steps[warp][k] / uses) / BLOCK;
+            for (; block < here; ++block)
                 if (own) settle_line(line, total, missing, table, part, parts);
-            REAL f = flows[(u64)b * n_row + r];
-            if (!own || !(f > (REAL)0)) continue;
-            if (table) {
-                line[at] = line[at] + f;
-                continue;
+            for (n_now = 1; table && n_now < TOGETHER && k + n_now < n_found; ++n_now)  // up to the end of a block
+                if ((before + steps[warp][k + n_now] / uses) / BLOCK != here) break;
+            REAL f[TOGETHER], sum[TOGETHER];
+            int at[TOGETHER], row[TOGETHER], sample[TOGETHER];
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j) {
+                int q = steps[warp][k + (j < n_now ? j : 0)];
+                at[j] = places[warp][k + (j < n_now ? j : 0)];
+                sample[j] = q / uses;
+                row[j] = use_row[start + q % uses];
             }
-            REAL v = numbers[(u64)b * n_variable + variable[r]];
-            if (v != v) {
-                line[3] = line[3] + f;
-            } else {
-                line[0] = rk_fma(f, v, line[0]);
-                line[1] = rk_fma(f, v * v, line[1]);
-                line[2] = line[2] + f;
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j) {
+                f[j] = own && j < n_now ? flows[(u64)sample[j] * n_row + row[j]] : (REAL)0;
+                sum[j] = table ? line[at[j]] : (REAL)0;
+            }
+            if (table) {
+#pragma unroll
+                for (int j = 0; j < TOGETHER; ++j) {
+#pragma unroll
+                    for (int x = 0; x < j; ++x) sum[j] = at[x] == at[j] ? sum[x] : sum[j];  // the last of its value
+                    if (f[j] > (REAL)0) line[at[j]] = sum[j] = sum[j] + f[j];
+                }
+            } else if (f[0] > (REAL)0) {
+                REAL v = numbers[(u64)sample[0] * n_variable + variable[row[0]]];
+                if (v != v) {
+                    line[3] = line[3] + f[0];
+                } else {
+                    line[0] = rk_fma(f[0], v, line[0]);
+                    line[1] = rk_fma(f[0], v * v, line[1]);
+                    line[2] = line[2] + f[0];
+                }
             }
         }
+        __syncwarp();  // before the list is written again
     }
     for (; block < (before + n_sample) / BLOCK; ++block)
         if (own) settle_line(line, total, missing, table, part, parts);

@@ -22,19 +22,31 @@ struct Flow {
     __device__ __forceinline__ double operator[](int i) const { return totals[i] + (double)chains[i]; }
 };
 
+#define TOGETHER 8  // values that are read at a time
+
 __device__ __forceinline__ void maximise_table(REAL *p, int n, const Flow &flow, double step, double pseudocount, int keep_zeros) {
     double part = pseudocount / (double)n, whole = 0.0, missing = flow[n];
+#pragma unroll 8
     for (int x = 0; x < n; ++x) {
-        double w = (double)p[x];
-        if (keep_zeros && w < 1e-12) continue;
-        whole = whole + (flow[x] + missing * w);
-        if (keep_zeros) whole = whole + part;
+        double w = (double)p[x], more = whole + (flow[x] + missing * w);
+        if (keep_zeros) more = more + part;
+        whole = keep_zeros && w < 1e-12 ? whole : more;
     }
     if (!keep_zeros) whole = whole + pseudocount;
     if (!(whole > 0.0)) return;
-    for (int x = 0; x < n; ++x) {
-        double w = (double)p[x], next = (flow[x] + missing * w + part) / whole;
-        p[x] = keep_zeros && w < 1e-12 ? (REAL)0 : (REAL)((1.0 - step) * w + step * next);
+    for (int x0 = 0; x0 < n; x0 += TOGETHER) {
+        double w[TOGETHER], f[TOGETHER];
+#pragma unroll
+        for (int x = 0; x < TOGETHER; ++x) {
+            int at = min(x0 + x, n - 1);
+            w[x] = (double)p[at];
+            f[x] = flow[at];
+        }
+#pragma unroll
+        for (int x = 0; x < TOGETHER; ++x) {
+            double next = (f[x] + missing * w[x] + part) / whole;
+            if (x0 + x < n) p[x0 + x] = keep_zeros && w[x] < 1e-12 ? (REAL)0 : (REAL)((1.0 - step) * w[x] + step * next);
+        }
     }
 }
 

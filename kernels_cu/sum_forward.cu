@@ -19,6 +19,8 @@
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_mix.cuh"
 
+#define BLOCKS (SAMPLES == 32 ? 2 : 1)  // that a multiprocessor is to hold
+
 struct Place { int row[WIDTH ? WIDTH : 1]; };  // or the element
 
 struct Inputs {
@@ -50,7 +52,7 @@ __device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_chi
     return m + rk_log(total);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 sum_forward(int n_sample, int n_element, int n_row, const i64 *list_first, const int *list_elements, const int *list_rows,
             const int *group_list, const int *group_row, const int *group_size, const i64 *group_theta, const int *tile_group,
             const int *tile_first, const REAL *theta, const REAL *elements, REAL *values) {

@@ -1,8 +1,10 @@
-"""Likelihood and EM of hidden Markov models over states and samples, on the CPU."""
+"""Likelihood and EM of hidden Markov models over states and samples."""
 
 import numpy as np
 
 import rpukit as rk
+
+from .common import put, require, synchronise
 
 
 class HiddenMarkov:
@@ -23,6 +25,25 @@ class HiddenMarkov:
 
     def time_em_step(self, *_):
         self.pc.em_step(self.x, step=0.1, pseudocount=0.1)
+
+
+class Captured:
+    """A step of learning as a CUDA graph."""
+
+    params = ([128, 1024], [1, 8, 64, 512])
+    param_names = ["n_states", "n_sample"]
+
+    def setup(self, n_states, n_sample):
+        require("gpu")
+        pc = rk.Circuit(rk.circuits.hmm(32, n_states, 4023), seed=1, device="gpu")
+        x = np.random.default_rng(0).integers(0, 4023, (n_sample, 32))
+        self.step = pc.captured(n_sample)
+        self.step(put(x, "gpu"))
+        synchronise("gpu")
+
+    def time_step(self, *_):
+        self.step.replay()
+        synchronise("gpu")
 
 
 class Compile:

@@ -27,6 +27,7 @@
 #define GROUP (SAMPLES < 8 ? SAMPLES : 8)
 #define SHARE (LANES / WARPS * GROUP <= 8 ? LANES / WARPS : 8 / GROUP)
 #define AHEAD (EACH * SAMPLES <= 16 && sizeof(REAL) == 4 ? SEGMENT : 0)  // weights in registers
+#define TOGETHER (EACH * SAMPLES > 32 ? 8 : 16)  // steps whose weights are read at a time
 #define PAIRS ((OUTPUTS * SAMPLES + THREADS - 1) / THREADS)
 // Samples lie side by side, for reads of 16 bytes; padding spreads what a warp writes over the banks. Segments that a
 // warp reads at a time lie in different banks.
@@ -160,7 +161,7 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
             for (int k = 0; k < AHEAD; ++k) add_step(sum, ahead[k / VEC][k % VEC], area.w[l] + k * STEP);
         } else if (l < n_segment) {
             int n = min(SEGMENT, n_in - k0);
-#pragma unroll(16 / VEC)
+#pragma unroll(TOGETHER / VEC)
             for (int k = 0; k < n; k += VEC) {
                 REAL weight[VEC][EACH];
                 read_weights(weight, line, (k0 + k) * in_step);

@@ -23,6 +23,7 @@ __all__ = ["LeafNodes", "LeafRows", "LeafSource", "Parameters", "Statistics", "s
 Array = Any
 
 PERTURBATION = 2.0
+_MOST_PENDING = 4096  # batches whose flows of roots wait to be added up
 _PART = 1 << 20  # weights that are worked on at a time
 
 
@@ -235,7 +236,7 @@ class Statistics:
     def weigh(self, flows: Array) -> None:
         """Count flows of roots (n_sample, n_root), one after another: no batch changes the sum."""
         self._pending.append(flows)
-        if not _device.is_cupy(flows):
+        if len(self._pending) > _MOST_PENDING or not _device.is_cupy(flows):
             self._add_pending()
 
     @property

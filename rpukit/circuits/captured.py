@@ -112,10 +112,16 @@ class Captured:
         -------
         array
             Log-likelihoods.
+
+        Raises
+        ------
+        DeviceError, ParameterError
         """
         if self._graph is None:
             raise DeviceError("this captured step was closed: capture another one")
         held = self._pc._statistics
+        if held.n_sample and held.exponent != 1:
+            raise ParameterError("counts of another rule are held: take a step before")
         self._graph.launch(_device.cupy().cuda.get_current_stream())
         held.n_sample += self._n
         held.weigh(self._root_flows.copy())
