@@ -118,7 +118,7 @@
 #include "rk_inputs.cuh"
 #define TOGETHER (TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)  // outputs of a thread side by side
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, ALL == 2 && THREADS <= 256 ? 2 : 1)
 tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round, int n_peak, float threshold, int call, u64 first_sample,
              const float *io, const float *weight, const float *x, const float *line_noise, float *work, float *y, int *status,
              u32 key0, u32 key1) {
