@@ -37,15 +37,10 @@ class Again:
         On the only GPU and the current stream.
     changing : collection of str
         Names of parameters whose arguments change from call to call; equal names change together.
-
-    Attributes
-    ----------
-    words : dict of str to array, shape (1,)
-        What to set before a call: numbers, and addresses of arrays.
     """
 
     def __init__(self, launches: Sequence[Launched], changing: Sequence[str]) -> None:
-        self.words: dict[str, np.ndarray] = {}
+        changing_words: dict[str, np.ndarray] = {}
         self._stream = _device.current_stream()
         self._n_change = tune.n_changes()
         self._fixed = []
@@ -55,18 +50,20 @@ class Again:
             for parameter, a in zip(variant.parameters, variant.checked(arguments), strict=True):
                 word = pack(a).reshape(1)
                 if parameter.name in changing:
-                    word = self.words.setdefault(parameter.name, word)
+                    word = changing_words.setdefault(parameter.name, word)
                 else:
                     self._fixed.append(a)
                 words.append(word)
             self._starts.append(variant.again(grid, block, words, shared))
+        self._words = {name: word.data for name, word in changing_words.items()}
 
     def may(self) -> bool:
         """Whether the current stream and the tuner's choices are those of the launches."""
         return self._stream == _device.free_stream() and self._n_change == tune.n_changes()
 
     def __call__(self, values: Mapping[str, int]) -> None:
+        """Launch with these numbers and addresses of arrays, by names of parameters."""
         for name, value in values.items():
-            self.words[name][0] = value
+            self._words[name][0] = value
         for start in self._starts:
             start(self._stream)

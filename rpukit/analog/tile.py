@@ -265,7 +265,7 @@ class AnalogTile(Accounting, Processes, Persistent):
             call=self._guard.begin(name),
         )
         self._finish(way, start, rows.shape[0])
-        return y[0] if np.ndim(v) == 1 else y
+        return y if rows is v or np.ndim(v) > 1 else y[0]
 
     def update(
         self,
