@@ -1,0 +1,151 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Training a network that does not fit
+#
+# A controller with 16 kB of fast memory trains an autoencoder whose tensors need 207 kB: every
+# op is cut into tiles that do fit, and copies run beside the kernels. This notebook plans it
+# with one buffer and with two, looks at where everything lives and what waits for what, trains
+# by the plans, and sees that none of it changed a bit.
+
+# %%
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import rpukit as rk
+from rpukit import plot, tiled
+
+rng = np.random.default_rng(0)
+
+# %% [markdown]
+# ## A training graph
+#
+# Forward, loss, gradients and accumulators are one graph, a step of the optimiser another.
+
+# %%
+WIDTHS = (128, 64, 32, 64, 128)
+b = tiled.Builder("autoencoder")
+x = b.input("x", (4, WIDTHS[0]))
+target = b.input("target", (4, WIDTHS[-1]))
+h = x
+for k, (n_in, n_out) in enumerate(pairwise(WIDTHS)):
+    w = b.parameter(f"w{k}", rng.normal(size=(n_out, n_in)) * np.sqrt(2 / n_in))
+    c = b.parameter(f"c{k}", np.zeros(n_out))
+    h = b.apply("Gemm", h, w, c, transB=1, name=f"layer{k}")
+    if k < len(WIDTHS) - 2:
+        h = b.apply("Relu", h)
+training = b.training(b.apply("MSELoss", h, target), tiled.SGD(lr=0.5))
+print(training)
+
+# %% [markdown]
+# ## Plans
+#
+# `levels` says how large the memories are and what a copy between them costs. `"single"` gives
+# every operand one buffer, so that copies and kernels take turns; `"double"` gives two; `"auto"`
+# chooses tiles and buffers op by op, and starts copies while the ops before are still at work.
+
+# %%
+levels = tiled.siracusa_l2(l1=16_000)
+plans = {
+    name: tiled.plan(training, levels, buffering=name) for name in ("single", "double", "auto")
+}
+for name, plan in plans.items():
+    print(f"{name:7s} {plan.cycles:7d} cycles a step and an update")
+
+# %% [markdown]
+# A plan printed says of every op how it is cut, where its operands go, and why it has one buffer
+# where it has. The first lines of it:
+
+# %%
+print("\n".join(str(plans["auto"]).split("\n")[:18]))
+
+# %% [markdown]
+# ## Where everything lives, and what waits for what
+#
+# Above: who is where in the fast memory, op by op. Below: when the copies inwards, the kernels
+# and the copies outwards are at work. With one buffer they take turns.
+
+# %%
+for name in ("single", "auto"):
+    plot.plot_plan(plans[name], training)
+    plt.gcf().suptitle(name)
+    plt.show()
+
+# %% [markdown]
+# ## Training
+#
+# The same mini-batches by the three plans, with copies done when they are issued, when they are
+# waited for, and at random moments: sparse patterns that a bottleneck of 32 numbers can hold.
+
+# %%
+basis = rng.normal(size=(6, WIDTHS[0]))
+data = np.tanh(rng.normal(size=(300, 4, 6)) @ basis).astype(np.float32)
+losses, weights = {}, {}
+for name, transfers in (("single", "at_issue"), ("double", "at_wait"), ("auto", "mixed")):
+    trainer = plans[name].trainer(training, transfers=transfers)
+    losses[name] = trainer.fit((batch, batch) for batch in data)
+    weights[name] = trainer.parameters()
+
+plt.figure(figsize=(6, 3), layout="constrained")
+plt.plot(losses["auto"], lw=0.8)
+plt.xlabel("mini-batch")
+plt.ylabel("mean squared error")
+plt.show()
+
+# %% [markdown]
+# The losses and weights are the same to the last bit, and those of the graph computed without
+# tiles:
+
+# %%
+for name in ("double", "auto"):
+    rk.testing.assert_same_bits(losses[name], losses["single"])
+    for key, value in weights[name].items():
+        rk.testing.assert_same_bits(value, weights["single"][key])
+start = {**training.initial, "x": data[0], "target": data[0]}
+start |= {training.reset: np.array([True])}
+start |= {
+    k: np.zeros_like(training.initial[p])
+    for k, p in zip(training.accumulators, training.parameters, strict=True)
+}
+untiled = training.train.run({name: start[name] for name in training.train.inputs})
+print("first loss:", losses["auto"][0], "by the plan,", float(untiled[training.loss]), "untiled")
+assert losses["auto"][0] == float(untiled[training.loss])
+
+# %% [markdown]
+# ## How much memory is needed
+#
+# Less fast memory means more tiles, more copies and more cycles; below some size the smallest
+# tile of an op does not fit, and the error says which.
+
+# %%
+sizes = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000]
+for name in ("single", "double", "auto"):
+    cycles = [
+        tiled.plan(training, tiled.siracusa_l2(l1=size), buffering=name).cycles for size in sizes
+    ]
+    plt.semilogx(sizes, cycles, "o-", label=name)
+plt.xlabel("bytes of fast memory")
+plt.ylabel("cycles")
+plt.legend()
+plt.show()
+
+# %%
+try:
+    tiled.plan(training, tiled.siracusa_l2(l1=200))
+except rk.errors.PlanError as error:
+    print(error)
