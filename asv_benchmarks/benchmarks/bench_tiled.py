@@ -1,0 +1,69 @@
+"""Plans of training graphs: time to plan, modelled cycles, a step on a CPU or a GPU."""
+
+import numpy as np
+
+import rpukit as rk
+from rpukit import tiled
+
+from .common import DEVICES, require
+
+
+def autoencoder(batch=4, widths=(128, 64, 32, 64, 128)):
+    """A training graph, and a mini-batch."""
+    rng = np.random.default_rng(0)
+    b = tiled.Builder("autoencoder")
+    h, target = b.input("x", (batch, widths[0])), b.input("y", (batch, widths[-1]))
+    for k, (n_in, n_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        w = b.parameter(f"w{k}", rng.normal(size=(n_out, n_in)) / np.sqrt(n_in))
+        h = b.apply("Gemm", h, w, transB=1)
+        if k < len(widths) - 2:
+            h = b.apply("Relu", h)
+    data = rng.normal(size=(batch, widths[0])).astype(np.float32)
+    return b.training(b.apply("MSELoss", h, target), tiled.SGD(lr=0.1)), (data, data)
+
+
+class Planning:
+    params = [["single", "double", "auto"], [16_000, 64_000]]
+    param_names = ["buffering", "l1"]
+
+    def setup(self, buffering, l1):
+        self.training, _ = autoencoder()
+        self.levels, self.buffering = tiled.siracusa_l2(l1=l1), buffering
+
+    def time_plan(self, *_):
+        tiled.plan(self.training, self.levels, buffering=self.buffering)
+
+    def track_cycles(self, *_):
+        """Cycles of a step and an update in the model."""
+        return tiled.plan(self.training, self.levels, buffering=self.buffering).cycles
+
+    track_cycles.unit = "cycles"
+
+
+class Step:
+    params = [["single", "auto"], DEVICES]
+    param_names = ["buffering", "device"]
+
+    def setup(self, buffering, device):
+        require(device)
+        wide = (512, 1024, 1024, 512)
+        self.training, self.batch = autoencoder(64, wide)
+        plan = tiled.plan(self.training, tiled.gpu(4_000_000), buffering=buffering)
+        self.trainer = plan.trainer(self.training, device=device)
+        self.trainer.step(self.batch)
+
+    def time_step(self, *_):
+        self.trainer.step(self.batch)
+
+    def track_same_bits(self, buffering, device):
+        """1 where the loss has the bits of the graph computed without tiles."""
+        start = dict(self.training.initial, x=self.batch[0], y=self.batch[1])
+        names = zip(self.training.accumulators, self.training.parameters, strict=True)
+        start |= {own: np.zeros_like(self.training.initial[name]) for own, name in names}
+        start[self.training.reset] = np.array([True])
+        graph = self.training.train
+        untiled = graph.run({name: start[name] for name in graph.inputs})
+        plan, training = self.trainer.plan, self.training
+        loss = plan.trainer(training, device=device).step(self.batch)
+        rk.testing.assert_same_bits(np.float32(loss), untiled[training.loss].reshape(()))
+        return 1
