@@ -1,5 +1,7 @@
 """Plans of training graphs: time to plan, modelled cycles, a step on a CPU or a GPU."""
 
+from itertools import pairwise
+
 import numpy as np
 
 import rpukit as rk
@@ -13,7 +15,7 @@ def autoencoder(batch=4, widths=(128, 64, 32, 64, 128)):
     rng = np.random.default_rng(0)
     b = tiled.Builder("autoencoder")
     h, target = b.input("x", (batch, widths[0])), b.input("y", (batch, widths[-1]))
-    for k, (n_in, n_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for k, (n_in, n_out) in enumerate(pairwise(widths)):
         w = b.parameter(f"w{k}", rng.normal(size=(n_out, n_in)) / np.sqrt(n_in))
         h = b.apply("Gemm", h, w, transB=1)
         if k < len(widths) - 2:
