@@ -50,11 +50,11 @@ class Setting:
 
 SETTINGS = {
     "nltcs": Setting(32, 25, 250, 0.4, 0.01, 0.005),
-    "plants": Setting(64, 30, 500, 0.4, 0.01, 0.01),
+    "plants": Setting(64, 25, 500, 0.4, 0.01, 0.01),
     "jester": Setting(64, 15, 500, 0.4, 0.01, 0.01),
     "dna": Setting(16, 50, None, 1.0, 1.0, 0.3),
     "digits": Setting(16, 40, 100, 0.4, 0.01, 0.1, 17, 17),
-    "mnist": Setting(16, 30, 200, 0.4, 0.02, 0.1, 4, 256),
+    "mnist": Setting(16, 20, 200, 0.4, 0.02, 0.1, 4, 256),
 }
 IMAGES = ("digits", "mnist")
 

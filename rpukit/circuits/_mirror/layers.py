@@ -3,7 +3,8 @@
 Arrays of values and flows are (n_sample, n_row). A sum's children are taken in segments of 64: the
 largest value of a segment, one chain of fused multiply-adds of weights times exp(value - largest),
 and segments put together from the left as (largest, sum) pairs; one logarithm at the end. Flows of
-elements are the same sums over parents. See ``docs/semantics/circuits.md``.
+elements are the same sums over parents. See ``docs/semantics/circuits.md``. Flags that differ from
+call to call are ``np.bool_``: Numba would compile a function again for each True and False.
 """
 
 # mypy: ignore-errors
@@ -131,13 +132,14 @@ def _stage(v, w, factors, largest):
 @nb.njit(nogil=True, error_model="numpy")
 def _combine(weights, along, w, factors, part, total):
     """Chains of segments, put together from the left; of the first the factors are 0 and 1."""
-    _chains(weights, along, w, 0, min(SEGMENT, w.shape[1]), total)
-    for s in range(1, factors.shape[2]):
-        _chains(weights, along, w, s * SEGMENT, min(s * SEGMENT + SEGMENT, w.shape[1]), part)
-        for b in range(w.shape[0]):
-            left, right = factors[1, b, s], factors[2, b, s]
-            for i in range(total.shape[1]):
-                total[b, i] = fma32(total[b, i], left, f4(part[b, i] * right))
+    for s in range(factors.shape[2]):
+        last = min(s * SEGMENT + SEGMENT, w.shape[1])
+        _chains(weights, along, w, s * SEGMENT, last, part if s else total)
+        if s:
+            for b in range(w.shape[0]):
+                left, right = factors[1, b, s], factors[2, b, s]
+                for i in range(total.shape[1]):
+                    total[b, i] = fma32(total[b, i], left, f4(part[b, i] * right))
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -191,7 +193,7 @@ def sum_forward(
                         child[b, k] = elements[b0 + b, ids[k]]
                 _stage(child, w, factors, largest)
             flat = theta[group_theta[g] : group_theta[g] + ids.size * size]
-            _combine(flat.reshape(ids.size, size), True, w, factors, part, total)
+            _combine(flat.reshape(ids.size, size), np.bool_(True), w, factors, part, total)
             usual = _logarithms(total, part)
             for b in range(n):
                 line = values[b0 + b, row : row + size]
@@ -268,13 +270,14 @@ def sum_backward(
                     above[b, m] = lift[b0 + b, row + m]
             _stage(above, w, factors, most)
             if _alone(ids, parent_first):
-                _combine(weights, False, w, factors, part, whole)
+                _combine(weights, np.bool_(False), w, factors, part, whole)
                 for b in range(n):
                     for k in range(ids.size):
                         m_all[b, ids[k]], t_all[b, ids[k]] = most[b], whole[b, k]
                 continue
             for s in range(factors.shape[2]):
-                _chains(weights, False, w, s * SEGMENT, min(s * SEGMENT + SEGMENT, size), part)
+                last = min(s * SEGMENT + SEGMENT, size)
+                _chains(weights, np.bool_(False), w, s * SEGMENT, last, part)
                 for b in range(n):
                     _join(factors[0, b, s], part[b], ids, m_all[b], t_all[b])
         if not _flows(elements[b0 : b0 + n], m_all, t_all, flows[b0 : b0 + n]):

@@ -15,7 +15,7 @@ from rpukit._math import exp32, fma32, log32, sigmoid32
 from rpukit._math_chains import go_on
 from rpukit._math_special import lgamma32
 
-f4, f8 = np.float32, np.float64
+f4, f8, i8 = np.float32, np.float64, np.int64
 
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
 NOTHING = f4(-np.inf)
@@ -247,7 +247,7 @@ def sum_flow(
     turned = np.empty((n_child, STEPS), f4)
     own, whole = chains[start * size : stop * size], totals[start * size : stop * size]
     sums = own.reshape(n_child, size)
-    n = 0
+    n = i8(0)  # not a literal, for which a function is compiled again
     for b in range(up.shape[0]):
         for u in range(use_row.size):
             above = up[b, use_row[u] : use_row[u] + size]
@@ -255,7 +255,7 @@ def sum_flow(
             is_wide = wide[b, first_use + u]
             if n == STEPS or is_wide:
                 _go_on(n, a, x, turned, sums)
-                n = 0
+                n = i8(0)
             if is_wide:
                 for c in range(n_child):
                     for m in range(size):
@@ -266,7 +266,7 @@ def sum_flow(
             n += 1
         if (position + b + 1) % BLOCK == 0:
             _go_on(n, a, x, turned, sums)
-            n = 0
+            n = i8(0)
             _settle(own, whole)
     _go_on(n, a, x, turned, sums)
 
@@ -279,7 +279,7 @@ def _go_on(n, a, x, turned, sums):
             for t in range(n):
                 for c in range(c0, min(c0 + TOGETHER, x.shape[1])):
                     turned[c, t] = x[t, c]
-        go_on(a, True, False, turned, 0, n, sums)
+        go_on(a, np.bool_(True), False, turned, i8(0), n, sums)
         return
     for t in range(n):
         for c in range(sums.shape[0]):
