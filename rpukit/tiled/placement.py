@@ -87,7 +87,7 @@ class Placement:
             for v in able
         ]
         room = max(level.bytes // 8, min(level.bytes // 2, 2 * self.levels[2].bytes))
-        return promote(candidates, level.bytes - room, align=level.align, effort=0.5)
+        return promote(candidates, level.bytes - room, align=level.align, effort=0.3)
 
     def home(self, value: str) -> int:
         """Index of the level in which a value lives."""

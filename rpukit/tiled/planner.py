@@ -14,8 +14,9 @@ from rpukit.tiled.graph import Graph, Training
 from rpukit.tiled.levels import Hierarchy
 from rpukit.tiled.lifetimes import Step, Timeline
 from rpukit.tiled.placement import Placement
-from rpukit.tiled.plans import Home, OpPlan, Plan, Program
+from rpukit.tiled.plans import Home, OperandPlan, OpPlan, Place, Plan, Program
 from rpukit.tiled.schedule import overlapped, schedule
+from rpukit.tiled.space import TileSpace
 from rpukit.tiled.strategies import Wish, check_names, wishes
 from rpukit.tiled.trace import Task, trace
 
@@ -109,6 +110,7 @@ class _Planner:
         self.single = single
         self.n_hops = len(levels) - 1
         self.known: dict[Any, Choice | None] = {}
+        self.best: dict[Any, tuple[list[Choice], str]] = {}
 
     def run(self) -> Plan:
         placement = Placement(self.timeline, self.levels, self.buffering == "auto")
@@ -153,8 +155,51 @@ class _Planner:
         )
 
     def draft(self, step: Step, placement: Placement) -> Draft:
-        """Choose tiles hop by hop, from the slowest link inwards."""
+        """Choose tiles; over several hops the best of three ways to go about it, by the model."""
         asked = wishes(self.timeline, step, self.buffering, self.single, self.n_hops)
+        if self.n_hops == 1 or asked[0][0] != "auto":
+            return self.cut(step, placement, asked)
+        here = tuple(placement.here(step, hop + 1) for hop in range(self.n_hops))
+        key = (*_shape_of(step.space), placement.sizes(step), here, "draft")
+        if key not in self.best:
+            ways = asked, [("double", "")] * self.n_hops, [("single", "slower")] * self.n_hops
+            drafts = [self.cut(step, placement, list(way)) for way in ways]
+            times = [self.alone(draft, placement) for draft in drafts]
+            best = drafts[times.index(min(times))]
+            double = any(max(c.slots, default=0) > 1 for c in best.choices)
+            whole = prod(c.n_tiles for c in best.choices) == 1
+            one = "one tile" if whole else "two buffers are no faster"
+            self.best[key] = best.choices, "" if double else one
+        choices, reason = self.best[key]
+        return Draft(step, asked, list(choices), reason)
+
+    def alone(self, draft: Draft, placement: Placement) -> int:
+        """Cycles of one op with nothing beside it, wherever its buffers are."""
+        step, operands, homes, top = draft.step, [], {}, 0
+        tensors = self.timeline.graph(step).tensors
+        for k, operand in enumerate(step.space.operands):
+            name = self.timeline.root(step, operand.tensor)
+            home, size = placement.home(name), self.timeline.values[name].bytes
+            homes[name] = Home(name, self.levels[home].name, top, size, 0, 0, False)
+            top += self.levels[0].rounded(size)
+            places = []
+            for hop in range(home, self.n_hops):
+                lengths = step.space.worst(operand, draft.choices[hop].extents)
+                size = prod(lengths) * tensors[operand.tensor].itemsize
+                n = draft.choices[hop].slots[k]
+                addresses = tuple(top + i * size for i in range(n))
+                top += n * size
+                level = self.levels[hop + 1].name
+                places.append(Place(level, "slots", f"{level}:{k}", addresses, size, 0, 0))
+            operands.append(OperandPlan(operand.tensor, name, operand.mode, tuple(places)))
+        extents, orders = zip(*((c.extents, c.order) for c in draft.choices), strict=True)
+        node, every = step.node, tuple(operands)
+        op = OpPlan(node.name, node.op, extents, orders, every, "inside", "", 1)
+        tasks = trace(self.timeline, self.levels, homes, [(step, op)])
+        return schedule(tasks, [(step.number, op)], self.levels).ends[step.number]
+
+    def cut(self, step: Step, placement: Placement, asked: list[Wish]) -> Draft:
+        """Choose tiles hop by hop, from the slowest link inwards."""
         draft = Draft(step, asked)
         bounds = tuple(axis.extent for axis in step.space.axes)
         reasons = []
@@ -217,8 +262,7 @@ class _Planner:
     def solve(self, problem: Problem, buffers: str) -> Choice | None:
         space = problem.space
         key = (
-            space.axes, tuple((o.mode, o.spans) for o in space.operands), space.product,
-            space.divide, problem.bounds, problem.sizes, problem.link, problem.budget,
+            *_shape_of(space), problem.bounds, problem.sizes, problem.link, problem.budget,
             problem.here, problem.keep_free, problem.keep_sums, buffers,
         )  # fmt: skip
         if key not in self.known:
@@ -240,6 +284,12 @@ class _Planner:
             f"smallest tile with one buffer each: {', '.join(parts)}; {problem.budget} of "
             f"{level.bytes} are there. Give {level.name} {need} bytes or more"
         )
+
+
+def _shape_of(space: TileSpace) -> tuple[Any, ...]:
+    """All that tells one op's tiles from another's."""
+    operands = tuple((o.mode, o.spans) for o in space.operands)
+    return space.axes, operands, space.product, space.divide
 
 
 def _bounds(tasks: Sequence[Task], levels: Hierarchy) -> tuple[int, int]:

@@ -70,5 +70,8 @@ def test_fewer_cycles_and_bytes(name):
             theirs[kind] = anchor.total(plan, levels)
     assert len(theirs) == 2
     assert program.cycles < 0.75 * min(theirs.values()), (program.cycles, theirs)
+    others = [tiled.plan(graph, levels, buffering=b) for b in ("single", "double")]
+    for op, *rest in zip(program.ops, *(p.programs[0].ops for p in others), strict=True):
+        assert op.alone <= min(other.alone for other in rest)
     if home == "L3":  # four steps moved 49.3 MB in and 59.0 MB out
         assert sum(program.moved["L2"]) <= 0.5 * (49_271_692 + 58_959_152) / 4

@@ -75,10 +75,16 @@ def test_every_strategy_plans_and_auto_is_best(graphs, name, levels):
         for level in plan.hierarchy.levels:
             assert plan.peaks[level.name] <= level.bytes
     assert plans["auto"].cycles == min(plan.cycles for plan in plans.values())
-    for one in zip(*(plans[s].ops() for s in ("auto", "double", "single")), strict=True):
-        auto, double, single = one
-        if levels != "three levels":
-            assert auto.alone <= min(double.alone, single.alone), auto
+    pairs = [
+        (auto.alone, min(double.alone, single.alone))
+        for auto, double, single in zip(
+            *(plans[s].ops() for s in ("auto", "double", "single")), strict=True
+        )
+    ]
+    if levels == "three levels":  # what lives in L2 for good leaves some ops less of it
+        assert sum(one for one, _ in pairs) <= sum(other for _, other in pairs)
+    else:
+        assert all(one <= other for one, other in pairs)
 
 
 def test_fan_out_views_and_normalisation_over_three_levels():
