@@ -7,7 +7,7 @@
 //   their flows added to those of the rows, row_flows (n_sample, n_row): no row is in two elements
 //   LIFT 0: there is no array of lifts, they are made of values and row_flows
 //
-// Grid: (n_tile, samples / SAMPLES); blocks as in circuit_mix.cuh. Order: parents by group, ascending, nodes of each in
+// Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
 // Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
@@ -62,15 +62,16 @@ __device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 st
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sum_backward(int n_sample, int n_element, int n_row, const int *group_row, const int *group_size, const i64 *group_theta,
+sum_backward(int n_sample, int n_element, int n_row, int n_tile, const int *group_row, const int *group_size, const i64 *group_theta,
              const i64 *parent_first, const int *parent_group, const int *parent_place, const int *element_rows,
              const int *tile_first, const int *tile_size, const REAL *theta, const REAL *values, const REAL *lift,
              const REAL *elements, REAL *row_flows, REAL *flows) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
-    int e0 = tile_first[blockIdx.x], n_out = tile_size[blockIdx.x];
-    int sample0 = blockIdx.y * SAMPLES, samples = min(SAMPLES, n_sample - sample0);
+    int tile = blockIdx.x % n_tile;
+    int e0 = tile_first[tile], n_out = tile_size[tile];
+    int sample0 = blockIdx.x / n_tile * SAMPLES, samples = min(SAMPLES, n_sample - sample0);
     i64 start = parent_first[e0], stop = parent_first[e0 + 1];
     Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
     u64 at0 = (u64)sample0 * n_row;

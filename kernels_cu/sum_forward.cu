@@ -6,7 +6,7 @@
 //   tile_group, tile_first (n_tile) int: OUTPUTS nodes of a group
 //   theta: (child, node) for each group; elements (n_sample, n_element), values (n_sample, n_row)   REAL
 //
-// Grid: (n_tile, samples / SAMPLES); blocks as in circuit_mix.cuh, which says in what order is summed. A sum that is 0
+// Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh, which says in what order is summed. A sum that is 0
 // or subnormal though a child is possible is made again with the largest value that has a weight.
 // Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/layers.py::sum_forward
@@ -19,7 +19,12 @@
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_mix.cuh"
 
-#define BLOCKS (SAMPLES == 32 ? 2 : 1)  // that a multiprocessor is to hold
+// Blocks that a multiprocessor is to hold: two where the compiler finds room for their registers.
+#if SAMPLES == 32 && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
+#define BLOCKS 2
+#else
+#define BLOCKS 1
+#endif
 
 struct Place { int row[WIDTH ? WIDTH : 1]; };  // or the element
 
@@ -53,14 +58,15 @@ __device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_chi
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-sum_forward(int n_sample, int n_element, int n_row, const i64 *list_first, const int *list_elements, const int *list_rows,
+sum_forward(int n_sample, int n_element, int n_row, int n_tile, const i64 *list_first, const int *list_elements, const int *list_rows,
             const int *group_list, const int *group_row, const int *group_size, const i64 *group_theta, const int *tile_group,
             const int *tile_first, const REAL *theta, const REAL *elements, REAL *values) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
-    int g = tile_group[blockIdx.x], node0 = tile_first[blockIdx.x], size = group_size[g];
-    int sample0 = blockIdx.y * SAMPLES, samples = min(SAMPLES, n_sample - sample0), n_out = min(OUTPUTS, size - node0);
+    int tile = blockIdx.x % n_tile;
+    int g = tile_group[tile], node0 = tile_first[tile], size = group_size[g];
+    int sample0 = blockIdx.x / n_tile * SAMPLES, samples = min(SAMPLES, n_sample - sample0), n_out = min(OUTPUTS, size - node0);
     i64 first = list_first[group_list[g]];
     int n_child = (int)(list_first[group_list[g] + 1] - first);
     const REAL *weights = theta + group_theta[g] + node0;

@@ -14,7 +14,7 @@ from rpukit._kernels import Kernel
 from rpukit._precision import mirror, real
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits._layout import ProductLayer, SumLayer
-from rpukit.circuits._mixing import MANY, mixing
+from rpukit.circuits._mixing import MANY, Mixing, mixing
 from rpukit.circuits._tables import Program, Uses, element_tiles, node_tiles
 
 __all__ = [
@@ -98,24 +98,14 @@ def sum_forward(layer: SumLayer, theta: Array, elements: Array | None, values: A
     Without elements the kernel makes them of their rows, see `SumLayer.list_rows`.
     """
     if _device.takes_kernels(values):
-        shape = mixing(len(values), layer.end_row - layer.first_row, layer.most_in, values.dtype)
-        tiles = node_tiles(layer, shape.outputs)
-        lists = (
-            layer.list_first,
-            layer.list_elements,
-            None if elements is not None else layer.list_rows,
-        )
-        sizes = (len(values), layer.n_element, values.shape[1])
+        n, dtype = len(values), values.dtype
+        shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype)
+        tiles, apart = node_tiles(layer, shape.outputs), elements is not None
+        lists = (layer.list_first, layer.list_elements, None if apart else layer.list_rows)
+        sizes = (n, layer.n_element, values.shape[1], len(tiles[0]))
         args = (*sizes, *lists, *_groups(layer)[2:], *tiles, theta, elements, values)
-        width = 0 if elements is not None else layer.width
-        grid, macros = (
-            (len(tiles[0]), -(-len(values) // shape.samples)),
-            shape.macros(values.dtype),
-        )
-        macros["WIDTH"] = width
-        _SUM_FORWARD.launch(
-            grid, (shape.threads,), args, shared=shape.shared(values.dtype), macros=macros
-        )
+        more = {"WIDTH": 0 if apart else layer.width}
+        _launch_mixing(_SUM_FORWARD, shape, n, len(tiles[0]), args, dtype, more)
         return
     args = (*_groups(layer), theta, elements, values)
     grain = work_grain(layer.n_weight)
@@ -192,16 +182,29 @@ def _launch_backward(
     n_row = (lift if lift is not None else values).shape[1]
     arrays = (theta, values, lift, elements, row_flows, flows)
     rows = layer.element_rows if joined else None
-    args = (n, layer.n_element, n_row, *groups, *parents, rows, *tiles, *arrays)
+    sizes = (n, layer.n_element, n_row, len(tiles[0]))
+    args = (*sizes, *groups, *parents, rows, *tiles, *arrays)
     aligned = dtype.itemsize == 4 and _device.address(theta) % 16 == 0
     more = {
         "WIDTH": layer.width if joined else 0,
         "LIFT": int(lift is not None),
         "VEC": layer.vec if aligned else 1,
     }
-    grid = (len(tiles[0]), -(-n // shape.samples))
-    macros = shape.macros(dtype) | more
-    _SUM_BACKWARD.launch(grid, (shape.threads,), args, shared=shape.shared(dtype), macros=macros)
+    _launch_mixing(_SUM_BACKWARD, shape, n, len(tiles[0]), args, dtype, more)
+
+
+def _launch_mixing(
+    kernel: Kernel,
+    shape: Mixing,
+    n: int,
+    n_tile: int,
+    args: tuple[Any, ...],
+    dtype: np.dtype[Any],
+    more: dict[str, int],
+) -> None:
+    """Launch a kernel of circuit_mix.cuh over tiles and samples."""
+    grid, macros = (n_tile * -(-n // shape.samples),), shape.macros(dtype) | more
+    kernel.launch(grid, (shape.threads,), args, shared=shape.shared(dtype), macros=macros)
 
 
 def flow_steps(
