@@ -7,8 +7,9 @@ arrived or somebody else's is found without computing anything, whatever the tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -18,7 +19,7 @@ from rpukit.tiled import ops
 from rpukit.tiled.graph import Graph, Node, Training
 from rpukit.tiled.lifetimes import graphs_of
 from rpukit.tiled.plans import Compute, Copy, Home, OpPlan, Plan, Program, Wait
-from rpukit.tiled.space import Box, Operand, TileSpace
+from rpukit.tiled.space import Box, Cut, Operand, TileSpace
 
 __all__ = ["check_plan", "find_faults"]
 
@@ -74,6 +75,19 @@ def find_faults(plan: Plan, graph: Graph | Training) -> list[str]:
     return faults[:_MOST_FAULTS]
 
 
+def _pieces(space: TileSpace, operand: Operand, op: OpPlan) -> Iterator[int]:
+    """Lengths that the last dimension of an operand may be cut at."""
+    span: Any = operand.spans[-1]
+    for a, axis in enumerate(space.axes):
+        for extents in op.extents:
+            if extents[a] < axis.extent:
+                box = tuple((0, n) for n in extents)
+                first, last = span.range(box)
+                other = (*box[:a], (extents[a], extents[a] + 1), *box[a + 1 :])
+                if span.range(other) != (first, last):
+                    yield extents[a] if isinstance(span, Cut) else 1
+
+
 class _Memory:
     """One level: what every granule holds, and which transfers touch it."""
 
@@ -119,6 +133,7 @@ class _Run:
             for name in graph.tensors
             for root in [aliases.get(name, name)]
         }
+        self.spaces: dict[str, TileSpace] = {}
         self.granule = self._granule()
         self.inner = plan.hierarchy.levels[-1].name
         self.memory = {
@@ -128,7 +143,6 @@ class _Run:
         self.base = self._names()
         self.blocks = self._blocks()
         self.pending: dict[int, _Transfer] = {}
-        self.spaces: dict[str, TileSpace] = {}
         self.partial: dict[tuple[str, Box], tuple[int, int]] = {}  # name, points of the sum
         self.next_partial = -2
         self.covered: dict[str, np.ndarray] = {}
@@ -146,11 +160,17 @@ class _Run:
         for home in self.plan.homes:
             found = gcd(found, home.address)
         for tensor in self.graph.tensors.values():
-            found = gcd(found, tensor.itemsize * (tensor.shape[-1] if tensor.shape else 1))
+            if tensor.size > 1:
+                found = gcd(found, tensor.itemsize * tensor.shape[-1])
         for op in self.program.ops:
             node = self.nodes.get(op.node)
-            for extent in op.extents[-1] if node else ():
-                found = gcd(found, 4 * extent)
+            if node is None:
+                continue
+            for operand in self.space(node).operands:
+                if operand.spans and self.graph.tensors[operand.tensor].size > 1:
+                    size = self.graph.tensors[operand.tensor].itemsize
+                    pieces = _pieces(self.space(node), operand, op)
+                    found = gcd(found, *(size * n for n in pieces))
         return max(4, found) if found % 4 == 0 else 4
 
     def _names(self) -> dict[str, int]:

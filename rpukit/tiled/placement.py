@@ -66,6 +66,7 @@ class Placement:
 
     def __init__(self, timeline: Timeline, levels: Hierarchy, auto: bool) -> None:
         self.timeline, self.levels, self.auto = timeline, levels, auto
+        self.hurry = False  # whether ops that wait get whole buffers, filled ahead
         self.promoted = self._promoted() if auto and len(levels) > 2 else {}
         self.base = [0] * len(levels)
         values = timeline.values
@@ -249,7 +250,54 @@ class Placement:
                 continue
             used[a : b + 1] += more
             self._join(one, value, a, b)
+        if self.hurry:
+            self._hurry(one, drafts, slots, fit, used, room)
         self._lighten(one, drafts)
+
+    def _hurry(
+        self,
+        one: _Level,
+        drafts: Sequence[Draft],
+        slots: Mapping[tuple[int, str], int],
+        fit: Mapping[tuple[int, str], bool],
+        used: np.ndarray,
+        room: int,
+    ) -> None:
+        """Give an op that waits for operands whole buffers, filled while the one before runs."""
+        level = self.levels[one.index]
+        slack = [self._slack(one, draft) for draft in drafts]
+        for number in range(1, len(drafts)):
+            step = drafts[number].step
+            if slack[number] >= 0 or slack[number - 1] <= 0:
+                continue
+            if drafts[number - 1].step.program != step.program:
+                continue
+            for operand in step.space.operands:
+                name = self.timeline.root(step, operand.tensor)
+                key = number, name
+                if operand.mode == "out" or key in one.stays or not fit.get(key):
+                    continue
+                size = level.rounded(self.timeline.values[name].bytes)
+                more = size, size - slots[key]
+                if (used[number - 1 : number + 1] + more).max() > room:
+                    continue
+                used[number - 1 : number + 1] += more
+                one.stays[key] = _Stay(name, number, number)
+
+    def _slack(self, one: _Level, draft: Draft) -> int:
+        """Cycles of an op's kernels less those of its copies inwards."""
+        step, level = draft.step, self.levels[one.index]
+        work = self.levels.compute.cycles(
+            step.space.macs(step.space.whole), step.space.elements(step.space.whole)
+        )
+        for operand in step.space.operands:
+            name = self.timeline.root(step, operand.tensor)
+            value = self.timeline.values[name]
+            stay = one.stays.get((step.number, name))
+            fetched = stay is None or stay.first == step.number
+            if operand.mode != "out" and fetched and self.home(name) < one.index:
+                work -= level.cycles(value.bytes)
+        return work
 
     def _join(self, one: _Level, value: Value, a: int, b: int) -> None:
         left, right = one.stays.get((a, value.name)), one.stays.get((b, value.name))

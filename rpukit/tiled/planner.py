@@ -115,6 +115,14 @@ class _Planner:
     def run(self) -> Plan:
         placement = Placement(self.timeline, self.levels, self.buffering == "auto")
         drafts = [self.draft(step, placement) for step in self.timeline.steps]
+        made = self.made(placement, drafts)
+        if self.buffering == "auto" and self.n_hops == 1:  # worth a second try where it is quick
+            placement.hurry = True
+            made = min(made, self.made(placement, drafts), key=lambda one: one.cycles)
+        return made
+
+    def made(self, placement: Placement, drafts: list[Draft]) -> Plan:
+        """Place what was chosen, and write the instructions."""
         homes, ops, peaks = placement.place(drafts)
         programs = []
         for p in range(len(self.timeline.graphs)):
