@@ -209,6 +209,14 @@ class Builder:
         The bits are those of `AnalogTile.forward`, `backward` and `update` with the same clocks.
         Not there: wires, passes by sign, read noise, running averages, cells made of several
         devices, write noise.
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> b = rk.tiled.Builder("net")
+        >>> tile = rk.AnalogTile((2, 3), rk.Ideal(), seed=1)
+        >>> b.analog(b.input("x", (4, 3)), tile, lr=0.1, name="tile")
+        'tile'
         """
         check_tile(tile)
         learn, cells = learning(tile, lr)
