@@ -96,6 +96,7 @@ def generate_c(
     files = {name: _fixed(name) for name in _FIXED}
     for name, program, steps, small in zip(_NAMES, plan.programs, found, tokens, strict=True):
         files[f"{name}.c"] = _network(name, plan, program, steps, small)
+        files[f"{name}.h"] = _network_h(name, program)
     used = sorted({one.op.kernel for steps in found for one in steps if isinstance(one, Tile)})
     files |= {"kernels.h": _kernels_h(used), "kernels.c": _kernels_c(used)}
     files |= {"run.c": _run_c(used), "memory.c": _memory(plan), "sizes.h": _sizes(plan, n_tokens)}
@@ -167,12 +168,20 @@ def _network(
                 lines.append(f"    /* {_plain(op.node)}: {op.op}, {tiles} */")
             lines.append(f"    {_tile(ready, plan, ints, floats)},")
     count = len(program.instructions)
-    text = [_MADE, '#include "kernels.h"\n#include "network.h"\n\n']
+    text = [_MADE, f'#include "{name}.h"\n\n#include "kernels.h"\n\n']
     text.append("/* Numbers of the tiles: see kernels.c for what each kernel makes of them. */\n")
     text += [_array("int32_t", "ints", ints, str), "\n", _array("float", "floats", floats, _float)]
     text.append(f"\nstatic const step_t steps[{count}] = {{\n" + "\n".join(lines) + "\n};\n\n")
     text.append(f"const program_t {name} = {{steps, {count}, ints, floats}};\n")
     return "".join(text)
+
+
+def _network_h(name: str, program: Program) -> str:
+    guard = f"{name.upper()}_H"
+    copies = sum(isinstance(one, Copy) for one in program.instructions)
+    about = f"{len(program.ops)} ops, {copies} transfers, {program.cycles} cycles in the model"
+    text = f"/* {_plain(program.name)}: {about}. */\n#ifndef {guard}\n#define {guard}\n\n"
+    return f'{_MADE}{text}#include "network.h"\n\nextern const program_t {name};\n\n#endif\n'
 
 
 def _copy(one: Copy, token: int, levels: list[str]) -> str:
@@ -263,9 +272,15 @@ def _run_c(used: Sequence[str]) -> str:
 
 
 def _sizes(plan: Plan, n_tokens: int) -> str:
-    n = len(plan.hierarchy.levels)
-    guard = "#ifndef SIZES_H\n#define SIZES_H\n\n"
-    return f"{_MADE}{guard}#define N_LEVELS {n}\n#define N_TOKENS {n_tokens}\n\n#endif\n"
+    """Write how many levels, transfers under way at once, and pieces of one transfer there are."""
+    copies = [one for p in plan.programs for one in p.instructions if isinstance(one, Copy)]
+    sizes = {
+        "N_LEVELS": len(plan.hierarchy.levels),
+        "N_TOKENS": n_tokens,
+        "MOST_PIECES": max((math.prod(one.shape[:-2]) for one in copies), default=1),
+    }
+    lines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+    return f"{_MADE}#ifndef SIZES_H\n#define SIZES_H\n\n{lines}\n#endif\n"
 
 
 def _memory(plan: Plan) -> str:

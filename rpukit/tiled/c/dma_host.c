@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_PIECES 4096
-
 typedef struct { uint8_t *to; const uint8_t *from; uint32_t to_stride, from_stride, row_bytes, rows; } piece_t;
-typedef struct { int state, level, inward, n; uint64_t bytes, rows, end; piece_t *pieces; } transfer_t;
+typedef struct { int state, level, inward, n; uint64_t bytes, rows, end; piece_t pieces[MOST_PIECES]; } transfer_t;
 enum { FREE, OPEN, PENDING, DONE }; /* of a token */
 
 static transfer_t transfers[N_TOKENS];
@@ -62,7 +60,6 @@ void dma_begin(int token, int level, int inward) {
     if (token < 0 || token >= N_TOKENS) fault("unknown token", token);
     transfer_t *t = &transfers[token];
     if (t->state != FREE) fault("token reused before its wait", token);
-    if (!t->pieces) t->pieces = malloc(MOST_PIECES * sizeof *t->pieces);
     t->state = OPEN, t->level = level, t->inward = inward, t->n = 0, t->bytes = t->rows = 0;
 }
 

@@ -2,7 +2,8 @@
  * from expected.bin. Usage: network [at_issue | at_wait | mixed SEED] */
 #include "data.h"
 #include "dma_host.h"
-#include "network.h"
+#include "optimizer_network.h"
+#include "training_network.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef NETWORK_H
 #define NETWORK_H
 
-#include "sizes.h" /* N_LEVELS, N_TOKENS */
+#include "sizes.h" /* N_LEVELS, N_TOKENS, MOST_PIECES */
 
 #include <stdint.h>
 
@@ -42,7 +42,6 @@ typedef struct { uint32_t setup, row, width; uint8_t duplex; } link_t;
 #define WAIT(token) {STEP_WAIT, {.wait = token}}
 #define TILE(kernel, cycles, ints, floats, ...) {STEP_TILE, {.tile = {kernel, cycles, ints, floats, {__VA_ARGS__}}}}
 
-extern const program_t training_network, optimizer_network;
 extern uint8_t *const arenas[N_LEVELS];
 extern const uint32_t arena_bytes[N_LEVELS];
 extern const block_t blocks[]; /* slots and resident tensors of the inner levels */
