@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import _array, samples
+from rpukit.analog import _writing, samples
 from rpukit.testing import assert_same_bits, on_cpu
 
 SHAPE = (19, 132)
@@ -52,7 +52,7 @@ def test_same_bits_as_two_kernels(cell, parameters, lr, order, monkeypatch):
         with on_cpu(order):
             one.update(x[:n], d[:n], lr)
         with monkeypatch.context() as patch, on_cpu(order):
-            patch.setattr(_array, "takes_samples", lambda *_: False)
+            patch.setattr(_writing, "takes_samples", lambda *_: False)
             two.update(x[:n], d[:n], lr)
     assert_same_tiles(one, plain)
     assert_same_tiles(two, plain)
