@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rpukit.errors import FormatError
@@ -284,6 +285,31 @@ class Plan:
         from rpukit.tiled.trainer import Trainer
 
         return Trainer(self, training, **options)
+
+    def generate_c(
+        self, folder: str | Path, training: Training, batches: Sequence[Any], **options: Any
+    ) -> list[Path]:
+        """Write this plan as C99; see `rpukit.tiled.generate_c`.
+
+        Parameters
+        ----------
+        folder : str or path
+        training : Training
+        batches : sequence of (array, array)
+        **options
+            ``n_accumulate``.
+
+        Returns
+        -------
+        list of Path
+
+        Raises
+        ------
+        PlanError, ParameterError, ShapeError, DTypeError
+        """
+        from rpukit.tiled.codegen import generate_c
+
+        return generate_c(self, training, folder, batches, **options)
 
     def to_json(self) -> str:
         """Write the plan as text.

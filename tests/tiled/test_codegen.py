@@ -22,7 +22,7 @@ MODES = (["at_issue"], ["at_wait"], ["mixed", "1"], ["mixed", "77"])
 def generate(name, folder, l1=16_000, buffering="auto"):
     training, batches, n_accumulate = model(name)
     plan = plan_of(name, l1, buffering)
-    tiled.generate_c(plan, training, folder, batches, n_accumulate=n_accumulate)
+    plan.generate_c(folder, training, batches, n_accumulate=n_accumulate)
     return plan
 
 
