@@ -48,18 +48,6 @@ __device__ __forceinline__ REAL block_max(REAL v, REAL *shared) {
     return v;
 }
 
-// An implicit train: +-q, or for d +-(length q); a number of pulses, for d with the length.
-__device__ __forceinline__ u32 number(REAL p, bool negative, int length, bool carries) {
-#if IMPLICIT == 2
-    REAL expected = (REAL)length * p;
-    u32 n = expected > 0.0f ? (expected < (REAL)length ? (u32)rk_rint(expected) : (u32)length) : 0u;
-    return n ? n | (carries ? (u32)length << 13 : 0u) | (negative ? 0x80000000u : 0u) : 0u;
-#endif
-    REAL q = length == 0 ? 0.0f : clip01(p);
-    if (carries) q = (REAL)length * q;
-    return q > 0.0f ? __float_as_uint((float)(negative ? -q : q)) : 0u;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS)
 pulse_trains(int n_batch, int n_in, int n_out, int n_word, REAL lr, REAL granularity, int base_length,
              int unit_scale, int managed, int managed_length, REAL grad_scale, REAL x_res, REAL d_res,
@@ -98,7 +86,7 @@ pulse_trains(int n_batch, int n_in, int n_out, int n_word, REAL lr, REAL granula
         REAL p = rounded(rk_abs(v) * (is_x ? scales.of_x : scales.of_d), is_x ? x_res : d_res, stochastic_rounding, key, op, line, sample);
         u32 *train = (is_x ? x_train : d_train) + (u64)row * n_word * stride + line;
 #if IMPLICIT
-        if (inside) train[0] = number(p, v < 0.0f, scales.length, !is_x);
+        if (inside) train[0] = implicit_train<IMPLICIT>(p, v < 0.0f, scales.length, !is_x);
 #else
         for (int w = 0; w < n_word; ++w) {
             u32 word = slots(p, v < 0.0f, w * SLOTS, min(w * SLOTS + SLOTS, scales.length), ~0u, key, op, line, sample);

@@ -46,17 +46,6 @@
 #endif
 #define THREADS 256
 
-__device__ __forceinline__ float np_sum(int n, const float *x, float a, float step, float max_bm_res, float bound) {
-    float positive = 0.0f, negative = 0.0f;
-    for (int i = 0; i < n; ++i) {
-        if (x[i] > 0.0f) positive += x[i];
-        if (x[i] < 0.0f) negative += x[i];
-    }
-    float s = fmaxf(positive, -negative) * 0.6f / bound;
-    if (step > 0.0f) s = fminf(a / step * max_bm_res, s);
-    return fmaxf(a, s);
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tile_scale(int n_batch, int n, int head, float threshold, float step, float max_bm_res, float bound, int call, u64 first_sample,
            const float *io, const float *x, float *work, float *average, int *status, u32 key0, u32 key1) {

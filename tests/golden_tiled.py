@@ -11,11 +11,30 @@ from golden_cases import Case, put
 
 sys.path.append(str(Path(__file__).parent / "tiled"))
 
+from analog_nets import TILES, built
 from tile_formulas import CASES
 from tiled_cases import made
 
 from rpukit.tiled import ops
+from rpukit.tiled.run import run as compute
 from rpukit.tiled.run import run_tile
+
+
+def whole_node(graph, node, values, device):
+    """Compute a node as one tile, and give what it writes."""
+    op, found = ops.find(node.op), []
+    space = op.space(node, graph.tensors)
+    buffers = [None] * op.buffers
+    for operand in space.operands:
+        tensor = graph.tensors[operand.tensor]
+        blank = np.zeros(tensor.shape, tensor.dtype)
+        value = blank if operand.mode == "out" else values[operand.tensor]
+        part = tuple(slice(lo, hi) for lo, hi in space.rectangle(operand, space.whole))
+        buffers[operand.slot] = put(np.ascontiguousarray(value[part]).reshape(-1), device)
+        if operand.mode != "in":
+            found.append(buffers[operand.slot])
+    run_tile(node, graph.tensors, space.whole, buffers)
+    return found
 
 
 def whole(name, dtype):
@@ -23,19 +42,21 @@ def whole(name, dtype):
 
     def run(device):
         graph, values, _ = made(name, dtype)
-        node, found = graph.nodes[0], []
-        op = ops.find(node.op)
-        space = op.space(node, graph.tensors)
-        buffers = [None] * op.buffers
-        for operand in space.operands:
-            tensor = graph.tensors[operand.tensor]
-            value = values.get(operand.tensor, np.zeros(tensor.shape, tensor.dtype))
-            part = tuple(slice(lo, hi) for lo, hi in space.rectangle(operand, space.whole))
-            buffers[operand.slot] = put(np.ascontiguousarray(value[part]).reshape(-1), device)
-            if operand.mode != "in":
-                found.append(buffers[operand.slot])
-        run_tile(node, graph.tensors, space.whole, buffers)
-        return found
+        return whole_node(graph, graph.nodes[0], values, device)
+
+    return run
+
+
+def of_a_net(name, number):
+    """One node of a training graph of analog tiles as one tile: what it writes."""
+
+    def run(device):
+        training, steps, _ = built(name)
+        graph = training.train
+        inputs = {key: training.initial[key] for key in training.kept}
+        inputs |= {"x": steps[0][0], "t": steps[0][1]}
+        values = {**compute(graph, inputs), **inputs}  # inputs that change in place, as they were
+        return whole_node(graph, graph.nodes[number], values, device)
 
     return run
 
@@ -50,3 +71,9 @@ def cases() -> Iterator[tuple[str, Case]]:
                     op.kernel,
                     Case(f"{name}-{dtype}", whole(name, dtype), small="long" not in name),
                 )
+    for name in TILES:
+        nodes = built(name)[0].train.nodes
+        for number, node in enumerate(nodes):
+            kernel = ops.find(node.op).kernel
+            if kernel.startswith(("tiled_analog", "tiled_advance", "tiled_rank")):
+                yield kernel, Case(f"{name}-{node.name.replace('/', '-')}", of_a_net(name, number))

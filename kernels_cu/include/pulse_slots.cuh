@@ -60,3 +60,16 @@ __device__ __forceinline__ u32 slots(REAL p, bool negative, int first, int last,
     }
     return word && negative ? word | 0x80000000u : word;
 }
+
+// An implicit train: with CODING 1 +-q, or for d +-(length q); with 2 a number of pulses, for d with the length.
+template <int CODING>
+__device__ __forceinline__ u32 implicit_train(REAL p, bool negative, int length, bool carries) {
+    if (CODING == 2) {
+        REAL expected = (REAL)length * p;
+        u32 n = expected > 0.0f ? (expected < (REAL)length ? (u32)rk_rint(expected) : (u32)length) : 0u;
+        return n ? n | (carries ? (u32)length << 13 : 0u) | (negative ? 0x80000000u : 0u) : 0u;
+    }
+    REAL q = length == 0 ? 0.0f : clip01(p);
+    if (carries) q = (REAL)length * q;
+    return q > 0.0f ? __float_as_uint((float)(negative ? -q : q)) : 0u;
+}

@@ -49,3 +49,15 @@ __device__ __forceinline__ float plain_scale(int mode, const Extent &e, float th
     if (mode == 3) return threshold > 0.0f ? threshold : 1.0f;
     return 1.0f;
 }
+
+// Mode 5: of the sums of the positive and of the negative inputs, chains in ascending order; a is the limited max |x|.
+__device__ __forceinline__ float np_sum(int n, const float *x, float a, float step, float max_bm_res, float bound) {
+    float positive = 0.0f, negative = 0.0f;
+    for (int i = 0; i < n; ++i) {
+        if (x[i] > 0.0f) positive += x[i];
+        if (x[i] < 0.0f) negative += x[i];
+    }
+    float s = fmaxf(positive, -negative) * 0.6f / bound;
+    if (step > 0.0f) s = fminf(a / step * max_bm_res, s);
+    return fmaxf(a, s);
+}

@@ -101,7 +101,7 @@ def learning(tile: AnalogTile, lr: float) -> tuple[Attributes, dict[str, np.ndar
     cell = tile.cell
     if not isinstance(cell, PulsedCell):
         return attributes, {}
-    parameters = tile.update_parameters
+    parameters, numbers = tile.update_parameters, cell.globals().astype(np.float32)
     length, found = train_numbers(abs(lr), float(cell.granularity), parameters)
     names = ("granularity", "length", "unit_scale", "managed", "managed_length", "grad_scale")
     attributes |= dict(zip((*names, "x_res", "d_res", "rounding"), found[1:], strict=True))
@@ -112,6 +112,7 @@ def learning(tile: AnalogTile, lr: float) -> tuple[Attributes, dict[str, np.ndar
         "step": cell.STEP,
         "has_run": int(cell.HAS_RUN),
         "n_plane": len(cell.PLANES),
+        "n_global": max(8, numbers.size),
     }
     planes = np.stack([_device.to_numpy(tile.cells[name]) for name in cell.PLANES])
-    return attributes, {"planes": planes, "numbers": cell.globals().astype(np.float32)}
+    return attributes, {"planes": planes, "numbers": numbers}

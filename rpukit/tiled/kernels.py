@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,12 @@ from rpukit.errors import DeviceError, LaunchError
 # By kernel: threads of a block, and which of the ints multiply the rows to make the threads.
 _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_accumulate": (256, ()),
+    "tiled_advance": (32, ()),
+    "tiled_analog_inputs": (256, (2,)),
+    "tiled_analog_outputs": (256, ()),
+    "tiled_analog_scale": (256, ()),
+    "tiled_analog_trains": (256, ()),
+    "tiled_analog_update": (256, (1,)),
     "tiled_conv": (256, (2, 3)),
     "tiled_conv_grad_w": (128, (1, 2, 3)),
     "tiled_conv_grad_x": (128, (2, 3)),
@@ -26,16 +32,23 @@ _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_nll": (32, ()),
     "tiled_pool": (256, (2, 3)),
     "tiled_pool_grad": (128, (2, 3)),
+    "tiled_rank_update": (256, (1,)),
     "tiled_reduce": (128, ()),
     "tiled_softmax": (128, ()),
     "tiled_softmax_grad": (128, ()),
     "tiled_update": (256, ()),
 }
+# Kernels in which several threads work on a row.
+_TEAMS = {"tiled_analog_outputs": 256, "tiled_analog_scale": 32, "tiled_analog_trains": 256}
 _KERNELS = {name: Kernel(name) for name in _SHAPES}
 
 
 def launch(
-    name: str, ints: np.ndarray, numbers: tuple[Array, Array], buffers: Sequence[Array | None]
+    name: str,
+    ints: np.ndarray,
+    numbers: tuple[Array, Array],
+    buffers: Sequence[Array | None],
+    macros: Mapping[str, Any] | None = None,
 ) -> None:
     """Launch the kernel of a tile on the current stream.
 
@@ -49,6 +62,8 @@ def launch(
         `rpukit.testing.on_cpu`.
     buffers : sequence of array or None
         Flat packed rectangles.
+    macros : mapping, optional
+        What the op asks for, see `Tiled.macros`.
 
     Raises
     ------
@@ -60,12 +75,14 @@ def launch(
         raise DeviceError(f"{name} has no CUDA kernel yet: train this graph with device='cpu'")
     width, places = _SHAPES[name]
     threads = int(ints[0]) * math.prod(int(ints[place]) for place in places)
+    threads *= _TEAMS.get(name, 1)
     if threads >= 1 << 32:
         raise LaunchError(f"{name}: a tile of {threads} results, need fewer than 2**32: cut it")
-    real = "float" if numbers[1].dtype == np.float32 else "double"
-    macros: dict[str, Any] = {"REAL": real}
+    chosen = dict(macros or {})
+    if numbers[1].dtype == np.float64:
+        chosen["REAL"] = "double"
     if name == "tiled_map":
-        macros["KIND"] = int(ints[1])
+        chosen["KIND"] = int(ints[1])
     args = [numbers[0], numbers[1] if numbers[1].size else None]
     args += [b.view(np.uint8) if b is not None and b.dtype == bool else b for b in buffers]
-    _KERNELS[name].launch((-(-threads // width),), (width,), args, macros=macros)
+    _KERNELS[name].launch((-(-threads // width),), (width,), args, macros=chosen)

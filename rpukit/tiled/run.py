@@ -57,7 +57,9 @@ def run_tile(
     ints, floats = op.parameters(node, tensors, box)
     xp = _device.namespace(*(buffer for buffer in buffers if buffer is not None))
     if _device.runs_kernels(xp):
-        kernels.launch(op.kernel, ints, (xp.asarray(ints), xp.asarray(floats)), buffers)
+        kernels.launch(
+            op.kernel, ints, (xp.asarray(ints), xp.asarray(floats)), buffers, op.macros(node)
+        )
         return
     nothing = np.empty(0, floats.dtype)
     given = [nothing if buffer is None else buffer for buffer in buffers]

@@ -96,6 +96,10 @@ class Tiled(Op):
         """Functions and constants that the mirror takes before the numbers."""
         return ()
 
+    def macros(self, node: Node) -> dict[str, Any]:
+        """What the kernel is compiled with, besides the type."""
+        return {}
+
 
 def fault(node: Node, text: str) -> GraphError:
     """Make the error of a node."""

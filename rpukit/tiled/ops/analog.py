@@ -227,6 +227,12 @@ class Cells(_Analog, InPlace):
         blank = (np.float32(0),) * node.attributes["n_plane"]
         return steps.STEPS[name], run or steps.no_run, name in steps.DEAR, blank
 
+    def macros(self, node: Node) -> dict[str, Any]:
+        a = node.attributes
+        names = ("STEP", "HAS_RUN", "N_PLANE", "N_GLOBAL", "N_WORD", "IMPLICIT")
+        keys = ("step", "has_run", "n_plane", "n_global", "words", "coding")
+        return {name: a[key] for name, key in zip(names, keys, strict=True)}
+
 
 class Rank(_Analog, InPlace):
     """Weights, x, d -> weights - lr d x^T: what ideal cells do."""
