@@ -192,7 +192,8 @@ class GpuExecutor(Executor):
                 plain = tile.floats[0] == 1 and not tile.ints[9]
                 return whole if plain else partial(_both, whole, tables.ends(tile, buffers))
         numbers = tables.of(tile)
-        return partial(kernels.launch, tile.op.kernel, tile.ints, numbers, buffers)
+        macros = tile.op.macros(tile.node)
+        return partial(kernels.launch, tile.op.kernel, tile.ints, numbers, buffers, macros)
 
     def _copy(self, copy: Copy) -> Callable[[int], None]:
         """Make what starts a copy on a stream: rows of bytes, with two axes at a time."""

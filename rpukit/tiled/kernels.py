@@ -10,7 +10,7 @@ import numpy as np
 
 from rpukit._device import Array
 from rpukit._kernels.launch import Kernel
-from rpukit.errors import DeviceError, LaunchError
+from rpukit.errors import LaunchError
 
 # By kernel: threads of a block, and which of the ints multiply the rows to make the threads.
 _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
@@ -68,11 +68,7 @@ def launch(
     Raises
     ------
     LaunchError
-    DeviceError
-        For ops of analog tiles, which have mirrors only.
     """
-    if name not in _SHAPES:
-        raise DeviceError(f"{name} has no CUDA kernel yet: train this graph with device='cpu'")
     width, places = _SHAPES[name]
     threads = int(ints[0]) * math.prod(int(ints[place]) for place in places)
     threads *= _TEAMS.get(name, 1)
