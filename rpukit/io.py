@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import zipfile
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from rpukit import _archive
 from rpukit.analog.tile import AnalogTile
 from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
@@ -18,7 +14,6 @@ from rpukit.inference.tile import InferenceTile
 
 __all__ = ["load", "save"]
 
-_HEADER = "header.json"
 _KINDS: dict[str, Any] = {
     "rpukit.AnalogTile": AnalogTile,
     "rpukit.Circuit": Circuit,
@@ -51,22 +46,11 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     >>> np.array_equal(np.asarray(again), np.asarray(tile))
     True
     """
-    target = Path(path)
-    if target.suffix != ".npz":
-        raise ParameterError(f"path: got {target.name!r}, need a name that ends in .npz")
     if not isinstance(tile, tuple(_KINDS.values())):
         known = ", ".join(kind.__name__ for kind in _KINDS.values())
         raise ParameterError(f"tile: got {type(tile).__name__}, need one of {known}")
     state = tile.state()
-    header = np.frombuffer(json.dumps(state["header"]).encode(), np.uint8)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with open(scratch, "wb") as file:
-            arrays: dict[str, Any] = {_HEADER: header, **state["arrays"]}
-            np.savez_compressed(file, **arrays)
-        os.replace(scratch, target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    _archive.write(path, state["header"], state["arrays"])
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
@@ -94,13 +78,8 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     ...     rk.load(os.path.join(folder, "tile.npz"))
     AnalogTile((2, 3), Ideal, device='cpu')
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop(_HEADER).tobytes())
-    except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise FormatError(f"{path}: not a file of rpukit, or damaged: {error}") from error
-    kind = _KINDS.get(str(header.get("format"))) if isinstance(header, dict) else None
+    header, arrays = _archive.read(path)
+    kind = _KINDS.get(str(header.get("format")))
     if kind is None:
         raise FormatError(f"{path}: the header names none of {', '.join(_KINDS)}")
     return kind.from_state({"header": header, "arrays": arrays}, device)

@@ -8,7 +8,17 @@ PACKAGE = ROOT / "rpukit"
 
 # Bottom-up; a folder stands for all of its files. `kernels_cu` is layer 0 and holds no Python.
 LAYERS = {
-    1: ["errors", "typing", "_version", "_device", "_precision", "_workers", "random", "_philox"],
+    1: [
+        "errors",
+        "typing",
+        "_version",
+        "_archive",
+        "_device",
+        "_precision",
+        "_workers",
+        "random",
+        "_philox",
+    ],
     2: ["_kernels", "elementwise", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class Tile:
     work: tuple[int, int]
 
 
-class Executor:
+class Executor(ABC):
     """Programs of a plan over arenas of bytes, one for each level.
 
     Parameters
@@ -119,15 +120,7 @@ class Executor:
         part = self._arenas[home.level][home.address : home.address + tensor.nbytes]
         return part.view(tensor.dtype).reshape(tensor.shape)
 
-    def lasting(self) -> list[str]:
-        """Name the values that live on between runs.
-
-        Returns
-        -------
-        list of str
-        """
-        return [home.value for home in self.plan.homes if home.lasting]
-
+    @abstractmethod
     def run(self, k: int) -> None:
         """Run a program from its first to its last instruction.
 
@@ -139,7 +132,6 @@ class Executor:
         ------
         TransferError
         """
-        raise NotImplementedError
 
     def _fill_constants(self) -> None:
         for k, graph in enumerate(self.graphs):

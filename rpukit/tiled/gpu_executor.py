@@ -222,14 +222,14 @@ class _Tables:
     """Numbers of all tiles of a program, in one array of ints and one of floats on the GPU."""
 
     def __init__(self, cp: Any, tiles: Sequence[Tile]) -> None:
-        self._places: dict[int, tuple[slice, slice]] = {}
+        self._places: dict[tuple[int, bool], tuple[slice, slice]] = {}
         rows: list[np.ndarray] = []
         reals: list[np.ndarray] = []
         n_int = n_real = 0
         for tile in tiles:
             both = [tile.ints, _end_of(tile)] if tile.op.kernel == "tiled_gemm" else [tile.ints]
             for ints in both:
-                self._places[id(tile) + (ints is not tile.ints)] = (
+                self._places[id(tile), ints is not tile.ints] = (
                     slice(n_int, n_int + ints.size),
                     slice(n_real, n_real + tile.floats.size),
                 )
@@ -246,7 +246,7 @@ class _Tables:
 
     def of(self, tile: Tile, end: bool = False) -> tuple[Any, Any]:
         """Numbers of a tile where the kernel reads them."""
-        ints, reals = self._places[id(tile) + end]
+        ints, reals = self._places[id(tile), end]
         return self._ints[ints], self._reals[reals]
 
     def ends(self, tile: Tile, buffers: Sequence[Any]) -> Callable[[], None]:

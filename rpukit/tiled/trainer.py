@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rpukit import _device
+from rpukit import _archive, _device
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.tiled.cpu_executor import CpuExecutor
 from rpukit.tiled.executor import Executor
@@ -80,7 +78,6 @@ class Trainer:
         self._undo = device == "cpu" if undo is None else undo
         self._executor = _executor(plan, training, device, transfers, seed)
         self._n_step = 0  # mini-batches
-        self._values = [home.value for home in plan.homes if home.lasting]
         given = dict(training.initial if parameters is None else parameters)
         missing = [n for n in (*training.parameters, *training.kept) if n not in given]
         if missing:
@@ -200,19 +197,8 @@ class Trainer:
         --------
         >>> trainer.save("state.npz")  # doctest: +SKIP
         """
-        target = Path(path)
-        if target.suffix != ".npz":
-            raise ParameterError(f"path: got {target.name!r}, need a name that ends in .npz")
         header = {"format": _FORMAT, "version": _VERSION, "n_step": self._n_step}
-        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with open(scratch, "wb") as file:
-                arrays: dict[str, Any] = {"header.json": text, **self.parameters(everything=True)}
-                np.savez(file, **arrays)
-            os.replace(scratch, target)
-        finally:
-            scratch.unlink(missing_ok=True)
+        _archive.write(path, header, self.parameters(everything=True))
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on where `save` was called.
@@ -230,17 +216,9 @@ class Trainer:
         --------
         >>> trainer.load("state.npz")  # doctest: +SKIP
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            header = json.loads(arrays.pop("header.json").tobytes())
-            if (header["format"], header["version"]) != (_FORMAT, _VERSION):
-                raise FormatError(f"{path}: the header names no training of version {_VERSION}")
-            n_step = int(header["n_step"])
-        except (KeyError, ValueError, TypeError, EOFError) as error:
-            if isinstance(error, FormatError):
-                raise
-            raise FormatError(f"{path}: not a file of rpukit, or damaged: {error}") from error
+        header, arrays = _archive.read(path)
+        if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
+            raise FormatError(f"{path}: the header names no training of version {_VERSION}")
         own = self.parameters(everything=True)
         wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
         wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]
@@ -248,7 +226,7 @@ class Trainer:
             raise FormatError(f"{path}: of another graph: {', '.join(wrong) or 'more arrays'}")
         for name, value in arrays.items():
             self._lasting(name)[...] = value
-        self._n_step = n_step
+        self._n_step = int(header["n_step"])
 
     def _lasting(self, name: str) -> Any:
         program = 0 if name in self._executor.graphs[0].tensors else 1

@@ -116,8 +116,11 @@ def test_training_goes_on_from_a_file(tmp_path):
     for key, value in untiled(name)[1].items():
         assert_same_bits(other.parameters()[key], value)
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(FormatError, match=r"other\.npz"):
-        other.load(tmp_path / "other.npz")
+    whole = (tmp_path / "state.npz").read_bytes()
+    (tmp_path / "half.npz").write_bytes(whole[: len(whole) // 2])
+    for wrong in ("other", "half"):
+        with pytest.raises(FormatError, match=wrong):
+            other.load(tmp_path / f"{wrong}.npz")
 
 
 def test_bad_input():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ Numbers = tuple[np.ndarray, np.ndarray]
 REALS = ("float32", "float64")
 
 
-class Op:
+class Op(ABC):
     """An operation by its name.
 
     Parameters
@@ -46,6 +47,7 @@ class Op:
             if name not in tensors:
                 raise fault(node, f"input {name} is not known")
 
+    @abstractmethod
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
         """Find shapes and dtypes of the outputs that are present.
 
@@ -53,7 +55,6 @@ class Op:
         ------
         GraphError
         """
-        raise NotImplementedError
 
     def aliases(self, node: Node) -> list[tuple[str, str]]:
         """List (output, input) that share memory."""
@@ -77,10 +78,11 @@ class Tiled(Op):
     module = ""
     buffers = 0
 
+    @abstractmethod
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
         """Find how a node may be cut."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
         """Find the numbers that a kernel needs for one tile.
 
@@ -90,7 +92,6 @@ class Tiled(Op):
             The first is the number of rows: independent parts that threads may share.
         floats : array, dtype of the output
         """
-        raise NotImplementedError
 
     def arguments(self, node: Node) -> tuple[Any, ...]:
         """Functions and constants that the mirror takes before the numbers."""
