@@ -50,7 +50,9 @@ PRODUCTS = {
 def tile_of(cell="soft", dtype=np.float64, shape=SHAPE, **changes):
     tile = rk.AnalogTile(shape, CELLS.get(cell, cell), seed=5, dtype=dtype, **changes)
     start = np.random.default_rng(1).uniform(-0.3, 0.3, shape).astype(np.float32)
-    return tile.set_weights(start.astype(dtype))
+    return tile.set_weights(
+        _device.to_device(start.astype(dtype), _device.parse_device(tile.device))
+    )
 
 
 def batch(n, dtype=np.float64, shape=SHAPE):
