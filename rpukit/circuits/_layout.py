@@ -172,6 +172,7 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
             layout.layers.append(_product_layer(layout, products))
         if sums:
             layout.layers.append(_sum_layer(layout, sums, kept))
+    _find_rows([layer for layer in layout.layers if isinstance(layer, SumLayer)], layout)
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
     layout.columns = columns_of(layout.inputs, layout.n_variable)
     return layout
@@ -297,6 +298,20 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
         made.vec = 4
     made.n_weight = int(np.sum(made.group_size * np.diff(made.list_first)[made.group_list]))
     return made
+
+
+def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
+    """List the rows of elements, where they are few and no row is in two elements of a layer."""
+    counts = [np.diff(layer.elements.first) for layer in layers]
+    width = max((int(count.max()) for count in counts), default=0)
+    if width > _WIDEST or any((np.diff(y.elements.back_first) > 1).any() for y in layers):
+        return
+    layout.width = width
+    for layer, count in zip(layers, counts, strict=True):
+        rows = np.full((layer.n_element, width), -1, np.int32)
+        rows[np.arange(width) < count[:, None]] = layer.elements.rows
+        layer.width, layer.element_rows = width, rows
+        layer.list_rows = rows[layer.list_elements]
 
 
 def _with_parents(elements: ProductLayer, contents: list[IntArray], groups: IntArray) -> SumLayer:
