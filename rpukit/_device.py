@@ -100,6 +100,11 @@ def gpu_count(*, required: bool = False) -> int:
     return n_gpu
 
 
+def memory(device: Device) -> int:
+    """Tell how many bytes of memory a GPU has."""
+    return int(cupy().cuda.runtime.getDeviceProperties(device.index)["totalGlobalMem"])
+
+
 def is_cupy(x: object) -> bool:
     """Whether ``x`` is a CuPy array, without importing CuPy for the question."""
     module = sys.modules.get("cupy")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 from golden_cases import Case, put
 
 import rpukit as rk
 from rpukit import _device, circuits, elementwise
+from rpukit.circuits import steps
 
 KERNELS = [
     "choose_down",
@@ -24,6 +26,7 @@ KERNELS = [
     "mark_products",
     "product_backward",
     "product_forward",
+    "root_flows",
     "sum_backward",
     "sum_flow",
     "sum_forward",
@@ -106,7 +109,18 @@ def of(name, dtype, device, _emulated):
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
 
 
+def counted(device):
+    """A clock and a sum of flows after samples of which some were impossible."""
+    xp = np if device == "cpu" else _device.cupy()
+    held = SimpleNamespace(clock=xp.full((1,), 7, np.int64), weighed=xp.full((1,), 0.1))
+    out, weights = uniform((700, 3), 1), uniform((700, 3), 2)
+    out[out < np.float32(0.3)] = -np.inf
+    steps.count_samples(held, put(out, device), put(weights, device))
+    return [held.clock, held.weighed]
+
+
 def cases() -> Iterator[tuple[str, Case]]:
+    yield "count_samples", Case("float32", counted)
     for name in CIRCUITS:
         for dtype in ("float32", "float64"):
 

@@ -16,7 +16,6 @@ from rpukit._kernels import clock, launch, tune
 from rpukit._kernels.arguments import pack
 
 Array = Any
-_MOST_KEYS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,9 +102,16 @@ class Repeat:
 
 
 class Repeats:
-    """What one object launched in its last calls, by key: all that decides the launches."""
+    """What one object launched in its last calls, by key: all that decides the launches.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most : int
+        Keys that are known at a time; each keeps the arrays of its launches.
+    """
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
         self._known: dict[Hashable, Recorded | Repeat] = {}
         self._n_change = -1
 
@@ -139,7 +145,7 @@ class Repeats:
         with launch.recording() as launches:
             call()
         now = Recorded(launches, inputs, numbers)
-        if len(self._known) >= _MOST_KEYS and key not in self._known:
+        if len(self._known) >= self._most and key not in self._known:
             del self._known[next(iter(self._known))]
         again = before is not None and before.agrees(now)
         self._known[key] = Repeat(before, now) if again else now  # type: ignore[arg-type]

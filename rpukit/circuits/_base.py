@@ -15,16 +15,15 @@ from rpukit.errors import DeviceError, ParameterError
 
 if TYPE_CHECKING:
     from rpukit._device import Device
+    from rpukit._kernels.repeat import Repeats
     from rpukit.circuits._layout import Layout
+    from rpukit.circuits._memory import Memory
     from rpukit.circuits._parameters import Parameters, Statistics
     from rpukit.random import Stream
 
 __all__ = ["Held"]
 
 Array = Any
-
-# Values of rows that a pass holds at a time; more memory than this costs a CPU more than calls do.
-BUDGET = {"cpu": 1 << 22, "gpu": 1 << 25}
 
 
 class Held:
@@ -37,13 +36,11 @@ class Held:
     _statistics: Statistics
     _stream: Stream
     _n_drawn: int
+    _repeats: Repeats
+    _memory: Memory
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
         return encoded(self.layout, self.dtype, x, missing, self._device)
-
-    def _most_samples(self, n_array: int) -> int:
-        """Samples of a pass that holds so many arrays of values."""
-        return max(1, BUDGET[self._device.kind] // (n_array * self.layout.n_row))
 
     def _weights(self, weights: Any, n: int) -> Array:
         shape = (n, self.layout.root_rows.size)
@@ -81,8 +78,12 @@ class Held:
             lay_over(self._parameters, run, soft)
         return way.up(run, keep=keep)
 
-    def _both_ways(self, evidence: tuple[Array, ...], weights: Array, way: Way) -> Pass:
-        return way.down(self._up(way, *evidence, keep=True), weights)
+    def _both_ways(
+        self, evidence: tuple[Array, ...], weights: Array, way: Way, out: Array = None
+    ) -> Pass:
+        run = self._up(way, *evidence, keep=True)
+        run.weights, run.out = weights, out
+        return way.down(run, weights)
 
     def _by_nodes(self, array: Array) -> dict[Nodes, Array]:
         """Columns of each node vector that has rows."""

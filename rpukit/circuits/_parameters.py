@@ -23,8 +23,8 @@ __all__ = ["LeafNodes", "LeafRows", "LeafSource", "Parameters", "Statistics", "s
 Array = Any
 
 PERTURBATION = 2.0
-_MOST_PENDING = 4096  # batches whose flows of roots wait to be added up
 _PART = 1 << 20  # weights that are worked on at a time
+_GATHERED = ("chains", "leaf_chains", "totals", "leaf_totals", "clock", "weighed")
 
 
 @dataclass(slots=True)
@@ -70,6 +70,17 @@ class LeafSource:
         return self.nodes.leaf
 
 
+@dataclass(slots=True)
+class LeafRun:
+    """Vectors of leaves of one kind that lie side by side."""
+
+    leaf: Leaf
+    n_node: int
+    parameter: slice
+    table: slice
+    statistic: slice
+
+
 class Parameters:
     """Weights (children, nodes) of all groups, and parameters and tables of all leaves."""
 
@@ -80,6 +91,7 @@ class Parameters:
         self.theta = np.empty(layout.n_theta, dtype)
         self.sums = [n for n in layout.nodes if isinstance(n, SumNodes) and n.source is n]
         self.sources = _leaf_sources(layout)
+        self.runs = _leaf_runs(self.sources)
         ends = self.sources[-1]
         n_parameter, n_table = ends.parameter.stop, ends.table.stop
         self.rows = LeafRows(
@@ -107,6 +119,7 @@ class Parameters:
         self.program = make_program(layout)
         self.layers = [moved(layer, device) for layer in layout.layers]
         self.root_rows = self.on_device(layout.root_rows)
+        self.first_root = int(layout.root_rows.min())
         self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
 
     def _owners(self) -> list[Any]:
@@ -163,7 +176,7 @@ class Parameters:
         parameters = held.astype(np.float64)
         return parameters.reshape(nodes.n_node, nodes.leaf.n_parameters)
 
-    def refresh(self, source: LeafSource) -> None:
+    def refresh(self, source: LeafSource | LeafRun) -> None:
         """Make the table of leaves anew after their parameters changed."""
         if source.leaf.TABLE:
             ops.leaf_table(
@@ -181,8 +194,8 @@ class Parameters:
 
     def refresh_all(self) -> None:
         """Make all tables anew."""
-        for source in self.sources:
-            self.refresh(source)
+        for run in self.runs:
+            self.refresh(run)
 
 
 class Statistics:
@@ -194,19 +207,19 @@ class Statistics:
         sizes = (parameters.theta.size, sources[-1].statistic.stop)
         self.chains, self.leaf_chains = (_device.zeros((n,), dtype, device) for n in sizes)
         self.totals, self.leaf_totals = (_device.zeros((n,), np.float64, device) for n in sizes)
-        self.n_sample, self._weight = 0, 0.0
+        self.n_sample = 0
         self.clock = _device.zeros((1,), np.int64, device)  # n_sample, where kernels read it
-        self._pending: list[Array] = []  # flows of roots that `weight` lacks
+        self.weighed = _device.zeros((1,), np.float64, device)  # flows of roots, added up
         self.exponent = 1.0  # counts are to be multiplied by weights to this power
         self.leaves = moved(_leaf_nodes(layout, sources), device)
 
     def fresh(self) -> Statistics:
         """Make empty statistics of the same circuit."""
         other = copy(self)
-        for name in ("chains", "leaf_chains", "totals", "leaf_totals", "clock"):
+        for name in _GATHERED:
             array = getattr(self, name)
             setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
-        other.n_sample, other.weight, other.exponent = 0, 0.0, 1.0
+        other.n_sample, other.exponent = 0, 1.0
         return other
 
     def unbend(self, theta: Array) -> None:
@@ -224,36 +237,20 @@ class Statistics:
 
     def clear(self) -> None:
         """Forget everything that was gathered."""
-        for array in (self.chains, self.totals, self.leaf_chains, self.leaf_totals, self.clock):
-            array[:] = 0
-        self.n_sample, self.weight, self.exponent = 0, 0.0, 1.0
+        for name in _GATHERED:
+            getattr(self, name).fill(0)
+        self.n_sample, self.exponent = 0, 1.0
 
-    def count(self, n: int) -> None:
-        """Go on by n samples."""
-        self.n_sample += n
-        self.clock += n
-
-    def weigh(self, flows: Array) -> None:
-        """Count flows of roots (n_sample, n_root), one after another: no batch changes the sum."""
-        self._pending.append(flows)
-        if len(self._pending) > _MOST_PENDING or not _device.is_cupy(flows):
-            self._add_pending()
+    def resume(self, n_sample: int, weight: float) -> None:
+        """Go on after samples that were counted elsewhere."""
+        self.n_sample = n_sample
+        self.clock.fill(n_sample)
+        self.weighed.fill(weight)
 
     @property
     def weight(self) -> float:
         """Flows of roots so far, added up; synchronises with a GPU."""
-        self._add_pending()
-        return self._weight
-
-    @weight.setter
-    def weight(self, weight: float) -> None:
-        self._weight, self._pending = weight, []
-
-    def _add_pending(self) -> None:
-        for flows in self._pending:
-            wide = _device.to_numpy(flows).astype(np.float64)
-            self._weight = float(np.add.accumulate(np.append(self._weight, wide))[-1])
-        self._pending = []
+        return float(_device.to_numpy(self.weighed)[0])
 
 
 def parts(size: int) -> Iterator[slice]:
@@ -285,6 +282,22 @@ def _leaf_sources(layout: Layout) -> list[LeafSource]:
         parameter, table = parameter + n_parameter, table + n_table
         statistic, node = statistic + n_statistic, node + n
     return list(made.values())
+
+
+def _leaf_runs(sources: list[LeafSource]) -> list[LeafRun]:
+    made: list[LeafRun] = []
+    for source in sources:
+        parts = (source.parameter, source.table, source.statistic)
+        if made and made[-1].leaf == source.leaf:
+            last = made[-1]
+            last.n_node += source.nodes.n_node
+            last.parameter, last.table, last.statistic = (
+                slice(getattr(last, name).start, part.stop)
+                for name, part in zip(("parameter", "table", "statistic"), parts, strict=True)
+            )
+        else:
+            made.append(LeafRun(source.leaf, source.nodes.n_node, *parts))
+    return made
 
 
 def _leaf_rows(

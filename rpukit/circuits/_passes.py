@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rpukit import _device
-from rpukit.circuits import ops
+from rpukit.circuits import ops, steps
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._parameters import Parameters, Statistics
 
@@ -28,6 +26,8 @@ class Pass:
     keeps: bool = False
     flows: Array = None
     lift: Array = None
+    weights: Array = None  # flows of the roots (n, n_root)
+    out: Array = None  # values of the roots (n, n_root), a copy
 
     def hold_elements(self, parameters: Parameters, *, keep: bool) -> None:
         """Allocate elements: of all layers with ``keep``."""
@@ -81,13 +81,14 @@ def run_inner(
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
     layout, theta, xp = parameters.layout, parameters.theta, _device.namespace(run.values)
-    run.flows = xp.zeros_like(run.values)
+    run.flows, run.weights = xp.empty_like(run.values), root_flows
     joined = _joins(parameters, run)
     if not (joined and len(run.values) < ops.MANY):
         run.lift = xp.empty_like(run.values)
-    for k, row in enumerate(layout.root_rows.tolist()):
-        possible = run.values[:, row] > -np.inf
-        run.flows[:, row] += xp.where(possible, root_flows[:, k], 0)
+    if run.out is None:
+        run.out = xp.empty_like(root_flows)
+    roots = (parameters.root_rows, parameters.first_root)
+    ops.root_flows(*roots, root_flows, run.values, run.flows, run.out)
     if not _device.takes_kernels(run.values):
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
         ops.flows_down(parameters.program, *arrays)
@@ -113,10 +114,13 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     """Add a pass to the statistics."""
     uses = parameters.uses
-    steps = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
-    ops.sum_flow(statistics, uses, parameters.theta, steps)
+    made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
+    ops.sum_flow(statistics, uses, parameters.theta, made)
     ops.leaf_flow(statistics, parameters.rows, run.codes, run.numbers, run.flows)
-    statistics.count(len(run.values))
+    if run.out is None:  # of a rule that goes down by itself
+        run.out = run.values.take(parameters.root_rows, axis=1)
+    steps.count_samples(statistics, run.out, run.weights)
+    statistics.n_sample += len(run.values)
 
 
 def _joins(parameters: Parameters, run: Pass) -> bool:

@@ -120,6 +120,6 @@ def take_state(pc: Circuit, state: dict[str, Any]) -> None:
             raise FormatError(f"array {name!r}: need {array.dtype} of shape {array.shape}")
         array[...] = pc._parameters.on_device(given)
     pc._parameters.refresh_all()
-    pc._statistics.count(int(state["header"]["n_sample"]))
-    pc._statistics.weight = float(state["header"]["weight"])
+    header = state["header"]
+    pc._statistics.resume(int(header["n_sample"]), float(header["weight"]))
     pc._statistics.exponent = float(state["header"].get("exponent", 1.0))

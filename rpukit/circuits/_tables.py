@@ -44,6 +44,8 @@ class Uses:
     width: int
     tile_block: Array  # of 64 x 64 weights
     tile_place: Array  # (n_tile, 2): first child, first node
+    column_block: Array  # of up to 32 nodes
+    column_node: Array
 
 
 def make_uses(layout: Layout) -> Uses:
@@ -86,6 +88,9 @@ def make_uses(layout: Layout) -> Uses:
         ],
         np.int32,
     ).reshape(-1, 3)
+    columns = np.array(
+        [(k, m) for k, (_, _, n_m) in enumerate(blocks) for m in range(0, n_m, 32)], np.int32
+    ).reshape(-1, 2)
     return Uses(
         blocks,
         first_use.tolist(),
@@ -104,6 +109,8 @@ def make_uses(layout: Layout) -> Uses:
         layout.width,
         tiles[:, 0].copy(),
         tiles[:, 1:].copy(),
+        columns[:, 0].copy(),
+        columns[:, 1].copy(),
     )
 
 

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit.circuits._passes import Pass, gather, run_down, run_up
+from rpukit.circuits._passes import gather, run_down, run_up
+from rpukit.circuits.learning import check_em, maximise
 from rpukit.errors import DeviceError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
+    from rpukit.circuits._parameters import Statistics
     from rpukit.circuits.circuit import Circuit
 
-__all__ = ["Captured"]
+__all__ = ["Captured", "Maximising"]
 
 Array = Any
 
 
+@dataclass(frozen=True, slots=True)
+class Maximising:
+    """A step of EM that follows each batch."""
+
+    step: float
+    pseudocount: float = 0.0
+    keep_zeros: bool = False
+
+    def __post_init__(self) -> None:
+        check_em(self.step, self.pseudocount)
+
+
 class Captured:
-    """`Circuit.accumulate` for one size of batch, as a CUDA graph; see `Circuit.captured`.
+    """`Circuit.accumulate` or `Circuit.em_step` for one size of batch, as a CUDA graph.
+
+    See `Circuit.captured`.
 
     Parameters
     ----------
     pc : Circuit
         On a GPU.
     batch_size : int
+    em : Maximising, optional
 
     Raises
     ------
-    DeviceError, ParameterError
+    DeviceError, ParameterError, PlanError
     """
 
-    def __init__(self, pc: Circuit, batch_size: int) -> None:
+    def __init__(self, pc: Circuit, batch_size: int, em: Maximising | None = None) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
             raise ParameterError(f"batch_size: got {batch_size!r}, need an integer from 1")
         if batch_size < 1:
             raise ParameterError(f"batch_size: got {batch_size}, need an integer from 1")
         if pc._device.kind == "cpu":
             raise DeviceError("only steps on a GPU are captured; on the CPU take accumulate")
-        self._pc, self._n = pc, int(batch_size)
+        self._pc, self._n, self._em = pc, int(batch_size), em
+        pc._memory.check(self._n)
         xp = _device.namespace_of(pc._device)
         shape = (self._n, pc.n_variables)
         self._codes = xp.full(shape, -1, np.int32)
@@ -48,30 +67,36 @@ class Captured:
         # Memory of its own, which nothing else uses between two replays.
         self._pool = xp.cuda.MemoryPool()
         self._stream = xp.cuda.Stream(non_blocking=True)
-        self._graph, self._out, self._root_flows = self._captured()
+        self._graph, self._out = self._captured()
 
-    def _captured(self) -> tuple[Any, Array, Array]:
+    def _captured(self) -> tuple[Any, Array]:
         cupy, held = _device.cupy(), self._pc._statistics
-        outside = cupy.cuda.get_current_stream()
-        outside.synchronize()
+        n_sample, empty = held.n_sample, held.fresh() if held.n_sample else held
+        cupy.cuda.get_current_stream().synchronize()
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
-            self._run(held.fresh())  # compiles, and takes the memory that the capture takes again
+            # Compiles, and takes the memory that the capture takes again. Without counts a step of
+            # EM changes nothing.
+            self._run(empty)
+            empty.clear()
+            if self._em is not None:
+                maximise(self._pc._parameters, empty, self._em.step, 0.0, self._em.keep_zeros)
             self._stream.synchronize()
-            n_sample = held.n_sample
             self._stream.begin_capture()
-            out, root_flows = self._run(held)
+            out = self._run(held)
+            if self._em is not None:
+                em = self._em
+                maximise(self._pc._parameters, held, em.step, em.pseudocount, em.keep_zeros)
+                held.clear()
             graph = self._stream.end_capture()
-            held.n_sample = n_sample
-        return graph, out, root_flows
+        held.n_sample = n_sample
+        return graph, out
 
-    def _run(self, held: Any) -> tuple[Array, Array]:
+    def _run(self, held: Statistics) -> Array:
         own = self._pc._parameters
-        xp = _device.namespace(own.theta)
-        run: Pass = run_up(own, self._codes, self._numbers, keep=True)
+        run = run_up(own, self._codes, self._numbers, keep=True)
         run_down(own, run, self._weights)
         gather(own, run, held)
-        out = run.values[:, own.root_rows]
-        return out, xp.where(out > -np.inf, self._weights, 0)
+        return run.out
 
     def __enter__(self) -> Captured:
         return self
@@ -80,7 +105,7 @@ class Captured:
         self._graph = None
 
     def __call__(self, x: Any, *, missing: Any = None, weights: Any = None) -> Array:
-        """Add the flows of samples to the statistics, as `Circuit.accumulate` does.
+        """Add the flows of samples to the statistics, and take the step of EM, if there is one.
 
         Parameters
         ----------
@@ -123,6 +148,5 @@ class Captured:
         if held.n_sample and held.exponent != 1:
             raise ParameterError("counts of another rule are held: take a step before")
         self._graph.launch(_device.cupy().cuda.get_current_stream())
-        held.n_sample += self._n
-        held.weigh(self._root_flows.copy())
+        held.n_sample = 0 if self._em is not None else held.n_sample + self._n
         return self._out[:, 0] if self._out.shape[1] == 1 else self._out

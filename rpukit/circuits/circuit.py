@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from rpukit._device import empty, parse_device
+from rpukit._kernels.repeat import Repeats
 from rpukit.circuits import _saved
 from rpukit.circuits._layout import make_layout
+from rpukit.circuits._memory import Memory
 from rpukit.circuits._parameters import Parameters, Statistics
-from rpukit.circuits.captured import Captured
+from rpukit.circuits.captured import Captured, Maximising
 from rpukit.circuits.fitting import Fitting
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
@@ -40,10 +42,17 @@ class Circuit(Queries, Fitting):
         float32 or float64.
     device : str
         "cpu", "gpu" or "gpu:1"; arrays of samples have to be there.
+    budget : int, optional
+        Bytes that parameters, statistics, tables and passes over samples may take together; more
+        samples go in several passes, with the same bits. Beside it are data, results, momenta of
+        learning, and steps that are `captured`. Default: a pass takes up to 1/32 of a GPU's
+        memory.
 
     Raises
     ------
-    StructureError, DTypeError, DeviceError
+    StructureError, DTypeError, DeviceError, ParameterError
+    PlanError
+        If a budget is too small for one sample.
 
     Notes
     -----
@@ -72,6 +81,7 @@ class Circuit(Queries, Fitting):
         seed: int = 0,
         dtype: Any = np.float32,
         device: str = "cpu",
+        budget: int | None = None,
     ) -> None:
         given = [roots] if isinstance(roots, Nodes) else list(roots)
         if not given or not all(isinstance(root, Nodes) for root in given):
@@ -85,6 +95,8 @@ class Circuit(Queries, Fitting):
         self._parameters = Parameters(self.layout, stream, self.dtype, self._device)
         self._stream, self._n_drawn = stream.child(DRAWS), 0
         self._statistics = Statistics(self._parameters)
+        self._memory = Memory(self._parameters, self._statistics, budget)
+        self._repeats = Repeats(most=2)
 
     # ---- what it is ---------------------------------------------------------------------------
 
@@ -93,13 +105,15 @@ class Circuit(Queries, Fitting):
         """Where the circuit's arrays are: "cpu", "gpu" or "gpu:1"."""
         return str(self._device)
 
-    def to(self, device: str) -> Circuit:
+    def to(self, device: str, budget: int | None = None) -> Circuit:
         """Copy the circuit to a device: parameters, statistics and clock of draws.
 
         Parameters
         ----------
         device : str
             "cpu", "gpu" or "gpu:1".
+        budget : int, optional
+            Of the copy, as of `Circuit`.
 
         Returns
         -------
@@ -107,28 +121,46 @@ class Circuit(Queries, Fitting):
 
         Raises
         ------
-        DeviceError
+        DeviceError, PlanError
         """
-        return type(self).from_state(self.state(), device)
+        return type(self).from_state(self.state(), device, budget)
 
-    def captured(self, batch_size: int) -> Captured:
-        """Capture `accumulate` for one size of batch as a CUDA graph.
+    @property
+    def budget(self) -> int | None:
+        """Bytes that the circuit may take; None for the default."""
+        return self._memory.budget
+
+    def captured(
+        self,
+        batch_size: int,
+        *,
+        step: float | None = None,
+        pseudocount: float = 0.0,
+        keep_zeros: bool = False,
+    ) -> Captured:
+        """Capture `accumulate`, or `em_step`, for one size of batch as a CUDA graph.
 
         Parameters
         ----------
         batch_size : int
+        step : float, in (0, 1], optional
+            Take a step of EM after each batch, as `em_step` does. Default: only gather.
+        pseudocount, keep_zeros : optional
+            Of the step of EM.
 
         Returns
         -------
         Captured
             Call it as `accumulate`: the bits are the same, and a call costs one launch, beside the
-            checks of the data.
+            checks of the data. It holds the arrays of a pass of its own.
 
         Raises
         ------
         DeviceError
             If the circuit is on the CPU.
         ParameterError
+        PlanError
+            If such a pass does not fit the circuit's budget.
 
         Examples
         --------
@@ -137,7 +169,8 @@ class Circuit(Queries, Fitting):
         >>> with pc.captured(64) as step:  # doctest: +SKIP
         ...     log_likelihood = step(x)
         """
-        return Captured(self, batch_size)
+        em = None if step is None else Maximising(step, pseudocount, keep_zeros)
+        return Captured(self, batch_size, em)
 
     @property
     def n_variables(self) -> int:
@@ -226,7 +259,9 @@ class Circuit(Queries, Fitting):
         return _saved.state_of(self)
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], device: str = "cpu") -> Circuit:
+    def from_state(
+        cls, state: dict[str, Any], device: str = "cpu", budget: int | None = None
+    ) -> Circuit:
         """Make the circuit of a state; it continues to the same bits.
 
         Parameters
@@ -235,6 +270,8 @@ class Circuit(Queries, Fitting):
             As `state` gives it.
         device : str
             "cpu", "gpu" or "gpu:1".
+        budget : int, optional
+            As of `Circuit`.
 
         Returns
         -------
@@ -242,10 +279,10 @@ class Circuit(Queries, Fitting):
 
         Raises
         ------
-        FormatError, DeviceError
+        FormatError, DeviceError, PlanError
         """
         header = state["header"]
-        pc = cls(_saved.rebuild(state), dtype=header["dtype"], device=device)
+        pc = cls(_saved.rebuild(state), dtype=header["dtype"], device=device, budget=budget)
         pc._stream, pc._n_drawn = Stream(*header["stream"]), int(header["n_drawn"])
         _saved.take_state(pc, state)
         return pc
@@ -285,7 +322,7 @@ class Circuit(Queries, Fitting):
         codes, numbers, soft = self._evidence(x, missing, soft)
         roots = self._parameters.root_rows
         out = empty((len(codes), roots.size), self.dtype, self._device)
-        step, way = self._most_samples(1), self._way(rule)
+        step, way = self._memory.samples(1), self._way(rule)
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
             some = None if soft is None else soft[part]

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.circuits import ops
+from rpukit._kernels.repeat import repeatable
+from rpukit.circuits import ops, steps
 from rpukit.circuits._base import Held
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import gather
 from rpukit.circuits.leaves import MaskedCategorical
 from rpukit.circuits.nodes import Nodes, SumNodes
-from rpukit.circuits.rules import Rule
+from rpukit.circuits.rules import Rule, Way
 from rpukit.elementwise import power
 from rpukit.errors import ParameterError
 
-__all__ = ["Learning"]
+__all__ = ["Learning", "check_em", "maximise"]
 
 Array = Any
 
@@ -53,17 +54,30 @@ class Learning(Held):
             raise ParameterError("accumulate: counts of another rule are held: take a step before")
         codes, numbers = self._encoded(x, missing)
         weights = self._weights(weights, len(codes))
-        roots, xp = self._parameters.root_rows, _device.namespace_of(self._device)
-        out = _device.empty((len(codes), roots.size), self.dtype, self._device)
-        step = min(PASS, self._most_samples(4))
+        out = _device.empty(weights.shape, self.dtype, self._device)
+        step = min(PASS, self._memory.samples())
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
-            run = self._both_ways((codes[part], numbers[part]), weights[part], way)
-            gather(self._parameters, run, held)
-            out[part] = way.outputs(run.values[:, roots])
+            self._gather(way, (codes[part], numbers[part]), weights[part], out[part])
         held.exponent = way.exponent
-        held.weigh(xp.where(out > -np.inf, weights, 0))
-        return out[:, 0] if roots.size == 1 else out
+        return out[:, 0] if out.shape[1] == 1 else out
+
+    def _gather(self, way: Way, evidence: tuple[Array, Array], weights: Array, out: Array) -> None:
+        """Add the flows of a pass to the statistics; ``out`` gets log-likelihoods."""
+        held, own, n = self._statistics, self._parameters, len(out)
+        n_sample, plain = held.n_sample, type(way) is Way
+
+        def call() -> None:
+            run = self._both_ways(evidence, weights, way, out if plain else None)
+            gather(own, run, held)
+            if not plain:
+                out[:] = way.outputs(run.values.take(own.root_rows, axis=1))
+
+        if plain and repeatable(out):
+            self._repeats.run(("gather", n), (*evidence, weights, out), {}, call)
+        else:
+            call()
+        held.n_sample = n_sample + n
 
     def parameter_flows(self, nodes: Nodes) -> Array:
         """Give the expected counts gathered for a node vector since the last step, float64.
@@ -136,10 +150,7 @@ class Learning(Held):
         never lowers the likelihood.
         Source: Peharz, Gens, Pernkopf, Domingos, IEEE TPAMI 39, 2030 (2017).
         """
-        if not 0 < step <= 1:
-            raise ParameterError(f"step: got {step!r}, need a number in (0, 1]")
-        if not (np.isfinite(pseudocount) and pseudocount >= 0):
-            raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
+        check_em(step, pseudocount)
         result = self._accumulated(x, missing, weights, rule)
         self._need_statistics("em_step")
         self._maximise(step, pseudocount, keep_zeros)
@@ -158,40 +169,40 @@ class Learning(Held):
         """Take a step of EM by the counts that are held, and forget them."""
         held, own = self._statistics, self._parameters
         held.unbend(own.theta)
-        for blocks in self.layout.blocks.values():
-            _maximise_sums(blocks, own, held, step, pseudocount, keep_zeros)
-        for source in own.sources:
-            totals, extra = held.leaf_totals[source.statistic], pseudocount
-            if isinstance(source.leaf, MaskedCategorical):
-                # Where no sample may ever lie no count belongs: equal parts of the others.
-                allowed = list(source.leaf.allowed)
-                totals.reshape(source.nodes.n_node, -1)[:, allowed] += pseudocount / len(allowed)
-                extra = 0.0
-            ops.leaf_maximise(
-                source.leaf,
-                source.nodes.n_node,
-                step,
-                extra,
-                keep_zeros,
-                held.leaf_chains[source.statistic],
-                totals,
-                own.rows.parameters[source.parameter],
-            )
-            own.refresh(source)
+
+        def call() -> None:
+            maximise(own, held, step, pseudocount, keep_zeros)
+
+        masked = any(isinstance(run.leaf, MaskedCategorical) for run in own.runs)
+        if not masked and repeatable(own.theta):
+            key = ("em", float(pseudocount), bool(keep_zeros))
+            self._repeats.run(key, (own.theta,), {"step": np.float64(step)}, call)
+        else:
+            call()
         held.clear()
 
 
-def _maximise_sums(
-    blocks: Any, own: Parameters, held: Statistics, step: float, pseudocount: float, zeros: bool
+def check_em(step: float, pseudocount: float) -> None:
+    """Check the numbers of a step of EM."""
+    if not 0 < step <= 1:
+        raise ParameterError(f"step: got {step!r}, need a number in (0, 1]")
+    if not (np.isfinite(pseudocount) and pseudocount >= 0):
+        raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
+
+
+def maximise(
+    own: Parameters, held: Statistics, step: float, pseudocount: float, keep_zeros: bool
 ) -> None:
-    for block in blocks:
-        part = slice(block.first, block.first + block.size)
-        ops.sum_maximise(
-            block.n_child,
-            step,
-            pseudocount,
-            zeros,
-            held.chains[part],
-            held.totals[part],
-            own.theta[part],
-        )
+    """Take a step of EM by counts, which stay."""
+    numbers = (step, pseudocount, keep_zeros)
+    steps.sum_maximise(own.uses, *numbers, held.chains, held.totals, own.theta)
+    for run in own.runs:
+        totals, extra = held.leaf_totals[run.statistic], pseudocount
+        if isinstance(run.leaf, MaskedCategorical):
+            # Where no sample may ever lie no count belongs: equal parts of the others.
+            allowed = list(run.leaf.allowed)
+            totals.reshape(run.n_node, -1)[:, allowed] += pseudocount / len(allowed)
+            extra = 0.0
+        arrays = (held.leaf_chains[run.statistic], totals, own.rows.parameters[run.parameter])
+        ops.leaf_maximise(run.leaf, run.n_node, step, extra, keep_zeros, *arrays)
+        own.refresh(run)

@@ -32,12 +32,12 @@ __all__ = [
     "mark_products",
     "product_backward",
     "product_forward",
+    "root_flows",
     "sum_backward",
     "sum_backward_joined",
     "sum_flow",
     "sum_forward",
     "sum_lift",
-    "sum_maximise",
     "values_up",
 ]
 
@@ -58,11 +58,11 @@ _LEAF_TABLE = Kernel("leaf_table")
 _MARK_PRODUCTS = Kernel("mark_products")
 _PRODUCT_BACKWARD = Kernel("product_backward")
 _PRODUCT_FORWARD = Kernel("product_forward")
+_ROOT_FLOWS = Kernel("root_flows")
 _SUM_BACKWARD = Kernel("sum_backward")
 _SUM_FLOW = Kernel("sum_flow")
 _SUM_FORWARD = Kernel("sum_forward")
 _SUM_LIFT = Kernel("sum_lift")
-_SUM_MAXIMISE = Kernel("sum_maximise")
 
 _MOST_ROWS = 65535  # of a grid along y
 
@@ -131,6 +131,22 @@ def flows_down(
     args = (*_program(program), theta, values, elements, flows, lift)
     go = mirror(_PASSES, values.dtype).flows_down
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
+
+
+def root_flows(
+    roots: Array, first: int, weights: Array, values: Array, flows: Array, out: Array
+) -> None:
+    """Begin a pass down: flows of all rows from those of the roots, which lie from ``first`` on.
+
+    ``out`` (n_sample, n_root) gets the values of the roots.
+    """
+    args = (roots, weights, values, flows, out)
+    if _device.takes_kernels(values):
+        sizes = (*values.shape, roots.size, first)
+        _over(_ROOT_FLOWS, values.shape[1], values, *sizes, *args)
+        return
+    go = mirror(_LAYERS, values.dtype).root_flows
+    run_rows(go, len(values), *args, grain=work_grain(values.shape[1]))
 
 
 def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:
@@ -256,26 +272,6 @@ def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Arr
         args = (held.n_sample, size, own.start, uses.row[own], uses.x[own], theta[part], up, child)
         grain = work_grain(len(up) * size * (own.stop - own.start))
         run_rows(go_on, n_child, *args, wide, chains[part], totals[part], grain=grain)
-
-
-def sum_maximise(
-    n_child: int,
-    step: float,
-    pseudocount: float,
-    keep_zeros: bool,
-    chains: Array,
-    totals: Array,
-    theta: Array,
-) -> None:
-    """EM step of a block of weights, in place."""
-    n_node = theta.size // n_child
-    args = (np.float64(step), np.float64(pseudocount), keep_zeros, chains, totals, theta)
-    if _device.takes_kernels(theta):
-        macros = {"REAL": real(theta.dtype)}
-        _SUM_MAXIMISE.launch((-(-n_node // 32),), (32,), (n_child, n_node, *args), macros=macros)
-        return
-    grain = work_grain(n_child)
-    run_rows(mirror(_LEARNING, theta.dtype).sum_maximise, n_node, n_child, *args, grain=grain)
 
 
 def leaf_table(leaf: Any, parameters: Array, table: Array) -> None:

@@ -217,6 +217,18 @@ def _logarithms(x, out):
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def root_flows(start, stop, roots, weights, values, flows, out):
+    """Flows of the roots, 0 for all other rows; values of the roots go out."""
+    for b in range(start, stop):
+        flows[b, :] = f4(0.0)
+        for k in range(roots.size):
+            r = roots[k]
+            out[b, k] = values[b, r]
+            if values[b, r] > NOTHING:
+                flows[b, r] = flows[b, r] + weights[b, k]
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def sum_lift(start, stop, first, last, values, flows, lift):
     """lift = log flow - value: what a parent passes on to a child, but for the child's value."""
     for b in range(start, stop):

@@ -297,6 +297,19 @@ def _settle(chains, totals):
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def count_samples(start, stop, out, weights, clock, weight):
+    """Count samples, and add up the flows of their roots in order: one chain, one row of work."""
+    for _ in range(start, stop):
+        total = weight[0]
+        for b in range(out.shape[0]):
+            for k in range(out.shape[1]):
+                if out[b, k] > NOTHING:
+                    total = total + f8(weights[b, k])
+        weight[0] = total
+        clock[0] += out.shape[0]
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def sum_maximise(start, stop, n_child, step, pseudocount, keep_zeros, chains, totals, theta):
     """EM step of nodes start to stop - 1 of a block of weights; a node without flow stays."""
     size = theta.size // n_child

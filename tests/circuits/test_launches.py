@@ -1,0 +1,131 @@
+"""How passes are launched: again and again, as graphs, in pieces that fit a budget of memory.
+
+Bits may not follow from any of it. Kernels: root_flows, count_samples, sum_maximise.
+"""
+
+import numpy as np
+import pytest
+from golden_cases import CASES  # noqa: F401  # before golden_circuits, which it takes in
+from golden_circuits import images
+
+import rpukit as rk
+from rpukit import circuits
+from rpukit.circuits import ops, steps
+from rpukit.testing import assert_same_bits, on_cpu
+
+
+def two_roots():
+    """Sums of two tied groups, and several kinds of leaves that lie side by side."""
+    kinds = [circuits.Categorical(n_values=5)] * 2 + [circuits.Bernoulli(), circuits.Gaussian()]
+    low = [circuits.inputs(v, leaf, 36) for v, leaf in enumerate(kinds)]
+    left = circuits.sum(circuits.product(*low[:2]), n_nodes=36)
+    right = circuits.sum(circuits.product(*low[2:]), n_nodes=36)
+    joined = circuits.product(left, right)
+    return [circuits.sum(joined, n_nodes=1), circuits.sum(joined, n_nodes=1)]
+
+
+def learned(made, device="cpu", **options):
+    """What steps leave behind whose batches are alike: launches come again."""
+    pc = made(device, **options)
+    xp = np if device == "cpu" else pytest.importorskip("cupy")
+    shape = (4, 8, pc.n_variables)
+    x = xp.asarray(np.random.default_rng(0).integers(0, 2, shape).astype(np.float32))
+    out = []
+    for k in range(3):
+        out += [
+            pc.accumulate(x[0]).copy(),
+            pc.accumulate(x[k + 1], weights=xp.ones(8) * (k + 0.5)),
+        ]
+        out.append(pc.em_step(x[k, :5], step=0.25 * (k + 1), pseudocount=0.5))
+    pc.accumulate(x[1])
+    return [*out, pc._statistics.weight, *pc.state()["arrays"].values()]
+
+
+def mixed(device, **options):
+    return rk.Circuit(two_roots(), seed=1, device=device, **options)
+
+
+def pixels(device, **options):
+    return rk.Circuit(images(), seed=1, device=device, **options)
+
+
+@pytest.mark.parametrize("made", [mixed, pixels])
+def test_launches_that_come_again_have_the_bits_of_the_mirrors(made):
+    expected = learned(made)
+    with on_cpu():
+        got = learned(made)
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("made", [mixed, pixels])
+def test_on_a_gpu_too(made):
+    for a, b in zip(learned(made, "gpu"), learned(made), strict=True):
+        assert_same_bits(a.get() if hasattr(a, "get") else np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [3, 130])
+def test_captured_steps_of_em_have_the_bits_of_eager_ones(n):
+    """Beside work on another stream, and after counts that were there before."""
+    cupy = pytest.importorskip("cupy")
+    x = cupy.asarray(np.random.default_rng(1).integers(0, 5, (4, n, 4)))
+    numbers = {"step": 0.25, "pseudocount": 0.125}
+    made = [rk.Circuit(circuits.hmm(4, 33, 5), seed=2, device="gpu") for _ in range(2)]
+    for pc in made:
+        pc.accumulate(x[3, :2])
+    with made[0].captured(n, **numbers) as step, cupy.cuda.Stream(non_blocking=True):
+        other = cupy.random.random((512, 512))
+        for k in range(3):
+            other = other @ other / 256
+            assert_same_bits(step(x[k]).copy(), made[1].em_step(x[k], **numbers))
+    for name, array in made[0].state()["arrays"].items():
+        assert_same_bits(array, made[1].state()["arrays"][name])
+
+
+def test_a_budget_is_kept_and_changes_no_bit():
+    with pytest.raises(rk.errors.PlanError, match="need ") as error:
+        mixed("cpu", budget=1000)
+    least = int(str(error.value).rsplit(" ", 1)[1])
+    with pytest.raises(rk.errors.PlanError):
+        mixed("cpu", budget=least - 1)
+    assert mixed("cpu", budget=least)._memory.samples() == 1
+    for a, b in zip(learned(mixed, budget=least), learned(mixed), strict=True):
+        assert_same_bits(np.asarray(a), np.asarray(b))
+    with pytest.raises(rk.errors.ParameterError, match="bytes"):
+        mixed("cpu", budget=True)
+
+
+@pytest.mark.gpu
+def test_a_budget_is_kept_on_a_gpu():
+    cupy = pytest.importorskip("cupy")
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        pc = rk.Circuit(circuits.hmm(24, 512, 50), device="gpu", budget=60_000_000)
+        x = cupy.asarray(np.random.default_rng(1).integers(0, 50, (300, 24)))
+        for n in (300, 300, 64, 64):
+            pc.em_step(x[:n])
+        assert pool.total_bytes() < 60_000_000
+        with pytest.raises(rk.errors.PlanError, match="capture at most"):
+            pc.captured(300)
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_roots_and_weights_by_formula(emulated):
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((1100, 300)).astype(np.float32)
+    values[::3, 260] = -np.inf
+    roots, weights = np.array([290, 260, 290], np.int32), rng.random((1100, 3), np.float32)
+    flows, out = np.full_like(values, np.nan), np.empty_like(weights)
+    held = type("Held", (), {"clock": np.array([5]), "weighed": np.array([0.1])})
+    with on_cpu() if emulated else np.errstate():
+        ops.root_flows(roots, 260, weights, values, flows, out)
+        steps.count_samples(held, out, weights)
+    possible = np.where(values[:, roots] > -np.inf, weights, 0)
+    expected = np.zeros_like(values)
+    expected[:, 260], expected[:, 290] = possible[:, 1], possible[:, 0] + possible[:, 2]
+    assert_same_bits(flows, expected)
+    assert_same_bits(out, values[:, roots])
+    assert held.clock[0] == 1105
+    assert held.weighed[0] == np.add.accumulate(np.append(0.1, possible.astype(float)))[-1]
