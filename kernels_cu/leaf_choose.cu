@@ -3,7 +3,7 @@
 //   table: the first largest value, or the first whose running probability passes u times the whole; Gaussian: mean +
 //   std xi; Poisson: floor of the rate, or the first count whose cumulative probability passes u
 //
-//   kinds, variable (n_leaf) int, place i64, support (n_variable) int; table, parameters REAL
+//   kinds, variable, sizes (n_leaf) int: sizes of tables; place i64; table, parameters REAL
 //   codes int, numbers REAL (n_sample, n_variable), changed in place; chosen (n_sample, n_row) u8
 //
 // Grid: (leaves / 256, samples), one thread a leaf: of a variable one is chosen. Draw: op, index = row, sample, word 0.
@@ -45,7 +45,7 @@ __device__ __forceinline__ REAL count_of(REAL u, REAL rate) {
 
 extern "C" __global__ void __launch_bounds__(256, 1)
 leaf_choose(int n_sample, int n_leaf, int n_variable, int n_row, int best, u64 first_sample, u32 op, const int *kinds,
-            const int *variable, const i64 *place, const int *support, const REAL *table, const REAL *parameters, int *codes,
+            const int *variable, const i64 *place, const int *sizes, const REAL *table, const REAL *parameters, int *codes,
             REAL *numbers, const unsigned char *chosen, u32 key0, u32 key1) {
     int r = blockIdx.x * 256 + threadIdx.x;
     if (r >= n_leaf) return;
@@ -56,7 +56,7 @@ leaf_choose(int n_sample, int n_leaf, int n_variable, int n_row, int best, u64 f
         u32 word = rk_block(make_uint2(key0, key1), op, (u64)r, first_sample + b, 0u).x;
         u64 at = (u64)b * n_variable + v;
         if (kind < GAUSSIAN) {
-            if (codes[at] < 0) codes[at] = value_of(best, (REAL)rk_uniform(word), table + p, support[v]);
+            if (codes[at] < 0) codes[at] = value_of(best, (REAL)rk_uniform(word), table + p, sizes[r]);
         } else if (numbers[at] != numbers[at]) {
             if (kind == GAUSSIAN)
                 numbers[at] = rk_fma(parameters[p + 1], best ? (REAL)0 : (REAL)rk_normal(word), parameters[p]);

@@ -49,7 +49,7 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
         for (int c = 0; c < SCAN; c += 32) {
             int s = s0 + c + lane, b = s / uses, u = s % uses, i = -1;
             if (s < n_step) i = table ? codes[(u64)b * n_variable + variable[use_row[start0 + u]]] : 0;
-            i = s < n_step && i < 0 ? missing : i;
+            i = s < n_step && i < 0 ? missing : table && i >= missing ? -1 : i;  // of other leaves alone
             u32 found = __ballot_sync(~0u, i >= 0 && i % parts == part), mine = 1u << lane;
             if (found & mine) {
                 int at = n_found + __popc(found & (mine - 1));

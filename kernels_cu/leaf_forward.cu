@@ -2,9 +2,10 @@
 //
 //   Gaussian  -z^2 / 2 - (log(2 pi) / 2 + log std);  Poisson  (x log rate - rate) - lgamma(x + 1)
 //
-//   kinds, variable (n_leaf) int; place (n_leaf) i64, of a node's table, or of its parameters
+//   kinds, variable, sizes (n_leaf) int; place (n_leaf) i64, of a node's table of so many values, or of its parameters
 //   codes (n_sample, n_variable) int, below 0 missing; numbers (n_sample, n_variable) REAL, NaN missing
-//   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1
+//   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1, one past a table
+//   impossible
 //
 // Grid: (leaves / 256, samples), one thread a value.
 // Macro: REAL.
@@ -21,17 +22,17 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kinds, const int *variable, const i64 *place,
-             const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters, REAL *values) {
+             const int *sizes, const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters, REAL *values) {
     int r = blockIdx.x * 256 + threadIdx.x;
     if (r >= n_leaf) return;
-    int kind = kinds[r], at = variable[r];
+    int kind = kinds[r], at = variable[r], size = sizes[r];
     i64 p = place[r];
     wait_for_earlier();
     EACH_SAMPLE(b, n_sample) {
         REAL v;
         if (kind < GAUSSIAN) {
             int x = codes[(u64)b * n_variable + at];
-            v = x < 0 ? (REAL)0 : table[p + x];
+            v = x < 0 ? (REAL)0 : x < size ? table[p + x] : NOTHING;
         } else {
             REAL x = numbers[(u64)b * n_variable + at];
             if (x != x) {

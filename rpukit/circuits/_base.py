@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits._data import checked_weights, encoded
 from rpukit.circuits._passes import Pass
-from rpukit.circuits._soft import checked_soft, lay_over
+from rpukit.circuits._soft import checked_soft, leaf_soft
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.rules import Rule, Way, way_of
-from rpukit.errors import DeviceError, ParameterError
+from rpukit.errors import ParameterError
 
 if TYPE_CHECKING:
     from rpukit._device import Device
@@ -62,11 +63,9 @@ class Held:
         """Give codes, numbers and, with soft evidence, its factors."""
         if soft is None:
             return (*self._encoded(x, missing), None)
-        if self._device.kind != "cpu":
-            raise DeviceError('soft evidence is for the CPU only: take circuit.to("cpu")')
         if x is None:
             soft = checked_soft(self._parameters, soft, None, self.dtype)
-            x = np.full(soft.shape[:2], np.nan, self.dtype)
+            x = _device.namespace(soft).full(soft.shape[:2], np.nan, self.dtype)
         codes, numbers = self._encoded(x, missing)
         return codes, numbers, checked_soft(self._parameters, soft, len(codes), self.dtype)
 
@@ -75,7 +74,7 @@ class Held:
     ) -> Pass:
         run = way.leaves(codes, numbers)
         if soft is not None:
-            lay_over(self._parameters, run, soft)
+            leaf_soft(self._parameters.rows, run.codes, soft, run.values)
         return way.up(run, keep=keep)
 
     def _both_ways(

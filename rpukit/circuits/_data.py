@@ -62,15 +62,15 @@ def encoded(
 
 
 def columns_of(inputs: list[InputNodes], n_variable: int) -> tuple[Array, Array, Array, Array]:
-    """Say of each variable: its least support, if it has tables, densities, and counts."""
-    support = np.full(n_variable, np.iinfo(np.int64).max)
+    """Say of each variable: its largest support, if it has tables, densities, and counts."""
+    support = np.zeros(n_variable, np.int64)
     table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
     for var, leaf in {(nodes.var, nodes.leaf) for nodes in inputs}:
         table[var] |= leaf.TABLE
         number[var] |= not leaf.TABLE
         count[var] |= leaf.KIND == POISSON
         if leaf.TABLE:
-            support[var] = min(support[var], leaf.support)
+            support[var] = max(support[var], leaf.support)
     return support, table, number, count
 
 

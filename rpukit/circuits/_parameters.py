@@ -34,6 +34,7 @@ class LeafRows:
     kinds: Array
     variable: Array
     place: Array
+    sizes: Array  # values of its table, 0 for numbers
     # Of each variable: the rows that are tables, ascending.
     first: Array
     rows: Array
@@ -302,9 +303,9 @@ def _leaf_runs(sources: list[LeafSource]) -> list[LeafRun]:
 
 def _leaf_rows(
     layout: Layout, sources: list[LeafSource]
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array, Array]:
     by_number = {s.nodes.number: s for s in sources}
-    kinds, variables, places = [], [], []
+    kinds, variables, places, sizes = [], [], [], []
     for nodes in layout.inputs:
         source, n = by_number[nodes.source.number], nodes.n_node
         leaf = source.leaf
@@ -313,12 +314,13 @@ def _leaf_rows(
         kinds.append(np.full(n, min(leaf.KIND, INDICATOR) if leaf.TABLE else leaf.KIND, np.int32))
         variables.append(np.full(n, nodes.var, np.int32))
         places.append(first + width * np.arange(n, dtype=np.int64))
+        sizes.append(np.full(n, leaf.support, np.int32))
     kind, variable = np.concatenate(kinds), np.concatenate(variables)
     rows = np.argsort(variable, kind="stable").astype(np.int32)
     rows = rows[kind[rows] <= INDICATOR]
     counts = np.bincount(variable[rows], minlength=layout.n_variable)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return kind, variable, np.concatenate(places), first, rows
+    return kind, variable, np.concatenate(places), np.concatenate(sizes), first, rows
 
 
 def support_of(layout: Layout) -> Array:

@@ -11,7 +11,7 @@ from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer
 from rpukit.circuits._parameters import Parameters, support_of
 from rpukit.circuits._passes import Pass, run_inner, run_leaves
-from rpukit.circuits._soft import reweighted
+from rpukit.circuits._soft import soft_posterior
 from rpukit.circuits.rules import FIRST_OF_BEST, Largest
 from rpukit.random import Op, Stream
 
@@ -25,9 +25,10 @@ def posterior(parameters: Parameters, run: Pass, soft: Array) -> Array:
     most = max(1, int(support_of(parameters.layout).max()))
     shape = (*run.codes.shape, most)
     out = _device.zeros(shape, run.values.dtype, parameters.device)
-    ops.leaf_posterior(parameters.rows, run.codes, run.flows, out)
-    if soft is not None:
-        reweighted(parameters, run, soft, out)
+    if soft is None:
+        ops.leaf_posterior(parameters.rows, run.codes, run.flows, out)
+    else:
+        soft_posterior(parameters.rows, run.codes, run.values, run.flows, soft, out)
     return out
 
 

@@ -6,70 +6,64 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits._leaf_steps import added
-from rpukit.circuits._parameters import Parameters
-from rpukit.circuits._passes import Pass
-from rpukit.elementwise import exp, log
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._precision import mirror, real
+from rpukit._workers import run_rows, work_grain
+from rpukit.circuits._data import taken
+from rpukit.circuits._parameters import LeafRows, Parameters, support_of
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 
-__all__ = ["checked_soft", "lay_over", "reweighted"]
+__all__ = ["checked_soft", "leaf_soft", "soft_posterior"]
 
 Array = Any
+
+_LEAF_SOFT = Kernel("leaf_soft")
+_SOFT_POSTERIOR = Kernel("soft_posterior")
+_QUERIES = "rpukit.circuits._mirror.queries"
+_MOST_ROWS = 65535  # of a grid along y
 
 
 def checked_soft(parameters: Parameters, soft: Any, n: int | None, dtype: Any) -> Array:
     """Check factors of values (n_sample, n_variables, n_values)."""
-    array, layout = np.asarray(soft, dtype), parameters.layout
-    support = parameters.rows.support
-    most = int(support.max())
-    shape = (array.shape[0] if n is None and array.ndim else n, layout.n_variable, most)
+    array, layout = taken(soft, parameters.device, "soft"), parameters.layout
+    xp, support = _device.namespace(array), support_of(layout)
+    array = xp.ascontiguousarray(array, dtype)
+    shape = (array.shape[0] if n is None and array.ndim else n, layout.n_variable, support.max())
     if array.shape != shape or not array.size:
         raise ShapeError(f"soft: got shape {array.shape}, need {shape}")
-    if not np.isfinite(array).all():
+    if not xp.isfinite(array).all():
         raise NonFiniteError("soft holds NaN or infinity")
     if array.min() < 0:
         raise ParameterError("soft: need numbers from 0")
-    if (array[:, support == 0] != 1).any():
+    if (array[:, np.flatnonzero(support == 0)] != 1).any():
         raise ParameterError("soft: variables of numbers have no values: need ones there")
     return array
 
 
-def lay_over(parameters: Parameters, run: Pass, soft: Array) -> None:
+def leaf_soft(rows: LeafRows, codes: Array, soft: Array, values: Array) -> None:
     """Values of leaves of unknown variables: log sum_x soft[x] p(x), x ascending."""
-    for nodes, part, table in _tables(parameters):
-        factors, total = soft[:, nodes.var], np.zeros((len(soft), nodes.n_node), soft.dtype)
-        for x in range(table.shape[1]):
-            total = total + factors[:, x, None] * table[:, x]
-        unknown = run.codes[:, nodes.var] < 0
-        run.values[:, part] = np.where(unknown[:, None], log(total), run.values[:, part])
+    arrays = (rows.sizes, rows.variable, rows.place, rows.table, codes, soft, values)
+    if _device.takes_kernels(values):
+        sizes = (len(values), rows.sizes.size, codes.shape[1], values.shape[1], soft.shape[2])
+        grid = (-(-rows.sizes.size // 256), min(len(values), _MOST_ROWS))
+        _LEAF_SOFT.launch(grid, (256,), (*sizes, *arrays), macros={"REAL": real(values.dtype)})
+        return
+    grain = work_grain(rows.sizes.size * soft.shape[2])
+    run_rows(mirror(_QUERIES, values.dtype).leaf_soft, len(values), *arrays, grain=grain)
 
 
-def reweighted(parameters: Parameters, run: Pass, soft: Array, out: Array) -> None:
-    """Make posteriors of unknown variables from flows, in place; known ones stay as they are."""
-    unknown = run.codes < 0
-    out[unknown] = 0
-    for nodes, part, table in _tables(parameters):
-        possible = run.flows[:, part] > 0
-        shares = np.where(possible, run.flows[:, part], 0)
-        shares = shares * exp(np.where(possible, -run.values[:, part], 0))
-        some = unknown[:, nodes.var]
-        line = out[some, nodes.var]
-        for k in range(nodes.n_node):
-            line[:, : table.shape[1]] += shares[some, k, None] * table[k]
-        out[some, nodes.var] = line
-    for var in range(out.shape[1]):
-        some = unknown[:, var]
-        line = out[some, var] * soft[some, var]
-        whole = added(line)[:, None]
-        out[some, var] = line / np.where(whole > 0, whole, 1)
-
-
-def _tables(parameters: Parameters) -> Any:
-    """Go through vectors of leaves that are tables: nodes, their rows, probabilities."""
-    rows, first = parameters.rows, 0
-    for nodes in parameters.layout.inputs:
-        part = slice(first, first + nodes.n_node)
-        first = part.stop
-        if nodes.leaf.TABLE:
-            places = rows.place[part, None] + np.arange(nodes.leaf.support)
-            yield nodes, part, exp(rows.table[places])
+def soft_posterior(
+    rows: LeafRows, codes: Array, values: Array, flows: Array, soft: Array, out: Array
+) -> None:
+    """Probabilities of the values of unknown variables; ``out``, of soft's shape, holds 0."""
+    arrays = (codes, values, flows, soft, out)
+    if _device.takes_kernels(out):
+        sizes = (*out.shape[:2], flows.shape[1], out.shape[2])
+        tables = (rows.first, rows.rows, rows.place, rows.sizes, rows.support, rows.table)
+        grid, macros = (out.shape[1], min(len(out), _MOST_ROWS)), {"REAL": real(out.dtype)}
+        _SOFT_POSTERIOR.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros)
+        return
+    args = (rows.sizes, rows.variable, rows.place, rows.support, rows.table, *arrays)
+    grain = work_grain(rows.sizes.size * out.shape[2] * 10)
+    run_rows(mirror(_QUERIES, out.dtype).soft_posterior, len(out), *args, grain=grain)

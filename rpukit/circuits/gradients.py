@@ -12,21 +12,18 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.circuits import _leaf_steps
-from rpukit.circuits._parameters import Parameters, Statistics, parts
+from rpukit.circuits._parameters import Statistics, parts
 from rpukit.circuits._passes import gather, run_down, run_up
+from rpukit.circuits.climbing import Climb, leaf_climb, sum_climb
 from rpukit.circuits.learning import Learning
 from rpukit.circuits.rules import Rule
-from rpukit.elementwise import exp
-from rpukit.errors import DeviceError, ParameterError
+from rpukit.errors import ParameterError
 
 __all__ = ["Gradients", "Momenta"]
 
 Array = Any
 
 METHODS = ("scaled_em", "sgd", "adam")
-_TINY = 1e-8  # added to the root of Adam's second moment
-_STEEPEST = 50.0  # of log weights in a step
 
 
 @dataclass(slots=True)
@@ -157,8 +154,6 @@ class Gradients(Learning):
         Raises
         ------
         ParameterError, ShapeError, DTypeError, NonFiniteError
-        DeviceError
-            If the circuit is on a GPU, as yet.
 
         Notes
         -----
@@ -179,8 +174,6 @@ class Gradients(Learning):
         """
         if method not in METHODS[1:]:
             raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
-        if self._device.kind != "cpu":
-            raise DeviceError('gradient steps run on the CPU only: take circuit.to("cpu")')
         _check_number("rate", rate, rate > 0, "(0, inf)")
         _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
         _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
@@ -193,30 +186,25 @@ class Gradients(Learning):
             return result
         memory = self._remembered(method, momentum, decay)
         held.unbend(own.theta)
-        climb = _Climb(memory, held.weight, rate, momentum, decay, clip)
-        for source in own.sources:
-            part = source.parameter
-            p = own.rows.parameters[part].astype(np.float64).reshape(source.nodes.n_node, -1)
-            flow = held.leaf_totals[source.statistic] + held.leaf_chains[source.statistic]
-            slope = _leaf_steps.score(source.leaf, p, flow.reshape(source.nodes.n_node, -1))
-            second = memory.leaf_second[part] if method == "adam" else None
-            change = climb(slope.reshape(-1), memory.leaf_first[part], second)
-            p = _leaf_steps.moved(source.leaf, p, change.reshape(p.shape))
-            own.rows.parameters[part] = p.reshape(-1)
-            own.refresh(source)
-        held.leaf_totals[:], held.leaf_chains[:] = 0, 0
-        self._climb_sums(climb)
+        lacks = (1 - memory.fade, 1 - memory.fade2)
+        self._climb(Climb(held.weight, rate, momentum, decay, clip, *lacks), memory)
         return result
 
-    def _climb_sums(self, climb: _Climb) -> None:
+    def _climb(self, climb: Climb, memory: Momenta) -> None:
+        """Move all parameters: leaves at once, weights by counts for a step of EM."""
         held, own = self._statistics, self._parameters
-        memory = climb.memory
+        for source in own.sources:
+            at, part = source.statistic, source.parameter
+            counts = (held.leaf_chains[at], held.leaf_totals[at])
+            memories = (memory.leaf_first[part], memory.leaf_second[part])
+            leaf_climb(source.leaf, climb, *counts, *memories, own.rows.parameters[part])
+            own.refresh(source)
+        held.leaf_totals[:], held.leaf_chains[:] = 0, 0
         for blocks in self.layout.blocks.values():
             for block in blocks:
                 part = slice(block.first, block.first + block.size)
-                slope = _slope(own, held, block.n_child, part)
-                second = memory.second[part] if memory.method == "adam" else None
-                held.totals[part] = exp(climb(slope, memory.first[part], second))
+                arrays = (own.theta, held.chains, held.totals, memory.first, memory.second)
+                sum_climb(block.n_child, climb, *(array[part] for array in arrays))
         held.chains[:] = 0
         self._maximise(1.0, 0.0, False)
 
@@ -244,42 +232,6 @@ class Gradients(Learning):
         first = (held.totals.size, held.leaf_totals.size if method == "scaled_em" else n)
         second = (held.totals.size, n) if method == "adam" else (0, 0)
         return [_device.zeros((size,), np.float64, self._device) for size in (*first, *second)]
-
-
-@dataclass(slots=True)
-class _Climb:
-    """Turns slopes into changes of free parameters, and goes on with the momenta."""
-
-    memory: Momenta
-    weight: float
-    rate: float
-    momentum: float
-    decay: float
-    clip: float
-
-    def __call__(self, slope: Array, first: Array, second: Array | None) -> Array:
-        g = np.clip(slope / self.weight, -self.clip, self.clip)
-        first *= self.momentum
-        if second is None:
-            first += g
-            change = self.rate * first
-        else:
-            first += (1 - self.momentum) * g
-            second *= self.decay
-            second += (1 - self.decay) * (g * g)
-            root = np.sqrt(second / (1 - self.memory.fade2)) + _TINY
-            change = self.rate * (first / (1 - self.memory.fade) / root)
-        return np.clip(change, -_STEEPEST, _STEEPEST)
-
-
-def _slope(own: Parameters, held: Statistics, n_child: int, part: slice) -> Array:
-    """Gradient of a block's log-likelihood in the logits of its weights, flat."""
-    w = own.theta[part].astype(np.float64).reshape(n_child, -1)
-    counts = w * (held.totals[part] + held.chains[part]).reshape(w.shape)
-    whole = np.zeros(w.shape[1])
-    for line in counts:  # children ascending
-        whole += line
-    return (counts - whole * w).reshape(-1)
 
 
 def _check_number(name: str, value: Any, good: bool, need: str) -> None:

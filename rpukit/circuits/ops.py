@@ -290,7 +290,7 @@ def leaf_table(leaf: Any, parameters: Array, table: Array) -> None:
 
 def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
     """Values of all leaves, the first columns of ``values``."""
-    tables = (rows.kinds, rows.variable, rows.place)
+    tables = (rows.kinds, rows.variable, rows.place, rows.sizes)
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
     if _device.takes_kernels(values):
         sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
@@ -343,13 +343,12 @@ def leaf_posterior(rows: Any, codes: Array, flows: Array, out: Array) -> None:
     """Probabilities of the values of unknown variables; ``out`` (n, n_variables, most) holds 0."""
     if _device.takes_kernels(out):
         sizes = (*out.shape[:2], flows.shape[1], out.shape[2])
-        tables = (rows.first, rows.rows, rows.place, rows.support, rows.table)
+        tables = (rows.first, rows.rows, rows.place, rows.sizes, rows.support, rows.table)
         grid, macros = (out.shape[1], min(len(out), _MOST_ROWS)), {"REAL": real(out.dtype)}
         _LEAF_POSTERIOR.launch(grid, (128,), (*sizes, *tables, codes, flows, out), macros=macros)
         return
-    tables = (rows.kinds, rows.variable, rows.place, rows.support, rows.table)
     grain = work_grain(rows.kinds.size * 10)
-    args = (*tables, codes, flows, out)
+    args = (rows.sizes, rows.variable, rows.place, rows.support, rows.table, codes, flows, out)
     run_rows(mirror(_QUERIES, out.dtype).leaf_posterior, len(out), *args, grain=grain)
 
 
@@ -407,7 +406,7 @@ def leaf_choose(
     rows: Any, draws: tuple[Any, ...], codes: Array, numbers: Array, chosen: Array
 ) -> None:
     """Give unknown variables a value of their chosen leaf, in place."""
-    tables = (rows.kinds, rows.variable, rows.place, rows.support, rows.table, rows.parameters)
+    tables = (rows.kinds, rows.variable, rows.place, rows.sizes, rows.table, rows.parameters)
     if _device.takes_kernels(numbers):
         best, first_sample, key0, key1, op = draws
         sizes = (len(chosen), rows.kinds.size, codes.shape[1], chosen.shape[1])

@@ -9,18 +9,24 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._precision import mirror, real
+from rpukit._workers import run_rows, work_grain
 from rpukit.circuits import ops
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._parameters import Parameters
 from rpukit.circuits._passes import Pass, run_down, run_inner, run_leaves
+from rpukit.circuits._tables import node_tiles
 from rpukit.elementwise import log, power
-from rpukit.errors import DeviceError, DTypeError, ParameterError
+from rpukit.errors import DTypeError, ParameterError
 from rpukit.random import Op
 
-__all__ = ["Largest", "Rule", "Way", "way_of"]
+__all__ = ["Largest", "Rule", "Way", "largest_down", "way_of"]
 
 Array = Any
 
+_LARGEST_DOWN = Kernel("largest_down")
+_MOST_ROWS = 65535  # of a grid along y
 FIRST_OF_BEST = (True, 0, np.uint32(0), np.uint32(0), int(Op.CIRCUIT))
 
 
@@ -146,45 +152,55 @@ class Largest(Way):
         return run
 
     def down(self, run: Pass, root_flows: Array) -> Pass:
-        if _device.is_cupy(run.values):
-            raise DeviceError(
-                'flows of the largest terms: on the CPU only: take circuit.to("cpu")'
-            )
-        roots = self.parameters.layout.root_rows
+        roots, xp = self.parameters.layout.root_rows, _device.namespace(run.values)
         if roots.size > 1:
             raise ParameterError("flows of the largest terms need one root")
-        flow = np.where(run.values[:, roots[0]] > -np.inf, root_flows[:, 0], 0)
-        chosen = np.zeros(run.values.shape, bool)
-        chosen[:, roots[0]] = flow > 0
-        run.lift = np.full_like(run.values, -np.inf)
+        root = int(roots[0])
+        flow = xp.where(run.values[:, root] > -np.inf, root_flows[:, 0], 0)
+        log_flow = log(flow)
+        chosen = xp.zeros(run.values.shape, bool)
+        chosen[:, root] = flow > 0
+        run.lift = xp.full_like(run.values, -np.inf)
         for layer in reversed(self.parameters.layers):
             if isinstance(layer, ProductLayer):
                 ops.mark_products(layer, chosen, run.values.dtype)
                 continue
             elements = run.of_layer(layer)
-            ops.choose_down(layer, FIRST_OF_BEST, self.log_theta, elements, chosen)
-            elements[:] = self._hard(layer, elements, chosen, log(flow), run.lift)
-        run.flows = np.where(chosen, flow[:, None], run.values.dtype.type(0))
+            hard = xp.full_like(elements, -np.inf)
+            largest_down(layer, self.log_theta, log_flow, elements, hard, run.lift, chosen)
+            elements[:] = hard
+        run.flows = xp.where(chosen, flow[:, None], run.values.dtype.type(0))
         return run
 
-    def _hard(
-        self, layer: SumLayer, elements: Array, chosen: Array, log_flow: Array, lift: Array
-    ) -> Array:
-        """Elements 0 where chosen, lifts log flow - log theta: each edge counts the flow.
 
-        Nodes of a list speak about the same variables, so of one sample one is chosen at most.
-        """
-        hard = np.full_like(elements, -np.inf)
-        for k, row, size, first in zip(
-            layer.group_list, layer.group_row, layer.group_size, layer.group_theta, strict=True
-        ):
-            sample, node = np.nonzero(chosen[:, row : row + size])
-            ids = layer.list_elements[layer.list_first[k] : layer.list_first[k + 1]]
-            block = self.log_theta[first : first + ids.size * size].reshape(ids.size, size)
-            best = np.argmax(block[:, node].T + elements[sample][:, ids], axis=1)
-            hard[sample, ids[best]] = 0
-            lift[sample, row + node] = log_flow[sample] - block[best, node]
-        return hard
+def largest_down(
+    layer: SumLayer,
+    log_theta: Array,
+    log_flow: Array,
+    elements: Array,
+    hard: Array,
+    lift: Array,
+    chosen: Array,
+) -> None:
+    """Go down to the first largest child of each chosen sum.
+
+    Its edge counts the flow: ``hard`` becomes 0 there, ``lift`` log flow - log theta.
+    """
+    lists, inside = (
+        (layer.list_first, layer.list_elements),
+        (layer.elements.first, layer.elements.rows),
+    )
+    groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta)
+    arrays = (log_theta, log_flow, elements, hard, lift)
+    n, dtype = len(lift), lift.dtype
+    if _device.takes_kernels(lift):
+        tiles = node_tiles(layer, 32)
+        sizes, grid = (n, elements.shape[1], lift.shape[1]), (len(tiles[0]), min(n, _MOST_ROWS))
+        args = (*sizes, *lists, *groups, *tiles, *inside, *arrays, chosen.view(np.uint8))
+        _LARGEST_DOWN.launch(grid, (32,), args, macros={"REAL": real(dtype)})
+        return
+    go = mirror("rpukit.circuits._mirror.queries", dtype).largest_down
+    run_rows(go, n, *lists, *groups, *inside, *arrays, chosen, grain=work_grain(layer.n_element))
 
 
 class _Tempered(Way):

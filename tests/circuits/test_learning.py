@@ -1,15 +1,18 @@
-"""Gradient steps and scaled EM: against differences, written-out formulas, any batch split."""
+"""Gradient steps and scaled EM: against differences, written-out formulas, any batch split.
+
+Steps up the gradient run sum_climb and leaf_climb.
+"""
 
 from itertools import pairwise
 
 import known
+import leaf_formulas
 import numpy as np
 import pytest
 from test_circuit import some_circuit, some_data
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits import _leaf_steps
 from rpukit.testing import assert_same_bits
 
 LEAVES = {
@@ -45,15 +48,19 @@ class TestLeaves:
         nodes, n = pc.layout.inputs[0], len(x)
         p = pc.parameters(nodes)
         pc.accumulate(x)
-        slope = _leaf_steps.score(nodes.leaf, p, pc.parameter_flows(nodes)) / n
+        slope = leaf_formulas.score(nodes.leaf, p, pc.parameter_flows(nodes)) / n
         for i, j in np.ndindex(*slope.shape):
             values = []
             for sign in (1, -1):
                 change = np.zeros_like(slope)
                 change[i, j] = sign * 1e-5
-                pc.set_parameters(nodes, _leaf_steps.moved(nodes.leaf, p, change))
+                pc.set_parameters(nodes, leaf_formulas.moved(nodes.leaf, p, change))
                 values.append(mean_ll(pc, x))
             assert abs((values[0] - values[1]) / 2e-5 - slope[i, j]) < 1e-8
+        pc.set_parameters(nodes, p)
+        pc.gradient_step(method="sgd", rate=0.3, momentum=0.0)
+        want = leaf_formulas.moved(nodes.leaf, p, 0.3 * slope)
+        np.testing.assert_allclose(pc.parameters(nodes), want, rtol=1e-13, atol=1e-14)
 
     @pytest.mark.parametrize("method", ["em", "scaled_em", "sgd", "adam"])
     def test_every_method_learns(self, name, method):

@@ -43,6 +43,25 @@ def test_largest_product(name):
             assert (filled == data["data"])[known_part & np.isfinite(want)[:, None]].all()
 
 
+def test_leaves_of_one_variable_with_other_numbers_of_values():
+    """Beside tables that end early lie those of other leaves: nobody reads on there."""
+    three = circuits.inputs(0, circuits.Categorical(n_values=3), 1, parameters=[[0.2, 0.3, 0.5]])
+    two = circuits.inputs(0, circuits.Bernoulli(), 1, parameters=[0.25])
+    pc = rk.Circuit(circuits.sum(two, three, n_nodes=1, parameters=[[0.5, 0.5]]), dtype="float64")
+    want = np.add([0.75, 0.25, 0], [0.2, 0.3, 0.5]) / 2
+    np.testing.assert_allclose(np.exp(pc.log_likelihood([[0], [1], [2]])), want, atol=1e-15)
+    np.testing.assert_allclose(pc.conditional([[np.nan]])[0, 0], want, atol=1e-15)
+    soft = np.array([[[0.5, 1, 2]]])
+    found = pc.conditional(None, soft=soft)[0, 0]
+    np.testing.assert_allclose(found, want * soft[0, 0] / (want @ soft[0, 0]), atol=1e-15)
+    drawn = np.bincount(pc.sample(4000)[:, 0]) / 4000
+    assert np.abs(drawn - want).max() < 0.03
+    pc.em_step([[2], [0], [2], [np.nan]])
+    np.testing.assert_allclose(pc.parameters(two), [[0.125 / (0.375 / 0.475 + 0.5)]], atol=1e-15)
+    counts = np.add([0.1 / 0.475, 0, 2], [0.1, 0.15, 0.25])
+    np.testing.assert_allclose(pc.parameters(three), [counts / counts.sum()], atol=1e-15)
+
+
 def test_deterministic_circuits_give_the_exact_maximum():
     root, _, _ = known.build("det_mpe")
     data, pc = known.arrays("det_mpe"), rk.Circuit(root, dtype="float64")

@@ -1,4 +1,7 @@
-"""Powers, largest terms, tempered counts, soft evidence: golden data and written-out formulas."""
+"""Powers, largest terms, tempered counts, soft evidence: golden data and written-out formulas.
+
+Their kernels are largest_down, leaf_soft and soft_posterior.
+"""
 
 import itertools
 from contextlib import nullcontext
@@ -209,3 +212,15 @@ def test_rule_errors():
     two = rk.Circuit(circuits.sum(circuits.inputs(0, circuits.Bernoulli(), 2), n_nodes=2))
     with pytest.raises(rk.errors.ParameterError, match="one root"):
         two.flows([[0]], rule=HARD)
+
+
+@pytest.mark.gpu
+def test_a_gpu_answers_every_query():
+    """Those that are computed on the host, too; the others are among the golden cases."""
+    side = circuits.inputs(0, circuits.Indicator(n_values=2), 2)
+    root = circuits.sum(side, n_nodes=1, parameters=[[0.25, 0.75]])
+    host, pc = rk.Circuit(root), rk.Circuit(root, device="gpu")
+    assert pc.is_deterministic()
+    assert pc.entropy() == host.entropy()
+    assert pc.kl(host) == 0
+    assert_same_bits(pc.expectation([[np.nan]]), host.expectation([[np.nan]]))

@@ -67,16 +67,21 @@ def leaf_table(start, stop, kind, n_values, c0, c1, parameters, table):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def leaf_forward(start, stop, kinds, variable, place, codes, numbers, table, parameters, values):
+def leaf_forward(
+    start, stop, kinds, variable, place, sizes, codes, numbers, table, parameters, values
+):
     """Values of leaves: row r reads variable[r] and its node's table, or parameters, at place[r].
 
-    A code below 0, or a number that is NaN, is missing: log 1.
+    A code below 0, or a number that is NaN, is missing: log 1. A table ends after sizes[r] values.
     """
     for b in range(start, stop):
         for r in range(kinds.size):
             if kinds[r] < GAUSSIAN:
                 x = codes[b, variable[r]]
-                values[b, r] = f4(0.0) if x < 0 else table[place[r] + x]
+                if x < 0:
+                    values[b, r] = f4(0.0)
+                else:
+                    values[b, r] = table[place[r] + x] if x < sizes[r] else NOTHING
                 continue
             v, p = numbers[b, variable[r]], place[r]
             if v != v:
@@ -126,6 +131,8 @@ def leaf_flow(
                 f = flows[b, use_row[u] : use_row[u] + n1 - n0]
                 if kinds[n0] < GAUSSIAN:
                     x = codes[b, variable[use_row[u]]]
+                    if x >= width - 1:  # no value of these leaves
+                        continue
                     x = x if x >= 0 else width - 1
                     if by_values:
                         line = of_values[x]

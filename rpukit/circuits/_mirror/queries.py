@@ -17,26 +17,72 @@ NOTHING = f4(-np.inf)
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def leaf_posterior(start, stop, kinds, variable, place, support, table, codes, flows, out):
+def leaf_posterior(start, stop, sizes, variable, place, support, table, codes, flows, out):
     """P(variable = value | what is known), rows ascending; one at the known value."""
     for b in range(start, stop):
-        for r in range(kinds.size):
+        for r in range(sizes.size):
             v = variable[r]
-            if kinds[r] >= GAUSSIAN or codes[b, v] >= 0:
+            if codes[b, v] >= 0:
                 continue
             f = flows[b, r]
-            for x in range(support[v]):
+            for x in range(sizes[r]):
                 out[b, v, x] = fma32(f, exp32(table[place[r] + x]), out[b, v, x])
         for v in range(support.size):
+            _divide(codes[b, v], out[b, v, : support[v]])
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _divide(known, line):
+    """Divide by the sum; where the value is known, it has all."""
+    if known >= 0:
+        line[known] = f4(1.0)
+        return
+    whole = f4(0.0)
+    for x in range(line.size):
+        whole = f4(whole + line[x])
+    if whole > f4(0.0):
+        for x in range(line.size):
+            line[x] = f4(line[x] / whole)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def leaf_soft(start, stop, sizes, variable, place, table, codes, soft, values):
+    """Values of the leaves of unknown variables: log sum_x soft[x] p(x), x ascending."""
+    p = np.empty(soft.shape[2], f4)
+    for r in range(sizes.size):
+        v = variable[r]
+        if not sizes[r]:
+            continue
+        for x in range(sizes[r]):
+            p[x] = exp32(table[place[r] + x])
+        for b in range(start, stop):
             if codes[b, v] >= 0:
-                out[b, v, codes[b, v]] = f4(1.0)
                 continue
-            whole = f4(0.0)
-            for x in range(support[v]):
-                whole = f4(whole + out[b, v, x])
-            if whole > f4(0.0):
+            total = f4(0.0)
+            for x in range(sizes[r]):
+                total = f4(total + f4(soft[b, v, x] * p[x]))
+            values[b, r] = log32(total)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def soft_posterior(
+    start, stop, sizes, variable, place, support, table, codes, values, flows, soft, out
+):
+    """As leaf_posterior with soft evidence: shares flow exp(-value) p(x), times soft[x]."""
+    for b in range(start, stop):
+        for r in range(sizes.size):
+            v = variable[r]
+            if codes[b, v] >= 0 or not flows[b, r] > f4(0.0):
+                continue
+            share = f4(flows[b, r] * exp32(-values[b, r]))
+            for x in range(sizes[r]):
+                p = exp32(table[place[r] + x])
+                out[b, v, x] = f4(out[b, v, x] + f4(share * p))
+        for v in range(support.size):
+            if codes[b, v] < 0:
                 for x in range(support[v]):
-                    out[b, v, x] = f4(out[b, v, x] / whole)
+                    out[b, v, x] = f4(out[b, v, x] * soft[b, v, x])
+            _divide(codes[b, v], out[b, v, : support[v]])
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -154,6 +200,47 @@ def choose_down(
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def largest_down(
+    start,
+    stop,
+    list_first,
+    list_elements,
+    group_list,
+    group_row,
+    group_size,
+    group_theta,
+    element_first,
+    element_rows,
+    log_theta,
+    log_flow,
+    elements,
+    hard,
+    lift,
+    chosen,
+):
+    """Go down to the first largest child of each chosen sum: its edge counts the whole flow.
+
+    ``hard`` is 0 of that element, the lift of the sum log flow - log theta.
+    """
+    for b in range(start, stop):
+        for g in range(group_list.size):
+            ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
+            for m in range(group_size[g]):
+                row = group_row[g] + m
+                if not chosen[b, row]:
+                    continue
+                weights = log_theta[group_theta[g] + m :]
+                k = _best(weights, group_size[g], elements[b], ids)
+                if k < 0:
+                    continue
+                e = ids[k]
+                hard[b, e] = f4(0.0)
+                lift[b, row] = f4(log_flow[b] - weights[k * group_size[g]])
+                for i in range(element_first[e], element_first[e + 1]):
+                    chosen[b, element_rows[i]] = True
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def mark_products(start, stop, first, rows, target, chosen):
     """Mark the rows of the chosen ones of kept products."""
     for b in range(start, stop):
@@ -175,7 +262,7 @@ def leaf_choose(
     kinds,
     variable,
     place,
-    support,
+    sizes,
     table,
     parameters,
     codes,
@@ -197,7 +284,7 @@ def leaf_choose(
             u = f4(uniform(b0))
             if kinds[r] < GAUSSIAN:
                 if codes[b, v] < 0:
-                    codes[b, v] = _value(best, u, table[p : p + support[v]])
+                    codes[b, v] = _value(best, u, table[p : p + sizes[r]])
             elif numbers[b, v] != numbers[b, v]:
                 if kinds[r] == GAUSSIAN:
                     z = f4(0.0) if best else f4(normal(b0))

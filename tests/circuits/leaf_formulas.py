@@ -1,4 +1,4 @@
-"""Gradient steps of leaves: in free parameters, so that a step never leaves the range.
+"""Gradients of leaves in free parameters, written out with NumPy for the tests.
 
 Free are: logits of a table's values; the logit of a probability; mean (in units of the standard
 deviation or scale) and logarithm of the standard deviation or scale; the logarithm of a rate. All
@@ -6,8 +6,6 @@ is float64, one row a node.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -18,23 +16,18 @@ from rpukit.circuits.leaves import (
     DISCRETE_LOGISTIC,
     GAUSSIAN,
     INDICATOR,
-    Leaf,
 )
 from rpukit.elementwise import exp, sigmoid
-
-__all__ = ["added", "moved", "score"]
-
-Array = Any
 
 PI_BY_ROOT_3 = 1.8137993642342178  # standard deviation of a logistic distribution of scale 1
 
 
-def added(terms: Array) -> Array:
+def added(terms):
     """Add up along the last axis, one after another."""
     return np.add.accumulate(terms, axis=-1)[..., -1]
 
 
-def score(leaf: Leaf, p: Array, flow: Array) -> Array:
+def score(leaf, p, flow):
     """Gradient of the likelihood in free parameters; ``flow`` as of `parameter_flows`.
 
     Missing values have no part in it.
@@ -58,7 +51,7 @@ def score(leaf: Leaf, p: Array, flow: Array) -> Array:
     return (s1 - whole * p[:, 0])[:, None]
 
 
-def moved(leaf: Leaf, p: Array, change: Array) -> Array:
+def moved(leaf, p, change):
     """Parameters after a change of the free ones."""
     if leaf.KIND == CATEGORICAL:
         weights = p * exp(change)
@@ -75,7 +68,7 @@ def moved(leaf: Leaf, p: Array, change: Array) -> Array:
     return p * exp(change)
 
 
-def _logistic_slopes(leaf: Leaf, p: Array) -> tuple[Array, Array]:
+def _logistic_slopes(leaf, p):
     """Slopes of the log-probabilities of all bins in mean / scale and in log scale.
 
     A bin has the probability s(b) - s(a), and s' = s (1 - s): the first is s(a) + s(b) - 1.
