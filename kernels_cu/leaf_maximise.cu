@@ -6,7 +6,8 @@
 //   parameters (n_node, n_parameter), chains (n_node, n_statistic + 1) REAL, totals likewise double
 //   c0, c1: lower edge and width of the bins
 //
-// One thread a node, values ascending, in double.
+// A warp a node, two a block: its lanes read, and all of them add the same terms, values ascending, in double. Of other
+// leaves than CATEGORICAL the first lane does everything.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_maximise
 // op: rpukit.circuits.ops.leaf_maximise
@@ -22,31 +23,43 @@ struct Flow {
     __device__ __forceinline__ double operator[](int i) const { return totals[i] + (double)chains[i]; }
 };
 
-#define TOGETHER 8  // values that are read at a time
+#define TOGETHER 4  // values that a lane asks for at a time
 
-__device__ __forceinline__ void maximise_table(REAL *p, int n, const Flow &flow, double step, double pseudocount, int keep_zeros) {
-    double part = pseudocount / (double)n, whole = 0.0, missing = flow[n];
-#pragma unroll 8
-    for (int x = 0; x < n; ++x) {
-        double w = (double)p[x], more = whole + (flow[x] + missing * w);
-        if (keep_zeros) more = more + part;
-        whole = keep_zeros && w < 1e-12 ? whole : more;
+// What values x + 32 j add to the whole; -1 for those that add nothing.
+__device__ __forceinline__ void ask(double *term, int x, const REAL *p, int n, const Flow &flow, double missing, int keep_zeros) {
+#pragma unroll
+    for (int j = 0; j < TOGETHER; ++j) {
+        int at = min(x + 32 * j, n - 1);
+        double w = (double)p[at], more = flow[at] + missing * w;
+        term[j] = x + 32 * j >= n || (keep_zeros && w < 1e-12) ? -1.0 : more;
+    }
+}
+
+__device__ __forceinline__ void maximise_table(int lane, REAL *p, int n, const Flow &flow, double step, double pseudocount,
+                                               int keep_zeros) {
+    double part = pseudocount / (double)n, whole = 0.0, missing = flow[n], term[TOGETHER], later[TOGETHER];
+    ask(later, lane, p, n, flow, missing, keep_zeros);
+    for (int x0 = 0; x0 < n; x0 += 32 * TOGETHER) {
+#pragma unroll
+        for (int j = 0; j < TOGETHER; ++j) term[j] = later[j];
+        ask(later, x0 + 32 * TOGETHER + lane, p, n, flow, missing, keep_zeros);
+#pragma unroll
+        for (int j = 0; j < TOGETHER; ++j) {
+            if (x0 + 32 * j >= n) break;
+#pragma unroll
+            for (int k = 0; k < 32; ++k) {
+                double one = __shfl_sync(~0u, term[j], k), more = whole + one;
+                if (keep_zeros) more = more + part;
+                whole = one < 0.0 ? whole : more;
+            }
+        }
     }
     if (!keep_zeros) whole = whole + pseudocount;
     if (!(whole > 0.0)) return;
-    for (int x0 = 0; x0 < n; x0 += TOGETHER) {
-        double w[TOGETHER], f[TOGETHER];
-#pragma unroll
-        for (int x = 0; x < TOGETHER; ++x) {
-            int at = min(x0 + x, n - 1);
-            w[x] = (double)p[at];
-            f[x] = flow[at];
-        }
-#pragma unroll
-        for (int x = 0; x < TOGETHER; ++x) {
-            double next = (f[x] + missing * w[x] + part) / whole;
-            if (x0 + x < n) p[x0 + x] = keep_zeros && w[x] < 1e-12 ? (REAL)0 : (REAL)((1.0 - step) * w[x] + step * next);
-        }
+#pragma unroll 4
+    for (int x = lane; x < n; x += 32) {
+        double w = (double)p[x], next = (flow[x] + missing * w + part) / whole;
+        p[x] = keep_zeros && w < 1e-12 ? (REAL)0 : (REAL)((1.0 - step) * w + step * next);
     }
 }
 
@@ -88,13 +101,15 @@ __device__ __forceinline__ void maximise_moments(REAL *p, int kind, int n_values
 extern "C" __global__ void __launch_bounds__(64)
 leaf_maximise(int n_node, int kind, int n_values, int n_parameter, int n_statistic, double c0, double c1, double c2, double step,
               double pseudocount, int keep_zeros, const REAL *chains, const double *totals, REAL *parameters) {
-    int n = blockIdx.x * 64 + threadIdx.x;
+    int n = blockIdx.x * 2 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (n >= n_node) return;
     REAL *p = parameters + (u64)n * n_parameter;
     u64 at = (u64)n * (n_statistic + 1);
     Flow flow{chains + at, totals + at};
     if (kind == CATEGORICAL) {
-        maximise_table(p, n_parameter, flow, step, pseudocount, keep_zeros);
+        maximise_table(lane, p, n_parameter, flow, step, pseudocount, keep_zeros);
+    } else if (lane > 0) {
+        return;
     } else if (kind == BERNOULLI || kind == BINOMIAL) {
         maximise_trials(p, n_values, flow, step, pseudocount);
     } else if (kind == DISCRETE_LOGISTIC || kind == GAUSSIAN) {

@@ -6,7 +6,8 @@
 //   its first use, block_first[k]; tile_block, tile_node (n_tile) int: blocks, and their nodes from which on 32 are dealt with
 //   keep_zeros: weights below 1e-12 become 0 and have no part in the pseudocount. A node without flow stays.
 //
-// Grid: tiles; one thread a node, children ascending, in double.
+// Grid: tiles; 8 warps a block, a lane a node: all warps read 64 children each time, the first one adds them, children
+// ascending, in double.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::sum_maximise
 // op: rpukit.circuits.steps.sum_maximise
@@ -16,29 +17,48 @@
 // source: Peharz, Gens, Pernkopf, Domingos, IEEE TPAMI 39, 2030 (2017).
 #include "circuit_rows.cuh"
 
-extern "C" __global__ void __launch_bounds__(32)
+#define CHILDREN 64  // that are read at a time
+#define WARPS 8
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
 sum_maximise(double step, double pseudocount, int keep_zeros, const i64 *block_theta, const int *block_first, const int *size,
              const int *count, const int *tile_block, const int *tile_node, const REAL *chains, const double *totals,
              REAL *theta) {
-    int k = tile_block[blockIdx.x], m = tile_node[blockIdx.x] + threadIdx.x;
-    int n_child = count[block_first[k]], n_node = size[block_first[k]];
-    if (m >= n_node) return;
+    __shared__ double terms[2][CHILDREN][32], wholes[32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = tile_block[blockIdx.x];
+    int n_child = count[block_first[k]], n_node = size[block_first[k]], m = tile_node[blockIdx.x] + lane;
+    bool here = m < n_node;
+    u64 at = (u64)block_theta[k] + m;
     double whole = 0.0, part = pseudocount / (double)n_child;
-    chains += block_theta[k];
-    totals += block_theta[k];
-    theta += block_theta[k];
-#pragma unroll 8
-    for (int c = 0; c < n_child; ++c) {
-        u64 i = (u64)c * n_node + m;
-        double w = (double)theta[i], more = whole + w * (totals[i] + (double)chains[i]);
-        if (keep_zeros) more = more + part;
-        whole = keep_zeros && w < 1e-12 ? whole : more;
+    for (int c0 = 0, turn = 0; c0 < n_child; c0 += CHILDREN, turn ^= 1) {
+#pragma unroll
+        for (int j = 0; j < CHILDREN / WARPS; ++j) {
+            int c = c0 + warp + WARPS * j;
+            double term = -1.0;  // adds nothing
+            if (here && c < n_child) {
+                u64 i = at + (u64)c * n_node;
+                double w = (double)theta[i];
+                if (!(keep_zeros && w < 1e-12)) term = w * (totals[i] + (double)chains[i]);
+            }
+            terms[turn][warp + WARPS * j][lane] = term;
+        }
+        __syncthreads();
+        if (warp == 0) {
+#pragma unroll 16
+            for (int c = 0; c < CHILDREN; ++c) {
+                double term = terms[turn][c][lane], more = whole + term;
+                if (keep_zeros) more = more + part;
+                whole = term < 0.0 ? whole : more;
+            }
+        }
     }
-    if (!keep_zeros) whole = whole + pseudocount;
-    if (!(whole > 0.0)) return;
+    if (warp == 0) wholes[lane] = keep_zeros ? whole : whole + pseudocount;
+    __syncthreads();
+    whole = wholes[lane];
+    if (!here || !(whole > 0.0)) return;
 #pragma unroll 4
-    for (int c = 0; c < n_child; ++c) {
-        u64 i = (u64)c * n_node + m;
+    for (int c = warp; c < n_child; c += WARPS) {
+        u64 i = at + (u64)c * n_node;
         double w = (double)theta[i], next = (w * (totals[i] + (double)chains[i]) + part) / whole;
         theta[i] = keep_zeros && w < 1e-12 ? (REAL)0 : (REAL)((1.0 - step) * w + step * next);
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.repeat import repeatable
 from rpukit.circuits._data import checked_weights, encoded
 from rpukit.circuits._passes import Pass
 from rpukit.circuits._soft import checked_soft, leaf_soft
@@ -16,7 +17,6 @@ from rpukit.errors import ParameterError
 
 if TYPE_CHECKING:
     from rpukit._device import Device
-    from rpukit._kernels.repeat import Repeats
     from rpukit.circuits._layout import Layout
     from rpukit.circuits._memory import Memory
     from rpukit.circuits._parameters import Parameters, Statistics
@@ -37,7 +37,6 @@ class Held:
     _statistics: Statistics
     _stream: Stream
     _n_drawn: int
-    _repeats: Repeats
     _memory: Memory
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
@@ -76,6 +75,19 @@ class Held:
         if soft is not None:
             leaf_soft(self._parameters.rows, run.codes, soft, run.values)
         return way.up(run, keep=keep)
+
+    def _values(self, way: Way, codes: Array, numbers: Array, soft: Array = None) -> Array:
+        """Values of all rows, which the next pass may overwrite."""
+        if soft is not None or type(way) is not Way or not repeatable(codes):
+            return self._up(way, codes, numbers, soft).values
+        memory, n = self._memory, len(codes)
+
+        def call() -> None:
+            memory.tops[n] = self._up(way, codes, numbers).values
+
+        with memory.arena(n, learns=False).opened():
+            memory.repeats.run(("up", n), (codes, numbers), {}, call)
+        return memory.tops[n]
 
     def _both_ways(
         self, evidence: tuple[Array, ...], weights: Array, way: Way, out: Array = None

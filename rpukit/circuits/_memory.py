@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.repeat import Repeats
+from rpukit.circuits._arena import LOSS, Arena
 from rpukit.circuits._layout import SumLayer
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.errors import ParameterError, PlanError
@@ -15,8 +17,8 @@ from rpukit.errors import ParameterError, PlanError
 __all__ = ["Memory"]
 
 _USUAL = 1 << 22  # numbers of a pass on a CPU: more cost it more than calls do
-_SHARE = 32  # of a GPU's memory a pass takes this part
-_AT_A_TIME = 3  # passes: two sizes of batch are kept on a GPU, another one may run
+_SHARE = 16  # of a GPU's memory passes take this part
+_MOST_SIZES = 8  # of batches whose launches are known
 
 
 class Memory:
@@ -39,32 +41,43 @@ class Memory:
     ) -> None:
         self._parameters, self.budget = parameters, budget
         self.held = _bytes(parameters) + _bytes(statistics)
-        self.of_sample = _bytes_of_sample(parameters)
-        on_gpu = parameters.device.kind != "cpu"
-        self._at_a_time = _AT_A_TIME if on_gpu else 1
+        self.of_sample, self.of_values = (
+            _bytes_of_sample(parameters, learns=learns) for learns in (True, False)
+        )
+        self._arena: Arena | None = None
+        self.repeats = Repeats(most=_MOST_SIZES)
+        self.tops: dict[int, Any] = {}  # values of all rows, by number of samples
         if budget is not None:
             if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
                 raise ParameterError(f"budget: got {budget!r}, need a number of bytes")
-            least = self.held + self._at_a_time * self.of_sample
+            least = self.held + self.of_sample + LOSS
             if budget < least:
                 raise PlanError(
                     f"budget: got {budget} bytes, but parameters, statistics and tables take "
                     f"{self.held}, and passes over one sample {least - self.held}: need {least}"
                 )
-            self._room = (int(budget) - self.held) // self._at_a_time
-        elif on_gpu:
+            self._room = int(budget) - self.held - LOSS
+        elif parameters.device.kind != "cpu":
             self._room = _device.memory(parameters.device) // _SHARE
         else:
             self._room = 1 << 62
 
-    def samples(self, n_array: int | None = None) -> int:
-        """Samples of a pass: of one that learns, or of one with so many arrays of values."""
+    def samples(self, *, learns: bool) -> int:
+        """Samples of a pass: of one that learns, or of one that only goes up."""
         own = self._parameters
-        row = own.layout.n_row * own.theta.dtype.itemsize
-        most = self._room // (self.of_sample if n_array is None else n_array * row)
+        most = self._room // (self.of_sample if learns else self.of_values)
         if own.device.kind == "cpu":
-            most = min(most, _USUAL // ((n_array or 4) * own.layout.n_row))
+            most = min(most, _USUAL // ((4 if learns else 1) * own.layout.n_row))
         return max(1, most)
+
+    def arena(self, n: int, *, learns: bool) -> Arena:
+        """Memory for a pass over so many samples; a larger one than before forgets launches."""
+        size = n * (self.of_sample if learns else self.of_values) + LOSS
+        if self._arena is None or self._arena.size < size:
+            self._arena = None
+            self.repeats, self.tops = Repeats(most=_MOST_SIZES), {}
+            self._arena = Arena(size, self._parameters.device)
+        return self._arena
 
     def check(self, n: int) -> None:
         """Find out whether a pass of so many samples that is kept for good fits the budget."""
@@ -78,15 +91,16 @@ class Memory:
             )
 
 
-def _bytes_of_sample(parameters: Parameters) -> int:
-    """Bytes that a pass up, a pass down and the statistics take for one sample."""
+def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
+    """Bytes of one sample: of a pass up, or of both passes and the statistics."""
     layout, uses = parameters.layout, parameters.uses
-    numbers = 4 * layout.n_row + uses.n_x + layout.n_variable + 2 * layout.root_rows.size
+    numbers = layout.n_row
     if layout.width == 0 or parameters.device.kind == "cpu":  # elements have arrays
         most = max((y.n_element for y in layout.layers if isinstance(y, SumLayer)), default=0)
-        numbers += layout.n_element + most
-    codes, wide = 4 * layout.n_variable, len(uses.row)
-    return int(numbers * parameters.theta.dtype.itemsize + codes + wide)
+        numbers += layout.n_element + most if learns else most
+    if learns:
+        numbers += 3 * layout.n_row + uses.n_x + 2 * layout.root_rows.size
+    return int(numbers * parameters.theta.dtype.itemsize + learns * len(uses.row))
 
 
 def _bytes(of: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rpukit import _device
 from rpukit.circuits import ops, steps
+from rpukit.circuits._arena import empty
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._parameters import Parameters, Statistics
 
@@ -34,7 +35,7 @@ class Pass:
         layout, self.keeps = parameters.layout, keep
         size = layout.n_element if keep else _most(layout.layers)
         shape = (len(self.values) * size,)
-        self.elements = _device.empty(shape, self.values.dtype, parameters.device)
+        self.elements = empty(shape, self.values.dtype, parameters.device)
 
     def of_layer(self, layer: SumLayer) -> Array:
         """Elements of a layer, (n, n_element)."""
@@ -51,7 +52,7 @@ def run_up(parameters: Parameters, codes: Array, numbers: Array, *, keep: bool =
 def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
     """Compute the values of the rows of leaves."""
     shape = (len(codes), parameters.layout.n_row)
-    values = _device.empty(shape, parameters.theta.dtype, parameters.device)
+    values = empty(shape, parameters.theta.dtype, parameters.device)
     ops.leaf_forward(parameters.rows, codes, numbers, values)
     return Pass(codes, numbers, values)
 
@@ -80,13 +81,14 @@ def run_inner(
 
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
-    layout, theta, xp = parameters.layout, parameters.theta, _device.namespace(run.values)
-    run.flows, run.weights = xp.empty_like(run.values), root_flows
+    layout, theta, values = parameters.layout, parameters.theta, run.values
+    alike, device = (values.shape, values.dtype), parameters.device
+    run.flows, run.weights = empty(*alike, device), root_flows
     joined = _joins(parameters, run)
     if not (joined and len(run.values) < ops.MANY):
-        run.lift = xp.empty_like(run.values)
+        run.lift = empty(*alike, device)
     if run.out is None:
-        run.out = xp.empty_like(root_flows)
+        run.out = empty(root_flows.shape, values.dtype, device)
     roots = (parameters.root_rows, parameters.first_root)
     ops.root_flows(*roots, root_flows, run.values, run.flows, run.out)
     if not _device.takes_kernels(run.values):
@@ -94,7 +96,7 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         ops.flows_down(parameters.program, *arrays)
         return run
     n = 0 if joined else len(run.values) * _most(layout.layers)
-    scratch = xp.empty(n, theta.dtype)
+    scratch = empty((n,), theta.dtype, device)
     for layer in reversed(parameters.layers):
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)

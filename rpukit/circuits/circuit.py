@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rpukit._device import empty, parse_device
-from rpukit._kernels.repeat import Repeats
 from rpukit.circuits import _saved
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._memory import Memory
@@ -45,7 +44,7 @@ class Circuit(Queries, Fitting):
     budget : int, optional
         Bytes that parameters, statistics, tables and passes over samples may take together; more
         samples go in several passes, with the same bits. Beside it are data, results, momenta of
-        learning, and steps that are `captured`. Default: a pass takes up to 1/32 of a GPU's
+        learning, and steps that are `captured`. Default: passes take up to 1/16 of a GPU's
         memory.
 
     Raises
@@ -96,7 +95,6 @@ class Circuit(Queries, Fitting):
         self._stream, self._n_drawn = stream.child(DRAWS), 0
         self._statistics = Statistics(self._parameters)
         self._memory = Memory(self._parameters, self._statistics, budget)
-        self._repeats = Repeats(most=2)
 
     # ---- what it is ---------------------------------------------------------------------------
 
@@ -322,12 +320,12 @@ class Circuit(Queries, Fitting):
         codes, numbers, soft = self._evidence(x, missing, soft)
         roots = self._parameters.root_rows
         out = empty((len(codes), roots.size), self.dtype, self._device)
-        step, way = self._memory.samples(1), self._way(rule)
+        step, way = self._memory.samples(learns=False), self._way(rule)
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
             some = None if soft is None else soft[part]
-            run = self._up(way, codes[part], numbers[part], some)
-            out[part] = way.outputs(run.values[:, roots])
+            values = self._values(way, codes[part], numbers[part], some)
+            out[part] = way.outputs(values[:, roots])
         return out[:, 0] if roots.size == 1 else out
 
     def flows(

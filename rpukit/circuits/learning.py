@@ -55,7 +55,7 @@ class Learning(Held):
         codes, numbers = self._encoded(x, missing)
         weights = self._weights(weights, len(codes))
         out = _device.empty(weights.shape, self.dtype, self._device)
-        step = min(PASS, self._memory.samples())
+        step = min(PASS, self._memory.samples(learns=True))
         for first in range(0, len(codes), step):
             part = slice(first, first + step)
             self._gather(way, (codes[part], numbers[part]), weights[part], out[part])
@@ -74,7 +74,8 @@ class Learning(Held):
                 out[:] = way.outputs(run.values.take(own.root_rows, axis=1))
 
         if plain and repeatable(out):
-            self._repeats.run(("gather", n), (*evidence, weights, out), {}, call)
+            with self._memory.arena(n, learns=True).opened():
+                self._memory.repeats.run(("gather", n), (*evidence, weights, out), {}, call)
         else:
             call()
         held.n_sample = n_sample + n
@@ -176,7 +177,7 @@ class Learning(Held):
         masked = any(isinstance(run.leaf, MaskedCategorical) for run in own.runs)
         if not masked and repeatable(own.theta):
             key = ("em", float(pseudocount), bool(keep_zeros))
-            self._repeats.run(key, (own.theta,), {"step": np.float64(step)}, call)
+            self._memory.repeats.run(key, (own.theta,), {"step": np.float64(step)}, call)
         else:
             call()
         held.clear()

@@ -13,6 +13,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._precision import mirror, real
 from rpukit._workers import run_rows, work_grain
+from rpukit.circuits._arena import empty
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._mixing import MANY, Mixing, mixing
 from rpukit.circuits._tables import Program, Uses, element_tiles, node_tiles
@@ -236,8 +237,8 @@ def flow_steps(
         (n_sample, n_row), (n_sample, uses.n_x), and (n_sample, n_use) of uint8.
     """
     (n, n_row), dtype, device = values.shape, values.dtype, _device.device_of(values)
-    up, child = (_device.empty((n, m), dtype, device) for m in (n_row, uses.n_x))
-    wide = _device.empty((n, len(uses.row)), np.uint8, device)
+    up, child = (empty((n, m), dtype, device) for m in (n_row, uses.n_x))
+    wide = empty((n, len(uses.row)), np.uint8, device)
     tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
     if not len(uses.row):
         pass
@@ -332,7 +333,7 @@ def leaf_maximise(
     if _device.takes_kernels(parameters):
         sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
         macros = {"REAL": real(parameters.dtype)}
-        _LEAF_MAXIMISE.launch((-(-n_node // 64),), (64,), (*sizes, *data), macros=macros)
+        _LEAF_MAXIMISE.launch((-(-n_node // 2),), (64,), (*sizes, *data), macros=macros)
         return
     args = (leaf.KIND, leaf.support, *data)
     grain = work_grain(10 * (leaf.n_statistics + 1))

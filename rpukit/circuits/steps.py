@@ -49,7 +49,7 @@ def sum_maximise(
         blocks = (uses.block_theta, uses.block_first, uses.size, uses.count)
         tiles, macros = (uses.column_block, uses.column_node), {"REAL": real(theta.dtype)}
         args = (*numbers, *blocks, *tiles, *arrays)
-        _SUM_MAXIMISE.launch((len(uses.column_block),), (32,), args, macros=macros)
+        _SUM_MAXIMISE.launch((len(uses.column_block),), (256,), args, macros=macros)
         return
     go = mirror(_LEARNING, theta.dtype).sum_maximise
     for first, n_child, n_node in uses.theta:

@@ -90,7 +90,7 @@ def test_a_budget_is_kept_and_changes_no_bit():
     least = int(str(error.value).rsplit(" ", 1)[1])
     with pytest.raises(rk.errors.PlanError):
         mixed("cpu", budget=least - 1)
-    assert mixed("cpu", budget=least)._memory.samples() == 1
+    assert mixed("cpu", budget=least)._memory.samples(learns=True) == 1
     for a, b in zip(learned(mixed, budget=least), learned(mixed), strict=True):
         assert_same_bits(np.asarray(a), np.asarray(b))
     with pytest.raises(rk.errors.ParameterError, match="bytes"):
@@ -129,3 +129,21 @@ def test_roots_and_weights_by_formula(emulated):
     assert_same_bits(out, values[:, roots])
     assert held.clock[0] == 1105
     assert held.weighed[0] == np.add.accumulate(np.append(0.1, possible.astype(float)))[-1]
+
+
+@pytest.mark.parametrize("keep_zeros", [False, True])
+def test_steps_of_long_tables_have_the_bits_of_the_mirror(keep_zeros):
+    """More values than the lanes of a warp ask for at a time, some of them masked."""
+    rng, leaf, n = np.random.default_rng(4), circuits.Categorical(n_values=300), 5
+    start = rng.random((n, 300), np.float32)
+    start[:, ::7] = 0
+    chains, totals = rng.random((n, 301), np.float32), rng.random((n, 301))
+    chains[1], totals[1] = 0, 0
+    made, counts = [], (chains.reshape(-1), totals.reshape(-1))
+    for emulated in (False, True):
+        p = start.copy()
+        with on_cpu() if emulated else np.errstate():
+            ops.leaf_maximise(leaf, n, 0.5, 0.25 * keep_zeros, keep_zeros, *counts, p.reshape(-1))
+        made.append(p)
+    assert_same_bits(*made)
+    assert np.array_equal(made[0][1], start[1]) == (not keep_zeros)

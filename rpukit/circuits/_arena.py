@@ -1,0 +1,69 @@
+"""One piece of memory for the arrays of a pass, which each pass lays out anew from its start.
+
+So batches of different sizes share it, and nothing is allocated once the largest one came by.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+
+__all__ = ["LOSS", "Arena", "empty"]
+
+Array = Any
+
+_APART = 512  # bytes: arrays begin at multiples
+LOSS = 64 * _APART  # that arrays of a pass may lose between them
+
+
+class _Here(threading.local):
+    arena: Arena | None = None
+
+
+_here = _Here()
+
+
+class Arena:
+    """Memory of a device that arrays are cut from.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+    device : Device
+    """
+
+    def __init__(self, size: int, device: _device.Device) -> None:
+        self.size, self._used = size, 0
+        self._bytes = _device.empty((size,), np.uint8, device)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let `empty` take from this memory, again from its start."""
+        before, _here.arena, self._used = _here.arena, self, 0
+        try:
+            yield
+        finally:
+            _here.arena = before
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> Array | None:
+        """Cut off an array, or none where too little is left."""
+        first, n = self._used, math.prod(shape) * np.dtype(dtype).itemsize
+        if first + n > self.size:
+            return None
+        self._used = first + -(-n // _APART) * _APART
+        return self._bytes[first : first + n].view(dtype).reshape(shape)
+
+
+def empty(shape: tuple[int, ...], dtype: Any, device: _device.Device) -> Array:
+    """Allocate an uninitialised array: of the arena that is open, if it has room."""
+    arena = _here.arena
+    found = None if arena is None else arena.take(shape, dtype)
+    return _device.empty(shape, dtype, device) if found is None else found
