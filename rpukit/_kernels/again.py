@@ -8,7 +8,7 @@ arguments that are named to change: for callers that know of the others that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Again:
     ----------
     launches : sequence of Launched
         On the only GPU and the current stream.
-    changing : collection of str
+    changing : sequence of str
         Names of parameters whose arguments change from call to call; equal names change together.
     """
 
@@ -55,15 +55,16 @@ class Again:
                     self._fixed.append(a)
                 words.append(word)
             self._starts.append(variant.again(grid, block, words, shared))
-        self._words = {name: word.data for name, word in changing_words.items()}
+        unused = np.zeros(1, np.uint64)
+        self._words = [changing_words.get(name, unused).data for name in changing]
 
     def may(self) -> bool:
         """Whether the current stream and the tuner's choices are those of the launches."""
         return self._stream == _device.free_stream() and self._n_change == tune.n_changes()
 
-    def __call__(self, values: Mapping[str, int]) -> None:
-        """Launch with these numbers and addresses of arrays, by names of parameters."""
-        for name, value in values.items():
-            self._words[name][0] = value
+    def __call__(self, *values: int) -> None:
+        """Launch with these numbers and addresses of arrays, in the order of `changing`."""
+        for word, value in zip(self._words, values, strict=True):
+            word[0] = value
         for start in self._starts:
             start(self._stream)

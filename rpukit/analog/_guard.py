@@ -43,10 +43,19 @@ class Guard:
 
     def begin(self, what: str) -> int:
         """Log a call, and give the number that its kernels store when they meet a bad value."""
+        number = self.number()
+        self.log(what)
+        return number
+
+    def number(self) -> int:
+        """The number of the call to come."""
         if len(self._calls) >= _CHECK_EVERY and self._may_wait():
             self.check()
+        return len(self._calls) + 1
+
+    def log(self, what: str) -> None:
+        """Log a call, before it moves a clock."""
         self._calls.append((what, [dict(memory) for memory in self._memories]))
-        return len(self._calls)
 
     def _may_wait(self) -> bool:
         return not _device.is_cupy(self.status) or _device.free_stream() is not None

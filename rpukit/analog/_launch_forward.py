@@ -129,13 +129,21 @@ class Plan:
 
 
 class Repeat:
-    """A product that came before; like it comes again, it costs the driver's calls."""
+    """A product that came before; like it comes again, it costs the driver's calls.
 
-    def __init__(self, call: Call, launches: Sequence[Launched]) -> None:
-        self._again = Again(launches, ("x", "y", "call", "first_sample"))
+    What the kernels pass on is kept where it is small. Then the array of the next result is made
+    after the launches, while the GPU works.
+    """
+
+    def __init__(self, call: Call, launches: Sequence[Launched], size: int) -> None:
+        changing = ("x", "y", "call", "first_sample")
+        self._size = size if size > _MOST_KEPT else 0
+        self._again = Again(launches, (*changing, "work") if self._size else changing)
         self._fixed = call.weight, call.status, call.stream
         self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
         self._aligned = call.vec > 1
+        self._spare: list[Array] = []  # results to come
+        self.n_batch = self._shape[0]
 
     def may(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
         """Whether a product of inputs of the same shape is like that one."""
@@ -152,25 +160,33 @@ class Repeat:
         )
 
     def __call__(self, x: Array, first_sample: int, call: int) -> Array:
-        y = self._like[0](self._shape, np.float32)
-        at = {"x": x.data.ptr, "y": y.data.ptr, "call": call, "first_sample": first_sample}
-        self._again(at)
+        kind = self._like[0]
+        if self._size:
+            y, work = kind(self._shape, np.float32), kind((self._size,), np.float32)
+            self._again(x.data.ptr, y.data.ptr, call, first_sample, work.data.ptr)
+            return y
+        try:
+            y = self._spare.pop()
+        except IndexError:
+            y = kind(self._shape, np.float32)
+        self._again(x.data.ptr, y.data.ptr, call, first_sample)
+        self._spare.append(kind(self._shape, np.float32))
         return y
 
 
 def launch(call: Call, plan: Plan, device: _device.Device) -> Repeat | None:
     """Launch a product; gives what repeats it where one of its kind came before."""
     work = _device.empty((plan.size,), np.float32, device) if plan.size else None
-    # Worth it where the weights stay, which slices do not, and for what is small.
+    # Worth it where the weights stay, which slices do not.
     again = device.kind == "gpu" and plan.weight is call.weight and _device.gpu_count() == 1
     plan.weight = call.weight
-    if not again or plan.size > _MOST_KEPT or _device.free_stream() is None:
+    if not again or _device.free_stream() is None:
         run(call, plan, work)
         keep_for_graph(work)
         return None
     with recording() as launches:
         run(call, plan, work)
-    return Repeat(call, launches)
+    return Repeat(call, launches, plan.size)
 
 
 def run(call: Call, plan: Plan, work: Array | None) -> None:

@@ -36,8 +36,7 @@ class Repeat:
         return contiguous and key == self._key and self._again.may()
 
     def __call__(self, x: Array, d: Array, first_sample: int, call: int) -> None:
-        at = {"x": x.data.ptr, "d": d.data.ptr, "call": call, "first_sample": first_sample}
-        self._again(at)
+        self._again(x.data.ptr, d.data.ptr, call, first_sample)
 
 
 class Writer:

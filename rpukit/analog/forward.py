@@ -127,6 +127,15 @@ class ForwardState:
             found = self._plans[key] = plan_of(call, tile, call.vec)
         return found
 
+    def repeated(
+        self, weight: Array, x: Array, io: IOParameters, status: Array, stream: Stream
+    ) -> Repeat | None:
+        """Find how to repeat a product that came before."""
+        if not self.repeats or io is not self.parameters:
+            return None
+        found = self.repeats.get(getattr(x, "shape", ()))
+        return found if found is not None and found.may(weight, x, status, stream) else None
+
     def keep(self, call: Call, repeat: Repeat | None) -> None:
         """Keep how to repeat a product."""
         if repeat is not None:
@@ -250,8 +259,8 @@ def tile_forward(
     kernels_cu/tile_scale.cu, kernels_cu/tile_forward.cu. Source: Gokmen, Onen, Haensch, Front.
     Neurosci. 11:538 (2017).
     """
-    repeat = state.repeats.get(x.shape)
-    if repeat is not None and io is state.parameters and repeat.may(weight, x, status, stream):
+    repeat = state.repeated(weight, x, io, status, stream)
+    if repeat is not None:
         return repeat(x, first_sample, call)
     manner = state.take(io)
     if state.rounds is not None:

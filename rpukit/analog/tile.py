@@ -248,8 +248,16 @@ class AnalogTile(Accounting, Processes, Persistent):
         return self._product("backward", d, self.backward_parameters, first_sample)
 
     def _product(self, way: str, v: Array, io: IOParameters, first_sample: int | None) -> Array:
-        transposed = way == "backward"
+        transposed, state = way == "backward", self._states[way]
         name = "d" if transposed else "x"
+        if state.repeats and first_sample is None:
+            start, guard = self._clocks[way], self._guard
+            repeat = state.repeated(self._unit.weight, v, io, guard.status, self.stream)
+            if repeat is not None and start + repeat.n_batch <= MAX_SAMPLE:
+                y = repeat(v, start, guard.number())
+                guard.log(name)  # the rest while the GPU works
+                self._finish(way, start, repeat.n_batch)
+                return y
         rows = self._rows(v, self.shape[0 if transposed else 1], name)
         start = self._start(way, first_sample, rows.shape[0])
         self._finite(rows, name)
@@ -260,7 +268,7 @@ class AnalogTile(Accounting, Processes, Persistent):
             stream=self.stream,
             first_sample=start,
             transposed=transposed,
-            state=self._states[way],
+            state=state,
             status=self._guard.status,
             call=self._guard.begin(name),
         )

@@ -15,6 +15,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import driver, launch
 from rpukit.analog import _forward_tiles, _launch_forward, _launch_update, forward, update
+from rpukit.errors import NonFiniteError
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits
 
@@ -27,6 +28,12 @@ class GpuArray(np.ndarray):
     @property
     def data(self):
         return SimpleNamespace(ptr=self.ctypes.data, device_id=0)
+
+    def __new__(cls, shape, dtype):
+        return np.empty(shape, dtype).view(cls)
+
+    def get(self):
+        return np.array(self)
 
     @property
     def _c_contiguous(self):
@@ -95,8 +102,11 @@ def tile_for(n_batch):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("n", [1, 5, 20])
+@pytest.mark.parametrize("n", [1, 5, 20, 21])
 def test_calls_that_come_again(n, transposed, monkeypatch):
+    """The last of them with new arrays for what their kernels pass on."""
+    if n == 21:
+        monkeypatch.setattr(_launch_forward, "_MOST_KEPT", 0)
     io, rng = rk.IOParameters(out_bound=0.5, out_noise_std=0.1), np.random.default_rng(n)
     stream = Stream.from_seed(3)
     weight = rng.uniform(-0.1, 0.1, (68, 132)).astype(np.float32)
@@ -125,6 +135,32 @@ def test_calls_that_come_again(n, transposed, monkeypatch):
     n_launch = len(launches) // len(firsts)
     assert launches == ["checked"] * (2 * n_launch) + ["again on 5"] * (3 * n_launch)
     assert n_launch == (1 if n <= 8 else 2) + 2 * (not transposed)
+
+
+def test_a_tile_repeats_its_products(monkeypatch):
+    """Clocks move as they do; a bad value is reported, and puts them back."""
+    plain, other = (
+        rk.AnalogTile((36, 68), rk.Ideal(), seed=4).set_weights(np.full((36, 68), 0.01, "f4"))
+        for _ in range(2)
+    )
+    batches = np.random.default_rng(1).uniform(-1, 1, (6, 5, 68)).astype(np.float32)
+    expected = [plain.forward(x) for x in batches]
+    clocks, last = plain.clocks, plain.forward(batches[1])
+    unit, guard, state = other._unit, other._guard, other._states["forward"]
+    unit.weight, guard.status = on_gpu(unit.weight), on_gpu(guard.status)
+    state.io, state.average = on_gpu(state.io), on_gpu(state.average)
+    other._device = GPU
+    launches = pretend(monkeypatch)
+    for x, y in zip(batches, expected, strict=True):
+        assert_same_bits(np.array(other.forward(on_gpu(x))), y)
+    assert launches.count("again on 5") == 4 * launches.count("checked") // 2
+    assert other.clocks == clocks
+    for x in (batches[0] * np.float32(np.nan), batches[1]):
+        assert not other.forward(on_gpu(x)).any()
+    with pytest.raises(NonFiniteError, match="x holds NaN or infinity: that call and the 1"):
+        guard.check()
+    assert other.clocks == clocks
+    assert_same_bits(np.array(other.forward(on_gpu(x))), last)
 
 
 @pytest.mark.parametrize("n", [1, 6])
