@@ -5,7 +5,7 @@
 // One accumulator a result: k ascending, one fma each, from +0; restarted at every multiple of
 // RK_SEGMENT, segment results added left to right. So a result depends on its row of a and its column of
 // b alone, whatever the batch, the tile or the launch. A launch makes one segment, [first, last) of the sum;
-// with ADD, on top of what c holds.
+// with ADD = 1 on top of what c holds, with ADD = 2 going on with the chains that c holds.
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what
 // is in L2. A thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between
@@ -25,6 +25,7 @@
 // check: TRANS_B=1
 // check: VEC=4
 // check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=1 TRANS_B=1
+// check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=2
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC=4
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC=2 DMMA=1
@@ -90,10 +91,6 @@
 #define STAGE (SIZE(TRANS_A, TILE_M) + SIZE(!TRANS_B, TILE_N))
 
 #include "gemm_copies.cuh"
-
-__device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
-struct __align__(16) Unit { REAL v[UNIT]; };
 
 // Line r of a thread's R: neighbours where they are read together, far apart where each is read along k.
 template <int R, int ALONG, int N_THREAD> __device__ __forceinline__ int line_of(int r, int t) {
@@ -199,8 +196,13 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     int tn = warp % (THREADS_N / 8) * 8 + lane / 2 % 8, tm = warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
     if (DMMA) tm = warp / 2 * (TILE_M / 2) + lane / 4, tn = warp % 2 * (TILE_N / 2) + lane % 4 * 2;
     REAL acc[RM][RN];
+    int um = tm, un = tn;  // addresses are found anew at the end: kept until then they would crowd the registers
+    if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));
 #pragma unroll
-    for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = 0;
+    for (int x = 0; x < RM * RN; ++x) {
+        int i = row0 + row_of(x / RN, um), j = col0 + column_of(x % RN, un);
+        acc[x / RN][x % RN] = ADD == 2 && i < m && j < n ? c[(u64)i * n + j] : (REAL)0;
+    }
     int n_step = (last - first + TILE_K - 1) / TILE_K, n_whole = (last - first) / TILE_K;
     if (!CopiesA::whole(row0, m) || !CopiesB::whole(col0, n)) n_whole = 0;
     auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, first + step * TILE_K, k); };
@@ -241,9 +243,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
         int i = row0 + row_of(x / RN, tm), j = col0 + column_of(x % RN, tn);
-        if (i < m && j < n) {
-            REAL *at = c + (u64)i * n + j;
-            *at = ADD ? *at + acc[x / RN][x % RN] : acc[x / RN][x % RN];
-        }
+        REAL *at = c + (u64)i * n + j;
+        if (i < m && j < n) *at = ADD == 1 ? *at + acc[x / RN][x % RN] : acc[x / RN][x % RN];
     }
 }

@@ -3,7 +3,8 @@
 //   ints: rows, kind, lengths of four axes, strides of seven inputs and y along them; floats: a constant, if any
 //   a to g, y: packed rectangles; those that the kind does not have are not read
 //
-// One thread an element. Macros: KIND (see function), REAL.
+// One thread an element. Macros: KIND (see function), REAL, FLAT: where all that moves lies as y does, the set of inputs
+// that do move, a bit each; else -1.
 // mirror: rpukit/tiled/_mirror/elementwise.py::tiled_map
 // op: rpukit.tiled.run.run_tile
 // bits: exact
@@ -13,12 +14,16 @@
 // check: KIND=9
 // check: KIND=10 REAL=double
 // check: KIND=16
+// check: KIND=7 FLAT=3
 // source: docs/semantics/tiled.md, elementwise ops.
 #include "rk_special64.cuh"
 #include "rk_real.cuh"
 
 #ifndef KIND
 #define KIND 0
+#endif
+#ifndef FLAT
+#define FLAT -1
 #endif
 
 // Distribution function of a standard normal, and the slope of x times it.
@@ -72,6 +77,14 @@ __device__ __forceinline__ REAL function(REAL a, const Inputs &in, REAL by) {
 extern "C" __global__ void __launch_bounds__(256)
 tiled_map(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, const REAL *c, const REAL *d,
           const REAL *e, const REAL *f, const REAL *g, REAL *y) {
+#if FLAT >= 0
+    const u32 at = blockIdx.x * 256 + threadIdx.x;
+    if (at >= (u32)(ints[0] * ints[5])) return;
+    u32 p[7];
+    for (int k = 0; k < 7; k++) p[k] = FLAT >> k & 1 ? at : 0u;
+    Inputs in = {b + p[1], c + p[2], d + p[3], e + p[4], f + p[5], g + p[6]};
+    y[at] = function(a[p[0]], in, floats ? floats[0] : (REAL)1);
+#else
     i64 n1 = ints[3], n2 = ints[4], n3 = ints[5], at = (i64)blockIdx.x * 256 + threadIdx.x, row = at / n3;
     if (row >= ints[0]) return;
     const i64 i[4] = {row / (n1 * n2), row / n2 % n1, row % n2, at % n3}, *s = ints + 6;
@@ -79,4 +92,5 @@ tiled_map(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, con
     for (int k = 0; k < 8; k++, s += 4) p[k] = i[0] * s[0] + i[1] * s[1] + i[2] * s[2] + i[3] * s[3];
     Inputs in = {b + p[1], c + p[2], d + p[3], e + p[4], f + p[5], g + p[6]};
     y[p[7]] = function(a[p[0]], in, floats ? floats[0] : (REAL)1);
+#endif
 }

@@ -4,49 +4,99 @@
 //         axes that stay and four that are summed, strides of a, b, c, d, y along these eight
 //   floats: number of elements, epsilon; a, b, c, d, y: packed rectangles
 //
-// A thread owns one result: the innermost axis is summed first, then the sums of its rows, ascending. Macro: REAL.
+// The innermost axis is summed first, then the sums of its rows, ascending. TEAM threads own a result: a warp brings 32
+// rows to shared memory piece by piece, along them, each of its threads sums one, and the first thread of all adds
+// their sums in order. Macros: TEAM (1, or the threads of a block), KIND, REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_reduce
 // op: rpukit.tiled.run.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
+// check: TEAM=256 KIND=4
+// check: TEAM=256 KIND=3 REAL=double
 // source: docs/semantics/tiled.md, reductions.
 #include "rk_real.cuh"
+
+#ifndef TEAM
+#define TEAM 1
+#endif
+#ifndef KIND
+#define KIND 0
+#endif
+#define THREADS (TEAM == 1 ? 128 : TEAM)
+#define WIDTH (128 / (int)sizeof(REAL) / (KIND == 3 ? 2 : 1))  // of a piece
 
 __device__ __forceinline__ i64 place(const i64 *steps, const i64 *at) {
     return at[0] * steps[0] + at[1] * steps[1] + at[2] * steps[2] + at[3] * steps[3];
 }
 
-__device__ __forceinline__ REAL added(int kind, REAL s, REAL a, const REAL *b, const REAL *c, const REAL *d) {
-    if (kind < 2) return s + a;
-    if (kind == 3) return rk_fma(a, (*b - *c) * *d, s);
-    REAL v = a - *b;
-    return rk_fma(v, v, s);
+// A term of a sum is a, v^2 or a v.
+__device__ __forceinline__ REAL factor(REAL a, const REAL *b, const REAL *c, const REAL *d) {
+    return KIND < 2 ? (REAL)0 : KIND == 3 ? (*b - *c) * *d : a - *b;
+}
+__device__ __forceinline__ REAL added(REAL s, REAL a, REAL v) {
+    return KIND < 2 ? s + a : rk_fma(KIND == 3 ? a : v, v, s);
 }
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tiled_reduce(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, const REAL *c, const REAL *d, REAL *y) {
-    i64 row = (i64)blockIdx.x * 128 + threadIdx.x;
-    if (row >= ints[0]) return;
-    const i64 *f = ints + 4, *n = ints + 8, *steps = ints + 12;
-    const int kind = (int)ints[1];
-    i64 at[4] = {row / (f[1] * f[2] * f[3]), row / (f[2] * f[3]) % f[1], row / f[3] % f[2], row % f[3]};
+    i64 row = TEAM == 1 ? (i64)blockIdx.x * 128 + threadIdx.x : blockIdx.x;
+    if (TEAM == 1 && row >= ints[0]) return;
+    const i64 *f = ints + 4, *n = ints + 8, *steps = ints + 12, n_row = n[0] * n[1] * n[2], length = n[3];
+    const i64 at[4] = {row / (f[1] * f[2] * f[3]), row / (f[2] * f[3]) % f[1], row / f[3] % f[2], row % f[3]};
     a += place(steps, at), b += place(steps + 8, at), c += place(steps + 16, at), d += place(steps + 24, at);
     y += place(steps + 32, at);
+    const i64 sa = steps[7], sb = steps[15], sc = steps[23], sd = steps[31];
     REAL total = ints[2] ? (REAL)0 : *y;
-    for (i64 j = 0; j < n[0] * n[1] * n[2]; j++) {
+#if TEAM == 1
+    for (i64 j = 0; j < n_row; j++) {
         i64 in[4] = {j / (n[1] * n[2]), j / n[2] % n[1], j % n[2], 0};
-        i64 pa = place(steps + 4, in), pb = place(steps + 12, in);
-        i64 pc = place(steps + 20, in), pd = place(steps + 28, in);
+        const REAL *ra = a + place(steps + 4, in), *rb = b + place(steps + 12, in);
+        const REAL *rc = c + place(steps + 20, in), *rd = d + place(steps + 28, in);
         REAL part = 0;
-        for (i64 i = 0; i < n[3]; i++)
-            part = added(kind, part, a[pa + i * steps[7]], b + pb + i * steps[15], c + pc + i * steps[23],
-                         d + pd + i * steps[31]);
+        for (i64 i = 0; i < length; i++) part = added(part, ra[i * sa], factor(ra[i * sa], rb + i * sb, rc + i * sc, rd + i * sd));
         total += part;
     }
-    if (ints[3] && kind != 0 && kind != 3) {
+#else
+    __shared__ REAL parts[TEAM], first[TEAM / 32][32][WIDTH + 1], second[KIND == 3 ? TEAM / 32 : 1][32][WIDTH + 1];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (i64 j0 = 0; j0 < n_row; j0 += TEAM) {
+        const i64 own = j0 + threadIdx.x, in[4] = {own / (n[1] * n[2]), own / n[2] % n[1], own % n[2], 0};
+        const i64 pa = place(steps + 4, in), pb = place(steps + 12, in), pc = place(steps + 20, in), pd = place(steps + 28, in);
+        REAL part = 0;
+        for (i64 i0 = 0; i0 < length; i0 += WIDTH) {
+            const i64 i = i0 + lane % WIDTH;
+#pragma unroll 8
+            for (int k = 0; k < WIDTH; k++) {  // 32 / WIDTH rows at a time
+                const int r = k * (32 / WIDTH) + lane / WIDTH;
+                const REAL *ra = a + __shfl_sync(~0u, pa, r) + i * sa, *rb = b + __shfl_sync(~0u, pb, r) + i * sb;
+                const REAL *rc = c + __shfl_sync(~0u, pc, r) + i * sc, *rd = d + __shfl_sync(~0u, pd, r) + i * sd;
+                if (j0 + warp * 32 + r >= n_row || i >= length) continue;
+                REAL u = *ra, v = factor(u, rb, rc, rd);
+                first[warp][r][lane % WIDTH] = KIND < 2 || KIND == 3 ? u : v;
+                if (KIND == 3) second[warp][r][lane % WIDTH] = v;
+            }
+            __syncwarp();
+            const int there = j0 + threadIdx.x < n_row ? (int)min((i64)WIDTH, length - i0) : 0;
+#pragma unroll 8
+            for (int i = 0; i < there; i++) {
+                REAL u = first[warp][lane][i];
+                part = added(part, u, KIND == 3 ? second[warp][lane][i] : u);
+            }
+            __syncwarp();
+        }
+        parts[threadIdx.x] = part;
+        __syncthreads();
+        const int there = threadIdx.x ? 0 : (int)min((i64)TEAM, n_row - j0);
+#pragma unroll 8
+        for (int j = 0; j < there; j++) total += parts[j];
+        __syncthreads();
+    }
+    if (threadIdx.x) return;
+#endif
+    if (ints[3] && KIND != 0 && KIND != 3) {
         total /= floats[0];
-        if (kind == 2) total = (REAL)1 / rk_sqrt(total + floats[1]);
+        if (KIND == 2) total = (REAL)1 / rk_sqrt(total + floats[1]);
     }
     *y = total;
 }

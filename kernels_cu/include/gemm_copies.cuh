@@ -2,6 +2,10 @@
 #pragma once
 #include "rk_shared.cuh"
 
+__device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
+struct __align__(16) Unit { REAL v[UNIT]; };
+
 // The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line).
 template <int LINES, int ALONG> struct Copies {
     static constexpr bool turned = TURN && !ALONG;

@@ -112,9 +112,20 @@ def pick(m: int, n: int, double: bool, tensor: bool) -> RealTile:
 
 
 def product(
-    a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, tile: RealTile | None = None
+    a: Array,
+    b: Array,
+    out: Array,
+    trans_a: bool,
+    trans_b: bool,
+    tile: RealTile | None = None,
+    *,
+    add: int = 0,
 ) -> None:
-    """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`."""
+    """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
+
+    Kernels can also go on with what `out` holds: ``add=1``, sums of whole segments, or ``add=2``,
+    chains of a segment that ends with these factors or later.
+    """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
     xp = _device.namespace(a, b, out)
@@ -146,7 +157,7 @@ def product(
             (tile.threads,),
             (m, n, k, start, stop, a, b, out),
             shared=tile.shared(trans_a, trans_b, size),
-            macros={**macros, "ADD": int(start > 0)},
+            macros={**macros, "ADD": add if start == 0 else 1},
         )
 
 

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
 from rpukit.errors import DeviceError, PlanError, TransferError
-from rpukit.gemm import det_gemm
+from rpukit.gemm.real import product
 from rpukit.tiled import kernels
 from rpukit.tiled.executor import Executor, Tile
 from rpukit.tiled.graph import Graph
@@ -189,11 +188,12 @@ class GpuExecutor(Executor):
         if tile.op.kernel == "tiled_gemm":
             whole = _product(tile, buffers)
             if whole is not None:
-                plain = tile.floats[0] == 1 and not tile.ints[9]
+                last, bias = tile.ints[7], tile.ints[9]
+                plain = not last or (tile.floats[0] == 1 and not bias)
                 return whole if plain else partial(_both, whole, tables.ends(tile, buffers))
         numbers = tables.of(tile)
         macros = tile.op.macros(tile.node)
-        return partial(kernels.launch, tile.op.kernel, tile.ints, numbers, buffers, macros)
+        return kernels.bind(tile.op.kernel, tile.ints, numbers, buffers, macros)
 
     def _copy(self, copy: Copy) -> Callable[[int], None]:
         """Make what starts a copy on a stream: rows of bytes, with two axes at a time."""
@@ -206,7 +206,7 @@ class GpuExecutor(Executor):
         places = [
             (target + sum(i * t for i, (t, _) in zip(at, steps, strict=False)),
              source + sum(i * s for i, (_, s) in zip(at, steps, strict=False)))
-            for at in product(*map(range, lengths[:-2]))
+            for at in np.ndindex(*lengths[:-2])
         ]  # fmt: skip
         return partial(_copy_2d, runtime, places, steps[-1], lengths[-1], lengths[-2], kind)
 
@@ -252,7 +252,7 @@ class _Tables:
     def ends(self, tile: Tile, buffers: Sequence[Any]) -> Callable[[], None]:
         """What follows a product: scale and bias, as the end of a tile without products."""
         numbers = self.of(tile, end=True)
-        return partial(kernels.launch, tile.op.kernel, _end_of(tile), numbers, buffers)
+        return kernels.bind(tile.op.kernel, _end_of(tile), numbers, buffers)
 
 
 def _end_of(tile: Tile) -> np.ndarray:
@@ -263,19 +263,23 @@ def _end_of(tile: Tile) -> np.ndarray:
 
 
 def _product(tile: Tile, buffers: Sequence[Any]) -> Callable[[], None] | None:
-    """Make a tile a call of `det_gemm`, which has the same chains; None where it is none."""
-    _, b0, b1, m, n, k, first, last = (int(v) for v in tile.ints[:8])
+    """Make a tile a product of `det_gemm`, which has the same chains.
+
+    None for a stack of products; one whose matrices share the second factor is one product.
+    """
+    rows, b0, b1, m, n, k, first, _, long = (int(v) for v in tile.ints[:9])
     a, b, y = buffers[0], buffers[1], buffers[3]
-    if b0 * b1 != 1 or not (first and last) or a is None or b is None:
+    if a is None or b is None:
         return None
-    turned = [int(tile.ints[10 + 2]) == 1 and m > 1, int(tile.ints[15 + 3]) != 1 and n > 1]
-    shapes = [(k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n)]
+    turned_a, turned_b = tile.ints[10 + 2] == 1 and m > 1, tile.ints[15 + 3] != 1 and n > 1
+    if b0 * b1 != 1:
+        if turned_a or a.size != rows * k or b.size != k * n:
+            return None
+        m = rows
+    shapes = [(k, m) if turned_a else (m, k), (n, k) if turned_b else (k, n)]
     flat = (a.reshape(shapes[0]), b.reshape(shapes[1]), y.reshape(m, n))
-    return partial(_multiply, *flat, *turned)
-
-
-def _multiply(a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool) -> None:
-    det_gemm(a, b, out=out, trans_a=trans_a, trans_b=trans_b)
+    add = 0 if first else 1 if long else 2
+    return partial(product, *flat, bool(turned_a), bool(turned_b), add=add)
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:

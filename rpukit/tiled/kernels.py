@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,18 @@ def launch(
     buffers: Sequence[Array | None],
     macros: Mapping[str, Any] | None = None,
 ) -> None:
-    """Launch the kernel of a tile on the current stream.
+    """Launch the kernel of a tile on the current stream; see `bind`."""
+    bind(name, ints, numbers, buffers, macros)()
+
+
+def bind(
+    name: str,
+    ints: np.ndarray,
+    numbers: tuple[Array, Array],
+    buffers: Sequence[Array | None],
+    macros: Mapping[str, Any] | None = None,
+) -> Callable[[], None]:
+    """Make what launches the kernel of a tile on the current stream.
 
     Parameters
     ----------
@@ -65,20 +77,52 @@ def launch(
     macros : mapping, optional
         What the op asks for, see `Tiled.macros`.
 
+    Returns
+    -------
+    callable
+
     Raises
     ------
     LaunchError
     """
     width, places = _SHAPES[name]
     threads = int(ints[0]) * math.prod(int(ints[place]) for place in places)
+    chosen = {**(macros or {}), **_VARIANTS.get(name, _plain)(ints)}
+    if "TEAM" in chosen:
+        width = chosen["TEAM"]
+        threads *= width
     threads *= _TEAMS.get(name, 1)
     if threads >= 1 << 32:
         raise LaunchError(f"{name}: a tile of {threads} results, need fewer than 2**32: cut it")
-    chosen = dict(macros or {})
     if numbers[1].dtype == np.float64:
         chosen["REAL"] = "double"
-    if name == "tiled_map":
-        chosen["KIND"] = int(ints[1])
     args = [numbers[0], numbers[1] if numbers[1].size else None]
     args += [b.view(np.uint8) if b is not None and b.dtype == bool else b for b in buffers]
-    _KERNELS[name].launch((-(-threads // width),), (width,), args, macros=chosen)
+    grid, block = (-(-threads // width),), (width,)
+    return partial(_KERNELS[name].launch, grid, block, args, macros=chosen)
+
+
+def _plain(_: np.ndarray) -> dict[str, Any]:
+    return {}
+
+
+def _map_variant(ints: np.ndarray) -> dict[str, Any]:
+    """Find the inputs that move, if all that moves lies as the result does."""
+    lengths, strides = ints[2:6], ints[6:38].reshape(8, 4)
+    moving = lengths > 1
+    steps = np.append(np.cumprod(lengths[:0:-1])[::-1], 1)[moving]
+    flat = [np.array_equal(own, steps) for own in strides[:, moving]]
+    still = [not own.any() for own in strides[:, moving]]
+    fits = flat[7] and all(a or b for a, b in zip(flat, still, strict=True))
+    inputs = sum(1 << k for k in range(7) if not still[k])
+    return {"KIND": int(ints[1]), "FLAT": inputs if fits else -1}
+
+
+def _reduce_variant(ints: np.ndarray) -> dict[str, Any]:
+    """Give few results of many rows a block each."""
+    team = int(ints[0]) < 4096 and math.prod(int(n) for n in ints[8:11]) >= 32
+    return {"KIND": int(ints[1])} | ({"TEAM": _TEAM} if team else {})
+
+
+_TEAM = 256
+_VARIANTS = {"tiled_map": _map_variant, "tiled_reduce": _reduce_variant}

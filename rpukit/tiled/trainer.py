@@ -74,6 +74,8 @@ class Trainer:
     ) -> None:
         if not isinstance(n_accumulate, int) or n_accumulate < 1:
             raise ParameterError(f"n_accumulate: got {n_accumulate!r}, need an integer from 1")
+        if n_accumulate > 1 and not training.accumulators:
+            raise ParameterError(f"n_accumulate: got {n_accumulate}, need 1: no accumulators")
         self.plan, self.training, self.n_accumulate = plan, training, n_accumulate
         self._undo = device == "cpu" if undo is None else undo
         self._executor = _executor(plan, training, device, transfers, seed)
@@ -115,7 +117,8 @@ class Trainer:
         kept = self.parameters(everything=True) if self._undo else None
         executor.array(training.data)[...] = data
         executor.array(training.target)[...] = target
-        executor.array(training.reset)[...] = self._n_step % self.n_accumulate == 0
+        if training.accumulators:
+            executor.array(training.reset)[...] = self._n_step % self.n_accumulate == 0
         try:
             executor.run(0)
             loss = float(np.asarray(executor.array(training.loss)).reshape(-1)[0])
@@ -178,7 +181,14 @@ class Trainer:
         -------
         dict of str to array
             By the names of the parameters.
+
+        Raises
+        ------
+        ParameterError
+            Where there are no accumulators (`fuse_updates`).
         """
+        if self.training.parameters and not self.training.accumulators:
+            raise ParameterError("gradients: this training has no accumulators that keep them")
         pairs = zip(self.training.parameters, self.training.accumulators, strict=True)
         return {name: np.array(self._lasting(own)) for name, own in pairs}
 

@@ -164,6 +164,11 @@ CASES = {
         batch_norm_grad,
     ),
     "mse": ("MSELoss", [(4, 9), (4, 9)], {}, lambda p, t: ((p - t) ** 2).mean()),
+    "mse_rows": ("MSELoss", [(300, 132), (300, 132)], {}, lambda p, t: ((p - t) ** 2).mean()),
+    "rows_product_long": (
+        *("RowsProduct", [(40, 70, 6), (40, 70, 6), (40, 70, 1), (40, 70, 1)], {}),
+        lambda d, x, m, s: (d * (x - m) * s).sum((0, 1)),
+    ),
     "mse_grad": ("MSELossGrad", [(4, 9), (4, 9)], {}, lambda p, t: 2 * (p - t) / 36),
     "nll": (
         *("NLLLoss", [(6, 5), "labels"], {}),

@@ -1,0 +1,91 @@
+"""One graph for a step of training: updates follow gradients, without accumulators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rpukit.errors import GraphError
+from rpukit.tiled.build import make_graph
+from rpukit.tiled.graph import Graph, Node, Training
+
+__all__ = ["fuse_updates"]
+
+
+def fuse_updates(training: Training) -> Training:
+    """Let each parameter be updated as soon as its gradient is there.
+
+    Training with an update after every mini-batch needs no accumulators: the gradients are not
+    written out and read again, and parameters that are needed for the backward pass are changed
+    while they are still there.
+
+    Parameters
+    ----------
+    training : Training
+
+    Returns
+    -------
+    Training
+        Of one graph that does all, and an empty one; `accumulators` is empty. Losses, parameters
+        and state have the bits of the given training with ``n_accumulate=1``.
+
+    Raises
+    ------
+    GraphError
+        Where an accumulator is read by more than its update.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> b = rk.tiled.Builder("line")
+    >>> x, y = b.input("x", (4, 1)), b.input("y", (4, 1))
+    >>> loss = b.apply("MSELoss", b.apply("Gemm", x, b.parameter("w", [[0.0]])), y)
+    >>> training = rk.tiled.fuse_updates(b.training(loss))
+    >>> [node.op for node in training.train.nodes]
+    ['Gemm', 'MSELoss', 'MSELossGrad', 'Gemm', 'SGD']
+    >>> training.accumulators, training.optimiser.nodes
+    ((), ())
+    """
+    train, update = training.train, training.optimiser
+    totals, adders = set(training.accumulators), _adders(training)
+    slopes = {node.inputs[0]: node.inputs[1] for node in adders}
+    ends = {name for node in adders for name in node.outputs}
+    named = _names(training) | slopes
+    nodes = [node for node in train.nodes if node not in adders]
+    taken = {node.name for node in nodes}
+    for node in update.nodes:
+        name = node.name if node.name not in taken else f"{update.name}/{node.name}"
+        reads = tuple(named.get(key, key) for key in node.inputs)
+        makes = tuple(named.get(key, key) for key in node.outputs)
+        nodes.append(Node(name, node.op, reads, makes, node.attributes))
+    gone = totals | {training.reset}
+    inputs = [train.tensors[name] for name in train.inputs if name not in gone]
+    inputs += [update.tensors[name] for name in training.state]
+    outputs = [name for name in train.outputs if name not in ends]
+    outputs += [named.get(name, name) for name in update.outputs]
+    constants = {named.get(key, key): value for key, value in update.constants.items()}
+    whole = make_graph(train.name, nodes, inputs, outputs, {**constants, **train.constants})
+    empty = Graph(update.name, (), {}, (), ())
+    return replace(training, train=whole, optimiser=empty, accumulators=())
+
+
+def _adders(training: Training) -> list[Node]:
+    """Find the nodes that add to accumulators, which nothing else in their graph may read."""
+    train, totals = training.train, set(training.accumulators)
+    adders = [node for node in train.nodes if node.inputs and node.inputs[0] in totals]
+    made = totals.union(*(node.outputs for node in adders))
+    readers = [n.name for n in train.nodes if n not in adders and made.intersection(n.inputs)]
+    missing = sorted(totals.difference(node.inputs[0] for node in adders))
+    if readers or missing:
+        raise GraphError(
+            f"{train.name}: {', '.join(readers or missing)}: need accumulators that are added to, "
+            "and read by their updates alone"
+        )
+    return adders
+
+
+def _names(training: Training) -> dict[str, str]:
+    """New names for what only the update has, where the other graph has these too."""
+    update = training.optimiser
+    shared = {*training.parameters, *training.accumulators, *training.state}
+    own = set(update.tensors) - shared
+    return {name: f"{update.name}/{name}" for name in own & set(training.train.tensors)}

@@ -1,0 +1,38 @@
+"""Products of tiles by the kernel of `det_gemm`: cut sums go on with the chains that are there."""
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit.gemm.real import DOUBLE_TILES, FLOAT_TILES, SEGMENT, product
+from rpukit.testing import assert_same_bits, on_cpu
+
+TILES = {"float32": FLOAT_TILES[:3], "float64": DOUBLE_TILES[1:3]}
+
+
+@pytest.mark.parametrize("dtype", TILES)
+def test_a_cut_product_has_the_bits_of_the_whole(dtype, order):
+    rng = np.random.default_rng(1)
+    m, n, k = 132, 140, 76
+    for number, tile in enumerate(TILES[dtype]):
+        trans_a, trans_b = number == 1, number == 2
+        a = rng.standard_normal((k, m) if trans_a else (m, k)).astype(dtype)
+        b = rng.standard_normal((n, k) if trans_b else (k, n)).astype(dtype)
+        out = np.full((m, n), np.nan, dtype)
+        with on_cpu(order):
+            for first, last in ((0, 4), (4, 41), (41, k)):
+                at = slice(first, last)
+                parts = a[at] if trans_a else a[:, at], b[:, at] if trans_b else b[at]
+                parts = [np.ascontiguousarray(part) for part in parts]
+                product(*parts, out, trans_a, trans_b, tile, add=2 if first else 0)
+        assert_same_bits(out, rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b))
+
+
+def test_a_long_product_is_cut_between_segments():
+    rng = np.random.default_rng(2)
+    a, b = (rng.standard_normal(s).astype("f4") for s in ((3, SEGMENT + 40), (SEGMENT + 40, 4)))
+    out = np.empty((3, 4), np.float32)
+    with on_cpu():
+        product(a[:, :SEGMENT].copy(), b[:SEGMENT], out, False, False)
+        product(a[:, SEGMENT:].copy(), b[SEGMENT:], out, False, False, add=1)
+    assert_same_bits(out, rk.det_gemm(a, b))
