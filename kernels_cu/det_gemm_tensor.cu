@@ -12,7 +12,9 @@
 //
 // Persistent blocks of one copying and NC multiplying warpgroups: two threads of the first fill a ring of ST
 // stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
-// groups of `group` along i, so that neighbours share what is in L2.
+// groups of `group` along i, so that neighbours share what is in L2. What a tile begins with comes through the
+// ring before its stages, what it is added to after them, while the tile before is still on its way out; with
+// OUT_T, straight from global memory.
 //
 // Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
 //         BLOCKS (a multiprocessor).
@@ -69,7 +71,11 @@
 #define P_BYTES (BM * 2 * BK)
 #define Q_BYTES (BN * 2 * BK)
 #define WIDE (sizeof(RESULT) == 4)
-#define STAGING (WIDE ? 0 : OUT_T ? NC * BN * 128 : NC * 2 * 8192)  // results on their way out
+#define STAGING (!OUT_T ? NC * 2 * 8192 : WIDE ? 0 : NC * BN * 128)  // results on their way out
+#define EACH (1 + BN / 64 / NC)                    // boxes of sums of a warpgroup in a stage
+#define N_SUMS ((BN / 32 + EACH - 1) / EACH)        // stages of a tile's sums
+#define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
+#define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
 
 #include "gemm_results.cuh"
 
@@ -101,10 +107,23 @@ __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, 
     else rk_load_box(to_q, q, r, j, full);
 }
 
+// Box `b` of a stage for sums.
+__device__ __forceinline__ u32 sums_at(u32 p, u32 q, int b) { return b < NC ? p + b * 8192 : q + (b - NC) * 8192; }
+
+// Part `part` of a tile's sums: boxes of 32 columns, for one warpgroup after the other.
+__device__ __forceinline__ void fetch_sums(u32 to_p, u32 to_q, const RkTensorMap &sums, int part, int i, int j, u32 full) {
+    rk_arrive_expect(full, NC * 8192 * min(EACH, BN / 32 - part * EACH));
+#pragma unroll
+    for (int b = 0; b < NC * EACH; ++b) {
+        int column = part * EACH + b / NC;
+        if (column < BN / 32) rk_load_box(sums_at(to_p, to_q, b), sums, 2 * (j + 32 * column), i + 64 * (b % NC), full);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(N_THREAD, BLOCKS)
 det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const __grid_constant__ RkTensorMap p,
-                const __grid_constant__ RkTensorMap q, const __grid_constant__ RkTensorMap o, const float *partial, const float *total,
-                RESULT *out) {
+                const __grid_constant__ RkTensorMap q, const __grid_constant__ RkTensorMap o, const __grid_constant__ RkTensorMap start,
+                const __grid_constant__ RkTensorMap sum, const float *partial, const float *total, RESULT *out) {
     extern __shared__ __align__(1024) unsigned char raw[];
     u32 at_p = (rk_shared_address(raw) + 1023u) & ~1023u, at_q = at_p + ST * P_BYTES, staging = at_q + ST * Q_BYTES;
     u32 full = staging + STAGING, empty = full + 8 * ST;
@@ -125,11 +144,15 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         u32 phase = 1, turn = 0;  // two warps take turns, since one alone cannot ask fast enough
         if (lane == 0 && warp < 2)
             while (tiles.next(i0, j0))
-                for (int k = 0; k < n_step; ++k) {
+                for (int k = -N_FROM; k < n_step + N_ADD; ++k) {
                     if (turn++ % 2 == warp) {
+                        u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
                         rk_wait(empty + 8 * s, phase);
-                        fetch(at_p + s * P_BYTES, at_q + s * Q_BYTES, p, q, i0, j0, first + k * BK, full + 8 * s,
-                              Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
+                        if (N_FROM && k < 0) fetch_sums(to_p, to_q, start, k + N_FROM, i0, j0, full + 8 * s);
+                        else if (N_ADD && k >= n_step) fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
+                        else
+                            fetch(to_p, to_q, p, q, i0, j0, first + k * BK, full + 8 * s,
+                                  Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
                     }
                     if (++s == ST) s = 0, phase ^= 1;
                 }
@@ -138,15 +161,30 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         if (NC > 1) rk_more_registers();
         u32 phase = 0, sent = 0;
         float d[BN / 2];
+        auto take_sums = [&](bool add) {  // from the ring to the accumulators
+#pragma unroll
+            for (int part = 0; part < N_SUMS; ++part) {
+                rk_wait(full + 8 * s, phase);
+#pragma unroll
+                for (int b = 0; b < EACH; ++b)
+                    if (part * EACH + b < BN / 32)
+                        read_box(d, part * EACH + b, sums_at(at_p + s * P_BYTES, at_q + s * Q_BYTES, b * NC + role - 1), add);
+                rk_see_stores();
+                __syncwarp();
+                if (lane == 0) rk_arrive(empty + 8 * s);
+                if (++s == ST) s = 0, phase ^= 1;
+            }
+        };
         while (tiles.next(i0, j0)) {
             int i = i0 + (role - 1) * 64;
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
-                if (FROM || n_step == 0) {
+                if ((FROM && OUT_T) || n_step == 0) {
                     int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
-                    float2 v = FROM ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
+                    float2 v = FROM && OUT_T ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
                     d[x] = v.x, d[x + 1] = v.y;
                 }
+            if (N_FROM) take_sums(false);
             int before = -1;  // a stage that is not yet given back
             for (int k = 0; k < n_step; ++k) {
                 rk_wait(full + 8 * s, phase);
@@ -168,8 +206,9 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             rk_wgmma_left<0>();
             rk_hold(d);
             if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
+            if (N_ADD) take_sums(true);
 #pragma unroll
-            for (int x = 0; x < BN / 2; x += 2) {
+            for (int x = 0; OUT_T && x < BN / 2; x += 2) {
                 int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
                 if (ADD) {
                     float2 v = read_pair(total, row, column, n_i, n_j, ld);
@@ -177,8 +216,9 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 }
                 if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
             }
-            if (!WIDE) write16(d, (u16 *)out, o, staging + (role - 1) * (OUT_T ? BN * 128 : 16384), sent, i, j0, n_i, n_j, ld);
+            if (!OUT_T) write_boxes(d, o, staging + (role - 1) * 16384, sent, i, j0);
+            else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, n_i, n_j, ld);
         }
-        if (!WIDE && !OUT_T && threadIdx.x % 128 == 0) rk_stores_done();
+        if (!OUT_T && threadIdx.x % 128 == 0) rk_stores_done();
     }
 }

@@ -3,8 +3,10 @@
 python tools/measure_gemm.py [--quick]        (needs a GPU and PyTorch)
 
 Medians over replays of captured graphs, operands rotating through more than the L2 cache; replays
-of cuBLAS and of ours alternate, since a GPU that is hot is slower. A ratio above 1 means that
-ours is faster. The floor is the longer of moving each matrix once and of the arithmetic alone.
+of cuBLAS and of ours alternate, since a GPU that is hot is slower. Batches go from few rows to
+many, for all layers together: few rows are not timed on a GPU that many have just heated. A ratio
+above 1 means that ours is faster. The floor is the longer of moving each matrix once and of the
+arithmetic alone.
 """
 
 from __future__ import annotations
@@ -194,10 +196,10 @@ def main() -> int:
     print(f"host time of a call: {host_time(bench):.1f} us")
     for layout in ("NN", "NT"):
         cells = [
-            (s, product, m, k, n, layout, bf16) for s, (k, n) in SHAPES.items() for m in batches
+            (s, product, m, k, n, layout, bf16) for m in batches for s, (k, n) in SHAPES.items()
         ]
         report(f"bfloat16 {layout}", cells)
-    cells = [(s, product, m, n, k, "NT", bf16) for s, (k, n) in SHAPES.items() for m in batches]
+    cells = [(s, product, m, n, k, "NT", bf16) for m in batches for s, (k, n) in SHAPES.items()]
     report("bfloat16 gradient of inputs", cells)
     cells = [(s, product, k, 4096, n, "TN", bf16) for s, (k, n) in SHAPES.items()]
     report("bfloat16 gradient of weights", cells)
@@ -207,7 +209,7 @@ def main() -> int:
     for title, step in (("log-probabilities", False), ("with gradients", True)):
         report(title, [("lm_head", bench.logprob, m, k, n, step) for m in (1, 64, 1024, 4096)])
     for dtype, rows in (
-        (bench.torch.float32, (1, 8, 16, 32, 64, 4096)),
+        (bench.torch.float32, (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)),
         (bench.torch.float64, (4096,)),
     ):
         for layout in ("NN", "NT"):

@@ -1,28 +1,68 @@
-// Where the accumulators of det_gemm_tensor.cu come from and go to; its macros BN, OUT_T hold here.
+// Where the accumulators of det_gemm_tensor.cu come from and go to; its macros BN, OUT_T, WIDE hold here.
 #pragma once
 #include "rk_tma.cuh"
 
-// Two neighbouring results at (i, j) and (i, j + 1); the second may lie in the padding of a line.
+// OUT_T: results at (i, j) and (i, j + 1), which are not neighbours in memory.
 __device__ __forceinline__ float2 read_pair(const float *m, int i, int j, int n_i, int n_j, int ld) {
     if (i >= n_i || j >= n_j) return make_float2(0.0f, 0.0f);
-    if (!OUT_T) return *(const float2 *)(m + (u64)i * ld + j);
     return make_float2(m[(u64)j * ld + i], j + 1 < n_j ? m[(u64)(j + 1) * ld + i] : 0.0f);
 }
 __device__ __forceinline__ void write_pair(float *m, int i, int j, int n_i, int n_j, int ld, float x, float y) {
     if (i >= n_i || j >= n_j) return;
-    if (!OUT_T) {
-        *(float2 *)(m + (u64)i * ld + j) = make_float2(x, y);
-    } else {
-        m[(u64)j * ld + i] = x;
-        if (j + 1 < n_j) m[(u64)(j + 1) * ld + i] = y;
+    m[(u64)j * ld + i] = x;
+    if (j + 1 < n_j) m[(u64)(j + 1) * ld + i] = y;
+}
+
+// Accumulators and a box of 64 x 32 float32 in shared memory, number `box` of the tile's. Every other row takes
+// its pairs in another order, so that rows which are moved together lie in different banks.
+template <class Move> __device__ __forceinline__ void each_pair(int box, u32 at, Move move) {
+    int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4, other = row % 2 * 64;
+#pragma unroll
+    for (int b = 0; b < 4; ++b) {
+        int x = 16 * box + b / 2 * 4 + b % 2 * 2, column = b / 2 * 32 + lane % 4 * 8;
+        u32 line = at + (row + b % 2 * 8) * 128;
+        move(x, x + 8, rk_swizzle(line + (column ^ other)), rk_swizzle(line + (column ^ 64 ^ other)), other != 0);
+    }
+}
+__device__ __forceinline__ void read_box(float (&d)[BN / 2], int box, u32 at, bool add) {
+    each_pair(box, at, [&](int x, int y, u32 first, u32 second, bool turned) {
+        float2 v = rk_read_pair(first), w = rk_read_pair(second), s = turned ? w : v, t = turned ? v : w;
+        d[x] = add ? s.x + d[x] : s.x, d[x + 1] = add ? s.y + d[x + 1] : s.y;
+        d[y] = add ? t.x + d[y] : t.x, d[y + 1] = add ? t.y + d[y + 1] : t.y;
+    });
+}
+__device__ __forceinline__ void write_box(const float (&d)[BN / 2], int box, u32 at) {
+    each_pair(box, at, [&](int x, int y, u32 first, u32 second, bool turned) {
+        rk_write_pair(first, turned ? d[y] : d[x], turned ? d[y + 1] : d[x + 1]);
+        rk_write_pair(second, turned ? d[x] : d[y], turned ? d[x + 1] : d[y + 1]);
+    });
+}
+
+// Results through shared memory: whole boxes of 64 rows and 128 bytes, two under way at a time.
+__device__ __forceinline__ void write_boxes(const float (&d)[BN / 2], const RkTensorMap &o, u32 staging, u32 &sent, int i, int j) {
+    int t = threadIdx.x % 128, lane = t % 32, id = threadIdx.x / 128;
+#pragma unroll
+    for (int box = 0; box < BN / (WIDE ? 32 : 64); ++box, ++sent) {
+        u32 buffer = staging + sent % 2 * 8192;
+        if (t == 0) rk_stores_left<1>();
+        rk_sync_group(id);
+        int row = t / 32 * 16 + lane % 16;
+        if (WIDE) write_box(d, box, buffer);
+#pragma unroll
+        for (int b = 0; !WIDE && b < 4; ++b) {
+            int x = 32 * box + 8 * b;
+            rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
+                                     rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
+        }
+        rk_see_stores();
+        rk_sync_group(id);
+        if (t == 0) rk_store_box(o, buffer, WIDE ? 2 * (j + 32 * box) : j + 64 * box, i);
     }
 }
 
-// Results as 16-bit floats: through shared memory, then whole boxes (or lines of 16 bytes, turned).
-__device__ __forceinline__ void write16(const float (&d)[BN / 2], u16 *out, const RkTensorMap &o, u32 staging, u32 &sent, int i, int j,
-                                        int n_i, int n_j, int ld) {
+// OUT_T, 16-bit floats: through shared memory, then lines of 16 bytes.
+__device__ __forceinline__ void write_turned(const float (&d)[BN / 2], u16 *out, u32 staging, int i, int j, int n_i, int n_j, int ld) {
     int t = threadIdx.x % 128, lane = t % 32, warp = t / 32, id = threadIdx.x / 128;
-#if OUT_T
     rk_sync_group(id);
 #pragma unroll
     for (int b = 0; b < BN / 16; ++b) {
@@ -35,22 +75,4 @@ __device__ __forceinline__ void write16(const float (&d)[BN / 2], u16 *out, cons
         int row = e / 8, at = i + e % 8 * 8;
         if (at < n_i && j + row < n_j) *(uint4 *)(out + (u64)(j + row) * ld + at) = rk_read_line(rk_swizzle(staging + row * 128 + e % 8 * 16));
     }
-#else
-#pragma unroll
-    for (int box = 0; box < BN / 64; ++box, ++sent) {
-        u32 buffer = staging + sent % 2 * 8192;
-        if (t == 0) rk_stores_left<1>();
-        rk_sync_group(id);
-        int row = warp * 16 + lane % 16;
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
-            int x = 32 * box + 8 * b;
-            rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
-                                     rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
-        }
-        rk_see_stores();
-        rk_sync_group(id);
-        if (t == 0) rk_store_box(o, buffer, j + 64 * box, i);
-    }
-#endif
 }

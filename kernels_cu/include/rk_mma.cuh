@@ -106,6 +106,22 @@ template <bool TURNED> __device__ __forceinline__ void rk_store_matrices(u32 add
 }
 
 // 16 bytes of shared memory.
+__device__ __forceinline__ float2 rk_read_pair(u32 address) {
+#ifdef RK_ON_CPU
+    return *(float2 *)rk_shared(address);
+#else
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+    return v;
+#endif
+}
+__device__ __forceinline__ void rk_write_pair(u32 address, float x, float y) {
+#ifdef RK_ON_CPU
+    *(float2 *)rk_shared(address) = make_float2(x, y);
+#else
+    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+#endif
+}
 __device__ __forceinline__ uint4 rk_read_line(u32 address) {
 #ifdef RK_ON_CPU
     return *(uint4 *)rk_shared(address);

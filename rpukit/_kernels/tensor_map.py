@@ -21,10 +21,10 @@ Array = Any
 COLUMNS = 64  # of a box: 128 bytes, what the swizzle takes
 ALIGNMENT = 16  # bytes, of addresses and of rows
 _MOST_ROWS = 256
-_UINT16, _SWIZZLE_128, _PROMOTE_256 = 1, 3, 3  # enumerations of cuda.h
+_UINT16, _SWIZZLE_128, _PROMOTE_128, _PROMOTE_256 = 1, 3, 2, 3  # enumerations of cuda.h
 
 
-def tensor_map(matrix: Array, box_rows: int) -> np.ndarray:
+def tensor_map(matrix: Array, box_rows: int, *, wide: bool = True) -> np.ndarray:
     """Describe a matrix of 16-bit elements for copies of boxes of `box_rows` x 64.
 
     Parameters
@@ -32,6 +32,9 @@ def tensor_map(matrix: Array, box_rows: int) -> np.ndarray:
     matrix : array, shape (rows, columns), 16-bit
         Neighbours in a row are neighbours in memory; rows begin at multiples of 16 bytes.
     box_rows : int, 1 to 256
+    wide : bool
+        Whether 256 bytes come to L2 together, or 128, a row of a box: faster for a matrix that is
+        read once.
 
     Returns
     -------
@@ -45,7 +48,7 @@ def tensor_map(matrix: Array, box_rows: int) -> np.ndarray:
     pitch = int(matrix.strides[0])
     gpu = _device.is_cupy(matrix)
     address = int(matrix.data.ptr if gpu else matrix.ctypes.data)
-    return _describe(address, rows, columns, pitch, box_rows, gpu)
+    return _describe(address, rows, columns, pitch, box_rows, gpu, wide)
 
 
 def fits(matrix: Array) -> bool:
@@ -63,7 +66,7 @@ def fits(matrix: Array) -> bool:
 
 @lru_cache(maxsize=4096)
 def _describe(
-    address: int, rows: int, columns: int, pitch: int, box_rows: int, gpu: bool
+    address: int, rows: int, columns: int, pitch: int, box_rows: int, gpu: bool, wide: bool
 ) -> np.ndarray:
     if not (rows > 0 and columns > 0 and 1 <= box_rows <= _MOST_ROWS):
         raise LaunchError(f"tensor map: got {rows} x {columns}, boxes of {box_rows} rows")
@@ -76,14 +79,20 @@ def _describe(
     start = -room.ctypes.data % 64  # the driver wants 64-byte alignment
     words = room[start : start + 128]
     if gpu:
-        _encode(words, address, rows, columns, pitch, box_rows)
+        _encode(words, address, rows, columns, pitch, box_rows, wide)
     else:
         words.view(np.uint64)[:6] = address, columns, rows, pitch, COLUMNS, box_rows
     return words.view("V128")
 
 
 def _encode(
-    words: np.ndarray, address: int, rows: int, columns: int, pitch: int, box_rows: int
+    words: np.ndarray,
+    address: int,
+    rows: int,
+    columns: int,
+    pitch: int,
+    box_rows: int,
+    wide: bool,
 ) -> None:
     u32, u64 = ctypes.c_uint32, ctypes.c_uint64
     code = driver.library().cuTensorMapEncodeTiled(
@@ -97,7 +106,7 @@ def _encode(
         (u32 * 2)(1, 1),
         ctypes.c_int(0),
         ctypes.c_int(_SWIZZLE_128),
-        ctypes.c_int(_PROMOTE_256),
+        ctypes.c_int(_PROMOTE_256 if wide else _PROMOTE_128),
         ctypes.c_int(0),
     )
     if code:

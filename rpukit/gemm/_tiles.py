@@ -50,11 +50,16 @@ class Tile:
         """
         return self.turned and self.stages >= 12
 
+    @property
+    def streams(self) -> bool:
+        """Whether the batch is in one tile, so that each block reads weights of its own."""
+        return self.turned and self.columns <= 64
+
     def shared(self, wide: bool) -> int:
-        """Bytes of shared memory; ``wide``: results are float32 and go straight out."""
-        staging = self.groups * (self.columns * 128 if self.turned else 16384)
+        """Bytes of shared memory; ``wide``: float32 results, which go straight out if turned."""
+        staging = self.groups * (16384 if not self.turned else 0 if wide else self.columns * 128)
         stage = (self.rows + self.columns) * 2 * _DEPTH
-        return 1024 + self.stages * stage + (0 if wide else staging) + 16 * self.stages
+        return 1024 + self.stages * stage + staging + 16 * self.stages
 
     @property
     def macros(self) -> dict[str, int]:

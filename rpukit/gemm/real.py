@@ -34,6 +34,7 @@ class RealTile:
     stages: int
     tensor: bool = False  # float64 on tensor cores: the same chain
     turn: bool = False  # lay what lies along the sum across it, on the way to shared memory
+    across: bool = False  # for a b whose columns lie along its lines
 
     @property
     def name(self) -> str:
@@ -81,6 +82,7 @@ FLOAT_TILES = (
     RealTile(32, 32, 64, 2, 4, 6),
     RealTile(16, 32, 128, 2, 2, 6),
     RealTile(8, 32, 128, 2, 1, 6),
+    RealTile(4, 32, 256, 1, 1, 6, across=True),
     RealTile(4, 16, 128, 1, 1, 7),
 )
 DOUBLE_TILES = (
@@ -92,21 +94,22 @@ DOUBLE_TILES = (
     RealTile(4, 32, 32, 1, 1, 10),
 )
 # By results of a tile: how many such tiles keep a GPU busy.
-_ENOUGH = {2048: 96, 4096: 96, 8192: 96, 16384: 240}
+_ENOUGH = {128: 96, 2048: 96, 4096: 96, 8192: 96, 16384: 240}
 
 
 @cache
-def pick(m: int, n: int, double: bool, tensor: bool) -> RealTile:
+def pick(m: int, n: int, double: bool, tensor: bool, across: bool) -> RealTile:
     """Tile for a product of m rows and n columns: the largest that fits and is enough of them.
 
-    ``tensor``: the tensor cores are known to make the chain.
+    ``tensor``: the tensor cores are known to make the chain. ``across``: b is (k, n).
     """
     *large, least = DOUBLE_TILES if double else FLOAT_TILES
     for tile in large:
-        if tile.tensor and not tensor:
+        if (tile.tensor and not tensor) or (tile.across and not across):
             continue
         count = -(-m // tile.rows) * -(-n // tile.columns)
-        if m > tile.rows // 2 and count >= _ENOUGH.get(tile.rows * tile.columns, 1):
+        enough = count >= _ENOUGH.get(tile.rows * tile.columns, 1)
+        if enough and (tile.across or m > tile.rows // 2):
             return tile
     return least
 
@@ -139,7 +142,7 @@ def product(
         return
     size = a.dtype.itemsize
     device = _device.device_of(out)
-    tile = tile or pick(m, n, size == 8, has_warpgroups(device))
+    tile = tile or pick(m, n, size == 8, has_warpgroups(device), not trans_b)
     tile = tile.fitted(trans_a, trans_b, size, shared_limit(device))
     unit = 16 // size
     whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)

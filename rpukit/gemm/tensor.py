@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -196,23 +196,26 @@ class Plan(NamedTuple):
     grid: tuple[int]
     block: tuple[int]
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
-    columns: int  # of a result that the copy engine takes; else 0
+    columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
     early: bool  # may begin while the launch before it ends
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch: ``out`` as `aligned` lays it, float32 or uint16."""
-        arguments = (*self.arguments, self._target(out), partial, total, out)
+        arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
         self.variant.launch(self.grid, self.block, arguments, self.shared)
 
     def bind(self, out: Array) -> Callable[[], None]:
         """Launch on a GPU, and return what does so again for a result at that address."""
-        arguments = (*self.arguments, self._target(out), None, None, out)
+        arguments = (*self.arguments, *map(self._map, (out, None, None)), None, None, out)
         return self.variant.bind(self.grid, self.block, arguments, self.shared, early=self.early)
 
-    def _target(self, out: Array) -> np.ndarray:
-        """Describe a result to the copy engine; any description where that does not write it."""
-        return tensor_map(out[:, : self.columns], 64) if self.columns else self.arguments[-1]
+    def _map(self, sums: Array | None) -> np.ndarray:
+        """Describe results or sums to the copy engine; any description where it moves none."""
+        if sums is None or not self.columns:
+            return cast("np.ndarray", self.arguments[-1])
+        words = sums.view(np.uint16)  # of which float32 has two
+        return tensor_map(words[:, : self.columns * sums.itemsize // 2], 64)
 
 
 def prepare(
@@ -240,10 +243,12 @@ def prepare(
             np.int32(part[0]),
             np.int32(out.shape[1]),
             np.int32(GROUP),
-            tensor_map(p.words, 64 if p.along else tile.rows),
-            tensor_map(q.words, 64 if q.along else min(tile.columns, q.lines)),
+            tensor_map(p.words, 64 if p.along else tile.rows, wide=not tile.streams),
+            tensor_map(
+                q.words, 64 if q.along else min(tile.columns, q.lines), wide=not tile.streams
+            ),
         ),
-        0 if wide or tile.turned else columns,
+        0 if tile.turned else columns,
         tile.shared(wide),
         tile.early,
     )

@@ -78,29 +78,47 @@ def test_every_tile_has_the_same_bits(tile):
             assert_same_bits(got, expected)
 
 
-@pytest.mark.parametrize("tile", ["128x64", "turned 64x16", "warps 64x64", "warps turned 32x16"])
+def sums_that_go_on(tile, device):
+    """Two halves, the second from where the first stopped: on top of a total, and in place."""
+    m, n = (40, 24) if "turned" in tile else (130, 264)
+    a, b = (_device.to_device(x, device) for x in factors(m, n, 96, "float16"))
+    halves = [
+        (tensor.factor(a[:, s], 1), tensor.factor(b[s], 0)) for s in (slice(48), slice(48, 96))
+    ]
+    half, got, total = (tensor.aligned((m, n), np.float32, device) for _ in range(3))
+    total[:] = _device.to_device(words((m, n), "float16", 5), device)
+    options = {"tile": _tiles.named(tile)}
+    tensor.multiply(*halves[0], half, **options)
+    tensor.multiply(*halves[1], got, partial=half, total=total, **options)
+    tensor.multiply(*halves[1], half, partial=half, **options)
+    return got, half
+
+
+@pytest.mark.parametrize(
+    "tile", ["128x256", "64x192", "128x64", "turned 64x16", "warps 64x64", "warps turned 32x16"]
+)
 def test_chains_go_on_and_are_added(tile):
-    """Two halves, the second from where the first stopped, on top of a total."""
-    a, b = factors(40, 24, 160, "float16")
-    p, q = tensor.factor(a, 1), tensor.factor(b, 0)
-    whole, total, got, half = (tensor.aligned((40, 24), np.float32, _device.CPU) for _ in range(4))
-    tensor.multiply(p, q, whole)
-    total[:] = words((40, 24), "float16", 5)
-    for emulated in (False, True):
-        halves = [(p._replace(words=p.words[:, s]), q._replace(words=q.words[s]))
-                  for s in (slice(0, 80), slice(80, 160))]  # fmt: skip
+    """Several tiles a block."""
+    m, n = (40, 24) if "turned" in tile else (130, 264)
+    whole = rk.det_gemm(*factors(m, n, 96, "float16"), out_dtype=np.float32)
+    total = words((m, n), "float16", 5)
+    got, half = sums_that_go_on(tile, _device.CPU)
+    assert_same_bits(got, total + whole)
+    assert_same_bits(half, whole)
+    with on_cpu(1):
+        again = sums_that_go_on(tile, _device.CPU)
+    assert_same_bits(again[0], got)
+    assert_same_bits(again[1], half)
 
-        def go(halves=halves):
-            options = {"tile": _tiles.BY_NAME[tile]}
-            tensor.multiply(*halves[0], half, **options)
-            tensor.multiply(*halves[1], got, partial=half, total=total, **options)
 
-        if emulated:
-            with on_cpu(1):
-                go()
-        else:
-            go()
-        assert_same_bits(got, total + whole)
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", _tiles.BY_NAME)
+def test_chains_go_on_on_a_gpu(tile):
+    expected = sums_that_go_on(tile, _device.CPU)
+    for got, wanted in zip(
+        sums_that_go_on(tile, _device.parse_device("gpu")), expected, strict=True
+    ):
+        assert_same_bits(got, wanted)
 
 
 def test_the_chain_restarts_at_every_segment():
