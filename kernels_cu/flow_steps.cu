@@ -6,7 +6,7 @@
 //   children children[use_child] and so on, elements of a layer of use_width with use_base before it; columns of `child`
 //   WIDTH: elements are made of their rows, child_rows (children, WIDTH), -1 for none, in values (n_sample, n_row), and
 //   lifts of values and flows
-//   lift, up (n_sample, n_row), child (n_sample, n_x) REAL; elements: each layer's (n_sample, use_width), one after the
+//   lift (n_sample, n_row), up (n_sample, n_up), child (n_sample, n_x) REAL; elements: each layer's (n_sample, use_width), one after the
 //   other; wide (n_sample, n_use) u8
 //
 // Grid: (n_use, samples), 128 threads. A maximum has no order.
@@ -34,7 +34,7 @@ __device__ __forceinline__ REAL largest_of(REAL m, REAL *found) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-flow_steps(int n_sample, int n_use, int n_row, i64 n_x, const int *use_row, const int *use_size, const i64 *use_child,
+flow_steps(int n_sample, int n_use, int n_row, int n_up, i64 n_x, const int *use_row, const int *use_size, const i64 *use_child,
            const int *use_count, const i64 *use_base, const int *use_width, const i64 *use_x, const int *children,
            const int *child_rows, const REAL *values, const REAL *flows, const REAL *lift, const REAL *elements, REAL *up,
            REAL *child, unsigned char *wide) {
@@ -55,7 +55,7 @@ flow_steps(int n_sample, int n_use, int n_row, i64 n_x, const int *use_row, cons
         bool some = s > NOTHING, far = some && most + s > WIDE;
         for (int m = threadIdx.x; m < size; m += THREADS) {
             REAL v = above(m);
-            up[row + m] = far ? v : some ? rk_exp(v - s) : (REAL)0;
+            up[(u64)b * n_up + use_row[u] + m] = far ? v : some ? rk_exp(v - s) : (REAL)0;
         }
         for (int c = threadIdx.x; c < count; c += THREADS) {
             REAL v = below(c);

@@ -6,19 +6,31 @@
 //   WIDTH: elements are made of their rows, element_rows (n_element, WIDTH), -1 for none, in values (n_sample, n_row), and
 //   their flows added to those of the rows, row_flows (n_sample, n_row): no row is in two elements
 //   LIFT 0: there is no array of lifts, they are made of values and row_flows
+//   STAGED: exponentials are read from w and top, as in sum_forward.cu; group_segment (n_group + 1) int
 //
-// Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh. Order: parents by group, ascending, nodes of each in
+// Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh or circuit_tiles.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
-// Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
+// Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
 // op: rpukit.circuits.ops.sum_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
 // check: WIDTH=2 OUTPUTS=8 SAMPLES=8 LIFT=0 VEC=4
-// check: WIDTH=2 OUTPUTS=64 LANES=8 SAMPLES=32 VEC=4
+// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=2 SAMPLES=64 LIFT=0 VEC=4
+// check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 2.
+#include "circuit_rows.cuh"
+
+#ifndef STAGED
+#define STAGED 0
+#endif
+#define ALONG 0
+#if STAGED
+#include "circuit_tiles.cuh"
+#else
 #include "circuit_mix.cuh"
+#endif
 
 #ifndef LIFT
 #define LIFT 1
@@ -29,6 +41,26 @@ struct Parents {
     const i64 *theta_first;
     const REAL *theta;
 };
+
+#if STAGED
+// Segments of all parents, one parent after the other.
+struct Spans {
+    Parents of;
+    const int *group_segment;
+    i64 p, stop;
+    int passed;  // segments of the parents before p
+    __device__ __forceinline__ Span operator()(int s) {
+        for (; p < stop; ++p) {
+            int g = of.group[p], size = of.size[g], first = group_segment[g], k = s - passed;
+            if (k < group_segment[g + 1] - first)
+                return Span{of.theta + of.theta_first[g] + (u64)of.place[p] * size + k * SEGMENT, size, first + k,
+                            min(SEGMENT, size - k * SEGMENT)};
+            passed += group_segment[g + 1] - first;
+        }
+        return Span{of.theta, 0, 0, 0};
+    }
+};
+#endif
 
 struct Lifts {
     const REAL *values, *flows, *lift;  // of the block's first sample
@@ -62,10 +94,10 @@ __device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 st
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sum_backward(int n_sample, int n_element, int n_row, int n_tile, const int *group_row, const int *group_size, const i64 *group_theta,
-             const i64 *parent_first, const int *parent_group, const int *parent_place, const int *element_rows,
+sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, const int *group_row, const int *group_size,
+             const i64 *group_theta, const int *group_segment, const i64 *parent_first, const int *parent_group, const int *parent_place, const int *element_rows,
              const int *tile_first, const int *tile_size, const REAL *theta, const REAL *values, const REAL *lift,
-             const REAL *elements, REAL *row_flows, REAL *flows) {
+             const REAL *elements, const REAL *w, const REAL *top, REAL *row_flows, REAL *flows) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
@@ -76,6 +108,13 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, const int *grou
     Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
     u64 at0 = (u64)sample0 * n_row;
     Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? nullptr : row_flows + at0, LIFT ? lift + at0 : nullptr, n_row, 0};
+#if STAGED
+    Mixture mixture;
+    int n_segment = 0;
+    for (i64 p = start; p < stop; ++p) n_segment += group_segment[parent_group[p] + 1] - group_segment[parent_group[p]];
+    Spans spans{parents, group_segment, start, stop, 0};
+    mix_staged(mixture, staged, area, min(SAMPLES, n_column - sample0), n_out, n_segment, w + sample0, top + sample0, n_column, spans);
+#else
     Mixture mixture = begin_mixture(staged);
     for (i64 p = start; p < stop; ++p) {
         int g = parent_group[p], size = group_size[g];
@@ -84,7 +123,9 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, const int *grou
         above.row = group_row[g];
         mix(mixture, staged, area, samples, n_out, size, weights, size, 1, above);
     }
+    wait_for_earlier();
     __syncthreads();
+#endif
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) {
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS, e = e0 + i;

@@ -5,25 +5,41 @@
 //   group_list, group_row, group_size int, group_theta i64: of each group its list, first row, nodes, and weights
 //   tile_group, tile_first (n_tile) int: OUTPUTS nodes of a group
 //   theta: (child, node) for each group; elements (n_sample, n_element), values (n_sample, n_row)   REAL
+//   STAGED: exponentials are read from w and top, (inputs, n_column) and (segments, n_column), where list_segment
+//   (n_list + 1) int says which segments a list has; see sum_stage.cu
 //
-// Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh, which says in what order is summed. A sum that is 0
-// or subnormal though a child is possible is made again with the largest value that has a weight.
-// Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
+// Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh, which says in what order is summed, or with STAGED as
+// in circuit_tiles.cuh. A sum that is 0 or subnormal though a child is possible is made again with the largest value that has a weight.
+// Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, VEC.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_forward
 // op: rpukit.circuits.ops.sum_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
 // check: WIDTH=2 OUTPUTS=8 SAMPLES=8
-// check: WIDTH=2 OUTPUTS=64 LANES=8 SAMPLES=32
+// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=2 SAMPLES=64 VEC=4
+// check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 1.
-#include "circuit_mix.cuh"
+#include "circuit_rows.cuh"
 
-// Blocks that a multiprocessor is to hold: two where the compiler finds room for their registers.
-#if SAMPLES == 32 && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
-#define BLOCKS 2
+#ifndef STAGED
+#define STAGED 0
+#endif
+#define ALONG 1
+#if STAGED
+#include "circuit_tiles.cuh"
 #else
-#define BLOCKS 1
+#include "circuit_mix.cuh"
+#endif
+
+#if STAGED
+struct Spans {
+    const REAL *weights;
+    int size, first, n_child;
+    __device__ __forceinline__ Span operator()(int s) const {
+        return Span{weights + (u64)s * SEGMENT * size, size, first + s, max(0, min(SEGMENT, n_child - s * SEGMENT))};
+    }
+};
 #endif
 
 struct Place { int row[WIDTH ? WIDTH : 1]; };  // or the element
@@ -57,10 +73,11 @@ __device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_chi
     return m + rk_log(total);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-sum_forward(int n_sample, int n_element, int n_row, int n_tile, const i64 *list_first, const int *list_elements, const int *list_rows,
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, const i64 *list_first, const int *list_elements,
+            const int *list_rows, const int *list_segment,
             const int *group_list, const int *group_row, const int *group_size, const i64 *group_theta, const int *tile_group,
-            const int *tile_first, const REAL *theta, const REAL *elements, REAL *values) {
+            const int *tile_first, const REAL *theta, const REAL *elements, const REAL *w, const REAL *top, REAL *values) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
@@ -72,8 +89,15 @@ sum_forward(int n_sample, int n_element, int n_row, int n_tile, const i64 *list_
     const REAL *weights = theta + group_theta[g] + node0;
     u64 at = (u64)sample0 * (WIDTH ? n_row : n_element);
     Inputs input{WIDTH ? list_rows + first * WIDTH : list_elements + first, (WIDTH ? values : elements) + at, WIDTH ? n_row : n_element};
+#if STAGED
+    Mixture mixture;
+    int n_segment = (n_child + SEGMENT - 1) / SEGMENT;
+    Spans spans{weights, size, list_segment[group_list[g]], n_child};
+    mix_staged(mixture, staged, area, min(SAMPLES, n_column - sample0), n_out, n_segment, w + sample0, top + sample0, n_column, spans);
+#else
     Mixture mixture = begin_mixture(staged);
     mix(mixture, staged, area, samples, n_out, n_child, weights, 1, size, input);
+#endif
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) {
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;

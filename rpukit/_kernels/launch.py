@@ -19,8 +19,8 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import cache as disk
+from rpukit._kernels import clock, driver
 from rpukit._kernels import compile as nvrtc
-from rpukit._kernels import driver
 from rpukit._kernels import source as sources
 from rpukit._kernels.arguments import Check, checker, device_of, fault_of_shape, pack
 from rpukit._kernels.source import Source
@@ -60,6 +60,7 @@ class Launched(NamedTuple):
     block: Sequence[int]
     args: Sequence[Any]
     shared: int
+    early: bool = False
 
     @property
     def parameters(self) -> Sequence[Any]:
@@ -140,6 +141,7 @@ class Kernel:
         *,
         shared: int = 0,
         macros: Mapping[str, Any] | None = None,
+        early: bool = False,
     ) -> None:
         """Launch on CuPy's current stream.
 
@@ -153,12 +155,16 @@ class Kernel:
         shared : int
             Bytes of dynamic shared memory.
         macros : mapping, optional
+        early : bool
+            In a graph, and where the launch is made again, the kernel may begin while the one
+            before ends: each of its blocks has to wait for that one before it reads what others
+            write.
 
         Raises
         ------
         LaunchError, KernelCompileError, DeviceError
         """
-        self.variant(macros).launch(grid, block, args, shared)
+        self.variant(macros).launch(grid, block, args, shared, early)
 
 
 class Variant:
@@ -182,13 +188,18 @@ class Variant:
         self._shared: dict[int, int] = {}
 
     def launch(
-        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared: int = 0
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        early: bool = False,
     ) -> None:
         """Check the arguments and launch; see `Kernel.launch`."""
         if len(args) != self._count:
             raise self._miscounted(args)
         if _here.launches is not None:
-            _here.launches.append(Launched(self, grid, block, args, shared))
+            _here.launches.append(Launched(self, grid, block, args, shared, early))
         if _device._emulation_depth and not any(map(_device.is_cupy, args)):
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
@@ -204,7 +215,7 @@ class Variant:
             with _device.cupy().cuda.Device(device):
                 self._start(_current_device(), grid, block, ready, shared)
         else:
-            self._start(0, grid, block, ready, shared)
+            self._start(0, grid, block, ready, shared, early)
 
     def bind(
         self,
@@ -247,7 +258,13 @@ class Variant:
         return driver.launcher(self._functions[0].ptr, grid, block, shared, words, early)
 
     def _start(
-        self, device: int, grid: Sequence[int], block: Sequence[int], ready: Any, shared: int
+        self,
+        device: int,
+        grid: Sequence[int],
+        block: Sequence[int],
+        ready: Any,
+        shared: int,
+        early: bool = False,
     ) -> None:
         function = self._functions.get(device)
         if function is None:
@@ -258,7 +275,11 @@ class Variant:
             if shared > _USUAL_SHARED and shared > self._shared.get(device, 0):
                 self._kernels[device].max_dynamic_shared_size_bytes = shared
                 self._shared[device] = shared
-            function(tuple(grid), tuple(block), ready, shared)
+            if early and clock.capturing():
+                words = [pack(a) for a in ready]
+                self.again(grid, block, words, shared, early=True)(_device.current_stream())
+            else:
+                function(tuple(grid), tuple(block), ready, shared)
         except Exception as error:  # CuPy raises its own kinds
             self._check_shape(grid, block, shared)
             raise LaunchError(

@@ -85,7 +85,7 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     alike, device = (values.shape, values.dtype), parameters.device
     run.flows, run.weights = empty(*alike, device), root_flows
     joined = _joins(parameters, run)
-    if not (joined and len(run.values) < ops.MANY):
+    if not joined:
         run.lift = empty(*alike, device)
     if run.out is None:
         run.out = empty(root_flows.shape, values.dtype, device)
@@ -101,11 +101,10 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
             continue
-        if run.lift is not None:
-            ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
         if joined:
-            ops.sum_backward_joined(layer, theta, run.values, run.lift, run.flows)
+            ops.sum_backward_joined(layer, theta, run.values, run.flows)
             continue
+        ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
         elements = run.of_layer(layer)
         flows = scratch[: elements.size].reshape(elements.shape)
         ops.sum_backward(layer, theta, run.lift, elements, flows)

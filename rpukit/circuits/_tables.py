@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ __all__ = [
     "Program",
     "Uses",
     "element_tiles",
+    "group_segments",
+    "list_segments",
     "make_program",
     "make_uses",
     "moved",
     "node_tiles",
+    "weight_tiles",
 ]
 
 Array = Any
@@ -42,10 +45,10 @@ class Uses:
     block_first: Array
     n_x: int
     width: int
-    tile_block: Array  # of 64 x 64 weights
-    tile_place: Array  # (n_tile, 2): first child, first node
     column_block: Array  # of up to 32 nodes
     column_node: Array
+    vec: int  # values of a use that lie at a multiple of 16 bytes, where lines do
+    tiles: dict[Any, Any] = field(default_factory=dict)  # how kernels deal out the blocks
 
 
 def make_uses(layout: Layout) -> Uses:
@@ -76,18 +79,9 @@ def make_uses(layout: Layout) -> Uses:
     order = sorted(found)
     table = np.array([use for theta in order for use in found[theta]], np.int64).reshape(-1, 6)
     row, size, child, count, base, width = table.T
-    ends = np.concatenate([[0], np.cumsum(count)])
+    ends = np.concatenate([[0], np.cumsum(-(-count // 4) * 4)])
     first_use = np.concatenate([[0], np.cumsum([len(found[theta]) for theta in order])])
     blocks = [(theta, found[theta][0][3], found[theta][0][1]) for theta in order]
-    tiles = np.array(
-        [
-            (k, c, m)
-            for k, (_, n_c, n_m) in enumerate(blocks)
-            for c in range(0, n_c, 64)
-            for m in range(0, n_m, 64)
-        ],
-        np.int32,
-    ).reshape(-1, 3)
     columns = np.array(
         [(k, m) for k, (_, _, n_m) in enumerate(blocks) for m in range(0, n_m, 32)], np.int32
     ).reshape(-1, 2)
@@ -107,11 +101,25 @@ def make_uses(layout: Layout) -> Uses:
         first_use.astype(np.int32),
         int(ends[-1]),
         layout.width,
-        tiles[:, 0].copy(),
-        tiles[:, 1:].copy(),
         columns[:, 0].copy(),
         columns[:, 1].copy(),
+        1 if (row % 4).any() else 4,
     )
+
+
+def weight_tiles(uses: Uses, children: int, nodes: int) -> tuple[Array, ...]:
+    """Cut blocks of weights into tiles: their blocks, and (first child, first node)."""
+
+    def make(host: Uses) -> tuple[Array, ...]:
+        _, n_child, n_node = np.array(host.theta, np.int64).reshape(-1, 3).T
+        across = -(-n_node // nodes)
+        counts = -(-n_child // children) * across
+        block = np.repeat(np.arange(len(counts)), counts)
+        k = np.arange(len(block)) - (np.cumsum(counts) - counts)[block]
+        place = np.stack([k // across[block] * children, k % across[block] * nodes], axis=1)
+        return block.astype(np.int32), place.astype(np.int32)
+
+    return _kept(uses, ("weights", children, nodes), make, uses.row)
 
 
 @dataclass(slots=True)
@@ -160,18 +168,18 @@ def moved(tables: Any, device: _device.Device) -> Any:
     if device.kind == "cpu":
         return tables
     changed: dict[str, Any] = {}
-    for field in fields(tables):
-        value = getattr(tables, field.name)
+    for each in fields(tables):
+        value = getattr(tables, each.name)
         if isinstance(value, np.ndarray):
-            changed[field.name] = _device.to_device(value, device)
+            changed[each.name] = _device.to_device(value, device)
         elif isinstance(value, ProductLayer):
-            changed[field.name] = moved(value, device)
-    if isinstance(tables, SumLayer):
+            changed[each.name] = moved(value, device)
+    if isinstance(tables, (SumLayer, Uses)):
         changed["tiles"] = {"host": tables}
     return replace(tables, **changed)
 
 
-def node_tiles(layer: SumLayer, size: int) -> tuple[Array, Array]:
+def node_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
     """Cut the groups of a layer into tiles of up to ``size`` nodes: group, first node."""
 
     def make(host: SumLayer) -> tuple[Array, Array]:
@@ -180,10 +188,10 @@ def node_tiles(layer: SumLayer, size: int) -> tuple[Array, Array]:
         starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
         return group, ((np.arange(len(group)) - starts[group]) * size).astype(np.int32)
 
-    return _kept(layer, ("nodes", size), make)
+    return _kept(layer, ("nodes", size), make, layer.group_row)
 
 
-def element_tiles(layer: SumLayer, size: int) -> tuple[Array, Array]:
+def element_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
     """Cut the elements into tiles of up to ``size``, side by side in the same lists.
 
     Returns the first element of each, and how many there are.
@@ -208,17 +216,46 @@ def element_tiles(layer: SumLayer, size: int) -> tuple[Array, Array]:
         end = np.minimum(first + size, (starts + lengths)[owner])
         return first.astype(np.int32), (end - first).astype(np.int32)
 
-    return _kept(layer, ("elements", size), make)
+    return _kept(layer, ("elements", size), make, layer.group_row)
 
 
-def _kept(layer: SumLayer, key: tuple[str, int], make: Any) -> tuple[Array, Array]:
+def list_segments(layer: SumLayer) -> tuple[Array, ...]:
+    """Cut lists of children into segments: first child, children; first segment of each list."""
+
+    def make(host: SumLayer) -> tuple[Array, ...]:
+        return _segments(host.list_first[:-1], np.diff(host.list_first))
+
+    return _kept(layer, ("lists", 64), make, layer.group_row)
+
+
+def group_segments(layer: SumLayer) -> tuple[Array, ...]:
+    """Cut groups of sums into segments: first row, rows; first segment of each group."""
+
+    def make(host: SumLayer) -> tuple[Array, ...]:
+        return _segments(host.group_row, host.group_size)
+
+    return _kept(layer, ("groups", 64), make, layer.group_row)
+
+
+def _segments(first: Array, count: Array) -> tuple[Array, ...]:
+    parts = -(-count // 64)
+    ends = np.concatenate([[0], np.cumsum(parts)])
+    owner = np.repeat(np.arange(len(parts)), parts)
+    at = (np.arange(len(owner)) - ends[owner]) * 64
+    counts = np.minimum(64, count[owner] - at)
+    return (first[owner] + at).astype(np.int64), counts.astype(np.int32), ends.astype(np.int32)
+
+
+def _kept(
+    of: SumLayer | Uses, key: tuple[Any, ...], make: Any, beside: Array
+) -> tuple[Array, ...]:
     """Make tables of a layer once for each size, where its other tables are."""
-    found = layer.tiles.get(key)
+    found = of.tiles.get(key)
     if found is None:
-        made = make(layer.tiles.get("host", layer))
-        device = _device.device_of(layer.group_row)
+        made = make(of.tiles.get("host", of))
+        device = _device.device_of(beside)
         if device.kind != "cpu":
             made = tuple(_device.to_device(array, device) for array in made)
-        found = layer.tiles[key] = made
-    pair: tuple[Array, Array] = found
-    return pair
+        found = of.tiles[key] = made
+    tables: tuple[Array, ...] = found
+    return tables

@@ -15,11 +15,10 @@ from rpukit._precision import mirror, real
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits._arena import empty
 from rpukit.circuits._layout import ProductLayer, SumLayer
-from rpukit.circuits._mixing import MANY, Mixing, mixing
-from rpukit.circuits._tables import Program, Uses, element_tiles, node_tiles
+from rpukit.circuits._mixing import mix_down, mix_up, mix_weights
+from rpukit.circuits._tables import Program, Uses, node_tiles
 
 __all__ = [
-    "MANY",
     "choose_down",
     "flow_steps",
     "flows_down",
@@ -60,9 +59,6 @@ _MARK_PRODUCTS = Kernel("mark_products")
 _PRODUCT_BACKWARD = Kernel("product_backward")
 _PRODUCT_FORWARD = Kernel("product_forward")
 _ROOT_FLOWS = Kernel("root_flows")
-_SUM_BACKWARD = Kernel("sum_backward")
-_SUM_FLOW = Kernel("sum_flow")
-_SUM_FORWARD = Kernel("sum_forward")
 _SUM_LIFT = Kernel("sum_lift")
 
 _MOST_ROWS = 65535  # of a grid along y
@@ -99,14 +95,7 @@ def sum_forward(layer: SumLayer, theta: Array, elements: Array | None, values: A
     Without elements the kernel makes them of their rows, see `SumLayer.list_rows`.
     """
     if _device.takes_kernels(values):
-        n, dtype = len(values), values.dtype
-        shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype)
-        tiles, apart = node_tiles(layer, shape.outputs), elements is not None
-        lists = (layer.list_first, layer.list_elements, None if apart else layer.list_rows)
-        sizes = (n, layer.n_element, values.shape[1], len(tiles[0]))
-        args = (*sizes, *lists, *_groups(layer)[2:], *tiles, theta, elements, values)
-        more = {"WIDTH": 0 if apart else layer.width}
-        _launch_mixing(_SUM_FORWARD, shape, n, len(tiles[0]), args, dtype, more)
+        mix_up(layer, theta, elements, values)
         return
     args = (*_groups(layer), theta, elements, values)
     grain = work_grain(layer.n_weight)
@@ -165,7 +154,7 @@ def sum_backward(
 ) -> None:
     """Flows of elements (n_sample, n_element) from the lifts of the sums above them."""
     if _device.takes_kernels(flows):
-        _launch_backward(layer, theta, None, lift, elements, None, flows)
+        mix_down(layer, theta, None, lift, elements, None, flows)
         return
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     args = (*_groups(layer), *parents, theta, lift, elements, flows)
@@ -173,55 +162,9 @@ def sum_backward(
     run_rows(mirror(_LAYERS, flows.dtype).sum_backward, len(flows), *args, grain=grain)
 
 
-def sum_backward_joined(
-    layer: SumLayer, theta: Array, values: Array, lift: Array | None, flows: Array
-) -> None:
-    """`sum_lift`, `sum_backward` and `product_backward` in one launch; without lifts if None."""
-    _launch_backward(layer, theta, values, lift, None, flows, None)
-
-
-def _launch_backward(
-    layer: SumLayer,
-    theta: Array,
-    values: Any,
-    lift: Any,
-    elements: Any,
-    row_flows: Any,
-    flows: Any,
-) -> None:
-    joined = values is not None
-    of = row_flows if joined else flows
-    n, dtype = len(of), of.dtype
-    shape = mixing(n, layer.n_element, int(layer.most_out), dtype)
-    tiles = element_tiles(layer, shape.outputs)
-    groups = (layer.group_row, layer.group_size, layer.group_theta)
-    parents = (layer.parent_first, layer.parent_group, layer.parent_place)
-    n_row = (lift if lift is not None else values).shape[1]
-    arrays = (theta, values, lift, elements, row_flows, flows)
-    rows = layer.element_rows if joined else None
-    sizes = (n, layer.n_element, n_row, len(tiles[0]))
-    args = (*sizes, *groups, *parents, rows, *tiles, *arrays)
-    aligned = dtype.itemsize == 4 and _device.address(theta) % 16 == 0
-    more = {
-        "WIDTH": layer.width if joined else 0,
-        "LIFT": int(lift is not None),
-        "VEC": layer.vec if aligned else 1,
-    }
-    _launch_mixing(_SUM_BACKWARD, shape, n, len(tiles[0]), args, dtype, more)
-
-
-def _launch_mixing(
-    kernel: Kernel,
-    shape: Mixing,
-    n: int,
-    n_tile: int,
-    args: tuple[Any, ...],
-    dtype: np.dtype[Any],
-    more: dict[str, int],
-) -> None:
-    """Launch a kernel of circuit_mix.cuh over tiles and samples."""
-    grid, macros = (n_tile * -(-n // shape.samples),), shape.macros(dtype) | more
-    kernel.launch(grid, (shape.threads,), args, shared=shape.shared(dtype), macros=macros)
+def sum_backward_joined(layer: SumLayer, theta: Array, values: Array, flows: Array) -> None:
+    """On a GPU: `sum_lift`, `sum_backward` and `product_backward` in one."""
+    mix_down(layer, theta, values, None, None, flows, None)
 
 
 def flow_steps(
@@ -234,19 +177,20 @@ def flow_steps(
     Returns
     -------
     up, child, wide : array
-        (n_sample, n_row), (n_sample, uses.n_x), and (n_sample, n_use) of uint8.
+        (n_sample, n_row or a few more), (n_sample, uses.n_x), and (n_sample, n_use) of uint8.
     """
     (n, n_row), dtype, device = values.shape, values.dtype, _device.device_of(values)
-    up, child = (empty((n, m), dtype, device) for m in (n_row, uses.n_x))
+    up, child = (empty((n, -(-m // 4) * 4), dtype, device) for m in (n_row, uses.n_x))
     wide = empty((n, len(uses.row)), np.uint8, device)
     tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
     if not len(uses.row):
         pass
     elif _device.takes_kernels(values):
-        sizes, width = (n, len(uses.row), n_row, uses.n_x), uses.width if elements is None else 0
+        sizes = (n, len(uses.row), n_row, up.shape[1], uses.n_x)
+        width = uses.width if elements is None else 0
         grid, macros = (len(uses.row), min(n, _MOST_ROWS)), {"REAL": real(dtype), "WIDTH": width}
         arrays = (uses.children, uses.child_rows, values, flows, lift, elements, up, child, wide)
-        _FLOW_STEPS.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros)
+        _FLOW_STEPS.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros, early=True)
     else:
         args = (*tables, uses.children, lift, elements, up, child, wide)
         grain = work_grain(20 * (uses.n_x + n_row))
@@ -260,12 +204,7 @@ def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Arr
     if not len(uses.row):
         return
     if _device.takes_kernels(theta):
-        sizes = (len(up), len(uses.row), up.shape[1], uses.n_x, held.clock)
-        blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
-        tiles = (uses.tile_block, uses.tile_place)
-        launched = (*sizes, *blocks, *tiles, theta, up, child, wide, chains, totals)
-        macros = {"REAL": real(theta.dtype)}
-        _SUM_FLOW.launch((len(uses.tile_block),), (128,), launched, macros=macros)
+        mix_weights(held, uses, theta, steps)
         return
     go_on = mirror(_LEARNING, theta.dtype).sum_flow
     for k, (first, n_child, size) in enumerate(uses.theta):

@@ -48,13 +48,13 @@ def pretend(monkeypatch):
     """Have such arrays launched; returns the kinds of launches in their order."""
     seen = []
 
-    def checked(self, grid, block, args, shared=0):
+    def checked(self, grid, block, args, shared=0, early=False):
         seen.append("checked")
         plain = [a.view(np.ndarray) if isinstance(a, GpuArray) else a for a in args]
         runner.run(self, grid, block, self._cpu_check(*plain), shared)
         self._functions[0] = SimpleNamespace(ptr=self)
         if launch._here.launches is not None:
-            launch._here.launches.append(launch.Launched(self, grid, block, args, shared))
+            launch._here.launches.append(launch.Launched(self, grid, block, args, shared, early))
 
     def ready(self, args):
         plain = [a.view(np.ndarray) if isinstance(a, GpuArray) else a for a in args]

@@ -206,6 +206,27 @@ def sum_forward(
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def sum_stage(start, stop, first, count, rows, values, w, top):
+    """Exponentials of segments of inputs, products of rows, and their largest values.
+
+    What lies behind the samples, or the inputs, of a segment is a value of -inf.
+    """
+    line = np.empty(SEGMENT, f4)
+    for s in range(start, stop):
+        for b in range(w.shape[1]):
+            line[:] = NOTHING
+            for k in range(count[s] if b < values.shape[0] else 0):
+                line[k] = values[b, rows[first[s] + k, 0]]
+                for row in rows[first[s] + k, 1:]:
+                    if row >= 0:
+                        line[k] = f4(line[k] + values[b, row])
+            m = line.max()
+            top[s, b] = m
+            for k in range(SEGMENT):
+                w[s * SEGMENT + k, b] = exp32(f4(line[k] - m)) if m > NOTHING else f4(0.0)
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def _logarithms(x, out):
     """Logarithms of all x, and whether all x are normal numbers."""
     x, out = x.reshape(-1), out.reshape(-1)

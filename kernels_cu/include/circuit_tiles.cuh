@@ -1,0 +1,177 @@
+// The sums of circuit_mix.cuh for many samples: from exponentials that sum_stage.cu made once for all outputs.
+//   w (n_segment * 64, n_column) the exponentials, 0 where a segment has no input; top (n_segment, n_column) largest values
+//
+// A block makes OUTPUTS x SAMPLES sums, LANES segments at a time; a thread ROWS x 4 chains of one segment. Asynchronous
+// copies fill ST stages of STEPS inputs. Then the threads put together a share of the (output, sample) each. Weights lie
+// along the outputs with ALONG, else along the inputs.
+#pragma once
+#include "circuit_rows.cuh"
+#include "rk_shared.cuh"
+
+#ifndef OUTPUTS
+#define OUTPUTS 64
+#endif
+#ifndef LANES
+#define LANES 2
+#endif
+#ifndef SAMPLES
+#define SAMPLES 64
+#endif
+#ifndef ROWS
+#define ROWS 8
+#endif
+#ifndef VEC  // weights that are copied at a time: 1 or 4
+#define VEC 1
+#endif
+#define STEPS 16
+#define ST 4
+#define CHUNKS (SEGMENT / STEPS)
+#define ACROSS (OUTPUTS / ROWS)
+#define TEAM (ACROSS * SAMPLES / 4)  // threads of a segment
+#define THREADS (TEAM * LANES)
+#define PAIRS (OUTPUTS * SAMPLES / THREADS)
+#define LINE (ALONG ? OUTPUTS : STEPS + 4)  // padding: what is read together lies in different banks
+#define OF_WEIGHTS (ALONG ? STEPS * OUTPUTS : OUTPUTS * LINE)
+
+struct __align__(16) Four { REAL v[4]; };
+struct Staged { REAL largest[1][SAMPLES]; };
+struct __align__(16) Area {
+    REAL ring[ST][LANES][OF_WEIGHTS + STEPS * SAMPLES];
+    REAL part[LANES][OUTPUTS][SAMPLES + 4];
+};
+// Sums of the pairs p = threadIdx.x + q * THREADS: output p % OUTPUTS of sample p / OUTPUTS.
+struct Mixture {
+    REAL total[PAIRS];
+    int turn;
+};
+// A segment: its first weight and how far apart lines of weights are, where it is among those that are staged, and how
+// many inputs it has; 0: there is none.
+struct Span {
+    const REAL *weights;
+    int step, number, n;
+};
+
+// Ask for STEPS inputs of a segment from k0 on.
+__device__ __forceinline__ void copy_weights(REAL *to, Span span, int k0, int n_out) {
+    constexpr int along = (ALONG ? OUTPUTS : STEPS) / VEC, n = OUTPUTS * STEPS / VEC;
+#pragma unroll
+    for (int q = threadIdx.x % TEAM; q < n; q += TEAM) {
+        int line = q / along, at = q % along * VEC, k = k0 + (ALONG ? line : at), i = ALONG ? at : line;
+        bool there = k < span.n && i < n_out;
+        const REAL *from = there ? span.weights + (ALONG ? (u64)k * span.step + i : (u64)i * span.step + k) : span.weights;
+        rk_copy<VEC * sizeof(REAL)>(rk_shared_address(to + line * LINE + at), from, there ? VEC * sizeof(REAL) : 0);
+    }
+}
+__device__ __forceinline__ void copy_staged(REAL *to, Span span, int k0, const REAL *w, int n_column, int n_here) {
+    constexpr int along = SAMPLES / 4, n = STEPS * along;
+#pragma unroll
+    for (int q = threadIdx.x % TEAM; q < n; q += TEAM) {
+        int k = q / along, b = q % along * 4;
+        bool there = span.n > 0 && b < n_here;
+        const REAL *from = there ? w + ((u64)span.number * SEGMENT + k0 + k) * n_column + b : w;
+        rk_copy<16>(rk_shared_address(to + OF_WEIGHTS + k * SAMPLES + b), from, there ? 16 : 0);
+    }
+}
+
+__device__ __forceinline__ int output_of(int r, int i) { return ALONG ? r / 4 * (4 * ACROSS) + i * 4 + r % 4 : i + r * ACROSS; }
+
+// STEPS inputs of a thread's chains: output_of(r, i) of samples 4 j to 4 j + 3.
+__device__ __forceinline__ void multiply(REAL (&sum)[ROWS][4], const REAL *at, int i, int j) {
+    const REAL *staged = at + OF_WEIGHTS + j * 4;
+#pragma unroll
+    for (int k0 = 0; k0 < STEPS; k0 += 4) {
+        Four weight[ALONG ? 1 : ROWS];
+        if (!ALONG) {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) weight[ALONG ? 0 : r] = *(const Four *)(at + output_of(r, i) * LINE + k0);
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            Four of[ROWS / 4], v = *(const Four *)(staged + (k0 + u) * SAMPLES);
+            if (ALONG) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r += 4) of[r / 4] = *(const Four *)(at + (k0 + u) * LINE + output_of(r, i));
+            }
+#pragma unroll
+            for (int z = 0; z < ROWS * 4; ++z) {
+                int r = z / 4;
+                sum[r][z % 4] = rk_fma(ALONG ? of[r / 4].v[r % 4] : weight[ALONG ? 0 : r].v[u], v.v[z % 4], sum[r][z % 4]);
+            }
+        }
+    }
+}
+
+// All inputs of OUTPUTS outputs, of samples from the first column of w and top on. `spans(s)` is segment s of n_segment,
+// which is asked for in ascending order. All threads come.
+template <class Spans>
+__device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Area &area, int n_here, int n_out, int n_segment,
+                                           const REAL *w, const REAL *top, int n_column, Spans spans) {
+    int team = threadIdx.x / TEAM, i = threadIdx.x % ACROSS, j = threadIdx.x % TEAM / ACROSS, b = threadIdx.x % SAMPLES;
+    int n_chunk = (n_segment + LANES - 1) / LANES * CHUNKS;
+    REAL sum[ROWS][4], largest = NOTHING, total[PAIRS];
+    Spans behind = spans;  // of those that are put together
+    Span span = spans(team);
+#pragma unroll
+    for (int q = 0; q < PAIRS; ++q) total[q] = (REAL)0;
+#pragma unroll
+    for (int x = 0; x < ROWS * 4; ++x) sum[x / 4][x % 4] = (REAL)0;
+#pragma unroll
+    for (int t = 0; t < ST - 1; ++t) copy_weights(area.ring[t][team], span, t * STEPS, n_out);
+    wait_for_earlier();
+#pragma unroll
+    for (int t = 0; t < ST - 1; ++t) {
+        copy_staged(area.ring[t][team], span, t * STEPS, w, n_column, n_here);
+        rk_copies_end();
+    }
+    REAL tops[LANES];
+    for (int t = 0; t < n_chunk; ++t) {
+        rk_copies_left<ST - 2>();
+        __syncthreads();
+        int next = t + ST - 1;
+        if (next < n_chunk) {
+            int k0 = next % CHUNKS * STEPS;
+            if (k0 == 0) span = spans(next / CHUNKS * LANES + team);
+            copy_weights(area.ring[next % ST][team], span, k0, n_out);
+            copy_staged(area.ring[next % ST][team], span, k0, w, n_column, n_here);
+        }
+        rk_copies_end();
+        if (t % CHUNKS == 0) {
+#pragma unroll
+            for (int g = 0; g < LANES; ++g) {
+                int s = t / CHUNKS * LANES + g;
+                tops[g] = s < n_segment && b < n_here ? top[(u64)behind(s).number * n_column + b] : NOTHING;
+            }
+        }
+        multiply(sum, area.ring[t % ST][team], i, j);
+        if (t % CHUNKS < CHUNKS - 1) continue;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            Four four;
+#pragma unroll
+            for (int x = 0; x < 4; ++x) four.v[x] = sum[r][x], sum[r][x] = (REAL)0;
+            *(Four *)&area.part[team][output_of(r, i)][j * 4] = four;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int g = 0; g < LANES; ++g) {
+            if (t / CHUNKS * LANES + g >= n_segment) break;
+            REAL m = tops[g], both = rk_max(largest, m);
+            REAL before = largest > NOTHING ? exp_below(largest - both) : (REAL)0, now = m > NOTHING ? exp_below(m - both) : (REAL)0;
+#pragma unroll
+            for (int q = 0; q < PAIRS; ++q)
+                total[q] = rk_fma(total[q], before, area.part[g][threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)][b] * now);
+            largest = both;
+        }
+    }
+    __syncthreads();  // before the parts are written again, turned
+#pragma unroll
+    for (int q = 0; q < PAIRS; ++q) area.part[0][threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)][b] = total[q];
+    if (threadIdx.x < SAMPLES) staged.largest[0][b] = largest;
+    __syncthreads();
+#pragma unroll
+    for (int q = 0; q < PAIRS; ++q) {
+        int p = threadIdx.x + q * THREADS;
+        mixture.total[q] = area.part[0][p % OUTPUTS][p / OUTPUTS];
+    }
+    mixture.turn = 0;
+}
