@@ -33,6 +33,7 @@ KERNELS = [
     "sum_lift",
     "sum_maximise",
 ]
+MANY = ["flow_steps", "sum_backward", "sum_flow", "sum_forward", "sum_stage"]  # of many samples
 
 
 def every_leaf():
@@ -106,6 +107,15 @@ def of(name, dtype, device, _emulated):
     return [*out, *(state[name] for name in sorted(state))]
 
 
+def of_many(device):
+    """A pass over more samples than a block takes, three segments of children."""
+    codes = np.floor(uniform((150, 2), 8) * np.float32(7)).astype(np.int32)
+    pc = rk.Circuit.from_state(made(lambda: circuits.hmm(2, 132, 7), "float32"), device)
+    out = [pc.accumulate(put(codes, device)), pc.accumulate(put(codes[:33], device))]
+    state = pc.state()["arrays"]
+    return [*out, *(state[name] for name in sorted(state))]
+
+
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
 
 
@@ -120,7 +130,12 @@ def counted(device):
 
 
 def cases() -> Iterator[tuple[str, Case]]:
+<<<<<<< HEAD
     yield "count_samples", Case("float32", counted)
+=======
+    for kernel in MANY:
+        yield kernel, Case("float32-many", of_many)
+>>>>>>> 05b8866 (Staged sums from three samples; golden case of many samples)
     for name in CIRCUITS:
         for dtype in ("float32", "float64"):
 

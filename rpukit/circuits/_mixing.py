@@ -36,7 +36,7 @@ _SUM_STAGE = Kernel("sum_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
-_STAGED = 16  # samples from which exponentials are made in a launch of their own
+_STAGED = 3  # samples from which exponentials are made in a launch of their own
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
 
@@ -74,13 +74,14 @@ class Mixing:
         return {"REAL": real(dtype)} | shape | staged
 
 
-# The largest tile first: it reads least. The last one is for layers that make few blocks.
+# The largest tile first: it reads least. Those at the end are for few blocks.
 _TILES = (
     Mixing(64, 2, 64, 8),
     Mixing(64, 4, 32, 8),
     Mixing(32, 8, 32, 8),
     Mixing(32, 8, 16, 4),
     Mixing(16, 16, 16, 4),
+    Mixing(16, 16, 8, 4),
 )
 
 
@@ -96,7 +97,8 @@ def mixing(
     n_segment = _power(-(-n_in // _SEGMENT))
     if single and dense and n_sample >= _STAGED:
         for tile in _TILES:
-            if -(-n_out // tile.outputs) * -(-n_sample // tile.samples) >= _BLOCKS:
+            enough = -(-n_out // tile.outputs) * -(-n_sample // tile.samples) >= _BLOCKS
+            if enough and tile.samples < 2 * n_sample:
                 break
         return Mixing(tile.outputs, min(tile.lanes, max(2, n_segment)), tile.samples, tile.rows)
     samples = min(_power(n_sample), 16 if single else 8)

@@ -1,7 +1,7 @@
 """The CUDA kernels of circuits against their mirrors, bit for bit; errors of devices.
 
 One run of everything that a circuit does launches leaf_table, leaf_forward, product_forward,
-sum_forward, sum_lift, sum_backward, product_backward, flow_steps, sum_flow, leaf_flow,
+sum_stage, sum_forward, sum_lift, sum_backward, product_backward, flow_steps, sum_flow, leaf_flow,
 sum_maximise, leaf_maximise, leaf_posterior, largest_forward, choose_down, mark_products and
 leaf_choose. What the mirrors compute is compared with independent formulas in the other files.
 """
@@ -13,7 +13,8 @@ from golden_circuits import CIRCUITS, of
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits import ops
+from rpukit.circuits import _mixing, ops
+from rpukit.circuits._mirror import layers
 from rpukit.testing import assert_same_bits, on_cpu
 
 
@@ -67,6 +68,59 @@ def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(k, n):
             held.append([pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()])
     for a, b in zip(*held, strict=True):
         assert_same_bits(a, b)
+
+
+SHAPES = [*_mixing._TILES, _mixing.Mixing(64, 1, 64, 8), _mixing.Mixing(8, 8, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_all_shapes_of_blocks_have_the_same_bits(shape, monkeypatch):
+    """Two segments of children, the last one short; more samples than the smallest tiles take."""
+    x = np.random.default_rng(3).integers(0, 5, (21, 2))
+    expected = rk.Circuit(circuits.hmm(2, 68, 5), seed=1)
+    expected = [expected.accumulate(x), *expected.state()["arrays"].values()]
+    number = SHAPES.index(shape) % len(_mixing._GATHERINGS)
+    monkeypatch.setattr(_mixing, "_GATHERINGS", _mixing._GATHERINGS[number : number + 1])
+    monkeypatch.setattr(_mixing, "mixing", lambda *_: shape)
+    pc = rk.Circuit(circuits.hmm(2, 68, 5), seed=1)
+    with on_cpu(7):
+        got = [pc.accumulate(x), *pc.state()["arrays"].values()]
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.parametrize("width", [0, 1, 2])
+def test_staged_exponentials(width, order):
+    """sum_stage: the mirror, a float64 formula; a segment and a sample of impossible values."""
+    rng = np.random.default_rng(width)
+    values = rng.normal(scale=9, size=(37, 150)).astype(np.float32)
+    flows = np.abs(values) if width == 0 else None
+    values[3], values[:, :64] = -np.inf, -np.inf
+    rows = rng.integers(0, 150, (130, max(width, 1))).astype(np.int32)
+    if width == 0:
+        rows = np.arange(130, dtype=np.int32)[:, None]
+    rows[:64, 0], rows[100:, 1:] = np.arange(64), -1
+    segments = np.array([0, 64, 128]), np.array([64, 64, 2], np.int32)
+    with on_cpu(order):
+        given = rows if width else None
+        w, top = _mixing.sum_stage(segments, given, values, flows, width)
+    inputs = values
+    if flows is not None:
+        inputs = np.empty_like(values)
+        ops.sum_lift(values, flows, inputs, (0, 150))
+    mirror_w, mirror_top = np.empty_like(w), np.empty_like(top)
+    layers.sum_stage(0, 3, *segments, rows, inputs, mirror_w, mirror_top)
+    assert_same_bits(w, mirror_w)
+    assert_same_bits(top, mirror_top)
+    whole = np.full((37, 192), -np.inf)
+    parts = [np.where(rows[:, k] < 0, 0, inputs[:, rows[:, k]]) for k in range(rows.shape[1])]
+    whole[:, :130] = sum(part.astype(float) for part in parts)
+    largest = whole.reshape(37, 3, 64).max(2)
+    with np.errstate(invalid="ignore"):
+        formula = np.nan_to_num(np.exp(whole.reshape(37, 3, 64) - largest[..., None]))
+    np.testing.assert_allclose(top[:, :37].T, largest, rtol=1e-6)
+    # Inputs up to 60 are rounded once more than in float64.
+    np.testing.assert_allclose(w[:, :37].T, formula.reshape(37, 192), rtol=2e-5, atol=1e-30)
 
 
 def test_a_wide_step_is_there():
