@@ -130,12 +130,9 @@ def counted(device):
 
 
 def cases() -> Iterator[tuple[str, Case]]:
-<<<<<<< HEAD
     yield "count_samples", Case("float32", counted)
-=======
     for kernel in MANY:
         yield kernel, Case("float32-many", of_many)
->>>>>>> 05b8866 (Staged sums from three samples; golden case of many samples)
     for name in CIRCUITS:
         for dtype in ("float32", "float64"):
 

@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit._kernels.repeat import Repeats
 from rpukit.circuits._arena import LOSS, Arena
 from rpukit.circuits._layout import SumLayer
+from rpukit.circuits._mixing import staged_lines
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.errors import ParameterError, PlanError
 
@@ -98,6 +99,8 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
     if layout.width == 0 or parameters.device.kind == "cpu":  # elements have arrays
         most = max((y.n_element for y in layout.layers if isinstance(y, SumLayer)), default=0)
         numbers += layout.n_element + most if learns else most
+    if parameters.device.kind != "cpu":
+        numbers += staged_lines(layout.layers)
     if learns:
         numbers += 3 * layout.n_row + uses.n_x + 2 * layout.root_rows.size
     return int(numbers * parameters.theta.dtype.itemsize + learns * len(uses.row))

@@ -6,6 +6,7 @@ launch before makes them once for all blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,7 +26,16 @@ from rpukit.circuits._tables import (
     weight_tiles,
 )
 
-__all__ = ["Mixing", "mix_down", "mix_up", "mix_weights", "mixing", "sum_stage"]
+__all__ = [
+    "Mixing",
+    "mix_down",
+    "mix_up",
+    "mix_weights",
+    "mixing",
+    "room_for",
+    "staged_lines",
+    "sum_stage",
+]
 
 Array = Any
 
@@ -108,7 +118,9 @@ def mixing(
     return Mixing(outputs, min(16, max(8, n_segment)), samples)
 
 
-def mix_up(layer: SumLayer, theta: Array, elements: Array | None, values: Array) -> None:
+def mix_up(
+    layer: SumLayer, theta: Array, elements: Array | None, values: Array, room: Array | None
+) -> None:
     """Launch `ops.sum_forward`."""
     n, dtype, apart = len(values), values.dtype, elements is not None
     first, count, of_list = list_segments(layer)
@@ -118,7 +130,7 @@ def mix_up(layer: SumLayer, theta: Array, elements: Array | None, values: Array)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
         rows, of = (layer.list_elements, elements) if apart else (layer.list_rows, values)
-        staged = sum_stage((first, count), rows, of, None, 1 if apart else layer.width)
+        staged = sum_stage((first, count), rows, of, None, 1 if apart else layer.width, room)
     lists = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, of_list)
     groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta)
     sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), _columns(n))
@@ -137,6 +149,7 @@ def mix_down(
     elements: Array | None,
     row_flows: Array | None,
     flows: Array | None,
+    room: Array | None,
 ) -> None:
     """Launch `ops.sum_backward`, or with values and flows of rows `ops.sum_backward_joined`."""
     joined = values is not None
@@ -149,7 +162,7 @@ def mix_down(
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
         above = (values, row_flows) if lift is None else (lift, None)
-        staged = sum_stage((first, count), None, *above, 0)
+        staged = sum_stage((first, count), None, *above, 0, room)
     groups = (layer.group_row, layer.group_size, layer.group_theta, of_group)
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     n_row = (lift if lift is not None else values).shape[1]  # type: ignore[union-attr]
@@ -163,6 +176,23 @@ def mix_down(
         "VEC": _vec(layer, theta),
     }
     _launch(_SUM_BACKWARD, shape, n, len(tiles[0]), args, dtype, more)
+
+
+def staged_lines(layers: Sequence[Any]) -> int:
+    """Numbers that the exponentials of the widest layer take for each sample."""
+    sums = [y for y in layers if isinstance(y, SumLayer)]
+    most = max(
+        (len(make(y)[0]) for y in sums for make in (list_segments, group_segments)), default=0
+    )
+    return (_SEGMENT + 1) * most
+
+
+def room_for(layers: Sequence[Any], values: Array) -> Array | None:
+    """Allocate what the exponentials of any layer of a pass may take."""
+    if values.dtype.itemsize != 4 or len(values) < _STAGED:
+        return None
+    size = staged_lines(layers) * _columns(len(values))
+    return _device.empty((size,), values.dtype, _device.device_of(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +248,7 @@ def sum_stage(
     values: Array,
     flows: Array | None,
     width: int,
+    room: Array | None = None,
 ) -> tuple[Array, Array]:
     """Make the exponentials of all segments of a layer, and their largest values.
 
@@ -231,6 +262,8 @@ def sum_stage(
     flows : array, optional
         Inputs are lifts, made of values and flows.
     width : int
+    room : array, optional
+        Where the results go; see `room_for`.
 
     Returns
     -------
@@ -239,8 +272,11 @@ def sum_stage(
     """
     (n, n_value), dtype, device = values.shape, values.dtype, _device.device_of(values)
     n_segment, n_column = len(segments[0]), _columns(n)
-    w = _device.empty((n_segment * _SEGMENT, n_column), dtype, device)
-    top = _device.empty((n_segment, n_column), dtype, device)
+    n_line = n_segment * _SEGMENT
+    if room is None:
+        room = _device.empty(((n_line + n_segment) * n_column,), dtype, device)
+    w = room[: n_line * n_column].reshape(n_line, n_column)
+    top = room[n_line * n_column : (n_line + n_segment) * n_column].reshape(n_segment, n_column)
     grid = (n_segment, min(-(-n_column // 32), 65535))
     macros = {"REAL": real(dtype), "WIDTH": width, "LIFT": int(flows is not None)}
     args = (n, n_column, n_value, *segments, rows, values, flows, w, top)

@@ -9,6 +9,7 @@ from rpukit import _device
 from rpukit.circuits import ops, steps
 from rpukit.circuits._arena import empty
 from rpukit.circuits._layout import ProductLayer, SumLayer
+from rpukit.circuits._mixing import room_for
 from rpukit.circuits._parameters import Parameters, Statistics
 
 __all__ = ["Pass", "gather", "run_down", "run_inner", "run_leaves", "run_up"]
@@ -29,6 +30,7 @@ class Pass:
     lift: Array = None
     weights: Array = None  # flows of the roots (n, n_root)
     out: Array = None  # values of the roots (n, n_root), a copy
+    room: Array = None  # for what kernels of a layer pass on
 
     def hold_elements(self, parameters: Parameters, *, keep: bool) -> None:
         """Allocate elements: of all layers with ``keep``."""
@@ -68,6 +70,7 @@ def run_inner(
     if not kernels:
         ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
         return run
+    run.room = room_for(parameters.layers, run.values)
     for layer in parameters.layers:
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
@@ -75,7 +78,7 @@ def run_inner(
         below = None if joined else run.of_layer(layer)
         if not joined:
             ops.product_forward(layer.elements, run.values, below)
-        ops.sum_forward(layer, parameters.theta, below, run.values)
+        ops.sum_forward(layer, parameters.theta, below, run.values, run.room)
     return run
 
 
@@ -102,12 +105,12 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
             ops.product_backward(layer, run.flows, run.flows)
             continue
         if joined:
-            ops.sum_backward_joined(layer, theta, run.values, run.flows)
+            ops.sum_backward_joined(layer, theta, run.values, run.flows, run.room)
             continue
         ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
         elements = run.of_layer(layer)
         flows = scratch[: elements.size].reshape(elements.shape)
-        ops.sum_backward(layer, theta, run.lift, elements, flows)
+        ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
         ops.product_backward(layer.elements, flows, run.flows)
     return run
 

@@ -89,13 +89,20 @@ def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
     run_rows(mirror(_LAYERS, flows.dtype).product_backward, len(flows), *args, grain=grain)
 
 
-def sum_forward(layer: SumLayer, theta: Array, elements: Array | None, values: Array) -> None:
+def sum_forward(
+    layer: SumLayer,
+    theta: Array,
+    elements: Array | None,
+    values: Array,
+    room: Array | None = None,
+) -> None:
     """Mix elements (n_sample, n_element) into the rows of the layer's groups.
 
-    Without elements the kernel makes them of their rows, see `SumLayer.list_rows`.
+    Without elements the kernel makes them of their rows, see `SumLayer.list_rows`. ``room``: see
+    `_mixing.room_for`.
     """
     if _device.takes_kernels(values):
-        mix_up(layer, theta, elements, values)
+        mix_up(layer, theta, elements, values, room)
         return
     args = (*_groups(layer), theta, elements, values)
     grain = work_grain(layer.n_weight)
@@ -150,11 +157,16 @@ def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) ->
 
 
 def sum_backward(
-    layer: SumLayer, theta: Array, lift: Array, elements: Array, flows: Array
+    layer: SumLayer,
+    theta: Array,
+    lift: Array,
+    elements: Array,
+    flows: Array,
+    room: Array | None = None,
 ) -> None:
     """Flows of elements (n_sample, n_element) from the lifts of the sums above them."""
     if _device.takes_kernels(flows):
-        mix_down(layer, theta, None, lift, elements, None, flows)
+        mix_down(layer, theta, None, lift, elements, None, flows, room)
         return
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     args = (*_groups(layer), *parents, theta, lift, elements, flows)
@@ -162,9 +174,11 @@ def sum_backward(
     run_rows(mirror(_LAYERS, flows.dtype).sum_backward, len(flows), *args, grain=grain)
 
 
-def sum_backward_joined(layer: SumLayer, theta: Array, values: Array, flows: Array) -> None:
+def sum_backward_joined(
+    layer: SumLayer, theta: Array, values: Array, flows: Array, room: Array | None
+) -> None:
     """On a GPU: `sum_lift`, `sum_backward` and `product_backward` in one."""
-    mix_down(layer, theta, values, None, None, flows, None)
+    mix_down(layer, theta, values, None, None, flows, None, room)
 
 
 def flow_steps(
