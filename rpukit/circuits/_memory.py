@@ -45,19 +45,21 @@ class Memory:
         self.of_sample, self.of_values = (
             _bytes_of_sample(parameters, learns=learns) for learns in (True, False)
         )
+        lines = staged_lines(parameters.layout.layers)
+        self._loss = LOSS + int(3 * lines * parameters.theta.dtype.itemsize)  # samples come by fours
         self._arena: Arena | None = None
         self.repeats = Repeats(most=_MOST_SIZES)
         self.tops: dict[int, Any] = {}  # values of all rows, by number of samples
         if budget is not None:
             if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
                 raise ParameterError(f"budget: got {budget!r}, need a number of bytes")
-            least = self.held + self.of_sample + LOSS
+            least = self.held + self.of_sample + self._loss
             if budget < least:
                 raise PlanError(
                     f"budget: got {budget} bytes, but parameters, statistics and tables take "
                     f"{self.held}, and passes over one sample {least - self.held}: need {least}"
                 )
-            self._room = int(budget) - self.held - LOSS
+            self._room = int(budget) - self.held - self._loss
         elif parameters.device.kind != "cpu":
             self._room = _device.memory(parameters.device) // _SHARE
         else:
@@ -73,7 +75,7 @@ class Memory:
 
     def arena(self, n: int, *, learns: bool) -> Arena:
         """Memory for a pass over so many samples; a larger one than before forgets launches."""
-        size = n * (self.of_sample if learns else self.of_values) + LOSS
+        size = n * (self.of_sample if learns else self.of_values) + self._loss
         if self._arena is None or self._arena.size < size:
             self._arena = None
             self.repeats, self.tops = Repeats(most=_MOST_SIZES), {}
@@ -102,7 +104,7 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
     if parameters.device.kind != "cpu":
         numbers += staged_lines(layout.layers)
     if learns:
-        numbers += 3 * layout.n_row + uses.n_x + 2 * layout.root_rows.size
+        numbers += 3 * layout.n_row + 3 + uses.n_x + 2 * layout.root_rows.size
     return int(numbers * parameters.theta.dtype.itemsize + learns * len(uses.row))
 
 

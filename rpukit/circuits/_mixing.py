@@ -16,6 +16,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._precision import real
+from rpukit.circuits._arena import empty
 from rpukit.circuits._layout import SumLayer
 from rpukit.circuits._tables import (
     Uses,
@@ -192,7 +193,7 @@ def room_for(layers: Sequence[Any], values: Array) -> Array | None:
     if values.dtype.itemsize != 4 or len(values) < _STAGED:
         return None
     size = staged_lines(layers) * _columns(len(values))
-    return _device.empty((size,), values.dtype, _device.device_of(values))
+    return empty((size,), values.dtype, _device.device_of(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +275,7 @@ def sum_stage(
     n_segment, n_column = len(segments[0]), _columns(n)
     n_line = n_segment * _SEGMENT
     if room is None:
-        room = _device.empty(((n_line + n_segment) * n_column,), dtype, device)
+        room = empty(((n_line + n_segment) * n_column,), dtype, device)
     w = room[: n_line * n_column].reshape(n_line, n_column)
     top = room[n_line * n_column : (n_line + n_segment) * n_column].reshape(n_segment, n_column)
     grid = (n_segment, min(-(-n_column // 32), 65535))
