@@ -153,7 +153,8 @@ class _Run:
         for one in self.program.instructions:
             if isinstance(one, Copy):
                 steps = (*one.source_strides[:-1], *one.target_strides[:-1])
-                runs = (one.shape[-1],) if one.shape[-1] >= 4 else ()
+                tensor = self.graph.tensors.get(one.tensor)
+                runs = (one.shape[-1],) if tensor is None or tensor.size > 1 else ()
                 found = gcd(found, one.source[1], one.target[1], *steps, *runs)
             elif isinstance(one, Compute):
                 found = gcd(found, *one.addresses)

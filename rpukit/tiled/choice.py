@@ -1,7 +1,8 @@
 """The best tiles of one op for one hop: extents, order of the loops, buffers of each operand.
 
-Candidates for the extent of an axis of length D are the distinct ceil(D / k). Times with one
-buffer have a closed form; with two, the best few by their bound are run through the cycle model.
+Candidates for the extent of an axis of length D are the distinct ceil(D / k), rounded up to even
+numbers where D is long. Times with one buffer have a closed form; with two, the best few by their
+bound are run through the cycle model.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _MOST_COMBINATIONS = 3000  # of extents that are looked at; longer lists are thi
 _MOST_TILES = 4096
 _KEPT = 200  # candidates of each order, the best by their bound
 _EFFORT = 4000  # tiles that are run through the cycle model for one op
+_LINE = 64  # bytes; where memory is aligned to as many or more, long axes are cut at multiples
 
 Extents = tuple[int, ...]
 
@@ -96,12 +98,14 @@ def rows_of(extents: Sequence[int], dims: Sequence[int]) -> int:
     return 1
 
 
-def _lengths(axis: Axis, extent: int) -> list[int]:
+def _lengths(axis: Axis, extent: int, even: int = 1) -> list[int]:
     """Candidates for the extent of a tile, longest first."""
     if axis.quantum >= extent:
         return [extent]
     root = math.isqrt(extent)
     found = {-(-extent // k) for k in range(1, root + 2)} | set(range(1, root + 1))
+    if extent >= 4 * even:
+        found = {n if n < even else -(-n // even) * even for n in found}
     found = {min(extent, -(-n // axis.quantum) * axis.quantum) for n in found}
     return sorted(found, reverse=True)
 
@@ -152,6 +156,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         operands = self.space.operands
+        self.even = self.link.align // 4 if self.link.align >= _LINE else 1
         self.dims = [self.space.worst(o, self.bounds) for o in operands]
         self.axes = [[_axis_of(span) for span in o.spans] for o in operands]
         self.depends = [
@@ -164,14 +169,17 @@ class Problem:
         free = [a for a, axis in enumerate(axes) if axis.kind != "reduce"]
         sums = [a for a, axis in enumerate(axes) if axis.kind == "reduce"]
         lists = [
-            [self.bounds[a]] if self.keep_free else _lengths(axes[a], self.bounds[a]) for a in free
+            [n] if self.keep_free else _lengths(axes[a], n, self.even)
+            for a, n in [(a, self.bounds[a]) for a in free]
         ]
         tails = [tuple(self.bounds[a] for a in sums)]
         for i, a in enumerate(() if self.keep_sums else sums):
             if any(axes[b].quantum > 1 for b in sums[:i] if self.bounds[b] > 1):
                 break
             rest = tuple(self.bounds[b] for b in sums[i + 1 :])
-            tails += [(1,) * i + (n, *rest) for n in _lengths(axes[a], self.bounds[a])[1:]]
+            tails += [
+                (1,) * i + (n, *rest) for n in _lengths(axes[a], self.bounds[a], self.even)[1:]
+            ]
         tails = list(dict.fromkeys(tails))
         *lists, kept = _thin([*lists, list(range(len(tails)))])
         rows = [head + tails[t] for head in product(*lists) for t in kept]
