@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from rpukit.tiled.levels import Compute, Level
-from rpukit.tiled.space import Axis, Box, Span, TileSpace
+from rpukit.tiled.space import Axis, Box, Span, TileSpace, axis_of
 from rpukit.tiled.timing import Tile, double_buffered
 
-__all__ = ["Choice", "Problem", "boxes", "rows_of"]
+__all__ = ["Choice", "Problem", "boxes", "candidates", "rows_of"]
 
 _MOST_COMBINATIONS = 3000  # of extents that are looked at; longer lists are thinned
 _MOST_TILES = 4096
@@ -98,11 +98,23 @@ def rows_of(extents: Sequence[int], dims: Sequence[int]) -> int:
     return 1
 
 
-def _lengths(axis: Axis, extent: int, even: int = 1) -> list[int]:
-    """Candidates for the extent of a tile, longest first."""
+def candidates(axis: Axis, extent: int, link: Level) -> list[int]:
+    """Extents of a tile that are tried, longest first.
+
+    Parameters
+    ----------
+    axis : Axis
+    extent : int
+        Of what is cut.
+    link : Level
+
+    Returns
+    -------
+    list of int
+    """
     if axis.quantum >= extent:
         return [extent]
-    root = math.isqrt(extent)
+    root, even = math.isqrt(extent), link.align // 4 if link.align >= _LINE else 1
     found = {-(-extent // k) for k in range(1, root + 2)} | set(range(1, root + 1))
     if extent >= 4 * even:
         found = {n if n < even else -(-n // even) * even for n in found}
@@ -156,9 +168,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         operands = self.space.operands
-        self.even = self.link.align // 4 if self.link.align >= _LINE else 1
         self.dims = [self.space.worst(o, self.bounds) for o in operands]
-        self.axes = [[_axis_of(span) for span in o.spans] for o in operands]
+        self.axes = [[axis_of(span) for span in o.spans] for o in operands]
         self.depends = [
             frozenset(a for a in axes if a >= 0 and self.bounds[a] > 1) for axes in self.axes
         ]
@@ -169,7 +180,7 @@ class Problem:
         free = [a for a, axis in enumerate(axes) if axis.kind != "reduce"]
         sums = [a for a, axis in enumerate(axes) if axis.kind == "reduce"]
         lists = [
-            [n] if self.keep_free else _lengths(axes[a], n, self.even)
+            [n] if self.keep_free else candidates(axes[a], n, self.link)
             for a, n in [(a, self.bounds[a]) for a in free]
         ]
         tails = [tuple(self.bounds[a] for a in sums)]
@@ -177,9 +188,8 @@ class Problem:
             if any(axes[b].quantum > 1 for b in sums[:i] if self.bounds[b] > 1):
                 break
             rest = tuple(self.bounds[b] for b in sums[i + 1 :])
-            tails += [
-                (1,) * i + (n, *rest) for n in _lengths(axes[a], self.bounds[a], self.even)[1:]
-            ]
+            lengths = candidates(axes[a], self.bounds[a], self.link)[1:]
+            tails += [(1,) * i + (n, *rest) for n in lengths]
         tails = list(dict.fromkeys(tails))
         *lists, kept = _thin([*lists, list(range(len(tails)))])
         rows = [head + tails[t] for head in product(*lists) for t in kept]
@@ -424,13 +434,6 @@ class Problem:
 def _product(factors: Sequence[Any]) -> Any:
     """Product of arrays of whole numbers."""
     return math.prod(factors[1:], start=factors[0] * np.int64(1)) if factors else np.int64(1)
-
-
-def _axis_of(span: Any) -> int:
-    """The axis that a dimension follows; -1 for none."""
-    while hasattr(span, "over"):
-        span = span.over
-    return int(getattr(span, "axis", -1))
 
 
 def _lengths_of(rectangle: Box) -> Extents:

@@ -1,7 +1,8 @@
 """Homes, residents and addresses: what lives in which level, from when to when.
 
 A value whose home is further out may stay in a level between two uses that follow one another: a
-resident. Which do is a greedy choice by cycles saved for bytes and steps taken.
+resident. Which do is a greedy choice by cycles saved for bytes and turns taken. A turn is an op,
+or the ops of a band: they run together, so what one of them needs is there all the time.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.alloc import Block, live_bytes, pack, peak
+from rpukit.tiled.bands import Turns
 from rpukit.tiled.choice import rows_of
-from rpukit.tiled.levels import Hierarchy
+from rpukit.tiled.levels import Hierarchy, Level
 from rpukit.tiled.lifetimes import Step, Timeline, Value, merged
 from rpukit.tiled.plans import Home, OperandPlan, OpPlan, Place
-from rpukit.tiled.promotion import Candidate, promote
+from rpukit.tiled.promotion import promoted
 from rpukit.tiled.trace import nested_boxes
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
 
 @dataclass
 class _Stay:
-    """A value in a level from its use in one step to that in another."""
+    """A value in a level from its use in one turn to that in another."""
 
     value: str
     first: int
@@ -48,7 +50,7 @@ class _Level:
     index: int
     fetch: set[tuple[int, int]] = field(default_factory=set)  # (step, operand)
     store: set[tuple[int, int]] = field(default_factory=set)
-    stays: dict[tuple[int, str], _Stay] = field(default_factory=dict)  # (step, value)
+    stays: dict[tuple[int, str], _Stay] = field(default_factory=dict)  # (turn, value)
     blocks: list[Block] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
 
@@ -67,28 +69,14 @@ class Placement:
     def __init__(self, timeline: Timeline, levels: Hierarchy, auto: bool) -> None:
         self.timeline, self.levels, self.auto = timeline, levels, auto
         self.hurry = False  # whether ops that wait get whole buffers, filled ahead
-        self.promoted = self._promoted() if auto and len(levels) > 2 else {}
+        self.reserve = False  # whether room to fetch whole values ahead goes before residents
+        self.promoted = promoted(timeline, levels) if auto and len(levels) > 2 else {}
         self.base = [0] * len(levels)
         values = timeline.values
         self.base[1] = max(
             (a + values[name].bytes for name, a in self.promoted.items()), default=0
         )
         self.base[1] = levels[1].rounded(self.base[1])
-
-    def _promoted(self) -> dict[str, int]:
-        """Values that live in the second level for good."""
-        level = self.levels[1]
-        values = self.timeline.values.values()
-        able = [v for v in values if v.uses and v.given == v.wanted]
-        able = [v for v in able if v.lasting or not v.given]
-        candidates = [
-            Candidate(
-                v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses)
-            )
-            for v in able
-        ]
-        room = max(level.bytes // 8, min(level.bytes // 2, 2 * self.levels[2].bytes))
-        return promote(candidates, level.bytes - room, align=level.align, effort=0.3)
 
     def home(self, value: str) -> int:
         """Index of the level in which a value lives."""
@@ -125,6 +113,8 @@ class Placement:
         ops : dict of int to OpPlan
         peaks : dict of str to int
         """
+        turns = Turns(drafts)
+        self.turn, self.turns, self.starts = turns.of, turns.steps, turns.starts
         homes, peaks = self._homes()
         inner = len(self.levels) - 1
         found: dict[int, _Level] = {}
@@ -152,8 +142,12 @@ class Placement:
     def _homes(self) -> tuple[dict[str, Home], dict[str, int]]:
         level = self.levels[0]
         values = self.timeline.values
+        spans = {
+            v.name: (self.turns[self.turn[v.lower]][0], self.turns[self.turn[v.upper - 1]][1])
+            for v in values.values()
+        }
         blocks = [
-            Block(v.name, v.lower, v.upper, level.rounded(v.bytes))
+            Block(v.name, *spans[v.name], level.rounded(v.bytes))
             for v in values.values()
             if v.name not in self.promoted
         ]
@@ -169,7 +163,7 @@ class Placement:
             k = self.home(v.name)
             address = self.promoted[v.name] if k else offsets[v.name]
             homes[v.name] = Home(
-                v.name, self.levels[k].name, address, v.bytes, v.lower, v.upper, v.lasting
+                v.name, self.levels[k].name, address, v.bytes, *spans[v.name], v.lasting
             )
         return homes, {level.name: top}
 
@@ -193,6 +187,7 @@ class Placement:
             one.fetch, one.store = need_in & inside, need_out & inside
             if self.auto and share:
                 self._stay(one, drafts, inside, int(room * share))
+            self._lighten(one, drafts)
             self._blocks(one, drafts, inside, int(room * share) if self.auto else 0)
             one.offsets = pack(one.blocks, align=level.align, limit=room, rounds=0, effort=0)
             if peak(one.blocks, one.offsets) <= room:
@@ -207,38 +202,31 @@ class Placement:
     ) -> None:
         """Choose residents."""
         level, index = self.levels[one.index], one.index
-        used = np.zeros(len(drafts), np.int64)
+        used = np.zeros(len(self.turns), np.int64)
         slots: dict[tuple[int, str], int] = {}
         fit: dict[tuple[int, str], bool] = {}
+        whole: dict[tuple[int, str], int] = {}  # what is fetched as one, and its bytes
         for draft in drafts:
-            number = draft.step.number
+            number, turn = draft.step.number, self.turn[draft.step.number]
             for k, operand in enumerate(draft.step.space.operands):
                 if (number, k) not in inside:
                     continue
                 taken = self._slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
                 name = self.timeline.root(draft.step, operand.tensor)
-                used[number] += taken
-                slots[number, name] = slots.get((number, name), 0) + taken
+                fetched = (turn, name) not in slots and operand.mode != "out"
+                if fetched and taken >= self.timeline.values[name].bytes:
+                    whole[turn, name] = taken
+                if (turn, name) not in slots or not draft.shares(name):
+                    used[turn] += taken
+                    slots[turn, name] = slots.get((turn, name), 0) + taken
                 good = draft.overlap == "across" and (
                     index < len(self.levels) - 1 or self._contiguous(draft, k)
                 )
-                fit[number, name] = fit.get((number, name), True) and good
-        pairs = []
-        for value in self.timeline.values.values():
-            uses = merged(value.uses)
-            for i in range(len(uses) - 1):
-                (a, mode), (b, _) = uses[i : i + 2]
-                if not fit.get((a, value.name)) or not fit.get((b, value.name)):
-                    continue
-                if drafts[a].step.program != drafts[b].step.program:
-                    continue
-                saved = level.cycles(value.bytes)
-                if mode != "in" and i + 2 == len(uses) and not value.wanted:
-                    saved *= 2
-                price = level.rounded(value.bytes) * (b - a + 1)
-                pairs.append((-saved / price, a, b, value))
-        pairs.sort(key=lambda pair: (*pair[:3], pair[3].name))
-        for _, a, b, value in pairs:
+                fit[turn, name] = fit.get((turn, name), True) and good
+        for (turn, name), taken in whole.items() if self.reserve else ():
+            if turn not in self.starts and (turn - 1, name) not in slots:
+                used[turn - 1] += taken
+        for _, a, b, value in self._pairs(level, fit):
             size = level.rounded(value.bytes)
             more = np.full(b - a + 1, size)
             for place, number in ((0, a), (-1, b)):
@@ -252,7 +240,26 @@ class Placement:
             self._join(one, value, a, b)
         if self.hurry:
             self._hurry(one, drafts, slots, fit, used, room)
-        self._lighten(one, drafts)
+
+    def _pairs(
+        self, level: Level, fit: Mapping[tuple[int, str], bool]
+    ) -> list[tuple[float, int, int, Value]]:
+        """Uses of a value that follow one another, by what a resident saves for what it takes."""
+        pairs = []
+        for value in self.timeline.values.values():
+            uses = merged([(self.turn[n], mode) for n, mode in value.uses])
+            for i in range(len(uses) - 1):
+                (a, mode), (b, _) = uses[i : i + 2]
+                if not fit.get((a, value.name)) or not fit.get((b, value.name)):
+                    continue
+                if any(a < start <= b for start in self.starts):  # of two programs
+                    continue
+                saved = level.cycles(value.bytes)
+                if mode != "in" and i + 2 == len(uses) and not value.wanted:
+                    saved *= 2
+                price = level.rounded(value.bytes) * (b - a + 1)
+                pairs.append((-saved / price, a, b, value))
+        return sorted(pairs, key=lambda pair: (*pair[:3], pair[3].name))
 
     def _hurry(
         self,
@@ -265,24 +272,22 @@ class Placement:
     ) -> None:
         """Give an op that waits for operands whole buffers, filled while the one before runs."""
         level = self.levels[one.index]
-        slack = [self._slack(one, draft) for draft in drafts]
-        for number in range(1, len(drafts)):
-            step = drafts[number].step
-            if slack[number] >= 0 or slack[number - 1] <= 0:
+        own = [drafts[slice(*steps)] for steps in self.turns]
+        slack = [sum(self._slack(one, draft) for draft in every) for every in own]
+        for turn in range(1, len(own)):
+            if slack[turn] >= 0 or slack[turn - 1] <= 0 or turn in self.starts:
                 continue
-            if drafts[number - 1].step.program != step.program:
-                continue
-            for operand in step.space.operands:
+            for step, operand in ((d.step, o) for d in own[turn] for o in d.step.space.operands):
                 name = self.timeline.root(step, operand.tensor)
-                key = number, name
+                key = turn, name
                 if operand.mode == "out" or key in one.stays or not fit.get(key):
                     continue
                 size = level.rounded(self.timeline.values[name].bytes)
                 more = size, size - slots[key]
-                if (used[number - 1 : number + 1] + more).max() > room:
+                if (used[turn - 1 : turn + 1] + more).max() > room:
                     continue
-                used[number - 1 : number + 1] += more
-                one.stays[key] = _Stay(name, number, number)
+                used[turn - 1 : turn + 1] += more
+                one.stays[key] = _Stay(name, turn, turn)
 
     def _slack(self, one: _Level, draft: Draft) -> int:
         """Cycles of an op's kernels less those of its copies inwards."""
@@ -293,8 +298,8 @@ class Placement:
         for operand in step.space.operands:
             name = self.timeline.root(step, operand.tensor)
             value = self.timeline.values[name]
-            stay = one.stays.get((step.number, name))
-            fetched = stay is None or stay.first == step.number
+            stay = one.stays.get((self.turn[step.number], name))
+            fetched = stay is None or stay.first == self.turn[step.number]
             if operand.mode != "out" and fetched and self.home(name) < one.index:
                 work -= level.cycles(value.bytes)
         return work
@@ -311,19 +316,20 @@ class Placement:
         one.stays[a, value.name] = one.stays[b, value.name] = stay
 
     def _lighten(self, one: _Level, drafts: Sequence[Draft]) -> None:
-        """Drop the copies that residents make needless."""
+        """Drop the copies that residents and bands make needless."""
         for draft in drafts:
-            number = draft.step.number
+            number, turn = draft.step.number, self.turn[draft.step.number]
             for k, operand in enumerate(draft.step.space.operands):
                 name = self.timeline.root(draft.step, operand.tensor)
-                stay = one.stays.get((number, name))
-                if stay is None:
+                stay = one.stays.get((turn, name))
+                if stay is None and not draft.shares(name):
                     continue
-                if stay.first < number:
+                first, last = (turn, turn) if stay is None else (stay.first, stay.last)
+                if first < turn:
                     one.fetch.discard((number, k))
                 value = self.timeline.values[name]
-                writes = [n for n, mode in value.uses if mode != "in" and n <= stay.last]
-                later = value.wanted or value.uses[-1][0] > stay.last
+                writes = [n for n, mode in value.uses if mode != "in" and self.turn[n] <= last]
+                later = value.wanted or self.turn[value.uses[-1][0]] > last
                 if number != max(writes, default=-1) or not later:
                     one.store.discard((number, k))
 
@@ -352,41 +358,50 @@ class Placement:
         self, one: _Level, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
     ) -> None:
         """List the memory that is taken, early fetches and late stores included where it fits."""
-        used = np.zeros(len(drafts), np.int64)
-        blocks: list[tuple[Block, bool, bool]] = []
-        seen: set[int] = set()
+        used = np.zeros(len(self.turns), np.int64)
+        blocks: dict[str, tuple[Block, bool, bool]] = {}
+        level = self.levels[one.index]
         for draft in drafts:
             number, across = draft.step.number, draft.overlap == "across"
+            turn = self.turn[number]
             for k, operand in enumerate(draft.step.space.operands):
                 if (number, k) not in inside:
                     continue
                 name = self.timeline.root(draft.step, operand.tensor)
-                stay = one.stays.get((number, name))
+                early, late = across and operand.mode != "out", across and operand.mode != "in"
+                stay = one.stays.get((turn, name))
+                if stay is not None and not stay.name:
+                    size = level.rounded(self.timeline.values[name].bytes)
+                    stay.name = f"{level.name}:{name}+{self.turns[stay.first][0]}"
+                    block = Block(stay.name, stay.first, stay.last + 1, size)
+                    blocks[stay.name] = block, early, False
                 if stay is not None:
-                    if id(stay) not in seen:
-                        seen.add(id(stay))
-                        size = self.levels[one.index].rounded(self.timeline.values[name].bytes)
-                        stay.name = f"{self.levels[one.index].name}:{name}+{stay.first}"
-                        block = Block(stay.name, stay.first, stay.last + 1, size)
-                        blocks.append((block, across and operand.mode != "out", False))
                     continue
                 size = self._slot_bytes(draft, k, one.index)
-                for n in range(draft.choices[one.index - 1].slots[k]):
-                    block = Block(f"{number}.{k}/{n}", number, number + 1, size)
-                    early = across and n == 0 and operand.mode != "out"
-                    blocks.append((block, early, across and operand.mode != "in"))
-        for block, _, _ in blocks:
+                for n, slot in enumerate(self._slots(one, draft, k)):
+                    block = Block(slot, turn, turn + 1, size)
+                    old = blocks.get(slot, (block, early and n == 0, late))
+                    blocks[slot] = block, old[1], old[2] or late
+        for block, _, _ in blocks.values():
             used[block.lower : block.upper] += block.size
-        for block, early, late in blocks:
+        for block, early, late in blocks.values():
             lower, upper = block.lower, block.upper
-            starts = self.timeline.starts
-            if early and lower not in starts and used[lower - 1] + block.size <= room:
+            if early and lower not in self.starts and used[lower - 1] + block.size <= room:
                 lower -= 1
                 used[lower] += block.size
-            if late and upper not in starts and used[upper] + block.size <= room:
+            if late and upper not in self.starts and used[upper] + block.size <= room:
                 used[upper] += block.size
                 upper += 1
             one.blocks.append(block._replace(lower=lower, upper=upper))
+
+    def _slots(self, one: _Level, draft: Draft, k: int) -> list[str]:
+        """Names of the buffers of an operand; ops of a band share those of what they share."""
+        name = self.timeline.root(draft.step, draft.step.space.operands[k].tensor)
+        own = f"{draft.step.number}.{k}"
+        if draft.shares(name):
+            assert draft.band is not None
+            own = f"{draft.band.first} to {draft.band.last}: {name}"
+        return [f"{own}/{n}" for n in range(draft.choices[one.index - 1].slots[k])]
 
     def _op(self, draft: Draft, found: Mapping[int, _Level]) -> OpPlan:
         step, tensors = draft.step, self.timeline.graph(draft.step).tensors
@@ -396,23 +411,24 @@ class Placement:
             value = self.timeline.root(step, operand.tensor)
             places = []
             for index in sorted(found):
-                one, base, number = found[index], self.base[index], step.number
-                stay = one.stays.get((number, value))
-                n = draft.choices[index - 1].slots[k]
-                names = [f"{number}.{k}/{i}" for i in range(n)] if stay is None else [stay.name]
+                one, base = found[index], self.base[index]
+                stay = one.stays.get((self.turn[step.number], value))
+                slots = self._slots(one, draft, k)
+                names = slots if stay is None else [stay.name]
                 if index <= self.home(value) or (names[:1] and names[0] not in one.offsets):
                     continue
                 blocks = [spans[index][name] for name in names]
+                level = self.levels[index].name
                 places.append(
                     Place(
-                        self.levels[index].name,
+                        level,
                         "slots" if stay is None else "resident",
-                        f"{self.levels[index].name}:{number}.{k}" if stay is None else stay.name,
+                        f"{level}:{names[0].rpartition('/')[0]}" if stay is None else stay.name,
                         tuple(base + one.offsets[name] for name in names),
                         blocks[0].size if stay is None else tensors[operand.tensor].nbytes,
-                        min(b.lower for b in blocks),
-                        max(b.upper for b in blocks),
-                        (number, k) in one.store,
+                        self.turns[min(b.lower for b in blocks)][0],
+                        self.turns[max(b.upper for b in blocks) - 1][1],
+                        (step.number, k) in one.store,
                     )
                 )
             operands.append(OperandPlan(operand.tensor, value, operand.mode, tuple(places)))
@@ -425,4 +441,5 @@ class Placement:
             draft.overlap,
             draft.reason,
             prod(c.n_tiles for c in draft.choices),
+            band=0 if draft.band is None else draft.band.first + 1,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from rpukit.errors import ParameterError, PlanError
+from rpukit.tiled.bands import Band, Bands
 from rpukit.tiled.check import check_plan
 from rpukit.tiled.choice import Choice, Problem
 from rpukit.tiled.graph import Graph, Training
@@ -15,12 +17,15 @@ from rpukit.tiled.levels import Hierarchy
 from rpukit.tiled.lifetimes import Step, Timeline
 from rpukit.tiled.placement import Placement
 from rpukit.tiled.plans import Home, OperandPlan, OpPlan, Place, Plan, Program
-from rpukit.tiled.schedule import overlapped, schedule
+from rpukit.tiled.schedule import Scheduled, overlapped, schedule
 from rpukit.tiled.space import TileSpace
 from rpukit.tiled.strategies import Wish, check_names, wishes
 from rpukit.tiled.trace import Task, trace
 
 __all__ = ["plan"]
+
+_LOG = logging.getLogger(__name__)
+_BANDS = (2, 3, 4)  # most ops of a band: all are tried
 
 
 def plan(
@@ -85,12 +90,19 @@ class Draft:
     choices : list of Choice
         One for each hop, the outermost first.
     reason : str
+    band : Band or None
+        The ops that it takes turns with.
     """
 
     step: Step
     wishes: list[Wish]
     choices: list[Choice] = field(default_factory=list)
     reason: str = ""
+    band: Band | None = None
+
+    def shares(self, value: str) -> bool:
+        """Whether other ops of its band use the same parts of a value, in the same buffers."""
+        return self.band is not None and value in self.band.shared
 
     @property
     def overlap(self) -> Any:
@@ -100,6 +112,20 @@ class Draft:
         if self.wishes[0][0] == "auto":
             return "across"
         return "inside" if any(max(c.slots, default=0) > 1 for c in self.choices) else "none"
+
+
+@dataclass
+class _Made:
+    """A plan that is not described yet: homes, peaks, and of each program ops, tasks, times."""
+
+    homes: dict[str, Home]
+    peaks: dict[str, int]
+    runs: list[tuple[list[tuple[Step, OpPlan]], list[Task], Scheduled]]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all programs."""
+        return sum(sum(done.cycles.values()) for _, _, done in self.runs)
 
 
 class _Planner:
@@ -116,51 +142,74 @@ class _Planner:
         placement = Placement(self.timeline, self.levels, self.buffering == "auto")
         drafts = [self.draft(step, placement) for step in self.timeline.steps]
         made = self.made(placement, drafts)
-        if self.buffering == "auto" and self.n_hops == 1:  # worth a second try where it is quick
-            placement.hurry = True
-            made = min(made, self.made(placement, drafts), key=lambda one: one.cycles)
-        return made
+        if self.buffering == "auto" and self.n_hops == 1:  # worth more tries where it is quick
+            for banded, hurry in self.banded(drafts):
+                placement.hurry, placement.reserve = hurry, not hurry
+                try:
+                    made = min(made, self.made(placement, banded), key=lambda one: one.cycles)
+                except PlanError as error:
+                    _LOG.debug("a way to plan was dropped: %s", error)
+        programs = tuple(self.program(p, made) for p in range(len(self.timeline.graphs)))
+        return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
-    def made(self, placement: Placement, drafts: list[Draft]) -> Plan:
+    def banded(self, drafts: list[Draft]) -> Iterator[tuple[list[Draft], bool]]:
+        """The ops as they are and joined to bands of some lengths, and whether to hurry."""
+        yield drafts, True
+        finder = Bands(drafts, self.timeline, self.levels[1], self.levels.compute)
+        seen = set()
+        for longest in _BANDS:
+            bands = finder.find(longest)
+            spans = tuple((band.first, band.last) for band in bands)
+            if not bands or spans in seen:
+                continue
+            seen.add(spans)
+            joined = list(drafts)
+            for band in bands:
+                for number, choice in enumerate(band.choices, band.first):
+                    joined[number] = replace(drafts[number], choices=[choice], band=band)
+                    joined[number].reason = ""
+            yield joined, True
+            yield joined, False
+
+    def made(self, placement: Placement, drafts: list[Draft]) -> _Made:
         """Place what was chosen, and write the instructions."""
         homes, ops, peaks = placement.place(drafts)
-        programs = []
+        runs = []
         for p in range(len(self.timeline.graphs)):
             own = [(s, ops[s.number]) for s in self.timeline.steps if s.program == p]
-            programs.append(self.program(p, own, homes))
-        return Plan(self.levels, self.buffering, tuple(homes.values()), tuple(programs), peaks)
+            tasks = trace(self.timeline, self.levels, homes, own)
+            done = schedule(tasks, [(step.number, op) for step, op in own], self.levels)
+            runs.append((own, tasks, done))
+        return _Made(homes, peaks, runs)
 
-    def program(self, p: int, own: list[tuple[Step, OpPlan]], homes: dict[str, Home]) -> Program:
-        """Trace and schedule one graph, and each of its ops alone."""
-        tasks = trace(self.timeline, self.levels, homes, own)
-        done = schedule(tasks, [(step.number, op) for step, op in own], self.levels)
-        timed, before, first = [], 0, 0
+    def program(self, p: int, made: _Made) -> Program:
+        """Describe one program, and each of its ops alone."""
+        own, tasks, done = made.runs[p]
+        parts: dict[int, list[int]] = {}
+        for n, task in enumerate(tasks):
+            parts.setdefault(task.step, []).append(n)
+        timed = []
         for step, op in own:
-            last = first
-            while last < len(tasks) and tasks[last].step == step.number:
-                last += 1
+            place = {n: k for k, n in enumerate(parts[step.number])}
             part = [
-                replace(task, before={t - first for t in task.before if t >= first})
-                for task in tasks[first:last]
+                replace(tasks[n], before={place[t] for t in tasks[n].before if t in place})
+                for n in place
             ]
             overlap: Any = "inside" if op.overlap == "across" else op.overlap
             alone = schedule(part, [(step.number, replace(op, overlap=overlap))], self.levels)
-            cycles = done.ends[step.number] - before
             serial, least = _bounds(part, self.levels)
             timed.append(
                 replace(
                     op,
-                    cycles=cycles,
-                    alone=alone.ends[step.number],
+                    cycles=done.cycles[step.number],
+                    alone=alone.cycles[step.number],
                     serial=serial,
                     least=least,
                 )
             )
-            before, first = done.ends[step.number], last
         name, moved = self.timeline.graphs[p].name, _moved(tasks, self.levels)
-        return Program(
-            name, tuple(timed), done.instructions, before, moved, *overlapped(done.busy)
-        )
+        cycles, both = sum(done.cycles.values()), overlapped(done.busy)
+        return Program(name, tuple(timed), done.instructions, cycles, moved, *both)
 
     def draft(self, step: Step, placement: Placement) -> Draft:
         """Choose tiles; over several hops the best of three ways to go about it, by the model."""
@@ -204,7 +253,7 @@ class _Planner:
         node, every = step.node, tuple(operands)
         op = OpPlan(node.name, node.op, extents, orders, every, "inside", "", 1)
         tasks = trace(self.timeline, self.levels, homes, [(step, op)])
-        return schedule(tasks, [(step.number, op)], self.levels).ends[step.number]
+        return schedule(tasks, [(step.number, op)], self.levels).cycles[step.number]
 
     def cut(self, step: Step, placement: Placement, asked: list[Wish]) -> Draft:
         """Choose tiles hop by hop, from the slowest link inwards."""

@@ -172,13 +172,15 @@ class OpPlan:
         Why there is one buffer; "" where there are more.
     n_tiles : int
     cycles : int
-        Time of the program from the end of the op before to the end of this one.
+        Time of the program from the end of the tile before, to the end of each of its tiles.
     alone : int
         Time of the op where nothing else runs before or beside it.
     serial : int
         Its kernels and transfers one after another.
     least : int
         The busiest of its engines: no schedule of these tiles takes less.
+    band : int
+        Neighbours with the same number take turns, tile by tile; 0 where an op is on its own.
     """
 
     node: str
@@ -193,6 +195,7 @@ class OpPlan:
     alone: int = 0
     serial: int = 0
     least: int = 0
+    band: int = 0
 
     @property
     def hidden(self) -> float:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rpukit.tiled.alloc import Block, pack, peak
+from rpukit.tiled.levels import Hierarchy
+from rpukit.tiled.lifetimes import Timeline
 
-__all__ = ["Candidate", "promote"]
+__all__ = ["Candidate", "promote", "promoted"]
 
 
 class Candidate(NamedTuple):
@@ -138,3 +140,28 @@ def _exact(
     if solver.solve(model) not in (cp.OPTIMAL, cp.FEASIBLE):
         return list(start)
     return [c for x, c in zip(take, candidates, strict=True) if solver.value(x)]
+
+
+def promoted(timeline: Timeline, levels: Hierarchy) -> dict[str, int]:
+    """Choose values that live in the second level for good.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    levels : Hierarchy
+        Of three levels or more.
+
+    Returns
+    -------
+    dict of str to int
+        Their addresses.
+    """
+    level = levels[1]
+    able = [v for v in timeline.values.values() if v.uses and v.given == v.wanted]
+    able = [v for v in able if v.lasting or not v.given]
+    candidates = [
+        Candidate(v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses))
+        for v in able
+    ]
+    room = max(level.bytes // 8, min(level.bytes // 2, 2 * levels[2].bytes))
+    return promote(candidates, level.bytes - room, align=level.align, effort=0.3)

@@ -30,10 +30,10 @@ class Busy(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """Instructions, the cycle at which each step ends, what all engines did."""
+    """Instructions, the cycles of each step, what all engines did."""
 
     instructions: tuple[Instruction, ...]
-    ends: dict[int, int]
+    cycles: dict[int, int]
     busy: list[Busy]
 
 
@@ -161,25 +161,32 @@ class _Scheduler:
 
     def run(self, ops: Sequence[tuple[int, OpPlan]]) -> Scheduled:
         self.nodes = {step: op.node for step, op in ops}
-        spans: dict[int, list[int]] = {}
-        for number, task in enumerate(self.tasks):
-            spans.setdefault(task.step, [number, number])[1] = number + 1
-        barriers = [spans[s][0] for s, op in ops if op.overlap != "across"]
-        barriers += [spans[s][1] for s, op in ops if op.overlap != "across"]
-        barriers = sorted({*barriers, len(self.tasks)})
-        ends: dict[int, int] = {}
-        for step, op in ops:
-            start, stop = spans[step]
-            limit = next(b for b in barriers if b >= stop)
-            for number in range(start, stop):
-                if not self.tasks[number].engine:
-                    self.kernel(number, number if op.overlap == "none" else limit)
-                elif op.overlap == "none":
-                    self.at_once(number)
-            if op.overlap != "across" or stop == len(self.tasks):
-                self.finish(stop)
-            ends[step] = self.now
-        return Scheduled(tuple(self.out), ends, self.busy)
+        overlap = {step: op.overlap for step, op in ops}
+        tasks, n = self.tasks, len(self.tasks)
+        stops = {n}  # nothing passes these: the ends of ops that stay by themselves
+        for number, task in enumerate(tasks):
+            if overlap[task.step] != "across":
+                stops |= {m for m in (number, number + 1) if not self.inside(m)}
+        limits = iter(sorted(stops - {0}))
+        limit, before = next(limits, n), 0
+        cycles = dict.fromkeys(self.nodes, 0)
+        for number, task in enumerate(tasks):
+            if not task.engine:
+                self.kernel(number, number if overlap[task.step] == "none" else limit)
+            elif overlap[task.step] == "none":
+                self.at_once(number)
+            if number + 1 == limit:
+                limit = next(limits, n)
+                if number + 1 == n or overlap[task.step] != "across":
+                    self.finish(number + 1)
+            cycles[task.step] += self.now - before
+            before = self.now
+        return Scheduled(tuple(self.out), cycles, self.busy)
+
+    def inside(self, number: int) -> bool:
+        """Whether the task before a place belongs to the same op as that after it."""
+        tasks = self.tasks
+        return 0 < number < len(tasks) and tasks[number - 1].step == tasks[number].step
 
     def at_once(self, number: int) -> None:
         """Issue the next copy of the serial run and wait for it."""
@@ -218,13 +225,13 @@ class _Scheduler:
     def issue(self, limit: int, horizon: int = 0) -> None:
         """Issue every copy before a limit whose dependences are done by now.
 
-        One that overtakes an older copy has to be over by the horizon, when that may be ready.
+        One that overtakes an older copy has to begin before the horizon, when that may be ready.
         """
         for key, queue in self.queues.items():
             number, early = queue.next(limit)
             while number >= 0:
                 start = max(self.now, self.free.get(self.engine(key), 0))
-                if early and start + self.tasks[number].cycles > horizon:
+                if early and start >= horizon:
                     break
                 queue.take()
                 self.begin(number, key)

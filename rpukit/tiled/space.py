@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
 from rpukit.errors import ParameterError
 
@@ -25,6 +25,7 @@ __all__ = [
     "TileSpace",
     "Whole",
     "Window",
+    "axis_of",
 ]
 
 Box = tuple[tuple[int, int], ...]
@@ -160,6 +161,22 @@ class Back:
     def worst(self, extents: Sequence[int]) -> int:
         n = self.over.worst(extents)
         return min(self.size, (n + self.kernel - 2) // self.stride + 1) if n > 0 else 0
+
+
+def axis_of(span: Any) -> int:
+    """Find the axis that a dimension follows; -1 for none.
+
+    Parameters
+    ----------
+    span : Span
+
+    Returns
+    -------
+    int
+    """
+    while hasattr(span, "over"):
+        span = span.over
+    return int(getattr(span, "axis", -1))
 
 
 @dataclass(frozen=True, slots=True)

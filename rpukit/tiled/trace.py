@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from rpukit.tiled.choice import boxes
-from rpukit.tiled.levels import Hierarchy
+from rpukit.tiled.levels import Hierarchy, Level
 from rpukit.tiled.lifetimes import Step, Timeline
 from rpukit.tiled.plans import Home, OpPlan, Place
 from rpukit.tiled.space import Box, Operand
 
 __all__ = ["Task", "nested_boxes", "trace"]
+
+_PIECE = 12  # a piece of a long copy takes as long as so many setups, or more
+_MOST_PIECES = 64
 
 
 @dataclass(slots=True)
@@ -146,6 +150,7 @@ class _Tracer:
         self.tasks: list[Task] = []
         self.logs: dict[str, _Log] = {}
         self.present: dict[str, np.ndarray] = {}
+        self.buffers: dict[str, tuple[dict[int, int], dict[int, dict[int, Box]]]] = {}
         self.spans: dict[str, tuple[int, int, int]] = {}  # block: level, addresses
         for home in homes.values():
             level = hierarchy.index(home.level)
@@ -177,8 +182,13 @@ class _Tracer:
         return self.logs[block]
 
     def run(self) -> list[Task]:
-        for step, op in self.ops:
-            _OpTracer(self, step, op).run()
+        for band, group in groupby(self.ops, lambda one: one[1].band or -one[0].number - 1):
+            if band > 0:
+                self.buffers.clear()
+            tracers = [_OpTracer(self, step, op) for step, op in group]
+            for i in range(max(len(one.tiles) for one in tracers)):  # in a band all have as many
+                for one in tracers:
+                    one.tile(i)
         return self.tasks
 
 
@@ -197,21 +207,27 @@ class _OpTracer:
         n = len(op.operands)
         self.at: list[dict[int, int]] = [{} for _ in range(n)]  # level: buffer in use
         self.holds: list[dict[int, dict[int, Box]]] = [{} for _ in range(n)]  # level: rectangles
+        for k, operand in enumerate(op.operands if op.band else ()):
+            if operand.places:  # ops of a band know what others have there
+                both = self.at[k], self.holds[k]
+                both = all_.buffers.setdefault(operand.places[-1].block, both)
+                self.at[k], self.holds[k] = both
         self.home = [all_.hierarchy.index(all_.homes[o.value].level) for o in op.operands]
         self.places: list[dict[int, Place]] = [
             {all_.hierarchy.index(p.level): p for p in o.places} for o in op.operands
         ]
+        self.tiles = list(nested_boxes(self.space.whole, op.extents, op.orders))
 
-    def run(self) -> None:
-        every = list(nested_boxes(self.space.whole, self.op.extents, self.op.orders))
-        for i, tile in enumerate(every):
-            following = every[i + 1] if i + 1 < len(every) else None
-            for k, operand in enumerate(self.space.operands):
-                self.ensure(k, operand, self.inner, tile)
-            self.compute(tile[-1])
-            for k, operand in enumerate(self.space.operands):
-                if operand.mode != "in":
-                    self.store(k, operand, tile, following)
+    def tile(self, i: int) -> None:
+        """Write the copies and the kernel of a tile."""
+        tile = self.tiles[i]
+        following = self.tiles[i + 1] if i + 1 < len(self.tiles) else None
+        for k, operand in enumerate(self.space.operands):
+            self.ensure(k, operand, self.inner, tile)
+        self.compute(tile[-1])
+        for k, operand in enumerate(self.space.operands):
+            if operand.mode != "in":
+                self.store(k, operand, tile, following)
 
     def rectangle(self, operand: Operand, level: int, tile: tuple[Box, ...]) -> Box:
         return self.space.rectangle(operand, tile[level - 1])
@@ -224,9 +240,9 @@ class _OpTracer:
         if place.kind == "resident":
             shape = self.tensors[operand.tensor].shape
             value = self.all.timeline.values[self.op.operands[k].value]
-            mask = self.all.present.setdefault(
-                place.block, np.zeros(value.bytes // value.itemsize, bool)
-            )
+            if place.block not in self.all.present:
+                self.all.present[place.block] = np.zeros(value.bytes // value.itemsize, bool)
+            mask = self.all.present[place.block]
             where: Any = (*(slice(lo, hi) for lo, hi in rectangle), ...)
             part = mask.reshape(shape)[where]
             if operand.mode == "out" or part.all():
@@ -274,28 +290,52 @@ class _OpTracer:
     def copy(
         self, engine: str, operand: Operand, hop: int, part: Box, source: _Spot, target: _Spot
     ) -> None:
-        lengths = tuple(hi - lo for lo, hi in part)
-        if not prod(lengths):
+        if not _size(part):
             return
-        size = self.tensors[operand.tensor].itemsize
-        number, link = len(self.all.tasks), self.all.hierarchy[hop]
-        shape, here, there = _merged(lengths, source.strides, target.strides, size)
+        tensor, link = self.tensors[operand.tensor], self.all.hierarchy[hop]
         names = [level.name for level in self.all.hierarchy.levels]
-        task = Task(
-            self.step.number,
-            link.cycles(prod(shape), prod(shape[:-1])),
-            hop,
-            engine,
-            operand.tensor,
-            (names[source.level], _address(source, part)),
-            (names[target.level], _address(target, part)),
-            shape,
-            here,
-            there,
-        )
-        task.before |= self.all.log(source.block).read(number, source.shape, part)
-        task.before |= self.all.log(target.block).write(number, target.shape, part)
-        self.all.tasks.append(task)
+        logs = self.all.log(source.block), self.all.log(target.block)
+        before: set[int] = set()
+        for n, piece in enumerate(self.pieces(part, tensor.shape, tensor.itemsize, link)):
+            number = len(self.all.tasks)
+            if n:  # pieces of one copy do not wait for each other
+                logs[0].readers.append((number, source.shape, piece))
+                logs[1].writers.append((number, target.shape, piece))
+            else:
+                before |= logs[0].read(number, source.shape, part)
+                before |= logs[1].write(number, target.shape, part)
+            lengths = tuple(hi - lo for lo, hi in piece)
+            shape, here, there = _merged(lengths, source.strides, target.strides, tensor.itemsize)
+            task = Task(
+                self.step.number,
+                link.cycles(prod(shape), prod(shape[:-1])),
+                hop,
+                engine,
+                operand.tensor,
+                (names[source.level], _address(source, piece)),
+                (names[target.level], _address(target, piece)),
+                shape,
+                here,
+                there,
+                before=set(before),
+            )
+            self.all.tasks.append(task)
+
+    def pieces(
+        self, part: Box, shape: tuple[int, ...], itemsize: int, link: Level
+    ) -> Iterator[Box]:
+        """Cut a long copy, so that it can be done between others."""
+        cycles = link.cycles(_size(part) * itemsize)
+        n = min(cycles // (_PIECE * max(link.setup, 1)), _MOST_PIECES)
+        whole = all(hi - lo == d for (lo, hi), d in zip(part, shape, strict=True))
+        if self.op.overlap != "across" or n < 2 or not whole:
+            yield part
+            return
+        a = next(d for d, (lo, hi) in enumerate(part) if hi - lo > 1)
+        lo, hi = part[a]
+        step = -(-(hi - lo) // n)
+        for start in range(lo, hi, step):
+            yield (*part[:a], (start, min(start + step, hi)), *part[a + 1 :])
 
     def compute(self, box: Box) -> None:
         number = len(self.all.tasks)
