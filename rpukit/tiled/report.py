@@ -12,6 +12,8 @@ __all__ = ["compare_plans", "describe"]
 def describe(plan: Plan) -> str:
     """Write a plan as text: levels, then every op with tiles, buffers, cycles and the reason.
 
+    Ops with the same number under "band" take turns, tile by tile.
+
     Parameters
     ----------
     plan : Plan
@@ -29,13 +31,13 @@ def describe(plan: Plan) -> str:
         moved = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in program.moved.items())
         lines += ["", f"{program.name}: {program.cycles} cycles; bytes moved: {moved}"]
         rows: list[tuple[str, ...]] = [
-            ("op", "node", "tile", "tiles", "buffers", "cycles", "alone", "single because")
+            ("op", "node", "tile", "tiles", "buffers", "cycles", "alone", "band", "single because")
         ]
         rows += [_row(op) for op in program.ops]
         widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
         for row in rows:
             cells = [
-                text.rjust(width) if k in (3, 5, 6) else text.ljust(width)
+                text.rjust(width) if k in (3, 5, 6, 7) else text.ljust(width)
                 for k, (text, width) in enumerate(zip(row, widths, strict=True))
             ]
             lines.append("  " + "  ".join(cells).rstrip())
@@ -46,7 +48,7 @@ def _row(op: OpPlan) -> tuple[str, ...]:
     tile = " > ".join("x".join(map(str, extents)) for extents in op.extents)
     node = op.node if len(op.node) <= 36 else f"{op.node[:15]}...{op.node[-18:]}"
     numbers = str(op.n_tiles), _buffers(op), str(op.cycles), str(op.alone)
-    return (op.op, node, tile, *numbers, op.reason)
+    return (op.op, node, tile, *numbers, str(op.band or ""), op.reason)
 
 
 def _buffers(op: OpPlan) -> str:

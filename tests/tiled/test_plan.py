@@ -1,5 +1,8 @@
 """Plans: what every strategy promises, and what the automatic one is better at."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from known_models import NAMES, folder, load
 from tiled.known import cases
@@ -10,6 +13,7 @@ from rpukit.tiled.choice import Problem
 from rpukit.tiled.plans import Copy, Plan, Wait
 from rpukit.tiled.space import Axis, Cut, Operand, TileSpace
 from rpukit.tiled.strategies import STRATEGIES
+from rpukit.tiled.timeline import simulate
 
 SMALL = ("models/mlp_relu", "models/lenet_max")
 
@@ -85,6 +89,36 @@ def test_every_strategy_plans_and_auto_is_best(graphs, name, levels):
         assert sum(one for one, _ in pairs) <= sum(other for _, other in pairs)
     else:
         assert all(one <= other for one, other in pairs)
+
+
+def dense(width, depth, n):
+    """A chain of products and Relu; nobody looks at the weights."""
+    b = tiled.Builder("dense")
+    h, y = b.input("x", (n, width)), b.input("y", (n, width))
+    for k in range(depth):
+        h = b.apply("Gemm", h, b.parameter(f"w{k}", np.zeros((width, width))), transB=1)
+        h = b.apply("Relu", h) if k < depth - 1 else h
+    return b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.01))
+
+
+@pytest.mark.parametrize(("n", "most"), [(64, 1.06), (3072, 1.10)])
+def test_neighbours_take_turns_where_all_is_copied_all_the_time(n, most):
+    """State of four times the device's memory: what is slowest has next to no pause."""
+    graph = dense(1024, 3, n)
+    levels = tiled.gpu(6 << 20)
+    fast = replace(levels[1], setup=100)
+    levels = tiled.Hierarchy((levels[0], fast), replace(levels.compute, launch=200))
+    plan = tiled.plan(graph, levels)
+    program = plan.programs[0]
+    engines = {}
+    for busy in simulate(plan, graph):
+        engines[busy.engine] = engines.get(busy.engine, 0) + busy.end - busy.start
+    assert program.cycles <= most * max(engines.values())
+    bands = {op.band: [] for op in program.ops if op.band}
+    for op in program.ops:
+        bands.get(op.band, []).append(op.n_tiles)
+    assert len(bands) >= 3
+    assert all(len(set(tiles)) == 1 and len(tiles) > 1 for tiles in bands.values())
 
 
 def test_fan_out_views_and_normalisation_over_three_levels():
