@@ -11,9 +11,11 @@
 //
 // Draws: op 18, index = cell / 4, sample = moment, block p for plane p, word cell % 4.
 //
-// A thread takes four neighbouring cells, which share blocks of draws, plane after plane.
+// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, and goes on by the cells of
+// the whole grid.
 //
-// Macros: LAW, READ, TABLE, OUT; NOISE: the kind of the curve; PLANES: n_plane; WIDE.
+// Macros: LAW, READ, TABLE, OUT; NOISE: the kind of the curve, DEGREE of its polynomial, NEAR: rk_curve.cuh;
+// PLANES: n_plane; WIDE.
 // mirror: rpukit/inference/_mirror.py::drift_conductance
 // op: rpukit.inference.ops.drift_conductance
 // bits: exact
@@ -22,6 +24,7 @@
 // check: LAW=2 READ=2 TABLE=1 NOISE=1
 // check: OUT=1 NOISE=0 PLANES=6
 // check: NOISE=3
+// check: NOISE=2 NEAR=1
 // source: Nandakumar et al., ICECS 2020; Wan et al., Nature 608:504 (2022).
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
@@ -44,43 +47,56 @@
 #ifndef NOISE
 #define NOISE 2
 #endif
+#ifndef DEGREE
+#define DEGREE 5
+#endif
+#ifndef NEAR
+#define NEAR 0
+#endif
 #define OP_READ_NOISE 18u
 
-extern "C" __global__ void __launch_bounds__(256, 5)
+extern "C" __global__ void __launch_bounds__(256, 4)
 drift_conductance(u64 n, int n_node, float unit, float log_ratio, float mean, float std, float gain, float low, float high,
                   u64 moment, const float *__restrict__ conductance, const float *__restrict__ nu,
                   const float *__restrict__ fit, const float *__restrict__ shares, const float *__restrict__ table,
                   const float *__restrict__ curve, float *__restrict__ out, const int *__restrict__ status, u32 key0,
                   u32 key1) {
-    u64 first = ((u64)blockIdx.x * 256 + threadIdx.x) * 4;
-    if (*status || first >= n) return;
-    RkCurve<READ ? NOISE : 3> noise(curve, 0);
-    float scale = fit[0], shift = fit[1], sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (*status) return;
+    RkCurve<READ ? NOISE : 3, DEGREE, NEAR> noise(curve, 0);
+    float scale = fit[0], shift = fit[1], inverse = rk_reciprocal(scale);
+    bool plain = rk_ordinary(scale);
+    for (u64 first = ((u64)blockIdx.x * 256 + threadIdx.x) * 4; first < n; first += (u64)gridDim.x * 1024) {
+        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 2
-    for (int p = 0; p < PLANES; ++p) {
-        float4 w4 = rk_load4(conductance + p * n, first, n), s4 = w4;
-        if (LAW) s4 = rk_load4(nu + p * n, first, n);
-        float written[4] = {w4.x, w4.y, w4.z, w4.w}, slope[4] = {s4.x, s4.y, s4.z, s4.w}, g[4], xi[4];
-        if (READ) rk_normals(rk_block(make_uint2(key0, key1), OP_READ_NOISE, first >> 2, moment, p), xi);
+        for (int p = 0; p < PLANES; ++p) {
+            float4 w4 = rk_load4(conductance + p * n, first, n), s4 = w4;
+            if (LAW) s4 = rk_load4(nu + p * n, first, n);
+            float written[4] = {w4.x, w4.y, w4.z, w4.w}, slope[4] = {s4.x, s4.y, s4.z, s4.w}, g[4], xi[4];
+            if (READ) rk_normals(rk_block(make_uint2(key0, key1), OP_READ_NOISE, first >> 2, moment, p), xi);
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                g[c] = written[c];
+                if (LAW == 1) g[c] = g[c] * rk_exp_within(-(slope[c] * log_ratio));
+                if (LAW == 2) g[c] = rk_limit(g[c] + __fmaf_rn(std, slope[c], mean), low, high);
+                if (READ) {
+                    float q = noise((READ == 1 ? written[c] : g[c]) * unit);
+                    if (READ == 1) q = g[c] * q;
+                    g[c] = rk_limit(__fmaf_rn(q * gain, xi[c], g[c]), low, high);
+                }
+                sum[c] = __fmaf_rn(shares[p], g[c], sum[c]);
+            }
+            if (OUT) rk_store4(out + p * n, first, n, g);
+        }
+        if (OUT) continue;
+        bool ready = plain;
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-            g[c] = written[c];
-            if (LAW == 1) g[c] = g[c] * rk_exp_within(-(slope[c] * log_ratio));
-            if (LAW == 2) g[c] = rk_limit(g[c] + __fmaf_rn(std, slope[c], mean), low, high);
-            if (READ) {
-                float q = noise((READ == 1 ? written[c] : g[c]) * unit);
-                if (READ == 1) q = g[c] * q;
-                g[c] = rk_limit(__fmaf_rn(q * gain, xi[c], g[c]), low, high);
-            }
-            sum[c] = __fmaf_rn(shares[p], g[c], sum[c]);
+            if (TABLE) sum[c] = rk_line(n_node, table, table + n_node, sum[c]);
+            ready = ready && (sum[c] == 0.0f || rk_ordinary(sum[c]));
         }
-        if (OUT) rk_store4(out + p * n, first, n, g);
-    }
-    if (OUT) return;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-        if (TABLE) sum[c] = rk_line(n_node, table, table + n_node, sum[c]);
-        sum[c] = __fdiv_rn(sum[c], scale) + shift;
+        for (int c = 0; c < 4; ++c)
+            sum[c] = (ready ? rk_divide(sum[c], scale, inverse) : __fdiv_rn(sum[c], scale)) + shift;
+        rk_store4(out, first, n, sum);
     }
-    rk_store4(out, first, n, sum);
 }

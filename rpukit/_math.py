@@ -72,6 +72,9 @@ if nb.config.DISABLE_JIT:
         """Take a where the condition holds, else b."""
         return a if condition else b
 
+    def fetch(array, at):
+        """Ask for the cache line of an element that will be read soon; no result depends on it."""
+
     def f2u(x):
         """Bits of a float32."""
         return u4(struct.unpack("<I", f4(x).tobytes())[0])
@@ -134,6 +137,21 @@ else:
         return a(types.boolean, a, a), lambda context, builder, sig, args: builder.select(*args)
 
     @intrinsic
+    def fetch(typing, array, at):
+        """Ask for the cache line of an element that will be read soon; no result depends on it."""
+
+        def code(context, builder, sig, args):
+            data = context.make_array(sig.args[0])(context, builder, args[0]).data
+            number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+            place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+            ask = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+            builder.call(ask, [place, *(ir.Constant(number, k) for k in (0, 3, 1))])
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp), code
+
+    @intrinsic
     def f2u(typing, x):
         """Bits of a float32."""
         return _cast_code(types.float32, types.uint32, ir.IntType(32))
@@ -159,6 +177,7 @@ LN2 = f4(0.693147182)
 LN2_HIGH, LN2_LOW = f4(0.693145752), f4(1.42860677e-06)  # the first has zeros to spare
 LOG2E = f4(1.442695)
 ULP = f4(1.1920929e-07)
+LN2_ULP = f4(LN2 * ULP)
 ROUND = f4(12582912.0)  # added and taken away: to the nearest integer
 
 _LOG = tuple(f4([
@@ -197,7 +216,7 @@ def log_normal32(x):
     """Natural logarithm of a normal, positive, finite x."""
     e = exponent32(x)
     f = f4(u2f(u4(f2u(x) - e)) - f4(1.0))
-    return fma32(f4(f4(i4(e)) * ULP), LN2, _log1p_core(f))
+    return fma32(f4(i4(e)), LN2_ULP, _log1p_core(f))  # a power of two: n ln 2 as it is
 
 
 @nb.njit(nogil=True, error_model="numpy", forceinline=True)
@@ -320,13 +339,18 @@ def tanh32(x):
 
 
 @nb.njit(nogil=True, error_model="numpy", inline="always")
-def normal_quantile_draw32(p):
-    """Standard normal quantile of p = (k + 1/2) / 2^23; `normal_quantile32` has the same bits."""
-    x = fma32(f4(2.0), p, f4(-1.0))
-    w = f4(-log_normal32(f4(f4(p + p) * fma32(f4(-2.0), p, f4(2.0)))))  # -log(1 - x^2)
+def normal_centred32(x):
+    """Standard normal quantile of (1 + x) / 2."""
+    w = f4(-log_normal32(fma32(f4(-x), x, f4(1.0))))  # -log(1 - x^2)
     if w < f4(5.0):
         return f4(horner32(f4(w - f4(2.5)), _BODY) * x)
     return f4(horner32(f4(f4(np.sqrt(w)) - f4(3.0)), _TAIL) * x)
+
+
+@nb.njit(nogil=True, error_model="numpy", inline="always")
+def normal_quantile_draw32(p):
+    """Standard normal quantile of p = (k + 1/2) / 2^23; `normal_quantile32` has the same bits."""
+    return normal_centred32(fma32(f4(2.0), p, f4(-1.0)))
 
 
 @nb.njit(nogil=True, error_model="numpy")

@@ -31,8 +31,8 @@ __device__ __forceinline__ float rk_line(int n, const float *xs, const float *ys
 }
 
 // Curve number `which` of a buffer, its numbers in registers; the kind is known to the compiler, so that two curves
-// share a logarithm.
-template <int CURVE_KIND>
+// share a logarithm. Coefficients beyond C_DEGREE are 0; IS_NEAR: b log(x) stays within [-87, 87].
+template <int CURVE_KIND, int C_DEGREE = 5, int IS_NEAR = 0>
 struct RkCurve {
     static constexpr bool CLIPPED = CURVE_KIND == 1 || CURVE_KIND == 2 || CURVE_KIND == 4;
     const float *buffer, *head;
@@ -44,7 +44,7 @@ struct RkCurve {
         if (CURVE_KIND == 1) end = head[3];
         if (CLIPPED) a = head[4], b = head[5], low = head[6], high = head[7];
 #pragma unroll
-        for (int k = 0; k < 6; ++k) c[k] = CURVE_KIND < 2 ? head[8 + k] : 0.0f;
+        for (int k = 0; k <= C_DEGREE; ++k) c[k] = CURVE_KIND < 2 ? head[8 + k] : 0.0f;
     }
 
     __device__ __forceinline__ float operator()(float x) const {
@@ -54,9 +54,14 @@ struct RkCurve {
             return rk_line(n, xs, xs + n, x);
         }
         float least = fmaxf(x, RK_SMALLEST);
-        if (CURVE_KIND == 2) return rk_limit(a * rk_exp_within(b * rk_log_normal(least)), low, high);
+        if (CURVE_KIND == 2) {
+            float y = b * rk_log_normal(least);
+            return rk_limit(a * (IS_NEAR ? rk_exp_near(y) : rk_exp_within(y)), low, high);
+        }
         float log = CLIPPED ? rk_limit(__fmaf_rn(a, rk_log_normal(least), b), low, high) : 0.0f;
-        float polynomial = CURVE_KIND < 2 ? rk_horner(x, c[5], c[4], c[3], c[2], c[1], c[0]) : 0.0f;
+        float polynomial = c[C_DEGREE];
+#pragma unroll
+        for (int k = C_DEGREE - 1; k >= 0; --k) polynomial = __fmaf_rn(polynomial, x, c[k]);
         return CURVE_KIND == 4 || (CURVE_KIND == 1 && x < end) ? log : polynomial;
     }
 };

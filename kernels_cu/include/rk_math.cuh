@@ -85,13 +85,14 @@ __device__ __forceinline__ float rk_exp(float x) {
     return x == x ? rk_scale(rk_exp_core(f), (int)j) : x;
 }
 
-// exp(x) for x limited to [-87, 88], where the scale is an addition of exponents.
-__device__ __forceinline__ float rk_exp_within(float x) {
-    x = fminf(fmaxf(x, -87.0f), 88.0f);
+// exp(x) for x in [-87, 88], where the scale is an addition of exponents.
+__device__ __forceinline__ float rk_exp_near(float x) {
     float t = __fmaf_rn(x, RK_LOG2E, RK_ROUND), j = t - RK_ROUND;
     float f = __fmaf_rn(j, -RK_LN2_LOW, __fmaf_rn(j, -RK_LN2_HIGH, x));
     return __uint_as_float(__float_as_uint(rk_exp_core(f)) + (__float_as_uint(t) << 23));
 }
+// exp(x) for x limited to [-87, 88].
+__device__ __forceinline__ float rk_exp_within(float x) { return rk_exp_near(fminf(fmaxf(x, -87.0f), 88.0f)); }
 
 __device__ __forceinline__ float rk_expm1(float x) {
     float a = x < -18.0f ? -18.0f : x > 89.0f ? 89.0f : x;
@@ -110,6 +111,15 @@ __device__ __forceinline__ float rk_expm1(float x) {
 
 __device__ __forceinline__ float rk_sqrt(float x) { return __fsqrt_rn(x); }
 __device__ __forceinline__ float rk_reciprocal(float x) { return __fdiv_rn(1.0f, x); }
+
+// a / b, rounded once, where y is rk_reciprocal(b): the quotient is corrected twice by its exact remainder. That needs
+// a = 0, or a and b of ordinary size: see rk_ordinary.
+__device__ __forceinline__ float rk_divide(float a, float b, float y) {
+    float q = a * y;
+    q = __fmaf_rn(__fmaf_rn(-b, q, a), y, q);
+    return __fmaf_rn(__fmaf_rn(-b, q, a), y, q);
+}
+__device__ __forceinline__ bool rk_ordinary(float a) { return fabsf(a) > 1e-18f && fabsf(a) < 1e18f; }
 
 __device__ __forceinline__ float rk_sigmoid(float x) {
     float e = rk_exp(-fabsf(x));
@@ -131,34 +141,35 @@ __device__ __forceinline__ float rk_normal_tail(float w) {
     return rk_horner(__fsqrt_rn(w) - 3.0f, 0.000197104557f, -0.000454441499f, -0.00013093758f, 0.00211893558f,
         -0.00506112305f, 0.00803639833f, -0.0108059756f, 0.01335824f, 1.41658258f, 4.00643444f);
 }
-__device__ __forceinline__ float rk_normal_w(float twice) { return -rk_log_normal(twice * (2.0f - twice)); }
-
-// From 2 p, with x = 2 p - 1 and w = -log(1 - x^2); up to w all of it is exact.
-__device__ __forceinline__ float rk_normal_quantile_twice(float twice) {
-    float w = rk_normal_w(twice);
-    return (twice - 1.0f) * (w < 5.0f ? rk_normal_middle(w) : rk_normal_tail(w));
+// From x = 2 p - 1, with w = -log(1 - x^2), in which 1 - x^2 is rounded once.
+__device__ __forceinline__ float rk_normal_w(float x) { return -rk_log_normal(__fmaf_rn(-x, x, 1.0f)); }
+__device__ __forceinline__ float rk_normal_centred(float x) {
+    float w = rk_normal_w(x);
+    return x * (w < 5.0f ? rk_normal_middle(w) : rk_normal_tail(w));
 }
-__device__ __forceinline__ float rk_normal_quantile_draw(float p) { return rk_normal_quantile_twice(p + p); }
+__device__ __forceinline__ float rk_normal_quantile_draw(float p) {
+    return rk_normal_centred(__fmaf_rn(2.0f, p, -1.0f));
+}
 
 // N of them side by side: what is rare comes after what all have, or the others would wait for it.
-template <int N> __device__ __forceinline__ void rk_normal_quantiles_twice(const float (&twice)[N], float (&y)[N]) {
+template <int N> __device__ __forceinline__ void rk_normals_centred(const float (&x)[N], float (&y)[N]) {
     float w[N], most = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-        w[i] = rk_normal_w(twice[i]);
-        y[i] = (twice[i] - 1.0f) * rk_normal_middle(w[i]);
-        most = fmaxf(most, w[i]);
+        w[i] = rk_normal_w(x[i]);
+        y[i] = x[i] * rk_normal_middle(w[i]);
+        most = i ? fmaxf(most, w[i]) : w[i];
     }
     if (most < 5.0f) return;
 #pragma unroll
     for (int i = 0; i < N; ++i)
-        if (!(w[i] < 5.0f)) y[i] = (twice[i] - 1.0f) * rk_normal_tail(w[i]);
+        if (!(w[i] < 5.0f)) y[i] = x[i] * rk_normal_tail(w[i]);
 }
 template <int N> __device__ __forceinline__ void rk_normal_quantile_draws(const float (&p)[N], float (&y)[N]) {
-    float twice[N];
+    float x[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) twice[i] = p[i] + p[i];
-    rk_normal_quantiles_twice(twice, y);
+    for (int i = 0; i < N; ++i) x[i] = __fmaf_rn(2.0f, p[i], -1.0f);
+    rk_normals_centred(x, y);
 }
 
 // The same for any p: tiny p too, -inf at 0, inf at 1, NaN outside.

@@ -37,18 +37,18 @@ __device__ __forceinline__ float rk_uniform(u32 word) {
     return ((float)(word >> 9) + 0.5f) * 1.1920928955078125e-07f;
 }
 
-// Twice rk_uniform(word), exactly.
-__device__ __forceinline__ float rk_twice(u32 word) {
-    return __fmaf_rn((float)(word & 0xfffffe00u), 4.656612873077393e-10f, 1.1920928955078125e-07f);
+// 2 rk_uniform(word) - 1, exactly.
+__device__ __forceinline__ float rk_centred(u32 word) {
+    return __fmaf_rn((float)(word & 0xfffffe00u), 4.656612873077393e-10f, -0.99999988079071045f);
 }
 
 // Standard normal of rk_uniform(word) by the inverse of its distribution; range +-5.2953.
-__device__ __forceinline__ float rk_normal(u32 word) { return rk_normal_quantile_twice(rk_twice(word)); }
+__device__ __forceinline__ float rk_normal(u32 word) { return rk_normal_centred(rk_centred(word)); }
 
 // The draws of a block.
 __device__ __forceinline__ void rk_normals(uint4 words, float (&xi)[4]) {
-    float twice[4] = {rk_twice(words.x), rk_twice(words.y), rk_twice(words.z), rk_twice(words.w)};
-    rk_normal_quantiles_twice(twice, xi);
+    float x[4] = {rk_centred(words.x), rk_centred(words.y), rk_centred(words.z), rk_centred(words.w)};
+    rk_normals_centred(x, xi);
 }
 __device__ __forceinline__ void rk_uniforms(uint4 words, float (&u)[4]) {
     u[0] = rk_uniform(words.x), u[1] = rk_uniform(words.y), u[2] = rk_uniform(words.z), u[3] = rk_uniform(words.w);

@@ -240,6 +240,8 @@ class Hardware(ABC):
             status=self._guard.status,
             out=self._arrays["weight"],
             kind=curve.kind,
+            degree=curve.degree,
+            near=curve.near,
         )
 
     def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp_within32, fma32, log_normal32, tanh32
+from rpukit._math import choose, exp_within32, fetch, fma32, log_normal32, tanh32
 from rpukit._philox import block, normal, uniform
 
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
@@ -14,6 +14,7 @@ OP_PROGRAM, OP_READ_NOISE, OP_MODIFY, OP_STUCK = u4(17), u4(18), u4(19), u4(20)
 CURVE = 16
 STRETCH = 1024  # cells that are worked on together; it enters no result
 ROOM = STRETCH // 4 + 2  # blocks that they draw from
+LINE = 16  # cells of a line of the cache
 SMALLEST = f4(1e-7)
 
 
@@ -69,7 +70,14 @@ def curve(buffer, which, x):
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def curves_of(buffer, which, x, out, m):
+def logs_of(x, log, m):
+    """Logarithms that curves are made of, once for all of them."""
+    for j in range(m):
+        log[j] = log_normal32(x[j] if x[j] > SMALLEST else SMALLEST)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def curves_of(buffer, which, x, log, out, m):
     """Evaluate a curve at m places; the kind is asked once, so that the loops vectorise."""
     p = which * CURVE
     kind = i8(buffer[p])
@@ -85,17 +93,14 @@ def curves_of(buffer, which, x, out, m):
             out[j] = _polynomial(x[j], buffer, p + 8)
     elif kind == 1:
         for j in range(m):
-            least = x[j] if x[j] > SMALLEST else SMALLEST
-            log = limit(fma32(a, log_normal32(least), b), low, high)
-            out[j] = log if x[j] < end else _polynomial(x[j], buffer, p + 8)
+            near = limit(fma32(a, log[j], b), low, high)
+            out[j] = near if x[j] < end else _polynomial(x[j], buffer, p + 8)
     elif kind == 4:
         for j in range(m):
-            least = x[j] if x[j] > SMALLEST else SMALLEST
-            out[j] = limit(fma32(a, log_normal32(least), b), low, high)
+            out[j] = limit(fma32(a, log[j], b), low, high)
     elif kind == 2:
         for j in range(m):
-            least = x[j] if x[j] > SMALLEST else SMALLEST
-            out[j] = limit(f4(a * exp_within32(f4(b * log_normal32(least)))), low, high)
+            out[j] = limit(f4(a * exp_within32(f4(b * log[j]))), low, high)
     else:
         for j in range(m):
             out[j] = curve(buffer, which, x[j])
@@ -146,6 +151,13 @@ def draw_uniforms(k0, k1, op, first, sample, number, words, rows, u, m):
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def _fetch_stretch(array, first):
+    """Ask for the cells that come next: caches fetch ahead no further than a page of memory."""
+    for at in range(first, min(first + STRETCH, array.size), LINE):
+        fetch(array, at)
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def _targets(table, v, plane, tables, g, m):
     if table:
         n, xs, ys = i8(plane[5]), i8(plane[6]), i8(plane[7])
@@ -172,35 +184,30 @@ def _hang(p, first, m, event, at_low, at_high, anywhere, plane, words, rows, g, 
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _spread(curves, law, x, spread, m):
+def _spread(curves, law, x, log, hot, m):
     """Deviation of programming, mean and deviation of the drift coefficient at m places."""
-    curves_of(curves, 0, x, spread[0], m)
-    if law:
-        curves_of(curves, 1, x, spread[1], m)
-        curves_of(curves, 2, x, spread[2], m)
-
-
-@nb.njit(nogil=True, error_model="numpy")
-def _of_pair(curves, law, targets, least, unit, x, hot, spread, m):
-    """Spread of the two devices of a pair, of which one is asked for its lowest conductance."""
-    for j in range(m):
-        x[j] = f4(max(targets[0, j], targets[1, j]) * unit)
-    _spread(curves, law, x, hot, m)
+    logs_of(x, log, m)
     for k in range(3 if law else 1):
-        cold = curve(curves, k, f4(least * unit))
-        for half in range(2):
-            for j in range(m):
-                spread[half, k, j] = hot[k, j] if targets[half, j] > least else cold
+        curves_of(curves, k, x, log, hot[k], m)
 
 
 @nb.njit(nogil=True, error_model="numpy")
-def _drift_of(law, nu_scale, spread, xi, slope, m):
-    mean, std = spread[1], spread[2]
+def _drift_of(law, nu_scale, g, least, hot, cold, xi, slope, m):
+    mean, std, cold_mean, cold_std = hot[1], hot[2], cold[1], cold[2]
     for j in range(m):
-        v = fma32(std[j], xi[j], mean[j])
+        warm = g[j] > least
+        v = fma32(choose(warm, std[j], cold_std), xi[j], choose(warm, mean[j], cold_mean))
         if law == 1:
             v = f4(abs(v))
         slope[j] = f4(v * nu_scale)
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _written(g, least, hot, cold, xi, low, high, m):
+    sigma, cold_sigma = hot[0], cold[0]
+    for j in range(m):
+        width = choose(g[j] > least, sigma[j], cold_sigma)
+        g[j] = limit(fma32(width, xi[j], g[j]), low, high)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -209,39 +216,44 @@ def program_conductance(
     at_high, anywhere, stuck_event, weight, fit, planes, tables, curves, conductance, nu, k0, k1,
 ):  # fmt: skip
     """Program cells ``start`` to ``stop - 1``, a stretch of them at a time."""
-    v, x = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
+    v, x, log = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     xi, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
-    targets, hot = np.empty((2, STRETCH), f4), np.empty((3, STRETCH), f4)
-    spread = np.empty((2, 3, STRETCH), f4)
+    targets, hot, cold = np.empty((2, STRETCH), f4), np.empty((3, STRETCH), f4), np.zeros(3, f4)
     words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
+    # Of the two devices of a pair one is asked for its lowest conductance: they share the curves.
     pair = 1 if n_plane & 1 else 2
+    shared = noise and pair == 2 and not table
+    least = planes[3] if shared else f4(-np.inf)
+    if shared:
+        for k in range(3 if law else 1):
+            cold[k] = curve(curves, k, f4(least * unit))
     scale = fit[0]
     for first in range(start, stop, STRETCH):
         m = min(STRETCH, stop - first)
         for j in range(m):
             v[j] = f4(weight[first + j] * scale)
+        _fetch_stretch(weight, first + STRETCH)
         for p in range(n_plane):
-            plane, half = planes[p * 8 : p * 8 + 8], p % pair
-            if half == 0:
-                for k in range(pair):
-                    _targets(
-                        table, v, planes[(p + k) * 8 : (p + k) * 8 + 8], tables, targets[k], m
-                    )
-                if noise and pair == 2 and not table:
-                    _of_pair(curves, law, targets, plane[3], unit, x, hot, spread, m)
-            g = targets[half]
-            if noise and (pair == 1 or table):
+            _fetch_stretch(conductance, p * n + first + STRETCH)
+            if law:
+                _fetch_stretch(nu, p * n + first + STRETCH)
+            plane, g = planes[p * 8 : p * 8 + 8], targets[p % pair]
+            if not shared:
+                _targets(table, v, plane, tables, g, m)
+            elif p % 2 == 0:
+                _targets(False, v, plane, tables, g, m)
+                _targets(False, v, planes[p * 8 + 8 : p * 8 + 16], tables, targets[1], m)
+            if noise and not (shared and p % 2):
+                other = targets[1] if shared else g
                 for j in range(m):
-                    x[j] = f4(g[j] * unit)
-                _spread(curves, law, x, spread[half], m)
+                    x[j] = f4(max(g[j], other[j]) * unit)
+                _spread(curves, law, x, log, hot, m)
             if law:
                 draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p + 1, words, rows, xi, m)
-                _drift_of(law, nu_scale, spread[half], xi, slope, m)
+                _drift_of(law, nu_scale, g, least, hot, cold, xi, slope, m)
             if noise:
                 draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p, words, rows, xi, m)
-                sigma = spread[half, 0]
-                for j in range(m):
-                    g[j] = limit(fma32(sigma[j], xi[j], g[j]), low, high)
+                _written(g, least, hot, cold, xi, low, high, m)
             if stuck:
                 _hang(
                     p, first, m, stuck_event, at_low, at_high, anywhere, plane, words, rows, g,
@@ -259,7 +271,7 @@ def drift_conductance(
 ):  # fmt: skip
     """Read cells ``start`` to ``stop - 1`` at a moment, a stretch of them at a time."""
     g, x, q = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
-    total = np.empty(STRETCH, f4)
+    total, log = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
     xi = np.empty(STRETCH, f4)
     for first in range(start, stop, STRETCH):
@@ -267,21 +279,27 @@ def drift_conductance(
         total[:m] = f4(0.0)
         for p in range(n_plane):
             at = p * n + first
+            written, slope = conductance[at : at + m], nu[at : at + m]
+            _fetch_stretch(conductance, at + STRETCH)
             for j in range(m):
-                g[j] = conductance[at + j]
-                x[j] = f4(g[j] * unit)
+                x[j] = f4(written[j] * unit)
             if law == 1:
+                _fetch_stretch(nu, at + STRETCH)
                 for j in range(m):
-                    g[j] = f4(g[j] * exp_within32(f4(-f4(nu[at + j] * log_ratio))))
+                    g[j] = f4(written[j] * exp_within32(f4(-f4(slope[j] * log_ratio))))
             elif law == 2:
+                _fetch_stretch(nu, at + STRETCH)
                 for j in range(m):
-                    g[j] = limit(f4(g[j] + fma32(std, nu[at + j], mean)), low, high)
+                    g[j] = limit(f4(written[j] + fma32(std, slope[j], mean)), low, high)
+            else:
+                g[:m] = written
             if read:
                 draw_normals(k0, k1, OP_READ_NOISE, first, moment, p, words, rows, xi, m)
                 if read == 2:
                     for j in range(m):
                         x[j] = f4(g[j] * unit)
-                curves_of(noise, 0, x, q, m)
+                logs_of(x, log, m)
+                curves_of(noise, 0, x, log, q, m)
                 for j in range(m):
                     width = f4(g[j] * q[j]) if read == 1 else q[j]
                     g[j] = limit(fma32(f4(width * gain), xi[j], g[j]), low, high)

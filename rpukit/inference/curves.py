@@ -33,6 +33,16 @@ class Curve:
         """Number of the formula, as ``rk_curve.cuh`` has it."""
         return self.KIND
 
+    @property
+    def degree(self) -> int:
+        """Highest power that a kernel has to reckon with."""
+        return 0
+
+    @property
+    def near(self) -> bool:
+        """Whether a power stays where its exponential needs no limits."""
+        return False
+
     def __call__(self, x: Any) -> Any:
         """Evaluate in float64.
 
@@ -90,6 +100,11 @@ class Polynomial(Curve):
             raise ParameterError(
                 f"coefficients: got {len(self.coefficients)}, need 1 to {_MOST_COEFFICIENTS}"
             )
+
+    @property
+    def degree(self) -> int:
+        counts = np.flatnonzero(np.asarray(self.coefficients, np.float32))
+        return int(counts[-1]) if len(counts) else 0
 
     def __call__(self, x: Any) -> Any:
         return np.polynomial.polynomial.polyval(np.asarray(x, float), self.coefficients)
@@ -154,6 +169,10 @@ class ClippedLog(Curve):
     def kind(self) -> int:
         return self.KIND if math.isfinite(self.end) else 4
 
+    @property
+    def degree(self) -> int:
+        return Polynomial(self.above).degree if math.isfinite(self.end) else 0
+
     def head(self) -> list[float]:
         return [self.kind, 0, 0, self.end, self.a, self.b, self.low, self.high, *self.above]
 
@@ -182,6 +201,10 @@ class PowerLaw(Curve):
     def __post_init__(self) -> None:
         if not self.low <= self.high:
             raise ParameterError(f"PowerLaw: low {self.low!r} is above high {self.high!r}")
+
+    @property
+    def near(self) -> bool:
+        return abs(self.b) < 0.95  # logarithms lie from log(SMALLEST), -16.1, to 88.8
 
     def __call__(self, x: Any) -> Any:
         x = np.maximum(np.asarray(x, float), SMALLEST)

@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import ShapeError
+from rpukit.inference.ops import wide
 from rpukit.random import Stream
 
 Array = Any
@@ -77,17 +78,19 @@ def modify_weights(
     Kernel: kernels_cu/modify_weights.cu.
     """
     scalars = tuple(np.float32(v) for v in (std, step, bound, drop))
+    n = weight.size
     if _device.runs_kernels(_device.namespace(weight, out)):
+        macros = {"KIND": kind, "SPREAD": int(spread), "DROP": int(drop > 0)}
         _MODIFY_WEIGHTS.launch(
-            _grid(weight.size),
+            _grid(-(-n // 4)),  # four cells a thread
             (_BLOCK,),
-            (weight.size, *scalars, event, weight, largest, poly, out, status, *stream.words),
-            macros={"KIND": kind, "SPREAD": int(spread), "DROP": int(drop > 0)},
+            (n, *scalars, event, weight, largest, poly, out, status, *stream.words),
+            macros={**macros, "WIDE": wide(n, weight, out)},
         )
     else:
         run_rows(
             _mirror().modify_weights,
-            weight.size,
+            n,
             kind,
             spread,
             drop > 0,

@@ -268,7 +268,7 @@ class NoiseModel:
     def _at(
         self, programmed: Programmed, moment: Moment, t: float, stream: Stream, number: int
     ) -> Array:
-        g = programmed.conductance
+        g, curve = programmed.conductance, self.reading(self.check_time(t))
         place = _device.device_of(g)
         out = _device.empty(tuple(g.shape), np.float32, place)
         return drift_conductance(
@@ -276,13 +276,15 @@ class NoiseModel:
             None if programmed.nu is None else programmed.nu.reshape(1, -1),
             moment,
             identity(place),
-            _device.to_device(pack([self.reading(self.check_time(t))]), place),
+            _device.to_device(pack([curve]), place),
             unit=1 / self.g_max,
             stream=stream.child(programmed.event),
             sample=sample_of(self.check_time(t), number),
             status=_device.zeros((1,), np.int32, place),
             out=out,
-            kind=self.reading(self.check_time(t)).kind,
+            kind=curve.kind,
+            degree=curve.degree,
+            near=curve.near,
             as_conductance=True,
         )
 
@@ -314,8 +316,13 @@ def packed(model: NoiseModel) -> np.ndarray:
 
 
 @cache
-def _kinds(model: NoiseModel) -> tuple[int, int, int]:
-    return model.programming.kind, model.drift_mean.kind, model.drift_std.kind
+def _forms(model: NoiseModel) -> dict[str, Any]:
+    """Tell what a kernel is compiled for."""
+    curves = model.programming, model.drift_mean, model.drift_std
+    return {
+        "kinds": tuple(curve.kind for curve in curves),
+        "degree": max(curve.degree for curve in curves),
+    }
 
 
 def write(
@@ -342,7 +349,7 @@ def write(
         stream=stream,
         event=event,
         status=_device.zeros((1,), np.int32, place) if status is None else status,
-        kinds=_kinds(model),
+        **_forms(model),
         **options,
     )
 

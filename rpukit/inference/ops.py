@@ -19,6 +19,7 @@ _PROGRAM_CONDUCTANCE = Kernel("program_conductance")
 _DRIFT_CONDUCTANCE = Kernel("drift_conductance")
 
 _BLOCK = 256
+_BLOCKS = 4096  # as many as keep a GPU busy until the end
 _GRAIN = 1 << 13  # cells that are worth a thread: normals, logarithms and powers each
 _NONE = np.empty(0, np.float32)  # what the mirrors take for an absent array
 LAWS = {"none": 0, "power": 1, "additive": 2}  # of what is drawn for drift
@@ -29,10 +30,12 @@ def _mirror() -> Any:
 
 
 def _grid(n: int) -> tuple[int]:
-    return (-(-n // (_BLOCK * 4)),)  # four cells a thread
+    """Four cells a thread at a time, in up to four turns where that leaves blocks enough."""
+    blocks = -(-n // (_BLOCK * 4))
+    return (max(min(blocks, _BLOCKS), -(-blocks // 4)),)
 
 
-def _wide(n: int, *arrays: Array | None) -> int:
+def wide(n: int, *arrays: Array | None) -> int:
     """Whether four neighbours of every row of n can be moved at once."""
     there = (a for a in arrays if a is not None)
     places = (a.data.ptr if _device.is_cupy(a) else a.ctypes.data for a in there)
@@ -100,6 +103,7 @@ def program_conductance(
     event: int,
     status: Array,
     kinds: tuple[int, int, int] = (0, 0, 0),
+    degree: int = 5,
     stuck: Stuck | None = None,
     out: tuple[Array, Array | None] | None = None,
 ) -> tuple[Array, Array | None]:
@@ -123,6 +127,8 @@ def program_conductance(
     status : array, shape (1,), int32
     kinds : tuple of int
         Kinds of the three curves.
+    degree : int, 0 to 5
+        The highest of their polynomials.
     stuck : Stuck, optional
     out : tuple of arrays, optional
         Where the results go.
@@ -161,9 +167,9 @@ def program_conductance(
     if _device.runs_kernels(_device.namespace(weight, conductance)):
         args = (n, *scalars, weight, split.fit, split.planes, split.tables, curves)
         macros = {"NOISE": int(noise), "TABLE": int(table), "LAW": number, "STUCK": int(stuck_on)}
-        macros |= {"PLANES": n_plane, "WIDE": _wide(n, weight, conductance, nu)}
+        macros |= {"PLANES": n_plane, "WIDE": wide(n, weight, conductance, nu)}
         if noise:
-            macros |= dict(zip(("SIGMA", "MEAN", "STD"), kinds, strict=True))
+            macros |= dict(zip(("SIGMA", "MEAN", "STD", "DEGREE"), (*kinds, degree), strict=True))
         _PROGRAM_CONDUCTANCE.launch(
             _grid(n),
             (_BLOCK,),
@@ -237,6 +243,8 @@ def drift_conductance(
     status: Array,
     out: Array,
     kind: int = 0,
+    degree: int = 5,
+    near: bool = False,
     as_conductance: bool = False,
 ) -> Array:
     """Read programmed conductances at a moment, as weights or as conductances.
@@ -254,8 +262,8 @@ def drift_conductance(
         What names the draws of this reading.
     status : array, shape (1,), int32
     out : array, n weights, or n_plane times n conductances, float32
-    kind : int
-        Kind of the curve.
+    kind, degree, near : int, int, bool
+        Of the curve.
     as_conductance : bool
 
     Returns
@@ -287,8 +295,10 @@ def drift_conductance(
                 "TABLE": int(table),
                 "OUT": int(as_conductance),
                 "NOISE": kind if read else 0,
+                "DEGREE": degree,
+                "NEAR": int(near),
                 "PLANES": n_plane,
-                "WIDE": _wide(n, conductance, nu, out),
+                "WIDE": wide(n, conductance, nu, out),
             },
         )
     else:

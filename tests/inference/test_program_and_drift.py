@@ -133,11 +133,27 @@ def test_source_is_mirror(name, converter, shape, order):
                     sample=noise.sample_of(t, 2),
                     status=OK,
                     out=np.empty(w.shape, np.float32),
-                    kind=model.reading(t).KIND,
+                    kind=model.reading(t).kind,
+                    degree=model.reading(t).degree,
+                    near=model.reading(t).near,
                 )
             ],
             order,
         )
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, -0.0712345, 1 + 2.0**-23, 2 - 2.0**-23, 1e-19, 3e30])
+def test_division_by_the_scale_is_rounded_once(scale):
+    """Sums of all sizes, zero and the smallest numbers too."""
+    rng = np.random.default_rng(0)
+    g = (rng.uniform(1, 2, (1, 1 << 14)) * 2.0 ** rng.integers(-20, 21, 1 << 14)).astype("f4")
+    g[0, ::64] *= np.float32(2.0) ** rng.integers(-130, 100, 256).astype("f4")
+    g[0, ::97] = 0
+    split = ops.Split(np.array([scale, 0], "f4"), np.zeros((1, 8), "f4"), np.ones(1, "f4"))
+    out, options = np.empty(g.shape, "f4"), {"unit": 1.0, "stream": STREAM, "sample": 0}
+    with on_cpu(), np.errstate(over="ignore", under="ignore"):
+        ops.drift_conductance(g, None, ops.Moment(), split, None, status=OK, out=out, **options)
+        assert_same_bits(out, g / np.float32(scale) + np.float32(0))
 
 
 @pytest.mark.parametrize(
@@ -247,17 +263,21 @@ def test_stuck_devices(order):
     assert (nu[0][u > 0.6] > 0).all()
 
 
-def test_a_split_matrix_has_the_same_bits():
+def test_a_split_matrix_has_the_same_bits(monkeypatch):
     """Cells are named by their index: a matrix programmed by threads or blocks is the same."""
-    w = weights((130, 257))
+    w = weights((130, 258))
     split = CONVERTERS["pair"].split(w)
     runs = []
     for n in (1, 3):
         rk.set_num_threads(n)
         runs.append(noise.write(MODELS["pcm"], w, split, stream=STREAM, event=1))
     rk.set_num_threads(None)
-    for one, three in zip(*runs, strict=True):
-        assert_same_bits(one, three)
+    monkeypatch.setattr(ops, "_BLOCKS", 3)
+    with on_cpu():  # threads take several turns
+        runs.append(noise.write(MODELS["pcm"], w, split, stream=STREAM, event=1))
+    for other in runs[1:]:
+        for one, two in zip(runs[0], other, strict=True):
+            assert_same_bits(one, two)
 
 
 def test_a_raised_status_stops_every_kernel():
