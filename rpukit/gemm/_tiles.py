@@ -91,6 +91,10 @@ class WarpTile:
     stages: int
     turned: bool = False
 
+    def valid(self, n_batch: int) -> bool:
+        """Any batch will do."""
+        return n_batch > 0
+
     @property
     def threads(self) -> int:
         return 32 * self.warps[0] * self.warps[1]

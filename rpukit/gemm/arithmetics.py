@@ -13,6 +13,7 @@ from rpukit.gemm.factors import TENSOR, format_of
 # A tag names an arithmetic: equal tags, equal bits.
 _CHAINS = {"float32": "fma32", "float64": "fma64"}
 _HOPPER = "tc16f25"
+_LEAST = 80  # compute capability of mma.sync with bfloat16
 
 
 def arithmetic(dtype: Any, device: str | Device = "cpu") -> str:
@@ -28,7 +29,8 @@ def arithmetic(dtype: Any, device: str | Device = "cpu") -> str:
     -------
     str
         ``"fma32"``, ``"fma64"``: a chain of fused multiply-adds. ``"tc16f25"``: steps of 16 on a
-        tensor core that keeps 25 bits below the largest exponent. Equal tags, equal bits.
+        tensor core that keeps 25 bits below the largest exponent; ``"tc80"`` and the like: steps
+        of 16 on a GPU of another compute capability. Equal tags, equal bits.
 
     Raises
     ------
@@ -62,8 +64,9 @@ def _tensor_tag(device: Device) -> str:
     capability = str(_device.cupy().cuda.Device(device.index).compute_capability)
     if capability == "90":
         return _HOPPER
+    if int(capability) >= _LEAST:
+        return f"tc{capability}"  # whose step has not been seen: bits of its own
     raise DeviceError(
         f"{device} has compute capability {capability[:-1]}.{capability[-1]}: products of 16-bit "
-        "floats have kernels for 9.0 only; use float32, or arrays on the CPU, which give the bits "
-        "of 9.0"
+        "floats need 8.0; use float32, or arrays on the CPU, which give the bits of 9.0"
     )

@@ -152,7 +152,7 @@ def choose(
         return pick(*shape, device)
 
     def make_trial() -> tune.Trial:
-        ready: dict[Tile, Callable[[], None]] = {}
+        ready: dict[Tile, Callable[[], None]] = {}  # of single warps there is one, and no trial
 
         def run(tile: Tile) -> list[Array]:
             if tile in ready:  # the host would take longer than some products

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rpukit as rk
 from rpukit import _device
+from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError
 from rpukit.gemm import _tiles, arithmetics, tensor
 from rpukit.testing import assert_same_bits, on_cpu
@@ -137,13 +138,39 @@ def test_a_device_without_kernels_is_refused_by_every_entry(entry, monkeypatch):
         entries()[entry]()
 
 
-def test_other_architectures_are_refused_by_name(monkeypatch):
-    """No rule of their tensor cores has been seen, so there is no promise to make."""
-    properties = SimpleNamespace(compute_capability="80")
+def test_other_architectures_have_names_of_their_own(monkeypatch):
+    """The rule of their tensor cores has not been seen: no equality with others is promised."""
+    properties = SimpleNamespace(compute_capability="90")
     fake = SimpleNamespace(cuda=SimpleNamespace(Device=lambda _: properties))
     monkeypatch.setattr(_device, "cupy", lambda: fake)
-    with pytest.raises(DeviceError, match=r"8\.0.*float32"):
-        arithmetics._tensor_tag.__wrapped__(_device.Device("gpu", 5))
+    tag = arithmetics._tensor_tag.__wrapped__
+    assert tag(_device.Device("gpu", 5)) == tag(_device.CPU)
+    for properties.compute_capability in ("80", "89", "100", "120"):
+        assert tag(_device.Device("gpu", 5)) == f"tc{properties.compute_capability}"
+    properties.compute_capability = "75"
+    with pytest.raises(DeviceError, match=r"7\.5.*float32"):
+        tag(_device.Device("gpu", 5))
+
+
+def test_without_warpgroups(monkeypatch):
+    """Where only single warps multiply, products and sums that go on take their kernel."""
+    (a, b), rows = factors(21, 120, 75, "bfloat16"), words((21, 120), "bfloat16", 8)
+
+    def results():
+        sums = rk.gemm.WeightGradient((75, 120), np.uint16)
+        for part in (slice(5), slice(5, 21)):
+            sums.add(a[part], rows[part])
+        return rk.det_gemm(a, b), sums.result(np.float32)
+
+    expected = results()
+    monkeypatch.setattr(_tiles, "has_warpgroups", lambda _: False)
+    monkeypatch.setattr(_tiles, "pick", _tiles.pick.__wrapped__)
+    monkeypatch.setattr(tensor, "pick", _tiles.pick)
+    with on_cpu(1), recording() as launches:
+        found = results()
+    assert {launch.variant.entry for launch in launches} == {"det_gemm_mma"}
+    for got, wanted in zip(found, expected, strict=True):
+        assert_same_bits(got, wanted)
 
 
 def test_no_product_of_another_library():
