@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from golden_cases import Case, put
 
 import rpukit as rk
@@ -129,7 +130,24 @@ def counted(device):
     return [held.clock, held.weighed]
 
 
+def read(device, dtype, kind):
+    """Codes and numbers of samples of all kinds of leaves, some of them wrong; 0 for NaN."""
+    pc = rk.Circuit.from_state(made(every_leaf, dtype), device)
+    shape = (37, pc.n_variables)
+    x = (uniform(shape, 1) * 9 - 1).astype(kind).astype(dtype if kind == "float32" else kind)
+    unknown = uniform(shape, 2) < np.float32(0.25)
+    xp = np if device == "cpu" else _device.cupy()
+    codes, numbers = xp.empty(shape, np.int32), xp.empty(shape, dtype)
+    pc._encoder.into(put(x, device), put(unknown, device), codes, numbers)
+    with pytest.raises(rk.errors.ParameterError, match="missing"):
+        pc._encoder.check()
+    return [codes, xp.where(xp.isnan(numbers), 0, numbers)]
+
+
 def cases() -> Iterator[tuple[str, Case]]:
+    for dtype in ("float32", "float64"):
+        for kind in ("float32", "int64", "uint8"):
+            yield "encode_samples", Case(f"{dtype}-{kind}", partial(read, dtype=dtype, kind=kind))
     yield "count_samples", Case("float32", counted)
     for kernel in MANY:
         yield kernel, Case("float32-many", of_many)

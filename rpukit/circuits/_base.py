@@ -8,7 +8,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels.repeat import repeatable
-from rpukit.circuits._data import checked_weights, encoded
+from rpukit.circuits._data import checked_weights
 from rpukit.circuits._passes import Pass
 from rpukit.circuits._soft import checked_soft, leaf_soft
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
@@ -17,6 +17,7 @@ from rpukit.errors import ParameterError
 
 if TYPE_CHECKING:
     from rpukit._device import Device
+    from rpukit.circuits._data import Encoder
     from rpukit.circuits._layout import Layout
     from rpukit.circuits._memory import Memory
     from rpukit.circuits._parameters import Parameters, Statistics
@@ -37,10 +38,11 @@ class Held:
     _statistics: Statistics
     _stream: Stream
     _n_drawn: int
+    _encoder: Encoder
     _memory: Memory
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
-        return encoded(self.layout, self.dtype, x, missing, self._device)
+        return self._encoder(x, missing)
 
     def _weights(self, weights: Any, n: int) -> Array:
         shape = (n, self.layout.root_rows.size)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._precision import mirror, real
+from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.leaves import POISSON
 from rpukit.circuits.nodes import InputNodes
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
@@ -14,51 +17,148 @@ from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 if TYPE_CHECKING:
     from rpukit.circuits._layout import Layout
 
-__all__ = ["checked_weights", "columns_of", "encoded", "taken"]
+__all__ = ["Encoder", "checked_weights", "columns_of", "encode_samples", "taken"]
 
 Array = Any
 
+_ENCODE_SAMPLES = Kernel("encode_samples")
+_MOST_BLOCKS = 4096
+_TYPES = {
+    np.dtype(np.int8): "signed char",
+    np.dtype(np.uint8): "unsigned char",
+    np.dtype(np.int16): "short",
+    np.dtype(np.uint16): "unsigned short",
+    np.dtype(np.int32): "int",
+    np.dtype(np.uint32): "u32",
+    np.dtype(np.int64): "i64",
+    np.dtype(np.uint64): "u64",
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+}
 
-def encoded(
-    layout: Layout, dtype: Any, x: Any, missing: Any, device: _device.Device
-) -> tuple[Array, Array]:
-    """Turn data into codes (-1 missing) for tables and numbers (NaN missing) for the rest."""
-    array, xp = taken(x, device, "x"), _device.namespace_of(device)
-    if array.dtype.kind not in "iubf":
-        raise DTypeError(f"x: got dtype {array.dtype}, need integers or floats")
-    if array.ndim == 1 and layout.n_variable > 1:
-        array = array[None, :]
-    if array.ndim != 2 or array.shape[1] != layout.n_variable or not len(array):
-        raise ShapeError(
-            f"x: got shape {np.shape(x)}, need (n_sample from 1, {layout.n_variable})"
-        )
-    unknown = xp.isnan(array) if array.dtype.kind == "f" else xp.zeros(array.shape, bool)
-    if array.dtype.kind == "f" and xp.isinf(array).any():
-        raise NonFiniteError("x holds infinity")
-    if missing is not None:
-        mask = taken(missing, device, "missing")
+
+class Encoder:
+    """Turns data into codes (-1 missing) for tables and numbers (NaN missing) for the rest.
+
+    Parameters
+    ----------
+    layout : Layout
+    dtype : dtype
+        Of numbers.
+    device : Device
+    """
+
+    def __init__(self, layout: Layout, dtype: Any, device: _device.Device) -> None:
+        self._columns, self._dtype, self._device = layout.columns, dtype, device
+        support, table, number, count = layout.columns
+        traits = table + 2 * number + 4 * count
+        self._tables = [_device.to_device(a, device, np.int32) for a in (support, traits)]
+        self._fault = _device.zeros((1,), np.int32, device)
+
+    def __call__(self, x: Any, missing: Any) -> tuple[Array, Array]:
+        """Give codes and numbers."""
+        array, unknown = self._checked(x, missing)
+        codes = _device.empty(array.shape, np.int32, self._device)
+        numbers = _device.empty(array.shape, self._dtype, self._device)
+        encode_samples(array, unknown, *self._tables, codes, numbers, self._fault)
+        if self._found():
+            raise self._wrong(array, unknown)
+        return codes, numbers
+
+    def into(self, x: Any, missing: Any, codes: Array, numbers: Array) -> None:
+        """Write codes and numbers where they belong; `check` says later if a value was wrong."""
+        array, unknown = self._checked(x, missing)
+        if array.shape != codes.shape:
+            raise ShapeError(
+                f"x: got {len(array)} samples, this step was captured for {len(codes)}"
+            )
+        encode_samples(array, unknown, *self._tables, codes, numbers, self._fault)
+
+    def check(self) -> None:
+        """Synchronise, and find out whether a value since the last check was wrong."""
+        if self._found():
+            raise ParameterError(
+                "x: an earlier call had infinity, or values outside their leaves' support; they "
+                "counted as missing"
+            )
+
+    def _found(self) -> bool:
+        found = bool(_device.to_numpy(self._fault)[0])
+        if found:
+            self._fault.fill(0)
+        return found
+
+    def _checked(self, x: Any, missing: Any) -> tuple[Array, Array | None]:
+        array, n_variable = taken(x, self._device, "x"), len(self._columns[0])
+        if array.dtype.kind not in "iubf":
+            raise DTypeError(f"x: got dtype {array.dtype}, need integers or floats")
+        if array.ndim == 1 and n_variable > 1:
+            array = array[None, :]
+        if array.ndim != 2 or array.shape[1] != n_variable or not len(array):
+            raise ShapeError(f"x: got shape {np.shape(x)}, need (n_sample from 1, {n_variable})")
+        if array.dtype.kind == "b":
+            array = array.view(np.uint8)
+        elif array.dtype not in _TYPES:
+            array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+        if missing is None:
+            return array, None
+        mask = taken(missing, self._device, "missing")
         if mask.dtype != bool or mask.shape not in (array.shape, array.shape[1:]):
             raise ShapeError(f"missing: need bool of shape {array.shape} or {array.shape[1:]}")
-        unknown = unknown | mask
-    support, table, number, count = (xp.asarray(a) for a in layout.columns)
-    known = ~unknown
-    with np.errstate(invalid="ignore"):  # of too large numbers, which then differ
-        whole = xp.where(known & table, array, 0).astype(np.int64)
-    wrong = known & table & (whole != array)
-    if wrong.any():
-        raise ParameterError(f"x: variable {_column(wrong)} takes whole numbers, got a fraction")
-    wrong = known & table & ((whole < 0) | (whole >= support))
-    if wrong.any():
-        var = _column(wrong)
-        given = whole[known[:, var], var]
-        raise ParameterError(
-            f"x: variable {var} takes 0 to {support[var] - 1}, got {given.min()} to {given.max()}"
-        )
-    wrong = known & count & (array < 0)
-    if wrong.any():
-        raise ParameterError(f"x: variable {_column(wrong)} counts, got a negative number")
-    codes = xp.where(known & table, whole, -1).astype(np.int32)
-    return codes, xp.where(known & number, array, np.nan).astype(dtype)
+        return array, mask.reshape(-1, n_variable)
+
+    def _wrong(self, array: Array, unknown: Array | None) -> Exception:
+        """Say what is wrong with data."""
+        array = _device.to_numpy(array)
+        support, table, _, count = self._columns
+        if array.dtype.kind == "f" and np.isinf(array).any():
+            return NonFiniteError("x holds infinity")
+        known = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, bool)
+        if unknown is not None:
+            known &= ~_device.to_numpy(unknown)
+        with np.errstate(invalid="ignore"):  # of too large numbers, which then differ
+            whole = np.where(known & table, array, 0).astype(np.int64)
+        wrong = known & table & (whole != array)
+        if wrong.any():
+            var = _column(wrong)
+            return ParameterError(f"x: variable {var} takes whole numbers, got a fraction")
+        wrong = known & table & ((whole < 0) | (whole >= support))
+        if wrong.any():
+            var = _column(wrong)
+            given = whole[known[:, var], var]
+            return ParameterError(
+                f"x: variable {var} takes 0 to {support[var] - 1}, got {given.min()} to "
+                f"{given.max()}"
+            )
+        wrong = known & count & (array < 0)
+        return ParameterError(f"x: variable {_column(wrong)} counts, got a negative number")
+
+
+def encode_samples(
+    x: Array,
+    unknown: Array | None,
+    support: Array,
+    traits: Array,
+    codes: Array,
+    numbers: Array,
+    fault: Array,
+) -> None:
+    """Codes and numbers of samples x; ``fault`` becomes 1 where a value is wrong."""
+    if not _device.takes_kernels(numbers):
+        mask = np.empty((0, x.shape[1]), bool) if unknown is None else unknown
+        args = (x, mask, support, traits, codes, numbers, fault)
+        go = mirror("rpukit.circuits._mirror.data", numbers.dtype).encode_samples
+        run_rows(go, len(x), *args, grain=work_grain(5 * x.shape[1]))
+        return
+    xp = _device.namespace(x)
+    x, mask, n_mask = xp.ascontiguousarray(x), None, 0
+    if unknown is not None:
+        mask, n_mask = xp.ascontiguousarray(unknown).view(np.uint8), len(unknown)
+    whole = int(x.dtype.kind in "iu")
+    macros = {"REAL": real(numbers.dtype), "IN": _TYPES[x.dtype], "WHOLE": whole}
+    args = (*x.shape, n_mask, support, traits, x, mask, codes, numbers, fault)
+    grid = min(-(-x.size // 256), _MOST_BLOCKS)
+    _ENCODE_SAMPLES.launch((grid,), (256,), args, macros=macros)
 
 
 def columns_of(inputs: list[InputNodes], n_variable: int) -> tuple[Array, Array, Array, Array]:

@@ -104,7 +104,9 @@ class Captured:
     def __exit__(self, *_: object) -> None:
         self._graph = None
 
-    def __call__(self, x: Any, *, missing: Any = None, weights: Any = None) -> Array:
+    def __call__(
+        self, x: Any, *, missing: Any = None, weights: Any = None, validate: str = "sync"
+    ) -> Array:
         """Add the flows of samples to the statistics, and take the step of EM, if there is one.
 
         Parameters
@@ -112,6 +114,9 @@ class Captured:
         x : array, shape (batch_size, n_variables)
         missing, weights : array, optional
             As of `Circuit.accumulate`.
+        validate : {"sync", "deferred"}
+            Values outside their leaves' support are an error at once, and nothing is changed; or
+            they count as missing, no call waits for the GPU, and `check` says so later.
 
         Returns
         -------
@@ -122,13 +127,32 @@ class Captured:
         ------
         ShapeError, DTypeError, NonFiniteError, ParameterError, DeviceError
         """
+        if validate not in ("sync", "deferred"):
+            raise ParameterError(f'validate: got {validate!r}, need "sync" or "deferred"')
         pc = self._pc
-        codes, numbers = pc._encoded(x, missing)
-        if len(codes) != self._n:
-            raise ShapeError(f"x: got {len(codes)} samples, this step was captured for {self._n}")
-        self._weights[:] = pc._weights(weights, self._n)
-        self._codes[:], self._numbers[:] = codes, numbers
+        if validate == "sync":
+            codes, numbers = pc._encoded(x, missing)
+            if len(codes) != self._n:
+                raise ShapeError(
+                    f"x: got {len(codes)} samples, this step was captured for {self._n}"
+                )
+            self._codes[:], self._numbers[:] = codes, numbers
+        else:
+            pc._encoder.into(x, missing, self._codes, self._numbers)
+        if weights is None:
+            self._weights.fill(1)
+        else:
+            self._weights[:] = pc._weights(weights, self._n)
         return self.replay()
+
+    def check(self) -> None:
+        """Synchronise; raise if a value of a call with ``validate="deferred"`` was wrong.
+
+        Raises
+        ------
+        ParameterError
+        """
+        self._pc._encoder.check()
 
     def replay(self) -> Array:
         """Run the step again on the samples of the last call.

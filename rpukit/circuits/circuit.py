@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit._device import empty, parse_device
 from rpukit.circuits import _saved
+from rpukit.circuits._data import Encoder
 from rpukit.circuits._layout import make_layout
 from rpukit.circuits._memory import Memory
 from rpukit.circuits._parameters import Parameters, Statistics
@@ -94,6 +95,7 @@ class Circuit(Queries, Fitting):
         self._parameters = Parameters(self.layout, stream, self.dtype, self._device)
         self._stream, self._n_drawn = stream.child(DRAWS), 0
         self._statistics = Statistics(self._parameters)
+        self._encoder = Encoder(self.layout, self.dtype, self._device)
         self._memory = Memory(self._parameters, self._statistics, budget)
 
     # ---- what it is ---------------------------------------------------------------------------

@@ -147,3 +147,47 @@ def test_steps_of_long_tables_have_the_bits_of_the_mirror(keep_zeros):
         made.append(p)
     assert_same_bits(*made)
     assert np.array_equal(made[0][1], start[1]) == (not keep_zeros)
+
+
+def tables_and_numbers(n_variable):
+    """Variables that are tables, counts, densities, and the first one both."""
+    kinds = (circuits.Categorical(n_values=5), circuits.Poisson(), circuits.Gaussian())
+    low = [circuits.inputs(v, kinds[v % 3], 1) for v in range(n_variable)]
+    rest = low[1:]
+    return circuits.sum(
+        circuits.product(low[0], *rest),
+        circuits.product(circuits.inputs(0, circuits.Gaussian(), 1), *rest),
+        n_nodes=1,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float64"])
+def test_samples_are_read_alike_and_what_is_wrong_is_named(dtype):
+    pc = rk.Circuit(tables_and_numbers(132), dtype="float32")
+    rng = np.random.default_rng(2)
+    x, mask = rng.integers(0, 5, (5, 132)).astype(dtype), rng.random((5, 132)) < 0.3
+    if x.dtype.kind == "f":
+        x[mask & (rng.random(mask.shape) < 0.5)] = np.nan
+    known = ~mask & ~np.isnan(x.astype(float))
+    table = np.arange(132) % 3 == 0
+    number, whole = ~table | (np.arange(132) == 0), np.nan_to_num(x).astype(np.int64)
+    bad = {
+        "takes 0 to 4": (0, 9),
+        "counts": (1, -1),
+        "fraction": (3, 0.5),
+        "infinity": (2, np.inf),
+    }
+    for emulated in (False, True):
+        with on_cpu() if emulated else np.errstate():
+            codes, numbers = pc._encoded(x, mask)
+            assert_same_bits(codes, np.where(known & table, whole, -1).astype(np.int32))
+            assert_same_bits(numbers, np.where(known & number, x, np.nan).astype(np.float32))
+            assert_same_bits(pc._encoded(x, mask[0])[0], pc._encoded(x, mask[:1].repeat(5, 0))[0])
+            for words, (var, value) in bad.items():
+                wrong = np.nan_to_num(x)
+                with np.errstate(all="ignore"):
+                    wrong[3, var] = np.array(value).astype(dtype)
+                if wrong[3, var] == value:
+                    with pytest.raises(ValueError, match=words):
+                        pc._encoded(wrong, None)
+            pc._encoded(x, mask)

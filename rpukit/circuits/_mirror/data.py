@@ -1,0 +1,37 @@
+"""Mirror of what tables and densities read of samples."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+f4, i4, i8 = np.float32, np.int32, np.int64
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def encode_samples(start, stop, x, unknown, support, traits, codes, numbers, fault):
+    """Codes, -1 for none, and numbers, NaN for none, of samples; fault 1 if a value is wrong."""
+    masks = unknown.shape[0]
+    for b in range(start, stop):
+        for v in range(x.shape[1]):
+            value, trait = x[b, v], traits[v]
+            codes[b, v], numbers[b, v] = i4(-1), f4(np.nan)
+            if value != value:
+                continue
+            if value - value != 0:
+                fault[0] = i4(1)
+                continue
+            if masks and unknown[b if masks > 1 else 0, v]:
+                continue
+            if trait & 1:
+                if value >= 0 and value < support[v] and value == i8(value):
+                    codes[b, v] = i4(value)
+                else:
+                    fault[0] = i4(1)
+            if trait & 2:
+                if trait & 4 and value < 0:
+                    fault[0] = i4(1)
+                else:
+                    numbers[b, v] = f4(value)
