@@ -28,21 +28,31 @@ class HiddenMarkov:
 
 
 class Captured:
-    """A step of learning as a CUDA graph."""
+    """Steps of learning on a GPU: as CUDA graphs, and as launches that come again."""
 
     params = ([128, 1024], [1, 8, 64, 512])
     param_names = ["n_states", "n_sample"]
 
     def setup(self, n_states, n_sample):
         require("gpu")
-        pc = rk.Circuit(rk.circuits.hmm(32, n_states, 4023), seed=1, device="gpu")
-        x = np.random.default_rng(0).integers(0, 4023, (n_sample, 32))
-        self.step = pc.captured(n_sample)
-        self.step(put(x, "gpu"))
+        self.pc = rk.Circuit(rk.circuits.hmm(32, n_states, 4023), seed=1, device="gpu")
+        self.x = put(np.random.default_rng(0).integers(0, 4023, (n_sample, 32)), "gpu")
+        self.step = self.pc.captured(n_sample)
+        self.em = self.pc.captured(n_sample, step=0.1, pseudocount=0.1)
+        for call in (self.step, self.em, *3 * [self.pc.accumulate]):
+            call(self.x)
         synchronise("gpu")
 
     def time_step(self, *_):
         self.step.replay()
+        synchronise("gpu")
+
+    def time_em_step(self, *_):
+        self.em.replay()
+        synchronise("gpu")
+
+    def time_accumulate(self, *_):
+        self.pc.accumulate(self.x)
         synchronise("gpu")
 
 

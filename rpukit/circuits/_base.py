@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,11 @@ class Held:
 
     def _encoded(self, x: Any, missing: Any) -> tuple[Array, Array]:
         return self._encoder(x, missing)
+
+    def _parts(self, n: int) -> Iterator[slice]:
+        """Cut samples into passes that fit the memory."""
+        step = self._memory.samples(learns=True)
+        return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
     def _weights(self, weights: Any, n: int) -> Array:
         shape = (n, self.layout.root_rows.size)

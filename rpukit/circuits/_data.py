@@ -52,7 +52,9 @@ class Encoder:
         self._columns, self._dtype, self._device = layout.columns, dtype, device
         support, table, number, count = layout.columns
         traits = table + 2 * number + 4 * count
-        self._tables = [_device.to_device(a, device, np.int32) for a in (support, traits)]
+        self._support, self._traits = (
+            _device.to_device(a, device, np.int32) for a in (support, traits)
+        )
         self._fault = _device.zeros((1,), np.int32, device)
 
     def __call__(self, x: Any, missing: Any) -> tuple[Array, Array]:
@@ -60,7 +62,7 @@ class Encoder:
         array, unknown = self._checked(x, missing)
         codes = _device.empty(array.shape, np.int32, self._device)
         numbers = _device.empty(array.shape, self._dtype, self._device)
-        encode_samples(array, unknown, *self._tables, codes, numbers, self._fault)
+        self._encode(array, unknown, codes, numbers)
         if self._found():
             raise self._wrong(array, unknown)
         return codes, numbers
@@ -72,7 +74,11 @@ class Encoder:
             raise ShapeError(
                 f"x: got {len(array)} samples, this step was captured for {len(codes)}"
             )
-        encode_samples(array, unknown, *self._tables, codes, numbers, self._fault)
+        self._encode(array, unknown, codes, numbers)
+
+    def _encode(self, x: Array, unknown: Array | None, codes: Array, numbers: Array) -> None:
+        tables = (self._support, self._traits)
+        encode_samples(x, unknown, *tables, codes, numbers, self._fault)
 
     def check(self) -> None:
         """Synchronise, and find out whether a value since the last check was wrong."""
@@ -146,7 +152,8 @@ def encode_samples(
     """Codes and numbers of samples x; ``fault`` becomes 1 where a value is wrong."""
     if not _device.takes_kernels(numbers):
         mask = np.empty((0, x.shape[1]), bool) if unknown is None else unknown
-        args = (x, mask, support, traits, codes, numbers, fault)
+        given = (a if a.flags.carray else np.array(a, order="C") for a in (x, mask))
+        args = (*given, support, traits, codes, numbers, fault)  # Numba compiles for each layout
         go = mirror("rpukit.circuits._mirror.data", numbers.dtype).encode_samples
         run_rows(go, len(x), *args, grain=work_grain(5 * x.shape[1]))
         return

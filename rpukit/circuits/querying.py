@@ -71,10 +71,14 @@ class Queries(Information):
         >>> pc.conditional([[np.nan]])[0, 0]
         array([0.75, 0.25], dtype=float32)
         """
-        evidence = self._evidence(x, missing, soft)
-        ones = self._weights(None, len(evidence[0]))
-        run = self._both_ways(evidence, ones, self._way(None))
-        return _queries.posterior(self._parameters, run, evidence[2])
+        codes, numbers, soft = self._evidence(x, missing, soft)
+        way, found = self._way(None), []
+        for part in self._parts(len(codes)):
+            some = None if soft is None else soft[part]
+            ones = self._weights(None, len(codes[part]))
+            run = self._both_ways((codes[part], numbers[part], some), ones, way)
+            found.append(_queries.posterior(self._parameters, run, some))
+        return found[0] if len(found) == 1 else _device.namespace(codes).concatenate(found)
 
     def sample(
         self,
@@ -128,7 +132,9 @@ class Queries(Information):
         start = self._n_drawn if first_sample is None else _number(first_sample, "first_sample", 0)
         if start + len(codes) > MAX_SAMPLE:
             raise ParameterError("first_sample: the clock would pass 2**48 samples")
-        _queries.sampled(self._parameters, codes, numbers, self._stream, start)
+        for part in self._parts(len(codes)):
+            given = (codes[part], numbers[part], self._stream, start + part.start)
+            _queries.sampled(self._parameters, *given)
         self._n_drawn = start + len(codes)
         return self._joined(codes, numbers)
 
@@ -168,8 +174,11 @@ class Queries(Information):
         """
         self._one_root("most_probable")
         codes, numbers = self._encoded(x, missing)
-        codes, numbers, values = _queries.most_probable(self._parameters, codes, numbers)
-        return self._joined(codes, numbers), values[:, 0]
+        values = _device.empty((len(codes),), self.dtype, self._device)
+        for part in self._parts(len(codes)):
+            made = _queries.most_probable(self._parameters, codes[part], numbers[part])
+            values[part] = made[-1][:, 0]
+        return self._joined(codes, numbers), values
 
     def _joined(self, codes: Array, numbers: Array) -> Array:
         xp, support = _device.namespace_of(self._device), self._parameters.rows.support

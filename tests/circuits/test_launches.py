@@ -38,6 +38,10 @@ def learned(made, device="cpu", **options):
         ]
         out.append(pc.em_step(x[k, :5], step=0.25 * (k + 1), pseudocount=0.5))
     pc.accumulate(x[1])
+    mask = xp.arange(pc.n_variables) > 1
+    out.append(pc.conditional(x[0], missing=mask))
+    if len(pc.layout.root_rows) == 1:
+        out += [pc.sample(x=x[0], missing=mask), *pc.most_probable(x[0], missing=mask)]
     return [*out, pc._statistics.weight, *pc.state()["arrays"].values()]
 
 
@@ -84,17 +88,18 @@ def test_captured_steps_of_em_have_the_bits_of_eager_ones(n):
         assert_same_bits(array, made[1].state()["arrays"][name])
 
 
-def test_a_budget_is_kept_and_changes_no_bit():
+@pytest.mark.parametrize("made", [mixed, pixels])
+def test_a_budget_is_kept_and_changes_no_bit(made):
     with pytest.raises(rk.errors.PlanError, match="need ") as error:
-        mixed("cpu", budget=1000)
+        made("cpu", budget=1000)
     least = int(str(error.value).rsplit(" ", 1)[1])
     with pytest.raises(rk.errors.PlanError):
-        mixed("cpu", budget=least - 1)
-    assert mixed("cpu", budget=least)._memory.samples(learns=True) == 1
-    for a, b in zip(learned(mixed, budget=least), learned(mixed), strict=True):
+        made("cpu", budget=least - 1)
+    assert made("cpu", budget=least)._memory.samples(learns=True) == 1
+    for a, b in zip(learned(made, budget=least), learned(made), strict=True):
         assert_same_bits(np.asarray(a), np.asarray(b))
     with pytest.raises(rk.errors.ParameterError, match="bytes"):
-        mixed("cpu", budget=True)
+        made("cpu", budget=True)
 
 
 @pytest.mark.gpu
