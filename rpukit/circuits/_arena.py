@@ -56,7 +56,7 @@ class Arena:
     def take(self, shape: tuple[int, ...], dtype: Any) -> Array | None:
         """Cut off an array, or none where too little is left."""
         first, n = self._used, math.prod(shape) * np.dtype(dtype).itemsize
-        if first + n > self.size:
+        if first + n > self.size or n == 0:
             return None
         self._used = first + -(-n // _APART) * _APART
         return self._bytes[first : first + n].view(dtype).reshape(shape)

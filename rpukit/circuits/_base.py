@@ -47,7 +47,7 @@ class Held:
 
     def _parts(self, n: int) -> Iterator[slice]:
         """Cut samples into passes that fit the memory."""
-        step = self._memory.samples(learns=True)
+        step = self._memory.fitting(learns=True)
         return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
     def _weights(self, weights: Any, n: int) -> Array:

@@ -46,7 +46,8 @@ class Memory:
             _bytes_of_sample(parameters, learns=learns) for learns in (True, False)
         )
         lines = staged_lines(parameters.layout.layers)
-        self._loss = LOSS + int(3 * lines * parameters.theta.dtype.itemsize)  # samples come by fours
+        # Samples of what is staged come by fours.
+        self._loss = LOSS + int(3 * lines * parameters.theta.dtype.itemsize)
         self._arena: Arena | None = None
         self.repeats = Repeats(most=_MOST_SIZES)
         self.tops: dict[int, Any] = {}  # values of all rows, by number of samples
@@ -67,11 +68,14 @@ class Memory:
 
     def samples(self, *, learns: bool) -> int:
         """Samples of a pass: of one that learns, or of one that only goes up."""
-        own = self._parameters
-        most = self._room // (self.of_sample if learns else self.of_values)
+        own, most = self._parameters, self.fitting(learns=learns)
         if own.device.kind == "cpu":
             most = min(most, _USUAL // ((4 if learns else 1) * own.layout.n_row))
         return max(1, most)
+
+    def fitting(self, *, learns: bool) -> int:
+        """Samples of the largest pass that the memory has room for."""
+        return max(1, self._room // (self.of_sample if learns else self.of_values))
 
     def arena(self, n: int, *, learns: bool) -> Arena:
         """Memory for a pass over so many samples; a larger one than before forgets launches."""

@@ -129,13 +129,16 @@ class Fitting(Gradients):
         best, since = (-np.inf, self._parameters.copied()), 0
         for epoch in _shown(n_epochs, progress):
             order = self._order(epoch, len(data)) if size < len(data) else np.arange(len(data))
-            total = 0.0
+            sums = []  # read at the end, so that no batch waits for a GPU
             for k in range(n_step):
                 part = self._parameters.on_device(order[k * size : (k + 1) * size])
                 done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
                 options["missing"] = None if mask is None else mask[part]
                 ll = self._step(method, data[part], step + (last - step) * done, options)
-                total += float(xp.sum(ll, dtype=np.float64))
+                sums.append(xp.sum(ll, dtype=np.float64))
+            total = 0.0
+            for batch in sums:
+                total += float(batch)
             trace["train"].append(total / len(data))
             if x_valid is None:
                 continue
