@@ -39,6 +39,7 @@ class Held:
     _statistics: Statistics
     _stream: Stream
     _n_drawn: int
+    _places: dict[Nodes, Any] | None = None  # columns of node vectors
     _encoder: Encoder
     _memory: Memory
 
@@ -105,10 +106,19 @@ class Held:
         return way.down(run, weights)
 
     def _by_nodes(self, array: Array) -> dict[Nodes, Array]:
-        """Columns of each node vector that has rows."""
-        places, on_device = self.layout.rows, self._parameters.on_device
-        return {
-            nodes: array[:, on_device(places[nodes.number])]
-            for nodes in self.layout.nodes
-            if nodes.number in places
-        }
+        """Columns of each node vector that has rows: views where they lie side by side."""
+        if self._places is None:
+            rows, on_device = self.layout.rows, self._parameters.on_device
+            own = [nodes for nodes in self.layout.nodes if nodes.number in rows]
+            spans = [_span(rows[nodes.number]) for nodes in own]
+            self._places = {
+                nodes: span if isinstance(span, slice) else on_device(span)
+                for nodes, span in zip(own, spans, strict=True)
+            }
+        return {nodes: array[:, place] for nodes, place in self._places.items()}
+
+
+def _span(rows: Array) -> Any:
+    """Rows as a slice if they ascend one by one."""
+    first = int(rows[0])
+    return slice(first, first + rows.size) if (np.diff(rows) == 1).all() else rows

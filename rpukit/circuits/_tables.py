@@ -132,6 +132,7 @@ class Program:
     wide: Array  # int64: first, back_first; of sums list_first, group_theta, parent_first
     narrow: Array  # int32: rows, used, back; list_elements, group_*, parent_group, parent_place
     n_edge: int
+    most: int  # children, or nodes, of a group
 
 
 def make_program(layout: Layout) -> Program:
@@ -160,7 +161,9 @@ def make_program(layout: Layout) -> Program:
         joined.append((np.array(at, np.int64), np.concatenate([np.zeros(0, dtype), *flat])))
     (at_wide, wide_flat), (at_narrow, narrow_flat) = joined
     table = np.array(lines, np.int64).reshape(-1, 5)
-    return Program(table, at_wide, at_narrow, wide_flat, narrow_flat, layout.n_edge)
+    sums = [layer for layer in layout.layers if isinstance(layer, SumLayer)]
+    most = max((max(layer.most_in, layer.most_out) for layer in sums), default=0)
+    return Program(table, at_wide, at_narrow, wide_flat, narrow_flat, layout.n_edge, most)
 
 
 def moved(tables: Any, device: _device.Device) -> Any:

@@ -44,7 +44,7 @@ __all__ = [
 Array = Any
 _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
 _QUERIES = "rpukit.circuits._mirror.queries"
-_PASSES = "rpukit.circuits._mirror.passes"
+_PASSES, _NARROW = "rpukit.circuits._mirror.passes", "rpukit.circuits._mirror.narrow"
 
 _CHOOSE_DOWN = Kernel("choose_down")
 _FLOW_STEPS = Kernel("flow_steps")
@@ -112,7 +112,7 @@ def sum_forward(
 def values_up(program: Program, theta: Array, values: Array, elements: Array) -> None:
     """On a CPU: rows above leaves, and elements, of all layers; samples by themselves."""
     args = (*_program(program), theta, values, elements)
-    go = mirror(_PASSES, values.dtype).values_up
+    go = _passes(program, values).values_up
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
 
 
@@ -126,7 +126,7 @@ def flows_down(
 ) -> None:
     """On a CPU: flows of all rows from those of the roots; samples by themselves."""
     args = (*_program(program), theta, values, elements, flows, lift)
-    go = mirror(_PASSES, values.dtype).flows_down
+    go = _passes(program, values).flows_down
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
 
 
@@ -144,6 +144,12 @@ def root_flows(
         return
     go = mirror(_LAYERS, values.dtype).root_flows
     run_rows(go, len(values), *args, grain=work_grain(values.shape[1]))
+
+
+def _passes(program: Program, values: Array) -> Any:
+    """Find the module of whole passes: with nodes, or of small sums samples, side by side."""
+    narrow = program.most <= (16 if len(values) >= 16 else 8)
+    return mirror(_NARROW if narrow else _PASSES, values.dtype)
 
 
 def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:

@@ -202,30 +202,32 @@ def flow_steps(
     A step's exp(lift + value) is split into exp(lift - s) exp(value + s) with the largest lift s,
     but where the second is too large: then ``wide`` is set, and lifts and values stay as they are.
     """
+    first, last = use_row.min(), (use_row + use_size).max()  # there is a use, ops.py has looked
     for b in range(start, stop):
         for u in range(use_row.size):
-            row, size, x = use_row[u], use_size[u], use_x[u]
-            ids = children[use_child[u] : use_child[u] + use_count[u]]
+            row, size, x, n_child = use_row[u], use_size[u], use_x[u], use_count[u]
             at = lift.shape[0] * use_base[u] + b * use_width[u]
-            above, below = up[b, row : row + size], child[b, x : x + ids.size]
             s, most = NOTHING, NOTHING
-            for m in range(size):
-                above[m] = lift[b, row + m]
-                s = max(s, above[m])
-            for c in range(ids.size):
-                below[c] = elements[at + ids[c]]
-                most = max(most, below[c])
+            for m in range(row, row + size):
+                s = max(s, lift[b, m])
+            for c in range(n_child):
+                child[b, x + c] = elements[at + children[use_child[u] + c]]
+                most = max(most, child[b, x + c])
             some = s > NOTHING
             wide[b, u] = some and f4(most + s) > WIDE
+            for m in range(row, row + size):
+                up[b, m] = f4(lift[b, m] - s) if some else NOTHING
+            for c in range(x, x + n_child):
+                child[b, c] = f4(child[b, c] + s)
+        for line in (up[b, first:last], child[b]):
+            for i in range(line.size):
+                line[i] = exp32(line[i])
+        for u in range(use_row.size):
             if wide[b, u]:
-                continue
-            if not some:
-                above[:], below[:] = f4(0.0), f4(0.0)
-                continue
-            for m in range(size):
-                above[m] = exp32(f4(above[m] - s))
-            for c in range(ids.size):
-                below[c] = exp32(f4(below[c] + s))
+                row, x, at = use_row[u], use_x[u], lift.shape[0] * use_base[u] + b * use_width[u]
+                up[b, row : row + use_size[u]] = lift[b, row : row + use_size[u]]
+                for c in range(use_count[u]):
+                    child[b, x + c] = elements[at + children[use_child[u] + c]]
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -257,9 +259,7 @@ def sum_flow(
     n = i8(0)  # not a literal, for which a function is compiled again
     for b in range(up.shape[0]):
         for u in range(use_row.size):
-            above = up[b, use_row[u] : use_row[u] + size]
-            below = child[b, use_x[u] + start : use_x[u] + stop]
-            is_wide = wide[b, first_use + u]
+            row, at, is_wide = use_row[u], use_x[u] + start, wide[b, first_use + u]
             if n == STEPS or is_wide:
                 _go_on(n, a, x, turned, sums)
                 n = i8(0)
@@ -267,9 +267,13 @@ def sum_flow(
                 for c in range(n_child):
                     for m in range(size):
                         if theta[(start + c) * size + m] > f4(0.0):
-                            sums[c, m] = f4(sums[c, m] + exp32(f4(above[m] + below[c])))
+                            step = exp32(f4(up[b, row + m] + child[b, at + c]))
+                            sums[c, m] = f4(sums[c, m] + step)
                 continue
-            a[n], x[n] = above, below
+            for m in range(size):
+                a[n, m] = up[b, row + m]
+            for c in range(n_child):
+                x[n, c] = child[b, at + c]
             n += 1
         if (position + b + 1) % BLOCK == 0:
             _go_on(n, a, x, turned, sums)
