@@ -196,3 +196,19 @@ def test_samples_are_read_alike_and_what_is_wrong_is_named(dtype):
                     with pytest.raises(ValueError, match=words):
                         pc._encoded(wrong, None)
             pc._encoded(x, mask)
+
+
+@pytest.mark.gpu
+def test_what_is_wrong_in_a_captured_step_is_told_when_asked():
+    cupy = pytest.importorskip("cupy")
+    pc = rk.Circuit(circuits.hmm(4, 3, 5), seed=2, device="gpu")
+    x = cupy.zeros((6, 4), np.int64)
+    with pc.captured(6) as step:
+        expected = step(x, missing=cupy.arange(4) == 1).copy()
+        x[:, 1] = 5
+        assert_same_bits(step(x, validate="deferred"), expected)
+        with pytest.raises(rk.errors.ParameterError, match="earlier call"):
+            step.check()
+        step.check()
+        with pytest.raises(rk.errors.ParameterError, match="takes 0 to 4"):
+            step(x)
