@@ -7,7 +7,7 @@
 //   WIDTH: elements are made of their rows, child_rows (children, WIDTH), -1 for none, in values (n_sample, n_row), and
 //   lifts of values and flows
 //   lift (n_sample, n_row), up (n_sample, n_up), child (n_sample, n_x) REAL; elements: each layer's (n_sample, use_width), one after the
-//   other; wide (n_sample, n_use) u8
+//   other; wide (n_sample, n_use) int
 //
 // Grid: (n_use, samples), 128 threads. A maximum has no order.
 // Macros: REAL, WIDTH.
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 flow_steps(int n_sample, int n_use, int n_row, int n_up, i64 n_x, const int *use_row, const int *use_size, const i64 *use_child,
            const int *use_count, const i64 *use_base, const int *use_width, const i64 *use_x, const int *children,
            const int *child_rows, const REAL *values, const REAL *flows, const REAL *lift, const REAL *elements, REAL *up,
-           REAL *child, unsigned char *wide) {
+           REAL *child, int *wide) {
     __shared__ REAL found[2][THREADS / 32];
     int u = blockIdx.x, size = use_size[u], count = use_count[u];
     const int *ids = children + use_child[u];

@@ -10,14 +10,14 @@
 //
 // Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh or circuit_tiles.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
-// Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS.
+// Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
 // op: rpukit.circuits.ops.sum_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
 // check: WIDTH=2 OUTPUTS=8 SAMPLES=8 LIFT=0 VEC=4
-// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=2 SAMPLES=64 LIFT=0 VEC=4
+// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 LIFT=0 VEC=4
 // check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 2.
 #include "circuit_rows.cuh"

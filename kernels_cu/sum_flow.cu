@@ -1,7 +1,7 @@
 // Go on with the statistics of weights: F = fma(up, child, F) over the steps (sample, use), without the weight itself.
 //
 //   block_theta i64 (n_block), block_use int (n_block + 1): first weight and first use of a block of weights (child, node)
-//   use_row, use_size, use_count int, use_x i64 (n_use); up (n_sample, n_up), child (n_sample, n_x) REAL, wide u8: see
+//   use_row, use_size, use_count int, use_x i64 (n_use); up (n_sample, n_up), child (n_sample, n_x) REAL, wide int: see
 //   flow_steps.cu. Where a step is wide each edge that has a weight adds exp(lift + value).
 //   tile_block (n_tile), tile_place (n_tile, 2) int: CHILDREN x NODES of a block
 //   theta, chains REAL, totals double: in the order of the weights. position (1) i64: samples before; after every BLOCK-th
@@ -16,7 +16,7 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: VEC=4
-// check: VEC=4 CHILDREN=128 ROWS=8 COLUMNS=8
+// check: VEC=4 ROWS=8 COLUMNS=8
 // check: CHILDREN=16 NODES=16 ROWS=4 COLUMNS=2
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
@@ -58,19 +58,29 @@ template <int N, int T> __device__ __forceinline__ void read(REAL (&v)[N], const
     }
 }
 
-// The copies of a thread: TILE values of each of DEPTH steps. b, u: sample and use of the next one.
+// The copies of a thread: TILE values of each of DEPTH steps. b, u: sample and use of those after `next`, which says where
+// the next ones are, -1 for nowhere; tables are read a stage ahead.
 template <int TILE> struct Copies {
     static constexpr int across = TILE / VEC, apart = THREADS / across;
+    static constexpr int count = DEPTH / apart;
     static_assert(THREADS % across == 0 && DEPTH % apart == 0, "threads copy whole steps");
     int b, u, d, x;
+    i64 next[count];
     __device__ __forceinline__ Copies(int uses) : d(threadIdx.x / across), x(threadIdx.x % across * VEC) { b = d / uses, u = d % uses; }
-    // n: values that there are; `line(b, u)`: the first of them.
-    template <class Line> __device__ __forceinline__ void ask(REAL (*to)[TILE], int n_sample, int uses, int n, const REAL *any, Line line) {
+    // `place(b, u)`: where the values of a step begin.
+    template <class Place> __device__ __forceinline__ void find(int n_sample, int uses, Place place) {
 #pragma unroll
-        for (int e = 0; e < DEPTH / apart; ++e) {
-            int there = b < n_sample ? max(0, min(VEC, n - x)) : 0;
-            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&to[d + e * apart][x]), there ? line(b, u) + x : any, there * (int)sizeof(REAL));
+        for (int e = 0; e < count; ++e) {
+            next[e] = b < n_sample ? place(b, u) : -1;
             for (u += apart; u >= uses; u -= uses) ++b;
+        }
+    }
+    // n: values that there are.
+    __device__ __forceinline__ void ask(REAL (*to)[TILE], int n, const REAL *from) {
+#pragma unroll
+        for (int e = 0; e < count; ++e) {
+            int there = next[e] >= 0 ? max(0, min(VEC, n - x)) : 0;
+            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&to[d + e * apart][x]), from + (there ? next[e] + x : 0), there * (int)sizeof(REAL));
         }
     }
 };
@@ -78,10 +88,10 @@ template <int TILE> struct Copies {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const i64 *block_theta, const int *block_use, const int *use_row,
          const int *use_size, const int *use_count, const i64 *use_x, const int *tile_block, const int *tile_place,
-         const REAL *theta, const REAL *up, const REAL *child, const unsigned char *wide, REAL *chains, double *totals) {
+         const REAL *theta, const REAL *up, const REAL *child, const int *wide, REAL *chains, double *totals) {
     extern __shared__ __align__(16) unsigned char raw[];
     REAL(*below)[DEPTH][CHILDREN] = (REAL(*)[DEPTH][CHILDREN])raw, (*above)[DEPTH][NODES] = (REAL(*)[DEPTH][NODES])(below + ST);
-    __shared__ u32 far[ST][DEPTH];
+    u32 *far = (u32 *)(above + ST);  // (ST, DEPTH)
     int k = tile_block[blockIdx.x], c0 = tile_place[2 * blockIdx.x], m0 = tile_place[2 * blockIdx.x + 1];
     int first = block_use[k], uses = block_use[k + 1] - first, size = use_size[first] - m0, count = use_count[first] - c0;
     int ti = threadIdx.x / ACROSS, tj = threadIdx.x % ACROSS, n_step = n_sample * uses;
@@ -93,21 +103,24 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     Copies<CHILDREN> children(uses);
     Copies<NODES> nodes(uses);
     int flag_b = threadIdx.x / uses, flag_u = threadIdx.x % uses;
-    u32 next_far = 0;
+    auto find = [&]() {
+        children.find(n_sample, uses, [&](int b, int u) { return (i64)b * n_x + use_x[first + u] + c0; });
+        nodes.find(n_sample, uses, [&](int b, int u) { return (i64)b * n_up + use_row[first + u] + m0; });
+    };
     auto ask = [&](int slot) {
-        children.ask(below[slot], n_sample, uses, count, child, [&](int b, int u) { return child + (u64)b * n_x + use_x[first + u] + c0; });
-        nodes.ask(above[slot], n_sample, uses, size, up, [&](int b, int u) { return up + (u64)b * n_up + use_row[first + u] + m0; });
+        children.ask(below[slot], count, child);
+        nodes.ask(above[slot], size, up);
         if (threadIdx.x < DEPTH) {
-            next_far = flag_b < n_sample ? wide[(u64)flag_b * n_use + first + flag_u] : 0;
+            bool there = flag_b < n_sample;
+            rk_copy<4>(rk_shared_address(&far[slot * DEPTH + threadIdx.x]), wide + (there ? (u64)flag_b * n_use + first + flag_u : 0), there ? 4 : 0);
             for (flag_u += DEPTH; flag_u >= uses; flag_u -= uses) ++flag_b;
         }
         rk_copies_end();
+        find();
     };
+    find();
     wait_for_earlier();
-    for (int t = 0; t < ST - 1; ++t) {
-        ask(t);
-        if (threadIdx.x < DEPTH) far[t][threadIdx.x] = next_far;
-    }
+    for (int t = 0; t < ST - 1; ++t) ask(t);
     int settled = (int)(BLOCK - *position % BLOCK) * uses;  // steps before the chains are settled
 #pragma unroll
     for (int z = 0; z < ROWS * COLUMNS; ++z) {
@@ -115,13 +128,12 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
         f[p][q] = inside(p, q) ? chains[base + (u64)row(p) * step + column(q)] : (REAL)0;
     }
     for (int t0 = 0, now = 0; t0 < n_step; t0 += DEPTH, now = (now + 1) % ST) {
-        if (t0 && threadIdx.x < DEPTH) far[(now + ST - 2) % ST][threadIdx.x] = next_far;  // of the stage asked for last
         rk_copies_left<ST - 2>();
         __syncthreads();
         ask((now + ST - 1) % ST);
         u32 some_far = 0;
 #pragma unroll
-        for (int d = 0; d < DEPTH; ++d) some_far |= far[now][d];
+        for (int d = 0; d < DEPTH; ++d) some_far |= far[now * DEPTH + d];
         auto add = [&](int d) {
             REAL v[ROWS], w[COLUMNS];
             read<ROWS, CHILDREN / ROWS>(v, below[now][d], ti);
@@ -138,14 +150,15 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
 #pragma unroll 1
         for (int d = 0; d < min(DEPTH, n_step - t0); ++d) {
             bool ends = t0 + d + 1 == settled;
-            if (!far[now][d]) add(d);
-            if (!ends && !far[now][d]) continue;
+            u32 is_far = far[now * DEPTH + d];
+            if (!is_far) add(d);
+            if (!ends && !is_far) continue;
 #pragma unroll
             for (int z = 0; z < ROWS * COLUMNS; ++z) {
                 int p = z / COLUMNS, q = z % COLUMNS;
                 u64 at = base + (u64)row(p) * step + column(q);
                 if (!inside(p, q)) continue;
-                if (far[now][d] && theta[at] > (REAL)0) f[p][q] = f[p][q] + rk_exp(above[now][d][column(q)] + below[now][d][row(p)]);
+                if (is_far && theta[at] > (REAL)0) f[p][q] = f[p][q] + rk_exp(above[now][d][column(q)] + below[now][d][row(p)]);
                 if (ends) settle(f[p][q], totals[at]);
             }
             if (ends) settled += BLOCK * uses;

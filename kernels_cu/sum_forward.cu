@@ -10,14 +10,14 @@
 //
 // Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh, which says in what order is summed, or with STAGED as
 // in circuit_tiles.cuh. A sum that is 0 or subnormal though a child is possible is made again with the largest value that has a weight.
-// Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, VEC.
+// Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS, VEC.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_forward
 // op: rpukit.circuits.ops.sum_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
 // check: WIDTH=2 OUTPUTS=8 SAMPLES=8
-// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=2 SAMPLES=64 VEC=4
+// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 VEC=4
 // check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_rows.cuh"

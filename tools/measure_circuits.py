@@ -102,7 +102,15 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.check:
-        for k, n in ((128, 1), (70, 5), (128, 16), (132, 37), (132, 130), (1030, 150)):
+        for k, n in (
+            (128, 1),
+            (70, 5),
+            (128, 16),
+            (132, 37),
+            (132, 130),
+            (1030, 150),
+            (1030, 450),
+        ):
             check(k, n)
         print("bits of the mirrors")
     rows = []

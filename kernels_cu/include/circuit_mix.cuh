@@ -63,14 +63,21 @@ __device__ __forceinline__ Mixture begin_mixture(Staged &staged) {
 }
 
 // The exponentials of segments first / SEGMENT and so on, and their largest values. A warp has GROUP samples of SHARE
-// segments at a time, so that their reads are under way together; where an input lies is read once for all samples.
-template <class Input>
-__device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, int first, int n_in, int n_segment, Input input) {
+// segments at a time, so that their reads are under way together; where an input lies is read once for all samples,
+// and first by the caller.
+// Where the inputs of a warp's segments from s0 on lie.
+template <class Input, class Place>
+__device__ __forceinline__ void find_places(Place (&place)[2 * SHARE], int first, int s0, int n_in, Input input) {
+#pragma unroll
+    for (int x = 0; x < 2 * SHARE; ++x)
+        place[x] = input.place(min(first + (s0 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + (int)threadIdx.x % 32, n_in - 1));
+}
+template <class Input, class Place>
+__device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, int first, int n_in, int n_segment, Input input,
+                                      Place (&place)[2 * SHARE]) {
     int lane = threadIdx.x % 32;
     for (int s0 = threadIdx.x / 32; s0 < n_segment; s0 += WARPS * SHARE) {
-        decltype(input.place(0)) place[2 * SHARE];
-#pragma unroll
-        for (int x = 0; x < 2 * SHARE; ++x) place[x] = input.place(min(first + (s0 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + lane, n_in - 1));
+        if (s0 >= WARPS) find_places(place, first, s0, n_in, input);
 #pragma unroll 1
         for (int b0 = 0; b0 < SAMPLES; b0 += GROUP) {
             REAL v[GROUP][2 * SHARE];
@@ -147,9 +154,11 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
 #pragma unroll
             for (int k = 0; k < AHEAD; k += VEC) read_weights(ahead[k / VEC], line, (k0 + k) * in_step);
         }
+        decltype(input.place(0)) place[2 * SHARE];
+        find_places(place, first, threadIdx.x / 32, n_in, input);
         wait_for_earlier();
         __syncthreads();
-        stage(staged, area, n_sample, first, n_in, n_segment, input);
+        stage(staged, area, n_sample, first, n_in, n_segment, input, place);
         __syncthreads();
         make_scales(staged, mixture.turn, n_segment);
         mixture.turn ^= 1;

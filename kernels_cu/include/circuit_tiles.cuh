@@ -1,7 +1,7 @@
 // The sums of circuit_mix.cuh for many samples: from exponentials that sum_stage.cu made once for all outputs.
 //   w (n_segment * 64, n_column) the exponentials, 0 where a segment has no input; top (n_segment, n_column) largest values
 //
-// A block makes OUTPUTS x SAMPLES sums, LANES segments at a time; a thread ROWS x 4 chains of one segment. Asynchronous
+// A block makes OUTPUTS x SAMPLES sums, LANES segments at a time; a thread ROWS x COLUMNS chains of one segment. Asynchronous
 // copies fill ST stages of STEPS inputs. Then the threads put together a share of the (output, sample) each. Weights lie
 // along the outputs with ALONG, else along the inputs.
 #pragma once
@@ -20,6 +20,9 @@
 #ifndef ROWS
 #define ROWS 8
 #endif
+#ifndef COLUMNS  // 4 or 8
+#define COLUMNS 4
+#endif
 #ifndef VEC  // weights that are copied at a time: 1 or 4
 #define VEC 1
 #endif
@@ -27,7 +30,8 @@
 #define ST 4
 #define CHUNKS (SEGMENT / STEPS)
 #define ACROSS (OUTPUTS / ROWS)
-#define TEAM (ACROSS * SAMPLES / 4)  // threads of a segment
+#define DOWN (SAMPLES / COLUMNS)
+#define TEAM (ACROSS * DOWN)  // threads of a segment
 #define THREADS (TEAM * LANES)
 #define PAIRS (OUTPUTS * SAMPLES / THREADS)
 #define LINE (ALONG ? OUTPUTS : STEPS + 4)  // padding: what is read together lies in different banks
@@ -58,7 +62,8 @@ __device__ __forceinline__ void copy_weights(REAL *to, Span span, int k0, int n_
     for (int q = threadIdx.x % TEAM; q < n; q += TEAM) {
         int line = q / along, at = q % along * VEC, k = k0 + (ALONG ? line : at), i = ALONG ? at : line;
         bool there = k < span.n && i < n_out;
-        const REAL *from = there ? span.weights + (ALONG ? (u64)k * span.step + i : (u64)i * span.step + k) : span.weights;
+        u32 at_weight = ALONG ? (u32)k * span.step + i : (u32)i * span.step + k;
+        const REAL *from = span.weights + (there ? at_weight : 0u);
         rk_copy<VEC * sizeof(REAL)>(rk_shared_address(to + line * LINE + at), from, there ? VEC * sizeof(REAL) : 0);
     }
 }
@@ -68,16 +73,17 @@ __device__ __forceinline__ void copy_staged(REAL *to, Span span, int k0, const R
     for (int q = threadIdx.x % TEAM; q < n; q += TEAM) {
         int k = q / along, b = q % along * 4;
         bool there = span.n > 0 && b < n_here;
-        const REAL *from = there ? w + ((u64)span.number * SEGMENT + k0 + k) * n_column + b : w;
+        const REAL *from = w + (there ? (u32)(k0 + k) * n_column + b : 0u);
         rk_copy<16>(rk_shared_address(to + OF_WEIGHTS + k * SAMPLES + b), from, there ? 16 : 0);
     }
 }
 
 __device__ __forceinline__ int output_of(int r, int i) { return ALONG ? r / 4 * (4 * ACROSS) + i * 4 + r % 4 : i + r * ACROSS; }
+__device__ __forceinline__ int sample_of(int c, int j) { return c / 4 * (4 * DOWN) + j * 4 + c % 4; }
 
-// STEPS inputs of a thread's chains: output_of(r, i) of samples 4 j to 4 j + 3.
-__device__ __forceinline__ void multiply(REAL (&sum)[ROWS][4], const REAL *at, int i, int j) {
-    const REAL *staged = at + OF_WEIGHTS + j * 4;
+// STEPS inputs of a thread's chains: output_of(r, i) of sample_of(c, j).
+__device__ __forceinline__ void multiply(REAL (&sum)[ROWS][COLUMNS], const REAL *at, int i, int j) {
+    const REAL *staged = at + OF_WEIGHTS;
 #pragma unroll
     for (int k0 = 0; k0 < STEPS; k0 += 4) {
         Four weight[ALONG ? 1 : ROWS];
@@ -87,15 +93,17 @@ __device__ __forceinline__ void multiply(REAL (&sum)[ROWS][4], const REAL *at, i
         }
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
-            Four of[ROWS / 4], v = *(const Four *)(staged + (k0 + u) * SAMPLES);
+            Four of[ROWS / 4], v[COLUMNS / 4];
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c += 4) v[c / 4] = *(const Four *)(staged + (k0 + u) * SAMPLES + sample_of(c, j));
             if (ALONG) {
 #pragma unroll
                 for (int r = 0; r < ROWS; r += 4) of[r / 4] = *(const Four *)(at + (k0 + u) * LINE + output_of(r, i));
             }
 #pragma unroll
-            for (int z = 0; z < ROWS * 4; ++z) {
-                int r = z / 4;
-                sum[r][z % 4] = rk_fma(ALONG ? of[r / 4].v[r % 4] : weight[ALONG ? 0 : r].v[u], v.v[z % 4], sum[r][z % 4]);
+            for (int z = 0; z < ROWS * COLUMNS; ++z) {
+                int r = z / COLUMNS, c = z % COLUMNS;
+                sum[r][c] = rk_fma(ALONG ? of[r / 4].v[r % 4] : weight[ALONG ? 0 : r].v[u], v[c / 4].v[c % 4], sum[r][c]);
             }
         }
     }
@@ -107,20 +115,21 @@ template <class Spans>
 __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Area &area, int n_here, int n_out, int n_segment,
                                            const REAL *w, const REAL *top, int n_column, Spans spans) {
     int team = threadIdx.x / TEAM, i = threadIdx.x % ACROSS, j = threadIdx.x % TEAM / ACROSS, b = threadIdx.x % SAMPLES;
+    u64 of_segment = (u64)SEGMENT * n_column;
     int n_chunk = (n_segment + LANES - 1) / LANES * CHUNKS;
-    REAL sum[ROWS][4], largest = NOTHING, total[PAIRS];
+    REAL sum[ROWS][COLUMNS], largest = NOTHING, total[PAIRS];
     Spans behind = spans;  // of those that are put together
     Span span = spans(team);
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) total[q] = (REAL)0;
 #pragma unroll
-    for (int x = 0; x < ROWS * 4; ++x) sum[x / 4][x % 4] = (REAL)0;
+    for (int x = 0; x < ROWS * COLUMNS; ++x) sum[x / COLUMNS][x % COLUMNS] = (REAL)0;
 #pragma unroll
     for (int t = 0; t < ST - 1; ++t) copy_weights(area.ring[t][team], span, t * STEPS, n_out);
     wait_for_earlier();
 #pragma unroll
     for (int t = 0; t < ST - 1; ++t) {
-        copy_staged(area.ring[t][team], span, t * STEPS, w, n_column, n_here);
+        copy_staged(area.ring[t][team], span, t * STEPS, w + span.number * of_segment, n_column, n_here);
         rk_copies_end();
     }
     REAL tops[LANES];
@@ -132,7 +141,7 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
             int k0 = next % CHUNKS * STEPS;
             if (k0 == 0) span = spans(next / CHUNKS * LANES + team);
             copy_weights(area.ring[next % ST][team], span, k0, n_out);
-            copy_staged(area.ring[next % ST][team], span, k0, w, n_column, n_here);
+            copy_staged(area.ring[next % ST][team], span, k0, w + span.number * of_segment, n_column, n_here);
         }
         rk_copies_end();
         if (t % CHUNKS == 0) {
@@ -145,11 +154,12 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
         multiply(sum, area.ring[t % ST][team], i, j);
         if (t % CHUNKS < CHUNKS - 1) continue;
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
+        for (int y = 0; y < ROWS * COLUMNS; y += 4) {
+            int r = y / COLUMNS, c = y % COLUMNS;
             Four four;
 #pragma unroll
-            for (int x = 0; x < 4; ++x) four.v[x] = sum[r][x], sum[r][x] = (REAL)0;
-            *(Four *)&area.part[team][output_of(r, i)][j * 4] = four;
+            for (int x = 0; x < 4; ++x) four.v[x] = sum[r][c + x], sum[r][c + x] = (REAL)0;
+            *(Four *)&area.part[team][output_of(r, i)][sample_of(c, j)] = four;
         }
         __syncthreads();
 #pragma unroll

@@ -109,7 +109,7 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
         numbers += staged_lines(layout.layers)
     if learns:
         numbers += 3 * layout.n_row + 3 + uses.n_x + 2 * layout.root_rows.size
-    return int(numbers * parameters.theta.dtype.itemsize + learns * len(uses.row))
+    return int(numbers * parameters.theta.dtype.itemsize + learns * 4 * len(uses.row))
 
 
 def _bytes(of: Any) -> int:

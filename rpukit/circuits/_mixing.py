@@ -7,7 +7,7 @@ launch before makes them once for all blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -59,12 +59,13 @@ class Mixing:
     lanes: int
     samples: int
     rows: int = 0
+    columns: int = 4  # of a thread with rows
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
         if self.rows:
-            return self.outputs // self.rows * self.samples // 4 * self.lanes
+            return self.outputs // self.rows * self.samples // self.columns * self.lanes
         return min(self.outputs, 32) * self.lanes
 
     def shared(self, dtype: np.dtype[Any]) -> int:
@@ -81,13 +82,20 @@ class Mixing:
     def macros(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Macros of the kernel."""
         shape = {"OUTPUTS": self.outputs, "LANES": self.lanes, "SAMPLES": self.samples}
-        staged = {"STAGED": 1, "ROWS": self.rows} if self.rows else {}
+        staged = {"STAGED": 1, "ROWS": self.rows, "COLUMNS": self.columns} if self.rows else {}
         return {"REAL": real(dtype)} | shape | staged
+
+    def fitted(self, n_segment: int, dtype: np.dtype[Any], limit: int) -> Mixing:
+        """With as many segments at a time as there are, and as shared memory holds."""
+        made = replace(self, lanes=min(self.lanes, max(2, n_segment)))
+        while made.lanes > 1 and made.shared(dtype) > limit:
+            made = replace(made, lanes=made.lanes // 2)
+        return made
 
 
 # The largest tile first: it reads least. Those at the end are for few blocks.
 _TILES = (
-    Mixing(64, 2, 64, 8),
+    Mixing(64, 4, 64, 8, 8),
     Mixing(64, 4, 32, 8),
     Mixing(32, 8, 32, 8),
     Mixing(32, 8, 16, 4),
@@ -98,11 +106,12 @@ _TILES = (
 
 @cache
 def mixing(
-    n_sample: int, n_out: int, n_in: int, dtype: np.dtype[Any], dense: bool = True
+    n_sample: int, n_out: int, n_in: int, dtype: np.dtype[Any], dense: bool, limit: int
 ) -> Mixing:
     """Choose a shape for so many samples, outputs and, of the largest group, inputs.
 
-    ``dense``: whether segments of inputs are full enough to be staged.
+    ``dense``: whether segments of inputs are full enough to be staged; ``limit``: bytes of shared
+    memory of a block.
     """
     single = dtype.itemsize == 4
     n_segment = _power(-(-n_in // _SEGMENT))
@@ -111,7 +120,7 @@ def mixing(
             enough = -(-n_out // tile.outputs) * -(-n_sample // tile.samples) >= _BLOCKS
             if enough and tile.samples < 2 * n_sample:
                 break
-        return Mixing(tile.outputs, min(tile.lanes, max(2, n_segment)), tile.samples, tile.rows)
+        return tile.fitted(n_segment, dtype, limit)
     samples = min(_power(n_sample), 16 if single else 8)
     outputs = 32
     while outputs > 8 and -(-n_out // outputs) * -(-n_sample // samples) < _BLOCKS:
@@ -126,7 +135,8 @@ def mix_up(
     n, dtype, apart = len(values), values.dtype, elements is not None
     first, count, of_list = list_segments(layer)
     dense = 2 * layer.list_elements.size >= _SEGMENT * len(first)
-    shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense)
+    limit = _shared_limit(_device.device_of(values))
+    shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
     tiles = node_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
@@ -158,7 +168,8 @@ def mix_down(
     n, dtype = len(of), of.dtype
     first, count, of_group = group_segments(layer)
     dense = 2 * (layer.end_row - layer.first_row) >= _SEGMENT * len(first)
-    shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense)
+    limit = _shared_limit(_device.device_of(of))
+    shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit)
     tiles = element_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
@@ -212,7 +223,7 @@ class Gathering:
 
     def shared(self, dtype: np.dtype[Any]) -> int:
         """Bytes of dynamic shared memory."""
-        return _STEPS * _STAGES * (self.children + self.nodes) * dtype.itemsize
+        return _STEPS * _STAGES * ((self.children + self.nodes) * dtype.itemsize + 4)
 
     def macros(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Macros of the kernel."""
@@ -220,6 +231,7 @@ class Gathering:
         return {"REAL": real(dtype)} | block | {"ROWS": self.rows, "COLUMNS": self.columns}
 
 
+_LARGE = Gathering(64, 64, 8, 8)  # of values that are copied four at a time
 _GATHERINGS = (
     Gathering(64, 64, 8, 4),
     Gathering(32, 32, 4, 4),
@@ -234,11 +246,14 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
         tiles = weight_tiles(uses, shape.children, shape.nodes)
         if len(tiles[0]) >= _BLOCKS:
             break
+    aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
+    vec = uses.vec if aligned else 1
+    if shape.children == _LARGE.children and vec == 4:
+        shape = _LARGE  # the same tiles
     sizes = (len(up), len(uses.row), up.shape[1], child.shape[1], held.clock)
     blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
     args = (*sizes, *blocks, *tiles, theta, up, child, wide, held.chains, held.totals)
-    aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
-    macros = shape.macros(dtype) | {"VEC": uses.vec if aligned else 1}
+    macros = shape.macros(dtype) | {"VEC": vec}
     grid, shared = (len(tiles[0]),), shape.shared(dtype)
     _SUM_FLOW.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
 
@@ -298,6 +313,15 @@ def _launch(
     grid, macros = (n_tile * -(-n // shape.samples),), shape.macros(dtype) | more
     shared = shape.shared(dtype)
     kernel.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
+
+
+@cache
+def _shared_limit(device: _device.Device) -> int:
+    """Bytes of shared memory that a block may have."""
+    if device.kind == "cpu":
+        return 226 * 1024
+    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
+    return int(properties["sharedMemPerBlockOptin"]) - 1024  # for what has a fixed size
 
 
 def _vec(layer: SumLayer, theta: Array) -> int:

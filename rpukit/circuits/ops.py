@@ -197,11 +197,11 @@ def flow_steps(
     Returns
     -------
     up, child, wide : array
-        (n_sample, n_row or a few more), (n_sample, uses.n_x), and (n_sample, n_use) of uint8.
+        (n_sample, n_row or a few more), (n_sample, uses.n_x), and (n_sample, n_use) of int32.
     """
     (n, n_row), dtype, device = values.shape, values.dtype, _device.device_of(values)
     up, child = (empty((n, -(-m // 4) * 4), dtype, device) for m in (n_row, uses.n_x))
-    wide = empty((n, len(uses.row)), np.uint8, device)
+    wide = empty((n, len(uses.row)), np.int32, device)
     tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
     if not len(uses.row):
         pass

@@ -70,22 +70,35 @@ def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(k, n):
         assert_same_bits(a, b)
 
 
-SHAPES = [*_mixing._TILES, _mixing.Mixing(64, 1, 64, 8), _mixing.Mixing(8, 8, 4)]
+SHAPES = [*_mixing._TILES, _mixing.Mixing(8, 8, 4)]
+
+
+def of_shape(shape, monkeypatch, device="cpu"):
+    """Two segments of children, the last one short; more samples than the smallest tiles take."""
+    x = np.random.default_rng(3).integers(0, 5, (21, 2))
+    pc = rk.Circuit(circuits.hmm(2, 68, 5), seed=1, device=device)
+    if shape:
+        number = SHAPES.index(shape) % len(_mixing._GATHERINGS)
+        monkeypatch.setattr(_mixing, "_GATHERINGS", _mixing._GATHERINGS[number : number + 1])
+        monkeypatch.setattr(_mixing, "mixing", lambda *_: shape)
+    x = x if device == "cpu" else pytest.importorskip("cupy").asarray(x)
+    return [pc.accumulate(x), *pc.state()["arrays"].values()]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_all_shapes_of_blocks_have_the_same_bits(shape, monkeypatch):
-    """Two segments of children, the last one short; more samples than the smallest tiles take."""
-    x = np.random.default_rng(3).integers(0, 5, (21, 2))
-    expected = rk.Circuit(circuits.hmm(2, 68, 5), seed=1)
-    expected = [expected.accumulate(x), *expected.state()["arrays"].values()]
-    number = SHAPES.index(shape) % len(_mixing._GATHERINGS)
-    monkeypatch.setattr(_mixing, "_GATHERINGS", _mixing._GATHERINGS[number : number + 1])
-    monkeypatch.setattr(_mixing, "mixing", lambda *_: shape)
-    pc = rk.Circuit(circuits.hmm(2, 68, 5), seed=1)
+    expected = of_shape(None, monkeypatch)
     with on_cpu(7):
-        got = [pc.accumulate(x), *pc.state()["arrays"].values()]
+        got = of_shape(shape, monkeypatch)
     for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_all_shapes_of_blocks_have_the_same_bits_on_a_gpu(shape, monkeypatch):
+    expected = of_shape(None, monkeypatch)
+    for a, b in zip(of_shape(shape, monkeypatch, "gpu"), expected, strict=True):
         assert_same_bits(a, b)
 
 
