@@ -102,6 +102,16 @@ def test_all_shapes_of_blocks_have_the_same_bits_on_a_gpu(shape, monkeypatch):
         assert_same_bits(a, b)
 
 
+@pytest.mark.parametrize("kilobytes", [226, 162, 98])
+def test_shapes_fit_the_shared_memory_of_any_gpu(kilobytes):
+    """Of data centres, older ones, and desktops; a round of segments ends with whole threads."""
+    for tile in _mixing._TILES:
+        made = tile.fitted(16, np.dtype("float32"), kilobytes * 1024)
+        assert made.shared(np.dtype("float32")) <= kilobytes * 1024
+        assert made.threads % made.samples == 0
+        assert made.lanes <= tile.fitted(16, np.dtype("float32"), 1 << 30).lanes == tile.lanes
+
+
 @pytest.mark.parametrize("width", [0, 1, 2])
 def test_staged_exponentials(width, order):
     """sum_stage: the mirror, a float64 formula; a segment and a sample of impossible values."""
