@@ -17,7 +17,8 @@
 // n_batch <= TILE_M), and stores `call` in status where an input is not finite.
 // ALL 0: round `round` of the samples that wait for it. With n_peak > 0, which is ceil(n_out / 32), and n_round <=
 // 32: ALL 2 makes the round that is forecast for each sample that met a bound, and tries those before it in the
-// blocks beyond the last tile; ALL 1 makes all further rounds at once of up to 32 samples whose forecast did not come
+// blocks beyond the last tile, if more than `round` samples did (of more than 8, which are listed), and
+// no more than there are rows; ALL 1 makes all further rounds at once of up to 32 samples whose forecast did not come
 // true, and the last block of a sample picks its round (rk_rounds.cuh).
 //
 // The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of TILE_M
@@ -39,6 +40,7 @@
 // check: INPUTS=2 TRANSPOSED=1 TILE_M=1 TILE_K=256 RM=1 RN=1 ST=4 LANES_N=32 DEEP=4 HELPERS=128 VEC=4 OUTPUT_DRAWS=0
 // check: INPUTS=1 ALL=1 HELPERS=128 LONG=1 W_NOISE=2
 // check: INPUTS=1 ALL=2 HELPERS=128 TILE_K=128 ST=3 VEC=4
+// check: INPUTS=1 ALL=2 HELPERS=128 TILE_M=8 TILE_K=128 RM=1 RN=2 ST=4 DEEP=4 VEC=4
 // check: INPUTS=1 ALL=2 HELPERS=128 LONG=1 W_NOISE=2
 // check: TILE_K=128 ST=4 VEC=4
 // check: TILE_M=16 TILE_K=128 RN=2 ST=4 DEEP=2 VEC=4 TRANSPOSED=1
@@ -118,7 +120,7 @@
 #include "rk_inputs.cuh"
 #define TOGETHER (TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)  // outputs of a thread side by side
 
-extern "C" __global__ void __launch_bounds__(THREADS, ALL == 2 && THREADS <= 256 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(THREADS, ALL == 2 && THREADS <= 256 && RM * RN < 32 ? 2 : 1)
 tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round, int n_peak, float threshold, int call, u64 first_sample,
              const float *io, const float *weight, const float *x, const float *line_noise, float *work, float *y, int *status,
              u32 key0, u32 key1) {
@@ -147,15 +149,16 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         }
     }
     if (!__syncthreads_or(active)) return;
-    const float *inputs = INPUTS == 0 && !PERFECT ? w.body : x;
+    const bool made = ALL == 2 && KNOWN_PASSES && full;  // the inputs, by tile_scale
+    const float *inputs = made || (INPUTS == 0 && !PERFECT) ? w.body : x;
     int n_step = halted ? 0 : (n_in + TILE_K - 1) / TILE_K;
     const int copier = t - (THREADS - COPIERS);
     auto ask = [&](int at) {
         if (at < n_step && (HELPERS == 0 || copier >= 0)) {
             u32 to = shared + at % ST * STAGE * 4;
             fetch_weights(to + SIZE_X * 4, weight, i0, n_out, at * TILE_K, n_in, copier);
-            if (ALL) fetch_rows(to, inputs, rows.sample, at * TILE_K, n_in, copier);
-            else fetch<TILE_M, TILE_K, ROW_X>(to, inputs, row0, n_batch, at * TILE_K, n_in, copier);
+            if (ALL && !made) fetch_rows(to, inputs, rows.sample, at * TILE_K, n_in, copier);
+            else fetch<TILE_M, TILE_K, ROW_X>(to, inputs, row0, n_row, at * TILE_K, n_in, copier);
         }
         rk_copies_end();
     };
@@ -167,7 +170,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         if (halted) n_step = 0;
     }
     const Converter converter = input_converter(io);
-    if (INPUTS && !PERFECT && n_step) {
+    if (INPUTS && !PERFECT && n_step && !made) {
         rk_copies_left<ST - 2>();
         __syncthreads();
         convert_inputs(stages, rows, 0, n_in, converter, first_sample, key, t, THREADS);
@@ -186,7 +189,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         float *next = stages + (at + 1) % ST * STAGE;
         const float *xs = stages + at % ST * STAGE;
         if (HELPERS == 0 || t < WORKERS) multiply(sums, xs, xs + SIZE_X, place, min(TILE_K, n_in - at * TILE_K));
-        else if (INPUTS && !PERFECT && at + 1 < n_step)
+        else if (INPUTS && !PERFECT && !made && at + 1 < n_step)
             convert_inputs(next, rows, (at + 1) * TILE_K, n_in, converter, first_sample, key, t - WORKERS, HELPERS);
 #if LONG
         if ((at + 1) * TILE_K % RK_SEGMENT == 0 && at + 1 < n_step) {

@@ -86,15 +86,23 @@ __device__ __forceinline__ float input_factor(float alpha, float rho, const floa
 
 // What the kernels of one product pass on, in one array of 4-byte elements:
 //   alpha (2, n_batch) scales, the second row of the worst case; need (n_batch) the round that a sample waits for;
-//   met, late, count (n_batch), peaks (n_batch, n_tile): see rk_rounds.cuh; then, from `head` on, the inputs
-//   (n_batch, n_in) as converted for round 0, later the results (sample, round, n_out) of all further rounds.
+//   met, late, count, failed, tried (n_batch), n_failed (1), peaks (n_batch, n_peak): see rk_rounds.cuh; then, from
+//   `head` on, the inputs (n_batch, n_in) as converted for round 0, later those of the samples that failed for the round
+//   that is forecast, later the results (sample, round, n_out) of all further rounds.
+#define BY_ROUND 64
 struct Work {
     float *alpha;
     int *need;
-    u32 *met, *late, *count, *peaks;
+    u32 *met, *late, *count, *failed, *tried, *n_failed, *peaks;
     float *body;
 };
 __device__ __forceinline__ Work parts(float *work, int n_batch, int head) {
-    u32 *met = (u32 *)work + 3 * (u64)n_batch;
-    return Work{work, (int *)work + 2 * (u64)n_batch, met, met + n_batch, met + 2 * (u64)n_batch, met + 3 * (u64)n_batch, work + head};
+    u32 *met = (u32 *)work + 3 * (u64)n_batch, *late = met + n_batch, *count = late + n_batch, *failed = count + n_batch;
+    u32 *tried = failed + n_batch, *n_failed = tried + n_batch;
+    return Work{work, (int *)work + 2 * (u64)n_batch, met, late, count, failed, tried, n_failed, n_failed + 1, work + head};
+}
+
+// Outputs of a sample met a bound in round 0: list it, once.
+__device__ __forceinline__ void note_failure(const Work &w, int s) {
+    if (atomicMax(&w.need[s], 1) == 0) w.failed[atomicAdd(w.n_failed, 1u)] = (u32)s;
 }

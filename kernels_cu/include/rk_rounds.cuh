@@ -7,14 +7,13 @@
 // rounds of a sample made one after the other, or all at once.
 //
 // Work (rk_lines.cuh): peaks, the largest |output| of a sample past its bound among each 32 of round 0, as bits;
-// need, its forecast (with more than 8 samples 0 if it passed), or BY_ROUND + the round it waits for; met, the rounds that met a bound so far,
-// as bits; late and count, the same where all rounds are made at once, and how many blocks of those are done.
+// need, its forecast, or BY_ROUND + the round it waits for; met, the rounds that met a bound so far, as bits; late and
+// count, the same where all rounds are made at once, and how many blocks of those are done. Of more than 8 samples
+// those that failed are listed, in any order: their need is 0 if they passed, tried says with which of the peaks the
+// rounds before are tried, and their inputs have been made.
 #pragma once
-#include "rk_lines.cuh"
+#include "rk_forecast.cuh"
 
-#define BY_ROUND 64
-#define FAR_BEYOND 1.05f
-#define PEAK_N 32
 #define PEAKS (ALL == 0 ? TILE_N / PEAK_N : 1)  // of a row
 #define KNOWN_PASSES (n_batch > 8)  // fewer samples may be without the kernel that sets need to 0
 
@@ -29,6 +28,7 @@ struct Rows {
 
 // What is known of the samples of a block.
 struct Forecast {
+    int sample[TILE_M];  // -1: none
     int round[TILE_M];  // 0: passed
     int tile[TILE_M];  // in which the rounds before are tried
 };
@@ -37,35 +37,26 @@ union Choice {
     u32 failing;  // samples that go on, as bits
 };
 
-// What an output of round 0 is divided by in another one.
-__device__ __forceinline__ float shrinking(const Work &w, int n_batch, int s, int round, const float *io) {
-    return scale_of(w.alpha, n_batch, s, round, io) * reduction(round, io) / scale_of(w.alpha, n_batch, s, 0, io);
-}
-
-// Returns whether any sample of the block has not passed; the same for all threads.
-__device__ __forceinline__ bool make_forecast(Forecast &f, const Work &w, int n_batch, int n_peak, int n_round, int row0, const float *io) {
-    int own = row0 + (int)threadIdx.x;
-    bool fails = (int)threadIdx.x < TILE_M && own < n_batch && (!KNOWN_PASSES || w.need[own] > 0);
-    if (!__syncthreads_or(fails)) return false;
-    const u32 all = 0xffffffffu;
-    for (int m = threadIdx.x / 32; m < TILE_M; m += THREADS / 32) {
-        int s = row0 + m, round = 0, lane = threadIdx.x % 32;
-        const u32 *peaks = w.peaks + (u64)min(s, n_batch - 1) * n_peak;
-        u32 peak = 0, tile = 0;
-        if (s < n_batch && (!KNOWN_PASSES || w.need[s] > 0)) {  // the same for a warp
-            for (int i = lane; i < n_peak; i += 32) peak = max(peak, peaks[i]);
-            peak = __reduce_max_sync(all, peak);
+// Returns whether a block has samples that have not passed; the same for all threads. `spared`: where no more failed,
+// another launch takes them.
+__device__ __forceinline__ bool make_forecast(Forecast &f, const Work &w, int n_batch, int n_peak, int n_round, int row0, int spared,
+                                              const float *io) {
+    const int t = threadIdx.x, own = row0 + t;
+    if (KNOWN_PASSES) {  // made by tile_scale
+        int n_failed = (int)*w.n_failed;
+        if (row0 >= n_failed || n_failed <= spared || n_failed > (int)gridDim.y * TILE_M) return false;
+        if (t < TILE_M) {
+            int s = own < n_failed ? (int)w.failed[own] : -1;
+            f.sample[t] = s;
+            f.round[t] = s < 0 ? 0 : w.need[s];
+            f.tile[t] = s < 0 ? 0 : (int)w.tried[own] * PEAK_N / TILE_N;
         }
-        if (peak) {
-            float size = __uint_as_float(peak), bound = io[4];
-            for (round = 1; round + 1 < n_round && size > bound * shrinking(w, n_batch, s, round, io);) ++round;
-            float enough = fminf(size, FAR_BEYOND * bound * shrinking(w, n_batch, s, round - 1, io));
-            u32 found = 0;  // the first of them, so that many samples share a tile
-            for (int i = lane; i < n_peak; i += 32)
-                if (!found && __uint_as_float(peaks[i]) >= enough) found = n_peak - i;
-            tile = (n_peak - __reduce_max_sync(all, found)) * PEAK_N / TILE_N;
+    } else {
+        for (int m = t / 32; m < TILE_M; m += THREADS / 32) {
+            int s = row0 + m;
+            int2 found = s < n_batch ? forecast(w, n_batch, n_peak, n_round, s, io) : make_int2(0, 0);
+            if (t % 32 == 0) f.sample[m] = s < n_batch ? s : -1, f.round[m] = found.x, f.tile[m] = found.y * PEAK_N / TILE_N;
         }
-        if (lane == 0) f.round[m] = round, f.tile[m] = (int)tile;
     }
     __syncthreads();
     return true;
@@ -136,14 +127,15 @@ __device__ __forceinline__ int2 row_of_block(const Work &w, Choice &choice, int 
     return make_int2(set_bit(failing, row / (n_round - 1)), 1 + row % (n_round - 1));
 #elif ALL == 2
     Forecast &f = choice.forecast;
-    if (!make_forecast(f, w, n_batch, n_peak, n_round, row0, io)) return none;
+    if (!make_forecast(f, w, n_batch, n_peak, n_round, row0, round, io)) return none;
+    if (KNOWN_PASSES) n_row = (int)*w.n_failed;
     if (tile >= tiles) {
         int2 tried = try_of(f, tile - tiles, t, tile);
-        return tried.x < 0 ? none : make_int2(row0 + tried.x, tried.y);
+        return tried.x < 0 ? none : make_int2(f.sample[tried.x], tried.y);
     }
-    if (t >= TILE_M || row >= n_batch) return none;
-    if (tile == 0) w.need[row] = f.round[t];
-    return f.round[t] > 0 ? make_int2(row, f.round[t]) : none;
+    if (t >= TILE_M || f.sample[t] < 0) return none;
+    if (!KNOWN_PASSES && tile == 0) w.need[row] = f.round[t];
+    return f.round[t] > 0 ? make_int2(f.sample[t], f.round[t]) : none;
 #else
     bool there = t < TILE_M && row < n_batch && (round == 0 || takes_part(w, row, round, n_round, n_peak > 0));
     return there ? make_int2(row, round) : none;
@@ -162,7 +154,7 @@ __device__ __forceinline__ void note_bounds(const Work &w, int n_batch, int n_pe
     }
     if (first && n_peak > 0) {
         if (tile == 0) w.met[s] = w.late[s] = w.count[s] = 0;
-        if (KNOWN_PASSES && met) atomicMax(&w.need[s], 1);
+        if (KNOWN_PASSES && met) note_failure(w, s);
     } else if (met) {
         if (foretold) atomicOr(&w.met[s], 1u << rows.round[t]);
         else atomicMax(&w.need[s], BY_ROUND + rows.round[t] + 1);

@@ -62,6 +62,7 @@ WIDE = ProductTile("wide", 32, 64, 64, 2, 4, 4)
 SQUARE = ProductTile("square", 64, 64, 64, 4, 4, 3)
 LARGE = ProductTile("large", 64, 128, 32, 8, 8, 3, ahead=False)
 TILES = (ONE, FEW, HALF, FLAT, MEDIUM, WIDE, SQUARE, LARGE)
+_FROM = 1 << 27  # multiply-adds
 # For many samples: the first that makes so many blocks was within 5% of the fastest on an H200.
 _MANY = ((LARGE, 200), (SQUARE, 100), (WIDE, 100), (MEDIUM, 100))
 
@@ -81,15 +82,26 @@ def product_tile(n_batch: int, n_out: int, lean: bool) -> ProductTile:
     return next((t for t, least in _MANY if _n_block(t, n_batch, n_out) >= least), HALF)
 
 
-def foretold_tile(tile: ProductTile, limit: int, lean: bool) -> ProductTile:
-    """Tile for the rounds in which samples should pass, by that of round 0.
+def by_gemm(n_batch: int, n_out: int, n_in: int) -> bool:
+    """Whether the sums of a batch, whose inputs have been made, are faster by det_gemm.
 
-    ``limit``: bytes of shared memory.
+    Its tiles are larger; the outputs cost a launch more. On an H200.
+    """
+    least = _FROM if n_batch > FLAT.samples else 4 * _FROM
+    return n_batch * n_out * n_in >= least
+
+
+def foretold_tiles(tile: ProductTile, limit: int, lean: bool) -> tuple[ProductTile, ...]:
+    """Tiles for the rounds in which samples should pass, by that of round 0.
+
+    Two of them: the first for few samples that failed. ``limit``: bytes of shared memory.
     """
     if tile.samples <= HALF.samples:
         # Two blocks fit, as some tries come on top of blocks that fill the GPU.
-        return fitted(tile, limit // 2)
-    return fitted(WIDE if lean else MEDIUM, limit)
+        return (fitted(tile, limit // 2),)
+    if tile is FLAT:
+        return (fitted(tile, limit),)
+    return fitted(FEW, limit // 2), fitted(WIDE if lean else MEDIUM, limit)
 
 
 def further_tile(n_row: int, lean: bool) -> ProductTile:

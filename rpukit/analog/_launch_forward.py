@@ -3,16 +3,17 @@
 The op is in ``forward.py``, the tiles are in ``_forward_tiles.py``. The launches of a product:
 
 - up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
-  scales and inputs and one for the product;
-- with bound management: one that makes, for the samples that met the bound, the round in which
-  they should pass, and tries those before it; then, for those that did not pass, one that makes
-  all rounds of up to 32 samples, or one for each round.
+  scales and inputs and one for the product; of large ones det_gemm's, and one for the outputs;
+- with bound management: of more than 8 samples one that finds the round in which those that met
+  the bound should pass; one that makes that round and tries those before it, of many samples with
+  another before, for few that failed; then, for those that did not pass, one that makes all rounds
+  of up to 32 samples, or one for each round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ from rpukit._kernels.launch import Launched, recording
 from rpukit.analog._forward_tiles import (
     FEW,
     ProductTile,
+    by_gemm,
     fitted,
-    foretold_tile,
+    foretold_tiles,
     further_tile,
     product_tile,
 )
+from rpukit.gemm import real
 from rpukit.gemm._tiles import shared_limit
 from rpukit.random import Op, Stream
 
@@ -36,6 +39,7 @@ Array = Any
 
 _TILE_SCALE = Kernel("tile_scale")
 _TILE_FORWARD = Kernel("tile_forward")
+_TILE_OUTPUTS = Kernel("tile_outputs")
 
 # Typed scalars pass a launch without a cast.
 _i4, _u8, _f4 = np.int32, np.uint64, np.float32
@@ -43,14 +47,16 @@ _i4, _u8, _f4 = np.int32, np.uint64, np.float32
 AVERAGE = 4  # MODE of tile_scale.cu
 _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu
+_OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
 _MOST_TOGETHER = 32  # samples whose further rounds are made at once: bits of a word
 _MOST_ROUNDS = 16
-_COUNTERS = 6  # words of a sample, see rk_lines.cuh
+_COUNTERS = 8  # words of a sample, see rk_lines.cuh
 _PEAK = 32  # outputs whose largest is passed on
 _MOST_FORETOLD = 31  # further rounds that are bits of a word
 _MOST_PASSED = 1 << 30  # words that have an int for their number
 _MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
 _MOST_KEPT = 1 << 20  # elements passed on that are kept from call to call
+_FEW_FAILED = 2  # tiles of few samples, of those that failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +122,7 @@ class Step:
     block: tuple[int, ...]
     shared: int
     numbers: tuple[Any, ...]
-    scales: bool = False  # tile_scale, else tile_forward
+    kernel: str = "forward"  # or "scale", "gemm", "outputs"
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +130,7 @@ class Plan:
     """The launches of a product, and how many 4-byte elements they pass on."""
 
     size: int
+    head: int  # of them, where inputs follow
     steps: tuple[Step, ...]
     weight: Any = None  # of the last call
 
@@ -135,10 +142,11 @@ class Repeat:
     after the launches, while the GPU works.
     """
 
-    def __init__(self, call: Call, launches: Sequence[Launched], size: int) -> None:
-        changing = ("x", "y", "call", "first_sample")
-        self._size = size if size > _MOST_KEPT else 0
-        self._again = Again(launches, (*changing, "work") if self._size else changing)
+    def __init__(self, call: Call, launches: Sequence[Launched], plan: Plan) -> None:
+        changing = ("x", "y", "c", "call", "first_sample")  # y is c of det_gemm
+        self._size = plan.size if plan.size > _MOST_KEPT else 0
+        self._again = Again(launches, (*changing, "work", "a") if self._size else changing)
+        self._head = 4 * plan.head
         self._fixed = call.weight, call.status, call.stream
         self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
         self._aligned = call.vec > 1
@@ -163,13 +171,15 @@ class Repeat:
         kind = self._like[0]
         if self._size:
             y, work = kind(self._shape, np.float32), kind((self._size,), np.float32)
-            self._again(x.data.ptr, y.data.ptr, call, first_sample, work.data.ptr)
+            at, to = work.data.ptr, y.data.ptr
+            self._again(x.data.ptr, to, to, call, first_sample, at, at + self._head)
             return y
         try:
             y = self._spare.pop()
         except IndexError:
             y = kind(self._shape, np.float32)
-        self._again(x.data.ptr, y.data.ptr, call, first_sample)
+        to = y.data.ptr
+        self._again(x.data.ptr, to, to, call, first_sample)
         self._spare.append(kind(self._shape, np.float32))
         return y
 
@@ -186,16 +196,20 @@ def launch(call: Call, plan: Plan, device: _device.Device) -> Repeat | None:
         return None
     with recording() as launches:
         run(call, plan, work)
-    return Repeat(call, launches, plan.size)
+    return Repeat(call, launches, plan)
 
 
 def run(call: Call, plan: Plan, work: Array | None) -> None:
     """Launch a product with what its kernels pass on."""
     head, words = (_i4(call.call), _u8(call.first_sample), call.io), call.stream.words
-    product = (*head, call.weight, call.x, call.line_noise, work, call.y, call.status, *words)
-    scales = (*head, call.x, work, call.average, call.status, *words)
+    passed = (call.line_noise, work, call.y, call.status, *words)
+    arguments = {
+        "forward": (*head, call.weight, call.x, *passed),
+        "scale": (*head, call.x, work, call.average, call.status, *words),
+        "outputs": (*head[1:], *passed),
+    }
     for step in plan.steps:
-        rest = scales if step.scales else product
+        rest = arguments.get(step.kernel) or (work[plan.head :], call.weight, call.y)  # type: ignore[index]
         step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared)
 
 
@@ -204,35 +218,79 @@ def make_plan(
 ) -> Plan:
     """Deal out a product of (n_batch, n_out, n_in); ``limit``: bytes of shared memory."""
     n_batch, n_out, n_in = shape
-    further, tiles = manner.n_round - 1, -(-n_out // tile.outputs)
-    n_peak = -(-n_out // _PEAK)
-    n_passed = n_batch * (_COUNTERS + n_peak)  # on from kernel to kernel
+    further, n_peak = manner.n_round - 1, -(-n_out // _PEAK)
+    n_passed = n_batch * (_COUNTERS + n_peak) + 1  # on from kernel to kernel
+    listed = n_batch > FEW.samples  # those that fail, and their inputs made
     foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
+    foretells = foretells and not (listed and n_batch * n_in > _MOST_INPUTS)
     together = foretells and further < _MOST_ROUNDS and n_batch <= _MOST_TOGETHER
     alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
     alone = alone and (together or further == 0)
     # The average is found by one block, which had better not convert all inputs as well.
     as_they_go = manner.mode == AVERAGE or n_batch * n_in > _MOST_INPUTS
     inputs = 2 if alone else int(as_they_go and not manner.perfect)
-    head = -(-(n_passed if foretells else _COUNTERS * n_batch) // 4) * 4
+    head = -(-(n_passed if foretells else _COUNTERS * n_batch + 1) // 4) * 4
     if alone and not together:
         head = 0
     body = further * n_out if together else 0
-    steps = []
+    deal = _Deal(manner, shape, vec, limit, head, n_peak if foretells else 0)
+    converts = inputs == 0 and not manner.perfect
     if not alone:
-        converts = inputs == 0 and not manner.perfect
-        body = max(body, n_in if converts else 0)
-        steps.append(_scale_step(manner, n_batch, n_in, head, converts, vec))
+        body = max(body, n_in if converts or (foretells and listed) else 0)
+        own = {"CONVERT": int(converts), "VEC": vec}
+        deal.steps.append(_scale_step(manner, n_batch, n_in, head, own))
+    if converts and manner.w_noise == 0 and by_gemm(*shape):
+        deal.sum_by_gemm()
+    else:
+        deal.multiply(fitted(tile, limit), n_batch, inputs, 0, 0)
+    deal.add_rounds(tile, foretells, listed, together)
+    return Plan(head + n_batch * body, head, tuple(deal.steps))
 
-    def add(
-        tile: ProductTile, blocks: tuple[int, int], inputs: int, number: int, kind: int
+
+@dataclass(slots=True)
+class _Deal:
+    """A product as it is dealt out."""
+
+    manner: Manner
+    shape: tuple[int, int, int]
+    vec: int
+    limit: int
+    head: int
+    n_peak: int  # 0: nothing is forecast
+    steps: list[Step] = field(default_factory=list)
+
+    def add_rounds(self, tile: ProductTile, foretells: bool, listed: bool, together: bool) -> None:
+        """Add the rounds of bound management."""
+        manner, (n_batch, _, n_in) = self.manner, self.shape
+        lean, further = _lean(manner, n_in, self.vec), manner.n_round - 1
+        if foretells and listed:
+            again = {"AGAIN": 1, "CONVERT": 0, "WORST": 0, "MODE": 1}
+            step = _scale_step(manner, n_batch, n_in, self.head, again, self.n_peak)
+            self.steps.append(step)
+        spared = 0  # how many may have failed that an earlier launch takes
+        for soon in foretold_tiles(tile, self.limit, lean) if foretells else ():
+            tries = soon.samples * -(-(further - 1) // soon.samples)
+            few = listed and soon.samples <= FEW.samples
+            rows = min(n_batch, _FEW_FAILED * soon.samples) if few else n_batch
+            self.multiply(soon, rows, 1, spared, 2, tries)
+            spared = rows
+        if together:
+            last = fitted(further_tile(n_batch * further, lean), self.limit)
+            self.multiply(last, n_batch * further, 1, 1, 1)
+            return
+        for number in range(1, manner.n_round):
+            self.multiply(fitted(tile, self.limit), n_batch, 1, number, 0)
+
+    def multiply(
+        self, tile: ProductTile, rows: int, inputs: int, number: int, kind: int, tries: int = 0
     ) -> None:
-        numbers = (*shape, head, number, manner.n_round, n_peak if foretells else 0)
+        """Add a launch of tile_forward: for so many rows, with blocks for tries beside tiles."""
+        manner, (_, n_out, n_in) = self.manner, self.shape
         macros = {
             "TRANSPOSED": int(manner.transposed),
             "PERFECT": int(manner.perfect),
             "W_NOISE": manner.w_noise,
-            "VEC": vec,
+            "VEC": self.vec,
             "LONG": int(n_in > _SEGMENT),
             "INPUTS": inputs,
             "INPUT_DRAWS": int(manner.input_draws),
@@ -244,54 +302,64 @@ def make_plan(
             "HELPERS": tile.helpers if inputs else 0,
         }
         variant = _TILE_FORWARD.variant(macros | tile.macros)
+        grid = (-(-n_out // tile.outputs) + tries, -(-rows // tile.samples))
         block = (tile.threads + (tile.helpers if inputs else 0),)
-        shared = tile.shared(manner.transposed)
+        numbers = (*self.shape, self.head, number, manner.n_round, self.n_peak)
         typed = (*map(_i4, numbers), manner.threshold)
-        steps.append(Step(variant, blocks, block, shared, typed))
+        self.steps.append(Step(variant, grid, block, tile.shared(manner.transposed), typed))
 
-    down, whole = -(-n_batch // tile.samples), fitted(tile, limit)
-    add(whole, (tiles, down), inputs, 0, 0)
-    if foretells:
-        soon = foretold_tile(tile, limit, _lean(manner, n_in, vec))
-        tries = soon.samples * -(-(further - 1) // soon.samples)
-        add(soon, (-(-n_out // soon.outputs) + tries, -(-n_batch // soon.samples)), 1, 1, 2)
-    if together:
-        n_row = n_batch * further
-        last = fitted(further_tile(n_row, _lean(manner, n_in, vec)), limit)
-        add(last, (-(-n_out // last.outputs), -(-n_row // last.samples)), 1, 1, 1)
-    else:
-        for number in range(1, manner.n_round):
-            add(whole, (tiles, down), 1, number, 0)
-    return Plan(head + n_batch * body, tuple(steps))
+    def sum_by_gemm(self) -> None:
+        """Add round 0 of all samples by det_gemm, which sums as tile_forward does."""
+        (n_batch, n_out, _), manner = self.shape, self.manner
+        turned = not manner.transposed
+        tile = real.pick(n_batch, n_out, False, False, not turned)
+        for start in real.launches(tile, self.shape, 4, False, turned, self.vec == 4, self.limit):
+            typed = tuple(map(_i4, start.sizes))
+            self.steps.append(
+                Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")
+            )
+        numbers = (n_batch, n_out, self.head, manner.n_round, self.n_peak)
+        self.steps.append(_outputs_step(manner, numbers))
+
+
+def _outputs_step(manner: Manner, numbers: tuple[int, int, int, int, int]) -> Step:
+    n_batch, n_out = numbers[:2]
+    macros = {"OUT_OP": manner.ops[1], "OUTPUT_DRAWS": int(manner.output_draws)}
+    variant, grid = _TILE_OUTPUTS.variant(macros), (n_batch * -(-n_out // _OUTPUTS),)
+    return Step(variant, grid, (_OUTPUT_THREADS,), 0, tuple(map(_i4, numbers)), "outputs")
 
 
 def _scale_step(
-    manner: Manner, n_batch: int, n_in: int, head: int, converts: bool, vec: int
+    manner: Manner, n_batch: int, n_in: int, head: int, own: dict[str, int], n_peak: int = 0
 ) -> Step:
     macros = {
         "MODE": manner.mode,
         "WORST": int(manner.worst),
-        "CONVERT": int(converts),
         "INPUT_DRAWS": int(manner.input_draws),
         "OP": manner.ops[0],
-        "VEC": vec,
+        **own,
     }
-    numbers = (*map(_i4, (n_batch, n_in, head)), manner.threshold, manner.step)
-    grid = (1 if manner.mode == AVERAGE else min(n_batch, 65535),)
-    variant = _TILE_SCALE.variant(macros)
-    return Step(
-        variant, grid, (_THREADS,), 0, (*numbers, manner.max_bm_res, manner.bound), scales=True
-    )
+    typed = map(_i4, (n_batch, n_in, head, manner.n_round, n_peak))
+    numbers = (*typed, manner.threshold, manner.step, manner.max_bm_res, manner.bound)
+    grid = (1 if macros["MODE"] == AVERAGE else min(n_batch, 65535),)
+    return Step(_TILE_SCALE.variant(macros), grid, (_THREADS,), 0, numbers, "scale")
 
 
 def launch_scales(call: Call) -> Array:
     """Launch noise management alone; returns what another kernel of products reads of it."""
     n_batch, _, n_in = call.shape
-    head = _COUNTERS * n_batch
-    step = _scale_step(call.manner, n_batch, n_in, head, False, 1)
+    head = _COUNTERS * n_batch + 1
+    step = _scale_step(call.manner, n_batch, n_in, head, {})
     work = _device.empty((head,), np.float32, _device.device_of(call.x))
-    run(call, Plan(head, (step,)), work)
+    run(call, Plan(head, head, (step,)), work)
     return work
+
+
+def launch_outputs(call: Call, scales: Array) -> None:
+    """Launch what ends the only round of a product, whose sums are in its results."""
+    n_batch, n_out, _ = call.shape
+    step = _outputs_step(call.manner, (n_batch, n_out, 0, 1, 0))
+    run(call, Plan(0, 0, (step,)), scales)
 
 
 def plan_of(call: Call, tile: ProductTile, vec: int) -> Plan:

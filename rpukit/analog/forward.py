@@ -16,6 +16,7 @@ from rpukit.analog._launch_forward import (
     Plan,
     Repeat,
     launch,
+    launch_outputs,
     launch_scales,
     pick,
     plan_of,
@@ -217,6 +218,48 @@ def tile_scale(call: Call) -> Array:
         grain=n_batch + 1 if manner.mode == AVERAGE else 64,
     )
     return alpha
+
+
+def tile_outputs(call: Call, scales: Array) -> Array:
+    """Turn sums into results of the first round, in place.
+
+    Parameters
+    ----------
+    call : Call
+        Without noise of reading; ``call.y`` holds the sums.
+    scales : array, float32
+        What `tile_scale` has found.
+
+    Returns
+    -------
+    array, shape (n_batch, n_out), float32
+        ``call.y``.
+    """
+    if _device.takes_kernels(call.y):
+        launch_outputs(call, scales)
+        return call.y
+    (n_batch, n_out, _), op = call.shape, call.manner.ops[1]
+    run_rows(
+        _mirror().tile_outputs,
+        n_batch,
+        np.arange(n_batch),
+        0,
+        call.io,
+        op,
+        call.first_sample,
+        0,
+        np.float32(1),
+        scales[0],
+        np.empty((n_batch, 1), np.float32),
+        np.empty(0, np.float32) if call.line_noise is None else call.line_noise,
+        call.y.copy(),
+        call.y,
+        np.empty(n_batch, np.bool_),
+        *call.stream.words,
+        np.empty((3, n_out), np.uint32),
+        grain=n_batch + 1,  # they share what they draw into
+    )
+    return call.y
 
 
 def tile_forward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel
+from rpukit._kernels import Kernel, Variant
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm._tiles import has_warpgroups, shared_limit
@@ -143,9 +144,40 @@ def product(
     size = a.dtype.itemsize
     device = _device.device_of(out)
     tile = tile or pick(m, n, size == 8, has_warpgroups(device), not trans_b)
-    tile = tile.fitted(trans_a, trans_b, size, shared_limit(device))
-    unit = 16 // size
+    unit, limit = 16 // size, shared_limit(device)
     whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)
+    for start in launches(tile, (m, n, k), size, trans_a, trans_b, whole, limit, add):
+        start.variant.launch(start.grid, start.block, (*start.sizes, a, b, out), start.shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A launch of the kernel, but for the arrays a, b, c."""
+
+    variant: Variant
+    grid: tuple[int]
+    block: tuple[int]
+    shared: int
+    sizes: tuple[int, ...]
+
+
+def launches(
+    tile: RealTile,
+    shape: tuple[int, int, int],
+    size: int,
+    trans_a: bool,
+    trans_b: bool,
+    whole: bool,
+    limit: int,
+    add: int = 0,
+) -> Iterator[Start]:
+    """List the launches of a product of (m, n, k) elements of ``size`` bytes: one a segment.
+
+    ``whole``: rows of the factors begin, and end, at multiples of 16 bytes; ``limit``: bytes of
+    shared memory; ``add``: see `product`.
+    """
+    tile, unit = tile.fitted(trans_a, trans_b, size, limit), 16 // size
+    (m, n, k), shared = shape, tile.shared(trans_a, trans_b, size)
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
@@ -155,13 +187,8 @@ def product(
     }
     n_tile = -(-m // tile.rows) * -(-n // tile.columns)
     for start, stop in pairwise([*range(0, k, SEGMENT), k]):
-        _DET_GEMM.launch(
-            (n_tile,),
-            (tile.threads,),
-            (m, n, k, start, stop, a, b, out),
-            shared=tile.shared(trans_a, trans_b, size),
-            macros={**macros, "ADD": add if start == 0 else 1},
-        )
+        variant = _DET_GEMM.variant({**macros, "ADD": add if start == 0 else 1})
+        yield Start(variant, (n_tile,), (tile.threads,), shared, (m, n, k, start, stop))
 
 
 def _contiguous(x: Array, transposed: bool, xp: Any) -> tuple[Array, bool]:

@@ -1,12 +1,15 @@
-"""tile_forward and tile_scale: bits of the mirror for every tile; the formula."""
+"""tile_forward, tile_scale and tile_outputs: bits of the mirror for every tile; the formula."""
 
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _device
 from rpukit.analog import _forward_tiles, _launch_forward, forward
+from rpukit.random import Stream
 from rpukit.testing import assert_same_bits, on_cpu
 
 TILES = {tile.name: tile for tile in _forward_tiles.TILES}
@@ -57,15 +60,51 @@ def test_every_periphery_gives_the_bits_of_the_mirror(io):
     same_as_the_mirror((132, 128), 35, io, ways=("backward" if io == "rounds" else "forward",))
 
 
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_sums_of_det_gemm(way, monkeypatch):
+    """Of samples some fail, and one is zero."""
+    monkeypatch.setattr(_launch_forward, "by_gemm", lambda *_: True)
+    for io, shape, n in (("rounds", (132, 260), 40), ("worst_case", (33, 31), 11)):
+        same_as_the_mirror(shape, n, io, 0, (way,))
+
+
+@pytest.mark.parametrize("n_out", [7, 132, 1030])
+def test_tile_outputs(n_out, order):
+    """Converted sums: the bits of the mirror, and without noise the formula."""
+    io = rk.IOParameters(out_noise=0, out_res=1 / 100, out_bound=6, bound_management="none")
+    rng = np.random.default_rng(n_out)
+    x, sums = inputs(5, 16), rng.normal(0, 3, (5, n_out)).astype(np.float32)
+    for kind in (io, IOS["rounds"]):
+        stream = Stream.from_seed(n_out)
+        state = forward.ForwardState(kind, n_out, stream, _device.CPU)
+        seen = []
+        for emulated in (False, True):
+            given = (x, sums.copy(), state.io, state.line_noise, state.average)
+            call = _launch_forward.Call(
+                state.manner, (5, n_out, 16), x, *given, np.zeros(1, np.int32), 1, stream, 9
+            )
+            with on_cpu(order) if emulated else nullcontext():
+                seen.append(forward.tile_outputs(call, forward.tile_scale(call)))
+        assert_same_bits(*seen)
+        if kind is io:
+            y = np.clip(np.round(sums.astype("f8") / 0.12) * 0.12, -6, 6)
+            expected = y * abs(x).max(1, keepdims=True)
+            close = abs(seen[0] - expected) < 1e-5  # but for ties
+            assert close.mean() > 0.98
+            assert not seen[0][1].any()
+
+
 @pytest.mark.parametrize("n", [1, 7, 33])
 def test_shapes_that_no_tile_divides(n):
     same_as_the_mirror((33, 31), n, "default")
 
 
-@pytest.mark.parametrize("n", [1, 3, 8, 9, 17, 32])
-@pytest.mark.parametrize("out_bound", [0.02, 0.45, 0.9])
-def test_further_rounds_at_once(n, out_bound):
+@pytest.mark.parametrize("n", [1, 3, 8, 9, 17, 32, 75])
+@pytest.mark.parametrize("out_bound", [0.02, 0.45, 0.9, 1.2])
+def test_further_rounds_at_once(n, out_bound, monkeypatch):
     """Few, some and all samples fail, at once in the first round and until the last."""
+    if n > 32:  # with a launch for few of them
+        monkeypatch.setattr(forward, "pick", lambda _: _forward_tiles.SQUARE)
     io = rk.IOParameters(out_bound=out_bound)
     plain, other = (
         rk.AnalogTile((132, 128), rk.Ideal(), forward=io).set_weights(
@@ -79,7 +118,7 @@ def test_further_rounds_at_once(n, out_bound):
     assert_same_bits(got, plain.forward(x))
 
 
-@pytest.mark.parametrize("n", [1, 6, 20, 40])
+@pytest.mark.parametrize("n", [1, 6, 20, 40, 70])
 @pytest.mark.parametrize("management", ["abs_max", "none"])
 def test_forecasts_of_rounds(n, management):
     """Of late rounds; those of inputs that were clipped do not come true."""

@@ -196,6 +196,48 @@ def _read_sums(weight, along, w_noise, v, read):
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def tile_outputs(
+    start,
+    stop,
+    samples,
+    w_noise,
+    io,
+    op,
+    first_sample,
+    number,
+    rho,
+    scales,
+    read,
+    deviation,
+    sums,
+    y,
+    failed,
+    k0,
+    k1,
+    words,
+):
+    """Turn rows ``start`` to ``stop - 1`` of sums into results of their ``samples``.
+
+    ``failed``: whether a row passed a bound that counts; ``words`` (3, n_out) is scratch.
+    """
+    for at in range(start, stop):
+        s, out = samples[at], sums[at]
+        a = scales[s] if io[13] != f4(0.0) else f4(1.0)
+        failed[at] = False
+        if not a > f4(0.0) and io[14] != f4(0.0):
+            y[s, :] = f4(0.0)
+            continue
+        sample = u8(first_sample) + u8(s)
+        op, number = u4(op), u4(number)
+        failed[at] = _outputs(
+            out, read[at], w_noise, deviation, io, op, sample, number, k0, k1, words
+        )
+        factor = f4(f4(io[8] * (a if a > f4(0.0) else f4(1.0))) * rho)
+        for i in range(out.size):
+            y[s, i] = f4(out[i] * factor)
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def tile_forward(
     start,
     stop,
@@ -231,7 +273,7 @@ def tile_forward(
     v, sums = np.empty((n_most, n_in), f4), np.empty((n_most, n_out), f4)
     read = np.empty((n_most, n_out if w_noise == 2 else 1), f4)
     in_words, out_words = np.empty((3, n_in), u4), np.empty((3, n_out), u4)
-    waits = np.empty(n_most, np.int64)
+    waits, failed = np.empty(n_most, np.int64), np.empty(n_most, np.bool_)
     for s0 in range(start, stop, n_most):
         n = min(n_most, stop - s0)
         waits[:n] = np.arange(s0, s0 + n)
@@ -251,29 +293,14 @@ def tile_forward(
                 left += 1
             product(weight, along, False, v[:left], sums[:left])
             _read_sums(weight, along, w_noise, v[:left], read[:left])
+            tile_outputs(
+                0, left, waits, w_noise, io, out_op, first_sample, number, rho, scales, read,
+                deviation, sums, y, failed, k0, k1, out_words,
+            )  # fmt: skip
             n = 0
             for at in range(left):
-                s = waits[at]
-                sample = u8(first_sample) + u8(s)
-                again = _outputs(
-                    sums[at],
-                    read[at],
-                    w_noise,
-                    deviation,
-                    io,
-                    u4(out_op),
-                    sample,
-                    u4(number),
-                    k0,
-                    k1,
-                    out_words,
-                )
-                a = scales[s] if io[13] != f4(0.0) else f4(1.0)
-                factor = f4(f4(io[8] * (a if a > f4(0.0) else f4(1.0))) * rho)
-                for i in range(n_out):
-                    y[s, i] = f4(sums[at, i] * factor)
-                if again:
-                    waits[n] = s
+                if failed[at]:
+                    waits[n] = waits[at]
                     n += 1
             if n == 0:
                 break

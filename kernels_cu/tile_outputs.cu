@@ -1,0 +1,65 @@
+// Outputs of a round of a product whose sums another kernel has made: what ends tile_forward, in place.
+//
+//   y (n_batch, n_out) float32, the sums; then the results
+//   io, line_noise, status: tile_forward.cu; work: rk_lines.cuh, with the scales
+//
+// Round 0, of all samples. With n_peak > 0, which is ceil(n_out / 32), word is left of outputs that met a bound, and
+// how large they were, for rk_rounds.cuh; else of the samples that wait for round 1, if n_round > 1.
+//
+// Grid: n_batch times blocks of OUTPUTS outputs. A lane has TOGETHER outputs, 32 apart, so that a warp's are neighbours.
+// Draws: tile_forward.cu.
+// Macros: OUT_OP (tag of the draws), OUTPUT_DRAWS (0: outputs need none).
+// mirror: rpukit/analog/_mirror/forward.py::tile_outputs
+// op: rpukit.analog.forward.tile_outputs
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: OUTPUT_DRAWS=0
+// source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017); Rasch et al., AICAS 2021.
+#ifndef OUT_OP
+#define OUT_OP 2
+#endif
+#ifndef OUTPUT_DRAWS
+#define OUTPUT_DRAWS 1
+#endif
+#include "rk_lines.cuh"
+#define THREADS 128
+#define TOGETHER 4
+#define OUTPUTS (THREADS * TOGETHER)
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+tile_outputs(int n_batch, int n_out, int head, int n_round, int n_peak, u64 first_sample, const float *io, const float *line_noise,
+             float *work, float *y, const int *status, u32 key0, u32 key1) {
+    const int across = (n_out + OUTPUTS - 1) / OUTPUTS, s = blockIdx.x / across;
+    const int lane = threadIdx.x % 32, i0 = blockIdx.x % across * OUTPUTS + (threadIdx.x - lane) * TOGETHER + lane;
+    float *row = y + (u64)s * n_out;
+    Work w = parts(work, n_batch, head);
+    const Converter converter = output_converter(io);
+    const float alpha = scale_of(w.alpha, n_batch, s, 0, io), factor = io[8] * (alpha > 0.0f ? alpha : 1.0f) * reduction(0, io);
+    const bool zero = *status != 0 || (!(alpha > 0.0f) && io[14] != 0.0f);
+    Output o[TOGETHER];
+#pragma unroll
+    for (int u = 0; u < TOGETHER; ++u) {
+        int i = min(i0 + 32 * u, n_out - 1);
+        o[u].y = i0 + 32 * u < n_out ? row[i] : 0.0f;
+        o[u].read = 0.0f;
+        o[u].deviation = line_noise ? line_noise[i] : converter.noise;
+        o[u].line = i;
+        o[u].sample = first_sample + s;
+        o[u].round = 0;
+    }
+    output_lines<TOGETHER, OUTPUT_DRAWS, 0>(o, converter, io, OUT_OP, make_uint2(key0, key1));
+    if (n_peak > 0 && i0 == 0) w.met[s] = w.late[s] = w.count[s] = 0;
+    u32 most = 0;
+#pragma unroll
+    for (int u = 0; u < TOGETHER; ++u) {
+        int i = i0 + 32 * u;
+        bool inside = i < n_out;
+        if (inside) row[i] = zero ? 0.0f : o[u].y * factor;
+        u32 peak = __reduce_max_sync(0xffffffffu, inside && !zero && o[u].met ? __float_as_uint(o[u].size) : 0u);
+        if (lane == 0 && inside && n_peak > 0) w.peaks[(u64)s * n_peak + i / 32] = peak;
+        most = max(most, peak);
+    }
+    if (lane != 0 || !most || n_round == 1) return;
+    if (n_peak > 0) note_failure(w, s);
+    else atomicMax(&w.need[s], BY_ROUND + 1);
+}
