@@ -23,6 +23,8 @@ Array = Any
 class Queries(Information):
     """Posteriors, samples and most probable assignments of a circuit."""
 
+    log_likelihood: Any
+
     def values(
         self, x: Any, *, missing: Any = None, soft: Any = None, rule: Rule | None = None
     ) -> dict[Nodes, Array]:
@@ -44,6 +46,44 @@ class Queries(Information):
         way = self._way(rule)
         run = self._up(way, *self._evidence(x, missing, soft))
         return self._by_nodes(way.outputs(run.values))
+
+    def marginal(self, x: Any, variables: Any) -> Array:
+        """Compute the log-probability of some variables, the others summed out exactly.
+
+        Parameters
+        ----------
+        x : array, shape (n_sample, n_variables) or (n_variables,)
+            As in `log_likelihood`; what it says of other variables does not count.
+        variables : int or sequence of int
+            Which variables; NaN is unknown there, too.
+
+        Returns
+        -------
+        array, as of `log_likelihood`
+
+        Raises
+        ------
+        ShapeError, DTypeError, NonFiniteError
+        ParameterError
+            Also if there is no such variable.
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), seed=2, dtype="float64")
+        >>> every = np.zeros((4, 5), int)
+        >>> every[:, 2] = np.arange(4)
+        >>> round(float(np.exp(pc.marginal(every, 2)).sum()), 12)
+        1.0
+        """
+        wanted, n = np.atleast_1d(np.asarray(variables)), self.layout.n_variable
+        if wanted.dtype.kind not in "iu" or not wanted.size or wanted.ndim > 1:
+            raise ParameterError(f"variables: got {variables!r}, need integers")
+        if wanted.min() < 0 or wanted.max() >= n:
+            raise ParameterError(f"variables: got {variables!r}, need 0 to {n - 1}")
+        missing = np.ones(n, bool)
+        missing[wanted] = False
+        return self.log_likelihood(x, missing=_device.to_device(missing, self._device))
 
     def conditional(self, x: Any, *, missing: Any = None, soft: Any = None) -> Array:
         """Compute the probability of each value of each variable, given what is known.

@@ -29,6 +29,18 @@ def test_conditional(name):
     assert seen
 
 
+def test_marginal():
+    pc = rk.Circuit(circuits.hmm(4, 3, 2), dtype="float64", seed=3)
+    every = np.array(list(itertools.product(range(2), repeat=4)))
+    joint = np.exp(pc.log_likelihood(every))
+    for some in ([0, 2], 3):
+        alike = (every[:, None, some] == every[None, :, some]).reshape(16, 16, -1).all(axis=2)
+        np.testing.assert_allclose(np.exp(pc.marginal(every, some)), alike @ joint, atol=1e-14)
+    for bad in ([], [4], -1, [0.5]):
+        with pytest.raises(rk.errors.ParameterError, match="variables"):
+            pc.marginal(every, bad)
+
+
 @pytest.mark.parametrize("name", known.NAMES)
 def test_largest_product(name):
     root, _, _ = known.build(name)
