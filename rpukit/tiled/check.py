@@ -207,6 +207,12 @@ class _Run:
             self.faults.append(f"{kind}: {self.program.name}: {text}")
 
     def run(self) -> list[str]:
+        for name, tensor in self.graph.tensors.items():
+            home = self.homes.get(self.value[name])
+            if home is not None and home.bytes != tensor.nbytes:
+                self.fault("bounds", f"{name} is {tensor.nbytes} bytes, its home {home.bytes}")
+        if self.faults:  # a plan of another graph
+            return self.faults
         for name in (*self.graph.inputs, *self.graph.constants):
             home = self.homes.get(self.value[name])
             if home is not None:
@@ -418,8 +424,10 @@ class _Run:
                 if self.graph.tensors[name].size and (count is None or (count != 1).any()):
                     self.fault("coverage", f"{node.op} {node.name}: {name} is not made once")
         for name in self._kept():
-            home = self.homes[self.value[name]]
-            if not np.array_equal(self.pieces(home), self.wanted(name, None).reshape(-1)):
+            home = self.homes.get(self.value[name])
+            if home is None:
+                self.fault("missing", f"{name} has no home")
+            elif not np.array_equal(self.pieces(home), self.wanted(name, None).reshape(-1)):
                 self.fault("missing", f"{name} is not at home in {home.level} at the end")
 
     def _kept(self) -> Iterable[str]:

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from known_models import load
+from plans_of import trained, untiled
 
 from rpukit import tiled
 from rpukit.errors import PlanError
+from rpukit.testing import assert_same_bits
 from rpukit.tiled.plans import Compute, Copy, Wait
 
 SLOW_LINK = {"width": 2, "setup": 60, "row": 10}
@@ -226,6 +229,69 @@ def test_transfers_of_the_wrong_part(case):
         instructions[k] = replace(one, source=(one.source[0], one.source[1] + 8))
 
     assert faults(case, change) & {"stale", "bounds", "uninitialised"}
+
+
+def test_wrong_gradient_behind_a_right_loss(case):
+    """Part of a weight's gradient is lost: the losses of a step do not show it, the check does."""
+    plan = case[1]
+    instructions = list(plan.programs[0].instructions)
+    del instructions[sums(instructions, case[0])[-1]]
+    programs = (replace(plan.programs[0], instructions=tuple(instructions)), plan.programs[1])
+    broken = replace(plan, programs=programs)
+    found = tiled.find_faults(broken, case[0])
+    assert {fault.split(":")[0] for fault in found} & {"order", "coverage"}
+    name = "models/dscnn_like"
+    losses, parameters = trained(name, broken)
+    right, final = untiled(name)
+    assert_same_bits(losses[0], right[0])
+    assert any(not np.array_equal(parameters[key], final[key]) for key in final)
+
+
+@pytest.mark.parametrize("op", ["MSELossGrad", "CrossEntropyGrad"])
+def test_mean_over_a_tile_instead_of_the_whole(op):
+    """A plan of a tile's samples alone is no plan of the batch: its means are over too little."""
+
+    def graph(n):
+        tensors = [tiled.Tensor("p", (n, 6)), tiled.Tensor("t", (n, 6))]
+        if op == "CrossEntropyGrad":
+            tensors[1] = tiled.Tensor("t", (n,), "int64")
+        node = tiled.Node("grad", op, ("p", "t"), ("g",))
+        return tiled.make_graph("one", [node], tensors, ["g"])
+
+    levels = tiled.siracusa_l2(l1=3_000)
+    whole, part = graph(64), graph(16)
+    plan = tiled.plan(whole, levels)
+    boxes = [one.box for one in plan.programs[0].instructions if isinstance(one, Compute)]
+    assert len(boxes) > 1
+    kind, node = tiled.ops.find(op), whole.nodes[0]
+    numbers = [kind.parameters(node, whole.tensors, box)[1].tolist() for box in boxes]
+    assert numbers == [numbers[0]] * len(boxes)
+    assert (
+        numbers[0] != kind.parameters(part.nodes[0], part.tensors, ((0, 16), (0, 6)))[1].tolist()
+    )
+    found = tiled.find_faults(tiled.plan(part, levels), whole)
+    assert {fault.split(":")[0] for fault in found} & {"bounds", "coverage", "missing"}
+
+
+def test_lengths_cut_to_too_few_bits():
+    """What a field of 16 bits would make of a long copy and of a long tile."""
+    tensors = [tiled.Tensor("x", (1, 40_000))]
+    graph = tiled.make_graph("one", [tiled.Node("r", "Relu", ("x",), ("y",))], tensors, ["y"])
+    case = graph, tiled.plan(graph, tiled.siracusa_l2(l1=400_000), buffering="single")
+
+    def copy(instructions):
+        k = place_of(instructions, Copy)
+        assert instructions[k].shape[-1] > 1 << 16
+        instructions[k] = replace(instructions[k], shape=(instructions[k].shape[-1] & 0xFFFF,))
+
+    def tile(instructions):
+        k = place_of(instructions, Compute)
+        ends = tuple((lo, hi & 0x7FFF) if hi > 1 << 15 else (lo, hi) for lo, hi in box)
+        instructions[k] = replace(instructions[k], box=ends)
+
+    box = next(o for o in case[1].programs[0].instructions if isinstance(o, Compute)).box
+    assert faults(case, copy) >= {"uninitialised"}
+    assert faults(case, tile) & {"coverage", "stale"}
 
 
 def test_budget(case):
