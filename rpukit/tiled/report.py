@@ -76,25 +76,30 @@ def compare_plans(plans: Mapping[str, Mapping[str, Plan]]) -> str:
     Returns
     -------
     str
-        Differences are (other - single) / single in per cent: negative is faster.
+        Differences are (other - single) / single in per cent: negative is faster. Overlap is the
+        share of the transfers' time in which a kernel runs as well, of "auto" where it is there;
+        bytes are those in and out over the link of each level.
     """
-    head = ["test", "level", "bytes", "single train", "double train", "train %", "auto train"]
-    head += ["auto %", "single opt", "double opt", "opt %", "auto opt", "auto opt %"]
-    head += ["overlap %", "ops with 2+ tiles"]
+    head = ["test", "level", "bytes"]
+    for name in ("train", "opt"):
+        head += [f"single {name}", f"double {name}", f"{name} %", f"auto {name}"]
+        head += [f"auto {name} %", f"overlap {name} %", f"bytes {name}: single", "auto"]
+    head += ["ops with 2+ tiles"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for label in sorted(plans):
         own = plans[label]
         some = next(iter(own.values()))
+        best = own.get("auto", own.get("double", some))
         inner = some.hierarchy.levels[-1]
         cells = [label, inner.name, str(inner.bytes)]
         for program in (0, 1):
             cycles = {name: _cycles(plan, program) for name, plan in own.items()}
             single, double, auto = (cycles.get(name) for name in ("single", "double", "auto"))
             cells += [_text(single), _text(double), _change(single, double)]
-            cells += [_text(auto), _change(single, auto)]
-        best = own.get("auto", own.get("double", some))
+            cells += [_text(auto), _change(single, auto), _overlap(best, program)]
+            cells += [_moved(own.get("single"), program), _moved(own.get("auto"), program)]
         several = sum(op.n_tiles > 1 for op in best.ops())
-        cells += [_overlap(best), f"{several} of {sum(1 for _ in best.ops())}"]
+        cells += [f"{several} of {sum(1 for _ in best.ops())}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -113,7 +118,17 @@ def _change(single: int | None, other: int | None) -> str:
     return f"{100 * (other - single) / single:+.1f}"
 
 
-def _overlap(plan: Plan) -> str:
+def _overlap(plan: Plan, program: int) -> str:
     """Share of the transfers' time in which a kernel runs as well."""
-    moved = sum(program.transferring for program in plan.programs)
-    return "n/a" if not moved else f"{100 * sum(p.hidden for p in plan.programs) / moved:.0f}"
+    if program >= len(plan.programs) or not plan.programs[program].transferring:
+        return "n/a"
+    one = plan.programs[program]
+    return f"{100 * one.hidden / one.transferring:.0f}"
+
+
+def _moved(plan: Plan | None, program: int) -> str:
+    """Bytes in and out over each link."""
+    if plan is None or program >= len(plan.programs):
+        return "n/a"
+    moved = plan.programs[program].moved
+    return ", ".join(f"{name} {i} + {o}" for name, (i, o) in moved.items())

@@ -4,10 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from fake_gpu import World
 from known_models import NAMES
 from plans_of import model, plan_of, trained, untiled
 
+from rpukit import tiled
 from rpukit.errors import (
+    DeviceError,
     DTypeError,
     FormatError,
     ParameterError,
@@ -16,6 +19,7 @@ from rpukit.errors import (
     TransferError,
 )
 from rpukit.testing import assert_same_bits
+from rpukit.tiled import gpu_executor
 from rpukit.tiled.cpu_executor import CpuExecutor
 from rpukit.tiled.transfers import AtIssue
 
@@ -145,3 +149,24 @@ def test_bad_input():
         plan.trainer(dataclasses.replace(training, initial={}))
     with pytest.raises(PlanError, match="programs"):
         CpuExecutor(plan, [training.train])
+
+
+def refuse(_):
+    raise MemoryError("no pages left to pin")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("alloc_pinned_memory", "could not pin .*ulimit"),
+        ("empty", "no .* bytes left for the arena"),
+    ],
+)
+def test_memory_of_a_gpu_or_of_its_host_that_is_not_there(monkeypatch, kind, text):
+    training, _, _ = model(SMALL[0])
+    plan = tiled.plan(training, tiled.gpu(40_000), buffering="single")
+    world = World(seed=0)
+    setattr(world.xp.cuda if kind.startswith("alloc") else world.xp, kind, lambda *_: refuse(_))
+    monkeypatch.setattr(gpu_executor, "_device", world.device)
+    with pytest.raises(DeviceError, match=text):
+        gpu_executor.GpuExecutor(plan, (training.train, training.optimiser))

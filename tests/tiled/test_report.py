@@ -61,6 +61,12 @@ def test_table_joins_strategies(plans):
         f"{100 * (double - single) / single:+.1f}",
     ]
     assert "n/a" in lines[2]
+    moved = own["auto"].programs[1].moved
+    assert cells[-2] == ", ".join(f"{level} {i} + {o}" for level, (i, o) in moved.items())
+    assert (
+        cells[8]
+        == f"{100 * own['auto'].programs[0].hidden / own['auto'].programs[0].transferring:.0f}"
+    )
 
 
 def test_command_line_plans_a_file(tmp_path, capsys):
