@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from rpukit.tiled.choice import Choice, candidates
+from rpukit.tiled.choice import Choice, candidates, rows_of
+from rpukit.tiled.graph import Tensor
 from rpukit.tiled.levels import Compute, Level
 from rpukit.tiled.lifetimes import Step, Timeline
 from rpukit.tiled.space import Cut, Operand, TileSpace, axis_of
@@ -56,15 +57,16 @@ class _Use:
     space: TileSpace
     operand: Operand
     axis: int
-    itemsize: int
+    tensor: Tensor
     read: bool  # by the first that uses it
     written: bool
     moves: bool  # whether every part has its own
 
-    def slot(self, part: int) -> int:
-        """Bytes of a part."""
+    def slot(self, part: int) -> tuple[int, int]:
+        """Bytes of a part, and in how many rows they are."""
         extents = [part if a == self.axis else n.extent for a, n in enumerate(self.space.axes)]
-        return prod(self.space.worst(self.operand, extents)) * self.itemsize
+        lengths = self.space.worst(self.operand, extents)
+        return prod(lengths) * self.tensor.itemsize, rows_of(lengths, self.tensor.shape)
 
     @property
     def slots(self) -> int:
@@ -208,8 +210,8 @@ class Bands:
                 )  # fmt: skip
                 read, written = operand.mode != "out", operand.mode != "in"
                 moves = "cut" in places or "moves" in places
-                size = tensors[operand.tensor].itemsize
-                use = _Use(places, space, operand, axis, size, read, written, moves)
+                tensor = tensors[operand.tensor]
+                use = _Use(places, space, operand, axis, tensor, read, written, moves)
                 old = found.setdefault(name, use)
                 if old is use:
                     continue
@@ -255,8 +257,8 @@ class Bands:
         link, room = self.link, self.link.bytes
         sides, first, ahead = [0, 0], 0, 0
         for name, use in uses.items():
-            value, slot = self.timeline.values[name], use.slot(part)
-            cycles, times = link.cycles(slot), n if use.moves else 1
+            value, (slot, rows) = self.timeline.values[name], use.slot(part)
+            cycles, times = link.cycles(slot, rows), n if use.moves else 1
             room -= link.rounded(slot) * use.slots
             if use.read:
                 sides[0] += cycles * times
