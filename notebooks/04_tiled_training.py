@@ -78,7 +78,8 @@ print("\n".join(str(plans["auto"]).split("\n")[:18]))
 # ## Where everything lives, and what waits for what
 #
 # Above: who is where in the fast memory, op by op. Below: when the copies inwards, the kernels
-# and the copies outwards are at work. With one buffer they take turns.
+# and the copies outwards are at work. With one buffer they take turns. Under `"auto"` there are
+# places where two colours alternate: neighbours that are cut alike, which go on part by part.
 
 # %%
 for name in ("single", "auto"):
