@@ -12,7 +12,8 @@ __all__ = ["compare_plans", "describe"]
 def describe(plan: Plan) -> str:
     """Write a plan as text: levels, then every op with tiles, buffers, cycles and the reason.
 
-    Ops with the same number under "band" take turns, tile by tile.
+    "hidden %" is the share of the transfers' time that can be hidden and is, of ops of two tiles
+    or more. Ops with the same number under "band" take turns, tile by tile.
 
     Parameters
     ----------
@@ -30,14 +31,13 @@ def describe(plan: Plan) -> str:
     for program in plan.programs:
         moved = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in program.moved.items())
         lines += ["", f"{program.name}: {program.cycles} cycles; bytes moved: {moved}"]
-        rows: list[tuple[str, ...]] = [
-            ("op", "node", "tile", "tiles", "buffers", "cycles", "alone", "band", "single because")
-        ]
+        head = "op", "node", "tile", "tiles", "buffers", "cycles", "alone", "hidden %", "band"
+        rows: list[tuple[str, ...]] = [(*head, "single because")]
         rows += [_row(op) for op in program.ops]
         widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
         for row in rows:
             cells = [
-                text.rjust(width) if k in (3, 5, 6, 7) else text.ljust(width)
+                text.rjust(width) if k in (3, 5, 6, 7, 8) else text.ljust(width)
                 for k, (text, width) in enumerate(zip(row, widths, strict=True))
             ]
             lines.append("  " + "  ".join(cells).rstrip())
@@ -48,7 +48,9 @@ def _row(op: OpPlan) -> tuple[str, ...]:
     tile = " > ".join("x".join(map(str, extents)) for extents in op.extents)
     node = op.node if len(op.node) <= 36 else f"{op.node[:15]}...{op.node[-18:]}"
     numbers = str(op.n_tiles), _buffers(op), str(op.cycles), str(op.alone)
-    return (op.op, node, tile, *numbers, str(op.band or ""), op.reason)
+    able = op.n_tiles > 1 and op.serial > op.least
+    hidden = f"{100 * op.hidden:.0f}" if able else ""
+    return (op.op, node, tile, *numbers, hidden, str(op.band or ""), op.reason)
 
 
 def _buffers(op: OpPlan) -> str:

@@ -45,6 +45,12 @@ def test_text_says_every_reason(plans):
     assert all(level.name in text for level in LEVELS.levels)
     assert text.count("asked for: SGD") == len(plans[1]["auto"].programs[1].ops)
     assert "one tile" in text
+    several = [op for op in plans[1]["auto"].programs[0].ops if op.n_tiles > 1]
+    lines = {line.split()[1]: line.split() for line in text.splitlines() if line.startswith("  ")}
+    assert several
+    for op in several:
+        if op.serial > op.least and len(op.node) <= 36:
+            assert f"{100 * op.hidden:.0f}" in lines[op.node], op.node
     assert "strategy" in str(plans[1]["single"])
 
 
