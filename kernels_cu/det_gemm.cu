@@ -5,27 +5,25 @@
 // One accumulator a result: k ascending, one fma each, from +0; restarted at every multiple of
 // RK_SEGMENT, segment results added left to right. So a result depends on its row of a and its column of
 // b alone, whatever the batch, the tile or the launch. A launch makes one segment, [first, last) of the sum;
-// with ADD = 1 on top of what c holds, with ADD = 2 going on with the chains that c holds.
+// with ADD = 1 on top of what c holds, with ADD = 2 going on with its chains, with ADD = 3 ALPHA times, on top of it.
 //
-// Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what
-// is in L2. A thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between
-// the multiplications. A tile lies in shared memory as its matrix does, or with TURN by lines; a thread reads 16
-// bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers hold what is read
-// ahead, so that a large tile's multiplications find their operands in different banks of registers.
+// Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. A
+// thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the multiplications. A tile
+// lies in shared memory as its matrix does, or with TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of
+// one line, or UNIT lines. By lines, fewer registers hold what is read ahead: a large tile's operands are in different banks.
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
-//         a multiple of), TURN, ADD, DMMA (double: on tensor cores, which make the same chain; four warps, a
+//         a multiple of), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same chain; four warps, a
 //         quarter of the tile each; TILE_K % 16 == 0, RM = TILE_M / 16, RN = TILE_N / 8).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
-// check: TRANS_A=1
 // check: TRANS_B=1
-// check: VEC=4
 // check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=1 TRANS_B=1
 // check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=2
+// check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC=4
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC=2 DMMA=1
@@ -71,6 +69,9 @@
 #ifndef ADD
 #define ADD 0
 #endif
+#ifndef ALPHA
+#define ALPHA 1
+#endif
 #ifndef DMMA
 #define DMMA 0
 #endif
@@ -80,8 +81,7 @@
 #define UNIT (16 / (int)sizeof(REAL))
 #define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // code has its cache, too
 #define AHEAD (RM * RN < 4 ? 4 : RM * RN < 64 ? 1 : 0)      // units of the sum that are read before they are used
-// In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together
-// in different banks.
+// In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
 #define ACROSS_A (TRANS_A || TURN)
 #define ACROSS_B (!TRANS_B || TURN)
 #define ROW(ALONG, LINES) (ALONG || TURN ? LINES + (DMMA ? 4 : ALONG ? 0 : UNIT) : TILE_K + (DMMA ? 4 : UNIT))
@@ -196,8 +196,8 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     int tn = warp % (THREADS_N / 8) * 8 + lane / 2 % 8, tm = warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
     if (DMMA) tm = warp / 2 * (TILE_M / 2) + lane / 4, tn = warp % 2 * (TILE_N / 2) + lane % 4 * 2;
     REAL acc[RM][RN];
-    int um = tm, un = tn;  // addresses are found anew at the end: kept until then they would crowd the registers
-    if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));
+    int um = tm, un = tn;
+    if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));  // found anew at the end, addresses do not crowd the registers
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
         int i = row0 + row_of(x / RN, um), j = col0 + column_of(x % RN, un);
@@ -244,6 +244,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     for (int x = 0; x < RM * RN; ++x) {
         int i = row0 + row_of(x / RN, tm), j = col0 + column_of(x % RN, tn);
         REAL *at = c + (u64)i * n + j;
-        if (i < m && j < n) *at = ADD == 1 ? *at + acc[x / RN][x % RN] : acc[x / RN][x % RN];
+        REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN] : acc[x / RN][x % RN];
+        if (i < m && j < n) *at = ADD % 2 ? *at + v : v;
     }
 }

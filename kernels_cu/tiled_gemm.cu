@@ -1,7 +1,7 @@
 // A tile of Y = alpha op(A) op(B) + beta C, with up to two axes in front of the matrices.
 //
 //   ints: rows, b0, b1, m, n, k, first, last, long, bias, then strides (b0, b1, m, n, k) of a, b, c, y
-//   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias
+//   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias, and is y where bias is 2
 //
 // A thread owns one result: one chain over k, ascending, which goes on from y where the tile is not the first of
 // its sums. Macro: REAL.
@@ -21,10 +21,11 @@ tiled_gemm(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, co
     if (row >= ints[0]) return;
     i64 i = row % ints[3], q1 = row / ints[3] % ints[2], q0 = row / ints[3] / ints[2], depth = ints[5];
     const i64 *sa = ints + 10, *sb = ints + 15, *sc = ints + 20, *sy = ints + 25;
-    bool first = ints[6], last = ints[7], segments = ints[8], bias = ints[9];
+    bool first = ints[6], last = ints[7], segments = ints[8];
     a += q0 * sa[0] + q1 * sa[1] + i * sa[2];
     b += q0 * sb[0] + q1 * sb[1] + j * sb[3];
     y += q0 * sy[0] + q1 * sy[1] + i * sy[2] + j;
+    const REAL *held = ints[9] == 2 ? y : ints[9] ? c + q0 * sc[0] + q1 * sc[1] + i * sc[2] + j * sc[3] : nullptr;
     REAL total = first ? (REAL)0 : *y;
     for (i64 k0 = 0; k0 < depth; k0 += SEGMENT) {
         i64 k1 = segments && k0 + SEGMENT < depth ? k0 + SEGMENT : depth;
@@ -35,7 +36,7 @@ tiled_gemm(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, co
     }
     if (last) {
         total = floats[0] * total;
-        if (bias) total = rk_fma(floats[1], c[q0 * sc[0] + q1 * sc[1] + i * sc[2] + j * sc[3]], total);
+        if (held) total = rk_fma(floats[1], *held, total);
     }
     *y = total;
 }

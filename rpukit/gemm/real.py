@@ -124,11 +124,13 @@ def product(
     tile: RealTile | None = None,
     *,
     add: int = 0,
+    alpha: float = 1.0,
 ) -> None:
     """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
 
     Kernels can also go on with what `out` holds: ``add=1``, sums of whole segments, or ``add=2``,
-    chains of a segment that ends with these factors or later.
+    chains of a segment that ends with these factors or later; or, with ``add=3``, add `alpha`
+    times a product of one segment to it.
     """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
@@ -146,7 +148,7 @@ def product(
     tile = tile or pick(m, n, size == 8, has_warpgroups(device), not trans_b)
     unit, limit = 16 // size, shared_limit(device)
     whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)
-    for start in launches(tile, (m, n, k), size, trans_a, trans_b, whole, limit, add):
+    for start in launches(tile, (m, n, k), size, trans_a, trans_b, whole, limit, add, alpha):
         start.variant.launch(start.grid, start.block, (*start.sizes, a, b, out), start.shared)
 
 
@@ -170,11 +172,12 @@ def launches(
     whole: bool,
     limit: int,
     add: int = 0,
+    alpha: float = 1.0,
 ) -> Iterator[Start]:
     """List the launches of a product of (m, n, k) elements of ``size`` bytes: one a segment.
 
     ``whole``: rows of the factors begin, and end, at multiples of 16 bytes; ``limit``: bytes of
-    shared memory; ``add``: see `product`.
+    shared memory; ``add``, ``alpha``: see `product`.
     """
     tile, unit = tile.fitted(trans_a, trans_b, size, limit), 16 // size
     (m, n, k), shared = shape, tile.shared(trans_a, trans_b, size)
@@ -184,6 +187,7 @@ def launches(
         "TRANS_B": int(trans_b),
         "VEC": unit if whole else 1,
         **tile.macros,
+        **({"ALPHA": alpha.hex()} if add == 3 else {}),
     }
     n_tile = -(-m // tile.rows) * -(-n // tile.columns)
     for start, stop in pairwise([*range(0, k, SEGMENT), k]):

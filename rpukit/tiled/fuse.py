@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from rpukit.errors import GraphError
 from rpukit.tiled.build import make_graph
-from rpukit.tiled.graph import Graph, Node, Training
+from rpukit.tiled.graph import Graph, Node, Tensor, Training
 
 __all__ = ["fuse_updates"]
 
@@ -16,7 +18,8 @@ def fuse_updates(training: Training) -> Training:
 
     Training with an update after every mini-batch needs no accumulators: the gradients are not
     written out and read again, and parameters that are needed for the backward pass are changed
-    while they are still there.
+    while they are still there. Where plain descent follows a product, the product adds to the
+    parameters itself, tile by tile, and the gradient is nowhere.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ def fuse_updates(training: Training) -> Training:
     >>> loss = b.apply("MSELoss", b.apply("Gemm", x, b.parameter("w", [[0.0]])), y)
     >>> training = rk.tiled.fuse_updates(b.training(loss))
     >>> [node.op for node in training.train.nodes]
-    ['Gemm', 'MSELoss', 'MSELossGrad', 'Gemm', 'SGD']
+    ['Gemm', 'MSELoss', 'MSELossGrad', 'GemmUpdate']
     >>> training.accumulators, training.optimiser.nodes
     ((), ())
     """
@@ -57,6 +60,7 @@ def fuse_updates(training: Training) -> Training:
         reads = tuple(named.get(key, key) for key in node.inputs)
         makes = tuple(named.get(key, key) for key in node.outputs)
         nodes.append(Node(name, node.op, reads, makes, node.attributes))
+    nodes = _in_products(nodes, train.tensors, train.outputs)
     gone = totals | {training.reset}
     inputs = [train.tensors[name] for name in train.inputs if name not in gone]
     inputs += [update.tensors[name] for name in training.state]
@@ -66,6 +70,36 @@ def fuse_updates(training: Training) -> Training:
     whole = make_graph(train.name, nodes, inputs, outputs, {**constants, **train.constants})
     empty = Graph(update.name, (), {}, (), ())
     return replace(training, train=whole, optimiser=empty, accumulators=())
+
+
+def _in_products(
+    nodes: list[Node], tensors: Mapping[str, Tensor], wanted: Collection[str]
+) -> list[Node]:
+    """Join plain descent with the product that makes its gradient and that nobody else reads."""
+    readers = Counter(name for node in nodes for name in node.inputs)
+    makers = {
+        node.outputs[0]: node
+        for node in nodes
+        if node.op == "Gemm"
+        and len([name for name in node.inputs if name]) == 2
+        and node.attributes.get("alpha", 1.0) == 1.0
+        and len(tensors[node.outputs[0]].shape) == 2
+        and readers[node.outputs[0]] == 1
+        and node.outputs[0] not in wanted
+    }
+    done, gone = [], set()
+    for node in nodes:
+        maker = makers.get(node.inputs[1]) if node.op == "SGD" else None
+        if maker is None:
+            done.append(node)
+            continue
+        keys = ("transA", "transB")
+        attributes = {key: maker.attributes.get(key, 0) for key in keys}
+        attributes["alpha"] = -node.attributes.get("lr", 0.001)
+        inputs = (*maker.inputs[:2], node.inputs[0])
+        done.append(Node(node.name, "GemmUpdate", inputs, node.outputs, attributes))
+        gone.add(maker.name)
+    return [node for node in done if node.name not in gone]
 
 
 def _adders(training: Training) -> list[Node]:

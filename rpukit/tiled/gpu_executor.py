@@ -17,7 +17,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import DeviceError, PlanError, TransferError
-from rpukit.gemm.real import product
+from rpukit.gemm.real import SEGMENT, product
 from rpukit.tiled import kernels
 from rpukit.tiled.executor import Executor, Tile
 from rpukit.tiled.graph import Graph
@@ -188,8 +188,8 @@ class GpuExecutor(Executor):
         if tile.op.kernel == "tiled_gemm":
             whole = _product(tile, buffers)
             if whole is not None:
-                last, bias = tile.ints[7], tile.ints[9]
-                plain = not last or (tile.floats[0] == 1 and not bias)
+                last, added = tile.ints[7], tile.ints[9]
+                plain = not last or added == 2 or (tile.floats[0] == 1 and not added)
                 return whole if plain else partial(_both, whole, tables.ends(tile, buffers))
         numbers = tables.of(tile)
         macros = tile.op.macros(tile.node)
@@ -267,9 +267,9 @@ def _product(tile: Tile, buffers: Sequence[Any]) -> Callable[[], None] | None:
 
     None for a stack of products; one whose matrices share the second factor is one product.
     """
-    rows, b0, b1, m, n, k, first, _, long = (int(v) for v in tile.ints[:9])
+    rows, b0, b1, m, n, k, first, _, long, added = (int(v) for v in tile.ints[:10])
     a, b, y = buffers[0], buffers[1], buffers[3]
-    if a is None or b is None:
+    if a is None or b is None or (added == 2 and k > SEGMENT):
         return None
     turned_a, turned_b = tile.ints[10 + 2] == 1 and m > 1, tile.ints[15 + 3] != 1 and n > 1
     if b0 * b1 != 1:
@@ -278,8 +278,9 @@ def _product(tile: Tile, buffers: Sequence[Any]) -> Callable[[], None] | None:
         m = rows
     shapes = [(k, m) if turned_a else (m, k), (n, k) if turned_b else (k, n)]
     flat = (a.reshape(shapes[0]), b.reshape(shapes[1]), y.reshape(m, n))
-    add = 0 if first else 1 if long else 2
-    return partial(product, *flat, bool(turned_a), bool(turned_b), add=add)
+    add = 3 if added == 2 else 0 if first else 1 if long else 2
+    turned = bool(turned_a), bool(turned_b)
+    return partial(product, *flat, *turned, add=add, alpha=float(tile.floats[0]))
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:

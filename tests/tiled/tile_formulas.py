@@ -164,6 +164,10 @@ CASES = {
         batch_norm_grad,
     ),
     "mse": ("MSELoss", [(4, 9), (4, 9)], {}, lambda p, t: ((p - t) ** 2).mean()),
+    "gemm_update": (
+        *("GemmUpdate", [(7, 24), (7, 36), (24, 36)], {"alpha": -0.1, "transA": 1}),
+        lambda a, b, w: w - 0.1 * a.T @ b,
+    ),
     "mse_rows": ("MSELoss", [(300, 132), (300, 132)], {}, lambda p, t: ((p - t) ** 2).mean()),
     "rows_product_long": (
         *("RowsProduct", [(40, 70, 6), (40, 70, 6), (40, 70, 1), (40, 70, 1)], {}),

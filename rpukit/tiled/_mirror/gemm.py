@@ -39,10 +39,11 @@ def tiled_gemm(start, stop, ints, floats, a, b, c, y):
     b1, m, n, depth = ints[2], ints[3], ints[4], ints[5]
     first, last, long, bias = ints[6], ints[7], ints[8], ints[9]
     sa, sb, sc, sy = ints[10:15], ints[15:20], ints[20:25], ints[25:30]
-    part = np.empty(n, a.dtype)
+    part, kept = np.empty(n, a.dtype), np.empty(n, a.dtype)
     for row in range(start, stop):
         i, q0, q1 = row % m, row // m // b1, row // m % b1
-        out = y[q0 * sy[0] + q1 * sy[1] + i * sy[2] :][:n]
+        own = y[q0 * sy[0] + q1 * sy[1] + i * sy[2] :][:n]
+        out = kept if bias == 2 else own
         a0 = q0 * sa[0] + q1 * sa[1] + i * sa[2]
         b0 = q0 * sb[0] + q1 * sb[1]
         if first:
@@ -59,4 +60,7 @@ def tiled_gemm(start, stop, ints, floats, a, b, c, y):
             c0 = q0 * sc[0] + q1 * sc[1] + i * sc[2]
             for j in range(n):
                 v = f4(floats[0] * out[j])
-                out[j] = fma32(floats[1], c[c0 + j * sc[3]], v) if bias else v
+                if bias == 2:
+                    own[j] = fma32(floats[1], own[j], v)
+                else:
+                    out[j] = fma32(floats[1], c[c0 + j * sc[3]], v) if bias else v

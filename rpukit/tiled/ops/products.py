@@ -1,4 +1,4 @@
-"""Gemm and MatMul: Y = alpha op(A) op(B) + beta C, with axes of matrices in front."""
+"""Gemm and MatMul: Y = alpha op(A) op(B) + beta C, with axes of matrices in front; Y may be C."""
 
 from __future__ import annotations
 
@@ -67,11 +67,39 @@ class Product(Tiled):
         b0, b1, m, n, k = sizes
         whole_k = space.axes[-1].extent
         ints = [b0 * b1 * m, b0, b1, m, n, k, space.first(box), space.last(box)]
-        ints += [whole_k > SEGMENT, by_slot(space, 2) is not None]
+        ints += [whole_k > SEGMENT, self._added(node)]
         for steps in strides:
             ints += steps
         scales = (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0))
         return numbers(ints, scales, tensors[node.outputs[0]].dtype)
+
+    def _added(self, node: Node) -> int:
+        """Tell the kernel what a product is added to: nothing (0), C (1), or Y itself (2)."""
+        return int(bool(present(node.inputs, 2)))
+
+
+class ProductUpdate(Product):
+    """A, B, W -> W + alpha op(A) op(B), in place: a gradient that is used as soon as it is there."""
+
+    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        found, own = super().infer(node, tensors), tensors[node.inputs[2]].shape
+        if len(own) != 2 or found[0].shape != own:
+            raise fault(node, f"got W of shape {own}, need that of the product {found[0].shape}")
+        return found
+
+    def aliases(self, node: Node) -> list[tuple[str, str]]:
+        return [(node.outputs[0], node.inputs[2])]
+
+    def space(self, node: Node, tensors: Tensors) -> TileSpace:
+        space = super().space(node, tensors)
+        m, n, k = space.axes
+        a, b, w, _ = space.operands
+        own = Operand(w.tensor, "inout", w.spans, 3, 0)
+        whole = Axis("k", k.extent, quantum=k.extent)  # the sum is not there until its end
+        return TileSpace((m, n, whole), (a, b, own), product=True)
+
+    def _added(self, node: Node) -> int:
+        return 2
 
 
 def _sizes(
@@ -109,4 +137,8 @@ def _ends(shape: tuple[int, ...], whole: tuple[int, ...]) -> list[tuple[int, int
     return list(zip(shape, whole[len(whole) - len(shape) :], strict=True))
 
 
-OPS = [Product("Gemm", (2, 3)), Product("MatMul", (2, 2))]
+OPS = [
+    Product("Gemm", (2, 3)),
+    Product("MatMul", (2, 2)),
+    ProductUpdate("GemmUpdate", (3, 3)),
+]

@@ -4,8 +4,8 @@ void tiled_gemm(const int32_t *n, const float *s, const float *a, const float *b
     for (int32_t row = 0; row < n[0]; row++) {
         int32_t i = row % n[3], q1 = row / n[3] % n[2], q0 = row / n[3] / n[2];
         const float *ra = a + q0 * sa[0] + q1 * sa[1] + i * sa[2], *rb = b + q0 * sb[0] + q1 * sb[1];
-        const float *rc = n[9] ? c + q0 * sc[0] + q1 * sc[1] + i * sc[2] : 0;
         float *ry = y + q0 * sy[0] + q1 * sy[1] + i * sy[2];
+        const float *rc = n[9] == 2 ? ry : n[9] ? c + q0 * sc[0] + q1 * sc[1] + i * sc[2] : 0;
         for (int32_t j = 0; j < n[4]; j++) {
             float total = n[6] ? 0.0f : ry[j];
             for (int32_t k0 = 0; k0 < depth; k0 += 16384) { /* chains of a long sum begin anew */
@@ -17,7 +17,7 @@ void tiled_gemm(const int32_t *n, const float *s, const float *a, const float *b
             }
             if (n[7]) {
                 total = s[0] * total;
-                if (rc) total = fmaf(s[1], rc[j * sc[3]], total);
+                if (rc) total = fmaf(s[1], rc[n[9] == 2 ? j : j * sc[3]], total);
             }
             ry[j] = total;
         }
