@@ -8,7 +8,7 @@ Nothing is waited for on the host before the end of a program.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.arguments import pack
+from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError, PlanError, TransferError
 from rpukit.gemm.real import SEGMENT, product
 from rpukit.tiled import kernels
@@ -27,6 +29,7 @@ __all__ = ["GpuExecutor", "Overlap"]
 
 _ALIGN = 256
 _TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyKind
+_HOST = 8000  # nanoseconds that the host takes for an instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,10 @@ class GpuExecutor(Executor):
         Of `rpukit.tiled.gpu` levels, or others of two.
     graphs : sequence of Graph
     device : str
-    captured : bool
-        Replay each program as one CUDA graph after its first run.
+    captured : bool, optional
+        Replay each program as one CUDA graph after its first run. Default: where launches one by
+        one would take the host longer than the program takes in the model; else these are faster,
+        since copies both ways never wait for one another in the graph's own streams.
 
     Raises
     ------
@@ -71,7 +76,11 @@ class GpuExecutor(Executor):
     """
 
     def __init__(
-        self, plan: Plan, graphs: Sequence[Graph], device: str = "gpu", captured: bool = True
+        self,
+        plan: Plan,
+        graphs: Sequence[Graph],
+        device: str = "gpu",
+        captured: bool | None = None,
     ) -> None:
         super().__init__(plan, graphs)
         levels = plan.hierarchy.levels
@@ -86,20 +95,27 @@ class GpuExecutor(Executor):
             self._arenas[levels[1].name].fill(255)
             self._core, self._in, self._out = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
             self._fill_constants()
+            self._kept: list[_Tables] = []  # launches that come again know addresses alone
             pairs = zip(plan.programs, graphs, strict=True)
             self._ready = [self._prepared(program, graph) for program, graph in pairs]
-        self._captured: list[Any] | None = [None] * len(graphs) if captured else None
+        self._capture = [
+            len(p.instructions) * _HOST > p.cycles if captured is None else captured
+            for p in plan.programs
+        ]
+        self._captured: list[Any] = [None] * len(graphs)
         self._warm = [False] * len(graphs)
+        self._events: list[Any] = []
+        self._bound = _device.gpu_count() == 1
 
     def run(self, k: int) -> None:
         cp = self._cupy
         try:
             with cp.cuda.Device(self._place.index), self._core:
-                if self._captured is not None and self._captured[k] is None and self._warm[k]:
+                if self._capture[k] and self._captured[k] is None and self._warm[k]:
                     self._core.begin_capture()
                     self._enqueue(k)
                     self._captured[k] = self._core.end_capture()
-                if self._captured is not None and self._captured[k] is not None:
+                if self._capture[k] and self._captured[k] is not None:
                     self._captured[k].launch(self._core)
                 else:
                     self._enqueue(k)
@@ -141,11 +157,15 @@ class GpuExecutor(Executor):
     def _enqueue(self, k: int, only: str = "") -> None:
         """Give a program to the streams; with `only`, its tiles or its copies one way."""
         events: dict[int, Any] = {}
+        fresh = iter(self._events)  # those of earlier runs are over
         moved = None  # an event after all that the core was given so far
-        for kind, token, act in self._ready[k]:
+        for place, (kind, token, act) in enumerate(self._ready[k]):
             if kind == "compute":
                 if not only or only == kind:
-                    act()
+                    if self._warm[k] or not self._bound:
+                        act()
+                    else:
+                        self._ready[k][place] = (kind, token, self._bind(act))
                     moved = None
             elif kind == "wait":
                 if not only:
@@ -154,15 +174,29 @@ class GpuExecutor(Executor):
             elif not only or only == kind:
                 stream = self._in if kind == "in" else self._out
                 if moved is None:
-                    moved = self._event(self._core)
+                    moved = self._event(self._core, fresh)
                 stream.wait_event(moved)
                 act(stream.ptr)
-                events[token] = self._event(stream)
+                events[token] = self._event(stream, fresh)
 
-    def _event(self, stream: Any) -> Any:
-        event = self._cupy.cuda.Event(block=False, disable_timing=True)
+    def _event(self, stream: Any, fresh: Iterator[Any]) -> Any:
+        event = next(fresh, None)
+        if event is None:
+            event = self._cupy.cuda.Event(block=False, disable_timing=True)
+            self._events.append(event)
         event.record(stream)
         return event
+
+    def _bind(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Do a tile, and make what does it again at the cost of the driver's calls alone."""
+        with recording() as launches:
+            act()
+        stream = self._core.ptr
+        again = []
+        for one in launches:
+            words = [pack(a) for a in one.variant.checked(one.args)]
+            again.append(one.variant.again(one.grid, one.block, words, one.shared))
+        return partial(_launch_all, again, stream)
 
     def _prepared(
         self, program: Program, graph: Graph
@@ -171,6 +205,7 @@ class GpuExecutor(Executor):
         found = list(self._tiles(program, graph))
         tiles = [one for one in found if isinstance(one, Tile)]
         tables = _Tables(self._cupy, tiles)
+        self._kept.append(tables)
         inner = self._arenas[self.plan.hierarchy.levels[1].name]
         ready: list[tuple[str, int, Callable[..., None]]] = []
         for one in found:
@@ -281,6 +316,11 @@ def _product(tile: Tile, buffers: Sequence[Any]) -> Callable[[], None] | None:
     add = 3 if added == 2 else 0 if first else 1 if long else 2
     turned = bool(turned_a), bool(turned_b)
     return partial(product, *flat, *turned, add=add, alpha=float(tile.floats[0]))
+
+
+def _launch_all(launches: Sequence[Callable[[int], None]], stream: int) -> None:
+    for launch in launches:
+        launch(stream)
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:

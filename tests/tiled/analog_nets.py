@@ -25,14 +25,16 @@ def make(name, shape, seed):
     return tile.set_weights(rng.uniform(-0.3, 0.3, shape).astype(np.float32))
 
 
-def built(name):
+def built(name, sizes=(12, 9, 5)):
     """Two tiles with a rectifier between, data for three steps, and the tiles themselves."""
-    tiles = [make(name, (9, 12), 3), make(name, (5, 9), 4)]
+    n_in, n_hidden, n_out = sizes
+    tiles = [make(name, (n_hidden, n_in), 3), make(name, (n_out, n_hidden), 4)]
     b = tiled.Builder("analog")
-    h = b.apply("Relu", b.analog(b.input("x", (6, 12)), tiles[0], lr=0.1, name="first"), name="h")
+    x = b.input("x", (6, n_in))
+    h = b.apply("Relu", b.analog(x, tiles[0], lr=0.1, name="first"), name="h")
     y = b.analog(h, tiles[1], lr=0.2, name="second")
-    loss = b.apply("MSELoss", y, b.input("t", (6, 5)), name="loss")
+    loss = b.apply("MSELoss", y, b.input("t", (6, n_out)), name="loss")
     rng = np.random.default_rng(1)
-    steps = [(rng.normal(size=(6, 12)), rng.normal(size=(6, 5))) for _ in range(3)]
+    steps = [(rng.normal(size=(6, n_in)), rng.normal(size=(6, n_out))) for _ in range(3)]
     steps[0][0][2] = 0  # a sample of nothing
     return b.training(loss), [(x.astype("f4"), t.astype("f4")) for x, t in steps], tiles

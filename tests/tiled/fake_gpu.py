@@ -78,6 +78,7 @@ class World:
             ),
         )
         self.device = SimpleNamespace(
+            gpu_count=lambda: 0,
             parse_device=lambda _: SimpleNamespace(index=0),
             cupy=lambda: self.xp,
             address=_device.address,

@@ -1,6 +1,7 @@
 """Updates within the training graph: the bits of the two graphs, with less to move."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,17 +15,18 @@ OPTIMISERS = [tiled.SGD(lr=0.05), tiled.MomentumSGD(lr=0.05), tiled.Adam(lr=0.01
 DTYPES = ["float32", "float64", "float32"]
 
 
-def dense(optimiser, dtype="float32"):
-    """Two layers with biases, and three mini-batches."""
+def dense(optimiser, dtype="float32", sizes=(24, 20, 6)):
+    """Layers with biases, and three mini-batches."""
     rng = np.random.default_rng(5)
     b = tiled.Builder("net", dtype=dtype)
-    h, y = b.input("x", (8, 24)), b.input("y", (8, 6))
-    for k, (n_in, n_out) in enumerate(((24, 20), (20, 6))):
+    h, y = b.input("x", (8, sizes[0])), b.input("y", (8, sizes[-1]))
+    for k, (n_in, n_out) in enumerate(pairwise(sizes)):
         w = b.parameter(f"w{k}", rng.normal(size=(n_out, n_in)) * 0.3)
         h = b.apply("Gemm", h, w, b.parameter(f"c{k}", np.zeros(n_out)), transB=1)
         h = b.apply("Relu", h) if k == 0 else h
-    batches = [[rng.normal(size=(8, n)).astype(dtype) for n in (24, 6)] for _ in range(3)]
-    return b.training(b.apply("MSELoss", h, y), optimiser), [tuple(pair) for pair in batches]
+    ends = sizes[0], sizes[-1]
+    batches = [tuple(rng.normal(size=(8, n)).astype(dtype) for n in ends) for _ in range(3)]
+    return b.training(b.apply("MSELoss", h, y), optimiser), batches
 
 
 @pytest.mark.parametrize(("optimiser", "dtype"), [*zip(OPTIMISERS, DTYPES, strict=True)])

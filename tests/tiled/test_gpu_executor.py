@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from analog_nets import built
 from fake_gpu import World
 from known_models import NAMES
 from plans_of import model, untiled
+from test_fuse import dense
 
-from rpukit import tiled
+from rpukit import _device, tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits, on_cpu
 from rpukit.tiled import gpu_executor as gpu
@@ -64,3 +66,45 @@ def test_gpu(name, buffering):
     assert_same_bits(trainer.fit(batches), losses)
     for key, value in trainer.parameters().items():
         assert_same_bits(value, parameters[key])
+
+
+def nets(name):
+    """Networks of some 2 MB, and mini-batches."""
+    if name == "analog":
+        return built("constant", (256, 256, 128))[:2]
+    training, batches = dense(tiled.SGD(lr=0.05), sizes=(256, 320, 288, 320, 128))
+    return (tiled.fuse_updates(training) if name == "fused" else training), batches
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["dense", "fused", "analog"])
+def test_gpu_with_a_quarter_of_the_state(name):
+    """The arena is the budget, a step asks for no memory, and bits are those of all in one."""
+    training, batches = nets(name)
+    lasting = [t for n, t in training.train.tensors.items() if n in training.initial]
+    lasting += [training.train.tensors[n] for n in training.accumulators]
+    state = sum(t.nbytes for t in lasting)
+    state += sum(value.nbytes for value in training.train.constants.values())
+    whole = tiled.plan(training, tiled.gpu(1 << 30), buffering="single")
+    resident = whole.trainer(training, device="gpu")
+    plan, asked = tiled.plan(training, tiled.gpu(state // 4)), []
+
+    class Watch(_device.cupy().cuda.MemoryHook):
+        name = "watch"
+
+        def malloc_postprocess(self, **given):
+            asked.append(given["size"])
+
+    with Watch():
+        trainer = plan.trainer(training, device="gpu")
+        trainer.step(batches[0])
+        assert max(asked) <= state // 4
+        assert sum(asked) - max(asked) < 64 << 10  # the numbers of the tiles
+        before = len(asked)
+        losses = [trainer.step(batch) for batch in batches[1:]]
+        assert len(asked) == before
+    assert trainer._executor._captured[0] is not None  # so nothing waited on the host
+    assert_same_bits(np.array(losses), resident.fit(batches)[1:])
+    ends = resident.parameters(everything=True)
+    for key, value in trainer.parameters(everything=True).items():
+        assert_same_bits(value, ends[key])

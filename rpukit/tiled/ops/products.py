@@ -79,7 +79,7 @@ class Product(Tiled):
 
 
 class ProductUpdate(Product):
-    """A, B, W -> W + alpha op(A) op(B), in place: a gradient that is used as soon as it is there."""
+    """A, B, W -> W + alpha op(A) op(B), in place: a gradient is used as soon as it is there."""
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
         found, own = super().infer(node, tensors), tensors[node.inputs[2]].shape
