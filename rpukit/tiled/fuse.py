@@ -19,7 +19,8 @@ def fuse_updates(training: Training) -> Training:
     Training with an update after every mini-batch needs no accumulators: the gradients are not
     written out and read again, and parameters that are needed for the backward pass are changed
     while they are still there. Where plain descent follows a product, the product adds to the
-    parameters itself, tile by tile, and the gradient is nowhere.
+    parameters itself, tile by tile, and the gradient is nowhere (unless the mini-batch is so large
+    that its rows outweigh the parameters).
 
     Parameters
     ----------
@@ -40,8 +41,8 @@ def fuse_updates(training: Training) -> Training:
     --------
     >>> import rpukit as rk
     >>> b = rk.tiled.Builder("line")
-    >>> x, y = b.input("x", (4, 1)), b.input("y", (4, 1))
-    >>> loss = b.apply("MSELoss", b.apply("Gemm", x, b.parameter("w", [[0.0]])), y)
+    >>> x, y, w = b.input("x", (1, 4)), b.input("y", (1, 2)), b.parameter("w", [[0.0] * 2] * 4)
+    >>> loss = b.apply("MSELoss", b.apply("Gemm", x, w), y)
     >>> training = rk.tiled.fuse_updates(b.training(loss))
     >>> [node.op for node in training.train.nodes]
     ['Gemm', 'MSELoss', 'MSELossGrad', 'GemmUpdate']
@@ -75,7 +76,11 @@ def fuse_updates(training: Training) -> Training:
 def _in_products(
     nodes: list[Node], tensors: Mapping[str, Tensor], wanted: Collection[str]
 ) -> list[Node]:
-    """Join plain descent with the product that makes its gradient and that nobody else reads."""
+    """Join plain descent with the product that makes its gradient and that nobody else reads.
+
+    Only where the factors are no larger than the parameters: larger ones are read once more for
+    each strip of these, while a product that is cut along its sum reads them once.
+    """
     readers = Counter(name for node in nodes for name in node.inputs)
     makers = {
         node.outputs[0]: node
@@ -86,6 +91,7 @@ def _in_products(
         and len(tensors[node.outputs[0]].shape) == 2
         and readers[node.outputs[0]] == 1
         and node.outputs[0] not in wanted
+        and sum(tensors[name].size for name in node.inputs) <= tensors[node.outputs[0]].size
     }
     done, gone = [], set()
     for node in nodes:

@@ -240,7 +240,7 @@ class TileSpace:
     product : bool
         Whether a point of the space is a multiply-add, rather than an element.
     divide : int
-        Points for one multiply-add: a strided gradient skips the others.
+        Points for one multiply-add or element: a strided gradient skips the others.
 
     Notes
     -----
@@ -331,7 +331,7 @@ class TileSpace:
         -------
         int
         """
-        return 0 if self.product else self.points(box)
+        return 0 if self.product else -(-self.points(box) // self.divide)
 
     def first(self, box: Box) -> bool:
         """Tell whether the sums of a tile begin with it.

@@ -24,6 +24,8 @@ from rpukit.tiled.ops._base import (
 from rpukit.tiled.ops.updates import InPlace
 from rpukit.tiled.space import Axis, Box, Cut, Operand, Span, TileSpace, Whole
 
+SLOTS = 31  # of one word of a train
+
 
 class _Analog(Tiled):
     """Checks that the ops of a tile share."""
@@ -168,7 +170,9 @@ class Trains(_Analog):
             Operand(node.outputs[0], "out", (Cut(0), Whole(words), Cut(1)), 3),
             Operand(node.outputs[1], "out", (Cut(0), Whole(words), Cut(2)), 4),
         )
-        return TileSpace(axes, operands)
+        # A slot of a train of a line is an element, not a line of x with one of d.
+        slots = words * SLOTS * (n_in + n_out)
+        return TileSpace(axes, operands, divide=max(1, n_in * n_out // max(slots, 1)))
 
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
         a = node.attributes
@@ -212,7 +216,7 @@ class Cells(_Analog, InPlace):
             for slot, name in enumerate(node.inputs)
         )
         axes = (Axis("o", n_out), _whole("i", n_in), _whole("n", shapes[3][0]))
-        return TileSpace(axes, operands)
+        return TileSpace(axes, operands, divide=2)  # most samples are a look at two words
 
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
         a = node.attributes
