@@ -20,13 +20,9 @@ def plan_for(name, budget, buffering):
     return tiled.plan(model(name)[0], tiled.gpu(budget), buffering=buffering)
 
 
-@pytest.mark.parametrize("buffering", ["single", "double", "auto"])
-@pytest.mark.parametrize("name", MLP)
-def test_streams_in_any_order(monkeypatch, name, buffering):
-    training, batches, _ = model(name)
-    losses, parameters = untiled(name)
-    plan = plan_for(name, 40_000, buffering)
-    world = World(seed=len(buffering))
+def streamed(monkeypatch, training, plan, batches, seed):
+    """Train on streams that run in a random order: the executor, and losses."""
+    world = World(seed)
     monkeypatch.setattr(gpu, "_device", world.device)
     executor = gpu.GpuExecutor(plan, (training.train, training.optimiser), captured=False)
     world.defer(executor)
@@ -34,17 +30,40 @@ def test_streams_in_any_order(monkeypatch, name, buffering):
         executor.array(key)[...] = value
     found = []
     with on_cpu():
-        for data, target in batches[:2]:
+        for data, target in batches:
             executor.array(training.data)[...] = data
             executor.array(training.target)[...] = target
-            executor.array(training.reset)[...] = True
+            if training.accumulators:
+                executor.array(training.reset)[...] = True
             executor.run(0)
             found.append(float(executor.array(training.loss).reshape(-1)[0]))
             executor.run(1)
-    assert_same_bits(np.array(found), losses[:2])
+    return executor, np.array(found)
+
+
+@pytest.mark.parametrize("buffering", ["single", "double", "auto"])
+@pytest.mark.parametrize("name", MLP)
+def test_streams_in_any_order(monkeypatch, name, buffering):
+    training, batches, _ = model(name)
+    losses, parameters = untiled(name)
+    plan = plan_for(name, 40_000, buffering)
+    executor, found = streamed(monkeypatch, training, plan, batches[:2], len(buffering))
+    assert_same_bits(found, losses[:2])
     if len(batches) == 2:
         for key, value in parameters.items():
             assert_same_bits(executor.array(key), value)
+
+
+def test_streams_of_updates_in_products(monkeypatch):
+    training, batches = dense(tiled.SGD(lr=0.05))
+    fused = tiled.fuse_updates(training)
+    assert [node.op for node in fused.train.nodes].count("GemmUpdate") == 1  # of two
+    plan = tiled.plan(fused, tiled.gpu(6_000))
+    executor, found = streamed(monkeypatch, fused, plan, batches, 1)
+    trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
+    assert_same_bits(found, trainer.fit(batches))
+    for key, value in trainer.parameters().items():
+        assert_same_bits(executor.array(key), value)
 
 
 def test_three_levels_are_refused():

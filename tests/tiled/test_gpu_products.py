@@ -25,7 +25,11 @@ def test_a_cut_product_has_the_bits_of_the_whole(dtype, order):
                 parts = a[at] if trans_a else a[:, at], b[:, at] if trans_b else b[at]
                 parts = [np.ascontiguousarray(part) for part in parts]
                 product(*parts, out, trans_a, trans_b, tile, add=2 if first else 0)
-        assert_same_bits(out, rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b))
+        whole = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
+        assert_same_bits(out, whole)
+        with on_cpu(order):
+            product(a, b, out, trans_a, trans_b, tile, add=3, alpha=-0.3)
+        assert_same_bits(out, whole - out.dtype.type(0.3) * whole)
 
 
 def test_a_long_product_is_cut_between_segments():
