@@ -52,7 +52,7 @@ class Setting:
 
 SETTINGS = {
     "nltcs": Setting(32, 25, 250, 0.4, 0.01, 0.005),
-    "plants": Setting(8, 8, 500, 0.2, 0.01, 0.02, n_clusters=16),
+    "plants": Setting(8, 10, 500, 0.2, 0.01, 0.01, n_clusters=24),
     "jester": Setting(64, 15, 500, 0.4, 0.01, 0.01),
     "dna": Setting(16, 50, None, 1.0, 1.0, 0.3),
     "digits": Setting(16, 40, 100, 0.4, 0.01, 0.1, 17, 17),
