@@ -38,4 +38,4 @@ def products(io: str) -> Callable[[str], list[Any]]:
 def cases() -> Iterator[tuple[str, Case]]:
     """Every case, with the name of its kernel."""
     for io in ("default", "small_bound", "worst_case"):
-        yield "tile_outputs", Case(f"{io}-batch{N}", products(io))
+        yield "tile_outputs", Case(f"{io}-batch{N}", products(io), small=io == "default")
