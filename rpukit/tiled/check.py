@@ -19,6 +19,7 @@ from rpukit.tiled import ops
 from rpukit.tiled.graph import Graph, Node, Training
 from rpukit.tiled.lifetimes import graphs_of
 from rpukit.tiled.plans import Compute, Copy, Home, OpPlan, Plan, Program, Wait
+from rpukit.tiled.races import covered_once
 from rpukit.tiled.space import Box, Cut, Operand, TileSpace
 
 __all__ = ["check_plan", "find_faults"]
@@ -145,7 +146,7 @@ class _Run:
         self.pending: dict[int, _Transfer] = {}
         self.partial: dict[tuple[str, Box], tuple[int, int]] = {}  # name, points of the sum
         self.next_partial = -2
-        self.covered: dict[str, np.ndarray] = {}
+        self.covered: dict[str, list[Box]] = {}
 
     def _granule(self) -> int:
         """The largest piece that every address, step and run is made of; 4 at least."""
@@ -406,9 +407,7 @@ class _Run:
             return
         output = operand.tensor if operand.alias is None else node.outputs[operand.alias]
         holds[...] = self.wanted(output, part).reshape(-1)
-        shape = self.graph.tensors[output].shape
-        count = self.covered.setdefault(output, np.zeros(shape, np.int8))
-        count[tuple(slice(lo, hi) for lo, hi in part)] += 1
+        self.covered.setdefault(output, []).append(part)
 
     def end(self) -> None:
         """Every output of every node once, and what is wanted at home."""
@@ -420,8 +419,8 @@ class _Run:
                     continue
                 name = operand.tensor
                 name = name if operand.alias is None else node.outputs[operand.alias]
-                count = self.covered.get(name)
-                if self.graph.tensors[name].size and (count is None or (count != 1).any()):
+                tensor = self.graph.tensors[name]
+                if tensor.size and not covered_once(self.covered.get(name, []), tensor.shape):
                     self.fault("coverage", f"{node.op} {node.name}: {name} is not made once")
         for name in self._kept():
             home = self.homes.get(self.value[name])

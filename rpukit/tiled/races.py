@@ -10,7 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Range", "find_hazards"]
+import numpy as np
+
+from rpukit.tiled.space import Box
+
+__all__ = ["Range", "covered_once", "find_hazards"]
 
 
 class Range(NamedTuple):
@@ -142,3 +146,33 @@ class _Watch:
         for one in writes:
             if one.space == self.inner:
                 self.known.add(one.lo, one.hi)
+
+
+def covered_once(parts: Sequence[Box], shape: Sequence[int]) -> bool:
+    """Tell whether rectangles cover a tensor, each piece of it once.
+
+    Parameters
+    ----------
+    parts : sequence of Box
+    shape : sequence of int
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> from rpukit.tiled.races import covered_once
+    >>> halves = ((0, 2), (0, 3)), ((0, 2), (3, 4))
+    >>> covered_once(halves, (2, 4)), covered_once((*halves, halves[0]), (2, 4))
+    (True, False)
+    """
+    cuts = [sorted({n for part in parts for n in part[d]}) for d in range(len(shape))]
+    if any(not cut or (cut[0], cut[-1]) != (0, n) for cut, n in zip(cuts, shape, strict=True)):
+        return False
+    count = np.zeros([len(cut) - 1 for cut in cuts], np.int64)
+    places = [{n: i for i, n in enumerate(cut)} for cut in cuts]
+    for part in parts:
+        ends = zip(places, part, strict=True)
+        count[tuple(slice(place[lo], place[hi]) for place, (lo, hi) in ends)] += 1
+    return bool((count == 1).all())

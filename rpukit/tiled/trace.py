@@ -245,10 +245,11 @@ class _OpTracer:
             mask = self.all.present[place.block]
             where: Any = (*(slice(lo, hi) for lo, hi in rectangle), ...)
             part = mask.reshape(shape)[where]
-            if operand.mode == "out" or part.all():
-                part[...] = True
+            if operand.mode != "out" and part.all():
                 return
             part[...] = True
+            if operand.mode == "out":
+                return
         elif self.turn(k, operand, level, rectangle, len(place.addresses)):
             return
         self.ensure(k, operand, level - 1, tile)
