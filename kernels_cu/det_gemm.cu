@@ -14,8 +14,8 @@
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
-//         a multiple of), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same chain; four warps, a
-//         quarter of the tile each; TILE_K % 16 == 0, RM = TILE_M / 16, RN = TILE_N / 8).
+//         a multiple of), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same chain; two lines of
+//         warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -28,10 +28,10 @@
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC=4
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC=2 DMMA=1
 // check: REAL=double TILE_M=128 TILE_N=64 RM=8 RN=8 ST=3 VEC=2 DMMA=1 TRANS_A=1 TRANS_B=1
+// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC=2 DMMA=1
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
-#include "rk_dmma.cuh"
 
 #ifndef REAL
 #define REAL float
@@ -131,30 +131,7 @@ using CopiesB = Copies<TILE_N, !TRANS_B>;
 
 // TILE_K steps of the sum; COPY: copies of a later stage in between.
 #if DMMA
-template <bool COPY>
-__device__ __forceinline__ void multiply(double (&acc)[RM][RN], const double *as, const double *bs, int tm, int tn, CopiesA &ca, CopiesB &cb) {
-    int lane = threadIdx.x % 32;  // steps lane % 4, 4 + lane % 4, ... of the sum
-    as += ACROSS_A ? lane % 4 * ROW_A + tm : tm * ROW_A + lane % 4;
-    bs += ACROSS_B ? lane % 4 * ROW_B + tn - lane % 4 * 2 + lane / 4 : (tn - lane % 4 * 2 + lane / 4) * ROW_B + lane % 4;
-#pragma unroll
-    for (int p = 0; p < TILE_K; p += 16) {
-        double a[RM / 2][8], b[RN / 2][4];
-#pragma unroll
-        for (int x = 0; x < RM / 2 * 8; ++x) a[x / 8][x % 8] = element_a(as, row_of(x / 8 * 2 + x % 2, 0), p + x % 8 / 2 * 4);
-#pragma unroll
-        for (int x = 0; x < RN / 2 * 4; ++x) b[x / 4][x % 4] = element_b(bs, x / 4 * 8, p + x % 4 * 4);
-#pragma unroll
-        for (int x = 0; x < RM * RN / 4; ++x) {
-            int i = x / (RN / 2) * 2, j = x % (RN / 2) * 2;
-#pragma unroll
-            for (int u = 0; COPY && u < 8; ++u)  // parts of 16 steps
-                if (min(u * (RM * RN / 4) / 8 + 1, RM * RN / 4 - 1) == x) ca.part(p / 16 * 8 + u), cb.part(p / 16 * 8 + u);
-            double c[4] = {acc[i][j], acc[i][j + 1], acc[i + 1][j], acc[i + 1][j + 1]};
-            rk_dmma(c, a[i / 2], b[j / 2]);
-            acc[i][j] = c[0], acc[i][j + 1] = c[1], acc[i + 1][j] = c[2], acc[i + 1][j + 1] = c[3];
-        }
-    }
-}
+#include "gemm_doubles.cuh"
 #else
 template <bool COPY>
 __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, int tm, int tn, CopiesA &ca, CopiesB &cb) {
@@ -194,7 +171,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;  // 4 x 8 lanes, in pairs that read the same of b
     int tn = warp % (THREADS_N / 8) * 8 + lane / 2 % 8, tm = warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
-    if (DMMA) tm = warp / 2 * (TILE_M / 2) + lane / 4, tn = warp % 2 * (TILE_N / 2) + lane % 4 * 2;
+    if (DMMA) tm = warp / (THREADS / 64) * (TILE_M / 2) + lane / 4, tn = warp % (THREADS / 64) * (RN * 4) + lane % 4 * 2;
     REAL acc[RM][RN];
     int um = tm, un = tn;
     if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));  // found anew at the end, addresses do not crowd the registers
@@ -214,19 +191,38 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     };
 #pragma unroll 1
     for (int s = 0; s < ST - 1; ++s, rk_copies_end()) ask(s);
-    for (int step = 0; step < n_step; ++step) {
+#if DMMA
+    Ahead ahead;
+    auto read_ahead = [&](int step) {  // what the stage begins with, when it is there
         rk_copies_left<ST - 2>();
         __syncthreads();
+        const double *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
+        ahead.read(0, as, bs, 0);
+    };
+    read_ahead(0);
+#endif
+    for (int step = 0; step < n_step; ++step) {
+        if (!DMMA) {
+            rk_copies_left<ST - 2>();
+            __syncthreads();
+        }
         const REAL *as = tiles + step % ST * STAGE, *bs = as + SIZE(TRANS_A, TILE_M);
         int left = last - first - step * TILE_K, later = step + ST - 1;
         CopiesA ca = copies_a(later);
         CopiesB cb = copies_b(later);
         if (later >= n_whole) ask(later);
-        if (later < n_whole) {
-            multiply<true>(acc, as, bs, tm, tn, ca, cb);
-        } else if (left >= TILE_K) {
-            multiply<false>(acc, as, bs, tm, tn, ca, cb);
-        } else {  // the end of the sum: a zero more would turn -0 into +0
+#if DMMA
+        auto next = [&]() {
+            rk_copies_end();
+            read_ahead(step + 1);
+        };
+        if (later < n_whole) multiply<true>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
+        else if (left >= TILE_K) multiply<false>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
+#else
+        if (later < n_whole) multiply<true>(acc, as, bs, tm, tn, ca, cb);
+        else if (left >= TILE_K) multiply<false>(acc, as, bs, tm, tn, ca, cb);
+#endif
+        else {  // the end of the sum: a zero more would turn -0 into +0
 #pragma unroll 1
             for (int p = 0; p < left; ++p) {
                 REAL ar[RM], br[RN];
@@ -238,7 +234,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
                 for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN], br[x % RN], acc[x / RN][x % RN]);
             }
         }
-        rk_copies_end();
+        if (!DMMA) rk_copies_end();
     }
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {

@@ -17,7 +17,8 @@
 // OUT_T, straight from global memory.
 //
 // Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
-//         BLOCKS (a multiprocessor).
+//         BLOCKS (a multiprocessor), LATE (the launch before is of the same product: only what it is added to
+//         and where it goes to has to wait for that).
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -31,7 +32,7 @@
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
 // check: NC=1 BN=64 ST=12
-// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1
+// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1 LATE=1
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
 
@@ -61,6 +62,9 @@
 #endif
 #ifndef ADD
 #define ADD 0
+#endif
+#ifndef LATE
+#define LATE 0
 #endif
 #ifndef BLOCKS
 #define BLOCKS 1
@@ -136,7 +140,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         rk_barriers_ready();
     }
     __syncthreads();
-    rk_wait_for_earlier();
+    if (!LATE) rk_wait_for_earlier();
+    rk_let_later_begin();
     Tiles tiles(n_i, n_j, group);
     int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
     if (role == 0) {
@@ -149,8 +154,10 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                         u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
                         rk_wait(empty + 8 * s, phase);
                         if (N_FROM && k < 0) fetch_sums(to_p, to_q, start, k + N_FROM, i0, j0, full + 8 * s);
-                        else if (N_ADD && k >= n_step) fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
-                        else
+                        else if (N_ADD && k >= n_step) {
+                            if (LATE) rk_wait_for_earlier();
+                            fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
+                        } else
                             fetch(to_p, to_q, p, q, i0, j0, first + k * BK, full + 8 * s,
                                   Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
                     }
@@ -206,6 +213,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             rk_wgmma_left<0>();
             rk_hold(d);
             if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
+            if (LATE) rk_wait_for_earlier();
             if (N_ADD) take_sums(true);
 #pragma unroll
             for (int x = 0; OUT_T && x < BN / 2; x += 2) {

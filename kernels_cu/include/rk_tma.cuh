@@ -55,6 +55,7 @@ template <int> static inline void rk_stores_left() {}
 static inline void rk_stores_done() {}
 static inline void rk_see_stores() {}
 static inline void rk_wait_for_earlier() {}
+static inline void rk_let_later_begin() {}
 static inline void rk_more_registers() {}
 static inline void rk_fewer_registers() {}
 // A barrier of a warpgroup: the last of its 128 threads to come lets the others go on.
@@ -96,8 +97,9 @@ __device__ __forceinline__ void rk_stores_done() { asm volatile("cp.async.bulk.w
 // Let the copy engine see what this thread wrote to shared memory.
 __device__ __forceinline__ void rk_see_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // A launch may begin while the one before it ends: wait until all that was launched earlier is done and its results
-// can be read, then let the next begin likewise.
-__device__ __forceinline__ void rk_wait_for_earlier() { asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory"); }
+// can be read; let the next begin likewise, when all blocks have said so.
+__device__ __forceinline__ void rk_wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void rk_let_later_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 // Registers go from the warpgroup that copies to those that multiply.
 __device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 __device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }

@@ -87,6 +87,7 @@ FLOAT_TILES = (
     RealTile(4, 16, 128, 1, 1, 7),
 )
 DOUBLE_TILES = (
+    RealTile(128, 128, 32, 8, 8, 3, tensor=True),
     RealTile(128, 64, 16, 8, 8, 3, tensor=True),
     RealTile(64, 64, 16, 4, 8, 4, tensor=True),
     RealTile(32, 32, 16, 2, 4, 6, tensor=True),

@@ -93,7 +93,7 @@ def product(p: Factor, q: Factor, out: Array) -> None:
         target = room
         if stop < p.depth:
             target = aligned(room.shape, np.float32, device) if total is None else total
-        multiply(p, q, target, part=(start, stop), total=total)
+        multiply(p, q, target, part=(start, stop), total=total, late=start > 0)
         total = target
     if room is not words:
         words[:] = room[:, : words.shape[1]]
@@ -108,6 +108,7 @@ def multiply(
     partial: Array | None = None,
     total: Array | None = None,
     tile: Tile | WarpTile | None = None,
+    late: bool = False,
 ) -> None:
     """Multiply two factors over a part of their sum that lies in one segment.
 
@@ -125,6 +126,9 @@ def multiply(
         What the chains' results are added to, with one rounding. It may be `out`.
     tile : Tile or WarpTile, optional
         Default: by shape. It does not change the result.
+    late : bool
+        The launch before this one was another part of the same product, so that this one may
+        begin before that has ended.
     """
     if not out.size:
         return
@@ -132,7 +136,7 @@ def multiply(
     if tile is None:
         tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
-        det_gemm_tensor(p, q, out, part, partial, total, tile)
+        det_gemm_tensor(p, q, out, part, partial, total, tile, late)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
@@ -181,12 +185,14 @@ def det_gemm_tensor(
     partial: Array | None,
     total: Array | None,
     tile: Tile,
+    late: bool = False,
 ) -> None:
     """Do what `multiply` says, by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
-    prepare(p, q, out, part, tile, partial is not None, total is not None).run(out, partial, total)
+    given = partial is not None, total is not None
+    prepare(p, q, out, part, tile, *given, late=late).run(out, partial, total)
 
 
 class Plan(NamedTuple):
@@ -198,12 +204,13 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
-    early: bool  # may begin while the launch before it ends
+    early: bool  # may begin while the launch before it ends, where that pays
+    late: bool  # that launch was of the same product
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch: ``out`` as `aligned` lays it, float32 or uint16."""
         arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
-        self.variant.launch(self.grid, self.block, arguments, self.shared)
+        self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
 
     def bind(self, out: Array) -> Callable[[], None]:
         """Launch on a GPU, and return what does so again for a result at that address."""
@@ -226,12 +233,15 @@ def prepare(
     tile: Tile,
     going: bool = False,
     adding: bool = False,
+    *,
+    late: bool = False,
 ) -> Plan:
     """Prepare a launch for these factors and a result like `out`."""
     wide, columns = out.dtype == np.float32, q.lines
+    late = late and tile.blocks == 1
     if tile.turned:
         p, q = q, p
-    macros = {**tile.macros, **_macros(p, q, wide, going, adding)}
+    macros = {**tile.macros, **_macros(p, q, wide, going, adding), "LATE": int(late)}
     return Plan(
         _HOPPER.variant(macros),
         (grid(tile, tile.count(p.lines, q.lines), _device.device_of(out)),),
@@ -251,6 +261,7 @@ def prepare(
         0 if tile.turned else columns,
         tile.shared(wide),
         tile.early,
+        late,
     )
 
 

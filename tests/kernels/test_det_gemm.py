@@ -116,7 +116,7 @@ def test_every_tile_has_the_same_bits(tile):
 
 def test_a_gpu_with_little_shared_memory(monkeypatch):
     """Fewer stages, the same bits; every tile fits the 99 KB of compute capability 8.9."""
-    for tile in real.FLOAT_TILES + real.DOUBLE_TILES[3:]:
+    for tile in (t for t in real.FLOAT_TILES + real.DOUBLE_TILES if not t.tensor):
         for layout in ((False, False), (False, True), (True, False), (True, True)):
             size = 8 if tile in real.DOUBLE_TILES else 4
             assert tile.fitted(*layout, size, 101376).shared(*layout, size) <= 101376
