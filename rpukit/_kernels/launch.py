@@ -272,10 +272,6 @@ class Variant:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s %s: grid %s, block %s", self.entry, self.macros, grid, block)
         try:
-            if early and device not in self._shared:
-                # Launches overlap where multiprocessors need not divide their memory anew.
-                self._kernels[device].preferred_shared_memory_carveout = 100
-                self._shared[device] = 0
             if shared > _USUAL_SHARED and shared > self._shared.get(device, 0):
                 self._kernels[device].max_dynamic_shared_size_bytes = shared
                 self._shared[device] = shared

@@ -234,7 +234,8 @@ def gpu(budget: int, host: int = 1 << 40) -> Hierarchy:
     Parameters
     ----------
     budget : int
-        Bytes of device memory.
+        Bytes of device memory. One part in 128 is left for the numbers of the tiles, which lie
+        there too: some 400 bytes a tile.
     host : int
         Bytes of pinned memory.
 
@@ -246,9 +247,9 @@ def gpu(budget: int, host: int = 1 << 40) -> Hierarchy:
     --------
     >>> from rpukit.tiled import gpu
     >>> gpu(1 << 30)[1].bytes
-    1073741824
+    1065353216
     """
-    device = Level("device", budget, width=54, setup=2500, row=2, align=256)
+    device = Level("device", budget - budget // 128, width=54, setup=2500, row=2, align=256)
     return Hierarchy(
         (Level("host", host, align=256), device), Compute(launch=5000, macs=15000, ew=250)
     )

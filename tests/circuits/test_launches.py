@@ -168,6 +168,7 @@ def tables_and_numbers(n_variable):
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float64"])
 def test_samples_are_read_alike_and_what_is_wrong_is_named(dtype):
+    """Of `encode_samples`: its mirror and its source give what checks in NumPy give."""
     pc = rk.Circuit(tables_and_numbers(132), dtype="float32")
     rng = np.random.default_rng(2)
     x, mask = rng.integers(0, 5, (5, 132)).astype(dtype), rng.random((5, 132)) < 0.3
