@@ -1,7 +1,8 @@
-// A tile of Y = alpha op(A) op(B) + beta C, with up to two axes in front of the matrices.
+// A tile of Y = alpha op(A) op(B) + beta C, or Relu of it, with up to two axes in front of the matrices.
 //
 //   ints: rows, b0, b1, m, n, k, first, last, long, bias, then strides (b0, b1, m, n, k) of a, b, c, y
-//   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias, and is y where bias is 2
+//   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias, and is y where bias is 2;
+//   Relu follows where last is 2
 //
 // A thread owns one result: one chain over k, ascending, which goes on from y where the tile is not the first of
 // its sums. Macro: REAL.
@@ -37,6 +38,7 @@ tiled_gemm(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, co
     if (last) {
         total = floats[0] * total;
         if (held) total = rk_fma(floats[1], *held, total);
+        if (ints[7] == 2) total = total > (REAL)0 ? total : (REAL)0;
     }
     *y = total;
 }

@@ -42,7 +42,7 @@ def dense(width: int, depth: int, n: int, fused: bool) -> tiled.Training:
         h = b.apply("Gemm", h, b.parameter(f"w{k}", w), transB=1)
         h = b.apply("Relu", h) if k < depth - 1 else h
     training = b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.01))
-    return tiled.fuse_updates(training) if fused else training
+    return tiled.fuse_updates(tiled.fuse_activations(training)) if fused else training
 
 
 def analog(width: int, depth: int, n: int, fused: bool) -> tiled.Training:
@@ -188,7 +188,7 @@ def main() -> int:
     parser.add_argument("--buffering", nargs="*", default=["single", "double", "auto"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--share", type=int, default=4, help="state over budget")
-    parser.add_argument("--fused", action="store_true", help="updates in the training graph")
+    parser.add_argument("--fused", action="store_true", help="updates and Relu in products")
     parser.add_argument("--plans", type=Path)
     parser.add_argument("--no-gpu", action="store_true")
     parser.add_argument("--ops", action="store_true")

@@ -52,7 +52,7 @@ class Step:
         self.training, self.batch = autoencoder(64, wide)
         buffering, *fused = buffering.split(", ")
         if fused:
-            self.training = tiled.fuse_updates(self.training)
+            self.training = tiled.fuse_updates(tiled.fuse_activations(self.training))
         plan = tiled.plan(self.training, tiled.gpu(4_000_000), buffering=buffering)
         self.trainer = plan.trainer(self.training, device=device)
         self.trainer.step(self.batch)
@@ -82,7 +82,8 @@ class OutOfCore:
 
     def setup(self, batch):
         require("gpu")
-        training = tiled.fuse_updates(autoencoder(batch, (2048,) * 5)[0])
+        training = tiled.fuse_activations(autoencoder(batch, (2048,) * 5)[0])
+        training = tiled.fuse_updates(training)
         state = sum(value.nbytes for value in training.initial.values())
         plan = tiled.plan(training, tiled.gpu(state // 4))
         executor = tiled.GpuExecutor(plan, (training.train, training.optimiser))

@@ -7,7 +7,7 @@ from rpukit.tiled.builder import Builder
 from rpukit.tiled.check import check_plan, find_faults
 from rpukit.tiled.codegen import generate_c
 from rpukit.tiled.cpu_executor import CpuExecutor
-from rpukit.tiled.fuse import fuse_updates
+from rpukit.tiled.fuse import fuse_activations, fuse_updates
 from rpukit.tiled.gpu_executor import GpuExecutor
 from rpukit.tiled.graph import Graph, Node, Tensor, Training
 from rpukit.tiled.levels import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
@@ -48,6 +48,7 @@ __all__ = [
     "find_faults",
     "find_hazards",
     "from_onnx",
+    "fuse_activations",
     "fuse_updates",
     "generate_c",
     "gpu",

@@ -98,8 +98,10 @@ class Backward:
 
 
 def _gemm(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    """Y = alpha op(A) op(B) + beta C."""
+    """Y = alpha op(A) op(B) + beta C, or Relu of it."""
     a, b, (dy,) = node.inputs[0], node.inputs[1], slopes
+    if attribute(node, "activation", ""):
+        dy = back.add("ReluGrad", dy, node.outputs[0])
     ta, tb = (bool(attribute(node, name, 0)) for name in ("transA", "transB"))
     alpha = attribute(node, "alpha", 1.0)
     scale = {} if alpha == 1 else {"alpha": alpha}

@@ -38,15 +38,17 @@ class Builder:
 
     Notes
     -----
-    Ops with a gradient, and their inputs: ``Gemm`` (a, b[, c]; alpha, beta, transA, transB),
-    ``MatMul`` (a, b), ``Conv`` (x, w[, b]; strides, pads, dilations, group), ``Add``, ``Sub``,
-    ``Mul``, ``Div`` (a, b), ``Relu``, ``Gelu``, ``Tanh``, ``Sigmoid`` (x), ``Softmax`` (x; axis),
+    Ops with a gradient, and their inputs: ``Gemm`` (a, b[, c]; alpha, beta, transA, transB,
+    activation: none or Relu), ``MatMul`` (a, b; activation), ``Conv`` (x, w[, b]; strides, pads,
+    dilations, group), ``Add``, ``Sub``, ``Mul``, ``Div`` (a, b), ``Relu``, ``Gelu``, ``Tanh``,
+    ``Sigmoid`` (x), ``Softmax`` (x; axis),
     ``LayerNormalization`` (x, scale, bias; epsilon), ``BatchNormInternal`` (x, scale, bias, mean,
     variance; epsilon: statistics of the batch, the last two are not used), ``MaxPool``,
     ``AveragePool`` (x; kernel_shape, strides, pads), ``GlobalAveragePool`` (x), ``Transpose`` (x;
     perm), ``Reshape`` (x; shape), ``Flatten`` (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes),
     ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
-    ``SoftmaxCrossEntropyLoss`` (scores, labels). Names and attributes are those of ONNX.
+    ``SoftmaxCrossEntropyLoss`` (scores, labels). Names and attributes are those of ONNX,
+    which has no activation of a Gemm.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""One graph for a step of training: updates follow gradients, without accumulators."""
+"""Training graphs with less to move: updates follow gradients, products end with Relu."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -10,7 +10,65 @@ from rpukit.errors import GraphError
 from rpukit.tiled.build import make_graph
 from rpukit.tiled.graph import Graph, Node, Tensor, Training
 
-__all__ = ["fuse_updates"]
+__all__ = ["fuse_activations", "fuse_updates"]
+
+
+def fuse_activations(training: Training) -> Training:
+    """Let products end with the Relu that follows, so that only its result is stored.
+
+    Parameters
+    ----------
+    training : Training
+
+    Returns
+    -------
+    Training
+        Where a Gemm or MatMul is read by one Relu, and by nobody else but gradients of Relu, it
+        has ``activation="Relu"``; these gradients take the result of the Relu, which is positive
+        where its input is. Losses, gradients, parameters and state have the bits of the given
+        training.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> b = rk.tiled.Builder("line")
+    >>> x, y, w = b.input("x", (1, 4)), b.input("y", (1, 2)), b.parameter("w", [[0.0] * 2] * 4)
+    >>> h = b.apply("Relu", b.apply("Gemm", x, w))
+    >>> training = rk.tiled.fuse_activations(b.training(b.apply("MSELoss", h, y)))
+    >>> [node.op for node in training.train.nodes]
+    ['Gemm', 'MSELoss', 'MSELossGrad', 'ReluGrad', 'Gemm', 'InPlaceAccumulatorV2']
+    >>> training.train.nodes[0].attributes["activation"]
+    'Relu'
+    """
+    train, readers = training.train, defaultdict(list)
+    for node in train.nodes:
+        for name in node.inputs:
+            readers[name].append(node)
+    named: dict[str, str] = {}  # results of products, and of their Relu
+    for node in train.nodes:
+        value = node.outputs[0]
+        found = [one for one in readers[value] if one.op == "Relu"]
+        slopes = [one for one in readers[value] if one.inputs[0] != value]
+        if (
+            node.op in ("Gemm", "MatMul")
+            and not node.attributes.get("activation")
+            and value not in train.outputs
+            and len(found) == 1
+            and len(found) + len(slopes) == len(readers[value])
+            and all(one.op == "ReluGrad" for one in slopes)
+        ):
+            named[value] = found[0].outputs[0]
+    nodes = []
+    for node in train.nodes:
+        if node.op == "Relu" and node.inputs[0] in named:
+            continue
+        reads = tuple(named.get(name, name) for name in node.inputs)
+        makes = tuple(named.get(name, name) for name in node.outputs)
+        more = {"activation": "Relu"} if node.outputs[0] in named else {}
+        nodes.append(Node(node.name, node.op, reads, makes, {**node.attributes, **more}))
+    inputs = [train.tensors[name] for name in train.inputs]
+    whole = make_graph(train.name, nodes, inputs, train.outputs, train.constants)
+    return replace(training, train=whole)
 
 
 def fuse_updates(training: Training) -> Training:
@@ -88,6 +146,7 @@ def _in_products(
         if node.op == "Gemm"
         and len([name for name in node.inputs if name]) == 2
         and node.attributes.get("alpha", 1.0) == 1.0
+        and not node.attributes.get("activation")
         and len(tensors[node.outputs[0]].shape) == 2
         and readers[node.outputs[0]] == 1
         and node.outputs[0] not in wanted

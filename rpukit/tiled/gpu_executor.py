@@ -224,7 +224,7 @@ class GpuExecutor(Executor):
             whole = _product(tile, buffers)
             if whole is not None:
                 last, added = tile.ints[7], tile.ints[9]
-                plain = not last or added == 2 or (tile.floats[0] == 1 and not added)
+                plain = not last or added == 2 or (last == 1 and tile.floats[0] == 1 and not added)
                 return whole if plain else partial(_both, whole, tables.ends(tile, buffers))
         numbers = tables.of(tile)
         macros = tile.op.macros(tile.node)
@@ -285,7 +285,7 @@ class _Tables:
         return self._ints[ints], self._reals[reals]
 
     def ends(self, tile: Tile, buffers: Sequence[Any]) -> Callable[[], None]:
-        """What follows a product: scale and bias, as the end of a tile without products."""
+        """What follows a product: scale, bias, Relu, as the end of a tile without products."""
         numbers = self.of(tile, end=True)
         return kernels.bind(tile.op.kernel, _end_of(tile), numbers, buffers)
 

@@ -76,6 +76,16 @@ def test_clean_under_sanitizers_and_clang(tmp_path):
         assert run(tmp_path, "at_wait").returncode == 0
 
 
+def test_products_that_end_with_relu(tmp_path):
+    training, batches, n_accumulate = model(SMALL[0])
+    fused = tiled.fuse_activations(training)
+    assert len(fused.train.nodes) < len(training.train.nodes)
+    plan = tiled.plan(fused, tiled.siracusa_l2(l1=16_000))
+    plan.generate_c(tmp_path, fused, batches, n_accumulate=n_accumulate)
+    build(tmp_path, "-O1")
+    assert_bits_and_cycles(tmp_path, plan, len(batches), len(batches) // n_accumulate)
+
+
 def spoil(folder, change):
     """Change the training program's text, build and run it."""
     path = folder / "training_network.c"

@@ -54,9 +54,11 @@ def test_streams_in_any_order(monkeypatch, name, buffering):
             assert_same_bits(executor.array(key), value)
 
 
-def test_streams_of_updates_in_products(monkeypatch):
-    training, batches = dense(tiled.SGD(lr=0.05))
-    fused = tiled.fuse_updates(training)
+@pytest.mark.parametrize("bias", [False, True])
+def test_streams_of_updates_and_relu_in_products(monkeypatch, bias):
+    training, batches = dense(tiled.SGD(lr=0.05), bias=bias)
+    fused = tiled.fuse_updates(tiled.fuse_activations(training))
+    assert "Relu" not in [node.op for node in fused.train.nodes]
     assert [node.op for node in fused.train.nodes].count("GemmUpdate") == 1  # of two
     plan = tiled.plan(fused, tiled.gpu(6_000))
     executor, found = streamed(monkeypatch, fused, plan, batches, 1)
@@ -92,7 +94,9 @@ def nets(name):
     if name == "analog":
         return built("constant", (256, 256, 128))[:2]
     training, batches = dense(tiled.SGD(lr=0.05), sizes=(256, 320, 288, 320, 128))
-    return (tiled.fuse_updates(training) if name == "fused" else training), batches
+    if name == "fused":
+        training = tiled.fuse_updates(tiled.fuse_activations(training))
+    return training, batches
 
 
 @pytest.mark.gpu

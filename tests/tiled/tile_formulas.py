@@ -105,6 +105,10 @@ CASES = {
         lambda a, b, c: 0.5 * a.T @ b.T + 2 * c,
     ),
     "gemm_long": ("Gemm", [(2, 40000), (3, 40000)], {"transB": 1}, lambda a, b: a @ b.T),
+    "gemm_relu": (
+        *("Gemm", [(5, 9), (9, 132), (132,)], {"alpha": -0.5, "activation": "Relu"}),
+        lambda a, b, c: np.maximum(c - 0.5 * (a @ b), 0),
+    ),
     "gemm_rank_3": ("Gemm", [(2, 5, 6), (6, 4), (4,)], {}, lambda a, b, c: a @ b + c),
     "matmul": ("MatMul", [(2, 3, 5, 6), (3, 6, 4)], {}, lambda a, b: a @ b),
     "add": ("Add", [(2, 3, 5), (3, 1)], {}, np.add),

@@ -35,7 +35,7 @@ def _add_row(a, a0, a_step, b, b0, b_row, b_step, k0, k1, y):
 
 @nb.njit(nogil=True, error_model="numpy")
 def tiled_gemm(start, stop, ints, floats, a, b, c, y):
-    """Rows ``start`` to ``stop - 1`` of a tile of alpha op(A) op(B) + beta C."""
+    """Rows ``start`` to ``stop - 1`` of a tile of alpha op(A) op(B) + beta C, or Relu of it."""
     b1, m, n, depth = ints[2], ints[3], ints[4], ints[5]
     first, last, long, bias = ints[6], ints[7], ints[8], ints[9]
     sa, sb, sc, sy = ints[10:15], ints[15:20], ints[20:25], ints[25:30]
@@ -63,4 +63,5 @@ def tiled_gemm(start, stop, ints, floats, a, b, c, y):
                 if bias == 2:
                     own[j] = fma32(floats[1], own[j], v)
                 else:
-                    out[j] = fma32(floats[1], c[c0 + j * sc[3]], v) if bias else v
+                    v = fma32(floats[1], c[c0 + j * sc[3]], v) if bias else v
+                    out[j] = v if last == 1 or v > f4(0.0) else f4(0.0)

@@ -1,4 +1,7 @@
-"""Gemm and MatMul: Y = alpha op(A) op(B) + beta C, with axes of matrices in front; Y may be C."""
+"""Gemm and MatMul: Y = alpha op(A) op(B) + beta C, or Relu of it, with axes of matrices in front.
+
+Y may be C.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,13 @@ class Product(Tiled):
     """Gemm, also of more axes than two, and MatMul."""
 
     kernel, module, buffers = "tiled_gemm", "gemm", 4
+    _activations: tuple[str, ...] = ("", "Relu")
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        chosen = attribute(node, "activation", "")
+        if chosen not in self._activations:
+            known = " or ".join(name or "none" for name in self._activations)
+            raise fault(node, f"activation: got {chosen}, need {known}")
         real = real_of(node, tensors)
         front, (m, n, _), _ = _sizes(node, tensors)
         return [Tensor(node.outputs[0], (*front, m, n), real)]
@@ -66,7 +74,8 @@ class Product(Tiled):
         ]
         b0, b1, m, n, k = sizes
         whole_k = space.axes[-1].extent
-        ints = [b0 * b1 * m, b0, b1, m, n, k, space.first(box), space.last(box)]
+        last = space.last(box) * (2 if attribute(node, "activation", "") else 1)
+        ints = [b0 * b1 * m, b0, b1, m, n, k, space.first(box), last]
         ints += [whole_k > SEGMENT, self._added(node)]
         for steps in strides:
             ints += steps
@@ -80,6 +89,8 @@ class Product(Tiled):
 
 class ProductUpdate(Product):
     """A, B, W -> W + alpha op(A) op(B), in place: a gradient is used as soon as it is there."""
+
+    _activations = ("",)
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
         found, own = super().infer(node, tensors), tensors[node.inputs[2]].shape

@@ -1,4 +1,4 @@
-/* Y = alpha op(A) op(B) + beta C; up to two axes in front. Chains over k go on where they stopped. */
+/* Y = alpha op(A) op(B) + beta C, or Relu of it; up to two axes in front. Chains over k go on where they stopped. */
 void tiled_gemm(const int32_t *n, const float *s, const float *a, const float *b, const float *c, float *y) {
     const int32_t depth = n[5], *sa = n + 10, *sb = n + 15, *sc = n + 20, *sy = n + 25;
     for (int32_t row = 0; row < n[0]; row++) {
@@ -18,6 +18,7 @@ void tiled_gemm(const int32_t *n, const float *s, const float *a, const float *b
             if (n[7]) {
                 total = s[0] * total;
                 if (rc) total = fmaf(s[1], rc[n[9] == 2 ? j : j * sc[3]], total);
+                if (n[7] == 2) total = total > 0.0f ? total : 0.0f;
             }
             ry[j] = total;
         }
