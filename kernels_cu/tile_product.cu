@@ -102,7 +102,8 @@ __device__ __forceinline__ REAL output(const Lines &l, const REAL *v, int i, u64
 }
 
 // Left to itself the assembler spills registers of plain doubles to fit a fifth block.
-extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 8 && !PERFECT && PASSES == 1 ? 4 : 0)
+#define BLOCKS (sizeof(REAL) == 8 && !PERFECT && PASSES == 1 ? 4 : 0)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 tile_product(int n_batch, int n_out, int n_in, int n_round, REAL threshold, REAL step, REAL max_bm_res, REAL bound,
              u64 first_sample, u32 in_op, u32 out_op, const REAL *rhos, const REAL *io, const REAL *io_more,
              const REAL *weight, const REAL *factor, const REAL *x, const REAL *line_noise, const REAL *offset,
