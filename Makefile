@@ -48,7 +48,7 @@ docs: $(VENV)/.stamp-docs
 # The .py of each pair is the source; the .ipynb must say the same, without outputs.
 notebooks: $(VENV)/.stamp-dev
 	$(BIN)/python tools/check_notebooks.py $(NOTEBOOKS)
-	$(BIN)/python -m pytest --nbmake -m "" notebooks
+	$(BIN)/python -m pytest --nbmake -n 2 -m "" notebooks
 
 bench-check: $(VENV)/.stamp-dev
 	cd asv_benchmarks && ../$(BIN)/python -m asv check -E existing:../$(BIN)/python
