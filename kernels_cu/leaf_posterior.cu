@@ -33,13 +33,6 @@ leaf_posterior(int n_sample, int n_variable, int n_row, int most, const int *row
             }
             line[x] = x == known ? (REAL)1 : p;
         }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            REAL sum = (REAL)0;
-            for (int x = 0; x < n; ++x) sum = sum + line[x];
-            whole = sum;
-        }
-        __syncthreads();
-        for (int x = threadIdx.x; known < 0 && whole > (REAL)0 && x < n; x += 128) line[x] = line[x] / whole;
+        divide_by_sum<128>(line, n, known < 0, whole);
     }
 }

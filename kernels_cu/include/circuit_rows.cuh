@@ -1,6 +1,7 @@
 // What the kernels of circuits have in common. Values, flows and lifts are (n_sample, n_row); a value is a
 // natural logarithm, -inf is "impossible".
 #pragma once
+#include "rk_early.cuh"
 #include "rk_real.cuh"
 
 #define NOTHING ((REAL)-RK_INF)
@@ -46,15 +47,27 @@ __device__ __forceinline__ REAL product_of(const int *rows, const REAL *values) 
     return v;
 }
 
-// A launch may begin while the one before it ends: wait for that one's results, then let the next begin likewise.
+// Wait for the results of the launch before, then let the next begin likewise.
 __device__ __forceinline__ void wait_for_earlier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    rk_wait_for_earlier();
+    rk_let_later_begin();
 }
 
 // End a block of samples: its chain goes to the total.
 __device__ __forceinline__ void settle(REAL &chain, double &total) {
     total = total + (double)chain;
     chain = (REAL)0;
+}
+
+// Have the THREADS of a block divide a line of n values by their sum, added ascending; without `open`, or without a
+// sum, it stays. `whole` is shared.
+template <int THREADS> __device__ __forceinline__ void divide_by_sum(REAL *line, int n, bool open, REAL &whole) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        REAL sum = (REAL)0;
+        for (int x = 0; x < n; ++x) sum = sum + line[x];
+        whole = sum;
+    }
+    __syncthreads();
+    for (int x = threadIdx.x; open && whole > (REAL)0 && x < n; x += THREADS) line[x] = line[x] / whole;
 }

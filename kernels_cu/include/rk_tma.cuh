@@ -1,6 +1,7 @@
 // The bulk copy engine (TMA): boxes of a matrix to and from shared memory, and the barriers that count their
 // bytes. RK_ON_CPU: plain copies; a wait gives way to the other threads.
 #pragma once
+#include "rk_early.cuh"
 #include "rk_mma.cuh"
 
 // What the driver makes of address, lengths, box and swizzle. On the CPU: address; columns, rows; bytes
@@ -54,8 +55,6 @@ static inline void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) 
 template <int> static inline void rk_stores_left() {}
 static inline void rk_stores_done() {}
 static inline void rk_see_stores() {}
-static inline void rk_wait_for_earlier() {}
-static inline void rk_let_later_begin() {}
 static inline void rk_more_registers() {}
 static inline void rk_fewer_registers() {}
 // A barrier of a warpgroup: the last of its 128 threads to come lets the others go on.
@@ -96,10 +95,6 @@ template <int N> __device__ __forceinline__ void rk_stores_left() { asm volatile
 __device__ __forceinline__ void rk_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Let the copy engine see what this thread wrote to shared memory.
 __device__ __forceinline__ void rk_see_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// A launch may begin while the one before it ends: wait until all that was launched earlier is done and its results
-// can be read; let the next begin likewise, when all blocks have said so.
-__device__ __forceinline__ void rk_wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void rk_let_later_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 // Registers go from the warpgroup that copies to those that multiply.
 __device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 __device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
