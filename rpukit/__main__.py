@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import platform
 import shutil
 import sys
@@ -203,7 +204,12 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("--out", required=True, help="folder to write to")
     args = parser.parse_args(argv)
     try:
-        return int(args.run(args))
+        status = int(args.run(args))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader has what it wanted: `python -m rpukit kernels | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KernelCompileError as error:
         print(f"error: {error}", file=sys.stderr)
     except RpukitError as error:

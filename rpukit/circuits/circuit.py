@@ -83,7 +83,7 @@ class Circuit(Queries, Fitting):
         device: str = "cpu",
         budget: int | None = None,
     ) -> None:
-        given = [roots] if isinstance(roots, Nodes) else list(roots)
+        given = list(roots) if isinstance(roots, Sequence) else [roots]
         if not given or not all(isinstance(root, Nodes) for root in given):
             raise DTypeError(f"roots: got {roots!r}, need node vectors")
         self.dtype = np.dtype(dtype)

@@ -294,6 +294,11 @@ class TestErrors:
             with pytest.raises(rk.errors.ParameterError):
                 pc.em_step([[0, 0, 0]], **bad)
 
+    @pytest.mark.parametrize("roots", [3, None, [], [1, 2], "hmm"])
+    def test_bad_roots(self, roots):
+        with pytest.raises(rk.errors.DTypeError, match="need node vectors"):
+            rk.Circuit(roots)
+
     def test_bad_parameters(self):
         leaf = circuits.Categorical(n_values=2)
         with pytest.raises(rk.errors.ParameterError, match="sum to 1"):

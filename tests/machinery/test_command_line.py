@@ -57,6 +57,15 @@ def test_kernels(capsys):
         ]
 
 
+def test_a_reader_that_leaves_early_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "rpukit", "kernels"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_check(capsys):
     status, out, _ = run(capsys, "check", "decay", "write_noise")
     assert status == 0
