@@ -17,7 +17,7 @@ from rpukit import _device
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import launch, source
 from rpukit._version import __version__
-from rpukit.errors import DeviceError, KernelCompileError, RpukitError
+from rpukit.errors import DeviceError, KernelCompileError, ParameterError, RpukitError
 
 
 def _version(package: str) -> str:
@@ -91,13 +91,18 @@ def _check(args: argparse.Namespace) -> int:
     spilled = 0
     for name in args.name or source.names():
         text = source.load(name)
+        known = " ".join(text.header.get("arch", ())).split()
         for macros in text.checks():
-            for arch in " ".join(text.header.get("arch", ())).split():
+            if args.plain and macros:
+                continue
+            for arch in [arch for arch in known if not args.arch or arch in args.arch]:
                 usage = nvrtc.usage(text, arch, text.settings(macros))[name]
                 spilled += usage.spill_bytes > 0
                 counts = (usage.registers, usage.spill_bytes, usage.shared_bytes)
                 words = " ".join(f"{macro}={value}" for macro, value in macros.items())
                 rows.append((name, arch, *map(str, counts), words or "-"))
+    if len(rows) == 1:
+        raise ParameterError(f"--arch {' '.join(args.arch)}: no kernel asked for is built for it")
     _table(rows)
     version = nvrtc.compiler_version()
     print(f"\n{len(rows) - 1} binaries compiled with NVRTC {version}, {spilled} spill registers")
@@ -194,6 +199,10 @@ def main(argv: list[str] | None = None) -> int:
         command.set_defaults(run=run)
         if run is _check:
             command.add_argument("name", nargs="*", help="kernels; default: all")
+            text = "only these architectures, sm_90a or such; default: those of a kernel's header"
+            command.add_argument("--arch", action="append", metavar="ARCH", help=text)
+            text = "only as a kernel stands, without the other macros of its header"
+            command.add_argument("--plain", action="store_true", help=text)
         if run is _demo:
             import_module("rpukit.demo").add_arguments(command)
         if run in (_plan, _codegen):

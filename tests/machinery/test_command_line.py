@@ -78,6 +78,16 @@ def test_check(capsys):
     assert "0 spill registers" in out
 
 
+def test_check_of_less(capsys):
+    status, out, _ = run(capsys, "check", "write_noise", "--plain", "--arch", "sm_80")
+    assert status == 0
+    assert re.search(r"^write_noise +sm_80 .* -$", out, re.M)
+    assert "\n1 binaries compiled" in out
+    status, _, err = run(capsys, "check", "write_noise", "--arch", "sm_9")
+    assert status == 2
+    assert err.startswith("error: --arch sm_9: no kernel")
+
+
 def test_check_fails_on_a_spill(capsys, monkeypatch):
     real = compiler.build
 
