@@ -20,7 +20,7 @@
 // check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 LIFT=0 VEC=4
 // check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 2.
-#include "circuit_rows.cuh"
+#include "circuit_own.cuh"
 
 #ifndef STAGED
 #define STAGED 0
@@ -31,16 +31,6 @@
 #else
 #include "circuit_mix.cuh"
 #endif
-
-#ifndef LIFT
-#define LIFT 1
-#endif
-
-struct Parents {
-    const int *group, *place, *row, *size;
-    const i64 *theta_first;
-    const REAL *theta;
-};
 
 #if STAGED
 // Segments of all parents, one parent after the other.
@@ -61,37 +51,6 @@ struct Spans {
     }
 };
 #endif
-
-struct Lifts {
-    const REAL *values, *flows, *lift;  // of the block's first sample
-    int width, row;  // of a sample; the group's first
-    __device__ __forceinline__ int place(int k) const { return k; }
-    __device__ __forceinline__ REAL value(int b, int k) const {
-        u64 at = (u64)b * width + row + k;
-        return LIFT ? lift[at] : lift_of(values[at], flows[at]);
-    }
-};
-
-// log sum_m theta[e, m] exp(lift m) by the largest lift that has a weight; parents start to stop - 1.
-__device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 stop, int b, const Lifts &lifts) {
-    REAL m = NOTHING, total = (REAL)0;
-    for (int pass = 0; pass < 2; ++pass) {
-        for (i64 p = start; p < stop; ++p) {
-            int g = of.group[p], size = of.size[g];
-            const REAL *weights = of.theta + of.theta_first[g] + (u64)of.place[p] * size;
-            for (int k = 0; k < size; ++k) {
-                if (!(weights[k] > (REAL)0)) continue;
-                REAL above = lifts.value(b, of.row[g] + k);
-                if (pass)
-                    total = rk_fma(weights[k], rk_exp(above - m), total);
-                else
-                    m = rk_max(m, above);
-            }
-        }
-        if (!(m > NOTHING)) return NOTHING;
-    }
-    return m + rk_log(total);
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, const int *group_row, const int *group_size,
@@ -131,22 +90,10 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS, e = e0 + i;
         if (b >= samples || i >= n_out) continue;
         u64 at = (u64)(sample0 + b) * n_element + e, line = (u64)(sample0 + b) * n_row;
-        REAL largest = staged.largest[mixture.turn][b], v, f = (REAL)0;
-        v = WIDTH ? product_of(element_rows + (u64)e * WIDTH, values + line) : elements[at];
-        if (v > NOTHING && largest > NOTHING) {
-            if (mixture.total[q] >= rk_tiny(v)) {
-                f = rk_exp((v + largest) + rk_log(mixture.total[q]));
-            } else {
-                i64 own = parent_first[e];
-                REAL up = own_parents(parents, own, own + stop - start, b, lifts);
-                if (up > NOTHING) f = rk_exp(v + up);
-            }
-        }
-        if (!WIDTH) flows[at] = f;
-#pragma unroll
-        for (int k = 0; k < WIDTH; ++k) {
-            int row = element_rows[(u64)e * WIDTH + k];
-            if (row >= 0) row_flows[line + row] = row_flows[line + row] + f;
-        }
+        REAL v = WIDTH ? product_of(element_rows + (u64)e * WIDTH, values + line) : elements[at];
+        i64 own = parent_first[e];
+        REAL f = flow_of(v, mixture.total[q], staged.largest[mixture.turn][b], parents, own, (int)(stop - start), b, lifts);
+        if (WIDTH) add_to_rows(element_rows + (u64)e * WIDTH, f, row_flows + line);
+        else flows[at] = f;
     }
 }

@@ -20,7 +20,7 @@
 // check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 VEC=4
 // check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 1.
-#include "circuit_rows.cuh"
+#include "circuit_own.cuh"
 
 #ifndef STAGED
 #define STAGED 0
@@ -41,37 +41,6 @@ struct Spans {
     }
 };
 #endif
-
-struct Place { int row[WIDTH ? WIDTH : 1]; };  // or the element
-
-struct Inputs {
-    const int *ids;
-    const REAL *from;  // values or elements of the block's first sample
-    int width;  // of a sample
-    __device__ __forceinline__ Place place(int k) const {
-        Place p;
-#pragma unroll
-        for (int j = 0; j < (WIDTH ? WIDTH : 1); ++j) p.row[j] = ids[(u64)k * (WIDTH ? WIDTH : 1) + j];
-        return p;
-    }
-    __device__ __forceinline__ REAL value(int b, const Place &p) const {
-        const REAL *line = from + (u64)b * width;
-        return WIDTH ? product_of(p.row, line) : line[p.row[0]];
-    }
-};
-
-// The same by the largest value that has a weight, as one chain over the children that have one.
-__device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_child, int b, const Inputs &input) {
-    REAL m = NOTHING, total = (REAL)0;
-    for (int k = 0; k < n_child; ++k)
-        if (weights[(u64)k * step] > (REAL)0) m = rk_max(m, input.value(b, input.place(k)));
-    if (!(m > NOTHING)) return NOTHING;
-    for (int k = 0; k < n_child; ++k) {
-        REAL w = weights[(u64)k * step];
-        if (w > (REAL)0) total = rk_fma(w, rk_exp(input.value(b, input.place(k)) - m), total);
-    }
-    return m + rk_log(total);
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, const i64 *list_first, const int *list_elements,
@@ -102,11 +71,7 @@ sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, co
     for (int q = 0; q < PAIRS; ++q) {
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
         if (b >= samples || i >= n_out) continue;
-        REAL largest = staged.largest[mixture.turn][b], v = NOTHING;
-        if (mixture.total[q] >= rk_tiny(v))
-            v = largest + rk_log(mixture.total[q]);
-        else if (largest > NOTHING)
-            v = own_sum(weights + i, size, n_child, b, input);
+        REAL v = value_of(mixture.total[q], staged.largest[mixture.turn][b], weights + i, size, n_child, b, input);
         values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
     }
 }

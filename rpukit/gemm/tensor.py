@@ -336,7 +336,8 @@ def _run_mirror(
 ) -> None:
     mirror = import_module("rpukit.gemm._mirror.tensor")
     a, b = p.upright(*part), np.ascontiguousarray(q.upright(*part).T)
-    (sa, ea, rows), (sb, eb, columns) = (_split(mirror, words, p.half) for words in (a, b))
+    factor_of = import_module("rpukit._math_tensor").factor_of
+    (sa, ea, rows), (sb, eb, columns) = (factor_of(words, p.half) for words in (a, b))
     run_rows(
         getattr(mirror, name),
         p.lines,
@@ -358,19 +359,3 @@ def _run_mirror(
         out,
         grain=work_grain(8 * max(b.size, 1)),
     )
-
-
-def _split(mirror: Any, words: np.ndarray, half: bool) -> tuple[np.ndarray, ...]:
-    significand, exponent = np.empty(words.shape, np.float32), np.empty(words.shape, np.int32)
-    special = np.zeros(words.shape, np.bool_)
-    run_rows(
-        mirror.split,
-        words.shape[0],
-        half,
-        words,
-        significand,
-        exponent,
-        special,
-        grain=work_grain(words.shape[1]),
-    )
-    return significand, exponent, special

@@ -7,7 +7,7 @@ import numpy as np
 
 from rpukit._math import exp32, f4, f8, fma32, fma64, log32
 from rpukit._math64 import exp64, log64
-from rpukit.gemm._mirror.tensor import _round
+from rpukit._math_tensor import round16
 
 _BLOCK, _LANES = 64, 32
 _TREE = (8, 1, 16, 32, 2, 4)  # bits of the column's number in its block
@@ -87,7 +87,7 @@ def _make(real, exp, log, fma):
                 if targets[s] < 0:
                     v = zero
                 if out.itemsize == 2:
-                    out[s, first + c] = _round(half, f4(v))
+                    out[s, first + c] = round16(half, f4(v))
                 else:
                     out[s, first + c] = v
 

@@ -1,0 +1,96 @@
+// The ends of sums: what a largest input and a total make, and sums that are made again because theirs underflowed.
+#pragma once
+#include "circuit_rows.cuh"
+
+#ifndef LIFT
+#define LIFT 1
+#endif
+
+struct Place { int row[WIDTH ? WIDTH : 1]; };  // or the element
+
+struct Inputs {
+    const int *ids;
+    const REAL *from;  // values or elements of the block's first sample
+    int width;  // of a sample
+    __device__ __forceinline__ Place place(int k) const {
+        Place p;
+#pragma unroll
+        for (int j = 0; j < (WIDTH ? WIDTH : 1); ++j) p.row[j] = ids[(u64)k * (WIDTH ? WIDTH : 1) + j];
+        return p;
+    }
+    __device__ __forceinline__ REAL value(int b, const Place &p) const {
+        const REAL *line = from + (u64)b * width;
+        return WIDTH ? product_of(p.row, line) : line[p.row[0]];
+    }
+};
+
+// The same by the largest value that has a weight, as one chain over the children that have one.
+__device__ __forceinline__ REAL own_sum(const REAL *weights, int step, int n_child, int b, const Inputs &input) {
+    REAL m = NOTHING, total = (REAL)0;
+    for (int k = 0; k < n_child; ++k)
+        if (weights[(u64)k * step] > (REAL)0) m = rk_max(m, input.value(b, input.place(k)));
+    if (!(m > NOTHING)) return NOTHING;
+    for (int k = 0; k < n_child; ++k) {
+        REAL w = weights[(u64)k * step];
+        if (w > (REAL)0) total = rk_fma(w, rk_exp(input.value(b, input.place(k)) - m), total);
+    }
+    return m + rk_log(total);
+}
+
+// Value of a sum.
+__device__ __forceinline__ REAL value_of(REAL total, REAL largest, const REAL *weights, int step, int n_child, int b, const Inputs &input) {
+    if (total >= rk_tiny(total)) return largest + rk_log(total);
+    return largest > NOTHING ? own_sum(weights, step, n_child, b, input) : NOTHING;
+}
+
+struct Parents {
+    const int *group, *place, *row, *size;
+    const i64 *theta_first;
+    const REAL *theta;
+};
+
+struct Lifts {
+    const REAL *values, *flows, *lift;  // of the block's first sample
+    int width, row;  // of a sample; the group's first
+    __device__ __forceinline__ int place(int k) const { return k; }
+    __device__ __forceinline__ REAL value(int b, int k) const {
+        u64 at = (u64)b * width + row + k;
+        return LIFT ? lift[at] : lift_of(values[at], flows[at]);
+    }
+};
+
+// log sum_m theta[e, m] exp(lift m) by the largest lift that has a weight; parents start to stop - 1.
+__device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 stop, int b, const Lifts &lifts) {
+    REAL m = NOTHING, total = (REAL)0;
+    for (int pass = 0; pass < 2; ++pass) {
+        for (i64 p = start; p < stop; ++p) {
+            int g = of.group[p], size = of.size[g];
+            const REAL *weights = of.theta + of.theta_first[g] + (u64)of.place[p] * size;
+            for (int k = 0; k < size; ++k) {
+                if (!(weights[k] > (REAL)0)) continue;
+                REAL above = lifts.value(b, of.row[g] + k);
+                if (pass)
+                    total = rk_fma(weights[k], rk_exp(above - m), total);
+                else
+                    m = rk_max(m, above);
+            }
+        }
+        if (!(m > NOTHING)) return NOTHING;
+    }
+    return m + rk_log(total);
+}
+
+// Flow of an element of value v; its parents are own to own + n_parent - 1.
+__device__ __forceinline__ REAL flow_of(REAL v, REAL total, REAL largest, const Parents &of, i64 own, int n_parent, int b, const Lifts &lifts) {
+    if (!(v > NOTHING && largest > NOTHING)) return (REAL)0;
+    if (total >= rk_tiny(v)) return rk_exp((v + largest) + rk_log(total));
+    REAL up = own_parents(of, own, own + n_parent, b, lifts);
+    return up > NOTHING ? rk_exp(v + up) : (REAL)0;
+}
+
+// Add it to the flows of the element's rows.
+__device__ __forceinline__ void add_to_rows(const int *rows, REAL f, REAL *flows) {
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k)
+        if (rows[k] >= 0) flows[rows[k]] = flows[rows[k]] + f;
+}
