@@ -4,9 +4,10 @@
 //         axes that stay and four that are summed, strides of a, b, c, d, y along these eight
 //   floats: number of elements, epsilon; a, b, c, d, y: packed rectangles
 //
-// The innermost axis is summed first, then the sums of its rows, ascending. TEAM threads own a result: a warp brings 32
-// rows to shared memory piece by piece, along them, each of its threads sums one, and the first thread of all adds
-// their sums in order. Macros: TEAM (1, or the threads of a block), KIND, REAL.
+// The innermost axis is summed first, then the sums of its rows, ascending. TEAM threads own a result: each warp brings
+// a piece of 32 rows to shared memory, along them, of which each thread then sums a row while the next piece is on its
+// way, and the first thread of all adds the sums in order. Where there are fewer rows than threads, several warps bring
+// pieces of the same rows. Macros: TEAM (1, or the threads of a block), KIND, REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_reduce
 // op: rpukit.tiled.run.run_tile
 // bits: exact
@@ -24,6 +25,7 @@
 #define KIND 0
 #endif
 #define THREADS (TEAM == 1 ? 128 : TEAM)
+#define WARPS (THREADS / 32)
 #define WIDTH (128 / (int)sizeof(REAL) / (KIND == 3 ? 2 : 1))  // of a piece
 
 __device__ __forceinline__ i64 place(const i64 *steps, const i64 *at) {
@@ -58,36 +60,51 @@ tiled_reduce(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, 
         total += part;
     }
 #else
-    __shared__ REAL parts[TEAM], first[TEAM / 32][32][WIDTH + 1], second[KIND == 3 ? TEAM / 32 : 1][32][WIDTH + 1];
+    __shared__ REAL parts[TEAM], first[WARPS][32][WIDTH + 1], second[KIND == 3 ? WARPS : 1][32][WIDTH + 1];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (i64 j0 = 0; j0 < n_row; j0 += TEAM) {
-        const i64 own = j0 + threadIdx.x, in[4] = {own / (n[1] * n[2]), own / n[2] % n[1], own % n[2], 0};
+        const i64 left = n_row - j0;
+        const int groups = left > TEAM / 2 ? WARPS : left > TEAM / 4 ? WARPS / 2 : left > 32 ? WARPS / 4 : 1;
+        const int beside = WARPS / groups, group = warp % groups;  // strips of the same 32 rows, one for each warp
+        const i64 own = j0 + group * 32 + lane;
+        const i64 in[4] = {own / (n[1] * n[2]), own / n[2] % n[1], own % n[2], 0};
         const i64 pa = place(steps + 4, in), pb = place(steps + 12, in), pc = place(steps + 20, in), pd = place(steps + 28, in);
-        REAL part = 0;
-        for (i64 i0 = 0; i0 < length; i0 += WIDTH) {
-            const i64 i = i0 + lane % WIDTH;
-#pragma unroll 8
+        REAL u[WIDTH], vb[WIDTH], vc[WIDTH], vd[WIDTH], part = 0;
+        for (i64 i0 = -WIDTH * beside; i0 < length; i0 += WIDTH * beside) {
+            const int there = i0 < 0 || threadIdx.x >= 32 * groups ? 0 : (int)min((i64)WIDTH * beside, length - i0);
+            const i64 i = i0 + WIDTH * (beside + warp / groups) + lane % WIDTH;  // of the next piece
+#pragma unroll
             for (int k = 0; k < WIDTH; k++) {  // 32 / WIDTH rows at a time
                 const int r = k * (32 / WIDTH) + lane / WIDTH;
-                const REAL *ra = a + __shfl_sync(~0u, pa, r) + i * sa, *rb = b + __shfl_sync(~0u, pb, r) + i * sb;
-                const REAL *rc = c + __shfl_sync(~0u, pc, r) + i * sc, *rd = d + __shfl_sync(~0u, pd, r) + i * sd;
-                if (j0 + warp * 32 + r >= n_row || i >= length) continue;
-                REAL u = *ra, v = factor(u, rb, rc, rd);
-                first[warp][r][lane % WIDTH] = KIND < 2 || KIND == 3 ? u : v;
+                const i64 ja = __shfl_sync(~0u, pa, r) + i * sa, jb = __shfl_sync(~0u, pb, r) + i * sb;
+                const i64 jc = __shfl_sync(~0u, pc, r) + i * sc, jd = __shfl_sync(~0u, pd, r) + i * sd;
+                const bool inside = j0 + group * 32 + r < n_row && i < length;
+                u[k] = inside ? a[ja] : (REAL)0;
+                vb[k] = KIND >= 2 && inside ? b[jb] : (REAL)0;
+                vc[k] = KIND == 3 && inside ? c[jc] : (REAL)0;
+                vd[k] = KIND == 3 && inside ? d[jd] : (REAL)0;
+            }
+            for (int s = 0; s * WIDTH < there; s++) {
+                const int n_own = min(WIDTH, there - s * WIDTH), slot = s * groups + warp;
+#pragma unroll 8
+                for (int k = 0; k < n_own; k++) {
+                    REAL v = first[slot][lane][k];
+                    part = added(part, v, KIND == 3 ? second[slot][lane][k] : v);
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < WIDTH; k++) {
+                const int r = k * (32 / WIDTH) + lane / WIDTH;
+                const REAL v = factor(u[k], vb + k, vc + k, vd + k);
+                first[warp][r][lane % WIDTH] = KIND < 2 || KIND == 3 ? u[k] : v;
                 if (KIND == 3) second[warp][r][lane % WIDTH] = v;
             }
-            __syncwarp();
-            const int there = j0 + threadIdx.x < n_row ? (int)min((i64)WIDTH, length - i0) : 0;
-#pragma unroll 8
-            for (int i = 0; i < there; i++) {
-                REAL u = first[warp][lane][i];
-                part = added(part, u, KIND == 3 ? second[warp][lane][i] : u);
-            }
-            __syncwarp();
+            __syncthreads();
         }
-        parts[threadIdx.x] = part;
+        if (threadIdx.x < 32 * groups) parts[threadIdx.x] = part;
         __syncthreads();
-        const int there = threadIdx.x ? 0 : (int)min((i64)TEAM, n_row - j0);
+        const int there = threadIdx.x ? 0 : (int)min((i64)TEAM, left);
 #pragma unroll 8
         for (int j = 0; j < there; j++) total += parts[j];
         __syncthreads();
