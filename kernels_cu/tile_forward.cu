@@ -18,11 +18,11 @@
 // ALL 0: round `round` of the samples that wait for it. With n_peak > 0, which is ceil(n_out / 32), and n_round <=
 // 32: ALL 2 makes the round that is forecast for each sample that met a bound, and tries those before it in the
 // blocks beyond the last tile, if more than `round` samples did (of more than 8, which are listed), and
-// no more than there are rows; ALL 1 makes all further rounds at once of up to 32 samples whose forecast did not come
-// true, and the last block of a sample picks its round (rk_rounds.cuh).
+// no more than there are rows; ALL 1 makes all further rounds at once of LOT samples, from number `round` on, whose
+// forecast did not come true, and the last block of a sample picks its round (rk_rounds.cuh).
 //
 // The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of TILE_M
-// rows: samples, with ALL their rounds); a thread owns RM x RN results; ST stages of TILE_K of the sum are in
+// rows: samples, with ALL their rounds, which blocks take in turn with ALL 1); a thread owns RM x RN results; ST stages of TILE_K of the sum are in
 // shared memory or on their way (tile_panels.cuh).
 // Draws: block r of (IN_OP, line j): word 0 rounding, 1 noise; of (OUT_OP, line i): word 0 reading, 1 noise,
 // 2 rounding. Nothing is drawn that is not used.
@@ -30,7 +30,7 @@
 // Macros: TRANSPOSED, PERFECT, W_NOISE (0, 1 constant, 2 PCM), INPUTS, INPUT_DRAWS, OUTPUT_DRAWS (0: they need none),
 //         MODE, ALL, IN_OP, OUT_OP, TILE_M, TILE_N, TILE_K, RM, RN, ST, LANES_N (of a warp along the outputs), DEEP
 //         (fours of the sum that a thread reads at a time), AHEAD (it reads the next while it multiplies: TILE_K has
-//         twice as many), HELPERS (0 exactly for INPUTS 0),
+//         twice as many), HELPERS (0 exactly for INPUTS 0), LOT, PEAK_N (rk_forecast.cuh),
 //         VEC (elements a copy; 4 needs n_in % 4 == n_out % 4 == 0), LONG (0 needs n_in <= RK_SEGMENT).
 // mirror: rpukit/analog/_mirror/forward.py::tile_forward
 // op: rpukit.analog.forward.tile_forward
@@ -65,6 +65,9 @@
 #endif
 #ifndef ALL
 #define ALL 0
+#endif
+#ifndef LOT
+#define LOT 256
 #endif
 #ifndef IN_OP
 #define IN_OP 1
@@ -115,6 +118,7 @@
 #define OUTPUT_DRAWS 1
 #endif
 #include "rk_chain.cuh"
+#include "rk_early.cuh"
 #include "tile_panels.cuh"
 #include "rk_rounds.cuh"
 #include "rk_inputs.cuh"
@@ -129,112 +133,117 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
     __shared__ Extent extents[INPUTS == 2 ? TILE_M * (THREADS / 32) : 1];
     __shared__ Choice choice;
     u32 shared = rk_shared_address(stages);
-    int row0 = blockIdx.y * TILE_M, t = threadIdx.x;
+    const int t = threadIdx.x, tiles = (n_out + TILE_N - 1) / TILE_N;
     const uint2 key = make_uint2(key0, key1);
     Work w = parts(work, n_batch, head);
+    rk_wait_for_earlier();
+    if (ALL) rk_let_later_begin();
     bool halted = INPUTS != 2 && *status != 0;
     if (ALL && halted) return;  // the same for all threads, as below
-    const int tiles = (n_out + TILE_N - 1) / TILE_N;
-    int tile = blockIdx.x, n_row = n_batch;
-    const int2 own = row_of_block(w, choice, n_batch, n_peak, n_round, round, tiles, io, tile, n_row);
-    const int i0 = tile * TILE_N;
-    const bool active = own.x >= 0, full = (int)blockIdx.x < tiles;  // else these are tries
-    if (t < TILE_M) {
-        rows.sample[t] = own.x;
-        rows.round[t] = own.y;
-        for (int k = 0; k < PEAKS; ++k) rows.met[t * PEAKS + k] = 0;
-        if (INPUTS != 2 && active) {
-            rows.alpha[t] = scale_of(w.alpha, n_batch, own.x, own.y, io);
-            rows.factor[t] = input_factor(rows.alpha[t], reduction(own.y, io), io);
+    for (int row0 = blockIdx.y * TILE_M;; row0 += gridDim.y * TILE_M) {
+        int tile = blockIdx.x, n_row = n_batch;
+        const int2 own = row_of_block(w, choice, n_batch, n_peak, n_round, round, tiles, row0, io, tile, n_row);
+        const int i0 = tile * TILE_N;
+        const bool active = own.x >= 0, full = (int)blockIdx.x < tiles;  // else these are tries
+        if (t < TILE_M) {
+            rows.sample[t] = own.x;
+            rows.round[t] = own.y;
+            for (int k = 0; k < PEAKS; ++k) rows.met[t * PEAKS + k] = 0;
+            if (INPUTS != 2 && active) {
+                rows.alpha[t] = scale_of(w.alpha, n_batch, own.x, own.y, io);
+                rows.factor[t] = input_factor(rows.alpha[t], reduction(own.y, io), io);
+            }
         }
-    }
-    if (!__syncthreads_or(active)) return;
-    const bool made = ALL == 2 && KNOWN_PASSES && full;  // the inputs, by tile_scale
-    const float *inputs = made || (INPUTS == 0 && !PERFECT) ? w.body : x;
-    int n_step = halted ? 0 : (n_in + TILE_K - 1) / TILE_K;
-    const int copier = t - (THREADS - COPIERS);
-    auto ask = [&](int at) {
-        if (at < n_step && (HELPERS == 0 || copier >= 0)) {
-            u32 to = shared + at % ST * STAGE * 4;
-            fetch_weights(to + SIZE_X * 4, weight, i0, n_out, at * TILE_K, n_in, copier);
-            if (ALL && !made) fetch_rows(to, inputs, rows.sample, at * TILE_K, n_in, copier);
-            else fetch<TILE_M, TILE_K, ROW_X>(to, inputs, row0, n_row, at * TILE_K, n_in, copier);
+        if (!__syncthreads_or(active)) return;
+        const bool made = ALL == 2 && KNOWN_PASSES && full;  // the inputs, by tile_scale
+        const float *inputs = made || (INPUTS == 0 && !PERFECT) ? w.body : x;
+        int n_step = halted ? 0 : (n_in + TILE_K - 1) / TILE_K;
+        const int copier = t - (THREADS - COPIERS);
+        auto ask = [&](int at) {
+            if (at < n_step && (HELPERS == 0 || copier >= 0)) {
+                u32 to = shared + at % ST * STAGE * 4;
+                fetch_weights(to + SIZE_X * 4, weight, i0, n_out, at * TILE_K, n_in, copier);
+                if (ALL && !made) fetch_rows(to, inputs, rows.sample, at * TILE_K, n_in, copier);
+                else fetch<TILE_M, TILE_K, ROW_X>(to, inputs, row0, n_row, at * TILE_K, n_in, copier);
+            }
+            rk_copies_end();
+        };
+        for (int at = 0; at < ST - 1; ++at) ask(at);
+        if (INPUTS == 2) {
+            bool finite = find_scales(rows, extents, n_batch, n_in, x, threshold, io, n_round > 1 ? w.alpha : nullptr);
+            if (!finite) atomicCAS(status, 0, call);
+            halted = __syncthreads_or(!finite || *(volatile int *)status != 0);
+            if (halted) n_step = 0;
         }
-        rk_copies_end();
-    };
-    for (int at = 0; at < ST - 1; ++at) ask(at);
-    if (INPUTS == 2) {
-        bool finite = find_scales(rows, extents, n_batch, n_in, x, threshold, io, n_round > 1 ? w.alpha : nullptr);
-        if (!finite) atomicCAS(status, 0, call);
-        halted = __syncthreads_or(!finite || *(volatile int *)status != 0);
-        if (halted) n_step = 0;
-    }
-    const Converter converter = input_converter(io);
-    if (INPUTS && !PERFECT && n_step && !made) {
-        rk_copies_left<ST - 2>();
+        const Converter converter = input_converter(io);
+        if (INPUTS && !PERFECT && n_step && !made) {
+            rk_copies_left<ST - 2>();
+            __syncthreads();
+            convert_inputs(stages, rows, 0, n_in, converter, first_sample, key, t, THREADS);
+        }
+        const int2 place = place_of(t);
+        Sums sums;
+        clear(sums);
+#if LONG
+        Sums total;
+        clear(total);
+#endif
+        for (int at = 0; at < n_step; ++at) {
+            rk_copies_left<ST - 2 - (INPUTS > 0)>();
+            __syncthreads();
+            ask(at + ST - 1);
+            float *next = stages + (at + 1) % ST * STAGE;
+            const float *xs = stages + at % ST * STAGE;
+            if (HELPERS == 0 || t < WORKERS) multiply(sums, xs, xs + SIZE_X, place, min(TILE_K, n_in - at * TILE_K));
+            else if (INPUTS && !PERFECT && !made && at + 1 < n_step)
+                convert_inputs(next, rows, (at + 1) * TILE_K, n_in, converter, first_sample, key, t - WORKERS, HELPERS);
+#if LONG
+            if ((at + 1) * TILE_K % RK_SEGMENT == 0 && at + 1 < n_step) {
+                add(total, sums);
+                clear(sums);
+            }
+#endif
+        }
+#if LONG
+        add(total, sums);
+        sums = total;
+#endif
+        rk_copies_left<0>();
         __syncthreads();
-        convert_inputs(stages, rows, 0, n_in, converter, first_sample, key, t, THREADS);
-    }
-    const int2 place = place_of(t);
-    Sums sums;
-    clear(sums);
-#if LONG
-    Sums total;
-    clear(total);
-#endif
-    for (int at = 0; at < n_step; ++at) {
-        rk_copies_left<ST - 2 - (INPUTS > 0)>();
+        if (HELPERS == 0 || t < WORKERS) leave(sums, stages, place);
         __syncthreads();
-        ask(at + ST - 1);
-        float *next = stages + (at + 1) % ST * STAGE;
-        const float *xs = stages + at % ST * STAGE;
-        if (HELPERS == 0 || t < WORKERS) multiply(sums, xs, xs + SIZE_X, place, min(TILE_K, n_in - at * TILE_K));
-        else if (INPUTS && !PERFECT && !made && at + 1 < n_step)
-            convert_inputs(next, rows, (at + 1) * TILE_K, n_in, converter, first_sample, key, t - WORKERS, HELPERS);
-#if LONG
-        if ((at + 1) * TILE_K % RK_SEGMENT == 0 && at + 1 < n_step) {
-            add(total, sums);
-            clear(sums);
-        }
-#endif
-    }
-#if LONG
-    add(total, sums);
-    sums = total;
-#endif
-    rk_copies_left<0>();
-    __syncthreads();
-    if (HELPERS == 0 || t < WORKERS) leave(sums, stages, place);
-    __syncthreads();
-    const Converter out_converter = output_converter(io);
-    for (int e0 = t; e0 < TILE_M * TILE_N; e0 += TOGETHER * THREADS) {
-        Output o[TOGETHER];
+        const Converter out_converter = output_converter(io);
+        for (int e0 = t; e0 < TILE_M * TILE_N; e0 += TOGETHER * THREADS) {
+            Output o[TOGETHER];
 #pragma unroll
-        for (int u = 0; u < TOGETHER; ++u) {
-            int e = min(e0 + u * THREADS, TILE_M * TILE_N - 1), m = e / TILE_N, i = min(i0 + e % TILE_N, n_out - 1);
-            const float *sum = stages + m * ROW_Y + e % TILE_N;
-            o[u].y = *sum;
-            o[u].read = W_NOISE ? sum[TILE_M * ROW_Y] : 0.0f;
-            o[u].deviation = line_noise ? line_noise[i] : out_converter.noise;
-            o[u].line = i;
-            o[u].sample = first_sample + max(rows.sample[m], 0);
-            o[u].round = rows.round[m];
-        }
-        if (!PERFECT) output_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, out_converter, io, OUT_OP, key);
+            for (int u = 0; u < TOGETHER; ++u) {
+                int e = min(e0 + u * THREADS, TILE_M * TILE_N - 1), m = e / TILE_N, i = min(i0 + e % TILE_N, n_out - 1);
+                const float *sum = stages + m * ROW_Y + e % TILE_N;
+                o[u].y = *sum;
+                o[u].read = W_NOISE ? sum[TILE_M * ROW_Y] : 0.0f;
+                o[u].deviation = line_noise ? line_noise[i] : out_converter.noise;
+                o[u].line = i;
+                o[u].sample = first_sample + max(rows.sample[m], 0);
+                o[u].round = rows.round[m];
+            }
+            if (!PERFECT) output_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, out_converter, io, OUT_OP, key);
 #pragma unroll
-        for (int u = 0; u < TOGETHER; ++u) {
-            int e = e0 + u * THREADS, m = min(e / TILE_N, TILE_M - 1), i = i0 + e % TILE_N, s = rows.sample[m];
-            if (e >= TILE_M * TILE_N || s < 0 || i >= n_out) continue;
-            float out = o[u].y, a = rows.alpha[m];
-            bool zero = !PERFECT && !(a > 0.0f) && io[14] != 0.0f;
-            out *= PERFECT ? io[8] : io[8] * (a > 0.0f ? a : 1.0f) * reduction(rows.round[m], io);
-            if (!PERFECT && !halted && !zero && o[u].met) atomicMax(&rows.met[m * PEAKS + e % TILE_N / PEAK_N % PEAKS], __float_as_uint(o[u].size));
-            if (halted || zero) out = 0.0f;
-            if (ALL == 1) w.body[(u64)(row0 + m) * n_out + i] = out;
-            else if (ALL == 2 ? full : !halted || round == 0) y[(u64)s * n_out + i] = out;
+            for (int u = 0; u < TOGETHER; ++u) {
+                int e = e0 + u * THREADS, m = min(e / TILE_N, TILE_M - 1), i = i0 + e % TILE_N, s = rows.sample[m];
+                if (e >= TILE_M * TILE_N || s < 0 || i >= n_out) continue;
+                float out = o[u].y, a = rows.alpha[m];
+                bool zero = !PERFECT && !(a > 0.0f) && io[14] != 0.0f;
+                out *= PERFECT ? io[8] : io[8] * (a > 0.0f ? a : 1.0f) * reduction(rows.round[m], io);
+                if (!PERFECT && !halted && !zero && o[u].met) atomicMax(&rows.met[m * PEAKS + e % TILE_N / PEAK_N % PEAKS], __float_as_uint(o[u].size));
+                if (halted || zero) out = 0.0f;
+                if (ALL == 1) w.body[(u64)(row0 + m) * n_out + i] = out;
+                else if (ALL == 2 ? full : !halted || round == 0) y[(u64)s * n_out + i] = out;
+            }
         }
+        __syncthreads();
+        if (ALL == 1) select_rounds(w, choice.open, n_round - 1, n_row, row0, gridDim.x, n_out, rows, y);
+        else if (ALL == 2 || round + 1 < n_round) note_bounds(w, n_batch, n_peak, tile, ALL == 0 && round == 0, ALL == 2, rows);
+        if (ALL != 1) break;  // the grid has all rows
+        __syncthreads();
     }
-    __syncthreads();
-    if (ALL == 1) select_rounds(w, choice.failing, n_round - 1, n_row, row0, gridDim.x, n_out, rows, y);
-    else if (ALL == 2 || round + 1 < n_round) note_bounds(w, n_batch, n_peak, tile, ALL == 0 && round == 0, ALL == 2, rows);
 }

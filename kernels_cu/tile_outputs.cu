@@ -21,6 +21,7 @@
 #ifndef OUTPUT_DRAWS
 #define OUTPUT_DRAWS 1
 #endif
+#include "rk_early.cuh"
 #include "rk_lines.cuh"
 #define THREADS 128
 #define TOGETHER 4
@@ -34,6 +35,7 @@ tile_outputs(int n_batch, int n_out, int head, int n_round, int n_peak, u64 firs
     float *row = y + (u64)s * n_out;
     Work w = parts(work, n_batch, head);
     const Converter converter = output_converter(io);
+    rk_wait_for_earlier();
     const float alpha = scale_of(w.alpha, n_batch, s, 0, io), factor = io[8] * (alpha > 0.0f ? alpha : 1.0f) * reduction(0, io);
     const bool zero = *status != 0 || (!(alpha > 0.0f) && io[14] != 0.0f);
     Output o[TOGETHER];

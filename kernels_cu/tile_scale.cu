@@ -27,6 +27,7 @@
 // check: MODE=1 WORST=1 CONVERT=1 VEC=4
 // check: AGAIN=1
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).
+#include "rk_early.cuh"
 #include "rk_forecast.cuh"
 #include "rk_scale.cuh"
 
@@ -61,6 +62,7 @@ tile_scale(int n_batch, int n, int head, int n_round, int n_peak, float threshol
     Work w = parts(work, n_batch, head);
     const Converter converter = input_converter(io);
     int t = threadIdx.x;
+    rk_wait_for_earlier();
     auto convert = [&](int s, int k, int round, float alpha) {
         float factor = input_factor(alpha, reduction(round, io), io);
         const float *from = x + (u64)s * n;

@@ -3,7 +3,9 @@
 #include "rk_lines.cuh"
 
 #define FAR_BEYOND 1.05f
+#ifndef PEAK_N
 #define PEAK_N 32
+#endif
 
 // What an output of round 0 is divided by in another one.
 __device__ __forceinline__ float shrinking(const Work &w, int n_batch, int s, int round, const float *io) {

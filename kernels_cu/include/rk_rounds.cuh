@@ -32,9 +32,14 @@ struct Forecast {
     int round[TILE_M];  // 0: passed
     int tile[TILE_M];  // in which the rounds before are tried
 };
+// Samples of a block that go through all rounds.
+struct Open {
+    int sample[TILE_M];
+    u32 counts[THREADS / 32];
+};
 union Choice {
     Forecast forecast;
-    u32 failing;  // samples that go on, as bits
+    Open open;
 };
 
 // Returns whether a block has samples that have not passed; the same for all threads. `spared`: where no more failed,
@@ -92,14 +97,25 @@ __device__ __forceinline__ bool unsettled(const Work &w, int s, int n_round) {
     return (met & before) != before || (r + 1 < n_round && (met >> r & 1u));
 }
 
-// Such samples as bits, of up to 32.
-__device__ __forceinline__ u32 unsettled_samples(const Work &w, int n_batch, int n_round, u32 *shared) {
-    if (threadIdx.x < 32) {
-        u32 bits = __ballot_sync(0xffffffffu, (int)threadIdx.x < n_batch && unsettled(w, min((int)threadIdx.x, n_batch - 1), n_round));
-        if (threadIdx.x == 0) *shared = bits;
+// How many such samples there are; those from number `first` on, in the order in which samples are listed, go to o.
+__device__ __forceinline__ int unsettled_samples(Open &o, const Work &w, int n_batch, int n_round, int first) {
+    const int t = threadIdx.x, n_listed = KNOWN_PASSES ? (int)*w.n_failed : n_batch;
+    int n = 0;
+    for (int k = t; k - t < n_listed; k += THREADS) {  // the same number of times for all threads
+        int s = k >= n_listed ? -1 : KNOWN_PASSES ? (int)w.failed[k] : k;
+        bool open = s >= 0 && unsettled(w, s, n_round);
+        u32 bits = __ballot_sync(0xffffffffu, open);
+        if (t % 32 == 0) o.counts[t / 32] = __popc(bits);
+        __syncthreads();
+        int at = n - first + __popc(bits & ((1u << t % 32) - 1u));
+        for (int warp = 0; warp < THREADS / 32; ++warp) {
+            if (warp < t / 32) at += (int)o.counts[warp];
+            n += (int)o.counts[warp];
+        }
+        if (open && at >= 0 && at < TILE_M) o.sample[at] = s;
+        __syncthreads();
     }
-    __syncthreads();
-    return *shared;
+    return n;
 }
 
 // Whether a sample takes part in a round of those that go round by round.
@@ -108,23 +124,18 @@ __device__ __forceinline__ bool takes_part(const Work &w, int s, int round, int 
     return foretold && round == 1 && w.need[s] < BY_ROUND && unsettled(w, s, n_round);
 }
 
-// Bit number j of those that are set.
-__device__ __forceinline__ int set_bit(u32 mask, int j) {
-    for (; j > 0; --j) mask &= mask - 1;
-    return __ffs((int)mask) - 1;
-}
-
-// Sample (-1: none) and round of the row of a thread; all threads call this. n_row becomes the number of rows in
-// all, and `tile` the one of tries.
+// Sample (-1: none) and round of the row of a thread, of rows row0 on; all threads call this. n_row becomes the number
+// of rows in all, and `tile` the one of tries.
 __device__ __forceinline__ int2 row_of_block(const Work &w, Choice &choice, int n_batch, int n_peak, int n_round, int round, int tiles,
-                                             const float *io, int &tile, int &n_row) {
-    const int t = threadIdx.x, row0 = blockIdx.y * TILE_M, row = row0 + t;
+                                             int row0, const float *io, int &tile, int &n_row) {
+    const int t = threadIdx.x, row = row0 + t;
     const int2 none = make_int2(-1, 0);
 #if ALL == 1
-    u32 failing = unsettled_samples(w, n_batch, n_round, &choice.failing);
-    n_row = __popc(failing) * (n_round - 1);
+    const int n_further = n_round - 1, first = row0 / n_further;
+    int n = unsettled_samples(choice.open, w, n_batch, n_round, round + first) - round;
+    n_row = min(n, LOT) * n_further;
     if (t >= TILE_M || row >= n_row) return none;
-    return make_int2(set_bit(failing, row / (n_round - 1)), 1 + row % (n_round - 1));
+    return make_int2(choice.open.sample[row / n_further - first], 1 + row % n_further);
 #elif ALL == 2
     Forecast &f = choice.forecast;
     if (!make_forecast(f, w, n_batch, n_peak, n_round, row0, round, io)) return none;
@@ -163,14 +174,14 @@ __device__ __forceinline__ void note_bounds(const Work &w, int n_batch, int n_pe
 
 // Give the samples whose last block this is the results of the first round that passed, or of the last one.
 // The further rounds of a sample are neighbouring rows; n_row in all, row0 the first of this block's tile.
-__device__ __forceinline__ void select_rounds(const Work &w, u32 failing, int n_further, int n_row, int row0, int n_tile, int n_out,
+__device__ __forceinline__ void select_rounds(const Work &w, const Open &open, int n_further, int n_row, int row0, int n_tile, int n_out,
                                               Rows &rows, float *y) {
     int t = threadIdx.x, first = row0 / n_further, last = (min(row0 + TILE_M, n_row) - 1) / n_further;
     if (t < TILE_M && rows.met[t]) atomicOr(&w.late[rows.sample[t]], 1u << rows.round[t]);
     __threadfence();
     __syncthreads();
     if (t <= last - first) {
-        int j = first + t, s = set_bit(failing, j);
+        int j = first + t, s = open.sample[t];
         int n_block = ((j + 1) * n_further - 1) / TILE_M - j * n_further / TILE_M + 1;
         bool done = atomicAdd(&w.count[s], 1u) + 1 == (u32)(n_block * n_tile);
         rows.sample[t] = done ? s : -1;

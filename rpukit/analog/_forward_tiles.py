@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
+_MOST_PEAK = 32
 _STATIC_SHARED = 4096  # bytes of shared memory that the kernel takes besides its stages
 
 
@@ -39,6 +40,11 @@ class ProductTile:
         }
 
     @property
+    def peak(self) -> int:
+        """Outputs whose largest is passed on."""
+        return min(self.outputs, _MOST_PEAK)
+
+    @property
     def threads(self) -> int:
         return self.samples // self.samples_per_thread * (self.outputs // self.outputs_per_thread)
 
@@ -50,31 +56,34 @@ class ProductTile:
         return 4 * self.stages * (inputs + lines * row)
 
 
-# All with the same bits. ONE, FEW and MEDIUM take any call, the others those that read four
-# elements at a time, have no noise of reading and one segment of the chain, or registers would run
-# out.
+# All with the same bits. ONE, FEW, NARROW and MEDIUM take any call, the others those that read
+# four elements at a time, have no noise of reading and one segment of the chain, or registers
+# would run out.
 ONE = ProductTile("one", 1, 32, 256, 1, 1, 4, lanes=32, deep=4)
 FEW = ProductTile("few", 8, 32, 256, 1, 2, 4, deep=4)
+NARROW = ProductTile("narrow", 8, 16, 256, 1, 1, 4, deep=4)
 HALF = ProductTile("half", 16, 32, 128, 2, 2, 4, deep=2)
 FLAT = ProductTile("flat", 32, 32, 128, 2, 4, 4)
 MEDIUM = ProductTile("medium", 32, 32, 64, 2, 4, 5)
 WIDE = ProductTile("wide", 32, 64, 64, 2, 4, 4)
 SQUARE = ProductTile("square", 64, 64, 64, 4, 4, 3)
 LARGE = ProductTile("large", 64, 128, 32, 8, 8, 3, ahead=False)
-TILES = (ONE, FEW, HALF, FLAT, MEDIUM, WIDE, SQUARE, LARGE)
+TILES = (ONE, FEW, NARROW, HALF, FLAT, MEDIUM, WIDE, SQUARE, LARGE)
 _FROM = 1 << 27  # multiply-adds
+_MOST_NARROW = 2048  # outputs, on an H200
 # For many samples: the first that makes so many blocks was within 5% of the fastest on an H200.
 _MANY = ((LARGE, 200), (SQUARE, 100), (WIDE, 100), (MEDIUM, 100))
 
 
 @cache
-def product_tile(n_batch: int, n_out: int, lean: bool) -> ProductTile:
+def product_tile(n_batch: int, n_out: int, lean: bool, transposed: bool) -> ProductTile:
     """Tile for round 0 of a batch.
 
     ``lean``: elements are read four at a time, without noise of reading and in one segment.
     """
     if n_batch <= FEW.samples:
-        return ONE if n_batch == 1 else FEW
+        narrow = not transposed and n_out <= _MOST_NARROW
+        return ONE if n_batch == 1 else NARROW if narrow else FEW
     if not lean:
         return MEDIUM
     if n_batch <= FLAT.samples:
@@ -88,7 +97,7 @@ def by_gemm(n_batch: int, n_out: int, n_in: int) -> bool:
     Its tiles are larger; the outputs cost a launch more. On an H200.
     """
     least = _FROM if n_batch > FLAT.samples else 4 * _FROM
-    return n_batch * n_out * n_in >= least
+    return n_batch > FEW.samples and n_batch * n_out * n_in >= least
 
 
 def foretold_tiles(tile: ProductTile, limit: int, lean: bool) -> tuple[ProductTile, ...]:
@@ -96,11 +105,9 @@ def foretold_tiles(tile: ProductTile, limit: int, lean: bool) -> tuple[ProductTi
 
     Two of them: the first for few samples that failed. ``limit``: bytes of shared memory.
     """
-    if tile.samples <= HALF.samples:
+    if tile.samples <= HALF.samples or tile is FLAT:
         # Two blocks fit, as some tries come on top of blocks that fill the GPU.
-        return (fitted(tile, limit // 2),)
-    if tile is FLAT:
-        return (fitted(tile, limit),)
+        return (fitted(HALF if tile is FLAT else tile, limit // 2),)
     return fitted(FEW, limit // 2), fitted(WIDE if lean else MEDIUM, limit)
 
 

@@ -6,8 +6,10 @@ The op is in ``forward.py``, the tiles are in ``_forward_tiles.py``. The launche
   scales and inputs and one for the product; of large ones det_gemm's, and one for the outputs;
 - with bound management: of more than 8 samples one that finds the round in which those that met
   the bound should pass; one that makes that round and tries those before it, of many samples with
-  another before, for few that failed; then, for those that did not pass, one that makes all rounds
-  of up to 32 samples, or one for each round.
+  another before, for few that failed; then, for those that did not pass, one for all rounds of
+  each `_LOT` samples, or one for each round.
+
+Launches after the first may begin while the one before them ends; det_gemm's do not.
 """
 
 from __future__ import annotations
@@ -48,10 +50,12 @@ AVERAGE = 4  # MODE of tile_scale.cu
 _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu
 _OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
-_MOST_TOGETHER = 32  # samples whose further rounds are made at once: bits of a word
+_LOT = 256  # samples whose further rounds are made at once
+_FEW_TOGETHER = 32  # which may be many results;
+_MOST_TOGETHER = 1 << 24  # of more samples at most so many
 _MOST_ROUNDS = 16
+_PARTS = 4  # tiles of rows that blocks take in turn, as a rule nothing is left to do
 _COUNTERS = 8  # words of a sample, see rk_lines.cuh
-_PEAK = 32  # outputs whose largest is passed on
 _MOST_FORETOLD = 31  # further rounds that are bits of a word
 _MOST_PASSED = 1 << 30  # words that have an int for their number
 _MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
@@ -123,6 +127,7 @@ class Step:
     shared: int
     numbers: tuple[Any, ...]
     kernel: str = "forward"  # or "scale", "gemm", "outputs"
+    early: bool = False  # whether it may begin while the one before ends
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +215,7 @@ def run(call: Call, plan: Plan, work: Array | None) -> None:
     }
     for step in plan.steps:
         rest = arguments.get(step.kernel) or (work[plan.head :], call.weight, call.y)  # type: ignore[index]
-        step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared)
+        step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared, step.early)
 
 
 def make_plan(
@@ -218,12 +223,14 @@ def make_plan(
 ) -> Plan:
     """Deal out a product of (n_batch, n_out, n_in); ``limit``: bytes of shared memory."""
     n_batch, n_out, n_in = shape
-    further, n_peak = manner.n_round - 1, -(-n_out // _PEAK)
+    further, n_peak = manner.n_round - 1, -(-n_out // tile.peak)
     n_passed = n_batch * (_COUNTERS + n_peak) + 1  # on from kernel to kernel
     listed = n_batch > FEW.samples  # those that fail, and their inputs made
     foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
     foretells = foretells and not (listed and n_batch * n_in > _MOST_INPUTS)
-    together = foretells and further < _MOST_ROUNDS and n_batch <= _MOST_TOGETHER
+    lot = min(n_batch, _LOT)
+    together = foretells and further < _MOST_ROUNDS and n_batch <= _LOT * max(1, further - 1)
+    together = together and (lot <= _FEW_TOGETHER or lot * further * n_out <= _MOST_TOGETHER)
     alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
     alone = alone and (together or further == 0)
     # The average is found by one block, which had better not convert all inputs as well.
@@ -232,11 +239,11 @@ def make_plan(
     head = -(-(n_passed if foretells else _COUNTERS * n_batch + 1) // 4) * 4
     if alone and not together:
         head = 0
-    body = further * n_out if together else 0
-    deal = _Deal(manner, shape, vec, limit, head, n_peak if foretells else 0)
+    body = lot * further * n_out if together else 0
+    deal = _Deal(manner, shape, vec, limit, head, n_peak if foretells else 0, tile.peak)
     converts = inputs == 0 and not manner.perfect
     if not alone:
-        body = max(body, n_in if converts or (foretells and listed) else 0)
+        body = max(body, n_batch * n_in if converts or (foretells and listed) else 0)
         own = {"CONVERT": int(converts), "VEC": vec}
         deal.steps.append(_scale_step(manner, n_batch, n_in, head, own))
     if converts and manner.w_noise == 0 and by_gemm(*shape):
@@ -244,7 +251,7 @@ def make_plan(
     else:
         deal.multiply(fitted(tile, limit), n_batch, inputs, 0, 0)
     deal.add_rounds(tile, foretells, listed, together)
-    return Plan(head + n_batch * body, head, tuple(deal.steps))
+    return Plan(head + body, head, tuple(deal.steps))
 
 
 @dataclass(slots=True)
@@ -257,6 +264,7 @@ class _Deal:
     limit: int
     head: int
     n_peak: int  # 0: nothing is forecast
+    peak: int
     steps: list[Step] = field(default_factory=list)
 
     def add_rounds(self, tile: ProductTile, foretells: bool, listed: bool, together: bool) -> None:
@@ -275,8 +283,10 @@ class _Deal:
             self.multiply(soon, rows, 1, spared, 2, tries)
             spared = rows
         if together:
-            last = fitted(further_tile(n_batch * further, lean), self.limit)
-            self.multiply(last, n_batch * further, 1, 1, 1)
+            n_row = min(n_batch, _LOT) * further
+            last = fitted(further_tile(n_row, lean), self.limit)
+            for first in range(0, n_batch, _LOT):
+                self.multiply(last, min(n_row, _PARTS * last.samples), 1, first, 1)
             return
         for number in range(1, manner.n_round):
             self.multiply(fitted(tile, self.limit), n_batch, 1, number, 0)
@@ -297,6 +307,8 @@ class _Deal:
             "OUTPUT_DRAWS": int(manner.output_draws),
             "MODE": manner.mode if inputs == 2 else 1,
             "ALL": kind,
+            "LOT": _LOT,
+            "PEAK_N": self.peak,
             "IN_OP": manner.ops[0],
             "OUT_OP": manner.ops[1],
             "HELPERS": tile.helpers if inputs else 0,
@@ -306,7 +318,8 @@ class _Deal:
         block = (tile.threads + (tile.helpers if inputs else 0),)
         numbers = (*self.shape, self.head, number, manner.n_round, self.n_peak)
         typed = (*map(_i4, numbers), manner.threshold)
-        self.steps.append(Step(variant, grid, block, tile.shared(manner.transposed), typed))
+        shared, early = tile.shared(manner.transposed), bool(self.steps)
+        self.steps.append(Step(variant, grid, block, shared, typed, early=early))
 
     def sum_by_gemm(self) -> None:
         """Add round 0 of all samples by det_gemm, which sums as tile_forward does."""
@@ -326,7 +339,8 @@ def _outputs_step(manner: Manner, numbers: tuple[int, int, int, int, int]) -> St
     n_batch, n_out = numbers[:2]
     macros = {"OUT_OP": manner.ops[1], "OUTPUT_DRAWS": int(manner.output_draws)}
     variant, grid = _TILE_OUTPUTS.variant(macros), (n_batch * -(-n_out // _OUTPUTS),)
-    return Step(variant, grid, (_OUTPUT_THREADS,), 0, tuple(map(_i4, numbers)), "outputs")
+    typed = tuple(map(_i4, numbers))
+    return Step(variant, grid, (_OUTPUT_THREADS,), 0, typed, "outputs", True)
 
 
 def _scale_step(
@@ -342,7 +356,8 @@ def _scale_step(
     typed = map(_i4, (n_batch, n_in, head, manner.n_round, n_peak))
     numbers = (*typed, manner.threshold, manner.step, manner.max_bm_res, manner.bound)
     grid = (1 if macros["MODE"] == AVERAGE else min(n_batch, 65535),)
-    return Step(_TILE_SCALE.variant(macros), grid, (_THREADS,), 0, numbers, "scale")
+    again = bool(macros.get("AGAIN"))
+    return Step(_TILE_SCALE.variant(macros), grid, (_THREADS,), 0, numbers, "scale", again)
 
 
 def launch_scales(call: Call) -> Array:
@@ -377,4 +392,4 @@ def pick(call: Call) -> ProductTile:
     """Choose a tile."""
     (n_batch, n_out, n_in), manner = call.shape, call.manner
     lean = n_batch > FEW.samples and _lean(manner, n_in, call.vec)
-    return product_tile(n_batch, n_out, lean)
+    return product_tile(n_batch, n_out, lean, manner.transposed)

@@ -105,6 +105,8 @@ def test_further_rounds_at_once(n, out_bound, monkeypatch):
     """Few, some and all samples fail, at once in the first round and until the last."""
     if n > 32:  # with a launch for few of them
         monkeypatch.setattr(forward, "pick", lambda _: _forward_tiles.SQUARE)
+    if n >= 32:  # in two lots, and round by round
+        monkeypatch.setattr(_launch_forward, "_LOT", 16)
     io = rk.IOParameters(out_bound=out_bound)
     plain, other = (
         rk.AnalogTile((132, 128), rk.Ideal(), forward=io).set_weights(
