@@ -26,6 +26,8 @@ import rpukit as rk
 from rpukit import _device
 
 N_EPOCH, N_VALUE, SHAPE = 60000, 256, (28, 28)
+NODES = {"hclt": 256, "pd": 64, "rat": 128}
+NEAR = 9  # pixels that vary together
 
 
 def made(name: str, n_nodes: int):
@@ -35,13 +37,17 @@ def made(name: str, n_nodes: int):
         return rk.circuits.pd(SHAPE, n_nodes, leaf, n_splits=7)
     if name == "rat":
         return rk.circuits.rat_spn(SHAPE[0] * SHAPE[1], n_nodes, leaf, n_repetitions=1)
-    return rk.circuits.hclt(samples(64), n_nodes, leaf, n_bins=8)
+    return rk.circuits.hclt(samples(512), n_nodes, leaf, n_bins=8)
 
 
 def samples(n: int) -> np.ndarray:
-    """Samples of a random walk over the pixels, so that a tree has something to find."""
-    steps = np.random.default_rng(0).integers(-9, 10, (n, SHAPE[0] * SHAPE[1]))
-    return np.abs(np.cumsum(steps, axis=1)) % N_VALUE
+    """Samples of smooth noise, whose tree branches as that of images does."""
+    noise = np.random.default_rng(0).standard_normal((n, SHAPE[0] + NEAR, SHAPE[1] + NEAR))
+    sums = noise.cumsum(axis=1).cumsum(axis=2)
+    rows = sums[:, NEAR:] - sums[:, :-NEAR]
+    field = (rows[:, :, NEAR:] - rows[:, :, :-NEAR]) / NEAR
+    levels = np.clip(N_VALUE * (0.5 + field / 4), 0, N_VALUE - 1)
+    return levels.astype(np.int64).reshape(n, -1)
 
 
 def floor(pc: rk.Circuit, n: int) -> float:
@@ -66,8 +72,8 @@ def times(pc: rk.Circuit, n: int, repeats: int) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--structures", nargs="*", default=["hclt", "pd", "rat"])
-    parser.add_argument("--nodes", type=int, nargs="*", default=[160, 64, 128])
+    parser.add_argument("--structures", nargs="*", default=list(NODES))
+    parser.add_argument("--nodes", type=int, nargs="*", default=list(NODES.values()))
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 64, 256, 512])
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--json", type=Path)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rpukit import _device
 
-__all__ = ["LOSS", "Arena", "empty"]
+__all__ = ["LOSS", "Arena", "empty", "taken_by"]
 
 Array = Any
 
@@ -58,8 +58,13 @@ class Arena:
         first, n = self._used, math.prod(shape) * np.dtype(dtype).itemsize
         if first + n > self.size or n == 0:
             return None
-        self._used = first + -(-n // _APART) * _APART
+        self._used = first + taken_by(n)
         return self._bytes[first : first + n].view(dtype).reshape(shape)
+
+
+def taken_by(n_bytes: int) -> int:
+    """Bytes that an array takes of an allocator, or of an arena."""
+    return -(-n_bytes // _APART) * _APART
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device: _device.Device) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,9 +47,12 @@ class Held:
         return self._encoder(x, missing)
 
     def _parts(self, n: int) -> Iterator[slice]:
-        """Cut samples into passes that fit the memory."""
+        """Cut samples into passes that fit the memory, which each takes its arrays from."""
         step = self._memory.fitting(learns=True)
-        return (slice(first, min(first + step, n)) for first in range(0, n, step))
+        for first in range(0, n, step):
+            part = slice(first, min(first + step, n))
+            with self._memory.opened(part.stop - first, learns=True):
+                yield part
 
     def _weights(self, weights: Any, n: int) -> Array:
         shape = (n, self.layout.root_rows.size)
@@ -69,13 +72,18 @@ class Held:
 
     def _evidence(self, x: Any, missing: Any, soft: Any) -> tuple[Array, Array, Array]:
         """Give codes, numbers and, with soft evidence, its factors."""
-        if soft is None:
-            return (*self._encoded(x, missing), None)
-        if x is None:
-            soft = checked_soft(self._parameters, soft, None, self.dtype)
-            x = _device.namespace(soft).full(soft.shape[:2], np.nan, self.dtype)
-        codes, numbers = self._encoded(x, missing)
-        return codes, numbers, checked_soft(self._parameters, soft, len(codes), self.dtype)
+        codes, numbers = self._encoded(self._beside(soft, x), missing)
+        return codes, numbers, self._factors(soft, len(codes))
+
+    def _beside(self, soft: Any, x: Any) -> Any:
+        """Samples beside soft evidence: unknown ones where none are given."""
+        if soft is None or x is not None:
+            return x
+        soft = self._factors(soft, None)
+        return _device.namespace(soft).full(soft.shape[:2], np.nan, self.dtype)
+
+    def _factors(self, soft: Any, n: int | None) -> Array:
+        return None if soft is None else checked_soft(self._parameters, soft, n, self.dtype)
 
     def _up(
         self, way: Way, codes: Array, numbers: Array, soft: Array = None, *, keep: bool = False
@@ -87,19 +95,19 @@ class Held:
 
     def _values(self, way: Way, codes: Array, numbers: Array, soft: Array = None) -> Array:
         """Values of all rows, which the next pass may overwrite."""
-        if soft is not None or type(way) is not Way or not repeatable(codes):
-            return self._up(way, codes, numbers, soft).values
         memory, n = self._memory, len(codes)
 
         def call() -> None:
-            memory.tops[n] = self._up(way, codes, numbers).values
+            memory.tops[n] = self._up(way, codes, numbers, soft).values
 
-        with memory.arena(n, learns=False).opened():
+        with memory.opened(n, learns=False):
+            if soft is not None or type(way) is not Way or not repeatable(codes):
+                return self._up(way, codes, numbers, soft).values
             memory.repeats.run(("up", n), (codes, numbers), {}, call)
         return memory.tops[n]
 
     def _both_ways(
-        self, evidence: tuple[Array, ...], weights: Array, way: Way, out: Array = None
+        self, evidence: Sequence[Array], weights: Array, way: Way, out: Array = None
     ) -> Pass:
         run = self._up(way, *evidence, keep=True)
         run.weights, run.out = weights, out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Encoder", "checked_weights", "columns_of", "encode_samples", "taken"]
 
 Array = Any
+Part = tuple[slice, Array, Array]
 
+_EVERY = 1 << 62
 _ENCODE_SAMPLES = Kernel("encode_samples")
 _MOST_BLOCKS = 4096
 _TYPES = {
@@ -59,13 +62,41 @@ class Encoder:
 
     def __call__(self, x: Any, missing: Any) -> tuple[Array, Array]:
         """Give codes and numbers."""
+        _, given = self.parts(x, missing, _EVERY)
+        _, codes, numbers = next(given)
+        return codes, numbers
+
+    def parts(self, x: Any, missing: Any, step: int) -> tuple[int, Iterator[Part]]:
+        """Give the number of samples; and codes and numbers of so many at a time.
+
+        All samples are checked before the first are given. On a GPU the next ones overwrite them.
+        """
         array, unknown = self._checked(x, missing)
-        codes = _device.empty(array.shape, np.int32, self._device)
-        numbers = _device.empty(array.shape, self._dtype, self._device)
-        self._encode(array, unknown, codes, numbers)
+        n = len(array)
+        most = min(step, n) if _device.takes_kernels(self._fault) else n
+        shape = (most, array.shape[1])
+        codes = _device.empty(shape, np.int32, self._device)
+        numbers = _device.empty(shape, self._dtype, self._device)
+
+        def read(first: int) -> None:
+            part = slice(first, first + most)
+            mask = unknown if unknown is None or len(unknown) < n else unknown[part]
+            some = array[part]
+            self._encode(some, mask, codes[: len(some)], numbers[: len(some)])
+
+        def given() -> Iterator[Part]:
+            for first in range(0, n, step):
+                part = slice(first, min(first + step, n))
+                if most < n:
+                    read(first)
+                here = slice(0, part.stop - first) if most < n else part
+                yield part, codes[here], numbers[here]
+
+        for first in range(0, n, most):
+            read(first)
         if self._found():
             raise self._wrong(array, unknown)
-        return codes, numbers
+        return n, given()
 
     def into(self, x: Any, missing: Any, codes: Array, numbers: Array) -> None:
         """Write codes and numbers where they belong; `check` says later if a value was wrong."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels import clock
 from rpukit._kernels.repeat import Repeats
-from rpukit.circuits._arena import LOSS, Arena
+from rpukit.circuits._arena import LOSS, Arena, taken_by
 from rpukit.circuits._layout import SumLayer
 from rpukit.circuits._mixing import staged_lines
 from rpukit.circuits._parameters import Parameters, Statistics
+from rpukit.circuits._tables import most_of_tiles
 from rpukit.errors import ParameterError, PlanError
 
-__all__ = ["Memory"]
+__all__ = ["PASS", "Memory"]
+
+PASS = 512  # samples of a pass that learns at most
 
 _USUAL = 1 << 22  # numbers of a pass on a CPU: more cost it more than calls do
 _SHARE = 16  # of a GPU's memory passes take this part
@@ -45,6 +50,8 @@ class Memory:
         self.of_sample, self.of_values = (
             _bytes_of_sample(parameters, learns=learns) for learns in (True, False)
         )
+        # Beside the arena: a sample as it was read.
+        self._read = parameters.layout.n_variable * (4 + parameters.theta.dtype.itemsize)
         lines = staged_lines(parameters.layout.layers)
         # Samples of what is staged come by fours.
         self._loss = LOSS + int(3 * lines * parameters.theta.dtype.itemsize)
@@ -54,7 +61,8 @@ class Memory:
         if budget is not None:
             if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
                 raise ParameterError(f"budget: got {budget!r}, need a number of bytes")
-            least = self.held + self.of_sample + self._loss
+            self.held += _bytes_to_come(parameters)  # of tables made when they are wanted
+            least = self.held + self.of_sample + self._read + self._loss
             if budget < least:
                 raise PlanError(
                     f"budget: got {budget} bytes, but parameters, statistics and tables take "
@@ -75,12 +83,27 @@ class Memory:
 
     def fitting(self, *, learns: bool) -> int:
         """Samples of the largest pass that the memory has room for."""
-        return max(1, self._room // (self.of_sample if learns else self.of_values))
+        most: int = max(1, self._room // (self.of_sample + self._read))
+        if learns:
+            return most
+        room = self._room if self.budget is None else min(most, PASS) * self.of_sample
+        most = max(1, room // (self.of_values + self._read))
+        return most
 
-    def arena(self, n: int, *, learns: bool) -> Arena:
+    def opened(self, n: int, *, learns: bool) -> AbstractContextManager[None]:
+        """Let a pass of kernels over so many samples take its arrays from the arena."""
+        theta = self._parameters.theta
+        if not _device.takes_kernels(theta) or (_device.is_cupy(theta) and clock.capturing()):
+            return nullcontext()
+        return self._arena_for(n, learns=learns).opened()
+
+    def _arena_for(self, n: int, *, learns: bool) -> Arena:
         """Memory for a pass over so many samples; a larger one than before forgets launches."""
         size = n * (self.of_sample if learns else self.of_values) + self._loss
         if self._arena is None or self._arena.size < size:
+            if self.budget is not None:  # once for all: what was let go stays with the allocator
+                most = min(PASS, self.fitting(learns=True)) * self.of_sample
+                size = max(size, most + self._loss)
             self._arena = None
             self.repeats, self.tops = Repeats(most=_MOST_SIZES), {}
             self._arena = Arena(size, self._parameters.device)
@@ -112,12 +135,20 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
     return int(numbers * parameters.theta.dtype.itemsize + learns * 4 * len(uses.row))
 
 
+def _bytes_to_come(parameters: Parameters) -> int:
+    """Bytes of tables that launches ask for: of each layer, and of layers side by side."""
+    own = parameters.uses.tiles.get("host", parameters.uses)
+    return most_of_tiles(parameters.layout, own) + _bytes(parameters.layers)
+
+
 def _bytes(of: Any) -> int:
-    """Bytes of the arrays of an object on the circuit's device."""
+    """Bytes that the arrays of an object take on the circuit's device."""
     if isinstance(of, np.ndarray) or _device.is_cupy(of):
-        return int(of.nbytes)
+        return taken_by(int(of.nbytes))
     if isinstance(of, (Parameters, Statistics)):
-        names = ("theta", "rows", "layers", "uses") if isinstance(of, Parameters) else vars(of)
+        names = vars(of)
+        if isinstance(of, Parameters):
+            names = dict.fromkeys(("theta", "rows", "layers", "uses", "root_rows"))
         return sum(_bytes(getattr(of, name)) for name in names)
     if is_dataclass(of):
         return sum(_bytes(getattr(of, f.name)) for f in fields(of) if f.name != "tiles")

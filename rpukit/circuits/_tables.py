@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit.circuits._arena import taken_by
 from rpukit.circuits._layout import Layout, ProductLayer, SumLayer
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "list_segments",
     "make_program",
     "make_uses",
+    "most_of_tiles",
     "moved",
     "node_tiles",
     "weight_tiles",
@@ -238,6 +240,21 @@ def group_segments(layer: SumLayer) -> tuple[Array, ...]:
         return _segments(host.group_row, host.group_size)
 
     return _kept(layer, ("groups", 64), make, layer.group_row)
+
+
+def most_of_tiles(layout: Layout, uses: Uses) -> int:
+    """Bytes that tiles and segments of all sizes take, at most."""
+    total = sum(taken_by(a.nbytes) for n in (16, 32, 64) for a in weight_tiles(uses, n, n))
+    for layer in layout.layers:
+        if isinstance(layer, ProductLayer):
+            continue
+        total += sum(taken_by(a.nbytes) for a in list_segments(layer) + group_segments(layer))
+        n_run = len(element_tiles(layer, 64)[0])
+        for size in (8, 16, 32, 64):
+            n_node_tile = int((-(-layer.group_size // size)).sum())
+            total += 2 * taken_by(4 * n_node_tile)
+            total += 2 * taken_by(4 * (n_run + layer.n_element // size))
+    return total
 
 
 def _segments(first: Array, count: Array) -> tuple[Array, ...]:

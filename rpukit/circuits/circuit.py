@@ -319,14 +319,14 @@ class Circuit(Queries, Fitting):
         ParameterError
             If a value is outside its leaf's support.
         """
-        codes, numbers, soft = self._evidence(x, missing, soft)
-        roots = self._parameters.root_rows
-        out = empty((len(codes), roots.size), self.dtype, self._device)
-        step, way = self._memory.samples(learns=False), self._way(rule)
-        for first in range(0, len(codes), step):
-            part = slice(first, first + step)
+        roots, way = self._parameters.root_rows, self._way(rule)
+        x, step = self._beside(soft, x), self._memory.samples(learns=False)
+        n, read = self._encoder.parts(x, missing, step)
+        soft = self._factors(soft, n)
+        out = empty((n, roots.size), self.dtype, self._device)
+        for part, codes, numbers in read:
             some = None if soft is None else soft[part]
-            values = self._values(way, codes[part], numbers[part], some)
+            values = self._values(way, codes, numbers, some)
             out[part] = way.outputs(values[:, roots])
         return out[:, 0] if roots.size == 1 else out
 

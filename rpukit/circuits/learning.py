@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from rpukit import _device
 from rpukit._kernels.repeat import repeatable
 from rpukit.circuits import ops, steps
 from rpukit.circuits._base import Held
+from rpukit.circuits._memory import PASS
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._passes import gather
 from rpukit.circuits.leaves import MaskedCategorical
@@ -21,8 +23,6 @@ from rpukit.errors import ParameterError
 __all__ = ["Learning", "check_em", "maximise"]
 
 Array = Any
-
-PASS = 512  # samples of a pass at most
 
 
 class Learning(Held):
@@ -52,17 +52,16 @@ class Learning(Held):
         way, held = self._way(rule), self._statistics
         if held.n_sample and held.exponent != way.exponent:
             raise ParameterError("accumulate: counts of another rule are held: take a step before")
-        codes, numbers = self._encoded(x, missing)
-        weights = self._weights(weights, len(codes))
-        out = _device.empty(weights.shape, self.dtype, self._device)
         step = min(PASS, self._memory.samples(learns=True))
-        for first in range(0, len(codes), step):
-            part = slice(first, first + step)
-            self._gather(way, (codes[part], numbers[part]), weights[part], out[part])
+        n, read = self._encoder.parts(x, missing, step)
+        weights = self._weights(weights, n)
+        out = _device.empty(weights.shape, self.dtype, self._device)
+        for part, *evidence in read:
+            self._gather(way, evidence, weights[part], out[part])
         held.exponent = way.exponent
         return out[:, 0] if out.shape[1] == 1 else out
 
-    def _gather(self, way: Way, evidence: tuple[Array, Array], weights: Array, out: Array) -> None:
+    def _gather(self, way: Way, evidence: Sequence[Array], weights: Array, out: Array) -> None:
         """Add the flows of a pass to the statistics; ``out`` gets log-likelihoods."""
         held, own, n = self._statistics, self._parameters, len(out)
         n_sample, plain = held.n_sample, type(way) is Way
@@ -73,11 +72,11 @@ class Learning(Held):
             if not plain:
                 out[:] = way.outputs(run.values.take(own.root_rows, axis=1))
 
-        if plain and repeatable(out):
-            with self._memory.arena(n, learns=True).opened():
+        with self._memory.opened(n, learns=True):
+            if plain and repeatable(out):
                 self._memory.repeats.run(("gather", n), (*evidence, weights, out), {}, call)
-        else:
-            call()
+            else:
+                call()
         held.n_sample = n_sample + n
 
     def parameter_flows(self, nodes: Nodes) -> Array:
