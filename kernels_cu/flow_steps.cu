@@ -9,28 +9,39 @@
 //   lift (n_sample, n_row), up (n_sample, n_up), child (n_sample, n_x) REAL; elements: each layer's (n_sample, use_width), one after the
 //   other; wide (n_sample, n_use) int
 //
-// Grid: (n_use, samples), 128 threads. A maximum has no order.
-// Macros: REAL, WIDTH.
+// Grid: (n_use, samples / FEW or less), 128 threads. A maximum has no order.
+// Macros: REAL, WIDTH, FEW.
 // mirror: rpukit/circuits/_mirror/learning.py::flow_steps
 // op: rpukit.circuits.ops.flow_steps
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: WIDTH=2
+// check: WIDTH=2 FEW=4
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
 
 #define THREADS 128
 #define WIDE ((REAL)60)
 
-// The largest of all threads' m.
-__device__ __forceinline__ REAL largest_of(REAL m, REAL *found) {
+struct Largest { REAL lift[FEW], child[FEW]; };
+
+// The largest of all threads' numbers.
+__device__ __forceinline__ void share(Largest &m, Largest *found) {
 #pragma unroll
-    for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
+    for (int f = 0; f < FEW; ++f)
+#pragma unroll
+        for (int x = 16; x; x /= 2) {
+            m.lift[f] = rk_max(m.lift[f], __shfl_xor_sync(~0u, m.lift[f], x));
+            m.child[f] = rk_max(m.child[f], __shfl_xor_sync(~0u, m.child[f], x));
+        }
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = m;
     __syncthreads();
-    for (int w = 0; w < THREADS / 32; ++w) m = rk_max(m, found[w]);
-    return m;
+    for (int w = 0; w < THREADS / 32; ++w)
+#pragma unroll
+        for (int f = 0; f < FEW; ++f)
+            m.lift[f] = rk_max(m.lift[f], found[w].lift[f]), m.child[f] = rk_max(m.child[f], found[w].child[f]);
+    __syncthreads();  // before `found` is written again
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -38,30 +49,51 @@ flow_steps(int n_sample, int n_use, int n_row, int n_up, i64 n_x, const int *use
            const int *use_count, const i64 *use_base, const int *use_width, const i64 *use_x, const int *children,
            const int *child_rows, const REAL *values, const REAL *flows, const REAL *lift, const REAL *elements, REAL *up,
            REAL *child, int *wide) {
-    __shared__ REAL found[2][THREADS / 32];
-    int u = blockIdx.x, size = use_size[u], count = use_count[u];
+    __shared__ Largest found[THREADS / 32];
+    int u = blockIdx.x, size = use_size[u], count = use_count[u], row = use_row[u], own = threadIdx.x;
     const int *ids = children + use_child[u];
+    u64 base = (u64)n_sample * use_base[u], width = use_width[u], x = use_x[u];
     wait_for_earlier();
-    EACH_SAMPLE(b, n_sample) {
-        u64 line = (u64)b * n_row, row = line + use_row[u];
-        const REAL *from = elements + (u64)n_sample * use_base[u] + (u64)b * use_width[u];
-        auto above = [&](int m) { return WIDTH ? lift_of(values[row + m], flows[row + m]) : lift[row + m]; };
-        auto below = [&](int c) { return WIDTH ? product_of(child_rows + (use_child[u] + c) * WIDTH, values + line) : from[ids[c]]; };
-        REAL s = NOTHING, most = NOTHING;
-        for (int m = threadIdx.x; m < size; m += THREADS) s = rk_max(s, above(m));
-        for (int c = threadIdx.x; c < count; c += THREADS) most = rk_max(most, below(c));
-        s = largest_of(s, found[0]);
-        most = largest_of(most, found[1]);
-        bool some = s > NOTHING, far = some && most + s > WIDE;
-        for (int m = threadIdx.x; m < size; m += THREADS) {
-            REAL v = above(m);
-            up[(u64)b * n_up + use_row[u] + m] = far ? v : some ? rk_exp(v - s) : (REAL)0;
+    auto above = [&](int b, int m) {
+        u64 at = (u64)b * n_row + row + m;
+        return WIDTH ? lift_of(values[at], flows[at]) : lift[at];
+    };
+    auto below = [&](int b, int c) {
+        return WIDTH ? product_of(child_rows + (use_child[u] + c) * WIDTH, values + (u64)b * n_row) : elements[base + b * width + ids[c]];
+    };
+    FEW_SAMPLES(b0, n_sample) {
+        int line[FEW];
+        Largest m, mine;  // mine: of the first pieces, which are used twice
+#pragma unroll
+        for (int f = 0; f < FEW; ++f) {
+            line[f] = min(b0 + f, n_sample - 1);
+            m.lift[f] = mine.lift[f] = own < size ? above(line[f], own) : NOTHING;
+            m.child[f] = mine.child[f] = own < count ? below(line[f], own) : NOTHING;
         }
-        for (int c = threadIdx.x; c < count; c += THREADS) {
-            REAL v = below(c);
-            child[(u64)b * n_x + use_x[u] + c] = far ? v : some ? rk_exp(v + s) : (REAL)0;
+#pragma unroll 1
+        for (int k = own + THREADS; k < size; k += THREADS)
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) m.lift[f] = rk_max(m.lift[f], above(line[f], k));
+#pragma unroll 1
+        for (int k = own + THREADS; k < count; k += THREADS)
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) m.child[f] = rk_max(m.child[f], below(line[f], k));
+        share(m, found);
+#pragma unroll
+        for (int f = 0; f < FEW; ++f) {
+            int b = b0 + f;
+            if (b >= n_sample) break;
+            REAL s = m.lift[f];
+            bool some = s > NOTHING, far = some && m.child[f] + s > WIDE;
+            auto put = [&](REAL *to, REAL v, REAL shift) { *to = far ? v : some ? rk_exp(v + shift) : (REAL)0; };
+            REAL *up_line = up + (u64)b * n_up + row, *child_line = child + (u64)b * n_x + x;
+            if (own < size) put(up_line + own, mine.lift[f], -s);
+            if (own < count) put(child_line + own, mine.child[f], s);
+#pragma unroll 1
+            for (int k = own + THREADS; k < size; k += THREADS) put(up_line + k, above(b, k), -s);
+#pragma unroll 1
+            for (int k = own + THREADS; k < count; k += THREADS) put(child_line + k, below(b, k), s);
+            if (own == 0) wide[(u64)b * n_use + u] = far;
         }
-        if (threadIdx.x == 0) wide[(u64)b * n_use + u] = far;
-        __syncthreads();  // before `found` is written again
     }
 }

@@ -7,18 +7,28 @@
 //   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1, one past a table
 //   impossible
 //
-// Grid: (leaves / 256, samples), one thread a value.
-// Macro: REAL.
+// Grid: (leaves / 256, samples / FEW or less), one thread a leaf.
+// Macros: REAL, FEW.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_forward
 // op: rpukit.circuits.ops.leaf_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
+// check: FEW=4
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_rows.cuh"
 #include "rk_special64.cuh"
 
 #define HALF_LOG_2PI ((REAL)0.9189385332046727)
+
+__device__ __forceinline__ REAL of_number(int kind, REAL x, const REAL *own) {
+    if (x != x) return (REAL)0;
+    if (kind == GAUSSIAN) {
+        REAL z = (x - own[0]) / own[1];
+        return (REAL)-0.5 * (z * z) - (HALF_LOG_2PI + rk_log(own[1]));
+    }
+    return (times_log(x, own[0]) - own[0]) - rk_lgamma(x + (REAL)1);
+}
 
 extern "C" __global__ void __launch_bounds__(256)
 leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kinds, const int *variable, const i64 *place,
@@ -28,22 +38,22 @@ leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kin
     int kind = kinds[r], at = variable[r], size = sizes[r];
     i64 p = place[r];
     wait_for_earlier();
-    EACH_SAMPLE(b, n_sample) {
-        REAL v;
+    FEW_SAMPLES(b0, n_sample) {
+        int line[FEW], x[FEW];
+        REAL v[FEW];
+#pragma unroll
+        for (int f = 0; f < FEW; ++f) line[f] = min(b0 + f, n_sample - 1);
         if (kind < GAUSSIAN) {
-            int x = codes[(u64)b * n_variable + at];
-            v = x < 0 ? (REAL)0 : x < size ? table[p + x] : NOTHING;
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) x[f] = codes[(u64)line[f] * n_variable + at];
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) v[f] = x[f] < 0 ? (REAL)0 : x[f] < size ? table[p + x[f]] : NOTHING;
         } else {
-            REAL x = numbers[(u64)b * n_variable + at];
-            if (x != x) {
-                v = (REAL)0;
-            } else if (kind == GAUSSIAN) {
-                REAL z = (x - parameters[p]) / parameters[p + 1];
-                v = (REAL)-0.5 * (z * z) - (HALF_LOG_2PI + rk_log(parameters[p + 1]));
-            } else {
-                v = (times_log(x, parameters[p]) - parameters[p]) - rk_lgamma(x + (REAL)1);
-            }
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) v[f] = of_number(kind, numbers[(u64)line[f] * n_variable + at], parameters + p);
         }
-        values[(u64)b * n_row + r] = v;
+#pragma unroll
+        for (int f = 0; f < FEW; ++f)
+            if (b0 + f < n_sample) values[(u64)line[f] * n_row + r] = v[f];
     }
 }

@@ -5,13 +5,14 @@
 //   used (n_used), back int, back_first (n_used + 1) i64
 //   above (n_sample, width), flows (n_sample, n_row) REAL, which may be one array
 //
-// Grid: (rows / 256, samples), one thread a row.
-// Macro: REAL.
+// Grid: (rows / 256, samples / FEW or less), one thread a row.
+// Macros: REAL, FEW.
 // mirror: rpukit/circuits/_mirror/layers.py::product_backward
 // op: rpukit.circuits.ops.product_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
+// check: FEW=4
 // source: docs/semantics/circuits.md, section 2.
 #include "circuit_rows.cuh"
 
@@ -21,9 +22,25 @@ product_backward(int n_sample, int n_used, int width, int n_row, int target, con
     int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= n_used) return;
     i64 start = back_first[i], stop = back_first[i + 1];
-    EACH_SAMPLE(b, n_sample) {
-        REAL *at = flows + (u64)b * n_row + used[i], f = *at;
-        for (i64 k = start; k < stop; ++k) f = f + above[(u64)b * width + target + back[k]];
-        *at = f;
+    int row = used[i], one = start < stop ? back[start] : 0;
+    FEW_SAMPLES(b0, n_sample) {
+        const REAL *from[FEW];
+        REAL v[FEW];
+#pragma unroll
+        for (int f = 0; f < FEW; ++f) {
+            int b = min(b0 + f, n_sample - 1);
+            from[f] = above + (u64)b * width + target, v[f] = flows[(u64)b * n_row + row];
+        }
+        if (start < stop)
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) v[f] = v[f] + from[f][one];
+        for (i64 k = start + 1; k < stop; ++k) {
+            int more = back[k];
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) v[f] = v[f] + from[f][more];
+        }
+#pragma unroll
+        for (int f = 0; f < FEW; ++f)
+            if (b0 + f < n_sample) flows[(u64)(b0 + f) * n_row + row] = v[f];
     }
 }

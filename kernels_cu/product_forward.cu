@@ -4,13 +4,14 @@
 //
 //   first (n_out + 1) i64, rows int; values (n_sample, n_row), out (n_sample, width) REAL, which may be one array
 //
-// Grid: (products / 256, samples), one thread a product.
-// Macro: REAL.
+// Grid: (products / 256, samples / FEW or less), one thread a product.
+// Macros: REAL, FEW.
 // mirror: rpukit/circuits/_mirror/layers.py::product_forward
 // op: rpukit.circuits.ops.product_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
+// check: FEW=4
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_rows.cuh"
 
@@ -20,10 +21,22 @@ product_forward(int n_sample, int n_out, int n_row, int width, int target, const
     int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= n_out) return;
     i64 start = first[i], stop = first[i + 1];
-    EACH_SAMPLE(b, n_sample) {
-        const REAL *from = values + (u64)b * n_row;
-        REAL v = from[rows[start]];
-        for (i64 k = start + 1; k < stop; ++k) v = v + from[rows[k]];
-        out[(u64)b * width + target + i] = v;
+    int row = rows[start], second = start + 1 < stop ? rows[start + 1] : 0;
+    FEW_SAMPLES(b0, n_sample) {
+        const REAL *from[FEW];
+        REAL v[FEW];
+#pragma unroll
+        for (int f = 0; f < FEW; ++f) from[f] = values + (u64)min(b0 + f, n_sample - 1) * n_row, v[f] = from[f][row];
+        if (start + 1 < stop)
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) v[f] = v[f] + from[f][second];
+        for (i64 k = start + 2; k < stop; ++k) {
+            int more = rows[k];
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) v[f] = v[f] + from[f][more];
+        }
+#pragma unroll
+        for (int f = 0; f < FEW; ++f)
+            if (b0 + f < n_sample) out[(u64)(b0 + f) * width + target + i] = v[f];
     }
 }

@@ -5,7 +5,7 @@
 //   roots (n_root) int, rows, from `first` on; weights, out (n_sample, n_root) REAL
 //   values, flows (n_sample, n_row) REAL
 //
-// Grid: (rows / 256, samples), one thread a row.
+// Grid: (rows / 256, samples or less), one thread a row.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/layers.py::root_flows
 // op: rpukit.circuits.ops.root_flows

@@ -16,6 +16,7 @@ import argparse
 import json
 import multiprocessing
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,7 @@ def our_time(pc: rk.Circuit, x: np.ndarray, repeats: int) -> float:
 
 def prepared(name: str, args: argparse.Namespace) -> tuple[rk.Circuit, Any]:
     """Make a structure in both libraries, and have all kernels built."""
+    start = time.perf_counter()
     if args.kernels:
         load_kernels(args.kernels)
     if args.check:
@@ -152,6 +154,7 @@ def prepared(name: str, args: argparse.Namespace) -> tuple[rk.Circuit, Any]:
     for n in args.batches:
         our_time(own, data(name, n), 1)
         their_step(other, data(name, n))
+        print(f"{name}: {n} samples after {time.perf_counter() - start:.0f} s", flush=True)
     return own, other
 
 

@@ -26,6 +26,12 @@ __device__ __forceinline__ double rk_tiny(double) { return 2.2250738585072014e-3
 // Samples of a block: blockIdx.y, and so on in steps of the grid.
 #define EACH_SAMPLE(b, n) for (int b = blockIdx.y; b < n; b += gridDim.y)
 
+// Samples that a thread reads together, from b0 on: FEW of them, or as many as are left.
+#ifndef FEW
+#define FEW 1
+#endif
+#define FEW_SAMPLES(b0, n) for (int b0 = blockIdx.y * FEW; b0 < n; b0 += gridDim.y * FEW)
+
 // n log p, where nothing times the logarithm of 0 is 0.
 __device__ __forceinline__ REAL times_log(REAL n, REAL p) { return n == (REAL)0 ? (REAL)0 : n * rk_log(p); }
 

@@ -62,6 +62,9 @@ _ROOT_FLOWS = Kernel("root_flows")
 _SUM_LIFT = Kernel("sum_lift")
 
 _MOST_ROWS = 65535  # of a grid along y
+_BLOCKS = 8192  # that fill a GPU several times
+_MANY = 32  # samples, from which threads read some of them together
+_FEW = 4
 
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
@@ -70,7 +73,8 @@ def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
     if _device.takes_kernels(values):
         n_out = len(layer.first) - 1
         sizes = (len(values), n_out, values.shape[1], out.shape[1], target)
-        _over(_PRODUCT_FORWARD, n_out, values, *sizes, layer.first, layer.rows, values, out)
+        tables = (layer.first, layer.rows)
+        _over(_PRODUCT_FORWARD, n_out, values, *sizes, *tables, values, out, few=_FEW)
         return
     args = (layer.first, layer.rows, values, out, target)
     grain = work_grain(layer.rows.size)
@@ -82,7 +86,8 @@ def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
     target, tables = max(layer.target, 0), (layer.used, layer.back_first, layer.back)
     if _device.takes_kernels(flows):
         sizes = (len(flows), layer.used.size, above.shape[1], flows.shape[1], target)
-        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *sizes, *tables, above, flows)
+        args = (*sizes, *tables, above, flows)
+        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *args, few=_FEW)
         return
     args = (*tables, above, target, flows)
     grain = work_grain(layer.rows.size)
@@ -208,7 +213,9 @@ def flow_steps(
     elif _device.takes_kernels(values):
         sizes = (n, len(uses.row), n_row, up.shape[1], uses.n_x)
         width = uses.width if elements is None else 0
-        grid, macros = (len(uses.row), min(n, _MOST_ROWS)), {"REAL": real(dtype), "WIDTH": width}
+        few = _FEW if n >= 4 * _MANY else 1
+        grid, macros = _spread(len(uses.row), n, few), {"REAL": real(dtype), "WIDTH": width}
+        macros["FEW"] = few
         arrays = (uses.children, uses.child_rows, values, flows, lift, elements, up, child, wide)
         _FLOW_STEPS.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros, early=True)
     else:
@@ -254,7 +261,7 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
     if _device.takes_kernels(values):
         sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
-        _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args)
+        _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args, few=_FEW)
         return
     grain = work_grain(rows.kinds.size)
     run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)
@@ -378,10 +385,20 @@ def leaf_choose(
     run_rows(mirror(_QUERIES, numbers.dtype).leaf_choose, len(chosen), *args, grain=grain)
 
 
-def _over(kernel: Kernel, n: int, of: Array, *args: Any) -> None:
-    """Launch a kernel with a thread for each of n columns, samples along its second axis."""
-    grid = (-(-n // 256), min(len(of), _MOST_ROWS))
-    kernel.launch(grid, (256,), args, macros={"REAL": real(of.dtype)})
+def _over(kernel: Kernel, n: int, of: Array, *args: Any, few: int = 1) -> None:
+    """Launch a kernel with a thread for each of n columns, samples along its second axis.
+
+    ``few``: how many samples a thread reads together, where there are many.
+    """
+    macros: dict[str, Any] = {"REAL": real(of.dtype)}
+    if few > 1:
+        few = macros["FEW"] = few if len(of) >= _MANY else 1
+    kernel.launch(_spread(-(-n // 256), len(of), few), (256,), args, macros=macros)
+
+
+def _spread(n_block: int, n_sample: int, few: int) -> tuple[int, int]:
+    """Blocks along columns and samples: enough of them to fill a GPU."""
+    return n_block, min(-(-n_sample // few), max(1, _BLOCKS // n_block))
 
 
 def _program(program: Program) -> tuple[Array, ...]:

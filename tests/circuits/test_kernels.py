@@ -57,13 +57,20 @@ def test_any_batch_gives_the_bits_of_the_mirrors(n):
         assert_same_bits(a, b)
 
 
-@pytest.mark.parametrize(("k", "n"), [(132, 37), (70, 130)])
-def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(k, n):
+MANY = [
+    (circuits.hmm(3, 132, 9), 37),
+    (circuits.hmm(3, 70, 9), 130),
+    (circuits.pd((2, 3), 4, circuits.Categorical(n_values=9)), 37),  # products in several sums
+]
+
+
+@pytest.mark.parametrize(("root", "n"), MANY)
+def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(root, n):
     """More samples than a block takes; weights read one by one, and four at a time."""
-    x = np.random.default_rng(n).integers(0, 9, (n, 3))
     held = []
     for emulated in (False, True):
-        pc = rk.Circuit(circuits.hmm(3, k, 9), seed=1)
+        pc = rk.Circuit(root, seed=1)
+        x = np.random.default_rng(n).integers(0, 9, (n, pc.n_variables))
         with on_cpu(7) if emulated else np.errstate():
             held.append([pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()])
     for a, b in zip(*held, strict=True):
