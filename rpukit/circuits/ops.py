@@ -86,8 +86,8 @@ def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
     target, tables = max(layer.target, 0), (layer.used, layer.back_first, layer.back)
     if _device.takes_kernels(flows):
         sizes = (len(flows), layer.used.size, above.shape[1], flows.shape[1], target)
-        args = (*sizes, *tables, above, flows)
-        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *args, few=_FEW)
+        given = (*sizes, *tables, above, flows)
+        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *given, few=_FEW)
         return
     args = (*tables, above, target, flows)
     grain = work_grain(layer.rows.size)
