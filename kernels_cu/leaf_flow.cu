@@ -8,8 +8,9 @@
 //   codes int, numbers REAL (n_sample, n_variable), flows (n_sample, n_row) REAL; chains REAL, totals double
 //   position (1) i64: samples before; after every BLOCK-th sample the chains go to the totals and start anew.
 //
-// Grid: (n_tile, parts / 8), blocks of 8 warps. The lanes of a warp are the nodes of a tile; it has the values x with
-// x % parts its number. It lists their steps among the next SCAN, and then takes TOGETHER at a time.
+// Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
+// block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
+// there are many steps the chains of a block's values lie in shared memory meanwhile.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
 // op: rpukit.circuits.ops.leaf_flow
@@ -19,86 +20,151 @@
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
 
-#define SCAN 512
+#define WARPS 8
+#define SCAN 2048  // no more than a u16 counts
+#define EACH (SCAN / WARPS / 32)
 #define TOGETHER 4
+#define HELD (1056 / (int)sizeof(REAL))  // values of a block in shared memory
+#define STRIDE 33  // values of a node, and nodes of a value, are in different banks
+#define BLOCKS (16 / (int)sizeof(REAL))  // of a multiprocessor
 
-// End a block of samples for a part of the values of a node.
-__device__ __forceinline__ void settle_line(REAL *line, double *total, int n, bool table, int part, int parts) {
-    int step = table ? parts : 1;
-    if (!table && part) return;
-    for (int i = part; i <= n; i += step) settle(line[i], total[i]);
+typedef unsigned short u16;
+
+// Steps s0 + step of a block's values, as they come.
+struct List {
+    u16 step[SCAN];
+    int value[SCAN], counts[WARPS];
+};
+
+// List the steps s0 to stop - 1 that have a value (-1: none), which `value_of(s)` finds. Returns how many there are.
+template <class Value> __device__ __forceinline__ int list_steps(List &list, int s0, int stop, Value value_of) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, value[EACH], n = 0, at = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int s = s0 + (warp * EACH + e) * 32 + lane;
+        value[e] = s < stop ? value_of(s) : -1;
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) n += __popc(__ballot_sync(~0u, value[e] >= 0));
+    if (lane == 0) list.counts[warp] = n;
+    __syncthreads();
+    n = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+        if (w == warp) at = n;
+        n += list.counts[w];
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        u32 found = __ballot_sync(~0u, value[e] >= 0), mine = 1u << lane;
+        int here = at + __popc(found & (mine - 1));
+        if (found & mine) list.step[here] = (u16)((warp * EACH + e) * 32 + lane), list.value[here] = value[e];
+        at += __popc(found);
+    }
+    __syncthreads();
+    return n;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1)
+// The values of a block: first and those behind it of n_node nodes, whose chains are held, or nullptr.
+struct Part {
+    REAL *held;
+    const i64 *place;
+    int n_node, first, n_value;
+    // act(held chain, where it is among all chains); neighbours of a warp are values of one node.
+    template <class Act> __device__ __forceinline__ void each(Act act) const {
+        for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
+#pragma unroll 4
+            for (int x = threadIdx.x % 32; x < n_value; x += 32) act(held[x * STRIDE + q], place[q] + first + x);
+    }
+    // End a block of samples; totals are asked for together.
+    __device__ __forceinline__ void settle_all(REAL *chains, double *totals) const {
+        for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
+            for (int x0 = threadIdx.x % 32; x0 < n_value; x0 += 32 * TOGETHER) {
+                i64 at = place[q] + first + x0;
+                REAL *chain = held ? held + x0 * STRIDE + q : chains + at;
+                int apart = 32 * (held ? STRIDE : 1);
+                double old[TOGETHER];
+#pragma unroll
+                for (int e = 0; e < TOGETHER; ++e) old[e] = x0 + e * 32 < n_value ? totals[at + e * 32] : 0.0;
+#pragma unroll
+                for (int e = 0; e < TOGETHER; ++e) {
+                    if (x0 + e * 32 >= n_value) break;
+                    settle(chain[e * apart], old[e]);
+                    totals[at + e * 32] = old[e];
+                }
+            }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const int *kinds, const int *n_statistic, const i64 *use_first,
           const int *use_row, const int *variable, const i64 *place, const int *tile_first, const int *tile_size,
           const int *codes, const REAL *numbers, const REAL *flows, REAL *chains, double *totals) {
-    __shared__ int steps[8][SCAN], places[8][SCAN];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = blockIdx.y * 8 + warp, parts = gridDim.y * 8;
-    int n0 = tile_first[blockIdx.x], missing = n_statistic[n0], n = n0 + min(lane, tile_size[blockIdx.x] - 1);
-    bool own = lane < tile_size[blockIdx.x], table = kinds[n0] < GAUSSIAN;
-    i64 start = use_first[n], start0 = use_first[n0];
-    int uses = (int)(use_first[n0 + 1] - start0), n_step = n_sample * uses;
-    REAL *line = chains + place[n];
-    double *total = totals + place[n];
+    __shared__ List list;
+    __shared__ REAL held[HELD * STRIDE];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n0 = tile_first[blockIdx.x], n_node = tile_size[blockIdx.x];
+    bool own = lane < n_node, table = kinds[n0] < GAUSSIAN;
+    int missing = n_statistic[n0], share = table ? (missing + gridDim.y) / gridDim.y : missing + 1, first = blockIdx.y * share;
+    int n_value = max(0, min(share, missing + 1 - first)), uses = (int)(use_first[n0 + 1] - use_first[n0]), n_step = n_sample * uses;
+    const int *rows = use_row + use_first[n0];  // of the first node; those of the others follow
+    bool holds = table && n_value <= HELD && n_step > missing / 4;
+    REAL *line = holds ? held + lane : chains + place[n0 + min(lane, n_node - 1)] + first;
+    int apart = holds ? STRIDE : 1;
+    Part part{holds ? held : nullptr, place + n0, n_node, first, n_value};
     wait_for_earlier();
-    i64 before = *position, block = before / BLOCK;
-    for (int s0 = 0; s0 < n_step; s0 += SCAN) {
-        int n_found = 0;
-#pragma unroll 4
-        for (int c = 0; c < SCAN; c += 32) {
-            int s = s0 + c + lane, b = s / uses, u = s % uses, i = -1;
-            if (s < n_step) i = table ? codes[(u64)b * n_variable + variable[use_row[start0 + u]]] : 0;
-            i = s < n_step && i < 0 ? missing : table && i >= missing ? -1 : i;  // of other leaves alone
-            u32 found = __ballot_sync(~0u, i >= 0 && i % parts == part), mine = 1u << lane;
-            if (found & mine) {
-                int at = n_found + __popc(found & (mine - 1));
-                steps[warp][at] = s;
-                places[warp][at] = i;
-            }
-            n_found += __popc(found);
-        }
-        __syncwarp();
-        for (int k = 0, n_now; k < n_found; k += n_now) {
-            i64 here = (before + steps[warp][k] / uses) / BLOCK;
-            for (; block < here; ++block)
-                if (own) settle_line(line, total, missing, table, part, parts);
-            for (n_now = 1; table && n_now < TOGETHER && k + n_now < n_found; ++n_now)  // up to the end of a block
-                if ((before + steps[warp][k + n_now] / uses) / BLOCK != here) break;
-            REAL f[TOGETHER], sum[TOGETHER];
-            int at[TOGETHER], row[TOGETHER], sample[TOGETHER];
-#pragma unroll
-            for (int j = 0; j < TOGETHER; ++j) {
-                int q = steps[warp][k + (j < n_now ? j : 0)];
-                at[j] = places[warp][k + (j < n_now ? j : 0)];
-                sample[j] = q / uses;
-                row[j] = use_row[start + q % uses];
-            }
-#pragma unroll
-            for (int j = 0; j < TOGETHER; ++j) {
-                f[j] = own && j < n_now ? flows[(u64)sample[j] * n_row + row[j]] : (REAL)0;
-                sum[j] = table ? line[at[j]] : (REAL)0;
-            }
-            if (table) {
+    if (holds) part.each([&](REAL &chain, i64 at) { chain = chains[at]; });
+    i64 before = *position % BLOCK;
+    for (int s0 = 0, end = (int)(BLOCK - before) * uses; s0 < n_step;) {  // end: of a block of samples
+        int stop = min(min(s0 + SCAN, end), n_step);
+        int n_found = list_steps(list, s0, stop, [&](int s) {
+            int v = table ? codes[(u64)(s / uses) * n_variable + variable[rows[s % uses]]] : 0;
+            v = (v < 0 ? missing : table && v >= missing ? missing + 1 : v) - first;  // above: of other leaves alone
+            return v < n_value ? v : -1;
+        });
+        for (int k0 = 0; k0 < n_found; k0 += 32) {
+            int k = min(k0 + lane, n_found - 1), s = s0 + list.step[k], v = list.value[k], b = s / uses, row = rows[s % uses];
+            u32 mine = __ballot_sync(~0u, k0 + lane < n_found && (table ? v % WARPS : 0) == warp);
+            while (mine) {
+                REAL f[TOGETHER], sum[TOGETHER];
+                int at[TOGETHER], from = 0;
 #pragma unroll
                 for (int j = 0; j < TOGETHER; ++j) {
-#pragma unroll
-                    for (int x = 0; x < j; ++x) sum[j] = at[x] == at[j] ? sum[x] : sum[j];  // the last of its value
-                    if (f[j] > (REAL)0) line[at[j]] = sum[j] = sum[j] + f[j];
+                    bool there = mine && (table || j == 0);
+                    if (there) from = __ffs(mine) - 1, mine &= mine - 1;
+                    at[j] = __shfl_sync(~0u, v, from) * apart;
+                    u64 of = (u64)__shfl_sync(~0u, b, from) * n_row + __shfl_sync(~0u, row, from) + lane;
+                    f[j] = own && there ? flows[of] : (REAL)0;
                 }
-            } else if (f[0] > (REAL)0) {
-                REAL v = numbers[(u64)sample[0] * n_variable + variable[row[0]]];
-                if (v != v) {
-                    line[3] = line[3] + f[0];
+                if (table) {
+#pragma unroll
+                    for (int j = 0; j < TOGETHER; ++j) sum[j] = line[at[j]];
+#pragma unroll
+                    for (int j = 0; j < TOGETHER; ++j) {
+#pragma unroll
+                        for (int x = 0; x < j; ++x) sum[j] = at[x] == at[j] ? sum[x] : sum[j];  // the last of its value
+                        if (f[j] > (REAL)0) line[at[j]] = sum[j] = sum[j] + f[j];
+                    }
                 } else {
-                    line[0] = rk_fma(f[0], v, line[0]);
-                    line[1] = rk_fma(f[0], v * v, line[1]);
-                    line[2] = line[2] + f[0];
+                    REAL y = numbers[(u64)__shfl_sync(~0u, b, from) * n_variable + variable[__shfl_sync(~0u, row, from)]];
+                    if (f[0] > (REAL)0) {
+                        if (y != y) {
+                            line[3] = line[3] + f[0];
+                        } else {
+                            line[0] = rk_fma(f[0], y, line[0]);
+                            line[1] = rk_fma(f[0], y * y, line[1]);
+                            line[2] = line[2] + f[0];
+                        }
+                    }
                 }
             }
         }
-        __syncwarp();  // before the list is written again
+        __syncthreads();  // before the list is written again
+        if (stop == end) {
+            part.settle_all(chains, totals);
+            __syncthreads();
+            end += BLOCK * uses;
+        }
+        s0 = stop;
     }
-    for (; block < (before + n_sample) / BLOCK; ++block)
-        if (own) settle_line(line, total, missing, table, part, parts);
+    if (holds) part.each([&](REAL &chain, i64 at) { chains[at] = chain; });
 }

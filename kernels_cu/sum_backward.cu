@@ -38,16 +38,20 @@ struct Spans {
     Parents of;
     const int *group_segment;
     i64 p, stop;
-    int passed;  // segments of the parents before p
+    int passed, n;  // segments of the parents before p, and of p
+    Span start;  // of p
+    __device__ __forceinline__ void begin() {
+        n = 0;
+        if (p >= stop) return;
+        int g = of.group[p], size = of.size[g], first = group_segment[g];
+        n = group_segment[g + 1] - first;
+        start = Span{of.theta + of.theta_first[g] + (u64)of.place[p] * size, size, first, size};
+    }
     __device__ __forceinline__ Span operator()(int s) {
-        for (; p < stop; ++p) {
-            int g = of.group[p], size = of.size[g], first = group_segment[g], k = s - passed;
-            if (k < group_segment[g + 1] - first)
-                return Span{of.theta + of.theta_first[g] + (u64)of.place[p] * size + k * SEGMENT, size, first + k,
-                            min(SEGMENT, size - k * SEGMENT)};
-            passed += group_segment[g + 1] - first;
-        }
-        return Span{of.theta, 0, 0, 0};
+        for (; p < stop && s - passed >= n; begin()) passed += n, ++p;
+        int k = s - passed;
+        if (p >= stop) return Span{of.theta, 0, 0, 0};
+        return Span{start.weights + k * SEGMENT, start.step, start.number + k, min(SEGMENT, start.n - k * SEGMENT)};
     }
 };
 #endif
@@ -71,7 +75,8 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
     Mixture mixture;
     int n_segment = 0;
     for (i64 p = start; p < stop; ++p) n_segment += group_segment[parent_group[p] + 1] - group_segment[parent_group[p]];
-    Spans spans{parents, group_segment, start, stop, 0};
+    Spans spans{parents, group_segment, start, stop, 0, 0, {}};
+    spans.begin();
     mix_staged(mixture, staged, area, min(SAMPLES, n_column - sample0), n_out, n_segment, w + sample0, top + sample0, n_column, spans);
 #else
     Mixture mixture = begin_mixture(staged);
@@ -85,15 +90,49 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
     wait_for_earlier();
     __syncthreads();
 #endif
+    u64 again = 0;  // pairs
+#pragma unroll 1
+    for (int q0 = 0; q0 < PAIRS; q0 += TURNS) {
+        constexpr int width = WIDTH ? WIDTH : 1;
+        int row[TURNS][width];
+        REAL v[TURNS], old[TURNS][width];
 #pragma unroll
+        for (int x = 0; x < TURNS; ++x) {  // asked for together; of what is not there something else
+            int p = threadIdx.x + (q0 + x) * THREADS, e = e0 + min(p % OUTPUTS, n_out - 1), b = sample0 + min(p / OUTPUTS, samples - 1);
+            u64 line = (u64)b * n_row;
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k) row[x][k] = element_rows[(u64)e * WIDTH + k];
+            v[x] = WIDTH ? product_of(row[x], values + line) : elements[(u64)b * n_element + e];
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k) old[x][k] = row_flows[line + max(row[x][k], 0)];
+        }
+#pragma unroll
+        for (int x = 0; x < TURNS; ++x) {
+            int p = threadIdx.x + (q0 + x) * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
+            if (b >= samples || i >= n_out) continue;
+            REAL largest = staged.largest[mixture.turn][b], total = total_of(mixture, q0 + x), f = (REAL)0;
+            bool some = v[x] > NOTHING && largest > NOTHING;
+            if (some && !(total >= rk_tiny(total))) {
+                again |= (u64)1 << (q0 + x);
+                continue;
+            }
+            if (some) f = rk_exp((v[x] + largest) + rk_log(total));
+            if (!WIDTH) flows[(u64)(sample0 + b) * n_element + e0 + i] = f;
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k)
+                if (row[x][k] >= 0) row_flows[(u64)(sample0 + b) * n_row + row[x][k]] = old[x][k] + f;
+        }
+    }
+#pragma unroll(STAGED ? 1 : PAIRS)
     for (int q = 0; q < PAIRS; ++q) {
-        int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS, e = e0 + i;
-        if (b >= samples || i >= n_out) continue;
+        if (!(again >> q & 1)) continue;
+        int p = threadIdx.x + q * THREADS, e = e0 + p % OUTPUTS, b = p / OUTPUTS;
         u64 at = (u64)(sample0 + b) * n_element + e, line = (u64)(sample0 + b) * n_row;
-        REAL v = WIDTH ? product_of(element_rows + (u64)e * WIDTH, values + line) : elements[at];
+        const int *rows = element_rows + (u64)e * WIDTH;
         i64 own = parent_first[e];
-        REAL f = flow_of(v, mixture.total[q], staged.largest[mixture.turn][b], parents, own, (int)(stop - start), b, lifts);
-        if (WIDTH) add_to_rows(element_rows + (u64)e * WIDTH, f, row_flows + line);
+        REAL v = WIDTH ? product_of(rows, values + line) : elements[at];
+        REAL f = flow_of(v, total_of(mixture, q), staged.largest[mixture.turn][b], parents, own, (int)(stop - start), b, lifts);
+        if (WIDTH) add_to_rows(rows, f, row_flows + line);
         else flows[at] = f;
     }
 }

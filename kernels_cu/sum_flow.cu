@@ -16,7 +16,6 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: VEC=4
-// check: VEC=4 ROWS=8 COLUMNS=8
 // check: CHILDREN=16 NODES=16 ROWS=4 COLUMNS=2
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
@@ -42,6 +41,8 @@
 #define ACROSS (NODES / COLUMNS)
 #define THREADS (CHILDREN / ROWS * ACROSS)
 #define TOGETHER 4  // values that are read at a time, where a thread has so many
+#define LINES (ROWS * COLUMNS > 32 ? 2 : ROWS < 4 ? ROWS : 4)  // of weights whose totals are
+static_assert(ACROSS % 8 == 0 && CHILDREN / ROWS % 4 == 0, "whole warps");
 
 // A thread's value r of N, out of T threads that have such.
 template <int N, int T> __device__ __forceinline__ int index_of(int r, int t) {
@@ -94,7 +95,8 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     u32 *far = (u32 *)(above + ST);  // (ST, DEPTH)
     int k = tile_block[blockIdx.x], c0 = tile_place[2 * blockIdx.x], m0 = tile_place[2 * blockIdx.x + 1];
     int first = block_use[k], uses = block_use[k + 1] - first, size = use_size[first] - m0, count = use_count[first] - c0;
-    int ti = threadIdx.x / ACROSS, tj = threadIdx.x % ACROSS, n_step = n_sample * uses;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_step = n_sample * uses;  // 4 x 8 lanes, in pairs that read the same nodes
+    int ti = warp / (ACROSS / 8) * 4 + lane / 16 * 2 + lane % 2, tj = warp % (ACROSS / 8) * 8 + lane / 2 % 8;
     u64 step = use_size[first], base = block_theta[k] + (u64)c0 * step + m0;
     auto row = [&](int p) { return index_of<ROWS, CHILDREN / ROWS>(p, ti); };
     auto column = [&](int q) { return index_of<COLUMNS, ACROSS>(q, tj); };
@@ -149,19 +151,33 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
         }
 #pragma unroll 1
         for (int d = 0; d < min(DEPTH, n_step - t0); ++d) {
-            bool ends = t0 + d + 1 == settled;
-            u32 is_far = far[now * DEPTH + d];
-            if (!is_far) add(d);
-            if (!ends && !is_far) continue;
+            if (!far[now * DEPTH + d]) {
+                add(d);
+            } else {
 #pragma unroll
-            for (int z = 0; z < ROWS * COLUMNS; ++z) {
-                int p = z / COLUMNS, q = z % COLUMNS;
-                u64 at = base + (u64)row(p) * step + column(q);
-                if (!inside(p, q)) continue;
-                if (is_far && theta[at] > (REAL)0) f[p][q] = f[p][q] + rk_exp(above[now][d][column(q)] + below[now][d][row(p)]);
-                if (ends) settle(f[p][q], totals[at]);
+                for (int z = 0; z < ROWS * COLUMNS; ++z) {
+                    int p = z / COLUMNS, q = z % COLUMNS;
+                    if (inside(p, q) && theta[base + (u64)row(p) * step + column(q)] > (REAL)0)
+                        f[p][q] = f[p][q] + rk_exp(above[now][d][column(q)] + below[now][d][row(p)]);
+                }
             }
-            if (ends) settled += BLOCK * uses;
+            if (t0 + d + 1 != settled) continue;
+            settled += BLOCK * uses;
+#pragma unroll
+            for (int p0 = 0; p0 < ROWS; p0 += LINES) {
+                double old[LINES][COLUMNS];  // asked for together
+#pragma unroll
+                for (int z = 0; z < LINES * COLUMNS; ++z) {
+                    int p = p0 + z / COLUMNS, q = z % COLUMNS;
+                    old[z / COLUMNS][q] = inside(p, q) ? totals[base + (u64)row(p) * step + column(q)] : 0.0;
+                }
+#pragma unroll
+                for (int z = 0; z < LINES * COLUMNS; ++z) {
+                    int p = p0 + z / COLUMNS, q = z % COLUMNS;
+                    settle(f[p][q], old[z / COLUMNS][q]);
+                    if (inside(p, q)) totals[base + (u64)row(p) * step + column(q)] = old[z / COLUMNS][q];
+                }
+            }
         }
     }
     rk_copies_left<0>();

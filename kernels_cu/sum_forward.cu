@@ -67,11 +67,23 @@ sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, co
     Mixture mixture = begin_mixture(staged);
     mix(mixture, staged, area, samples, n_out, n_child, weights, 1, size, input);
 #endif
-#pragma unroll
+    u64 again = 0;  // pairs
+#pragma unroll TURNS
     for (int q = 0; q < PAIRS; ++q) {
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
         if (b >= samples || i >= n_out) continue;
-        REAL v = value_of(mixture.total[q], staged.largest[mixture.turn][b], weights + i, size, n_child, b, input);
+        REAL largest = staged.largest[mixture.turn][b], total = total_of(mixture, q), v = NOTHING;
+        if (total >= rk_tiny(v))
+            v = largest + rk_log(total);
+        else if (largest > NOTHING)
+            again |= (u64)1 << q;
+        values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
+    }
+#pragma unroll(STAGED ? 1 : PAIRS)
+    for (int q = 0; q < PAIRS; ++q) {
+        int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
+        if (!(again >> q & 1)) continue;
+        REAL v = value_of(total_of(mixture, q), staged.largest[mixture.turn][b], weights + i, size, n_child, b, input);
         values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
     }
 }

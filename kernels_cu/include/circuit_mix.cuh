@@ -29,6 +29,7 @@
 #define AHEAD (EACH * SAMPLES <= 16 && sizeof(REAL) == 4 ? SEGMENT : 0)  // weights in registers
 #define TOGETHER (EACH * SAMPLES > 32 ? 8 : 16)  // steps whose weights are read at a time
 #define PAIRS ((OUTPUTS * SAMPLES + THREADS - 1) / THREADS)
+#define TURNS PAIRS  // pairs whose values are read together at the end
 // Samples lie side by side, for reads of 16 bytes; padding spreads what a warp writes over the banks. Segments that a
 // warp reads at a time lie in different banks.
 #define STEP (SAMPLES < 8 ? SAMPLES : SAMPLES + 4)
@@ -52,6 +53,8 @@ struct Mixture {
     REAL total[PAIRS];
     int turn;  // which `largest` counts
 };
+
+__device__ __forceinline__ REAL total_of(const Mixture &mixture, int q) { return mixture.total[q]; }
 
 __device__ __forceinline__ Mixture begin_mixture(Staged &staged) {
     Mixture mixture;

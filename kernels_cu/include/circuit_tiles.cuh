@@ -2,8 +2,8 @@
 //   w (n_segment * 64, n_column) the exponentials, 0 where a segment has no input; top (n_segment, n_column) largest values
 //
 // A block makes OUTPUTS x SAMPLES sums, LANES segments at a time; a thread ROWS x COLUMNS chains of one segment. Asynchronous
-// copies fill ST stages of STEPS inputs. Then the threads put together a share of the (output, sample) each. Weights lie
-// along the outputs with ALONG, else along the inputs.
+// copies fill ST stages of STEPS inputs, and bring the largest values. Then the threads put together a share of the (output,
+// sample) each. Weights lie along the outputs with ALONG, else along the inputs.
 #pragma once
 #include "circuit_rows.cuh"
 #include "rk_shared.cuh"
@@ -34,20 +34,27 @@
 #define TEAM (ACROSS * DOWN)  // threads of a segment
 #define THREADS (TEAM * LANES)
 #define PAIRS (OUTPUTS * SAMPLES / THREADS)
+static_assert(SAMPLES <= 4 * OUTPUTS && THREADS % SAMPLES == 0, "the turned sums fit in the parts");
 #define LINE (ALONG ? OUTPUTS : STEPS + 4)  // padding: what is read together lies in different banks
 #define OF_WEIGHTS (ALONG ? STEPS * OUTPUTS : OUTPUTS * LINE)
+#define TURNS (PAIRS < 8 ? PAIRS : 8)  // pairs whose values are read together at the end
 
 struct __align__(16) Four { REAL v[4]; };
 struct Staged { REAL largest[1][SAMPLES]; };
 struct __align__(16) Area {
     REAL ring[ST][LANES][OF_WEIGHTS + STEPS * SAMPLES];
     REAL part[LANES][OUTPUTS][SAMPLES + 4];
+    REAL top[2][LANES][SAMPLES];  // of the segments at work, and of the next ones
 };
 // Sums of the pairs p = threadIdx.x + q * THREADS: output p % OUTPUTS of sample p / OUTPUTS.
 struct Mixture {
-    REAL total[PAIRS];
+    const REAL *totals;  // (SAMPLES, OUTPUTS + 1)
     int turn;
 };
+__device__ __forceinline__ REAL total_of(const Mixture &mixture, int q) {
+    int p = threadIdx.x + q * THREADS;
+    return mixture.totals[p / OUTPUTS * (OUTPUTS + 1) + p % OUTPUTS];
+}
 // A segment: its first weight and how far apart lines of weights are, where it is among those that are staged, and how
 // many inputs it has; 0: there is none.
 struct Span {
@@ -75,6 +82,16 @@ __device__ __forceinline__ void copy_staged(REAL *to, Span span, int k0, const R
         bool there = span.n > 0 && b < n_here;
         const REAL *from = w + (there ? (u32)(k0 + k) * n_column + b : 0u);
         rk_copy<16>(rk_shared_address(to + OF_WEIGHTS + k * SAMPLES + b), from, there ? 16 : 0);
+    }
+}
+
+// The largest values of a segment; `top` of its first sample.
+__device__ __forceinline__ void copy_top(REAL *to, Span span, const REAL *top, int n_column, int n_here) {
+    int b = threadIdx.x % TEAM * 4;
+#pragma unroll
+    for (int x = 0; x < SAMPLES; x += 4 * TEAM) {
+        bool there = span.n > 0 && b + x < n_here;
+        if (b + x < SAMPLES) rk_copy<16>(rk_shared_address(to + b + x), top + (there ? (u64)span.number * n_column + b + x : 0), there ? 16 : 0);
     }
 }
 
@@ -109,16 +126,24 @@ __device__ __forceinline__ void multiply(REAL (&sum)[ROWS][COLUMNS], const REAL 
     }
 }
 
+// Where a part lies, `eighth` being output / 8: what a warp writes together is in different banks.
+__device__ __forceinline__ int place_of(int output, int eighth, int sample) {
+    return output * (SAMPLES + 4) + (ALONG ? (sample + eighth * 4) % SAMPLES : sample);
+}
+
 // All inputs of OUTPUTS outputs, of samples from the first column of w and top on. `spans(s)` is segment s of n_segment,
 // which is asked for in ascending order. All threads come.
 template <class Spans>
 __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Area &area, int n_here, int n_out, int n_segment,
                                            const REAL *w, const REAL *top, int n_column, Spans spans) {
     int team = threadIdx.x / TEAM, i = threadIdx.x % ACROSS, j = threadIdx.x % TEAM / ACROSS, b = threadIdx.x % SAMPLES;
+    if (ACROSS == 8 && TEAM % 32 == 0) {  // 8 x 4 lanes, in pairs that read the same weights
+        i = threadIdx.x / 2 % 8, j = threadIdx.x % TEAM / 32 * 4 + threadIdx.x / 16 % 2 * 2 + threadIdx.x % 2;
+    }
     u64 of_segment = (u64)SEGMENT * n_column;
     int n_chunk = (n_segment + LANES - 1) / LANES * CHUNKS;
     REAL sum[ROWS][COLUMNS], largest = NOTHING, total[PAIRS];
-    Spans behind = spans;  // of those that are put together
+    REAL *part = &area.part[0][0][0];
     Span span = spans(team);
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) total[q] = (REAL)0;
@@ -127,30 +152,26 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
 #pragma unroll
     for (int t = 0; t < ST - 1; ++t) copy_weights(area.ring[t][team], span, t * STEPS, n_out);
     wait_for_earlier();
+    copy_top(area.top[0][team], span, top, n_column, n_here);
 #pragma unroll
     for (int t = 0; t < ST - 1; ++t) {
         copy_staged(area.ring[t][team], span, t * STEPS, w + span.number * of_segment, n_column, n_here);
         rk_copies_end();
     }
-    REAL tops[LANES];
     for (int t = 0; t < n_chunk; ++t) {
         rk_copies_left<ST - 2>();
         __syncthreads();
         int next = t + ST - 1;
         if (next < n_chunk) {
             int k0 = next % CHUNKS * STEPS;
-            if (k0 == 0) span = spans(next / CHUNKS * LANES + team);
+            if (k0 == 0) {
+                span = spans(next / CHUNKS * LANES + team);
+                copy_top(area.top[next / CHUNKS % 2][team], span, top, n_column, n_here);
+            }
             copy_weights(area.ring[next % ST][team], span, k0, n_out);
             copy_staged(area.ring[next % ST][team], span, k0, w + span.number * of_segment, n_column, n_here);
         }
         rk_copies_end();
-        if (t % CHUNKS == 0) {
-#pragma unroll
-            for (int g = 0; g < LANES; ++g) {
-                int s = t / CHUNKS * LANES + g;
-                tops[g] = s < n_segment && b < n_here ? top[(u64)behind(s).number * n_column + b] : NOTHING;
-            }
-        }
         multiply(sum, area.ring[t % ST][team], i, j);
         if (t % CHUNKS < CHUNKS - 1) continue;
 #pragma unroll
@@ -159,29 +180,27 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
             Four four;
 #pragma unroll
             for (int x = 0; x < 4; ++x) four.v[x] = sum[r][c + x], sum[r][c + x] = (REAL)0;
-            *(Four *)&area.part[team][output_of(r, i)][sample_of(c, j)] = four;
+            *(Four *)(part + team * (OUTPUTS * (SAMPLES + 4)) + place_of(output_of(r, i), output_of(r, i) / 8, sample_of(c, j))) = four;
         }
         __syncthreads();
 #pragma unroll
-        for (int g = 0; g < LANES; ++g) {
-            if (t / CHUNKS * LANES + g >= n_segment) break;
-            REAL m = tops[g], both = rk_max(largest, m);
+        for (int g = 0; g < LANES; ++g) {  // segments that there are not add nothing
+            REAL m = t / CHUNKS * LANES + g < n_segment ? area.top[t / CHUNKS % 2][g][b] : NOTHING, both = rk_max(largest, m);
             REAL before = largest > NOTHING ? exp_below(largest - both) : (REAL)0, now = m > NOTHING ? exp_below(m - both) : (REAL)0;
 #pragma unroll
-            for (int q = 0; q < PAIRS; ++q)
-                total[q] = rk_fma(total[q], before, area.part[g][threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)][b] * now);
+            for (int q = 0; q < PAIRS; ++q) {
+                constexpr int apart = THREADS / SAMPLES;
+                int output = threadIdx.x / SAMPLES + q * apart, eighth = apart < 8 ? q * apart / 8 : output / 8;
+                total[q] = rk_fma(total[q], before, part[g * (OUTPUTS * (SAMPLES + 4)) + place_of(output, eighth, b)] * now);
+            }
             largest = both;
         }
     }
     __syncthreads();  // before the parts are written again, turned
 #pragma unroll
-    for (int q = 0; q < PAIRS; ++q) area.part[0][threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)][b] = total[q];
+    for (int q = 0; q < PAIRS; ++q) part[b * (OUTPUTS + 1) + threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)] = total[q];
     if (threadIdx.x < SAMPLES) staged.largest[0][b] = largest;
     __syncthreads();
-#pragma unroll
-    for (int q = 0; q < PAIRS; ++q) {
-        int p = threadIdx.x + q * THREADS;
-        mixture.total[q] = area.part[0][p % OUTPUTS][p / OUTPUTS];
-    }
+    mixture.totals = part;
     mixture.turn = 0;
 }

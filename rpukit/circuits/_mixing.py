@@ -73,7 +73,7 @@ class Mixing:
         n = self.samples
         if self.rows:
             stage = max(_STEPS * self.outputs, (_STEPS + 4) * self.outputs) + _STEPS * n
-            size = self.lanes * (_STAGES * stage + self.outputs * (n + 4))
+            size = self.lanes * (_STAGES * stage + self.outputs * (n + 4) + 2 * n)
         else:
             stride = _SEGMENT * (n if n < 8 else n + 4) + (4 if n < 4 else n)
             size = self.lanes * max(stride, n * (self.outputs + 1))
@@ -231,7 +231,6 @@ class Gathering:
         return {"REAL": real(dtype)} | block | {"ROWS": self.rows, "COLUMNS": self.columns}
 
 
-_LARGE = Gathering(64, 64, 8, 8)  # of values that are copied four at a time
 _GATHERINGS = (
     Gathering(64, 64, 8, 4),
     Gathering(32, 32, 4, 4),
@@ -248,8 +247,6 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
             break
     aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
     vec = uses.vec if aligned else 1
-    if shape.children == _LARGE.children and vec == 4:
-        shape = _LARGE  # the same tiles
     sizes = (len(up), len(uses.row), up.shape[1], child.shape[1], held.clock)
     blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
     args = (*sizes, *blocks, *tiles, theta, up, child, wide, held.chains, held.totals)

@@ -54,6 +54,7 @@ class LeafNodes:
     use_row: Array
     tile_first: Array  # of up to 32 nodes of one vector
     tile_size: Array
+    most: int  # statistics of a node
 
 
 @dataclass(slots=True)
@@ -353,6 +354,7 @@ def _leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
         np.argsort(nodes, kind="stable").astype(np.int32),
         starts.astype(np.int32),
         np.concatenate([_cut(s.nodes.n_node)[1] for s in sources]).astype(np.int32),
+        max(s.leaf.n_statistics for s in sources) + 1,
     )
 
 

@@ -274,7 +274,8 @@ def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) 
     tables = (of.kinds, of.n_statistic, of.use_first, of.use_row, rows.variable, of.place)
     if _device.takes_kernels(flows):
         sizes = (len(flows), codes.shape[1], flows.shape[1])
-        grid = (len(of.tile_first), max(1, min(16, 2048 // len(of.tile_first))))
+        n_tile, room = len(of.tile_first), 1056 // flows.dtype.itemsize  # as in the kernel
+        grid = (n_tile, max(-(-of.most // room), min(64, 512 // n_tile), 1))
         launched = (*sizes, held.clock, *tables, of.tile_first, of.tile_size, *data)
         _LEAF_FLOW.launch(grid, (256,), launched, macros={"REAL": real(flows.dtype)})
         return

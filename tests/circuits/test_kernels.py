@@ -61,6 +61,7 @@ MANY = [
     (circuits.hmm(3, 132, 9), 37),
     (circuits.hmm(3, 70, 9), 130),
     (circuits.pd((2, 3), 4, circuits.Categorical(n_values=9)), 37),  # products in several sums
+    (circuits.hmm(2, 34, 300), 150),  # leaves in parts
 ]
 
 
@@ -70,7 +71,8 @@ def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(root, n):
     held = []
     for emulated in (False, True):
         pc = rk.Circuit(root, seed=1)
-        x = np.random.default_rng(n).integers(0, 9, (n, pc.n_variables))
+        values = int(pc._parameters.rows.support.max())
+        x = np.random.default_rng(n).integers(0, values, (n, pc.n_variables))
         with on_cpu(7) if emulated else np.errstate():
             held.append([pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()])
     for a, b in zip(*held, strict=True):
