@@ -51,15 +51,17 @@ flow_steps(int n_sample, int n_use, int n_row, int n_up, i64 n_x, const int *use
            REAL *child, int *wide) {
     __shared__ Largest found[THREADS / 32];
     int u = blockIdx.x, size = use_size[u], count = use_count[u], row = use_row[u], own = threadIdx.x;
-    const int *ids = children + use_child[u];
-    u64 base = (u64)n_sample * use_base[u], width = use_width[u], x = use_x[u];
+    i64 first = use_child[u], x = use_x[u];
+    const REAL *from = WIDTH ? values : elements + (u64)n_sample * use_base[u];
+    int width = WIDTH ? n_row : use_width[u];
     wait_for_earlier();
     auto above = [&](int b, int m) {
         u64 at = (u64)b * n_row + row + m;
         return WIDTH ? lift_of(values[at], flows[at]) : lift[at];
     };
     auto below = [&](int b, int c) {
-        return WIDTH ? product_of(child_rows + (use_child[u] + c) * WIDTH, values + (u64)b * n_row) : elements[base + b * width + ids[c]];
+        const REAL *line = from + (u64)b * width;
+        return WIDTH ? product_of(child_rows + (first + c) * WIDTH, line) : line[children[first + c]];
     };
     FEW_SAMPLES(b0, n_sample) {
         int line[FEW];
@@ -85,6 +87,7 @@ flow_steps(int n_sample, int n_use, int n_row, int n_up, i64 n_x, const int *use
             if (b >= n_sample) break;
             REAL s = m.lift[f];
             bool some = s > NOTHING, far = some && m.child[f] + s > WIDE;
+            if (own == 0) wide[(u64)b * n_use + u] = far;
             auto put = [&](REAL *to, REAL v, REAL shift) { *to = far ? v : some ? rk_exp(v + shift) : (REAL)0; };
             REAL *up_line = up + (u64)b * n_up + row, *child_line = child + (u64)b * n_x + x;
             if (own < size) put(up_line + own, mine.lift[f], -s);
@@ -93,7 +96,6 @@ flow_steps(int n_sample, int n_use, int n_row, int n_up, i64 n_x, const int *use
             for (int k = own + THREADS; k < size; k += THREADS) put(up_line + k, above(b, k), -s);
 #pragma unroll 1
             for (int k = own + THREADS; k < count; k += THREADS) put(child_line + k, below(b, k), s);
-            if (own == 0) wide[(u64)b * n_use + u] = far;
         }
     }
 }

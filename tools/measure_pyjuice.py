@@ -2,13 +2,13 @@
 
     python tools/measure_pyjuice.py [--structures hclt hmm16] [--batches 1 8] [--json out.json]
 
-Needs PyTorch and PyJuice, whose kernels are built at their first use (``--kernels DIR`` takes them
-built, from a directory). Circuits are those of measure_structures.py, and homogeneous hidden
-Markov models of 32 times, 1024 states and 4023 symbols: "hmm16" has blocks of 16 states. They are
-said again in PyJuice's words; with ``--check`` log-likelihoods of small ones are compared. A step
-is a pass up, a pass down and the statistics of all parameters, in one graph on both sides; times
-are medians of CUDA events in microseconds after warm-up: ours, theirs, their ratio, the floor.
-PyJuice's products of 16 samples and more are of bfloat16 on tensor cores, but with ``--full``.
+Needs PyTorch and PyJuice, whose kernels are built at their first use (``--kernels DIR`` takes
+them built, from a directory). Circuits are those of measure_structures.py, "hmm16" one with
+blocks of 16 states, said again in PyJuice's words; with ``--check`` log-likelihoods of small
+ones are compared. A step is a pass up, a pass down and the statistics of all parameters, in one
+graph on both sides; times are medians of CUDA events in microseconds after warm-up: ours,
+theirs, ratio, our floor. PyJuice's products of 16 samples and more are of bfloat16 on tensor
+cores, but with ``--full``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure_circuits import N_SYMBOL, N_TIME, measure
-from measure_structures import NODES, floor, made, samples
+from measure_circuits import measure
+from measure_structures import floor, made, samples
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -32,34 +32,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit.circuits.nodes import InputNodes, ProductNodes
 
-N_STATE, SMALL, WARM = 1024, 32, 4
-
-
-def circuit(name: str, n_nodes: int | None = None) -> rk.circuits.Nodes:
-    """Build a structure."""
-    if name.startswith("hmm"):
-        return hmm(n_nodes or N_STATE, int(name[3:]))
-    return made(name, n_nodes or NODES[name])
-
-
-def hmm(n_nodes: int, block: int) -> rk.circuits.Nodes:
-    """Build a model whose transitions are tied, of blocks of states."""
-    sizes = {"n_nodes": n_nodes, "block_size": block}
-    leaf = rk.circuits.Categorical(n_values=N_SYMBOL)
-    first = rk.circuits.inputs(N_TIME - 1, leaf, n_nodes, block_size=block)
-    below: Any = first
-    tied: Any = None
-    for t in reversed(range(N_TIME - 1)):
-        tied = tied.duplicate(below) if tied else rk.circuits.sum(below, **sizes)
-        below = rk.circuits.product(first.duplicate(t), tied)
-    return rk.circuits.sum(below, n_nodes=1)
-
-
-def data(name: str, n: int) -> np.ndarray:
-    """Samples for a structure."""
-    if not name.startswith("hmm"):
-        return samples(n)
-    return np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME))
+SMALL, WARM = 32, 4
 
 
 def translated(root: rk.circuits.Nodes, values: bool = False) -> Any:
@@ -101,10 +74,10 @@ def load_kernels(folder: Path) -> None:
 def check(name: str) -> float:
     """Greatest difference of log-likelihoods of a small circuit."""
     torch, pyjuice = import_module("torch"), import_module("pyjuice")
-    root = circuit(name, SMALL)
+    root = made(name, SMALL)
     own = rk.Circuit(root, device="gpu").write_back()
     other = pyjuice.compile(translated(root, values=True), verbose=False).to("cuda")
-    x = data(name, 32)
+    x = samples(name, 32)
     expected = _device.to_numpy(own.log_likelihood(_device.cupy().asarray(x)))
     got = other(torch.from_numpy(x).cuda())[:, 0].detach().cpu().numpy()
     return float(np.abs(got - expected).max())
@@ -149,12 +122,12 @@ def prepared(name: str, args: argparse.Namespace) -> tuple[rk.Circuit, Any]:
         load_kernels(args.kernels)
     if args.check:
         print(f"{name}: log-likelihoods of a small one differ by {check(name):.2g}", flush=True)
-    root = circuit(name)
+    root = made(name)
     own = rk.Circuit(root, device="gpu")
     other = import_module("pyjuice").compile(translated(root), verbose=False).to("cuda")
     for n in args.batches:
-        our_time(own, data(name, n), 1)
-        their_step(other, data(name, n), args.full)
+        our_time(own, samples(name, n), 1)
+        their_step(other, samples(name, n), args.full)
         print(f"{name}: {n} samples after {time.perf_counter() - start:.0f} s", flush=True)
     return own, other
 
@@ -170,7 +143,7 @@ def compare(name: str, args: argparse.Namespace, ready: Any, alone: Any, rows: A
     with alone:
         print(f"{name}: {own}")
         for n in args.batches:
-            x = data(name, n)
+            x = samples(name, n)
             ours = our_time(own, x, args.repeats)
             theirs = their_time(other, x, args.repeats, args.full)
             rows.append({"structure": name, "batch": n, "ours": ours, "theirs": theirs})

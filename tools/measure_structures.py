@@ -1,13 +1,16 @@
 """Measure circuits of images on a GPU: steps of learning beside their floors, and an epoch of EM.
 
-    python tools/measure_structures.py [--structures hclt pd rat] [--batches 1 8] [--json out.json]
+    python tools/measure_structures.py [--structures hclt hmm] [--batches 1 8] [--json out.json]
 
-Variables are the 784 pixels of an image, categorical with 256 values. A step is a pass up, a pass
-down and the statistics of all parameters, as one graph; an epoch is 60,000 samples with a step of
-EM after each batch, as graphs. Times are medians of CUDA events in microseconds after warm-up. The
-floor of a step is the larger of the bytes that have to move over 4.3 TB/s (weights by both passes
-and the statistics, counts read and written; values and flows of all nodes, written and read) and
-of the fp32 operations over 60 TFLOP/s. Without a GPU the floors alone are printed.
+Variables are the 784 pixels of an image, categorical with 256 values; those of "hmm", a
+homogeneous hidden Markov model, 32 words of 4023 kinds. A step is a pass up, a pass down and the
+statistics of all parameters, as one graph; an epoch is 60,000 samples with a step of EM after
+each batch, as graphs. Times are medians of CUDA events in microseconds after warm-up; with
+``--host`` of calls, by the host's clock: until they are back, and until the GPU is ready. The
+floor of a step is the larger of the bytes that have to move over 4.3 TB/s (weights by both
+passes and the statistics, counts read and written, of leaves what samples touch; values and
+flows of all nodes, written and read) and of the fp32 operations over 60 TFLOP/s. Without a GPU
+the floors alone are printed.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from measure_circuits import BANDWIDTH, FLOPS, measure
+from measure_circuits import BANDWIDTH, FLOPS, N_SYMBOL, N_TIME, measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -26,22 +31,40 @@ import rpukit as rk
 from rpukit import _device
 
 N_EPOCH, N_VALUE, SHAPE = 60000, 256, (28, 28)
-NODES = {"hclt": 256, "pd": 64, "rat": 128}
+NODES = {"hclt": 256, "pd": 64, "rat": 128, "hmm": 1024}
 NEAR = 9  # pixels that vary together
 
 
-def made(name: str, n_nodes: int):
-    """Build a structure."""
+def made(name: str, n_nodes: int | None = None) -> rk.circuits.Nodes:
+    """Build a structure; "hmm16" has blocks of 16 states."""
+    n_nodes = n_nodes or NODES[name[:3] if name[:3] == "hmm" else name]
+    if name.startswith("hmm"):
+        return hmm(n_nodes, int(name[3:] or 1))
     leaf = rk.circuits.Categorical(n_values=N_VALUE)
     if name == "pd":
         return rk.circuits.pd(SHAPE, n_nodes, leaf, n_splits=7)
     if name == "rat":
         return rk.circuits.rat_spn(SHAPE[0] * SHAPE[1], n_nodes, leaf, n_repetitions=1)
-    return rk.circuits.hclt(samples(512), n_nodes, leaf, n_bins=8)
+    return rk.circuits.hclt(samples(name, 512), n_nodes, leaf, n_bins=8)
 
 
-def samples(n: int) -> np.ndarray:
-    """Samples of smooth noise, whose tree branches as that of images does."""
+def hmm(n_nodes: int, block: int) -> rk.circuits.Nodes:
+    """Build a model whose transitions are tied, of blocks of states."""
+    sizes = {"n_nodes": n_nodes, "block_size": block}
+    leaf = rk.circuits.Categorical(n_values=N_SYMBOL)
+    first = rk.circuits.inputs(N_TIME - 1, leaf, n_nodes, block_size=block)
+    below: Any = first
+    tied: Any = None
+    for t in reversed(range(N_TIME - 1)):
+        tied = tied.duplicate(below) if tied else rk.circuits.sum(below, **sizes)
+        below = rk.circuits.product(first.duplicate(t), tied)
+    return rk.circuits.sum(below, n_nodes=1)
+
+
+def samples(name: str, n: int) -> np.ndarray:
+    """Symbols, or smooth noise, whose tree branches as that of images does."""
+    if name.startswith("hmm"):
+        return np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME))
     noise = np.random.default_rng(0).standard_normal((n, SHAPE[0] + NEAR, SHAPE[1] + NEAR))
     sums = noise.cumsum(axis=1).cumsum(axis=2)
     rows = sums[:, NEAR:] - sums[:, :-NEAR]
@@ -52,40 +75,70 @@ def samples(n: int) -> np.ndarray:
 
 def floor(pc: rk.Circuit, n: int) -> float:
     """Least time of a step in microseconds."""
-    size, layout = pc.dtype.itemsize, pc.layout
-    n_theta = layout.n_theta + pc._parameters.rows.parameters.size
-    moved = 5.0 * n_theta * size + 4.0 * n * layout.n_row * size
+    size, layout, leaves = pc.dtype.itemsize, pc.layout, pc._parameters.rows
+    touched = min(n * leaves.kinds.size, leaves.parameters.size)
+    moved = (5.0 * layout.n_theta + 3.0 * touched + 4.0 * n * layout.n_row) * size
     return 1e6 * max(moved / BANDWIDTH, 3 * 2.0 * n * layout.n_edge / FLOPS)
 
 
-def times(pc: rk.Circuit, n: int, repeats: int) -> dict[str, float]:
+def times(pc: rk.Circuit, x: np.ndarray, repeats: int) -> dict[str, float]:
     """Times of a step and of an epoch of EM with batches of one size."""
-    x = _device.cupy().asarray(samples(n))
+    n, given = len(x), _device.cupy().asarray(x)
     with pc.captured(n) as step:
-        step(x)
+        step(given)
         graph = measure(step.replay, repeats)
     with pc.captured(n, step=0.1, pseudocount=0.1) as step:
-        step(x)
+        step(given)
         em = measure(step.replay, repeats)
     return {"graph": graph, "em": em, "epoch": em * -(-N_EPOCH // n) * 1e-6}
 
 
+def host_times(pc: rk.Circuit, x: np.ndarray, repeats: int) -> dict[str, float]:
+    """Times until a call is back, and until the GPU is ready, of one call after another."""
+    n, given = len(x), _device.cupy().asarray(x)
+    numbers = {"step": 0.1, "pseudocount": 0.1}
+    found = {}
+    with pc.captured(n) as gather, pc.captured(n, **numbers) as learn:
+        calls = {
+            "accumulate": lambda: pc.accumulate(given),
+            "em_step": lambda: pc.em_step(given, **numbers),
+            "captured": lambda: learn(given),
+            "deferred": lambda: learn(given, validate="deferred"),
+            "captured_accumulate": lambda: gather(given),
+        }
+        for name, call in calls.items():
+            taken = []
+            for _ in range(repeats + 3):
+                _device.cupy().cuda.Device().synchronize()
+                start = time.perf_counter()
+                call()
+                back = time.perf_counter()
+                _device.cupy().cuda.Device().synchronize()
+                taken.append((back - start, time.perf_counter() - start))
+            both = np.median(taken[3:], axis=0) * 1e6
+            found |= {f"{name}_back": float(both[0]), f"{name}_ready": float(both[1])}
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--structures", nargs="*", default=list(NODES))
-    parser.add_argument("--nodes", type=int, nargs="*", default=list(NODES.values()))
+    parser.add_argument("--structures", nargs="*", default=["hclt", "pd", "rat"])
+    parser.add_argument("--nodes", type=int, nargs="*", help="of each structure")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 64, 256, 512])
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--host", action="store_true", help="times of calls by the host's clock")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device = "gpu" if _device.gpu_count() else "cpu"
     rows = []
-    for name, n_nodes in zip(args.structures, args.nodes, strict=True):
+    nodes = args.nodes or [None] * len(args.structures)
+    for name, n_nodes in zip(args.structures, nodes, strict=True):
         pc = rk.Circuit(made(name, n_nodes), device=device)
-        print(f"{name}: {n_nodes} states, {pc}")
+        print(f"{name}: {pc}")
         for n in args.batches:
             row = {"structure": name, "edges": pc.n_edges, "batch": n, "floor": floor(pc, n)}
-            row |= times(pc, n, args.repeats) if device == "gpu" else {}
+            if device == "gpu":
+                row |= (host_times if args.host else times)(pc, samples(name, n), args.repeats)
             rows.append(row)
             named = {key: value for key, value in row.items() if isinstance(value, float)}
             print(f"{n:6}", *(f"{key} {v:.4g}" for key, v in named.items()), flush=True)

@@ -60,7 +60,7 @@ def test_any_batch_gives_the_bits_of_the_mirrors(n):
 MANY = [
     (circuits.hmm(3, 132, 9), 37),
     (circuits.hmm(3, 70, 9), 130),
-    (circuits.pd((2, 3), 4, circuits.Categorical(n_values=9)), 37),  # products in several sums
+    (circuits.pd((2, 3), 4, circuits.Categorical(n_values=9)), 130),  # products in several sums
     (circuits.hmm(2, 34, 300), 150),  # leaves in parts
 ]
 
