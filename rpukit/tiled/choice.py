@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import permutations, product
 from typing import Any
 
@@ -163,8 +164,9 @@ class Problem:
     here: frozenset[int] = frozenset()
     keep_free: bool = False
     keep_sums: bool = False
-    _cost: dict[tuple[int, Extents], int] = field(default_factory=dict, repr=False)
-    _tables: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict, repr=False)
+    _cost: dict[tuple[int, Extents], int] = field(default_factory=dict, init=False)
+    _tables: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict, init=False)
+    _best: dict[str, Choice | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         operands = self.space.operands
@@ -174,7 +176,8 @@ class Problem:
             frozenset(a for a in axes if a >= 0 and self.bounds[a] > 1) for axes in self.axes
         ]
 
-    def combinations(self) -> np.ndarray:
+    @cached_property
+    def extents(self) -> np.ndarray:
         """Legal extents, one row each, large ones first."""
         axes = self.space.axes
         free = [a for a, axis in enumerate(axes) if axis.kind != "reduce"]
@@ -195,6 +198,15 @@ class Problem:
         rows = [head + tails[t] for head in product(*lists) for t in kept]
         return np.array(rows, np.int64).reshape(len(rows), len(axes))
 
+    @cached_property
+    def slot_bytes(self) -> list[np.ndarray]:
+        """Bytes of a buffer of each operand, for all extents."""
+        found = []
+        for k, size in enumerate(self.sizes):
+            sides = self._sides(k, {a: 2 for a in self.axes[k] if a >= 0})
+            found.append(-(-_product(sides) * size // self.link.align) * self.link.align)
+        return found
+
     def footprint(self, extents: Sequence[int], slots: Sequence[int]) -> int:
         """Bytes of all buffers."""
         return sum(
@@ -203,12 +215,8 @@ class Problem:
             if n
         )
 
-    def slots(self, extents: Sequence[int], buffers: str) -> Extents:
-        """Buffers of each operand: "single", "double" (of all but scalars), "rotate"."""
-        counts = -(-np.array([self.bounds]) // np.array([extents]))
-        return tuple(int(n[0]) for n in self._slots(counts, buffers))
-
     def _slots(self, counts: np.ndarray, buffers: str) -> list[np.ndarray]:
+        """Buffers of each operand: "single", "double" (of all but scalars), "rotate"."""
         found = []
         for k, operand in enumerate(self.space.operands):
             n = np.ones(len(counts), np.int64)
@@ -230,9 +238,9 @@ class Problem:
             self._cost[key] = self.link.cycles(n, rows_of(lengths, self.dims[k])) if n else 0
         return self._cost[key]
 
-    def _table(self, span: Span, a: int, extents: np.ndarray, kind: int) -> np.ndarray:
+    def _table(self, span: Span, a: int, kind: int) -> np.ndarray:
         """Lengths of a dimension in a tile inside (0), in the last one (1), at worst (2)."""
-        unique, place = np.unique(extents[:, a], return_inverse=True)
+        unique, place = np.unique(self.extents[:, a], return_inverse=True)
         box = [(0, n) for n in self.bounds]
         found = []
         for e in map(int, unique):
@@ -246,17 +254,17 @@ class Problem:
             found.append(last - first)
         return np.array(found, np.int64)[place.reshape(-1)]
 
-    def _sides(self, k: int, extents: np.ndarray, kinds: Mapping[int, int]) -> list[np.ndarray]:
+    def _sides(self, k: int, kinds: Mapping[int, int]) -> list[np.ndarray]:
         """Lengths of an operand's rectangle in tiles of a kind on each of its axes."""
         found = []
         spans = zip(self.space.operands[k].spans, self.axes[k], self.dims[k], strict=True)
         for d, (span, a, whole) in enumerate(spans):
             if a not in kinds:
-                found.append(np.full(len(extents), whole))
+                found.append(np.full(len(self.extents), whole))
                 continue
             key = (k, d, kinds[a])
             if key not in self._tables:
-                self._tables[key] = self._table(span, a, extents, kinds[a])
+                self._tables[key] = self._table(span, a, kinds[a])
             found.append(self._tables[key])
         return found
 
@@ -270,20 +278,22 @@ class Problem:
         link = self.link
         return np.where(n > 0, link.setup + rows * link.row - (-n // link.width), 0)
 
-    def estimates(self, extents: np.ndarray) -> Iterator[tuple[Extents, np.ndarray, np.ndarray]]:
+    @cached_property
+    def guesses(self) -> list[tuple[Extents, np.ndarray, np.ndarray]]:
         """Orders with cycles of one buffer, exact but for rims, and a bound for two buffers."""
-        bounds = np.array(self.bounds)
+        bounds, extents, guesses = np.array(self.bounds), self.extents, []
         full, rest = bounds // extents, bounds % extents
         counts = full + (rest > 0)
-        self._tables.clear()
         once, ends = [], np.zeros(len(extents), np.int64)
         for k, operand in enumerate(self.space.operands):
             total = np.zeros(len(extents), np.int64)
             own = sorted(self.depends[k])
             for kinds in product((0, 1), repeat=len(own)) if k not in self.here else ():
                 pairs = list(zip(own, kinds, strict=True))
+                if any(s and not rest[:, a].any() for a, s in pairs):
+                    continue
                 n = _product([rest[:, a] > 0 if s else full[:, a] for a, s in pairs])
-                cost = self._cycles(k, self._sides(k, extents, dict(pairs)))
+                cost = self._cycles(k, self._sides(k, dict(pairs)))
                 total = total + n * cost
                 if not any(kinds) and operand.mode != "out":
                     ends += cost
@@ -291,7 +301,7 @@ class Problem:
                     last = [(rest[:, a] > 0) == bool(s) for a, s in pairs]
                     ends += np.where(np.all(last, axis=0) if own else True, cost, 0)
             once.append(total)
-        work, last_work = self._work(extents, full, rest)
+        work, last_work = self._work(full, rest)
         store = sum(t for t, o in zip(once, self.space.operands, strict=True) if o.mode != "in")
         for order in self.orders():
             fetch = np.zeros(len(extents), np.int64)
@@ -308,12 +318,12 @@ class Problem:
             least = np.maximum(ends + work, np.maximum(fetch + last_work, store))
             if not self.link.duplex:
                 least = np.maximum(least, fetch + store)
-            yield order, fetch + work + store, least
+            guesses.append((order, fetch + work + store, least))
+        return guesses
 
-    def _work(
-        self, extents: np.ndarray, full: np.ndarray, rest: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _work(self, full: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Cycles of all kernels, and of the last."""
+        extents = self.extents
         cut = [a for a in range(len(self.bounds)) if self.bounds[a] > 1]
         total, end = np.zeros(len(extents), np.int64), np.zeros(len(extents), np.int64)
         machine, space = self.compute, self.space
@@ -381,25 +391,25 @@ class Problem:
 
     def best(self, buffers: str) -> Choice | None:
         """The choice of fewest cycles, then fewest tiles; None if nothing fits."""
+        if buffers not in self._best:
+            self._best[buffers] = self._search(buffers)
+        return self._best[buffers]
+
+    def _search(self, buffers: str) -> Choice | None:
         single = buffers == "single"
-        extents = self.combinations()
+        extents = self.extents
         counts = -(-np.array(self.bounds) // extents)
         n_tiles = counts.prod(axis=1)
-        self._tables.clear()
         slots = self._slots(counts, buffers)
-        room = np.full(len(extents), self.budget)
-        for k, n in enumerate(slots):
-            kinds = {a: 2 for a in self.axes[k] if a >= 0}
-            size = _product(self._sides(k, extents, kinds)) * self.sizes[k]
-            room -= n * (-(-size // self.link.align) * self.link.align)
-        kept = np.flatnonzero((room >= 0) & (n_tiles <= _MOST_TILES))
+        taken = np.sum([n * b for n, b in zip(slots, self.slot_bytes, strict=True)], axis=0)
+        kept = np.flatnonzero((taken <= self.budget) & (n_tiles <= _MOST_TILES))
         if not len(kept):
             return None
         found: list[tuple[int, int, int, Extents]] = []
-        for order, alone, least in self.estimates(extents[kept]):
+        for order, alone, least in self.guesses:
             guess = alone if single else least
-            for i in np.argsort(guess, kind="stable")[:_KEPT]:
-                found.append((int(guess[i]), int(n_tiles[kept[i]]), int(kept[i]), order))
+            few = kept[np.argsort(guess[kept], kind="stable")[:_KEPT]]
+            found += [(int(guess[i]), int(n_tiles[i]), int(i), order) for i in few]
         found.sort()
         best, effort = None, _EFFORT
         for least_, n_tile, i, order in found:
@@ -413,9 +423,7 @@ class Problem:
                 best = one
         return best
 
-    def run(
-        self, extents: tuple[int, ...], order: tuple[int, ...], slots: tuple[int, ...]
-    ) -> Choice:
+    def run(self, extents: Extents, order: Extents, slots: Extents) -> Choice:
         """Put one candidate through the cycle model of two buffers."""
         tiles = self.tiles(extents, order)
         shared = any(
@@ -426,9 +434,10 @@ class Problem:
 
     def least(self) -> tuple[Extents, int]:
         """The smallest tile with one buffer each, and its bytes."""
-        every = [tuple(map(int, row)) for row in self.combinations()]
-        sizes = [self.footprint(one, self.slots(one, "single")) for one in every]
-        return every[sizes.index(min(sizes))], min(sizes)
+        slots = self._slots(-(-np.array(self.bounds) // self.extents), "single")
+        sizes = np.sum([n * b for n, b in zip(slots, self.slot_bytes, strict=True)], axis=0)
+        place = int(np.argmin(sizes))
+        return tuple(map(int, self.extents[place])), int(sizes[place])
 
 
 def _product(factors: Sequence[Any]) -> Any:

@@ -8,13 +8,13 @@ or the ops of a band: they run together, so what one of them needs is there all 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rpukit.errors import PlanError
+from rpukit.tiled.ahead import Inside, Stay, fetch_ahead, hurry
 from rpukit.tiled.alloc import Block, live_bytes, pack, peak
 from rpukit.tiled.bands import Turns
 from rpukit.tiled.choice import rows_of
@@ -29,30 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Placement"]
 
-_SHARES = (1.0, 0.9, 0.75, 0.5, 0.0)  # of a level that residents and early fetches may fill
+# Shares of a level that residents may fill, and fetches ahead as well
+_SHARES = ((1.0, 0.9), (1.0, 0.75), (1.0, 0.6), (0.9, 0.5), (0.75, 0.5), (0.5, 0.5), (0.0, 0.0))
 _MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
-
-
-@dataclass
-class _Stay:
-    """A value in a level from its use in one turn to that in another."""
-
-    value: str
-    first: int
-    last: int
-    name: str = ""
-
-
-@dataclass
-class _Level:
-    """What is decided for one level but the home."""
-
-    index: int
-    fetch: set[tuple[int, int]] = field(default_factory=set)  # (step, operand)
-    store: set[tuple[int, int]] = field(default_factory=set)
-    stays: dict[tuple[int, str], _Stay] = field(default_factory=dict)  # (turn, value)
-    blocks: list[Block] = field(default_factory=list)
-    offsets: dict[str, int] = field(default_factory=dict)
 
 
 class Placement:
@@ -117,7 +96,7 @@ class Placement:
         self.turn, self.turns, self.starts = turns.of, turns.steps, turns.starts
         homes, peaks = self._homes()
         inner = len(self.levels) - 1
-        found: dict[int, _Level] = {}
+        found: dict[int, Inside] = {}
         need_in = {
             (d.step.number, k)
             for d in drafts
@@ -173,22 +152,20 @@ class Placement:
         drafts: Sequence[Draft],
         need_in: set[tuple[int, int]],
         need_out: set[tuple[int, int]],
-    ) -> _Level:
+    ) -> Inside:
         """Residents and addresses of one level; fewer residents until all fits."""
         level, room = self.levels[index], self.levels[index].bytes - self.base[index]
-        for share in _SHARES:
-            one = _Level(index)
-            inside = {
-                (d.step.number, k)
-                for d in drafts
-                for k in range(len(d.step.space.operands))
-                if (d.step.number, k) in need_in | need_out and k not in self.here(d.step, index)
-            }
-            one.fetch, one.store = need_in & inside, need_out & inside
+        inmost = index == len(self.levels) - 1
+        here = {(d.step.number, k) for d in drafts for k in self.here(d.step, index)}
+        inside = (need_in | need_out) - here
+        for share, ahead in dict.fromkeys((s, s if inmost else a) for s, a in _SHARES):
+            one = Inside(index, need_in & inside, need_out & inside)
             if self.auto and share:
                 self._stay(one, drafts, inside, int(room * share))
             self._lighten(one, drafts)
-            self._blocks(one, drafts, inside, int(room * share) if self.auto else 0)
+            if self.auto and share and not inmost:
+                fetch_ahead(self, one, drafts, inside, int(room * ahead))
+            self._blocks(one, drafts, inside, int(room * ahead) if self.auto else 0)
             one.offsets = pack(one.blocks, align=level.align, limit=room, rounds=0, effort=0)
             if peak(one.blocks, one.offsets) <= room:
                 return one
@@ -198,7 +175,7 @@ class Placement:
         )
 
     def _stay(
-        self, one: _Level, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+        self, one: Inside, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
     ) -> None:
         """Choose residents."""
         level, index = self.levels[one.index], one.index
@@ -211,7 +188,7 @@ class Placement:
             for k, operand in enumerate(draft.step.space.operands):
                 if (number, k) not in inside:
                     continue
-                taken = self._slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
+                taken = self.slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
                 name = self.timeline.root(draft.step, operand.tensor)
                 fetched = (turn, name) not in slots and operand.mode != "out"
                 if fetched and taken >= self.timeline.values[name].bytes:
@@ -239,7 +216,7 @@ class Placement:
             used[a : b + 1] += more
             self._join(one, value, a, b)
         if self.hurry:
-            self._hurry(one, drafts, slots, fit, used, room)
+            hurry(self, one, drafts, slots, fit, used, room)
 
     def _pairs(
         self, level: Level, fit: Mapping[tuple[int, str], bool]
@@ -261,52 +238,9 @@ class Placement:
                 pairs.append((-saved / price, a, b, value))
         return sorted(pairs, key=lambda pair: (*pair[:3], pair[3].name))
 
-    def _hurry(
-        self,
-        one: _Level,
-        drafts: Sequence[Draft],
-        slots: Mapping[tuple[int, str], int],
-        fit: Mapping[tuple[int, str], bool],
-        used: np.ndarray,
-        room: int,
-    ) -> None:
-        """Give an op that waits for operands whole buffers, filled while the one before runs."""
-        level = self.levels[one.index]
-        own = [drafts[slice(*steps)] for steps in self.turns]
-        slack = [sum(self._slack(one, draft) for draft in every) for every in own]
-        for turn in range(1, len(own)):
-            if slack[turn] >= 0 or slack[turn - 1] <= 0 or turn in self.starts:
-                continue
-            for step, operand in ((d.step, o) for d in own[turn] for o in d.step.space.operands):
-                name = self.timeline.root(step, operand.tensor)
-                key = turn, name
-                if operand.mode == "out" or key in one.stays or not fit.get(key):
-                    continue
-                size = level.rounded(self.timeline.values[name].bytes)
-                more = size, size - slots[key]
-                if (used[turn - 1 : turn + 1] + more).max() > room:
-                    continue
-                used[turn - 1 : turn + 1] += more
-                one.stays[key] = _Stay(name, turn, turn)
-
-    def _slack(self, one: _Level, draft: Draft) -> int:
-        """Cycles of an op's kernels less those of its copies inwards."""
-        step, level = draft.step, self.levels[one.index]
-        work = self.levels.compute.cycles(
-            step.space.macs(step.space.whole), step.space.elements(step.space.whole)
-        )
-        for operand in step.space.operands:
-            name = self.timeline.root(step, operand.tensor)
-            value = self.timeline.values[name]
-            stay = one.stays.get((self.turn[step.number], name))
-            fetched = stay is None or stay.first == self.turn[step.number]
-            if operand.mode != "out" and fetched and self.home(name) < one.index:
-                work -= level.cycles(value.bytes)
-        return work
-
-    def _join(self, one: _Level, value: Value, a: int, b: int) -> None:
+    def _join(self, one: Inside, value: Value, a: int, b: int) -> None:
         left, right = one.stays.get((a, value.name)), one.stays.get((b, value.name))
-        stay = left or right or _Stay(value.name, a, b)
+        stay = left or right or Stay(value.name, a, b)
         stay.first, stay.last = min(stay.first, a), max(stay.last, b)
         if left and right and left is not right:
             left.first, left.last = min(left.first, right.first), max(left.last, right.last)
@@ -315,7 +249,7 @@ class Placement:
                     one.stays[key] = left
         one.stays[a, value.name] = one.stays[b, value.name] = stay
 
-    def _lighten(self, one: _Level, drafts: Sequence[Draft]) -> None:
+    def _lighten(self, one: Inside, drafts: Sequence[Draft]) -> None:
         """Drop the copies that residents and bands make needless."""
         for draft in drafts:
             number, turn = draft.step.number, self.turn[draft.step.number]
@@ -333,7 +267,7 @@ class Placement:
                 if number != max(writes, default=-1) or not later:
                     one.store.discard((number, k))
 
-    def _slot_bytes(self, draft: Draft, k: int, index: int) -> int:
+    def slot_bytes(self, draft: Draft, k: int, index: int) -> int:
         space, extents = draft.step.space, draft.choices[index - 1].extents
         lengths = space.worst(space.operands[k], extents)
         return self.levels[index].rounded(prod(lengths) * self.sizes(draft.step)[k])
@@ -355,7 +289,7 @@ class Placement:
         return all(rows_of([hi - lo for lo, hi in part], shape) == 1 for part in parts)
 
     def _blocks(
-        self, one: _Level, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+        self, one: Inside, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
     ) -> None:
         """List the memory that is taken, early fetches and late stores included where it fits."""
         used = np.zeros(len(self.turns), np.int64)
@@ -373,11 +307,12 @@ class Placement:
                 if stay is not None and not stay.name:
                     size = level.rounded(self.timeline.values[name].bytes)
                     stay.name = f"{level.name}:{name}+{self.turns[stay.first][0]}"
-                    block = Block(stay.name, stay.first, stay.last + 1, size)
-                    blocks[stay.name] = block, early, False
+                    lower, upper = stay.first - stay.before, stay.last + 1 + stay.after
+                    block = Block(stay.name, lower, upper, size)
+                    blocks[stay.name] = block, early and not stay.before, False
                 if stay is not None:
                     continue
-                size = self._slot_bytes(draft, k, one.index)
+                size = self.slot_bytes(draft, k, one.index)
                 for n, slot in enumerate(self._slots(one, draft, k)):
                     block = Block(slot, turn, turn + 1, size)
                     old = blocks.get(slot, (block, early and n == 0, late))
@@ -394,7 +329,7 @@ class Placement:
                 upper += 1
             one.blocks.append(block._replace(lower=lower, upper=upper))
 
-    def _slots(self, one: _Level, draft: Draft, k: int) -> list[str]:
+    def _slots(self, one: Inside, draft: Draft, k: int) -> list[str]:
         """Names of the buffers of an operand; ops of a band share those of what they share."""
         name = self.timeline.root(draft.step, draft.step.space.operands[k].tensor)
         own = f"{draft.step.number}.{k}"
@@ -403,7 +338,7 @@ class Placement:
             own = f"{draft.band.first} to {draft.band.last}: {name}"
         return [f"{own}/{n}" for n in range(draft.choices[one.index - 1].slots[k])]
 
-    def _op(self, draft: Draft, found: Mapping[int, _Level]) -> OpPlan:
+    def _op(self, draft: Draft, found: Mapping[int, Inside]) -> OpPlan:
         step, tensors = draft.step, self.timeline.graph(draft.step).tensors
         spans = {k: {b.name: b for b in one.blocks} for k, one in found.items()}
         operands = []

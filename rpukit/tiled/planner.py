@@ -135,7 +135,7 @@ class _Planner:
         self.timeline, self.levels, self.buffering = timeline, levels, buffering
         self.single = single
         self.n_hops = len(levels) - 1
-        self.known: dict[Any, Choice | None] = {}
+        self.problems: dict[Any, Problem] = {}
         self.best: dict[Any, tuple[list[Choice], str]] = {}
 
     def run(self) -> Plan:
@@ -221,8 +221,9 @@ class _Planner:
         if key not in self.best:
             ways = asked, [("double", "")] * self.n_hops, [("single", "slower")] * self.n_hops
             drafts = [self.cut(step, placement, list(way)) for way in ways]
-            times = [self.alone(draft, placement) for draft in drafts]
-            best = drafts[times.index(min(times))]
+            apart = list({tuple(draft.choices): draft for draft in drafts}.values())
+            times = [self.alone(draft, placement) for draft in apart] if len(apart) > 1 else [0]
+            best = apart[times.index(min(times))]
             double = any(max(c.slots, default=0) > 1 for c in best.choices)
             whole = prod(c.n_tiles for c in best.choices) == 1
             one = "one tile" if whole else "two buffers are no faster"
@@ -274,8 +275,9 @@ class _Planner:
                 keep_free=self.cuts_sum(step, bounds),
                 keep_sums=hop + 1 < self.n_hops,
             )
-            if problem.keep_sums and self.solve(problem, "single") is None:
-                problem.keep_sums = False
+            problem = self.known(problem)
+            if problem.keep_sums and problem.best("single") is None:
+                problem = self.known(replace(problem, keep_sums=False))
             choice, reason = self.choose(problem, asked[hop], step)
             draft.choices.append(choice)
             bounds = choice.extents
@@ -290,22 +292,20 @@ class _Planner:
     def choose(self, problem: Problem, wish: Wish, step: Step) -> tuple[Choice, str]:
         """Choose for one hop; the reason says why there is one buffer."""
         kind, reason = wish
-        single = self.solve(problem, "single")
-        if kind == "single":
-            if single is None:
-                raise self.too_small(problem, step)
-            return single, reason
         if kind == "double":
-            double = self.solve(problem, "double")
+            double = problem.best("double")
             if double is not None:
                 only = max(double.slots, default=0) < 2
                 return double, "scalars only" if only else ""
+            reason = f"two buffers of the smallest tile do not fit {problem.link.name}"
+        single = problem.best("single")
+        if kind != "auto":
             if single is None:
                 raise self.too_small(problem, step)
-            return single, f"two buffers of the smallest tile do not fit {problem.link.name}"
-        found = [single, self.solve(problem, "rotate")]
+            return single, reason
+        found = [single, problem.best("rotate")]
         if any(operand.mode == "inout" for operand in step.space.operands):
-            found.append(self.solve(problem, "rotate two"))
+            found.append(problem.best("rotate two"))
         choices = [choice for choice in found if choice is not None]
         if not choices:
             raise self.too_small(problem, step)
@@ -316,15 +316,13 @@ class _Planner:
             return best, ""
         return best, "one tile" if best.n_tiles == 1 else "two buffers are no faster"
 
-    def solve(self, problem: Problem, buffers: str) -> Choice | None:
-        space = problem.space
+    def known(self, problem: Problem) -> Problem:
+        """The first problem that is like this one: what was found for it stays."""
         key = (
-            *_shape_of(space), problem.bounds, problem.sizes, problem.link, problem.budget,
-            problem.here, problem.keep_free, problem.keep_sums, buffers,
+            *_shape_of(problem.space), problem.bounds, problem.sizes, problem.link, problem.budget,
+            problem.here, problem.keep_free, problem.keep_sums,
         )  # fmt: skip
-        if key not in self.known:
-            self.known[key] = problem.best(buffers)
-        return self.known[key]
+        return self.problems.setdefault(key, problem)
 
     def too_small(self, problem: Problem, step: Step) -> PlanError:
         extents, need = problem.least()

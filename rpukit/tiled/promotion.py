@@ -163,5 +163,7 @@ def promoted(timeline: Timeline, levels: Hierarchy) -> dict[str, int]:
         Candidate(v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses))
         for v in able
     ]
-    room = max(level.bytes // 8, min(level.bytes // 2, 2 * levels[2].bytes))
-    return promote(candidates, level.bytes - room, align=level.align, effort=0.3)
+    # What is left has to hold the tiles of an op, and much of what is fetched ahead
+    size, inner = level.bytes, levels[2].bytes
+    room = max(size // 8, min(size // 2, 2 * inner), min(size // 5, 3 * inner))
+    return promote(candidates, size - room, align=level.align, effort=0.3)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,8 +62,7 @@ class Task:
     before: set[int] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
+class _Spot(NamedTuple):
     """A rectangle's surroundings in memory: a packed buffer, or a whole value."""
 
     block: str
@@ -127,7 +126,12 @@ class _Log:
 def _meet(shape: object, one: Box, other_shape: object, other: Box) -> bool:
     if shape is None or shape != other_shape:
         return True
-    return all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
+    for (a, b), (c, d) in zip(one, other, strict=True):  # plans ask a million times: no generator
+        if a >= d or c >= b:
+            break
+    else:
+        return True
+    return False
 
 
 def _inside(shape: object, one: Box, other_shape: object, other: Box) -> bool:
@@ -135,7 +139,12 @@ def _inside(shape: object, one: Box, other_shape: object, other: Box) -> bool:
         return True
     if shape != other_shape:
         return False
-    return all(c <= a and b <= d for (a, b), (c, d) in zip(one, other, strict=True))
+    for (a, b), (c, d) in zip(one, other, strict=True):
+        if a < c or d < b:
+            break
+    else:
+        return True
+    return False
 
 
 class _Tracer:
