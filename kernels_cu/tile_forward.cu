@@ -15,15 +15,15 @@
 // INPUTS 0: v has been made by tile_scale (PERFECT: is x); 1: the block makes it as it goes, HELPERS threads one
 // stage ahead of the others; 2: so, and it finds the scales first (MODE 0 to 3 and `threshold` of tile_scale.cu;
 // n_batch <= TILE_M), and stores `call` in status where an input is not finite.
-// ALL 0: round `round` of the samples that wait for it. With n_peak > 0, which is ceil(n_out / 32), and n_round <=
-// 32: ALL 2 makes the round that is forecast for each sample that met a bound, and tries those before it in the
-// blocks beyond the last tile, if more than `round` samples did (of more than 8, which are listed), and
+// ALL 0: round `round` of the samples that wait for it. With n_peak > 0, which is ceil(n_out / PEAK_N), and n_round
+// <= 32: ALL 2 makes the round that is forecast for each sample that met a bound, and tries those before it in the
+// blocks beyond the last tile, if more than `round` samples did (of more than 32, which are listed), and
 // no more than there are rows; ALL 1 makes all further rounds at once of LOT samples, from number `round` on, whose
 // forecast did not come true, and the last block of a sample picks its round (rk_rounds.cuh).
 //
 // The product is one chain of fma, j ascending (rk_chain.cuh). Grid: (blocks of TILE_N outputs, blocks of TILE_M
-// rows: samples, with ALL their rounds, which blocks take in turn with ALL 1); a thread owns RM x RN results; ST stages of TILE_K of the sum are in
-// shared memory or on their way (tile_panels.cuh).
+// rows: samples, with ALL their rounds, which blocks take in turn with ALL 1); a thread owns RM x RN results; ST
+// stages of TILE_K of the sum are in shared memory or on their way (tile_panels.cuh).
 // Draws: block r of (IN_OP, line j): word 0 rounding, 1 noise; of (OUT_OP, line i): word 0 reading, 1 noise,
 // 2 rounding. Nothing is drawn that is not used.
 //
@@ -38,6 +38,7 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: INPUTS=2 MODE=2 TILE_M=8 TILE_K=256 RM=1 RN=2 ST=4 DEEP=4 HELPERS=128 VEC=4
 // check: INPUTS=2 TRANSPOSED=1 TILE_M=1 TILE_K=256 RM=1 RN=1 ST=4 LANES_N=32 DEEP=4 HELPERS=128 VEC=4 OUTPUT_DRAWS=0
+// check: INPUTS=2 TILE_M=8 TILE_N=16 PEAK_N=16 TILE_K=256 RM=1 RN=1 ST=4 DEEP=4 HELPERS=128 VEC=4
 // check: INPUTS=1 ALL=1 HELPERS=128 LONG=1 W_NOISE=2
 // check: INPUTS=1 ALL=2 HELPERS=128 TILE_K=128 ST=3 VEC=4
 // check: INPUTS=1 ALL=2 HELPERS=128 TILE_M=8 TILE_K=128 RM=1 RN=2 ST=4 DEEP=4 VEC=4
@@ -66,9 +67,6 @@
 #ifndef ALL
 #define ALL 0
 #endif
-#ifndef LOT
-#define LOT 256
-#endif
 #ifndef IN_OP
 #define IN_OP 1
 #endif
@@ -93,15 +91,6 @@
 #ifndef ST
 #define ST 5
 #endif
-#ifndef DEEP
-#define DEEP 1
-#endif
-#ifndef AHEAD
-#define AHEAD 1
-#endif
-#ifndef LANES_N
-#define LANES_N 8
-#endif
 #ifndef HELPERS
 #define HELPERS 0
 #endif
@@ -122,7 +111,8 @@
 #include "tile_panels.cuh"
 #include "rk_rounds.cuh"
 #include "rk_inputs.cuh"
-#define TOGETHER (TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)  // outputs of a thread side by side
+#define ENDERS (INPUTS == 2 ? WORKERS : THREADS)  // threads that end outputs, so many of them side by side:
+#define TOGETHER (INPUTS == 2 ? RM * RN : TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALL == 2 && THREADS <= 256 && RM * RN < 32 ? 2 : 1)
 tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round, int n_peak, float threshold, int call, u64 first_sample,
@@ -130,7 +120,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
              u32 key0, u32 key1) {
     extern __shared__ __align__(16) float stages[];
     __shared__ Rows rows;
-    __shared__ Extent extents[INPUTS == 2 ? TILE_M * (THREADS / 32) : 1];
+    __shared__ Extent extents[INPUTS == 2 ? TILE_M * (WORKERS / 32) : 1];
     __shared__ Choice choice;
     u32 shared = rk_shared_address(stages);
     const int t = threadIdx.x, tiles = (n_out + TILE_N - 1) / TILE_N;
@@ -155,7 +145,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
             }
         }
         if (!__syncthreads_or(active)) return;
-        const bool made = ALL == 2 && KNOWN_PASSES && full;  // the inputs, by tile_scale
+        const bool made = ALL == 2 && LISTED && full;  // the inputs, by tile_scale
         const float *inputs = made || (INPUTS == 0 && !PERFECT) ? w.body : x;
         int n_step = halted ? 0 : (n_in + TILE_K - 1) / TILE_K;
         const int copier = t - (THREADS - COPIERS);
@@ -169,13 +159,26 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
             rk_copies_end();
         };
         for (int at = 0; at < ST - 1; ++at) ask(at);
+        const Converter converter = input_converter(io), out_converter = output_converter(io);
+        Output o[TOGETHER];
+        auto draw = [&](int e0) {
+#pragma unroll
+            for (int u = 0; u < TOGETHER; ++u) {
+                int e = min(e0 + u * ENDERS, TILE_M * TILE_N - 1), i = min(i0 + e % TILE_N, n_out - 1);
+                o[u].deviation = line_noise ? line_noise[i] : out_converter.noise;
+                o[u].line = i;
+                o[u].sample = first_sample + max(rows.sample[e / TILE_N], 0);
+                o[u].round = rows.round[e / TILE_N];
+            }
+            if (!PERFECT) draw_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, OUT_OP, key);
+        };
         if (INPUTS == 2) {
+            if (t < WORKERS) draw(t);  // while the others ask
             bool finite = find_scales(rows, extents, n_batch, n_in, x, threshold, io, n_round > 1 ? w.alpha : nullptr);
             if (!finite) atomicCAS(status, 0, call);
             halted = __syncthreads_or(!finite || *(volatile int *)status != 0);
             if (halted) n_step = 0;
         }
-        const Converter converter = input_converter(io);
         if (INPUTS && !PERFECT && n_step && !made) {
             rk_copies_left<ST - 2>();
             __syncthreads();
@@ -212,24 +215,19 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         __syncthreads();
         if (HELPERS == 0 || t < WORKERS) leave(sums, stages, place);
         __syncthreads();
-        const Converter out_converter = output_converter(io);
-        for (int e0 = t; e0 < TILE_M * TILE_N; e0 += TOGETHER * THREADS) {
-            Output o[TOGETHER];
+        for (int e0 = t; t < ENDERS && e0 < TILE_M * TILE_N; e0 += TOGETHER * ENDERS) {
+            if (INPUTS != 2) draw(e0);
 #pragma unroll
             for (int u = 0; u < TOGETHER; ++u) {
-                int e = min(e0 + u * THREADS, TILE_M * TILE_N - 1), m = e / TILE_N, i = min(i0 + e % TILE_N, n_out - 1);
-                const float *sum = stages + m * ROW_Y + e % TILE_N;
+                int e = min(e0 + u * ENDERS, TILE_M * TILE_N - 1);
+                const float *sum = stages + e / TILE_N * ROW_Y + e % TILE_N;
                 o[u].y = *sum;
                 o[u].read = W_NOISE ? sum[TILE_M * ROW_Y] : 0.0f;
-                o[u].deviation = line_noise ? line_noise[i] : out_converter.noise;
-                o[u].line = i;
-                o[u].sample = first_sample + max(rows.sample[m], 0);
-                o[u].round = rows.round[m];
             }
-            if (!PERFECT) output_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, out_converter, io, OUT_OP, key);
+            if (!PERFECT) output_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, out_converter, io);
 #pragma unroll
             for (int u = 0; u < TOGETHER; ++u) {
-                int e = e0 + u * THREADS, m = min(e / TILE_N, TILE_M - 1), i = i0 + e % TILE_N, s = rows.sample[m];
+                int e = e0 + u * ENDERS, m = min(e / TILE_N, TILE_M - 1), i = i0 + e % TILE_N, s = rows.sample[m];
                 if (e >= TILE_M * TILE_N || s < 0 || i >= n_out) continue;
                 float out = o[u].y, a = rows.alpha[m];
                 bool zero = !PERFECT && !(a > 0.0f) && io[14] != 0.0f;

@@ -49,7 +49,8 @@ tile_outputs(int n_batch, int n_out, int head, int n_round, int n_peak, u64 firs
         o[u].sample = first_sample + s;
         o[u].round = 0;
     }
-    output_lines<TOGETHER, OUTPUT_DRAWS, 0>(o, converter, io, OUT_OP, make_uint2(key0, key1));
+    draw_lines<TOGETHER, OUTPUT_DRAWS, 0>(o, OUT_OP, make_uint2(key0, key1));
+    output_lines<TOGETHER, OUTPUT_DRAWS, 0>(o, converter, io);
     if (n_peak > 0 && i0 == 0) w.met[s] = w.late[s] = w.count[s] = 0;
     u32 most = 0;
 #pragma unroll

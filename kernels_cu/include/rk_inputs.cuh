@@ -19,19 +19,21 @@ __device__ __forceinline__ void convert_inputs(float *xs, const Rows &rows, int 
     }
 }
 
-// Scales of all samples, which every block finds for itself, the first one for a later kernel as well if there is
-// one; returns whether all inputs are finite.
+// Scales of all samples, which every block finds for itself while helpers ask for weights, the first one for a later
+// kernel as well if there is one; returns whether all inputs are finite.
 __device__ __forceinline__ bool find_scales(Rows &rows, Extent *shared, int n_batch, int n_in, const float *x, float threshold,
                                             const float *io, float *alpha) {
-    constexpr int warps = THREADS / 32;
-    Extent e[TILE_M];
+    constexpr int warps = WORKERS / 32;
+    if (threadIdx.x < WORKERS) {
+        Extent e[TILE_M];
 #pragma unroll
-    for (int m = 0; m < TILE_M; ++m) e[m] = Extent{0u, 0u};
-    widen_rows<VEC, TILE_M < 4 ? 8 : 2, TILE_M>(e, x, n_batch, n_in, threadIdx.x, THREADS, MODE == 2);
+        for (int m = 0; m < TILE_M; ++m) e[m] = Extent{0u, 0u};
+        widen_rows<VEC, TILE_M < 4 ? 8 : 2, TILE_M>(e, x, n_batch, n_in, threadIdx.x, WORKERS, MODE == 2);
 #pragma unroll
-    for (int m = 0; m < TILE_M; ++m) {
-        widen_warp(e[m], MODE == 2);
-        if (threadIdx.x % 32 == 0) shared[m * warps + threadIdx.x / 32] = e[m];
+        for (int m = 0; m < TILE_M; ++m) {
+            widen_warp(e[m], MODE == 2);
+            if (threadIdx.x % 32 == 0) shared[m * warps + threadIdx.x / 32] = e[m];
+        }
     }
     __syncthreads();
     bool finite = true;

@@ -38,34 +38,36 @@ struct Output {
     float y, read, deviation;
     u64 line, sample;
     u32 round;
+    float xi, xi_read;  // its draws
+    u32 word;
     bool met;  // whether the bound counts and is passed
     float size;  // what it was passed with
 };
 // N side by side, so that they need not wait for each other. DRAWS 0: without noise and rounding by chance.
-template <int N, int DRAWS, int READS>
-__device__ __forceinline__ void output_lines(Output (&o)[N], const Converter &c, const float *io, u32 op, uint2 key) {
-    float p[N], xi[N];
-    u32 words[N];
-    if (DRAWS) {
-        float p_read[N], xi_read[N];
+template <int N, int DRAWS, int READS> __device__ __forceinline__ void draw_lines(Output (&o)[N], u32 op, uint2 key) {
+    if (!DRAWS) return;
+    float p[N], xi[N], p_read[N], xi_read[N];
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-            uint4 b = rk_block(key, op, o[i].line, o[i].sample, o[i].round);
-            p_read[i] = rk_uniform(b.x), p[i] = rk_uniform(b.y), words[i] = b.z;
-        }
-        rk_normal_quantile_draws(p, xi);
-        if (READS) rk_normal_quantile_draws(p_read, xi_read);
-#pragma unroll
-        for (int i = 0; i < N; ++i)
-            if (READS && io[9] > 0.0f) o[i].y = __fmaf_rn(io[9] * __fsqrt_rn(o[i].read), xi_read[i], o[i].y);
+    for (int i = 0; i < N; ++i) {
+        uint4 b = rk_block(key, op, o[i].line, o[i].sample, o[i].round);
+        p_read[i] = rk_uniform(b.x), p[i] = rk_uniform(b.y), o[i].word = b.z;
     }
+    rk_normal_quantile_draws(p, xi);
+    if (READS) rk_normal_quantile_draws(p_read, xi_read);
+#pragma unroll
+    for (int i = 0; i < N; ++i) o[i].xi = xi[i], o[i].xi_read = READS ? xi_read[i] : 0.0f;
+}
+template <int N, int DRAWS, int READS> __device__ __forceinline__ void output_lines(Output (&o)[N], const Converter &c, const float *io) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (DRAWS && READS && io[9] > 0.0f) o[i].y = __fmaf_rn(io[9] * __fsqrt_rn(o[i].read), o[i].xi_read, o[i].y);
     bool low = io[12] != 0.0f;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         float y = o[i].y;
         y = y < 0.0f ? y * c.asymmetry : y;
-        if (DRAWS) y = o[i].deviation > 0.0f ? __fmaf_rn(o[i].deviation, xi[i], y) : y;
-        y = convert_plainly<DRAWS>(y, c, DRAWS ? words[i] : 0u);
+        if (DRAWS) y = o[i].deviation > 0.0f ? __fmaf_rn(o[i].deviation, o[i].xi, y) : y;
+        y = convert_plainly<DRAWS>(y, c, DRAWS ? o[i].word : 0u);
         o[i].met = c.bound > 0.0f && (y > c.bound || (y < -c.bound && low));
         o[i].size = fabsf(y);
         o[i].y = clip(y, c.bound);

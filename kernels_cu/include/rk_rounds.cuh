@@ -9,13 +9,17 @@
 // Work (rk_lines.cuh): peaks, the largest |output| of a sample past its bound among each 32 of round 0, as bits;
 // need, its forecast, or BY_ROUND + the round it waits for; met, the rounds that met a bound so far, as bits; late and
 // count, the same where all rounds are made at once, and how many blocks of those are done. Of more than 8 samples
-// those that failed are listed, in any order: their need is 0 if they passed, tried says with which of the peaks the
-// rounds before are tried, and their inputs have been made.
+// those that failed are listed, in any order, and need is 0 of the others; of more than 32, tried says with which of the
+// peaks the rounds before are tried, and their inputs have been made.
 #pragma once
 #include "rk_forecast.cuh"
 
 #define PEAKS (ALL == 0 ? TILE_N / PEAK_N : 1)  // of a row
-#define KNOWN_PASSES (n_batch > 8)  // fewer samples may be without the kernel that sets need to 0
+#ifndef LOT
+#define LOT 256
+#endif
+#define NOTED (n_batch > 8)  // fewer samples may be without the kernel that sets need and n_failed to 0
+#define LISTED (n_batch > 32)  // tile_scale made the forecasts of those that failed, and their inputs
 
 // Rows of a block's tile.
 struct Rows {
@@ -46,9 +50,9 @@ union Choice {
 // another launch takes them.
 __device__ __forceinline__ bool make_forecast(Forecast &f, const Work &w, int n_batch, int n_peak, int n_round, int row0, int spared,
                                               const float *io) {
-    const int t = threadIdx.x, own = row0 + t;
-    if (KNOWN_PASSES) {  // made by tile_scale
-        int n_failed = (int)*w.n_failed;
+    const int t = threadIdx.x, own = row0 + t, n_failed = NOTED ? (int)*w.n_failed : n_batch;
+    if (n_failed == 0) return false;
+    if (LISTED) {
         if (row0 >= n_failed || n_failed <= spared || n_failed > (int)gridDim.y * TILE_M) return false;
         if (t < TILE_M) {
             int s = own < n_failed ? (int)w.failed[own] : -1;
@@ -99,10 +103,10 @@ __device__ __forceinline__ bool unsettled(const Work &w, int s, int n_round) {
 
 // How many such samples there are; those from number `first` on, in the order in which samples are listed, go to o.
 __device__ __forceinline__ int unsettled_samples(Open &o, const Work &w, int n_batch, int n_round, int first) {
-    const int t = threadIdx.x, n_listed = KNOWN_PASSES ? (int)*w.n_failed : n_batch;
+    const int t = threadIdx.x, n_listed = NOTED ? (int)*w.n_failed : n_batch;
     int n = 0;
     for (int k = t; k - t < n_listed; k += THREADS) {  // the same number of times for all threads
-        int s = k >= n_listed ? -1 : KNOWN_PASSES ? (int)w.failed[k] : k;
+        int s = k >= n_listed ? -1 : NOTED ? (int)w.failed[k] : k;
         bool open = s >= 0 && unsettled(w, s, n_round);
         u32 bits = __ballot_sync(0xffffffffu, open);
         if (t % 32 == 0) o.counts[t / 32] = __popc(bits);
@@ -139,13 +143,13 @@ __device__ __forceinline__ int2 row_of_block(const Work &w, Choice &choice, int 
 #elif ALL == 2
     Forecast &f = choice.forecast;
     if (!make_forecast(f, w, n_batch, n_peak, n_round, row0, round, io)) return none;
-    if (KNOWN_PASSES) n_row = (int)*w.n_failed;
+    if (LISTED) n_row = (int)*w.n_failed;
     if (tile >= tiles) {
         int2 tried = try_of(f, tile - tiles, t, tile);
         return tried.x < 0 ? none : make_int2(f.sample[tried.x], tried.y);
     }
     if (t >= TILE_M || f.sample[t] < 0) return none;
-    if (!KNOWN_PASSES && tile == 0) w.need[row] = f.round[t];
+    if (!LISTED && tile == 0) w.need[row] = f.round[t];
     return f.round[t] > 0 ? make_int2(f.sample[t], f.round[t]) : none;
 #else
     bool there = t < TILE_M && row < n_batch && (round == 0 || takes_part(w, row, round, n_round, n_peak > 0));
@@ -165,7 +169,7 @@ __device__ __forceinline__ void note_bounds(const Work &w, int n_batch, int n_pe
     }
     if (first && n_peak > 0) {
         if (tile == 0) w.met[s] = w.late[s] = w.count[s] = 0;
-        if (KNOWN_PASSES && met) note_failure(w, s);
+        if (NOTED && met) note_failure(w, s);
     } else if (met) {
         if (foretold) atomicOr(&w.met[s], 1u << rows.round[t]);
         else atomicMax(&w.need[s], BY_ROUND + rows.round[t] + 1);

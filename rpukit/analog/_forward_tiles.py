@@ -71,6 +71,7 @@ LARGE = ProductTile("large", 64, 128, 32, 8, 8, 3, ahead=False)
 TILES = (ONE, FEW, NARROW, HALF, FLAT, MEDIUM, WIDE, SQUARE, LARGE)
 _FROM = 1 << 27  # multiply-adds
 _MOST_NARROW = 2048  # outputs, on an H200
+_MOST_FEW = 1 << 16  # results
 # For many samples: the first that makes so many blocks was within 5% of the fastest on an H200.
 _MANY = ((LARGE, 200), (SQUARE, 100), (WIDE, 100), (MEDIUM, 100))
 
@@ -100,14 +101,18 @@ def by_gemm(n_batch: int, n_out: int, n_in: int) -> bool:
     return n_batch > FEW.samples and n_batch * n_out * n_in >= least
 
 
-def foretold_tiles(tile: ProductTile, limit: int, lean: bool) -> tuple[ProductTile, ...]:
+def foretold_tiles(
+    tile: ProductTile, n_batch: int, n_out: int, limit: int, lean: bool
+) -> tuple[ProductTile, ...]:
     """Tiles for the rounds in which samples should pass, by that of round 0.
 
-    Two of them: the first for few samples that failed. ``limit``: bytes of shared memory.
+    Of many samples two, the first for few that failed. ``limit``: bytes of shared memory.
     """
-    if tile.samples <= HALF.samples or tile is FLAT:
+    if FEW.samples < n_batch <= FLAT.samples:
+        tile = HALF if lean and n_batch * n_out > _MOST_FEW else FEW
+    if tile.samples <= HALF.samples:
         # Two blocks fit, as some tries come on top of blocks that fill the GPU.
-        return (fitted(HALF if tile is FLAT else tile, limit // 2),)
+        return (fitted(tile, limit // 2),)
     return fitted(FEW, limit // 2), fitted(WIDE if lean else MEDIUM, limit)
 
 

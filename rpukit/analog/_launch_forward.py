@@ -4,7 +4,7 @@ The op is in ``forward.py``, the tiles are in ``_forward_tiles.py``. The launche
 
 - up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
   scales and inputs and one for the product; of large ones det_gemm's, and one for the outputs;
-- with bound management: of more than 8 samples one that finds the round in which those that met
+- with bound management: of more than 32 samples one that finds the round in which those that met
   the bound should pass; one that makes that round and tries those before it, of many samples with
   another before, for few that failed; then, for those that did not pass, one for all rounds of
   each `_LOT` samples, or one for each round.
@@ -26,6 +26,7 @@ from rpukit._kernels.again import Again, keep_for_graph
 from rpukit._kernels.launch import Launched, recording
 from rpukit.analog._forward_tiles import (
     FEW,
+    FLAT,
     ProductTile,
     by_gemm,
     fitted,
@@ -225,7 +226,7 @@ def make_plan(
     n_batch, n_out, n_in = shape
     further, n_peak = manner.n_round - 1, -(-n_out // tile.peak)
     n_passed = n_batch * (_COUNTERS + n_peak) + 1  # on from kernel to kernel
-    listed = n_batch > FEW.samples  # those that fail, and their inputs made
+    listed = n_batch > FLAT.samples  # those that fail, and their inputs made
     foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
     foretells = foretells and not (listed and n_batch * n_in > _MOST_INPUTS)
     lot = min(n_batch, _LOT)
@@ -269,14 +270,15 @@ class _Deal:
 
     def add_rounds(self, tile: ProductTile, foretells: bool, listed: bool, together: bool) -> None:
         """Add the rounds of bound management."""
-        manner, (n_batch, _, n_in) = self.manner, self.shape
+        manner, (n_batch, n_out, n_in) = self.manner, self.shape
         lean, further = _lean(manner, n_in, self.vec), manner.n_round - 1
         if foretells and listed:
             again = {"AGAIN": 1, "CONVERT": 0, "WORST": 0, "MODE": 1}
             step = _scale_step(manner, n_batch, n_in, self.head, again, self.n_peak)
             self.steps.append(step)
         spared = 0  # how many may have failed that an earlier launch takes
-        for soon in foretold_tiles(tile, self.limit, lean) if foretells else ():
+        soons = foretold_tiles(tile, n_batch, n_out, self.limit, lean) if foretells else ()
+        for soon in soons:
             tries = soon.samples * -(-(further - 1) // soon.samples)
             few = listed and soon.samples <= FEW.samples
             rows = min(n_batch, _FEW_FAILED * soon.samples) if few else n_batch
