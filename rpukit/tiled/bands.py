@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rpukit.tiled.choice import Choice, candidates, rows_of
 from rpukit.tiled.graph import Tensor
 from rpukit.tiled.levels import Compute, Level
 from rpukit.tiled.lifetimes import Step, Timeline
 from rpukit.tiled.space import Cut, Operand, TileSpace, axis_of
+from rpukit.tiled.timing import Tile, double_buffered
 
 if TYPE_CHECKING:
     from rpukit.tiled.planner import Draft
@@ -38,15 +40,42 @@ class Band:
         Values of which several of the ops use the same parts.
     choices : tuple of Choice
         Of each op.
-    cycles : int
-        A guess: all transfers that can be hidden are.
+    turn : _Turn
+        What it does with values, and its cycles by a guess.
     """
 
     first: int
     last: int
     shared: frozenset[str]
     choices: tuple[Choice, ...]
-    cycles: int
+    turn: _Turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a turn does with a value: the part that a tile uses, and how many buffers that has."""
+
+    bytes: int
+    rows: int
+    slots: int
+    moves: bool
+    read: bool  # by the first that uses it
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """An op or a band: cycles of its kernels, and of all its copies in and out."""
+
+    work: int
+    inward: int
+    outward: int
+    parts: dict[str, _Part]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles if all transfers that can be hidden are."""
+        return max(self.work, self.inward, self.outward)
 
 
 @dataclass
@@ -72,6 +101,17 @@ class _Use:
     def slots(self) -> int:
         """How many buffers it gets."""
         return 1 if not self.moves else 3 if self.read and self.written else 2
+
+
+class _Way(NamedTuple):
+    """A way to join ops: a guess of the cycles, number and length of parts, axes."""
+
+    cycles: int
+    n: int
+    part: int
+    axes: tuple[int, ...]
+    uses: dict[str, _Use]
+    turn: _Turn
 
 
 class Turns:
@@ -115,7 +155,7 @@ class Bands:
         self, drafts: Sequence[Draft], timeline: Timeline, link: Level, compute: Compute
     ) -> None:
         self.drafts, self.timeline, self.link, self.compute = drafts, timeline, link, compute
-        self.known: dict[tuple[int, int], Band | None] = {}
+        self.known: dict[tuple[int, int], list[Band]] = {}
 
     def find(self, longest: int) -> list[Band]:
         """Join neighbours where that takes less time by a guess.
@@ -129,25 +169,66 @@ class Bands:
         -------
         list of Band
         """
-        best: list[tuple[int, list[Band]]] = [(0, [])]  # of the steps so far
+        best: list[list[tuple[int, _Turn | None, list[Band]]]] = [[(0, None, [])]]  # by last turn
         for stop in range(1, len(self.drafts) + 1):
-            found = best[-1][0] + self.alone(stop - 1), best[-1][1]
-            for first in range(stop - 2, max(-1, stop - longest - 1), -1):
-                band = self.band(first, stop - 1)
-                if band is not None and best[first][0] + band.cycles < found[0]:
-                    found = best[first][0] + band.cycles, [*best[first][1], band]
+            found: list[tuple[int, _Turn | None, list[Band]]] = []
+            for first in range(stop - 1, max(-1, stop - longest - 1), -1):
+                for band in self.bands(first, stop - 1) if first < stop - 1 else [None]:
+                    turn = self.alone(first) if band is None else band.turn
+                    ways = (
+                        (cycles + self.after(before, turn), k)
+                        for k, (cycles, before, _) in enumerate(best[first])
+                    )
+                    cycles, k = min(ways)
+                    own = [] if band is None else [band]
+                    found.append((cycles, turn, [*best[first][k][2], *own]))
             best.append(found)
-        return best[-1][1]
+        return min(best[-1], key=lambda way: way[0])[2]
 
-    def alone(self, number: int) -> int:
+    def after(self, before: _Turn | None, turn: _Turn) -> int:
+        """Guess the cycles from the last kernel of a turn to that of the next.
+
+        What one has just made goes out and in again before the other can begin, unless it may stay
+        as a whole; what finds room beside the one before is there in time.
+        """
+        parts = before.parts if before else {}
+        free = self.link.bytes if before else 0
+        free -= sum(self.link.rounded(one.bytes) * one.slots for one in parts.values())
+        inward, late = turn.inward, 0
+        for name, part in turn.parts.items():
+            size, own = self.timeline.values[name].bytes, parts.get(name)
+            if not part.read:
+                continue
+            if own and own.rows == 1 and part.rows == 1:
+                more = self.link.rounded(size) - self.link.rounded(own.bytes) * own.slots
+                if more <= free:
+                    free -= max(0, more)
+                    inward -= self.link.cycles(size)
+                    continue
+            if own and own.written:
+                late += self.link.cycles(own.bytes, own.rows)
+            elif part.bytes <= free:
+                free -= part.bytes
+                continue
+            late += self.link.cycles(part.bytes, part.rows)
+        return max(turn.work, inward, turn.outward) + late
+
+    def alone(self, number: int) -> _Turn:
         """Guess the cycles of one op, all transfers that can be hidden hidden."""
         draft = self.drafts[number]
-        sides = [0, 0]
-        for operand in draft.step.space.operands:
-            size = self.timeline.values[self.timeline.root(draft.step, operand.tensor)].bytes
-            sides[0] += self.link.cycles(size) * (operand.mode != "out")
-            sides[1] += self.link.cycles(size) * (operand.mode != "in")
-        return max(self.work([draft.step], draft.choices[0].n_tiles), *sides)
+        step, choice = draft.step, draft.choices[0]
+        tensors = self.timeline.graph(step).tensors
+        sides, parts = [0, 0], {}
+        for operand, slots in zip(step.space.operands, choice.slots, strict=True):
+            name, tensor = self.timeline.root(step, operand.tensor), tensors[operand.tensor]
+            size = self.timeline.values[name].bytes
+            read, written = operand.mode != "out", operand.mode != "in"
+            sides[0] += self.link.cycles(size) * read
+            sides[1] += self.link.cycles(size) * written
+            lengths = step.space.worst(operand, choice.extents)
+            part, rows = prod(lengths) * tensor.itemsize, rows_of(lengths, tensor.shape)
+            parts[name] = _Part(part, rows, slots, part < size, read, written)
+        return _Turn(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
 
     def work(self, steps: Sequence[Step], n: int) -> int:
         """Cycles of the kernels of steps in parts."""
@@ -157,24 +238,33 @@ class Bands:
             found += self.compute.cycles(step.space.macs(whole), step.space.elements(whole))
         return found
 
-    def band(self, first: int, last: int) -> Band | None:
-        """The best band of some steps; None where they do not go together."""
+    def bands(self, first: int, last: int) -> list[Band]:
+        """The best bands of some steps; none where they do not go together.
+
+        In one no op takes longer by itself than it would if cut as it likes best; the other saves
+        more than it makes ops wait, whatever is beside it.
+        """
         if (first, last) not in self.known:
             self.known[first, last] = self.best(first, last)
         return self.known[first, last]
 
-    def best(self, first: int, last: int) -> Band | None:
+    def best(self, first: int, last: int) -> list[Band]:
         drafts = self.drafts[first : last + 1]
         if any(d.overlap != "across" or d.step.program != drafts[0].step.program for d in drafts):
-            return None
+            return []
         steps = [draft.step for draft in drafts]
-        found = [
-            band
+        most = sum(self.alone(step.number).cycles for step in steps)
+        ways = [
+            way
             for axis in range(len(steps[0].space.axes))
             for axes in self.axes(steps, axis)
-            if (band := self.parts(steps, axes)) is not None
+            for way in self.parts(steps, axes)
         ]
-        return min(found, key=lambda band: band.cycles) if found else None
+        ways.sort(key=lambda way: way[:3])
+        quick = ways[:1] if ways and ways[0].cycles < most else []
+        fair = (way for way in ways if all(self.fair(step, steps, way) for step in steps))
+        found = quick + [way for way in islice(fair, 1) if not quick or way is not quick[0]]
+        return [self.joined(steps, way) for way in found]
 
     def axes(self, steps: Sequence[Step], axis: int) -> Iterator[tuple[int, ...]]:
         """Axes that cut what the ops share alike, from one of the first op's."""
@@ -222,40 +312,42 @@ class Bands:
                 old.written |= written
         return found
 
-    def parts(self, steps: Sequence[Step], axes: tuple[int, ...]) -> Band | None:
-        """The band with the best length of a part."""
+    def parts(self, steps: Sequence[Step], axes: tuple[int, ...]) -> Iterator[_Way]:
+        """Lengths of a part, with a guess of the cycles."""
         uses = self.uses(steps, axes)
         assert uses is not None
-        axis = steps[0].space.axes[axes[0]]
-        last, found, n_last = steps[-1].number, [], 1
+        axis, n_last = steps[0].space.axes[axes[0]], 1
         for part in candidates(axis, axis.extent, self.link):
             n = -(-axis.extent // part)
             if n > _MOST_PARTS or 4 * n < 5 * n_last:
                 continue
-            if not all(_legal(step.space, a, part) for step, a in zip(steps, axes, strict=True)):
-                continue
-            guess, n_last = self.guess(steps, uses, last, part, n), n
-            if guess is not None:
-                found.append((guess, n, part))
-        if not found:
-            return None
-        cycles, n, part = min(found)
+            if all(_legal(step.space, a, part) for step, a in zip(steps, axes, strict=True)):
+                n_last = n
+                yield from self.guess(steps, uses, axes, part, n)
+
+    def joined(self, steps: Sequence[Step], way: _Way) -> Band:
+        """Make a band."""
         names = [name for step in steps for name in set(self.names(step))]
         choices = []
-        for step, a in zip(steps, axes, strict=True):
+        for step, a in zip(steps, way.axes, strict=True):
             own = range(len(step.space.axes))
-            extents = tuple(part if b == a else step.space.axes[b].extent for b in own)
-            slots = tuple(uses[name].slots for name in self.names(step))
-            choices.append(Choice(extents, (a, *(b for b in own if b != a)), slots, 0, n))
+            extents = tuple(way.part if b == a else step.space.axes[b].extent for b in own)
+            slots = tuple(way.uses[name].slots for name in self.names(step))
+            choices.append(Choice(extents, (a, *(b for b in own if b != a)), slots, 0, way.n))
         shared = frozenset(name for name in names if names.count(name) > 1)
-        return Band(steps[0].number, last, shared, tuple(choices), cycles)
+        return Band(steps[0].number, steps[-1].number, shared, tuple(choices), way.turn)
 
     def guess(
-        self, steps: Sequence[Step], uses: dict[str, _Use], last: int, part: int, n: int
-    ) -> int | None:
-        """Cycles, if it fits: what is slowest, and what cannot be fetched while others run."""
-        link, room = self.link, self.link.bytes
-        sides, first, ahead = [0, 0], 0, 0
+        self,
+        steps: Sequence[Step],
+        uses: dict[str, _Use],
+        axes: tuple[int, ...],
+        part: int,
+        n: int,
+    ) -> Iterator[_Way]:
+        """Cycles with what cannot be fetched while a band like this one runs, if it fits."""
+        link, room, last = self.link, self.link.bytes, steps[-1].number
+        sides, first, ahead, parts = [0, 0], 0, 0, {}
         for name, use in uses.items():
             value, (slot, rows) = self.timeline.values[name], use.slot(part)
             cycles, times = link.cycles(slot, rows), n if use.moves else 1
@@ -266,10 +358,31 @@ class Bands:
             if use.written and (value.wanted or value.uses[-1][0] > last):
                 sides[1] += cycles * times
             ahead += link.rounded(slot) * (use.read or use.moves)
+            parts[name] = _Part(slot, rows, use.slots, use.moves, use.read, use.written)
         if room < 0:
-            return None
+            return
         fill = first if ahead > room else 0  # a band like this one cannot be begun beside it
-        return max(self.work(steps, n), *sides) + fill + sum(sides) // n
+        turn = _Turn(self.work(steps, n), sides[0], sides[1], parts)
+        yield _Way(turn.cycles + fill + sum(sides) // n, n, part, axes, uses, turn)
+
+    def fair(self, one: Step, steps: Sequence[Step], way: _Way) -> bool:
+        """Tell whether an op takes no longer by itself than it would if cut as it likes best."""
+        last = steps[-1].number
+        before = {name for step in steps if step.number < one.number for name in self.names(step)}
+        once, each = [0, 0], [0, 0]
+        for operand, name in zip(one.space.operands, self.names(one), strict=True):
+            use, value = way.uses[name], self.timeline.values[name]
+            cycles = self.link.cycles(*use.slot(way.part))
+            writers = [number for number, mode in value.uses if mode != "in" and number <= last]
+            goes = writers[-1:] == [one.number] and (value.wanted or value.uses[-1][0] > last)
+            comes = operand.mode != "out" and name not in before
+            for side, moved in enumerate((comes, goes and operand.mode != "in")):
+                (each if use.moves else once)[side] += cycles * moved
+        work = self.work([one], way.n) // way.n
+        tiles = [Tile(each[0], work, each[1])] * way.n
+        tiles[0] = Tile(once[0] + each[0], work, each[1])
+        tiles[-1] = tiles[-1]._replace(store=once[1] + each[1])
+        return double_buffered(tiles) <= self.drafts[one.number].choices[0].cycles
 
 
 def _legal(space: TileSpace, axis: int, part: int) -> bool:
