@@ -7,6 +7,7 @@ CuPy is imported the first time somebody asks for a GPU or hands in a CuPy array
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,8 @@ from rpukit.errors import DeviceError, DTypeError, ParameterError
 
 Array = Any  # numpy.ndarray or cupy.ndarray
 
+_LINE = 64  # bytes of a line of the cache of a CPU
+_LARGE = 1 << 16  # bytes
 _INSTALL = 'pip install "rpukit[cuda12x]" (or "rpukit[cuda13x]" for CUDA 13)'
 
 
@@ -174,8 +177,10 @@ def namespace_of(device: Device) -> ModuleType:
 def to_device(array: Array, device: Device, dtype: Any = None) -> Array:
     """Copy an array to a device (always a fresh, C-contiguous copy)."""
     if device.kind == "cpu":
-        host = array.get() if is_cupy(array) else array
-        return np.array(host, dtype=dtype, order="C")
+        host = array.get() if is_cupy(array) else np.asarray(array)
+        out = _on_lines(host.shape, host.dtype if dtype is None else dtype)
+        out[...] = host
+        return out
     xp = cupy()
     with xp.cuda.Device(device.index):
         return xp.array(array, dtype=dtype, order="C")
@@ -197,10 +202,21 @@ def free_stream() -> int | None:
     return None if stream.is_capturing() else stream.ptr
 
 
+def _on_lines(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Allocate on the CPU; a large array begins with a line of the cache, as its rows then may."""
+    n_byte = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_byte < _LARGE:
+        return np.empty(shape, dtype)
+    room: Any = np.empty(n_byte + _LINE, np.uint8)
+    at = -room.ctypes.data % _LINE
+    out: np.ndarray = room[at : at + n_byte].view(dtype).reshape(shape)
+    return out
+
+
 def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
     """Allocate an uninitialised array on a device."""
     if device.kind == "cpu":
-        return np.empty(shape, dtype)
+        return _on_lines(shape, dtype)
     xp = sys.modules["cupy"]
     if xp.cuda.runtime.getDevice() == device.index:  # the context below costs as much as a launch
         return xp.empty(shape, dtype)
@@ -211,7 +227,9 @@ def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
 def zeros(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
     """Allocate an array of zeros on a device."""
     if device.kind == "cpu":
-        return np.zeros(shape, dtype)
+        out = _on_lines(shape, dtype)
+        out.fill(0)  # np.zeros gives pages that are one and the same until they are written to
+        return out
     xp = cupy()
     with xp.cuda.Device(device.index):
         return xp.zeros(shape, dtype)

@@ -51,6 +51,13 @@ if nb.config.DISABLE_JIT:
             for k in range(LANES):
                 out[out_at + k * out_step + r] = w[w_at + r * w_step + k]
 
+    def add_turned(w, w_at, w_step, v, v_at, y, y_at):
+        """Go on with LANES chains of one sample by LANES steps, along the rows of the weights."""
+        for r in range(LANES):
+            for k in range(LANES):
+                at = w_at + r * w_step + k
+                y[y_at + r] = fma32(w[at], v[v_at + k], y[y_at + r])
+
 else:
     _ARRAY, _INDEX = types.Array(types.float32, 1, "C"), types.intp
 
@@ -112,45 +119,63 @@ else:
         """Go on with the chains of four samples, `v_step` and `y_step` apart."""
         return _add_code(4)
 
-    def _joined(builder, parts):
-        """One vector of several, side by side."""
-        while len(parts) > 1:
-            index = ir.VectorType(ir.IntType(32), 2 * parts[0].type.count)
-            mask = ir.Constant(index, list(range(index.count)))
-            parts = [
-                builder.shuffle_vector(low, high, mask)
-                for low, high in zip(parts[::2], parts[1::2], strict=True)
-            ]
-        return parts[0]
+    def _pieces_turned(builder, parts):
+        """Turn a square of pieces of four: part q of the result has piece q of each part."""
+        if len(parts) == 1:
+            return parts
+        index = ir.VectorType(ir.IntType(32), LANES)
+        found = []
+        for odd in (0, 4):
+            at = [piece + j for piece in range(odd, 2 * LANES, 8) for j in range(4)]
+            mask = ir.Constant(index, at)
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            found.append(
+                _pieces_turned(builder, [builder.shuffle_vector(*p, mask) for p in pairs])
+            )
+        return [part for both in zip(*found, strict=True) for part in both]
 
     def _turned(builder, w, step):
         """Rows of a block of LANES x LANES at w, transposed.
 
-        Lane q of a vector takes four columns of row 4 q + r straight from memory, which spares the
-        shuffles between lanes; what is left to do is a transpose of 4 x 4 inside of each lane.
+        Each row is read once, since rows that are pages apart share a set of the cache. Squares of
+        4 x 4 are turned inside of the lanes of vectors, then the squares among themselves.
         """
         numbers = [ir.Constant(step.type, r) for r in range(LANES)]
         starts = [builder.gep(w, [builder.mul(r, step)]) for r in numbers]
+        rows = [builder.load(_vector(builder, start, LANES), align=4) for start in starts]
         index, fours = ir.VectorType(ir.IntType(32), LANES), range(0, LANES, 4)
         pairs, quads = (0, LANES, 1, LANES + 1), (0, 1, LANES, LANES + 1)
         masks = [
             [ir.Constant(index, [q + j + high for q in fours for j in four]) for high in (0, 2)]
             for four in (pairs, quads)
         ]
-        out = []
-        for column in fours:
-            at = ir.Constant(step.type, column)
-            parts = [
-                builder.load(_vector(builder, builder.gep(start, [at]), 4), align=4)
-                for start in starts
-            ]
-            a, b, c, d = (_joined(builder, parts[r::4]) for r in range(4))
+        squares = []
+        for at in fours:
+            a, b, c, d = rows[at : at + 4]
             ab, cd = (
                 [builder.shuffle_vector(*two, m) for m in masks[0]] for two in ((a, b), (c, d))
             )
-            for low, high in zip(ab, cd, strict=True):
-                out += [builder.shuffle_vector(low, high, m) for m in masks[1]]
-        return out
+            low_high = zip(ab, cd, strict=True)
+            squares.append([builder.shuffle_vector(*two, m) for two in low_high for m in masks[1]])
+        columns = [_pieces_turned(builder, list(c)) for c in zip(*squares, strict=True)]
+        return [column[q] for q in range(len(fours)) for column in columns]
+
+    @intrinsic
+    def add_turned(typing, w, w_at, w_step, v, v_at, y, y_at):
+        """Go on with LANES chains of one sample by LANES steps, along the rows of the weights."""
+
+        def code(context, builder, sig, args):
+            w, w_at, w_step, v, v_at, y, y_at = args
+            v, y = _start(context, builder, v, v_at), _start(context, builder, y, y_at)
+            fma, result = _fma(builder, LANES), _vector(builder, y, LANES)
+            total = builder.load(result, align=4)
+            for k, row in enumerate(_turned(builder, _start(context, builder, w, w_at), w_step)):
+                one = builder.load(builder.gep(v, [ir.Constant(v_at.type, k)]))
+                total = builder.call(fma, [row, _splat(builder, one, LANES), total])
+            builder.store(total, result, align=4)
+            return context.get_dummy_value()
+
+        return types.void(_ARRAY, _INDEX, _INDEX, *(_ARRAY, _INDEX) * 2), code
 
     @intrinsic
     def turn(typing, w, w_at, w_step, out, out_at, out_step):
@@ -202,6 +227,28 @@ def _block(weight, along, absolute, i0, i1, k0, k1, block):
 
 
 @nb.njit(nogil=True, error_model="numpy")
+def _on_lines(weight):
+    """Whether rows that LANES divides begin with lines of the cache."""
+    return weight.ctypes.data % (4 * LANES) == 0
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _turn_and_add(w, n_in, v, first, last, y, whole):
+    """Go on with `whole` chains of one sample, in turned blocks that stay in registers.
+
+    Two blocks of chains take turns, since the steps of one wait for each other.
+    """
+    last_turned = last - (last - first) % LANES
+    for i0 in range(0, whole, 2 * LANES):
+        for k in range(first, last_turned, LANES):
+            for i in range(i0, i0 + 2 * LANES, LANES):
+                add_turned(w, i * n_in + k, n_in, v, k, y, i)
+        for i in range(i0, i0 + 2 * LANES):
+            for k in range(last_turned, last):
+                y[i] = fma32(w[i * n_in + k], v[k], y[i])
+
+
+@nb.njit(nogil=True, error_model="numpy")
 def chain(weight, along, absolute, v, first, last, y):
     """y[s, i] = the chain of steps first to last - 1."""
     y[:] = f4(0.0)
@@ -216,6 +263,9 @@ def go_on(weight, along, absolute, v, first, last, y):
     flat, inputs, results = weight.reshape(-1), v.reshape(-1), y.reshape(-1)
     whole = n_out // WIDTH * WIDTH
     done = 0
+    if not along and not absolute and samples == 1 and n_in % LANES == 0 and _on_lines(weight):
+        done = whole
+        _turn_and_add(flat, n_in, inputs, first, last, results, whole)
     if along and not absolute and samples < 8:
         done = whole
         for k0 in range(first, last, FEW):
