@@ -60,7 +60,7 @@ _COUNTERS = 8  # words of a sample, see rk_lines.cuh
 _MOST_FORETOLD = 31  # further rounds that are bits of a word
 _MOST_PASSED = 1 << 30  # words that have an int for their number
 _MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
-_MOST_KEPT = 1 << 20  # elements passed on that are kept from call to call
+_MOST_KEPT = 1 << 22  # elements passed on that are kept from call to call
 _FEW_FAILED = 2  # tiles of few samples, of those that failed
 
 
