@@ -7,18 +7,23 @@
 //   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1, one past a table
 //   impossible
 //
-// Grid: (leaves / 256, samples / FEW or less), one thread a leaf.
-// Macros: REAL, FEW.
+// Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps brings 32
+// tables of up to so many values to shared memory, and a warp has the leaves of a sample.
+// Macros: REAL, FEW, HELD.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_forward
 // op: rpukit.circuits.ops.leaf_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: FEW=4
+// check: FEW=4 HELD=256
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_rows.cuh"
 #include "rk_special64.cuh"
 
+#ifndef HELD
+#define HELD 0
+#endif
 #define HALF_LOG_2PI ((REAL)0.9189385332046727)
 
 __device__ __forceinline__ REAL of_number(int kind, REAL x, const REAL *own) {
@@ -30,9 +35,31 @@ __device__ __forceinline__ REAL of_number(int kind, REAL x, const REAL *own) {
     return (times_log(x, own[0]) - own[0]) - rk_lgamma(x + (REAL)1);
 }
 
+// The value of a leaf of a table.
+__device__ __forceinline__ REAL of_code(int x, int size, const REAL *own) {
+    return x < 0 ? (REAL)0 : x < size ? own[x] : NOTHING;
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kinds, const int *variable, const i64 *place,
              const int *sizes, const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters, REAL *values) {
+#if HELD
+    __shared__ REAL held[32][HELD + 1];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r0 = blockIdx.x * 32, r = r0 + lane;
+    int at = variable[min(r, n_leaf - 1)], size = sizes[min(r, n_leaf - 1)];
+    wait_for_earlier();
+    for (int l = warp; l < 32 && r0 + l < n_leaf; l += 8)
+        for (int x = lane; x < sizes[r0 + l]; x += 32) held[l][x] = table[place[r0 + l] + x];
+    __syncthreads();
+    for (int b0 = (blockIdx.y * 8 + warp) * FEW; b0 < n_sample; b0 += gridDim.y * 8 * FEW) {
+        int x[FEW];
+#pragma unroll
+        for (int f = 0; f < FEW; ++f) x[f] = codes[(u64)min(b0 + f, n_sample - 1) * n_variable + at];
+#pragma unroll
+        for (int f = 0; f < FEW; ++f)
+            if (b0 + f < n_sample && r < n_leaf) values[(u64)(b0 + f) * n_row + r] = of_code(x[f], size, held[lane]);
+    }
+#else
     int r = blockIdx.x * 256 + threadIdx.x;
     if (r >= n_leaf) return;
     int kind = kinds[r], at = variable[r], size = sizes[r];
@@ -47,7 +74,7 @@ leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kin
 #pragma unroll
             for (int f = 0; f < FEW; ++f) x[f] = codes[(u64)line[f] * n_variable + at];
 #pragma unroll
-            for (int f = 0; f < FEW; ++f) v[f] = x[f] < 0 ? (REAL)0 : x[f] < size ? table[p + x[f]] : NOTHING;
+            for (int f = 0; f < FEW; ++f) v[f] = of_code(x[f], size, table + p);
         } else {
 #pragma unroll
             for (int f = 0; f < FEW; ++f) v[f] = of_number(kind, numbers[(u64)line[f] * n_variable + at], parameters + p);
@@ -56,4 +83,5 @@ leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kin
         for (int f = 0; f < FEW; ++f)
             if (b0 + f < n_sample) values[(u64)line[f] * n_row + r] = v[f];
     }
+#endif
 }

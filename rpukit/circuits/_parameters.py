@@ -41,6 +41,7 @@ class LeafRows:
     support: Array  # of each variable, 0 for numbers
     table: Array
     parameters: Array
+    most: int  # values of the largest table; 0 where some leaves are numbers
 
 
 @dataclass(slots=True)
@@ -101,6 +102,7 @@ class Parameters:
             support_of(layout),
             np.empty(n_table, dtype),
             np.empty(n_parameter, dtype),
+            max(s.leaf.support for s in self.sources) * all(s.leaf.TABLE for s in self.sources),
         )
         for number, nodes in enumerate(self._owners()):
             given, own = nodes.parameters, stream.child(number)

@@ -65,6 +65,7 @@ _MOST_ROWS = 65535  # of a grid along y
 _BLOCKS = 8192  # that fill a GPU several times
 _MANY = 32  # samples, from which threads read some of them together
 _FEW = 4
+_HELD = 256  # values of a table that shared memory holds for 32 leaves
 
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
@@ -261,7 +262,13 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
     if _device.takes_kernels(values):
         sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
-        _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args, few=_FEW)
+        if values.dtype.itemsize > 4 or len(values) < 2 * _MANY or not 16 < rows.most <= _HELD:
+            _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args, few=_FEW)
+            return
+        held = max(32, 1 << (rows.most - 1).bit_length())
+        grid = _spread(-(-rows.kinds.size // 32), len(values), 8 * _FEW)
+        macros = {"REAL": real(values.dtype), "FEW": _FEW, "HELD": held}
+        _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
         return
     grain = work_grain(rows.kinds.size)
     run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)

@@ -11,6 +11,7 @@ from golden_circuits import images
 import rpukit as rk
 from rpukit import circuits
 from rpukit.circuits import ops, steps
+from rpukit.circuits._parameters import LeafRows
 from rpukit.testing import assert_same_bits, on_cpu
 
 
@@ -138,6 +139,26 @@ def test_roots_and_weights_by_formula(emulated):
     assert_same_bits(out, values[:, roots])
     assert held.clock[0] == 1105
     assert held.weighed[0] == np.add.accumulate(np.append(0.1, possible.astype(float)))[-1]
+
+
+@pytest.mark.parametrize(("most", "order"), [(40, 0), (40, 1), (0, 0)])
+def test_tables_are_read_alike_from_shared_memory(most, order):
+    """Of `leaf_forward`: values past a table's end, and unknown ones; a tile that is not full."""
+    rng, n, n_leaf = np.random.default_rng(6), 70, 45
+    sizes = rng.choice([17, 40], n_leaf).astype(np.int32)
+    variable = np.sort(rng.integers(0, 5, n_leaf)).astype(np.int32)
+    place = np.cumsum(sizes, dtype=np.int64) - sizes
+    table = rng.standard_normal(sizes.sum(), np.float32)
+    codes = rng.integers(-1, 42, (n, 5)).astype(np.int32)
+    kinds, none = np.zeros(n_leaf, np.int32), np.zeros(0, np.float32)
+    rows = LeafRows(kinds, variable, place, sizes, *3 * [none], table, none, most)
+    found = np.zeros((n, n_leaf + 3), np.float32)
+    with on_cpu(order):
+        ops.leaf_forward(rows, codes, np.full((n, 5), np.nan, np.float32), found)
+    code = codes[:, variable]
+    expected = np.where(code < sizes, table[place + np.clip(code, 0, sizes - 1)], -np.inf)
+    assert_same_bits(found[:, :n_leaf], np.where(code < 0, 0, expected).astype(np.float32))
+    assert not found[:, n_leaf:].any()
 
 
 @pytest.mark.parametrize("keep_zeros", [False, True])
