@@ -8,7 +8,7 @@
 //   sample the chains go to the totals and start anew.
 //
 // Grid: n_tile, a thread ROWS x COLUMNS weights. Order: samples, then uses, ascending. Asynchronous copies fill ST stages
-// of DEPTH steps; steps behind the last one add 0.
+// of DEPTH steps; steps behind the last one add 0. Tables are read a stage ahead.
 // Macros: REAL, CHILDREN, NODES, ROWS, COLUMNS, VEC (values that are copied at a time: 1 or 4).
 // mirror: rpukit/circuits/_mirror/learning.py::sum_flow
 // op: rpukit.circuits.ops.sum_flow
@@ -16,7 +16,7 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: VEC=4
-// check: CHILDREN=16 NODES=16 ROWS=4 COLUMNS=2
+// check: VEC=4 CHILDREN=16 NODES=16 ROWS=2 COLUMNS=1
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
 #include "rk_shared.cuh"
@@ -36,10 +36,14 @@
 #ifndef VEC
 #define VEC 1
 #endif
-#define DEPTH 16
-#define ST 4
+#define DEPTH (VEC == 4 ? 32 : 16)
+#define ST 3
 #define ACROSS (NODES / COLUMNS)
 #define THREADS (CHILDREN / ROWS * ACROSS)
+#define LINE (NODES / VEC)  // threads that copy a step
+#define APART (THREADS / LINE < DEPTH ? THREADS / LINE : DEPTH)
+#define COPIES (DEPTH / APART)
+static_assert(CHILDREN == NODES && THREADS % LINE == 0 && DEPTH % APART == 0 && THREADS >= DEPTH, "threads copy whole steps");
 #define TOGETHER 4  // values that are read at a time, where a thread has so many
 #define LINES (ROWS * COLUMNS > 32 ? 2 : ROWS < 4 ? ROWS : 4)  // of weights whose totals are
 static_assert(ACROSS % 8 == 0 && CHILDREN / ROWS % 4 == 0, "whole warps");
@@ -59,30 +63,13 @@ template <int N, int T> __device__ __forceinline__ void read(REAL (&v)[N], const
     }
 }
 
-// The copies of a thread: TILE values of each of DEPTH steps. b, u: sample and use of those after `next`, which says where
-// the next ones are, -1 for nowhere; tables are read a stage ahead.
-template <int TILE> struct Copies {
-    static constexpr int across = TILE / VEC, apart = THREADS / across;
-    static constexpr int count = DEPTH / apart;
-    static_assert(THREADS % across == 0 && DEPTH % apart == 0, "threads copy whole steps");
-    int b, u, d, x;
-    i64 next[count];
-    __device__ __forceinline__ Copies(int uses) : d(threadIdx.x / across), x(threadIdx.x % across * VEC) { b = d / uses, u = d % uses; }
-    // `place(b, u)`: where the values of a step begin.
-    template <class Place> __device__ __forceinline__ void find(int n_sample, int uses, Place place) {
-#pragma unroll
-        for (int e = 0; e < count; ++e) {
-            next[e] = b < n_sample ? place(b, u) : -1;
-            for (u += apart; u >= uses; u -= uses) ++b;
-        }
-    }
-    // n: values that there are.
-    __device__ __forceinline__ void ask(REAL (*to)[TILE], int n, const REAL *from) {
-#pragma unroll
-        for (int e = 0; e < count; ++e) {
-            int there = next[e] >= 0 ? max(0, min(VEC, n - x)) : 0;
-            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&to[d + e * apart][x]), from + (there ? next[e] + x : 0), there * (int)sizeof(REAL));
-        }
+// Step s of (sample, use), and those DEPTH after it.
+struct Step {
+    int b, u;
+    __device__ __forceinline__ void begin(int s, int uses) { b = s / uses, u = s % uses; }
+    __device__ __forceinline__ void go_on(int samples, int rest, int uses) {  // DEPTH = samples * uses + rest
+        b += samples, u += rest;
+        if (u >= uses) u -= uses, ++b;
     }
 };
 
@@ -102,20 +89,34 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     auto column = [&](int q) { return index_of<COLUMNS, ACROSS>(q, tj); };
     auto inside = [&](int p, int q) { return row(p) < count && column(q) < size; };
     REAL f[ROWS][COLUMNS];
-    Copies<CHILDREN> children(uses);
-    Copies<NODES> nodes(uses);
-    int flag_b = threadIdx.x / uses, flag_u = threadIdx.x % uses;
+    int d0 = threadIdx.x / LINE, x = threadIdx.x % LINE * VEC, samples = DEPTH / uses, rest = DEPTH % uses;
+    int child_bytes = max(0, min(VEC, count - x)) * (int)sizeof(REAL), up_bytes = max(0, min(VEC, size - x)) * (int)sizeof(REAL);
+    const REAL *child_from = child + (child_bytes ? c0 + x : 0), *up_from = up + (up_bytes ? m0 + x : 0);
+    Step at[COPIES], flag;
+    i64 at_child[COPIES];
+    int at_up[COPIES];
+#pragma unroll
+    for (int e = 0; e < COPIES; ++e) at[e].begin(d0 + e * APART, uses);
+    flag.begin(threadIdx.x, uses);
     auto find = [&]() {
-        children.find(n_sample, uses, [&](int b, int u) { return (i64)b * n_x + use_x[first + u] + c0; });
-        nodes.find(n_sample, uses, [&](int b, int u) { return (i64)b * n_up + use_row[first + u] + m0; });
+#pragma unroll
+        for (int e = 0; e < COPIES; ++e) at_child[e] = use_x[first + at[e].u], at_up[e] = use_row[first + at[e].u];
     };
     auto ask = [&](int slot) {
-        children.ask(below[slot], count, child);
-        nodes.ask(above[slot], size, up);
+#pragma unroll
+        for (int e = 0; e < COPIES; ++e) {
+            if (d0 >= APART) break;
+            int d = d0 + e * APART;
+            bool there = at[e].b < n_sample;
+            i64 b = there ? at[e].b : 0;
+            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&below[slot][d][x]), child_from + (b * n_x + at_child[e]), there ? child_bytes : 0);
+            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&above[slot][d][x]), up_from + (b * n_up + at_up[e]), there ? up_bytes : 0);
+            at[e].go_on(samples, rest, uses);
+        }
         if (threadIdx.x < DEPTH) {
-            bool there = flag_b < n_sample;
-            rk_copy<4>(rk_shared_address(&far[slot * DEPTH + threadIdx.x]), wide + (there ? (u64)flag_b * n_use + first + flag_u : 0), there ? 4 : 0);
-            for (flag_u += DEPTH; flag_u >= uses; flag_u -= uses) ++flag_b;
+            bool there = flag.b < n_sample;
+            rk_copy<4>(rk_shared_address(&far[slot * DEPTH + threadIdx.x]), wide + ((u64)(there ? flag.b : 0) * n_use + first + flag.u), there ? 4 : 0);
+            flag.go_on(samples, rest, uses);
         }
         rk_copies_end();
         find();
@@ -131,11 +132,8 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     }
     for (int t0 = 0, now = 0; t0 < n_step; t0 += DEPTH, now = (now + 1) % ST) {
         rk_copies_left<ST - 2>();
-        __syncthreads();
+        bool some_far = __syncthreads_or(threadIdx.x < DEPTH && far[now * DEPTH + threadIdx.x]);
         ask((now + ST - 1) % ST);
-        u32 some_far = 0;
-#pragma unroll
-        for (int d = 0; d < DEPTH; ++d) some_far |= far[now * DEPTH + d];
         auto add = [&](int d) {
             REAL v[ROWS], w[COLUMNS];
             read<ROWS, CHILDREN / ROWS>(v, below[now][d], ti);

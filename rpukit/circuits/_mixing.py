@@ -48,6 +48,7 @@ _SUM_STAGE = Kernel("sum_stage")
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
 _STAGED = 3  # samples from which exponentials are made in a launch of their own
+_MANY = 64  # samples for which a layer of one or two segments is worth that, however short they are
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
 
@@ -134,7 +135,7 @@ def mix_up(
     """Launch `ops.sum_forward`."""
     n, dtype, apart = len(values), values.dtype, elements is not None
     first, count, of_list = list_segments(layer)
-    dense = 2 * layer.list_elements.size >= _SEGMENT * len(first)
+    dense = _dense(layer.list_elements.size, len(first), n)
     limit = _shared_limit(_device.device_of(values))
     shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
     tiles = node_tiles(layer, shape.outputs)
@@ -167,7 +168,7 @@ def mix_down(
     of: Array = row_flows if joined else flows
     n, dtype = len(of), of.dtype
     first, count, of_group = group_segments(layer)
-    dense = 2 * (layer.end_row - layer.first_row) >= _SEGMENT * len(first)
+    dense = _dense(layer.end_row - layer.first_row, len(first), n)
     limit = _shared_limit(_device.device_of(of))
     shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit)
     tiles = element_tiles(layer, shape.outputs)
@@ -221,9 +222,10 @@ class Gathering:
         """Threads of a block."""
         return self.children // self.rows * (self.nodes // self.columns)
 
-    def shared(self, dtype: np.dtype[Any]) -> int:
-        """Bytes of dynamic shared memory."""
-        return _STEPS * _STAGES * ((self.children + self.nodes) * dtype.itemsize + 4)
+    def shared(self, dtype: np.dtype[Any], vec: int) -> int:
+        """Bytes of dynamic shared memory, where ``vec`` values are copied at a time."""
+        depth, stages = (32 if vec == 4 else 16), 3
+        return depth * stages * ((self.children + self.nodes) * dtype.itemsize + 4)
 
     def macros(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Macros of the kernel."""
@@ -235,6 +237,7 @@ _GATHERINGS = (
     Gathering(64, 64, 8, 4),
     Gathering(32, 32, 4, 4),
     Gathering(16, 16, 4, 2),
+    Gathering(16, 16, 2, 1),
 )
 
 
@@ -243,7 +246,8 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
     (up, child, wide), dtype = steps, theta.dtype
     for shape in _GATHERINGS:
         tiles = weight_tiles(uses, shape.children, shape.nodes)
-        if len(tiles[0]) >= _BLOCKS:
+        fits = shape.children < 2 * max(uses.most, 16)
+        if fits and len(tiles[0]) * shape.threads >= 128 * _BLOCKS:
             break
     aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
     vec = uses.vec if aligned else 1
@@ -251,7 +255,7 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
     blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
     args = (*sizes, *blocks, *tiles, theta, up, child, wide, held.chains, held.totals)
     macros = shape.macros(dtype) | {"VEC": vec}
-    grid, shared = (len(tiles[0]),), shape.shared(dtype)
+    grid, shared = (len(tiles[0]),), shape.shared(dtype, vec)
     _SUM_FLOW.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
 
 
@@ -310,6 +314,11 @@ def _launch(
     grid, macros = (n_tile * -(-n // shape.samples),), shape.macros(dtype) | more
     shared = shape.shared(dtype)
     kernel.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
+
+
+def _dense(n_input: int, n_segment: int, n_sample: int) -> bool:
+    """Whether segments are full enough, or too few to matter, for their inputs to be staged."""
+    return 2 * n_input >= _SEGMENT * n_segment or (n_segment <= 2 and n_sample >= _MANY)
 
 
 @cache

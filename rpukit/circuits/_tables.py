@@ -50,6 +50,7 @@ class Uses:
     column_block: Array  # of up to 32 nodes
     column_node: Array
     vec: int  # values of a use that lie at a multiple of 16 bytes, where lines do
+    most: int  # children, or nodes, of a block
     tiles: dict[Any, Any] = field(default_factory=dict)  # how kernels deal out the blocks
 
 
@@ -106,6 +107,7 @@ def make_uses(layout: Layout) -> Uses:
         columns[:, 0].copy(),
         columns[:, 1].copy(),
         1 if (row % 4).any() else 4,
+        max((max(block[1:]) for block in blocks), default=0),
     )
 
 
