@@ -90,8 +90,8 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     auto inside = [&](int p, int q) { return row(p) < count && column(q) < size; };
     REAL f[ROWS][COLUMNS];
     int d0 = threadIdx.x / LINE, x = threadIdx.x % LINE * VEC, samples = DEPTH / uses, rest = DEPTH % uses;
-    int child_bytes = max(0, min(VEC, count - x)) * (int)sizeof(REAL), up_bytes = max(0, min(VEC, size - x)) * (int)sizeof(REAL);
-    const REAL *child_from = child + (child_bytes ? c0 + x : 0), *up_from = up + (up_bytes ? m0 + x : 0);
+    bool of_child = x < count, of_up = x < size;  // whole copies: lines are padded
+    const REAL *child_from = child + (of_child ? c0 + x : 0), *up_from = up + (of_up ? m0 + x : 0);
     Step at[COPIES], flag;
     i64 at_child[COPIES];
     int at_up[COPIES];
@@ -109,8 +109,8 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
             int d = d0 + e * APART;
             bool there = at[e].b < n_sample;
             i64 b = there ? at[e].b : 0;
-            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&below[slot][d][x]), child_from + (b * n_x + at_child[e]), there ? child_bytes : 0);
-            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&above[slot][d][x]), up_from + (b * n_up + at_up[e]), there ? up_bytes : 0);
+            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&below[slot][d][x]), child_from + (b * n_x + at_child[e]), there && of_child ? VEC * (int)sizeof(REAL) : 0);
+            rk_copy<VEC * sizeof(REAL)>(rk_shared_address(&above[slot][d][x]), up_from + (b * n_up + at_up[e]), there && of_up ? VEC * (int)sizeof(REAL) : 0);
             at[e].go_on(samples, rest, uses);
         }
         if (threadIdx.x < DEPTH) {

@@ -48,7 +48,7 @@ _SUM_STAGE = Kernel("sum_stage")
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
 _STAGED = 3  # samples from which exponentials are made in a launch of their own
-_MANY = 64  # samples for which a layer of one or two segments is worth that, however short they are
+_MANY = 64  # samples for which layers of few segments are staged, however short those are
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
 
