@@ -135,7 +135,7 @@ def test_calls_that_come_again(n, transposed, monkeypatch):
         assert_same_bits(np.array(got), want)
     n_launch = len(launches) // len(firsts)
     assert launches == ["checked"] * (2 * n_launch) + ["again on 5"] * (3 * n_launch)
-    rounds = 0 if transposed else 2 + (n > 8)
+    rounds = 0 if transposed else 2
     assert n_launch == (1 if n <= 8 else 2) + (n == 21) + rounds
 
 
