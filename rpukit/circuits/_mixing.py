@@ -126,7 +126,8 @@ def mixing(
     outputs = 32
     while outputs > 8 and -(-n_out // outputs) * -(-n_sample // samples) < _BLOCKS:
         outputs //= 2
-    return Mixing(outputs, min(16, max(8, n_segment)), samples)
+    least = 1 if outputs == 32 else 8  # many small blocks have no idle threads, few have many
+    return Mixing(outputs, min(16, max(least, n_segment)), samples)
 
 
 def mix_up(
