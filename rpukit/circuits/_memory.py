@@ -148,7 +148,8 @@ def _bytes(of: Any) -> int:
     if isinstance(of, (Parameters, Statistics)):
         names = vars(of)
         if isinstance(of, Parameters):
-            names = dict.fromkeys(("theta", "rows", "layers", "uses", "root_rows"))
+            own = ("theta", "rounded", "rows", "layers", "uses", "root_rows")
+            names = dict.fromkeys(own)
         return sum(_bytes(getattr(of, name)) for name in names)
     if is_dataclass(of):
         return sum(_bytes(getattr(of, f.name)) for f in fields(of) if f.name != "tiles")

@@ -13,6 +13,7 @@ from rpukit import _device
 from rpukit.circuits import ops
 from rpukit.circuits._layout import Layout
 from rpukit.circuits._tables import make_program, make_uses, moved
+from rpukit.circuits._tensor import Rounded, round_weights, rounded_weights
 from rpukit.circuits.leaves import INDICATOR, Leaf
 from rpukit.circuits.nodes import InputNodes, SumNodes
 from rpukit.elementwise import power, random_fill
@@ -87,8 +88,16 @@ class LeafRun:
 class Parameters:
     """Weights (children, nodes) of all groups, and parameters and tables of all leaves."""
 
+    rounded: Rounded | None = None  # weights for tensor cores
+
     def __init__(
-        self, layout: Layout, stream: Stream, dtype: Any, device: _device.Device = _device.CPU
+        self,
+        layout: Layout,
+        stream: Stream,
+        dtype: Any,
+        device: _device.Device = _device.CPU,
+        *,
+        tensor: bool = False,
     ) -> None:
         self.layout, self.device = layout, _device.CPU
         self.theta = np.empty(layout.n_theta, dtype)
@@ -125,6 +134,9 @@ class Parameters:
         self.root_rows = self.on_device(layout.root_rows)
         self.first_root = int(layout.root_rows.min())
         self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
+        if tensor:
+            self.rounded = rounded_weights(make_uses(layout), device)
+        self.round()
 
     def _owners(self) -> list[Any]:
         owned = {n.source.number: n.source for n in self.layout.nodes}
@@ -155,6 +167,7 @@ class Parameters:
                 weights = block.gather(given).reshape(-1)
                 part = slice(block.first, block.first + block.size)
                 self.theta[part] = self.on_device(weights, self.theta.dtype)
+            self.round()
         else:
             source = next(s for s in self.sources if s.nodes is nodes)
             values = self.on_device(given.reshape(-1), self.theta.dtype)
@@ -187,6 +200,17 @@ class Parameters:
                 source.leaf, self.rows.parameters[source.parameter], self.rows.table[source.table]
             )
 
+    def round(self) -> None:
+        """Round the weights anew after they changed, where tensor cores take them."""
+        if self.rounded is not None:
+            round_weights(self.uses, self.theta, self.rounded)
+
+    def in_float32(self) -> Parameters:
+        """The same parameters, for sums that tensor cores have no part in."""
+        other = copy(self)
+        other.rounded = None
+        return other
+
     def copied(self) -> tuple[Array, Array]:
         """Copy all parameters."""
         return self.theta.copy(), self.rows.parameters.copy()
@@ -197,7 +221,8 @@ class Parameters:
         self.refresh_all()
 
     def refresh_all(self) -> None:
-        """Make all tables anew."""
+        """Make all tables anew, and rounded weights."""
+        self.round()
         for run in self.runs:
             self.refresh(run)
 

@@ -11,6 +11,7 @@ from rpukit.circuits._arena import empty
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._mixing import room_for
 from rpukit.circuits._parameters import Parameters, Statistics
+from rpukit.circuits._tensor import tensor_backward, tensor_forward
 
 __all__ = ["Pass", "gather", "run_down", "run_inner", "run_leaves", "run_up"]
 
@@ -63,11 +64,11 @@ def run_inner(
     parameters: Parameters, run: Pass, *, keep: bool = False, elements: bool = False
 ) -> Pass:
     """Compute the values of the rows above those of leaves; with ``elements`` those too."""
-    kernels = _device.takes_kernels(run.values)
+    rounded, kernels = parameters.rounded, _device.takes_kernels(run.values)
     joined = _joins(parameters, run) and not elements
     if not joined:
         run.hold_elements(parameters, keep=keep or not kernels)
-    if not kernels:
+    if not kernels and rounded is None:
         ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
         return run
     run.room = room_for(parameters.layers, run.values)
@@ -78,14 +79,17 @@ def run_inner(
         below = None if joined else run.of_layer(layer)
         if not joined:
             ops.product_forward(layer.elements, run.values, below)
-        ops.sum_forward(layer, parameters.theta, below, run.values, run.room)
+        if rounded is not None:
+            tensor_forward(layer, rounded, parameters.theta, below, run.values, run.room)
+        else:
+            ops.sum_forward(layer, parameters.theta, below, run.values, run.room)
     return run
 
 
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
     layout, theta, values = parameters.layout, parameters.theta, run.values
-    alike, device = (values.shape, values.dtype), parameters.device
+    alike, device, rounded = (values.shape, values.dtype), parameters.device, parameters.rounded
     run.flows, run.weights = empty(*alike, device), root_flows
     joined = _joins(parameters, run)
     if not joined:
@@ -94,7 +98,7 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         run.out = empty(root_flows.shape, values.dtype, device)
     roots = (parameters.root_rows, parameters.first_root)
     ops.root_flows(*roots, root_flows, run.values, run.flows, run.out)
-    if not _device.takes_kernels(run.values):
+    if not _device.takes_kernels(run.values) and rounded is None:
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
         ops.flows_down(parameters.program, *arrays)
         return run
@@ -105,12 +109,20 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
             ops.product_backward(layer, run.flows, run.flows)
             continue
         if joined:
-            ops.sum_backward_joined(layer, theta, run.values, run.flows, run.room)
+            if rounded is not None:
+                joint = (values, None, None, run.flows, None, run.room)
+                tensor_backward(layer, rounded, theta, *joint)
+            else:
+                ops.sum_backward_joined(layer, theta, values, run.flows, run.room)
             continue
         ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
         elements = run.of_layer(layer)
         flows = scratch[: elements.size].reshape(elements.shape)
-        ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
+        if rounded is not None:
+            apart = (None, run.lift, elements, None, flows, run.room)
+            tensor_backward(layer, rounded, theta, *apart)
+        else:
+            ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
         ops.product_backward(layer.elements, flows, run.flows)
     return run
 

@@ -58,6 +58,7 @@ def state_of(pc: Circuit) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "dtype": pc.dtype.name,
+        "precision": pc.precision,
         "roots": [places[root.number] for root in pc.layout.roots],
         "nodes": described,
         "stream": [int(word) for word in pc._stream.words],

@@ -18,7 +18,7 @@ from rpukit.circuits.fitting import Fitting
 from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.querying import Queries
 from rpukit.circuits.rules import Rule
-from rpukit.errors import DTypeError
+from rpukit.errors import DTypeError, ParameterError
 from rpukit.random import Stream
 
 __all__ = ["Circuit"]
@@ -42,6 +42,9 @@ class Circuit(Queries, Fitting):
         float32 or float64.
     device : str
         "cpu", "gpu" or "gpu:1"; arrays of samples have to be there.
+    precision : str
+        "fp32", or "bf16": sums of float32 circuits by products of bfloat16 on tensor cores, faster
+        with hundreds of samples and less exact; see "Tensor cores" of the guide to circuits.
     budget : int, optional
         Bytes that parameters, statistics, tables and passes over samples may take together; more
         samples go in several passes, with the same bits. Beside it are data, results, momenta of
@@ -81,6 +84,7 @@ class Circuit(Queries, Fitting):
         seed: int = 0,
         dtype: Any = np.float32,
         device: str = "cpu",
+        precision: str = "fp32",
         budget: int | None = None,
     ) -> None:
         given = list(roots) if isinstance(roots, Sequence) else [roots]
@@ -89,10 +93,15 @@ class Circuit(Queries, Fitting):
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise DTypeError(f"dtype: got {self.dtype}, need float32 or float64")
+        if precision not in ("fp32", "bf16"):
+            raise ParameterError(f'precision: got {precision!r}, need "fp32" or "bf16"')
+        if precision == "bf16" and self.dtype != np.float32:
+            raise DTypeError(f'precision "bf16": got dtype {self.dtype}, need float32')
         self._device = parse_device(device)
         self.layout = make_layout(given)
         stream = Stream.from_seed(seed)
-        self._parameters = Parameters(self.layout, stream, self.dtype, self._device)
+        tensor = precision == "bf16"
+        self._parameters = Parameters(self.layout, stream, self.dtype, self._device, tensor=tensor)
         self._stream, self._n_drawn = stream.child(DRAWS), 0
         self._statistics = Statistics(self._parameters)
         self._encoder = Encoder(self.layout, self.dtype, self._device)
@@ -124,6 +133,11 @@ class Circuit(Queries, Fitting):
         DeviceError, PlanError
         """
         return type(self).from_state(self.state(), device, budget)
+
+    @property
+    def precision(self) -> str:
+        """How sums are computed: "fp32", which stands for float64 too, or "bf16"."""
+        return "fp32" if self._parameters.rounded is None else "bf16"
 
     @property
     def budget(self) -> int | None:
@@ -282,7 +296,8 @@ class Circuit(Queries, Fitting):
         FormatError, DeviceError, PlanError
         """
         header = state["header"]
-        pc = cls(_saved.rebuild(state), dtype=header["dtype"], device=device, budget=budget)
+        how = {"dtype": header["dtype"], "precision": header.get("precision", "fp32")}
+        pc = cls(_saved.rebuild(state), **how, device=device, budget=budget)
         pc._stream, pc._n_drawn = Stream(*header["stream"]), int(header["n_drawn"])
         _saved.take_state(pc, state)
         return pc

@@ -196,6 +196,7 @@ def maximise(
     """Take a step of EM by counts, which stay."""
     numbers = (step, pseudocount, keep_zeros)
     steps.sum_maximise(own.uses, *numbers, held.chains, held.totals, own.theta)
+    own.round()
     for run in own.runs:
         totals, extra = held.leaf_totals[run.statistic], pseudocount
         if isinstance(run.leaf, MaskedCategorical):

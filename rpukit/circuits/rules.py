@@ -80,13 +80,14 @@ def way_of(parameters: Parameters, rule: Rule | None) -> Way:
         return Way(parameters)
     if not isinstance(rule, Rule):
         raise DTypeError(f"rule: got {rule!r}, need a Rule")
+    if rule.exponent == 1 and rule.temperature == 1:
+        return Way(parameters)
+    parameters = parameters.in_float32()
     if rule.exponent == np.inf:
         return Largest(parameters)
     if rule.exponent != 1:
         return _Powers(parameters, float(rule.exponent))
-    if rule.temperature != 1:
-        return _Tempered(parameters, float(rule.temperature), rule.temper_elements)
-    return Way(parameters)
+    return _Tempered(parameters, float(rule.temperature), rule.temper_elements)
 
 
 class Way:

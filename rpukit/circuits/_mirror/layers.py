@@ -313,25 +313,55 @@ def sum_backward(
                 _chains(weights, np.bool_(False), w, s * SEGMENT, last, part)
                 for b in range(n):
                     _join(factors[0, b, s], part[b], ids, m_all[b], t_all[b])
-        if not _flows(elements[b0 : b0 + n], m_all, t_all, flows[b0 : b0 + n]):
-            for b in range(n):
-                for e in range(n_element):
-                    v = elements[b0 + b, e]
-                    if v > NOTHING and m_all[b, e] > NOTHING and not t_all[b, e] >= TINY:
-                        up = _own_parents(
-                            e,
-                            list_first,
-                            group_list,
-                            group_row,
-                            group_size,
-                            group_theta,
-                            parent_first,
-                            parent_group,
-                            parent_place,
-                            theta,
-                            lift[b0 + b],
-                        )
-                        flows[b0 + b, e] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
+        usual = _flows(elements[b0 : b0 + n], m_all, t_all, flows[b0 : b0 + n])
+        for b in range(0 if usual else n):
+            _again(
+                m_all[b],
+                t_all[b],
+                group_row,
+                group_size,
+                group_theta,
+                parent_first,
+                parent_group,
+                parent_place,
+                theta,
+                lift[b0 + b],
+                elements[b0 + b],
+                flows[b0 + b],
+            )
+
+
+@nb.njit(nogil=True, error_model="numpy")
+def _again(
+    largest,
+    total,
+    group_row,
+    group_size,
+    group_theta,
+    parent_first,
+    parent_group,
+    parent_place,
+    theta,
+    lift,
+    elements,
+    flows,
+):
+    """Make flows again whose totals are no normal numbers, by the largest lift with a weight."""
+    for e in range(elements.size):
+        v = elements[e]
+        if v > NOTHING and largest[e] > NOTHING and not total[e] >= TINY:
+            up = _own_parents(
+                e,
+                group_row,
+                group_size,
+                group_theta,
+                parent_first,
+                parent_group,
+                parent_place,
+                theta,
+                lift,
+            )
+            flows[e] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
 
 
 @nb.njit(nogil=True, error_model="numpy")
@@ -373,8 +403,6 @@ def _flows(elements, largest, total, flows):
 @nb.njit(nogil=True, error_model="numpy")
 def _own_parents(
     e,
-    list_first,
-    group_list,
     group_row,
     group_size,
     group_theta,

@@ -178,7 +178,7 @@ def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, ro
                 v = elements[e, s]
                 if v > NOTHING and most[e, s] > NOTHING and not total[s] >= TINY:
                     line = lift[:, s].copy()
-                    tables = (list_first, *groups, *parents)
+                    tables = (*groups[1:], *parents)
                     up = _own_parents(e, *tables, theta, line)
                     flows[e, s] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
 

@@ -1,0 +1,95 @@
+// Flows of the elements of a layer of sums on tensor cores: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
+//
+//   groups, parents, elements, rows and flows as in sum_backward.cu; group_at (n_group) int, staged (n_sample, ld) u16, top
+//   (n_sample, n_group): of tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu
+//
+// Grid: n_tile * (samples / BJ), tiles first; tile_first, tile_size (n_tile) int: up to BI elements that stand side by side in
+// the same lists. A block has WI x WJ warps. Order: parents by group, ascending, put together from the left as pairs (largest,
+// sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
+// sum_backward.cu.
+// Macros: WIDTH, LIFT (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
+// op: rpukit.circuits._tensor.tensor_backward
+// bits: arch-exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: WIDTH=2 LIFT=0 BI=64 BJ=64 WI=4 WJ=2 ST=6
+// check: WIDTH=2 LIFT=0 BI=32 BJ=16 WI=2 WJ=1 ST=14
+// source: docs/semantics/circuits.md, section 5.
+#define P_MN 0
+#define Q_MN 0
+#include "circuit_tensor.cuh"
+
+#define APART (N_THREAD / BI)  // samples between those of a thread
+#define TOGETHER 4             // samples that are read at a time
+
+extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
+tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_group, const int *group_row, const int *group_size,
+                const i64 *group_theta, const i64 *group_words, const int *group_at, const i64 *parent_first, const int *parent_group,
+                const int *parent_place, const int *element_rows, const int *tile_first, const int *tile_size, const float *theta,
+                const float *values, const float *lift, const float *elements, const u16 *words, const u16 *staged, const float *top,
+                float *row_flows, float *flows) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    __shared__ float largest[BJ], before[BJ], now[BJ];  // of the parents so far; what they, and those that come, are scaled by
+    int tile = blockIdx.x % n_tile, sample0 = blockIdx.x / n_tile * BJ, n_j = min(BJ, n_sample - sample0);
+    int e0 = tile_first[tile], n_i = tile_size[tile];
+    i64 start = parent_first[e0], stop = parent_first[e0 + 1];
+    Warp own = own_part();
+    float total[MI][MJ][4], d[MI][MJ][4];
+    each_chain(own, [&](int x, int, int) { total[x / (4 * MJ)][x / 4 % MJ][x % 4] = 0.0f; });
+    for (int j = threadIdx.x; j < BJ; j += N_THREAD) largest[j] = NOTHING;
+    for (i64 p = start; p < stop; ++p) {
+        int g = parent_group[p], size = group_size[g];
+        make_chains(d, rk_shared_address(raw), own, words + group_words[g] + (u64)parent_place[p] * LINE_OF(size), LINE_OF(size), n_i,
+                    staged + (u64)sample0 * ld + group_at[g], ld, n_j, size, [&]() {
+                        if (p == start) wait_for_earlier();
+                        for (int j = threadIdx.x; j < BJ; j += N_THREAD) {
+                            float old = largest[j], m = j < n_j ? top[(u64)(sample0 + j) * n_group + g] : NOTHING, both = rk_max(old, m);
+                            before[j] = old > NOTHING ? exp_below(old - both) : 0.0f;
+                            now[j] = m > NOTHING ? exp_below(m - both) : 0.0f;
+                            largest[j] = both;
+                        }
+                    });
+        each_chain(own, [&](int x, int, int j) {
+            float &sum = total[x / (4 * MJ)][x / 4 % MJ][x % 4];
+            sum = rk_fma(sum, before[j], d[x / (4 * MJ)][x / 4 % MJ][x % 4] * now[j]);
+        });
+        __syncthreads();  // before the next parent's scales are written
+    }
+    if (start == stop) wait_for_earlier();
+    float *area = (float *)raw;
+    spread(total, area, own);
+    Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
+    u64 at0 = (u64)sample0 * n_row;
+    Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? nullptr : row_flows + at0, LIFT ? lift + at0 : nullptr, n_row, 0};
+    int i = threadIdx.x % BI, e = e0 + i;
+    if (i >= n_i) return;
+    i64 parent = parent_first[e];
+    int rows[WIDTH ? WIDTH : 1];
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) rows[k] = element_rows[(u64)e * WIDTH + k];
+    for (int j0 = threadIdx.x / BI; j0 < n_j; j0 += TOGETHER * APART) {
+        float v[TOGETHER], f[TOGETHER], old[TOGETHER][WIDTH ? WIDTH : 1];  // all reads before the first write
+#pragma unroll
+        for (int x = 0; x < TOGETHER; ++x) {
+            int j = min(j0 + x * APART, n_j - 1);
+            u64 line = at0 + (u64)j * n_row;
+            v[x] = WIDTH ? product_of(rows, values + line) : elements[(u64)(sample0 + j) * n_element + e];
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k) old[x][k] = rows[k] < 0 ? 0.0f : row_flows[line + rows[k]];
+        }
+#pragma unroll
+        for (int x = 0; x < TOGETHER; ++x) {
+            int j = min(j0 + x * APART, n_j - 1);
+            f[x] = flow_of(v[x], area[j * LINE + i], largest[j], parents, parent, (int)(stop - start), j, lifts);
+        }
+#pragma unroll
+        for (int x = 0; x < TOGETHER; ++x) {
+            int j = j0 + x * APART;
+            if (j >= n_j) break;
+            if (!WIDTH) flows[(u64)(sample0 + j) * n_element + e] = f[x];
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k)
+                if (rows[k] >= 0) row_flows[at0 + (u64)j * n_row + rows[k]] = old[x][k] + f[x];
+        }
+    }
+}

@@ -1,0 +1,82 @@
+// Exponentials of what sums mix, for tensor cores: of each list of inputs the largest value M, and exp(value - M) as bfloat16.
+//
+//   first (n_list) i64, count, at (n_list) int: a list's first input, its inputs, its first column of `staged`, a multiple of 8;
+//   values of inputs are products of rows (inputs, WIDTH), -1 for none, of values (n_sample, n_value); WIDTH 0: input k is
+//   column k. LIFT: lifts of values and flows instead.
+//   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top (n_sample, n_list) M, float32
+//
+// Grid: (n_list, samples), 128 threads, pairs of neighbours each. A maximum has no order.
+// Macros: WIDTH, LIFT.
+// mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
+// op: rpukit.circuits._tensor.tensor_stage
+// bits: exact
+// arch: sm_80 sm_90a sm_100a sm_120
+// check: LIFT=1
+// check: WIDTH=2
+// source: docs/semantics/circuits.md, section 5.
+#include "rk_mma.cuh"
+#include "circuit_rows.cuh"
+
+#ifndef LIFT
+#define LIFT 0
+#endif
+#define WIDTH_OR_1 (WIDTH ? WIDTH : 1)
+#define THREADS 128
+#define HELD 8  // values of a thread that stay in registers; of longer lists the others are read again
+
+struct Inputs {
+    const int *rows;
+    const float *values, *flows;  // of the sample
+    i64 first;
+    int count;
+    __device__ __forceinline__ const int *place(int k) const { return WIDTH ? rows + (first + min(k, count - 1)) * WIDTH : nullptr; }
+    __device__ __forceinline__ float operator()(int k, const int *place) const {
+        i64 at = first + min(k, count - 1);
+        float v = WIDTH ? product_of(place, values) : LIFT ? lift_of(values[at], flows[at]) : values[at];
+        return k < count ? v : NOTHING;
+    }
+    __device__ __forceinline__ float operator()(int k) const { return (*this)(k, place(k)); }
+};
+
+// Input x of a thread.
+__device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * THREADS + 2 * threadIdx.x + x % 2; }
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, const int *count, const int *at, const int *rows,
+             const float *values, const float *flows, u16 *staged, float *top) {
+    __shared__ float found[2][THREADS / 32];
+    int s = blockIdx.x, n = count[s], column = at[s], turn = 0;
+    Inputs input{rows, nullptr, nullptr, first[s], n};
+    int places[HELD][WIDTH_OR_1];  // of inputs, which are the same for all samples
+#pragma unroll
+    for (int x = 0; x < HELD * WIDTH; ++x) places[x / WIDTH_OR_1][x % WIDTH_OR_1] = input.place(index_of(x / WIDTH_OR_1))[x % WIDTH_OR_1];
+    wait_for_earlier();
+    EACH_SAMPLE(b, n_sample) {
+        input.values = values + (u64)b * n_value;
+        input.flows = LIFT ? flows + (u64)b * n_value : nullptr;
+        float held[HELD], m = NOTHING;
+#pragma unroll
+        for (int x = 0; x < HELD; ++x) {
+            held[x] = input(index_of(x), places[x]);
+            m = fmaxf(m, held[x]);
+        }
+        for (int k = HELD * THREADS + threadIdx.x; k < n; k += THREADS) m = fmaxf(m, input(k));
+#pragma unroll
+        for (int x = 16; x; x /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
+        if (threadIdx.x % 32 == 0) found[turn][threadIdx.x / 32] = m;
+        __syncthreads();
+#pragma unroll
+        for (int w = 0; w < THREADS / 32; ++w) m = fmaxf(m, found[turn][w]);
+        turn ^= 1;  // the next sample's are written while these are read
+        auto scaled = [&](float v) { return m > NOTHING ? exp_below(v - m) : 0.0f; };
+        u32 *line = (u32 *)(staged + (u64)b * ld + column);
+#pragma unroll
+        for (int x = 0; x < HELD; x += 2) {
+            int pair = x / 2 * THREADS + threadIdx.x;
+            if (2 * pair < (n + 7) / 8 * 8) line[pair] = rk_pack16(scaled(held[x]), scaled(held[x + 1]));
+        }
+        for (int pair = HELD / 2 * THREADS + threadIdx.x; 2 * pair < (n + 7) / 8 * 8; pair += THREADS)
+            line[pair] = rk_pack16(scaled(input(2 * pair)), scaled(input(2 * pair + 1)));
+        if (threadIdx.x == 0) top[(u64)b * n_list + s] = m;
+    }
+}
