@@ -1,6 +1,7 @@
 """Measure circuits on a GPU: a step of learning over sizes and batches, beside its floor.
 
     python tools/measure_circuits.py [--states 128 1024] [--batches 1 8 64] [--json out.json]
+        [--precision bf16]
 
 A step is a pass up, a pass down and the statistics of all parameters, of a homogeneous hidden
 Markov model of 32 times and 4023 symbols. Times are medians of CUDA events in microseconds after
@@ -54,12 +55,13 @@ def floor(k: int, n: int) -> float:
     return 1e6 * max(moved, 3 * 2.0 * n * k * k * (N_TIME - 1) / FLOPS)
 
 
-def check(k: int, n: int) -> None:
+def check(k: int, n: int, precision: str) -> None:
     """Compare a step with the mirrors."""
     cupy = _device.cupy()
     root = rk.circuits.hmm(3, k, 50)
     x = np.random.default_rng(n).integers(0, 50, (n, 3))
-    host, gpu = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, device="gpu")
+    host = rk.Circuit(root, seed=1, precision=precision)
+    gpu = host.to("gpu")
     step = gpu.captured(n)
     for _ in range(3):
         assert_same_bits(step(cupy.asarray(x)), host.accumulate(x))
@@ -98,6 +100,7 @@ def main() -> int:
         "--batches", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 256, 512]
     )
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -111,12 +114,13 @@ def main() -> int:
             (1030, 150),
             (1030, 450),
         ):
-            check(k, n)
+            check(k, n, args.precision)
         print("bits of the mirrors")
     rows = []
     print(f"{'states':>6} {'batch':>6} {'graph':>8} {'eager':>8} {'floor':>8}")
     for k in args.states:
-        pc = rk.Circuit(rk.circuits.hmm(N_TIME, k, N_SYMBOL), device="gpu")
+        root = rk.circuits.hmm(N_TIME, k, N_SYMBOL)
+        pc = rk.Circuit(root, device="gpu", precision=args.precision)
         for n in args.batches:
             rows.append(line(pc, k, n, args.repeats))
             r = rows[-1]

@@ -32,10 +32,12 @@ class Captured:
 
     params = ([128, 1024], [1, 8, 64, 512])
     param_names = ["n_states", "n_sample"]
+    precision = "fp32"
 
     def setup(self, n_states, n_sample):
         require("gpu")
-        self.pc = rk.Circuit(rk.circuits.hmm(32, n_states, 4023), seed=1, device="gpu")
+        root, how = rk.circuits.hmm(32, n_states, 4023), self.precision
+        self.pc = rk.Circuit(root, seed=1, device="gpu", precision=how)
         self.x = put(np.random.default_rng(0).integers(0, 4023, (n_sample, 32)), "gpu")
         self.step = self.pc.captured(n_sample)
         self.em = self.pc.captured(n_sample, step=0.1, pseudocount=0.1)
@@ -54,6 +56,13 @@ class Captured:
     def time_accumulate(self, *_):
         self.pc.accumulate(self.x)
         synchronise("gpu")
+
+
+class TensorSums(Captured):
+    """The same with sums on tensor cores."""
+
+    params = ([1024], [16, 64, 512])
+    precision = "bf16"
 
 
 class Images:
