@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -181,6 +182,7 @@ def _numbers(io: IOParameters, backward: bool, dtype: np.dtype[Any]) -> np.ndarr
     )
 
 
+@cache
 def _mirror() -> Any:
     return import_module("rpukit.analog._mirror.forward")
 

@@ -11,7 +11,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.analog._accounting import Accounting
 from rpukit.analog._array import DeviceArray
-from rpukit.analog._guard import Guard
+from rpukit.analog._guard import Guard, is_finite
 from rpukit.analog._processes import Processes
 from rpukit.analog._state import Persistent
 from rpukit.analog._unit import Site
@@ -356,7 +356,7 @@ class AnalogTile(Accounting, Processes, Persistent):
 
     def _finite(self, array: Array, name: str) -> None:
         """Check values at once where that needs no synchronisation; else kernels do."""
-        if not (_device.takes_kernels(array) or np.isfinite(array).all()):
+        if not (_device.takes_kernels(array) or is_finite(array)):
             raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
 
     def _finish(self, clock: str, start: int, n: int) -> None:

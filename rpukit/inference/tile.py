@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._guard import Guard, check_finite
+from rpukit.analog._guard import Guard, check_finite, is_finite
 from rpukit.analog._view import TransposedTile, from_columns
 from rpukit.analog.forward import ForwardState, tile_forward
 from rpukit.analog.io_parameters import IOParameters, NoiseManagement
@@ -415,7 +415,7 @@ class InferenceTile(Hardware, Learning, Saved):
         """Check values at once where that needs no synchronisation; else kernels do."""
         if _device.runs_kernels(_device.namespace(array)):
             return
-        if not np.isfinite(array).all():
+        if not is_finite(array):
             raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
 
     def _settle(self) -> None:
