@@ -155,7 +155,7 @@ class Bands:
         self, drafts: Sequence[Draft], timeline: Timeline, link: Level, compute: Compute
     ) -> None:
         self.drafts, self.timeline, self.link, self.compute = drafts, timeline, link, compute
-        self.known: dict[tuple[int, int], list[Band]] = {}
+        self.known: dict[tuple[int, int], Sequence[Band | None]] = {}
 
     def find(self, longest: int) -> list[Band]:
         """Join neighbours where that takes less time by a guess.
@@ -173,7 +173,7 @@ class Bands:
         for stop in range(1, len(self.drafts) + 1):
             found: list[tuple[int, _Turn | None, list[Band]]] = []
             for first in range(stop - 1, max(-1, stop - longest - 1), -1):
-                for band in self.bands(first, stop - 1) if first < stop - 1 else [None]:
+                for band in self.bands(first, stop - 1):
                     turn = self.alone(first) if band is None else band.turn
                     ways = (
                         (cycles + self.after(before, turn), k)
@@ -213,22 +213,69 @@ class Bands:
             late += self.link.cycles(part.bytes, part.rows)
         return max(turn.work, inward, turn.outward) + late
 
-    def alone(self, number: int) -> _Turn:
+    def alone(self, number: int, choice: Choice | None = None) -> _Turn:
         """Guess the cycles of one op, all transfers that can be hidden hidden."""
         draft = self.drafts[number]
-        step, choice = draft.step, draft.choices[0]
+        step, choice = draft.step, choice or draft.choices[0]
         tensors = self.timeline.graph(step).tensors
         sides, parts = [0, 0], {}
         for operand, slots in zip(step.space.operands, choice.slots, strict=True):
             name, tensor = self.timeline.root(step, operand.tensor), tensors[operand.tensor]
             size = self.timeline.values[name].bytes
             read, written = operand.mode != "out", operand.mode != "in"
-            sides[0] += self.link.cycles(size) * read
+            sides[0] += self.link.cycles(size) * read * self.again(step, operand, choice)
             sides[1] += self.link.cycles(size) * written
             lengths = step.space.worst(operand, choice.extents)
             part, rows = prod(lengths) * tensor.itemsize, rows_of(lengths, tensor.shape)
             parts[name] = _Part(part, rows, slots, part < size, read, written)
         return _Turn(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
+
+    def again(self, step: Step, operand: Operand, choice: Choice) -> int:
+        """How often each part of an operand is fetched."""
+        own, times, inside = {axis_of(span) for span in operand.spans}, 1, False
+        for a in reversed(choice.order):
+            n = -(-step.space.axes[a].extent // choice.extents[a])
+            inside |= a in own and n > 1
+            times *= n if inside and a not in own else 1
+        return times
+
+    def halves(self, number: int) -> list[Band]:
+        """An op by itself that goes twice through its tiles, with half of a whole operand each.
+
+        Half of it is fetched while the other is in use, or the turn before runs. Tiles of 2**k
+        rows fill the multiprocessors of a GPU: 512 take as long as 384.
+        """
+        draft = self.drafts[number]
+        step, choice = draft.step, draft.choices[0]
+        axes = step.space.axes
+        cut = [b for b, n in enumerate(choice.extents) if n < axes[b].extent]
+        if draft.overlap != "across" or not step.space.product or len(cut) != 1:
+            return []
+        sizes, found = {cut[0]: 1 << (choice.extents[cut[0]] - 1).bit_length()}, []
+        for a, axis in enumerate(axes):
+            if a in cut or axis.kind == "reduce":
+                continue
+            sizes = {cut[0]: sizes[cut[0]], a: axis.extent // 2}
+            if not all(n and _legal(step.space, b, n) for b, n in sizes.items()):
+                continue
+            if any(axes[b].extent % n for b, n in sizes.items()):
+                continue
+            extents = tuple(sizes.get(b, n) for b, n in enumerate(choice.extents))
+            moves = [a in map(axis_of, operand.spans) for operand in step.space.operands]
+            slots = tuple(max(2 * m, n) for m, n in zip(moves, choice.slots, strict=True))
+            order = (a, *(b for b in choice.order if b != a))
+            n = 2 * axes[cut[0]].extent // sizes[cut[0]]
+            turn = self.alone(number, way := Choice(extents, order, slots, choice.cycles, n))
+            if self.fits(turn, choice.cycles):
+                found.append(Band(number, number, frozenset(), (way,), turn))
+        return found
+
+    def fits(self, turn: _Turn, most: int) -> bool:
+        """Tell whether an op has room for its buffers, and takes no longer by itself than that."""
+        parts, link = turn.parts.values(), self.link
+        ends = sum(link.cycles(p.bytes, p.rows) * (p.read + p.written) for p in parts)
+        taken = sum(link.rounded(p.bytes) * p.slots for p in parts)
+        return taken <= link.bytes and turn.work + ends <= most
 
     def work(self, steps: Sequence[Step], n: int) -> int:
         """Cycles of the kernels of steps in parts."""
@@ -238,14 +285,16 @@ class Bands:
             found += self.compute.cycles(step.space.macs(whole), step.space.elements(whole))
         return found
 
-    def bands(self, first: int, last: int) -> list[Band]:
-        """The best bands of some steps; none where they do not go together.
+    def bands(self, first: int, last: int) -> Sequence[Band | None]:
+        """The best bands of some steps; None for an op as it is.
 
         In one no op takes longer by itself than it would if cut as it likes best; the other saves
         more than it makes ops wait, whatever is beside it.
         """
         if (first, last) not in self.known:
-            self.known[first, last] = self.best(first, last)
+            alone = first == last
+            found = [None, *self.halves(first)] if alone else self.best(first, last)
+            self.known[first, last] = found
         return self.known[first, last]
 
     def best(self, first: int, last: int) -> list[Band]:

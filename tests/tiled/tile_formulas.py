@@ -173,6 +173,7 @@ CASES = {
         lambda a, b, w: w - 0.1 * a.T @ b,
     ),
     "mse_rows": ("MSELoss", [(300, 132), (300, 132)], {}, lambda p, t: ((p - t) ** 2).mean()),
+    "mse_wide": ("MSELoss", [(33, 700), (33, 700)], {}, lambda p, t: ((p - t) ** 2).mean()),
     "rows_product_many": (
         *("RowsProduct", [(40, 70, 6), (40, 70, 6), (40, 70, 1), (40, 70, 1)], {}),
         lambda d, x, m, s: (d * (x - m) * s).sum((0, 1)),
