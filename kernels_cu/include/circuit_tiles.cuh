@@ -34,17 +34,19 @@
 #define TEAM (ACROSS * DOWN)  // threads of a segment
 #define THREADS (TEAM * LANES)
 #define PAIRS (OUTPUTS * SAMPLES / THREADS)
-static_assert(SAMPLES <= 4 * OUTPUTS && THREADS % SAMPLES == 0, "the turned sums fit in the parts");
+static_assert(SAMPLES <= 4 * OUTPUTS && THREADS / SAMPLES % LANES == 0, "the turned sums fit in the parts; a thread for each scale");
 #define LINE (ALONG ? OUTPUTS : STEPS + 4)  // padding: what is read together lies in different banks
 #define OF_WEIGHTS (ALONG ? STEPS * OUTPUTS : OUTPUTS * LINE)
+#define OF_PART (SAMPLES + (SAMPLES < 16 ? 4 : 8))
 #define TURNS (PAIRS < 8 ? PAIRS : 8)  // pairs whose values are read together at the end
 
 struct __align__(16) Four { REAL v[4]; };
 struct Staged { REAL largest[1][SAMPLES]; };
 struct __align__(16) Area {
     REAL ring[ST][LANES][OF_WEIGHTS + STEPS * SAMPLES];
-    REAL part[LANES][OUTPUTS][SAMPLES + 4];
+    REAL part[LANES][OUTPUTS][OF_PART];
     REAL top[2][LANES][SAMPLES];  // of the segments at work, and of the next ones
+    REAL scale[LANES][2][SAMPLES];  // what the sums so far, and a segment's part, are multiplied by
 };
 // Sums of the pairs p = threadIdx.x + q * THREADS: output p % OUTPUTS of sample p / OUTPUTS.
 struct Mixture {
@@ -126,9 +128,27 @@ __device__ __forceinline__ void multiply(REAL (&sum)[ROWS][COLUMNS], const REAL 
     }
 }
 
-// Where a part lies, `eighth` being output / 8: what a warp writes together is in different banks.
-__device__ __forceinline__ int place_of(int output, int eighth, int sample) {
-    return output * (SAMPLES + 4) + (ALONG ? (sample + eighth * 4) % SAMPLES : sample);
+// Line of the part of an output: what a warp writes together is in different banks. Of a sum of numbers without a bit in
+// common, the sum of theirs.
+__device__ __forceinline__ int line_of(int output) {
+    return ALONG ? output / (4 * ACROSS) * (4 * ACROSS) + output % 4 * ACROSS + output / 4 % ACROSS : output;
+}
+
+// A thread's share of the scales of round `turn` of LANES segments; those that there are not add nothing. Returns the largest
+// value so far, with that round, of the thread's sample.
+__device__ __forceinline__ REAL make_scales(Area &area, int turn, int n_segment, REAL largest) {
+    int b = threadIdx.x % SAMPLES, mine = threadIdx.x / SAMPLES % LANES;
+    REAL old = largest, m = NOTHING;
+#pragma unroll
+    for (int g = 0; g < LANES; ++g) {
+        REAL top = turn * LANES + g < n_segment ? area.top[turn % 2][g][b] : NOTHING;
+        if (g == mine) old = largest, m = top;
+        largest = rk_max(largest, top);
+    }
+    REAL both = rk_max(old, m);
+    area.scale[mine][0][b] = old > NOTHING ? exp_below(old - both) : (REAL)0;
+    area.scale[mine][1][b] = m > NOTHING ? exp_below(m - both) : (REAL)0;
+    return largest;
 }
 
 // All inputs of OUTPUTS outputs, of samples from the first column of w and top on. `spans(s)` is segment s of n_segment,
@@ -143,7 +163,7 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
     u64 of_segment = (u64)SEGMENT * n_column;
     int n_chunk = (n_segment + LANES - 1) / LANES * CHUNKS;
     REAL sum[ROWS][COLUMNS], largest = NOTHING, total[PAIRS];
-    REAL *part = &area.part[0][0][0];
+    REAL *own = &area.part[0][line_of(threadIdx.x / SAMPLES)][b], *turned = &area.part[0][0][0];
     Span span = spans(team);
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) total[q] = (REAL)0;
@@ -180,27 +200,25 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
             Four four;
 #pragma unroll
             for (int x = 0; x < 4; ++x) four.v[x] = sum[r][c + x], sum[r][c + x] = (REAL)0;
-            *(Four *)(part + team * (OUTPUTS * (SAMPLES + 4)) + place_of(output_of(r, i), output_of(r, i) / 8, sample_of(c, j))) = four;
+            *(Four *)&area.part[team][line_of(output_of(r, i))][sample_of(c, j)] = four;
         }
+        largest = make_scales(area, t / CHUNKS, n_segment, largest);
         __syncthreads();
 #pragma unroll
-        for (int g = 0; g < LANES; ++g) {  // segments that there are not add nothing
-            REAL m = t / CHUNKS * LANES + g < n_segment ? area.top[t / CHUNKS % 2][g][b] : NOTHING, both = rk_max(largest, m);
-            REAL before = largest > NOTHING ? exp_below(largest - both) : (REAL)0, now = m > NOTHING ? exp_below(m - both) : (REAL)0;
+        for (int g = 0; g < LANES; ++g) {
+            REAL before = area.scale[g][0][b], now = area.scale[g][1][b];
 #pragma unroll
             for (int q = 0; q < PAIRS; ++q) {
-                constexpr int apart = THREADS / SAMPLES;
-                int output = threadIdx.x / SAMPLES + q * apart, eighth = apart < 8 ? q * apart / 8 : output / 8;
-                total[q] = rk_fma(total[q], before, part[g * (OUTPUTS * (SAMPLES + 4)) + place_of(output, eighth, b)] * now);
+                int line = g * OUTPUTS + line_of(q * (THREADS / SAMPLES));
+                total[q] = rk_fma(total[q], before, own[line * OF_PART] * now);
             }
-            largest = both;
         }
     }
     __syncthreads();  // before the parts are written again, turned
 #pragma unroll
-    for (int q = 0; q < PAIRS; ++q) part[b * (OUTPUTS + 1) + threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)] = total[q];
+    for (int q = 0; q < PAIRS; ++q) turned[b * (OUTPUTS + 1) + threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)] = total[q];
     if (threadIdx.x < SAMPLES) staged.largest[0][b] = largest;
     __syncthreads();
-    mixture.totals = part;
+    mixture.totals = turned;
     mixture.turn = 0;
 }

@@ -74,7 +74,8 @@ class Mixing:
         n = self.samples
         if self.rows:
             stage = max(_STEPS * self.outputs, (_STEPS + 4) * self.outputs) + _STEPS * n
-            size = self.lanes * (_STAGES * stage + self.outputs * (n + 4) + 2 * n)
+            part = self.outputs * (n + (4 if n < 16 else 8))
+            size = self.lanes * (_STAGES * stage + part + 4 * n)
         else:
             stride = _SEGMENT * (n if n < 8 else n + 4) + (4 if n < 4 else n)
             size = self.lanes * max(stride, n * (self.outputs + 1))
