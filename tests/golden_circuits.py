@@ -117,6 +117,23 @@ def of_many(device):
     return [*out, *(state[name] for name in sorted(state))]
 
 
+def of_chains(device, dtype):
+    """Layers in one launch: more parts than a launch has blocks, layers of other sizes on top."""
+    codes = np.floor(uniform((19, 5), 9) * np.float32(7)).astype(np.int32)
+    kernels = ("values_up", "flows_down")
+    for kernel in kernels:
+        rk.tuning.fix(kernel, "chain of 16")
+    try:
+        pc = rk.Circuit.from_state(made(lambda: circuits.hmm(5, 132, 7), dtype), device)
+        out = [pc.accumulate(put(codes, device)), pc.log_likelihood(put(codes[:2], device))]
+        out += [*pc.flows(put(codes[:7], device)).values()]
+    finally:
+        for kernel in kernels:
+            rk.tuning.fix(kernel, None)
+    state = pc.state()["arrays"]
+    return [*out, *(state[name] for name in sorted(state))]
+
+
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
 
 
@@ -149,6 +166,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for kind in ("float32", "int64", "uint8"):
             yield "encode_samples", Case(f"{dtype}-{kind}", partial(read, dtype=dtype, kind=kind))
     yield "count_samples", Case("float32", counted)
+    for kernel in ("values_up", "flows_down"):
+        for dtype in ("float32", "float64"):
+            yield kernel, Case(f"{dtype}-chains", partial(of_chains, dtype=dtype))
     for kernel in MANY:
         yield kernel, Case("float32-many", of_many)
     for name in CIRCUITS:

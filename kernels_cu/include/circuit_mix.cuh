@@ -7,6 +7,7 @@
 // SAMPLES; LANES segments at a time. Then the threads put together a share of the (output, sample) each.
 #pragma once
 #include "circuit_rows.cuh"
+#include "rk_gate.cuh"
 
 #ifndef OUTPUTS
 #define OUTPUTS 16
@@ -26,7 +27,9 @@
 #define WARPS (THREADS / 32)
 #define GROUP (SAMPLES < 8 ? SAMPLES : 8)
 #define SHARE (LANES / WARPS * GROUP <= 8 ? LANES / WARPS : 8 / GROUP)
+#define PLACES (2 * LANES / WARPS)  // inputs of a thread
 #define AHEAD (EACH * SAMPLES <= 16 && sizeof(REAL) == 4 ? SEGMENT : 0)  // weights in registers
+#define SPAN (AHEAD && SAMPLES < 4 ? 4 / SAMPLES : 1)  // steps whose exponentials are read at a time
 #define TOGETHER (EACH * SAMPLES > 32 ? 8 : 16)  // steps whose weights are read at a time
 #define PAIRS ((OUTPUTS * SAMPLES + THREADS - 1) / THREADS)
 #define TURNS PAIRS  // pairs whose values are read together at the end
@@ -37,6 +40,7 @@
 #define UNIT (16 / (int)sizeof(REAL) < SAMPLES ? 16 / (int)sizeof(REAL) : SAMPLES)
 
 struct __align__(sizeof(REAL) * UNIT) Samples { REAL v[UNIT]; };
+struct __align__(SPAN > 1 ? 16 : sizeof(REAL)) Span { REAL v[SPAN * SAMPLES]; };
 struct __align__(sizeof(REAL) * VEC) Weights { REAL v[VEC]; };
 
 struct Staged {
@@ -65,43 +69,51 @@ __device__ __forceinline__ Mixture begin_mixture(Staged &staged) {
     return mixture;
 }
 
-// The exponentials of segments first / SEGMENT and so on, and their largest values. A warp has GROUP samples of SHARE
-// segments at a time, so that their reads are under way together; where an input lies is read once for all samples,
-// and first by the caller.
-// Where the inputs of a warp's segments from s0 on lie.
+// Where the inputs of a warp's segments lie, of those from `first` on.
 template <class Input, class Place>
-__device__ __forceinline__ void find_places(Place (&place)[2 * SHARE], int first, int s0, int n_in, Input input) {
+__device__ __forceinline__ void find_places(Place (&place)[PLACES], int first, int n_in, Input input) {
 #pragma unroll
-    for (int x = 0; x < 2 * SHARE; ++x)
-        place[x] = input.place(min(first + (s0 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + (int)threadIdx.x % 32, n_in - 1));
+    for (int x = 0; x < PLACES; ++x)
+        place[x] = input.place(min(first + ((int)threadIdx.x / 32 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + (int)threadIdx.x % 32, n_in - 1));
 }
+
+// The exponentials of segments first / SEGMENT and so on, and their largest values. A warp has GROUP samples of SHARE
+// segments at a time, so that their reads are under way together: nothing branches between them.
 template <class Input, class Place>
 __device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, int first, int n_in, int n_segment, Input input,
-                                      Place (&place)[2 * SHARE]) {
+                                      const Place (&place)[PLACES]) {
     int lane = threadIdx.x % 32;
-    for (int s0 = threadIdx.x / 32; s0 < n_segment; s0 += WARPS * SHARE) {
-        if (s0 >= WARPS) find_places(place, first, s0, n_in, input);
+#pragma unroll
+    for (int c = 0; c < PLACES / 2; c += SHARE) {
+        int s0 = threadIdx.x / 32 + c * WARPS;
+        if (s0 >= n_segment) break;
 #pragma unroll 1
         for (int b0 = 0; b0 < SAMPLES; b0 += GROUP) {
-            REAL v[GROUP][2 * SHARE];
+            REAL v[GROUP * SHARE * 2], m[GROUP * SHARE];
 #pragma unroll
-            for (int y = 0; y < GROUP * 2 * SHARE; ++y) {
-                int b = b0 + y / (2 * SHARE), x = y % (2 * SHARE);
-                bool inside = b < n_sample && first + (s0 + x / 2 * WARPS) * SEGMENT + x % 2 * 32 + lane < n_in;
-                v[y / (2 * SHARE)][x] = inside ? input.value(b, place[x]) : NOTHING;
+            for (int y = 0; y < GROUP * SHARE * 2; ++y)
+                v[y] = input.value(min(b0 + y / (2 * SHARE), n_sample - 1), place[2 * c + y % (2 * SHARE)]);
+#pragma unroll
+            for (int y = 0; y < GROUP * SHARE * 2; ++y) {
+                int k = first + (s0 + y / 2 % SHARE * WARPS) * SEGMENT + y % 2 * 32 + lane;
+                v[y] = b0 + y / (2 * SHARE) < n_sample && k < n_in ? v[y] : NOTHING;
             }
 #pragma unroll
-            for (int y = 0; y < GROUP * SHARE; ++y) {
-                int g = y / SHARE, b = b0 + g, q = y % SHARE, s = s0 + q * WARPS;
-                REAL v0 = v[g][2 * q], v1 = v[g][2 * q + 1], m = rk_max(v0, v1);
+            for (int y = 0; y < GROUP * SHARE; ++y) m[y] = largest_of_warp(rk_max(v[2 * y], v[2 * y + 1]));
 #pragma unroll
-                for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
-                if (s >= n_segment) continue;
-                bool some = m > NOTHING;
-                area.w[s][lane * STEP + b] = some ? exp_below(v0 - m) : (REAL)0;
-                area.w[s][(lane + 32) * STEP + b] = some ? exp_below(v1 - m) : (REAL)0;
-                if (lane == 0) staged.top[b][s] = m;
+            for (int y = 0; y < GROUP * SHARE * 2; ++y) v[y] = v[y] == NOTHING ? NOTHING : v[y] - m[y / 2];
+            exps_below(v);
+#pragma unroll
+            for (int y = 0; y < GROUP / UNIT * SHARE * 2; ++y) {  // UNIT samples at a time
+                int g = y / (2 * SHARE) * UNIT, s = s0 + y / 2 % SHARE * WARPS;
+                Samples few;
+#pragma unroll
+                for (int u = 0; u < UNIT; ++u) few.v[u] = v[(g + u) * 2 * SHARE + y % (2 * SHARE)];
+                if (s < n_segment) *(Samples *)&area.w[s][(lane + y % 2 * 32) * STEP + b0 + g] = few;
             }
+#pragma unroll
+            for (int y = 0; y < GROUP * SHARE; ++y)
+                if (lane == 0 && s0 + y % SHARE * WARPS < n_segment) staged.top[b0 + y / SHARE][s0 + y % SHARE * WARPS] = m[y];
         }
     }
 }
@@ -111,11 +123,15 @@ __device__ __forceinline__ void make_scales(Staged &staged, int turn, int n_segm
     for (int j = threadIdx.x; j < SAMPLES * n_segment; j += THREADS) {
         int b = j / n_segment, s = j % n_segment;
         REAL old = staged.largest[turn][b], m = staged.top[b][s];
-#pragma unroll 8
-        for (int q = 0; q < s; ++q) old = rk_max(old, staged.top[b][q]);
-        REAL both = rk_max(old, m);
-        staged.before[b][s] = old > NOTHING ? exp_below(old - both) : (REAL)0;
-        staged.now[b][s] = m > NOTHING ? exp_below(m - both) : (REAL)0;
+#pragma unroll
+        for (int q = 0; q < LANES; ++q) {
+            REAL other = staged.top[b][q];
+            old = q < s ? rk_max(old, other) : old;
+        }
+        REAL both = rk_max(old, m), down[2] = {old > NOTHING ? old - both : NOTHING, m > NOTHING ? m - both : NOTHING};
+        exps_below(down);
+        staged.before[b][s] = down[0];
+        staged.now[b][s] = down[1];
         if (s == n_segment - 1) staged.largest[turn ^ 1][b] = both;
     }
 }
@@ -139,38 +155,56 @@ __device__ __forceinline__ void read_weights(REAL (&weight)[VEC][EACH], const RE
     }
 }
 
+// Weights of a thread's chain that are held in registers, from `from` on; tied weights last for many layers.
+struct Held {
+    REAL few[AHEAD / VEC + 1][VEC][EACH];
+    const REAL *from;
+};
+
 // Add inputs 0 to n_in - 1, W(i, k) = weights[i * out_step + k * in_step]. All threads come. `input.place(k)` says where
-// an input lies, `input.value(sample, place)` reads it.
+// an input lies, the first ones in `place`; `input.value(sample, place)` reads it, once the gate is open. `also()` is called
+// when the first inputs have been read.
 // VEC 4: in_step is 1, rows of weights begin at multiples of 16 bytes, n_in is a multiple of 4.
-template <class Input>
-__device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area, int n_sample, int n_out, int n_in,
-                                    const REAL *weights, u64 out_step, u64 in_step, Input input) {
+template <class Input, class Place, class Also>
+__device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area, Gate &gate, Held &held, int n_sample, int n_out,
+                                    int n_in, const REAL *weights, u64 out_step, u64 in_step, Input input, Place (&place)[PLACES], Also also) {
     int i = threadIdx.x % COLUMNS, l = threadIdx.x / COLUMNS;
     const REAL *line[EACH];
 #pragma unroll
     for (int e = 0; e < EACH; ++e) line[e] = weights + min(i + e * COLUMNS, n_out - 1) * out_step;
     for (int first = 0; first < n_in; first += LANES * SEGMENT) {
         int n_segment = min(LANES, (n_in - first + SEGMENT - 1) / SEGMENT), k0 = first + l * SEGMENT;
-        REAL ahead[AHEAD / VEC + 1][VEC][EACH];  // weights are asked for before what they are multiplied by is made
         bool whole = AHEAD && k0 + SEGMENT <= n_in;
-        if (whole) {
+        const REAL *from = line[0] + k0 * in_step;
+        if (whole && (EACH > 1 || held.from != from)) {  // weights are asked for before what they are multiplied by is made
+            held.from = from;
 #pragma unroll
-            for (int k = 0; k < AHEAD; k += VEC) read_weights(ahead[k / VEC], line, (k0 + k) * in_step);
+            for (int k = 0; k < AHEAD; k += VEC) read_weights(held.few[k / VEC], line, (k0 + k) * in_step);
         }
-        decltype(input.place(0)) place[2 * SHARE];
-        find_places(place, first, threadIdx.x / 32, n_in, input);
-        wait_for_earlier();
+        if (first) find_places(place, first, n_in, input);
+        gate.open();
         __syncthreads();
         stage(staged, area, n_sample, first, n_in, n_segment, input, place);
+        if (!first) also();
         __syncthreads();
         make_scales(staged, mixture.turn, n_segment);
         mixture.turn ^= 1;
         REAL sum[EACH][SAMPLES];
 #pragma unroll
         for (int x = 0; x < EACH * SAMPLES; ++x) sum[x / SAMPLES][x % SAMPLES] = (REAL)0;
-        if (whole) {
+        if (whole && SPAN > 1) {
 #pragma unroll
-            for (int k = 0; k < AHEAD; ++k) add_step(sum, ahead[k / VEC][k % VEC], area.w[l] + k * STEP);
+            for (int k = 0; k < AHEAD; k += SPAN) {
+                Span few = *(const Span *)(area.w[l] + k * STEP);
+#pragma unroll
+                for (int x = 0; x < SPAN * EACH * SAMPLES; ++x) {
+                    int q = k + x / (EACH * SAMPLES), e = x / SAMPLES % EACH, b = x % SAMPLES;
+                    sum[e][b] = rk_fma(held.few[q / VEC][q % VEC][e], few.v[(q - k) * SAMPLES + b], sum[e][b]);
+                }
+            }
+        } else if (whole) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k) add_step(sum, held.few[k / VEC][k % VEC], area.w[l] + k * STEP);
         } else if (l < n_segment) {
             int n = min(SEGMENT, n_in - k0);
 #pragma unroll(TOGETHER / VEC)
@@ -196,4 +230,16 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
                 mixture.total[q] = rk_fma(mixture.total[q], staged.before[b][s], area.part[b][s][p % OUTPUTS] * staged.now[b][s]);
         }
     }
+}
+
+// The same for a launch of one layer.
+template <class Input>
+__device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area, int n_sample, int n_out, int n_in,
+                                    const REAL *weights, u64 out_step, u64 in_step, Input input) {
+    Gate gate(nullptr);
+    Held held;
+    held.from = nullptr;
+    decltype(input.place(0)) place[PLACES];
+    find_places(place, 0, n_in, input);
+    mix(mixture, staged, area, gate, held, n_sample, n_out, n_in, weights, out_step, in_step, input, place, [] {});
 }

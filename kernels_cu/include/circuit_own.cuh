@@ -43,10 +43,18 @@ __device__ __forceinline__ REAL value_of(REAL total, REAL largest, const REAL *w
     return largest > NOTHING ? own_sum(weights, step, n_child, b, input) : NOTHING;
 }
 
+struct Parent {
+    const REAL *weights;
+    int row, size;  // of its nodes
+};
 struct Parents {
     const int *group, *place, *row, *size;
     const i64 *theta_first;
     const REAL *theta;
+    __device__ __forceinline__ Parent operator()(i64 p) const {
+        int g = group[p];
+        return Parent{theta + theta_first[g] + (u64)place[p] * size[g], row[g], size[g]};
+    }
 };
 
 struct Lifts {
@@ -60,17 +68,17 @@ struct Lifts {
 };
 
 // log sum_m theta[e, m] exp(lift m) by the largest lift that has a weight; parents start to stop - 1.
-__device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 stop, int b, const Lifts &lifts) {
+template <class Of>
+__device__ __forceinline__ REAL own_parents(const Of &of, i64 start, i64 stop, int b, const Lifts &lifts) {
     REAL m = NOTHING, total = (REAL)0;
     for (int pass = 0; pass < 2; ++pass) {
         for (i64 p = start; p < stop; ++p) {
-            int g = of.group[p], size = of.size[g];
-            const REAL *weights = of.theta + of.theta_first[g] + (u64)of.place[p] * size;
-            for (int k = 0; k < size; ++k) {
-                if (!(weights[k] > (REAL)0)) continue;
-                REAL above = lifts.value(b, of.row[g] + k);
+            Parent one = of(p);
+            for (int k = 0; k < one.size; ++k) {
+                if (!(one.weights[k] > (REAL)0)) continue;
+                REAL above = lifts.value(b, one.row + k);
                 if (pass)
-                    total = rk_fma(weights[k], rk_exp(above - m), total);
+                    total = rk_fma(one.weights[k], rk_exp(above - m), total);
                 else
                     m = rk_max(m, above);
             }
@@ -81,7 +89,8 @@ __device__ __forceinline__ REAL own_parents(const Parents &of, i64 start, i64 st
 }
 
 // Flow of an element of value v; its parents are own to own + n_parent - 1.
-__device__ __forceinline__ REAL flow_of(REAL v, REAL total, REAL largest, const Parents &of, i64 own, int n_parent, int b, const Lifts &lifts) {
+template <class Of>
+__device__ __forceinline__ REAL flow_of(REAL v, REAL total, REAL largest, const Of &of, i64 own, int n_parent, int b, const Lifts &lifts) {
     if (!(v > NOTHING && largest > NOTHING)) return (REAL)0;
     if (total >= rk_tiny(v)) return rk_exp((v + largest) + rk_log(total));
     REAL up = own_parents(of, own, own + n_parent, b, lifts);

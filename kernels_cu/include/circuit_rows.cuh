@@ -39,17 +39,58 @@ __device__ __forceinline__ REAL times_log(REAL n, REAL p) { return n == (REAL)0 
 __device__ __forceinline__ float exp_below(float x) { return x >= -87.0f ? rk_exp_within(x) : rk_exp(x); }
 __device__ __forceinline__ double exp_below(double x) { return rk_exp(x); }
 
-// log flow - value: what a sum passes on but for the child's value.
+// rk_exp of each x <= 0, side by side; what has to be rounded again is rare.
+template <int N> __device__ __forceinline__ void exps_below(float (&x)[N]) {
+    bool far = false;
+    float made[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        far |= !(x[i] >= -87.0f) && x[i] != -RK_INF;
+        made[i] = x[i] != -RK_INF ? rk_exp_within(x[i]) : 0.0f;
+    }
+    if (far) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) made[i] = x[i] >= -87.0f ? made[i] : rk_exp(x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = made[i];
+}
+template <int N> __device__ __forceinline__ void exps_below(double (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = rk_exp(x[i]);
+}
+
+// The largest of a warp's numbers, NaN left out; of floats as integers in the same order.
+__device__ __forceinline__ float largest_of_warp(float m) {
+    int i = __float_as_int(m == m ? m : -RK_INF);
+    i = __reduce_max_sync(~0u, i ^ (i >> 31 & 0x7fffffff));
+    return __int_as_float(i ^ (i >> 31 & 0x7fffffff));
+}
+__device__ __forceinline__ double largest_of_warp(double m) {
+#pragma unroll
+    for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
+    return m;
+}
+
+// log flow - value: what a sum passes on but for the child's value. Nothing branches, so that many are made side by side.
+__device__ __forceinline__ float log_of_flow(float flow) {
+    float r = rk_log_finite(flow);
+    return flow < RK_INF ? r : flow;
+}
+__device__ __forceinline__ double log_of_flow(double flow) { return rk_log(flow); }
 __device__ __forceinline__ REAL lift_of(REAL value, REAL flow) {
-    return flow > (REAL)0 && value > NOTHING ? rk_log(flow) - value : NOTHING;
+    REAL up = log_of_flow(flow) - value;
+    return (flow > (REAL)0) & (value > NOTHING) ? up : NOTHING;
 }
 
 // The value of an element from its rows.
 __device__ __forceinline__ REAL product_of(const int *rows, const REAL *values) {
     REAL v = values[rows[0]];
 #pragma unroll
-    for (int k = 1; k < WIDTH; ++k)
-        if (rows[k] >= 0) v = v + values[rows[k]];
+    for (int k = 1; k < WIDTH; ++k) {
+        REAL more = values[max(rows[k], 0)];  // without a branch, so that reads need not wait for each other
+        v = rows[k] >= 0 ? v + more : v;
+    }
     return v;
 }
 

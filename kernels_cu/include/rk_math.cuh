@@ -40,13 +40,18 @@ __device__ __forceinline__ float rk_log_normal(float x) {
     return __fmaf_rn((float)(int)e, RK_LN2 * 1.1920929e-07f, rk_log1p_core(f));  // a power of two: n ln 2 as it is
 }
 
-__device__ __forceinline__ float rk_log(float x) {
-    bool small = x < 1.17549435e-38f;  // zero, subnormal or negative
+// log of a positive, finite x
+__device__ __forceinline__ float rk_log_finite(float x) {
+    bool small = x < 1.17549435e-38f;  // subnormal
     float scaled = small ? x * 8388608.0f : x;
     u32 e = rk_exponent(scaled);
     float f = __uint_as_float(__float_as_uint(scaled) - e) - 1.0f;
     float n = __fmaf_rn((float)(int)e, 1.1920929e-07f, small ? -23.0f : 0.0f);
-    float r = __fmaf_rn(n, RK_LN2, rk_log1p_core(f));
+    return __fmaf_rn(n, RK_LN2, rk_log1p_core(f));
+}
+
+__device__ __forceinline__ float rk_log(float x) {
+    float r = rk_log_finite(x);
     if (x < RK_INF && x > 0.0f) return r;
     return x == 0.0f ? -RK_INF : x < 0.0f ? RK_NAN : x;  // inf and NaN stay
 }

@@ -45,7 +45,7 @@ class Again:
         self._n_change = tune.n_changes()
         self._fixed = []
         self._starts = []
-        for variant, grid, block, arguments, shared, early in launches:
+        for variant, grid, block, arguments, shared, early, together in launches:
             words = []
             for parameter, a in zip(variant.parameters, variant.checked(arguments), strict=True):
                 word = pack(a).reshape(1)
@@ -54,7 +54,8 @@ class Again:
                 else:
                     self._fixed.append(a)
                 words.append(word)
-            self._starts.append(variant.again(grid, block, words, shared, early=early))
+            start = variant.again(grid, block, words, shared, early=early, together=together)
+            self._starts.append(start)
         unused = np.zeros(1, np.uint64)
         self._words = [changing_words.get(name, unused).data for name in changing]
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from rpukit.errors import DeviceError, LaunchError
 
-_OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION of cuda.h
+_TOGETHER = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
+_OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _MOST_STREAMS = 64
 
 
@@ -56,6 +57,7 @@ def launcher(
     shared: int,
     arguments: Sequence[np.ndarray],
     early: bool,
+    together: bool = False,
 ) -> Callable[[int], None]:
     """Make what launches a kernel on a stream, its arguments laid out once.
 
@@ -70,13 +72,17 @@ def launcher(
     early : bool
         Whether the kernel may begin while the one before it ends: it has to call
         `rk_wait_for_earlier` before it touches memory.
+    together : bool
+        Whether all blocks have to be there at once, because they wait for each other; not with
+        ``early``.
 
     Returns
     -------
     callable
         Takes the driver's handle of a stream.
     """
-    attribute = _Attribute(number=_OVERLAP, value=1)
+    attribute = _Attribute(number=_TOGETHER if together else _OVERLAP, value=1)
+    n_attribute = int(early or together)
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
     sizes = [(ctypes.c_uint * 3)(*(*shape, 1, 1)[:3]) for shape in (grid, block)]
     launch = library().cuLaunchKernelEx
@@ -85,7 +91,7 @@ def launcher(
     def described(stream: int) -> Any:
         if len(known) >= _MOST_STREAMS:
             known.clear()
-        made = _Launch(*sizes, shared, stream, ctypes.pointer(attribute), int(early))
+        made = _Launch(*sizes, shared, stream, ctypes.pointer(attribute), n_attribute)
         known[stream] = made, ctypes.addressof(made)
         return known[stream]
 

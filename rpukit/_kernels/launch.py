@@ -61,6 +61,7 @@ class Launched(NamedTuple):
     args: Sequence[Any]
     shared: int
     early: bool = False
+    together: bool = False
 
     @property
     def parameters(self) -> Sequence[Any]:
@@ -142,6 +143,7 @@ class Kernel:
         shared: int = 0,
         macros: Mapping[str, Any] | None = None,
         early: bool = False,
+        together: bool = False,
     ) -> None:
         """Launch on CuPy's current stream.
 
@@ -159,12 +161,15 @@ class Kernel:
             In a graph, and where the launch is made again, the kernel may begin while the one
             before ends: each of its blocks has to wait for that one before it reads what others
             write.
+        together : bool
+            Blocks wait for each other, so all of them have to find room on the GPU at once; not
+            with ``early``.
 
         Raises
         ------
         LaunchError, KernelCompileError, DeviceError
         """
-        self.variant(macros).launch(grid, block, args, shared, early)
+        self.variant(macros).launch(grid, block, args, shared, early, together)
 
 
 class Variant:
@@ -194,12 +199,13 @@ class Variant:
         args: Sequence[Any],
         shared: int = 0,
         early: bool = False,
+        together: bool = False,
     ) -> None:
         """Check the arguments and launch; see `Kernel.launch`."""
         if len(args) != self._count:
             raise self._miscounted(args)
         if _here.launches is not None:
-            _here.launches.append(Launched(self, grid, block, args, shared, early))
+            _here.launches.append(Launched(self, grid, block, args, shared, early, together))
         if _device._emulation_depth and not any(map(_device.is_cupy, args)):
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
@@ -213,9 +219,9 @@ class Variant:
         if several_gpus():
             device = device_of(self.entry, self.parameters, ready)
             with _device.cupy().cuda.Device(device):
-                self._start(_current_device(), grid, block, ready, shared)
+                self._start(_current_device(), grid, block, ready, shared, together=together)
         else:
-            self._start(0, grid, block, ready, shared, early)
+            self._start(0, grid, block, ready, shared, early, together)
 
     def bind(
         self,
@@ -249,13 +255,15 @@ class Variant:
         shared: int = 0,
         *,
         early: bool = False,
+        together: bool = False,
     ) -> Callable[[int], None]:
         """Return what repeats a launch on a stream, with what the words hold by then.
 
         The kernel has been launched on GPU 0, where there is no other; `words` are its arguments,
         an array each as `pack` lays it out. The caller answers for what they say.
         """
-        return driver.launcher(self._functions[0].ptr, grid, block, shared, words, early)
+        function = self._functions[0].ptr
+        return driver.launcher(function, grid, block, shared, words, early, together)
 
     def _start(
         self,
@@ -265,6 +273,7 @@ class Variant:
         ready: Any,
         shared: int,
         early: bool = False,
+        together: bool = False,
     ) -> None:
         function = self._functions.get(device)
         if function is None:
@@ -275,9 +284,10 @@ class Variant:
             if shared > _USUAL_SHARED and shared > self._shared.get(device, 0):
                 self._kernels[device].max_dynamic_shared_size_bytes = shared
                 self._shared[device] = shared
-            if early and clock.capturing():
+            if together or (early and clock.capturing()):
                 words = [pack(a) for a in ready]
-                self.again(grid, block, words, shared, early=True)(_device.current_stream())
+                start = driver.launcher(function.ptr, grid, block, shared, words, early, together)
+                start(_device.current_stream())
             else:
                 function(tuple(grid), tuple(block), ready, shared)
         except Exception as error:  # CuPy raises its own kinds

@@ -72,7 +72,8 @@ class Repeat:
             start: Any = now
             if self._on_gpu:
                 slots = [pack(a).reshape(1) for a in now.variant.checked(now.args)]
-                start = now.variant.again(now.grid, now.block, slots, now.shared, early=now.early)
+                how = {"early": now.early, "together": now.together}
+                start = now.variant.again(now.grid, now.block, slots, now.shared, **how)
             self._launches.append((start, slots))
             for p, slot, a, b in zip(now.parameters, slots, before.args, now.args, strict=True):
                 if first.takes(p, a) and last.takes(p, b):

@@ -12,6 +12,7 @@ from rpukit import _device
 from rpukit._kernels import clock
 from rpukit._kernels.repeat import Repeats
 from rpukit.circuits._arena import LOSS, Arena, taken_by
+from rpukit.circuits._chains import most_of_chains
 from rpukit.circuits._layout import SumLayer
 from rpukit.circuits._mixing import staged_lines
 from rpukit.circuits._parameters import Parameters, Statistics
@@ -138,7 +139,8 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
 def _bytes_to_come(parameters: Parameters) -> int:
     """Bytes of tables that launches ask for: of each layer, and of layers side by side."""
     own = parameters.uses.tiles.get("host", parameters.uses)
-    return most_of_tiles(parameters.layout, own) + _bytes(parameters.layers)
+    tiles = most_of_tiles(parameters.layout, own) + most_of_chains(parameters.layout)
+    return tiles + _bytes(parameters.layers)
 
 
 def _bytes(of: Any) -> int:

@@ -33,9 +33,12 @@ __all__ = [
     "mix_up",
     "mix_weights",
     "mixing",
+    "power",
     "room_for",
+    "shared_limit",
     "staged_lines",
     "sum_stage",
+    "vec",
 ]
 
 Array = Any
@@ -116,14 +119,14 @@ def mixing(
     memory of a block.
     """
     single = dtype.itemsize == 4
-    n_segment = _power(-(-n_in // _SEGMENT))
+    n_segment = power(-(-n_in // _SEGMENT))
     if single and dense and n_sample >= _STAGED:
         for tile in _TILES:
             enough = -(-n_out // tile.outputs) * -(-n_sample // tile.samples) >= _BLOCKS
             if enough and tile.samples < 2 * n_sample:
                 break
         return tile.fitted(n_segment, dtype, limit)
-    samples = min(_power(n_sample), 16 if single else 8)
+    samples = min(power(n_sample), 16 if single else 8)
     outputs = 32
     while outputs > 8 and -(-n_out // outputs) * -(-n_sample // samples) < _BLOCKS:
         outputs //= 2
@@ -138,7 +141,7 @@ def mix_up(
     n, dtype, apart = len(values), values.dtype, elements is not None
     first, count, of_list = list_segments(layer)
     dense = _dense(layer.list_elements.size, len(first), n)
-    limit = _shared_limit(_device.device_of(values))
+    limit = shared_limit(_device.device_of(values))
     shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
     tiles = node_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
@@ -151,7 +154,7 @@ def mix_up(
     args = (*sizes, *lists, *groups, *tiles, theta, elements, *staged, values)
     more = {"WIDTH": 0 if apart else layer.width}
     if shape.rows:
-        more["VEC"] = _vec(layer, theta)
+        more["VEC"] = vec(layer, theta)
     _launch(_SUM_FORWARD, shape, n, len(tiles[0]), args, dtype, more)
 
 
@@ -171,7 +174,7 @@ def mix_down(
     n, dtype = len(of), of.dtype
     first, count, of_group = group_segments(layer)
     dense = _dense(layer.end_row - layer.first_row, len(first), n)
-    limit = _shared_limit(_device.device_of(of))
+    limit = shared_limit(_device.device_of(of))
     shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit)
     tiles = element_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
@@ -188,7 +191,7 @@ def mix_down(
     more = {
         "WIDTH": layer.width if joined else 0,
         "LIFT": int(lift is not None),
-        "VEC": _vec(layer, theta),
+        "VEC": vec(layer, theta),
     }
     _launch(_SUM_BACKWARD, shape, n, len(tiles[0]), args, dtype, more)
 
@@ -324,7 +327,7 @@ def _dense(n_input: int, n_segment: int, n_sample: int) -> bool:
 
 
 @cache
-def _shared_limit(device: _device.Device) -> int:
+def shared_limit(device: _device.Device) -> int:
     """Bytes of shared memory that a block may have."""
     if device.kind == "cpu":
         return 226 * 1024
@@ -332,7 +335,7 @@ def _shared_limit(device: _device.Device) -> int:
     return int(properties["sharedMemPerBlockOptin"]) - 1024  # for what has a fixed size
 
 
-def _vec(layer: SumLayer, theta: Array) -> int:
+def vec(layer: SumLayer, theta: Array) -> int:
     """Weights that may be read at a time."""
     return layer.vec if theta.dtype.itemsize == 4 and _device.address(theta) % 16 == 0 else 1
 
@@ -342,6 +345,6 @@ def _columns(n: int) -> int:
     return -(-n // 4) * 4
 
 
-def _power(n: int) -> int:
+def power(n: int) -> int:
     """Least power of two from n on."""
     return 1 << (n - 1).bit_length()

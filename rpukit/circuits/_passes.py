@@ -8,6 +8,14 @@ from typing import Any
 from rpukit import _device
 from rpukit.circuits import ops, steps
 from rpukit.circuits._arena import empty
+from rpukit.circuits._chains import (
+    LAYERS,
+    Chained,
+    choose_down,
+    choose_up,
+    flows_down,
+    values_up,
+)
 from rpukit.circuits._layout import ProductLayer, SumLayer
 from rpukit.circuits._mixing import room_for
 from rpukit.circuits._parameters import Parameters, Statistics
@@ -72,23 +80,37 @@ def run_inner(
         ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
         return run
     run.room = room_for(parameters.layers, run.values)
-    for layer in parameters.layers:
+    chained = LAYERS
+    if joined and rounded is None:
+        chained = choose_up(parameters.layers, run.values, _up, parameters, run)
+    _up(parameters, run, chained)
+    return run
+
+
+def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
+    """Make the kernels' pass up; it may be made again."""
+    theta, rounded, joined = parameters.theta, parameters.rounded, run.elements is None
+    for part in chained.parts(parameters.layers):
+        layer = part[0]
         if isinstance(layer, ProductLayer):
             ops.product_forward(layer, run.values, run.values)
+            continue
+        if chained.shape is not None:
+            values_up(part, theta, run.values, chained)
             continue
         below = None if joined else run.of_layer(layer)
         if not joined:
             ops.product_forward(layer.elements, run.values, below)
         if rounded is not None:
-            tensor_forward(layer, rounded, parameters.theta, below, run.values, run.room)
+            tensor_forward(layer, rounded, theta, below, run.values, run.room)
         else:
-            ops.sum_forward(layer, parameters.theta, below, run.values, run.room)
-    return run
+            ops.sum_forward(layer, theta, below, run.values, run.room)
+    return [run.values]
 
 
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
-    layout, theta, values = parameters.layout, parameters.theta, run.values
+    theta, values = parameters.theta, run.values
     alike, device, rounded = (values.shape, values.dtype), parameters.device, parameters.rounded
     run.flows, run.weights = empty(*alike, device), root_flows
     joined = _joins(parameters, run)
@@ -96,35 +118,52 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         run.lift = empty(*alike, device)
     if run.out is None:
         run.out = empty(root_flows.shape, values.dtype, device)
-    roots = (parameters.root_rows, parameters.first_root)
-    ops.root_flows(*roots, root_flows, run.values, run.flows, run.out)
     if not _device.takes_kernels(run.values) and rounded is None:
+        _begin_down(parameters, run)
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
         ops.flows_down(parameters.program, *arrays)
         return run
-    n = 0 if joined else len(run.values) * _most(layout.layers)
-    scratch = empty((n,), theta.dtype, device)
-    for layer in reversed(parameters.layers):
+    chained = LAYERS
+    if joined and rounded is None:
+        chained = choose_down(parameters.layers, run.flows, _down, parameters, run)
+    _down(parameters, run, chained)
+    return run
+
+
+def _begin_down(parameters: Parameters, run: Pass) -> None:
+    roots = (parameters.root_rows, parameters.first_root)
+    ops.root_flows(*roots, run.weights, run.values, run.flows, run.out)
+
+
+def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
+    """Make the kernels' pass down, from the roots on; it may be made again."""
+    theta, values, rounded = parameters.theta, run.values, parameters.rounded
+    joined = _joins(parameters, run)
+    n = 0 if joined else len(values) * _most(parameters.layout.layers)
+    scratch = empty((n,), theta.dtype, parameters.device)
+    _begin_down(parameters, run)
+    for part in chained.parts(parameters.layers[::-1]):
+        layer = part[0]
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
-            continue
-        if joined:
-            if rounded is not None:
-                joint = (values, None, None, run.flows, None, run.room)
-                tensor_backward(layer, rounded, theta, *joint)
-            else:
-                ops.sum_backward_joined(layer, theta, values, run.flows, run.room)
-            continue
-        ops.sum_lift(run.values, run.flows, run.lift, (layer.first_row, layer.end_row))
-        elements = run.of_layer(layer)
-        flows = scratch[: elements.size].reshape(elements.shape)
-        if rounded is not None:
-            apart = (None, run.lift, elements, None, flows, run.room)
-            tensor_backward(layer, rounded, theta, *apart)
+        elif chained.shape is not None:
+            flows_down(part, theta, values, run.flows, chained)
+        elif joined and rounded is not None:
+            joint = (values, None, None, run.flows, None, run.room)
+            tensor_backward(layer, rounded, theta, *joint)
+        elif joined:
+            ops.sum_backward_joined(layer, theta, values, run.flows, run.room)
         else:
-            ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
-        ops.product_backward(layer.elements, flows, run.flows)
-    return run
+            ops.sum_lift(values, run.flows, run.lift, (layer.first_row, layer.end_row))
+            elements = run.of_layer(layer)
+            flows = scratch[: elements.size].reshape(elements.shape)
+            if rounded is not None:
+                apart = (None, run.lift, elements, None, flows, run.room)
+                tensor_backward(layer, rounded, theta, *apart)
+            else:
+                ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
+            ops.product_backward(layer.elements, flows, run.flows)
+    return [run.flows]
 
 
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:

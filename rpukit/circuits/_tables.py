@@ -16,6 +16,7 @@ __all__ = [
     "Uses",
     "element_tiles",
     "group_segments",
+    "kept",
     "list_segments",
     "make_program",
     "make_uses",
@@ -123,7 +124,7 @@ def weight_tiles(uses: Uses, children: int, nodes: int) -> tuple[Array, ...]:
         place = np.stack([k // across[block] * children, k % across[block] * nodes], axis=1)
         return block.astype(np.int32), place.astype(np.int32)
 
-    return _kept(uses, ("weights", children, nodes), make, uses.row)
+    return kept(uses, ("weights", children, nodes), make, uses.row)
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ def node_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
         starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
         return group, ((np.arange(len(group)) - starts[group]) * size).astype(np.int32)
 
-    return _kept(layer, ("nodes", size), make, layer.group_row)
+    return kept(layer, ("nodes", size), make, layer.group_row)
 
 
 def element_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
@@ -223,7 +224,7 @@ def element_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
         end = np.minimum(first + size, (starts + lengths)[owner])
         return first.astype(np.int32), (end - first).astype(np.int32)
 
-    return _kept(layer, ("elements", size), make, layer.group_row)
+    return kept(layer, ("elements", size), make, layer.group_row)
 
 
 def list_segments(layer: SumLayer) -> tuple[Array, ...]:
@@ -232,7 +233,7 @@ def list_segments(layer: SumLayer) -> tuple[Array, ...]:
     def make(host: SumLayer) -> tuple[Array, ...]:
         return _segments(host.list_first[:-1], np.diff(host.list_first))
 
-    return _kept(layer, ("lists", 64), make, layer.group_row)
+    return kept(layer, ("lists", 64), make, layer.group_row)
 
 
 def group_segments(layer: SumLayer) -> tuple[Array, ...]:
@@ -241,7 +242,7 @@ def group_segments(layer: SumLayer) -> tuple[Array, ...]:
     def make(host: SumLayer) -> tuple[Array, ...]:
         return _segments(host.group_row, host.group_size)
 
-    return _kept(layer, ("groups", 64), make, layer.group_row)
+    return kept(layer, ("groups", 64), make, layer.group_row)
 
 
 def most_of_tiles(layout: Layout, uses: Uses) -> int:
@@ -268,16 +269,16 @@ def _segments(first: Array, count: Array) -> tuple[Array, ...]:
     return (first[owner] + at).astype(np.int64), counts.astype(np.int32), ends.astype(np.int32)
 
 
-def _kept(
-    of: SumLayer | Uses, key: tuple[Any, ...], make: Any, beside: Array
-) -> tuple[Array, ...]:
+def kept(of: SumLayer | Uses, key: tuple[Any, ...], make: Any, beside: Array) -> tuple[Array, ...]:
     """Make tables of a layer once for each size, where its other tables are."""
     found = of.tiles.get(key)
     if found is None:
         made = make(of.tiles.get("host", of))
         device = _device.device_of(beside)
         if device.kind != "cpu":
-            made = tuple(_device.to_device(array, device) for array in made)
+            made = tuple(
+                _device.to_device(a, device) if isinstance(a, np.ndarray) else a for a in made
+            )
         found = of.tiles[key] = made
     tables: tuple[Array, ...] = found
     return tables

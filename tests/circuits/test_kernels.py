@@ -13,7 +13,8 @@ from golden_circuits import CIRCUITS, of
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits import _mixing, ops
+from rpukit._kernels import tune
+from rpukit.circuits import _chains, _mixing, ops
 from rpukit.circuits._mirror import layers
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -108,6 +109,56 @@ def test_all_shapes_of_blocks_have_the_same_bits(shape, monkeypatch):
 def test_all_shapes_of_blocks_have_the_same_bits_on_a_gpu(shape, monkeypatch):
     expected = of_shape(None, monkeypatch)
     for a, b in zip(of_shape(shape, monkeypatch, "gpu"), expected, strict=True):
+        assert_same_bits(a, b)
+
+
+CHAINS = [
+    _chains.Chained(_mixing.Mixing(8, 8, 2)),
+    _chains.Chained(_mixing.Mixing(16, 2, 4)),
+    _chains.Chained(_mixing.Mixing(8, 16, 8), together=False),
+]
+
+
+def of_chain(how, monkeypatch, device="cpu"):
+    """By values_up and flows_down: tied layers, more parts than blocks, a last segment short."""
+    x = np.random.default_rng(3).integers(0, 5, (7, 5))
+    pc = rk.Circuit(circuits.hmm(5, 132, 5), seed=1, device=device)
+    if how:
+        monkeypatch.setattr(_chains, "_choose", lambda *_: how)
+    x = x if device == "cpu" else pytest.importorskip("cupy").asarray(x)
+    return [pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()]
+
+
+@pytest.mark.parametrize("how", CHAINS, ids=lambda how: how.name)
+def test_layers_in_one_launch_have_the_same_bits(how, monkeypatch, order):
+    expected = of_chain(None, monkeypatch)
+    with on_cpu(order):
+        got = of_chain(how, monkeypatch)
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
+def test_the_tuner_picks_among_them(monkeypatch):
+    """And finds that all have the same bits."""
+    monkeypatch.setenv("RPUKIT_TUNE_VERIFY", "1")
+    expected = of_chain(None, monkeypatch)
+    with on_cpu(), tune.use_clock(lambda how, run: float(how.name != "chain of 16")):
+        got = of_chain(None, monkeypatch)
+        entries = {e.kernel: e for e in rk.tuning.report().entries if e.device == "cpu"}
+        assert not rk.tuning.report().rejected
+    for kernel in ("values_up", "flows_down"):
+        assert entries[kernel].variant == "chain of 16"
+        assert list(entries[kernel].microseconds) == ["layers", "launches of 16", "chain of 16"]
+        assert entries[kernel].verified
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", [None, *CHAINS], ids=str)
+def test_layers_in_one_launch_have_the_same_bits_on_a_gpu(how, monkeypatch):
+    expected = of_chain(None, monkeypatch)
+    for a, b in zip(of_chain(how, monkeypatch, "gpu"), expected, strict=True):
         assert_same_bits(a, b)
 
 
