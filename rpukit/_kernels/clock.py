@@ -46,7 +46,8 @@ def recorded(run: Callable[[], Any]) -> Callable[[], None]:
     The call was made before: now it neither compiles nor allocates.
     """
     cuda = _device.cupy().cuda
-    with cuda.Stream(non_blocking=True) as stream:
+    stream = cuda.Stream(non_blocking=True)
+    with stream:
         stream.begin_capture()
         try:
             run()
