@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rpukit.tiled.alloc import Block
+from rpukit.tiled.levels import Level
 
 if TYPE_CHECKING:
     from rpukit.tiled.placement import Placement
@@ -150,7 +151,8 @@ def windows(
             begin[turn] = fetched = stored = max(int(begin[turn]), fetched, stored)
         for value, use in own.items():
             since, more = max(turn - 1, first), 0 if use.whole else use.size - use.taken
-            if use.fetched and (use.whole or use.able) and used[turn] + more <= room:
+            able = use.whole or (use.able and turn > first and used[turn] + more <= room)
+            if use.fetched and able:
                 late = np.searchsorted(begin[first : turn + 1], fetched, side="right")
                 since = first + max(int(late) - 1, 0)
                 full = np.flatnonzero(used[since:turn] + use.size > room)
@@ -229,6 +231,53 @@ def fetch_ahead(
         one.stays.setdefault((turn, name), Stay(name, turn, turn)).before = length
     for key, length in after.items():
         one.stays[key].after = length
+
+
+def widened(
+    blocks: Sequence[tuple[Block, bool, bool]],
+    placement: Placement,
+    used: np.ndarray,
+    room: int,
+    level: Level,
+    reach: int,
+) -> list[Block]:
+    """Keep buffers a turn longer to fill or empty them, and more turns where those are short.
+
+    Parameters
+    ----------
+    blocks : sequence of (Block, bool, bool)
+        With whether it may begin earlier, and end later.
+    placement : Placement
+    used : array, shape (n_turns,), int64, in bytes
+        Changed in place.
+    room : int
+        Bytes there are.
+    level : Level
+    reach : int
+        Turns that a buffer lasts longer at most, on either side.
+
+    Returns
+    -------
+    list of Block
+    """
+    spans = [[block.lower, block.upper] for block, _, _ in blocks]
+    beside = [[0, 0] for _ in blocks]  # cycles of kernels, before and after
+    for far in range(reach):
+        for span, gained, (block, *free) in zip(spans, beside, blocks, strict=True):
+            need = level.cycles(block.size) if far else 1
+            for end, step in ((0, -1), (1, 1)):
+                turn = span[end] - (end == 0)
+                if not free[end] or span[end] in placement.starts or gained[end] >= need:
+                    continue
+                if used[turn] + block.size > room:
+                    gained[end] = need
+                    continue
+                used[turn] += block.size
+                gained[end] += placement.kernels[turn]
+                span[end] += step
+    return [
+        b._replace(lower=lo, upper=hi) for (b, *_), (lo, hi) in zip(blocks, spans, strict=True)
+    ]
 
 
 def hurry(

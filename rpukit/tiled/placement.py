@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rpukit.errors import PlanError
-from rpukit.tiled.ahead import Inside, Stay, fetch_ahead, hurry
+from rpukit.tiled.ahead import Inside, Stay, fetch_ahead, hurry, widened
 from rpukit.tiled.alloc import Block, live_bytes, pack, peak
 from rpukit.tiled.bands import Turns
 from rpukit.tiled.choice import rows_of
@@ -31,6 +31,7 @@ __all__ = ["Placement"]
 
 # Shares of a level that residents may fill, and fetches ahead as well
 _SHARES = ((1.0, 0.9), (1.0, 0.75), (1.0, 0.6), (0.9, 0.5), (0.75, 0.5), (0.5, 0.5), (0.0, 0.0))
+_REACH = 6  # turns that buffers are kept longer at most, to be filled and emptied
 _MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
 
 
@@ -47,6 +48,7 @@ class Placement:
 
     def __init__(self, timeline: Timeline, levels: Hierarchy, auto: bool) -> None:
         self.timeline, self.levels, self.auto = timeline, levels, auto
+        self.far = len(levels) > 2  # whether buffers are filled more than a turn ahead
         self.hurry = False  # whether ops that wait get whole buffers, filled ahead
         self.reserve = False  # whether room to fetch whole values ahead goes before residents
         self.promoted = promoted(timeline, levels) if auto and len(levels) > 2 else {}
@@ -94,6 +96,10 @@ class Placement:
         """
         turns = Turns(drafts)
         self.turn, self.turns, self.starts = turns.of, turns.steps, turns.starts
+        self.kernels = [0] * len(self.turns)
+        for space, turn in ((d.step.space, self.turn[d.step.number]) for d in drafts):
+            macs, elements = space.macs(space.whole), space.elements(space.whole)
+            self.kernels[turn] += self.levels.compute.cycles(macs, elements)
         homes, peaks = self._homes()
         inner = len(self.levels) - 1
         found: dict[int, Inside] = {}
@@ -158,14 +164,17 @@ class Placement:
         inmost = index == len(self.levels) - 1
         here = {(d.step.number, k) for d in drafts for k in self.here(d.step, index)}
         inside = (need_in | need_out) - here
-        for share, ahead in dict.fromkeys((s, s if inmost else a) for s, a in _SHARES):
+        tries = [(share, ahead, _REACH) for share, ahead in _SHARES]
+        if inmost:
+            tries = [*(tries[:4] if self.far else ()), *((s, s, 1) for s in dict(_SHARES))]
+        for share, ahead, reach in tries:
             one = Inside(index, need_in & inside, need_out & inside)
             if self.auto and share:
                 self._stay(one, drafts, inside, int(room * share))
             self._lighten(one, drafts)
             if self.auto and share and not inmost:
                 fetch_ahead(self, one, drafts, inside, int(room * ahead))
-            self._blocks(one, drafts, inside, int(room * ahead) if self.auto else 0)
+            self._blocks(one, drafts, inside, int(room * ahead) if self.auto else 0, reach)
             one.offsets = pack(one.blocks, align=level.align, limit=room, rounds=0, effort=0)
             if peak(one.blocks, one.offsets) <= room:
                 return one
@@ -289,7 +298,12 @@ class Placement:
         return all(rows_of([hi - lo for lo, hi in part], shape) == 1 for part in parts)
 
     def _blocks(
-        self, one: Inside, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+        self,
+        one: Inside,
+        drafts: Sequence[Draft],
+        inside: set[tuple[int, int]],
+        room: int,
+        reach: int,
     ) -> None:
         """List the memory that is taken, early fetches and late stores included where it fits."""
         used = np.zeros(len(self.turns), np.int64)
@@ -319,15 +333,7 @@ class Placement:
                     blocks[slot] = block, old[1], old[2] or late
         for block, _, _ in blocks.values():
             used[block.lower : block.upper] += block.size
-        for block, early, late in blocks.values():
-            lower, upper = block.lower, block.upper
-            if early and lower not in self.starts and used[lower - 1] + block.size <= room:
-                lower -= 1
-                used[lower] += block.size
-            if late and upper not in self.starts and used[upper] + block.size <= room:
-                used[upper] += block.size
-                upper += 1
-            one.blocks.append(block._replace(lower=lower, upper=upper))
+        one.blocks = widened([*blocks.values()], self, used, room, level, reach)
 
     def _slots(self, one: Inside, draft: Draft, k: int) -> list[str]:
         """Names of the buffers of an operand; ops of a band share those of what they share."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from rpukit.errors import ParameterError, PlanError
 from rpukit.tiled.bands import Band, Bands
+from rpukit.tiled.bounds import bounds
 from rpukit.tiled.check import check_plan
 from rpukit.tiled.choice import Choice, Problem
 from rpukit.tiled.graph import Graph, Training
@@ -143,18 +144,29 @@ class _Planner:
         drafts = [self.draft(step, placement) for step in self.timeline.steps]
         made = self.made(placement, drafts)
         if self.buffering == "auto" and self.n_hops == 1:  # worth more tries where it is quick
-            for banded, hurry in self.banded(drafts):
-                placement.hurry, placement.reserve = hurry, not hurry
-                try:
-                    made = min(made, self.made(placement, banded), key=lambda one: one.cycles)
-                except PlanError as error:
-                    _LOG.debug("a way to plan was dropped: %s", error)
+            made = self.best_of(placement, drafts, made)
         programs = tuple(self.program(p, made) for p in range(len(self.timeline.graphs)))
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
-    def banded(self, drafts: list[Draft]) -> Iterator[tuple[list[Draft], bool]]:
-        """The ops as they are and joined to bands of some lengths, and whether to hurry."""
-        yield drafts, True
+    def best_of(self, placement: Placement, drafts: list[Draft], made: _Made) -> _Made:
+        """Try other ways to place the ops, and the best of them with buffers that last longer."""
+        found = [(made.cycles, 0, made)]
+        ways = [(drafts, False, False), *self.banded(drafts)]
+        for number, (banded, placement.hurry, placement.reserve) in enumerate(ways):
+            try:
+                other = self.made(placement, banded) if number else made
+            except PlanError as error:
+                _LOG.debug("a way to plan was dropped: %s", error)
+                continue
+            found.append((other.cycles, number, other))
+        _, number, made = min(found, key=lambda one: one[:2])
+        drafts, placement.hurry, placement.reserve = ways[number]
+        placement.far = True
+        return min(made, self.made(placement, drafts), key=lambda one: one.cycles)
+
+    def banded(self, drafts: list[Draft]) -> Iterator[tuple[list[Draft], bool, bool]]:
+        """The ops as they are and in bands of some lengths, and whether to hurry or reserve."""
+        yield drafts, True, False
         finder = Bands(drafts, self.timeline, self.levels[1], self.levels.compute)
         seen = set()
         for longest in _BANDS:
@@ -168,8 +180,8 @@ class _Planner:
                 for number, choice in enumerate(band.choices, band.first):
                     joined[number] = replace(drafts[number], choices=[choice], band=band)
                     joined[number].reason = ""
-            yield joined, True
-            yield joined, False
+            yield joined, True, False
+            yield joined, False, True
 
     def made(self, placement: Placement, drafts: list[Draft]) -> _Made:
         """Place what was chosen, and write the instructions."""
@@ -188,6 +200,7 @@ class _Planner:
         parts: dict[int, list[int]] = {}
         for n, task in enumerate(tasks):
             parts.setdefault(task.step, []).append(n)
+        values = {(step.number, o.tensor): o.value for step, op in own for o in op.operands}
         timed = []
         for step, op in own:
             place = {n: k for k, n in enumerate(parts[step.number])}
@@ -197,7 +210,7 @@ class _Planner:
             ]
             overlap: Any = "inside" if op.overlap == "across" else op.overlap
             alone = schedule(part, [(step.number, replace(op, overlap=overlap))], self.levels)
-            serial, least = _bounds(part, self.levels)
+            serial, least = bounds(tasks, parts[step.number], values, self.levels)
             timed.append(
                 replace(
                     op,
@@ -345,16 +358,6 @@ def _shape_of(space: TileSpace) -> tuple[Any, ...]:
     """All that tells one op's tiles from another's."""
     operands = tuple((o.mode, o.spans) for o in space.operands)
     return space.axes, operands, space.product, space.divide
-
-
-def _bounds(tasks: Sequence[Task], levels: Hierarchy) -> tuple[int, int]:
-    """Cycles of tasks one after another, and of the busiest engine."""
-    engines: dict[tuple[int, str], int] = {}
-    for task in tasks:
-        duplex = task.hop < 0 or levels[task.hop].duplex
-        key = task.hop, task.engine if duplex else ""
-        engines[key] = engines.get(key, 0) + task.cycles
-    return sum(task.cycles for task in tasks), max(engines.values())
 
 
 def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int]]:

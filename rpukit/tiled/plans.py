@@ -178,7 +178,8 @@ class OpPlan:
     serial : int
         Its kernels and transfers one after another.
     least : int
-        The busiest of its engines: no schedule of these tiles takes less.
+        The busiest of its engines, or more where copies can be beside no kernel (the first and
+        last of a program, and of what the op before makes with its last tile).
     band : int
         Neighbours with the same number take turns, tile by tile; 0 where an op is on its own.
     """
@@ -200,8 +201,13 @@ class OpPlan:
     @property
     def hidden(self) -> float:
         """Share of the transfers' time that can be hidden and is, in the program."""
-        able = self.serial - self.least
+        able = self.hideable
         return min(1.0, max(0.0, (self.serial - self.cycles) / able)) if able else 1.0
+
+    @property
+    def hideable(self) -> int:
+        """Cycles of its transfers that can be beside kernels, its own or those of others."""
+        return self.serial - self.least
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ def describe(plan: Plan) -> str:
     for program in plan.programs:
         moved = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in program.moved.items())
         lines += ["", f"{program.name}: {program.cycles} cycles; bytes moved: {moved}"]
+        several = [op for op in program.ops if op.n_tiles > 1 and op.hideable]
+        if several:
+            good = sum(op.hidden >= 0.9 for op in several)
+            lines.append(
+                f"{good} of {len(several)} ops of two tiles or more hide nine tenths or more of "
+                "the transfers that can be hidden"
+            )
         head = "op", "node", "tile", "tiles", "buffers", "cycles", "alone", "hidden %", "band"
         rows: list[tuple[str, ...]] = [(*head, "single because")]
         rows += [_row(op) for op in program.ops]
@@ -48,8 +55,7 @@ def _row(op: OpPlan) -> tuple[str, ...]:
     tile = " > ".join("x".join(map(str, extents)) for extents in op.extents)
     node = op.node if len(op.node) <= 36 else f"{op.node[:15]}...{op.node[-18:]}"
     numbers = str(op.n_tiles), _buffers(op), str(op.cycles), str(op.alone)
-    able = op.n_tiles > 1 and op.serial > op.least
-    hidden = f"{100 * op.hidden:.0f}" if able else ""
+    hidden = f"{100 * op.hidden:.0f}" if op.n_tiles > 1 and op.hideable else ""
     return (op.op, node, tile, *numbers, hidden, str(op.band or ""), op.reason)
 
 
