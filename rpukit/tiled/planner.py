@@ -169,8 +169,9 @@ class _Planner:
         yield drafts, True, False
         finder = Bands(drafts, self.timeline, self.levels[1], self.levels.compute)
         seen = set()
-        for longest in _BANDS:
-            bands = finder.find(longest)
+        found = [finder.find(longest) for longest in _BANDS]
+        found.append([band for band in found[-1] if band.last > band.first])
+        for bands in found:
             spans = tuple((band.first, band.last) for band in bands)
             if not bands or spans in seen:
                 continue
