@@ -135,7 +135,7 @@ def tile_nonideal(call: Call, scales: Array, state: Any) -> Array:
         passes,
         np.array([ir_drop, manner.w_noise, offset, saturates], np.int64),
         manner.worst,
-        np.array(state.rhos, np.float32),
+        state.reductions,
         call.first_sample,
         *ops,
         call.io,

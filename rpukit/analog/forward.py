@@ -95,6 +95,7 @@ class ForwardState:
         self.worst = worst and not (self._transposed or io.exact)
         if self.worst:
             self.rhos = [1.0, *self.rhos]
+        self.reductions = np.array(self.rhos, np.float32)
         self.manner = Manner(
             transposed=self._transposed,
             perfect=io.exact,
@@ -345,7 +346,7 @@ def tile_forward(
         manner.perfect,
         manner.w_noise,
         manner.worst,
-        np.array(state.rhos, np.float32),
+        state.reductions,
         first_sample,
         *manner.ops,
         state.io,
