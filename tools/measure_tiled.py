@@ -5,7 +5,8 @@
 
 The device budget is a quarter of what lasts (weights, cells, accumulated gradients). For each
 program of each plan the whole is timed, as a graph and launch by launch, and its tiles and its
-copies alone; "hidden" is the part of the time that could be hidden and was. Losses and weights are
+copies alone, one way and both ways at once; the whole is held against the tiles or the copies both
+ways, and "hidden" is the part of the time that could be hidden and was. Losses and weights are
 compared, bit for bit, with a plan whose budget holds everything, and the memory that a step takes
 is watched. ``--plans`` keeps plans as files and takes those that are there; with ``--no-gpu`` that
 is all. ``--ops`` times the tiles of each op.
@@ -166,11 +167,12 @@ def measured(plan: tiled.Plan, training: tiled.Training, batches: list, args) ->
             o = executor.measure(k, args.repeats)
             totals.insert(captured, o.total)
         eager, graph = totals
-        times = [1e3 * v for v in (o.total, eager, graph, o.compute, o.inward, o.outward)]
+        parts = (o.compute, o.inward, o.outward, o.copies)
+        times = [1e3 * v for v in (o.total, eager, graph, *parts)]
         print(
             f"{plan.buffering:9} {program.name[:9]:9}"
             + "".join(f"{v:8.2f}" for v in times)
-            + f"{times[0] / max(times[3:]):8.3f} {o.fraction:7.2f}"
+            + f"{o.total / max(o.compute, o.copies):8.3f} {o.fraction:7.2f}"
             + f" {program.cycles * 1e-6:8.2f}",
             flush=True,
         )
@@ -194,8 +196,8 @@ def main() -> int:
     parser.add_argument("--ops", action="store_true")
     args = parser.parse_args()
     rng = np.random.default_rng(2)
-    print("program            whole   eager   graph   tiles      in     out  whole/max hidden  "
-          "model (ms)")  # fmt: skip
+    print("program            whole   eager   graph   tiles      in     out    both  whole/max "
+          "hidden  model (ms)")  # fmt: skip
     for n in args.batches:
         training = globals()[args.net](args.width, args.depth, n, args.fused)
         budget = state(training) // args.share

@@ -38,21 +38,23 @@ class Overlap:
 
     Parameters
     ----------
-    total, compute, inward, outward : float
-        Seconds of the whole, of all tiles, of all copies to the GPU, and of all back.
+    total, compute, inward, outward, copies : float
+        Seconds of the whole, of all tiles, of all copies to the GPU, of all back, and of all
+        copies both ways at once, which slow one another down.
     """
 
     total: float
     compute: float
     inward: float
     outward: float
+    copies: float
 
     @property
     def fraction(self) -> float:
         """How much of the time that could be hidden was hidden, 0 to 1."""
-        parts = (self.compute, self.inward, self.outward)
-        hideable = sum(parts) - max(parts)
-        hidden = sum(parts) - self.total
+        every = self.compute + self.inward + self.outward
+        hideable = every - max(self.compute, self.copies)
+        hidden = every - self.total
         return min(1.0, max(0.0, hidden / hideable)) if hideable > 0 else 1.0
 
 
@@ -142,7 +144,7 @@ class GpuExecutor(Executor):
         kept = home.copy()
         self.run(k)
         self.run(k)
-        kinds = ("compute", "in", "out")
+        kinds = ("compute", "in", "out", "copies")
         times = [_median(partial(self.run, k), repeat)]
         times += [_median(partial(self._run_part, k, kind), repeat) for kind in kinds]
         home[...] = kept
@@ -155,7 +157,7 @@ class GpuExecutor(Executor):
                 stream.synchronize()
 
     def _enqueue(self, k: int, only: str = "") -> None:
-        """Give a program to the streams; with `only`, its tiles or its copies one way."""
+        """Give a program to the streams; with `only`, its tiles, its copies or those one way."""
         events: dict[int, Any] = {}
         fresh = iter(self._events)  # those of earlier runs are over
         moved = None  # an event after all that the core was given so far
@@ -171,7 +173,7 @@ class GpuExecutor(Executor):
                 if not only:
                     self._core.wait_event(events.pop(token))
                     moved = None
-            elif not only or only == kind:
+            elif only in ("", kind, "copies"):
                 stream = self._in if kind == "in" else self._out
                 if moved is None:
                     moved = self._event(self._core, fresh)

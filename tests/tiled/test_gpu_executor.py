@@ -54,6 +54,30 @@ def test_streams_in_any_order(monkeypatch, name, buffering):
             assert_same_bits(executor.array(key), value)
 
 
+def test_parts_of_a_program_alone(monkeypatch):
+    """Tiles, copies one way and both ways do what they say, and measuring changes nothing."""
+    training, batches, _ = model(MLP[0])
+    plan = plan_for(MLP[0], 40_000, "auto")
+    executor, _ = streamed(monkeypatch, training, plan, batches[:1], 3)
+    steps, done = executor._ready[0], []
+
+    def noted(kind, act):
+        return lambda *stream: (done.append(kind), act(*stream))
+
+    executor._ready[0] = [(kind, token, noted(kind, act)) for kind, token, act in steps]
+    kinds = [kind for kind, _, _ in steps if kind != "wait"]
+    with on_cpu():
+        for only, want in (("compute", "compute"), ("in", "in"), ("copies", ("in", "out"))):
+            done.clear()
+            executor._run_part(0, only)
+            assert done == [kind for kind in kinds if kind in want]
+        before = executor._arenas["host"].copy()
+        found = executor.measure(0, repeat=1)
+    assert_same_bits(executor._arenas["host"], before)
+    assert min(found.total, found.compute, found.inward, found.outward, found.copies) > 0
+    assert gpu.Overlap(2.5, 1.0, 2.0, 1.0, 2.25).fraction == pytest.approx(1.5 / 1.75)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_streams_of_updates_and_relu_in_products(monkeypatch, bias):
     training, batches = dense(tiled.SGD(lr=0.05), bias=bias)
