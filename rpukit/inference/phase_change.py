@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
@@ -154,6 +155,12 @@ class CustomDrift(PCMLike):
     def _check(self) -> None:
         PCMLike._check(self)
         self._need(min(self.nu_std, default=0) >= 0, "nu_std", "numbers from 0")
+        nodes = self.g_nodes
+        ascend = len(nodes) > 1 and all(a < b for a, b in pairwise(nodes))
+        self._need(ascend, "g_nodes", "two or more conductances that ascend")
+        for name in ("nu_mean", "nu_std"):
+            fits = len(getattr(self, name)) == len(nodes)
+            self._need(fits, name, f"a number for each of the {len(nodes)} g_nodes")
         _ = self.drift_mean, self.drift_std
 
     def _table(self, values: tuple[float, ...]) -> Table:

@@ -443,5 +443,6 @@ def check_shape(shape: Any) -> tuple[int, int]:
 def typed(value: Any, kind: type, name: str) -> Any:
     """Take an instance of a class."""
     if not isinstance(value, kind):
-        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
+        hint = f": an object, as {value.__name__}()" if isinstance(value, type) else ""
+        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}{hint}")
     return value
