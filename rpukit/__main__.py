@@ -219,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has what it wanted: `python -m rpukit kernels | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KernelCompileError as error:
+    except (KernelCompileError, OSError) as error:  # of files: no such one, no place to write to
         print(f"error: {error}", file=sys.stderr)
     except RpukitError as error:
         print(f"error: {_first_line(error)}", file=sys.stderr)

@@ -7,7 +7,7 @@ or the ops of a band: they run together, so what one of them needs is there all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,7 @@ class Placement:
         self.hurry = False  # whether ops that wait get whole buffers, filled ahead
         self.reserve = False  # whether room to fetch whole values ahead goes before residents
         self.promoted = promoted(timeline, levels) if auto and len(levels) > 2 else {}
+        self.runs: dict[Hashable, bool] = {}
         self.base = [0] * len(levels)
         values = timeline.values
         self.base[1] = max(
@@ -283,6 +284,12 @@ class Placement:
 
     def _contiguous(self, draft: Draft, k: int) -> bool:
         """Whether every rectangle of an operand is one run of its value."""
+        key = draft.step.number, k, *draft.choices
+        if key not in self.runs:
+            self.runs[key] = self._one_run(draft, k)
+        return self.runs[key]
+
+    def _one_run(self, draft: Draft, k: int) -> bool:
         step = draft.step
         if prod(c.n_tiles for c in draft.choices) > _MOST_TILES:
             return False

@@ -341,7 +341,7 @@ class _Planner:
     def too_small(self, problem: Problem, step: Step) -> PlanError:
         extents, need = problem.least()
         parts = [
-            f"{o.tensor} {'x'.join(map(str, lengths))} "
+            f"{o.tensor} {'x'.join(map(str, lengths)) or 'scalar'} "
             f"({problem.link.rounded(prod(lengths) * size)})"
             for k, (o, size) in enumerate(zip(step.space.operands, problem.sizes, strict=True))
             for lengths in [step.space.worst(o, extents)]

@@ -28,9 +28,11 @@ def describe(plan: Plan) -> str:
         used = plan.peaks[level.name]
         homes = sum(home.level == level.name for home in plan.homes)
         lines.append(f"  {level.name}: {used} of {level.bytes} bytes, home of {homes} values")
-    for program in plan.programs:
+    kinds = ("training graph", "optimiser") if len(plan.programs) > 1 else ("graph",)
+    for kind, program in zip(kinds, plan.programs, strict=True):
         moved = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in program.moved.items())
-        lines += ["", f"{program.name}: {program.cycles} cycles; bytes moved: {moved}"]
+        title = f"{kind} {program.name}: {program.cycles} cycles; bytes moved: {moved}"
+        lines += ["", title]
         several = [op for op in program.ops if op.n_tiles > 1 and op.hideable]
         if several:
             good = sum(op.hidden >= 0.9 for op in several)

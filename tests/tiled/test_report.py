@@ -54,6 +54,8 @@ def test_text_says_every_reason(plans):
         if op.hideable and len(op.node) <= 36:
             assert f"{100 * op.hidden:.0f}" in lines[op.node], op.node
     assert "strategy" in str(plans[1]["single"])
+    assert "\ntraining graph network: " in text
+    assert "\noptimiser network: " in text
 
 
 def test_table_joins_strategies(plans):
@@ -89,6 +91,12 @@ def test_command_line_plans_a_file(tmp_path, capsys):
     assert "asked for: Relu" in capsys.readouterr().out
     assert command_line.main(["plan", str(path), "--l1", "8"]) == 2
     assert "Give L1" in capsys.readouterr().err
+    for wrong in (
+        ["plan", str(tmp_path / "none.onnx")],
+        [*words[:-1], str(tmp_path / "no" / "p")],
+    ):
+        assert command_line.main(wrong) == 2
+        assert "No such file" in capsys.readouterr().err
 
 
 def test_figures(plans):
