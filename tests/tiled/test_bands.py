@@ -1,4 +1,4 @@
-"""Ops that take turns, and products that go twice through their tiles: the bits of one tile each."""
+"""Ops that take turns, and products that go twice through their tiles: the same bits."""
 
 from collections import Counter
 from dataclasses import replace
