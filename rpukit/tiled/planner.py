@@ -149,20 +149,24 @@ class _Planner:
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
     def best_of(self, placement: Placement, drafts: list[Draft], made: _Made) -> _Made:
-        """Try other ways to place the ops, and the best of them with buffers that last longer."""
-        found = [(made.cycles, 0, made)]
+        """Try other ways to place the ops, and the best two with buffers that last longer."""
         ways = [(drafts, False, False), *self.banded(drafts)]
-        for number, (banded, placement.hurry, placement.reserve) in enumerate(ways):
+        found = [(made.cycles, 0, made)]
+
+        def attempt(number: int) -> None:
+            way, placement.hurry, placement.reserve = ways[number]
             try:
-                other = self.made(placement, banded) if number else made
+                other = self.made(placement, way)
+                found.append((other.cycles, number, other))
             except PlanError as error:
                 _LOG.debug("a way to plan was dropped: %s", error)
-                continue
-            found.append((other.cycles, number, other))
-        _, number, made = min(found, key=lambda one: one[:2])
-        drafts, placement.hurry, placement.reserve = ways[number]
+
+        for number in range(1, len(ways)):
+            attempt(number)
         placement.far = True
-        return min(made, self.made(placement, drafts), key=lambda one: one.cycles)
+        for _, number, _ in sorted(found, key=lambda one: one[:2])[:2]:
+            attempt(number)
+        return min(found, key=lambda one: one[:2])[2]
 
     def banded(self, drafts: list[Draft]) -> Iterator[tuple[list[Draft], bool, bool]]:
         """The ops as they are and in bands of some lengths, and whether to hurry or reserve."""
