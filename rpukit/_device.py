@@ -7,6 +7,7 @@ CuPy is imported the first time somebody asks for a GPU or hands in a CuPy array
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -203,12 +204,12 @@ def free_stream() -> int | None:
 
 def _on_lines(shape: tuple[int, ...], dtype: Any) -> Array:
     """Allocate on the CPU; a large array begins with a line of the cache, as its rows then may."""
-    out = np.empty(shape, dtype)
-    if out.nbytes < _LARGE or out.ctypes.data % _LINE == 0:
-        return out
-    room = np.empty(out.nbytes + _LINE, np.uint8)
+    n_byte = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_byte < _LARGE:
+        return np.empty(shape, dtype)
+    room = np.empty(n_byte + _LINE, np.uint8)
     at = -room.ctypes.data % _LINE
-    return room[at : at + out.nbytes].view(out.dtype).reshape(shape)
+    return room[at : at + n_byte].view(dtype).reshape(shape)
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:

@@ -61,7 +61,7 @@ def pretend(monkeypatch):
         cast = zip(args, self._cpu_check(*plain), strict=True)
         return [a if isinstance(a, GpuArray) else b for a, b in cast]
 
-    def launcher(variant, grid, block, shared, words, early):
+    def launcher(variant, grid, block, shared, words, early, together=False):
         function = getattr(runner.library(variant), f"{variant.entry}__launch")
         grid3, block3 = ((ctypes.c_uint * 3)(*(*n, 1, 1)[:3]) for n in (grid, block))
         assert [w.nbytes for w in words] == [
