@@ -108,6 +108,24 @@ def memory(device: Device) -> int:
     return int(cupy().cuda.runtime.getDeviceProperties(device.index)["totalGlobalMem"])
 
 
+@cache
+def multiprocessors(device: Device) -> int:
+    """Number of multiprocessors; a few for the runner on the CPU."""
+    if device.kind == "cpu":
+        return 3
+    properties = cupy().cuda.runtime.getDeviceProperties(device.index)
+    return int(properties["multiProcessorCount"])
+
+
+@cache
+def shared_limit(device: Device) -> int:
+    """Bytes of shared memory that a block may have; Hopper's for the runner on the CPU."""
+    if device.kind == "cpu":
+        return 227 * 1024
+    properties = cupy().cuda.runtime.getDeviceProperties(device.index)
+    return int(properties["sharedMemPerBlockOptin"])
+
+
 def is_cupy(x: object) -> bool:
     """Whether ``x`` is a CuPy array, without importing CuPy for the question."""
     module = sys.modules.get("cupy")

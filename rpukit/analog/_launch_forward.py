@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._device import shared_limit
 from rpukit._kernels import Kernel
 from rpukit._kernels.again import Again, keep_for_graph
 from rpukit._kernels.launch import Launched, recording
@@ -35,7 +36,6 @@ from rpukit.analog._forward_tiles import (
     product_tile,
 )
 from rpukit.gemm import real
-from rpukit.gemm._tiles import shared_limit
 from rpukit.random import Op, Stream
 
 Array = Any

@@ -19,7 +19,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel, clock, tune
 from rpukit.circuits._arena import taken_by
 from rpukit.circuits._layout import Layout, ProductLayer, SumLayer
-from rpukit.circuits._mixing import Mixing, power, shared_limit, vec
+from rpukit.circuits._mixing import Mixing, dynamic_limit, power, vec
 from rpukit.circuits._tables import element_tiles, kept, node_tiles
 
 __all__ = [
@@ -40,7 +40,6 @@ _VALUES_UP = Kernel("values_up")
 
 _MOST_SAMPLES = 64
 _OUTPUTS = 16  # of a block: its threads have registers for all of their weights
-_BLOCKS_ON_CPU = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +121,20 @@ def _candidates(
 ) -> tuple[Chained, ...]:
     """Blocks with as few samples as leave no block a second part."""
     samples, most = 1, min(power(n_sample), 16 if dtype.itemsize == 4 else 8)
-    while samples < most and -(-n_out // _OUTPUTS) * -(-n_sample // samples) > _n_block(device):
+    n_tile, n_block = -(-n_out // _OUTPUTS), _device.multiprocessors(device)
+    while samples < most and n_tile * -(-n_sample // samples) > n_block:
         samples *= 2
     shape = Mixing(_OUTPUTS, min(16, max(8, power(-(-n_in // 64)))), samples)
-    if shape.shared(dtype) > shared_limit(device):
+    if shape.shared(dtype) > dynamic_limit(device):
         return (LAYERS,)
     return LAYERS, Chained(shape, together=False), Chained(shape)
 
 
-@cache
-def _n_block(device: _device.Device) -> int:
-    """Blocks that a GPU holds at once, one on each of its multiprocessors."""
-    if device.kind == "cpu":
-        return _BLOCKS_ON_CPU
-    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
-    return int(properties["multiProcessorCount"])
-
-
-def values_up(run: Sequence[SumLayer], theta: Array, values: Array, how: Chained) -> None:
+def values_up(
+    run: Sequence[SumLayer], theta: Array, values: Array, shape: Mixing, *, together: bool
+) -> None:
     """Do what `ops.sum_forward` does with each layer of a run, upwards."""
-    size = _size(how)
+    size = shape.outputs
 
     def list_rows(_: SumLayer) -> tuple[Array]:
         return (np.concatenate([layer.list_rows for layer in _hosts(run)]),)
@@ -154,14 +147,20 @@ def values_up(run: Sequence[SumLayer], theta: Array, values: Array, how: Chained
     rows = kept(first, ("rows up", len(run)), list_rows, beside)
     *dealt, counts = kept(first, ("up", len(run), size), tiles, beside)
     args = (*dealt, *rows, theta, values)
-    _launch(_VALUES_UP, how, counts, args, values, {"WIDTH": first.width})
+    _launch(_VALUES_UP, shape, together, counts, args, values, {"WIDTH": first.width})
 
 
 def flows_down(
-    run: Sequence[SumLayer], theta: Array, values: Array, flows: Array, how: Chained
+    run: Sequence[SumLayer],
+    theta: Array,
+    values: Array,
+    flows: Array,
+    shape: Mixing,
+    *,
+    together: bool,
 ) -> None:
     """Do what `ops.sum_backward_joined` does with each layer of a run, downwards."""
-    size = _size(how)
+    size = shape.outputs
 
     def element_rows(_: SumLayer) -> tuple[Array]:
         return (np.concatenate([layer.element_rows for layer in _hosts(run)]),)
@@ -177,17 +176,14 @@ def flows_down(
     *dealt, counts = kept(first, ("down", len(run), size), tiles, beside)
     few = min(vec(layer, theta) for layer in run)
     args = (*dealt, *rows, theta, values, flows)
-    _launch(_FLOWS_DOWN, how, counts, args, values, {"WIDTH": first.width, "VEC": few})
-
-
-def _size(how: Chained) -> int:
-    """Outputs of a tile."""
-    return 0 if how.shape is None else how.shape.outputs
+    more = {"WIDTH": first.width, "VEC": few}
+    _launch(_FLOWS_DOWN, shape, together, counts, args, values, more)
 
 
 def _launch(
     kernel: Kernel,
-    how: Chained,
+    shape: Mixing,
+    together: bool,
     counts: Sequence[int],
     args: tuple[Any, ...],
     values: Array,
@@ -197,28 +193,26 @@ def _launch(
 
     ``counts``: tiles of each layer.
     """
-    shape, device = how.shape, _device.device_of(values)
-    if shape is None:
-        return
-    n_across, n_block = -(-len(values) // shape.samples), _n_block(device)
+    device = _device.device_of(values)
+    n_across, n_block = -(-len(values) // shape.samples), _device.multiprocessors(device)
     macros, shared = shape.macros(values.dtype) | more, shape.shared(values.dtype)
     spans = [(0, len(counts))]
-    if not how.together or device.kind == "cpu":
+    if not together or device.kind == "cpu":
         spans = [(k, k + 1) for k in range(len(counts))]
     for first, end in spans:
         most = max(counts[first:end])
         grid = most * n_across
-        if how.together:  # blocks that have the same tile in all of their parts hold its weights
+        if together:  # blocks that have the same tile in all of their parts hold its weights
             grid = min(grid, n_block // most * most or n_block)
-        together = end - first > 1
+        several = end - first > 1
         kernel.launch(
             (grid,),
             (shape.threads,),
             (*values.shape, first, end, *args),
             shared=shared,
             macros=macros,
-            early=not together,
-            together=together,
+            early=not several,
+            together=several,
         )
 
 

@@ -17,6 +17,7 @@ from rpukit.circuits._layout import SumLayer
 from rpukit.circuits._mixing import staged_lines
 from rpukit.circuits._parameters import Parameters, Statistics
 from rpukit.circuits._tables import most_of_tiles
+from rpukit.circuits._tensor import most_of_tensor
 from rpukit.errors import ParameterError, PlanError
 
 __all__ = ["PASS", "Memory"]
@@ -140,7 +141,8 @@ def _bytes_to_come(parameters: Parameters) -> int:
     """Bytes of tables that launches ask for: of each layer, and of layers side by side."""
     own = parameters.uses.tiles.get("host", parameters.uses)
     tiles = most_of_tiles(parameters.layout, own) + most_of_chains(parameters.layout)
-    return tiles + _bytes(parameters.layers)
+    tensor = 0 if parameters.rounded is None else most_of_tensor(parameters.layout)
+    return tiles + tensor + _bytes(parameters.layers)
 
 
 def _bytes(of: Any) -> int:

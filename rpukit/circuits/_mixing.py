@@ -29,13 +29,13 @@ from rpukit.circuits._tables import (
 
 __all__ = [
     "Mixing",
+    "dynamic_limit",
     "mix_down",
     "mix_up",
     "mix_weights",
     "mixing",
     "power",
     "room_for",
-    "shared_limit",
     "staged_lines",
     "sum_stage",
     "vec",
@@ -141,7 +141,7 @@ def mix_up(
     n, dtype, apart = len(values), values.dtype, elements is not None
     first, count, of_list = list_segments(layer)
     dense = _dense(layer.list_elements.size, len(first), n)
-    limit = shared_limit(_device.device_of(values))
+    limit = dynamic_limit(_device.device_of(values))
     shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
     tiles = node_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
@@ -174,7 +174,7 @@ def mix_down(
     n, dtype = len(of), of.dtype
     first, count, of_group = group_segments(layer)
     dense = _dense(layer.end_row - layer.first_row, len(first), n)
-    limit = shared_limit(_device.device_of(of))
+    limit = dynamic_limit(_device.device_of(of))
     shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit)
     tiles = element_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
@@ -326,13 +326,9 @@ def _dense(n_input: int, n_segment: int, n_sample: int) -> bool:
     return 2 * n_input >= _SEGMENT * n_segment or (n_segment <= 2 and n_sample >= _MANY)
 
 
-@cache
-def shared_limit(device: _device.Device) -> int:
-    """Bytes of shared memory that a block may have."""
-    if device.kind == "cpu":
-        return 226 * 1024
-    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
-    return int(properties["sharedMemPerBlockOptin"]) - 1024  # for what has a fixed size
+def dynamic_limit(device: _device.Device) -> int:
+    """Bytes of dynamic shared memory that a block may have: 1024 are left to what has a size."""
+    return _device.shared_limit(device) - 1024
 
 
 def vec(layer: SumLayer, theta: Array) -> int:

@@ -96,7 +96,8 @@ def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
             ops.product_forward(layer, run.values, run.values)
             continue
         if chained.shape is not None:
-            values_up(part, theta, run.values, chained)
+            shape, together = chained.shape, chained.together
+            values_up(part, theta, run.values, shape, together=together)
             continue
         below = None if joined else run.of_layer(layer)
         if not joined:
@@ -147,7 +148,8 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
         elif chained.shape is not None:
-            flows_down(part, theta, values, run.flows, chained)
+            shape, together = chained.shape, chained.together
+            flows_down(part, theta, values, run.flows, shape, together=together)
         elif joined and rounded is not None:
             joint = (values, None, None, run.flows, None, run.room)
             tensor_backward(layer, rounded, theta, *joint)

@@ -16,13 +16,14 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._precision import mirror
 from rpukit._workers import run_rows, work_grain
-from rpukit.circuits._arena import empty
-from rpukit.circuits._layout import SumLayer
-from rpukit.circuits._tables import Uses, element_tiles, node_tiles, weight_tiles
+from rpukit.circuits._arena import empty, taken_by
+from rpukit.circuits._layout import Layout, SumLayer
+from rpukit.circuits._tables import Uses, element_tiles, kept, node_tiles, weight_tiles
 
 __all__ = [
     "Rounded",
     "Tile",
+    "most_of_tensor",
     "round_weights",
     "rounded_weights",
     "tensor_backward",
@@ -260,34 +261,39 @@ def _groups(layer: SumLayer, list_at: Array | None) -> tuple[Array, ...]:
     return (layer.list_first, layer.list_elements, *at, *groups)
 
 
-def _columns(layer: SumLayer, of: str) -> tuple[Array, Array, Array, int]:
+def most_of_tensor(layout: Layout) -> int:
+    """Bytes that the tables of this file take, beside those of `_tables.most_of_tiles`."""
+    total = 0
+    for layer in layout.layers:
+        if isinstance(layer, SumLayer):
+            columns = _columns(layer, "lists")[:3] + _columns(layer, "groups")[:3]
+            total += sum(taken_by(table.nbytes) for table in columns)
+            total += taken_by(8 * len(layer.group_row))  # where words begin
+            tiles = node_tiles(layer, _TILES[0].outputs) + element_tiles(layer, _TILES[0].outputs)
+            total += sum(taken_by(table.nbytes) for table in tiles)
+    return total
+
+
+def _columns(layer: SumLayer, of: str) -> tuple[Any, ...]:
     """First input, inputs and first column of each list, or group; number of all columns."""
-    found = layer.tiles.get((of, "columns"))
-    if found is None:
-        host: SumLayer = layer.tiles.get("host", layer)
+
+    def make(host: SumLayer) -> tuple[Any, ...]:
         lists = (host.list_first[:-1], np.diff(host.list_first))
         first, count = lists if of == "lists" else (host.group_row, host.group_size)
         ends = np.concatenate([[0], np.cumsum(_line(count))])
         tables = (first.astype(np.int64), count.astype(np.int32), ends[:-1].astype(np.int32))
-        found = (*(_beside(layer, table) for table in tables), int(ends[-1]))
-        layer.tiles[of, "columns"] = found
-    made: tuple[Array, Array, Array, int] = found
-    return made
+        return (*tables, int(ends[-1]))
+
+    return kept(layer, (of, "columns"), make, layer.group_row)
 
 
 def _words(layer: SumLayer, rounded: Rounded) -> Array:
     """Where the rounded weights of each group begin."""
-    found = layer.tiles.get("words")
-    if found is None:
-        host: SumLayer = layer.tiles.get("host", layer)
-        found = layer.tiles["words"] = _beside(layer, rounded.of(host.group_theta))
-    return found
 
+    def make(host: SumLayer) -> tuple[Array]:
+        return (rounded.of(host.group_theta),)
 
-def _beside(layer: SumLayer, table: Array) -> Array:
-    """Bring a table to where those of the layer are."""
-    device = _device.device_of(layer.group_row)
-    return table if device.kind == "cpu" else _device.to_device(table, device)
+    return kept(layer, ("words",), make, layer.group_row)[0]
 
 
 def _line(n: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from rpukit import _device
-from rpukit._device import Device
+from rpukit._device import Device, multiprocessors
 from rpukit._kernels import tune
 from rpukit.errors import ParameterError
 
@@ -155,24 +155,6 @@ WARP_TILES = (
     WarpTile("warps turned 64x64", 64, 64, (4, 2), 6, turned=True),
 )
 BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES)}
-
-
-@cache
-def multiprocessors(device: Device) -> int:
-    """Number of multiprocessors; a few for the runner on the CPU."""
-    if device.kind == "cpu":
-        return 3
-    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
-    return int(properties["multiProcessorCount"])
-
-
-@cache
-def shared_limit(device: Device) -> int:
-    """Bytes of shared memory that a block may have; Hopper's for the runner on the CPU."""
-    if device.kind == "cpu":
-        return 227 * 1024
-    properties = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
-    return int(properties["sharedMemPerBlockOptin"])
 
 
 @cache

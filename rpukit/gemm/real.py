@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._device import shared_limit
 from rpukit._kernels import Kernel, Variant
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import has_warpgroups, shared_limit
+from rpukit.gemm._tiles import has_warpgroups
 
 Array = Any
 

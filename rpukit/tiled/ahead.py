@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rpukit.tiled.placement import Placement
     from rpukit.tiled.planner import Draft
 
-__all__ = ["Inside", "Stay", "Use", "fetch_ahead", "hurry", "windows"]
+__all__ = ["Inside", "Stay", "Use", "fetch_ahead", "hurry", "widened", "windows"]
 
 
 @dataclass

@@ -8,6 +8,8 @@ import pytest
 import rpukit as rk
 from rpukit import circuits
 from rpukit.circuits import _tensor
+from rpukit.circuits._arena import taken_by
+from rpukit.circuits._layout import SumLayer
 from rpukit.testing import assert_same_bits, on_cpu
 
 
@@ -175,3 +177,14 @@ def test_errors():
     with pytest.raises(rk.errors.ParameterError, match="precision: got 'fp16'"):
         rk.Circuit(root, precision="fp16")
     assert rk.Circuit(root).precision == "fp32"
+
+
+def test_a_budget_counts_the_tables_of_tensor_cores():
+    pc = models(size=(2, 260, 9))[0]
+    with on_cpu():
+        pc.accumulate(np.zeros((3, 2), int))
+    layers = [layer for layer in pc._parameters.layers if isinstance(layer, SumLayer)]
+    keys = ("lists", "columns"), ("groups", "columns"), ("words",)
+    tables = [table for layer in layers for key in keys for table in layer.tiles[key]]
+    taken = sum(taken_by(table.nbytes) for table in tables if isinstance(table, np.ndarray))
+    assert 0 < taken <= _tensor.most_of_tensor(pc.layout)
