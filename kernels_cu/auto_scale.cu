@@ -10,7 +10,7 @@
 //
 // One thread, samples ascending. Macro: REAL.
 // mirror: rpukit/analog/_mirror/transfer.py::auto_scale
-// op: rpukit.analog.transfer.auto_scale
+// op: rpukit.analog.transfer.ops.auto_scale
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -9,7 +9,7 @@
 // stuck, 5 where, 6 to 9 of the slow processes, 16 to 18 of the model (docs/devices.md).
 // Macros: REAL, PLANES_OF (function of the model, cell_planes.cuh), N_PLANE, POINTS, N_OUT, SLOW.
 // mirror: rpukit/analog/_mirror/planes.py::cell_planes
-// op: rpukit.analog.sampling.cell_planes
+// op: rpukit.analog.cells.draw.cell_planes
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: PLANES_OF=linear_planes N_PLANE=6 N_OUT=6

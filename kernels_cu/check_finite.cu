@@ -4,7 +4,7 @@
 //
 // A grid-stride loop; which thread stores first does not matter, all store the same. Macro: REAL.
 // mirror: rpukit/analog/_mirror/guard.py::check_finite
-// op: rpukit.analog._guard.check_finite
+// op: rpukit.analog.deferred_errors.check_finite
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

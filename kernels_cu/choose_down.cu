@@ -9,7 +9,7 @@
 // Grid: (n_tile, samples), 32 threads, a node each; children ascending. Draw: op, index = row, sample, word 0.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::choose_down
-// op: rpukit.circuits.ops.choose_down
+// op: rpukit.circuits.ops.layers.choose_down
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

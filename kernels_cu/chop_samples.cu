@@ -16,7 +16,7 @@
 // Draws: op 16, index = number of the read mod 4096, sample = number div 4096, draw 0.
 // Macros: REAL, SAMPLES.
 // mirror: rpukit/analog/_mirror/transfer.py::chop_samples
-// op: rpukit.analog.transfer.chop_samples
+// op: rpukit.analog.transfer.ops.chop_samples
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -4,7 +4,7 @@
 //
 // One thread a cell. Macro: REAL.
 // mirror: rpukit/analog/_mirror/slow.py::clip_weights
-// op: rpukit.analog.slow.clip_weights
+// op: rpukit.analog.processes.ops.clip_weights
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -10,7 +10,7 @@
 // gamma is 0 is left out, so that what it holds does not matter.
 // Macro: REAL.
 // mirror: rpukit/analog/_mirror/combine.py::combine_devices
-// op: rpukit.analog.combine.combine_devices
+// op: rpukit.analog.arrays.compound_ops.combine_devices
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -7,7 +7,7 @@
 // One block: all threads read, the first one adds.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::count_samples
-// op: rpukit.circuits.steps.count_samples
+// op: rpukit.circuits.ops.em.count_samples
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

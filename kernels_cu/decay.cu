@@ -5,7 +5,7 @@
 //
 // One thread a cell. BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::decay
-// op: rpukit.analog.slow.decay
+// op: rpukit.analog.processes.ops.decay
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: BOUNDED=0

@@ -5,7 +5,7 @@
 // One thread a cell. Draws: op 10, index = first + cell, sample = event, draw 0.
 // BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::diffusion
-// op: rpukit.analog.slow.diffusion
+// op: rpukit.analog.processes.ops.diffusion
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: BOUNDED=0

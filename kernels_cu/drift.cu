@@ -15,7 +15,7 @@
 // One thread a cell. Draws: op 14, index = first + cell, sample = event, draw 0 xi', draw 1 xi.
 // BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::drift
-// op: rpukit.analog.slow.drift
+// op: rpukit.analog.processes.ops.drift
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: BOUNDED=0

@@ -10,7 +10,7 @@
 //
 // A grid-stride loop over values. Macros: REAL; IN the type of x, WHOLE=1 for integers.
 // mirror: rpukit/circuits/_mirror/data.py::encode_samples
-// op: rpukit.circuits._data.encode_samples
+// op: rpukit.circuits.compiled.encoder.encode_samples
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double IN=double

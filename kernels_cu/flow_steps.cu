@@ -12,7 +12,7 @@
 // Grid: (n_use, samples / FEW or less), 128 threads. A maximum has no order.
 // Macros: REAL, WIDTH, FEW.
 // mirror: rpukit/circuits/_mirror/learning.py::flow_steps
-// op: rpukit.circuits.ops.flow_steps
+// op: rpukit.circuits.ops.layers.flow_steps
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

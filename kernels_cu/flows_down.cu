@@ -12,7 +12,7 @@
 // blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads what its next part is.
 // Macros: REAL, WIDTH, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/passes.py::flows_down
-// op: rpukit.circuits._chains.flows_down
+// op: rpukit.circuits.ops.small_batch.flows_down
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 OUTPUTS=8 VEC=4

@@ -9,7 +9,7 @@
 // Grid: (n_tile, samples), 32 threads, a node each. Of nodes about one variable a sample chooses one: no two write to one place.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::largest_down
-// op: rpukit.circuits.rules.largest_down
+// op: rpukit.circuits.queries.propagation.largest_down
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -5,7 +5,7 @@
 // Grid: (n_tile, samples), 32 threads, a node each. A maximum has no order.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::largest_forward
-// op: rpukit.circuits.ops.largest_forward
+// op: rpukit.circuits.ops.layers.largest_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -9,7 +9,7 @@
 // Grid: (leaves / 256, samples), one thread a leaf: of a variable one is chosen. Draw: op, index = row, sample, word 0.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::leaf_choose
-// op: rpukit.circuits.ops.leaf_choose
+// op: rpukit.circuits.ops.layers.leaf_choose
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

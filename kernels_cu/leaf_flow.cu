@@ -13,7 +13,7 @@
 // there are many steps the chains of a block's values lie in shared memory meanwhile.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
-// op: rpukit.circuits.ops.leaf_flow
+// op: rpukit.circuits.ops.layers.leaf_flow
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

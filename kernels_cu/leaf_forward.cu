@@ -11,7 +11,7 @@
 // tables of up to so many values to shared memory, and a warp has the leaves of a sample.
 // Macros: REAL, FEW, HELD.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_forward
-// op: rpukit.circuits.ops.leaf_forward
+// op: rpukit.circuits.ops.layers.leaf_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -10,7 +10,7 @@
 // leaves than CATEGORICAL the first lane does everything.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_maximise
-// op: rpukit.circuits.ops.leaf_maximise
+// op: rpukit.circuits.ops.layers.leaf_maximise
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -9,7 +9,7 @@
 // Grid: (n_variable, samples), 128 threads, a value each. Order: one chain over the leaves; values added ascending.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::leaf_posterior
-// op: rpukit.circuits.ops.leaf_posterior
+// op: rpukit.circuits.ops.layers.leaf_posterior
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

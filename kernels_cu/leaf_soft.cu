@@ -6,7 +6,7 @@
 // Grid: (leaves / 256, samples), one thread a value; x ascending, multiplied and added.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::leaf_soft
-// op: rpukit.circuits._soft.leaf_soft
+// op: rpukit.circuits.queries.soft_evidence.leaf_soft
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

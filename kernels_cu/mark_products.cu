@@ -4,7 +4,7 @@
 //
 // Grid: (products / 256, samples), one thread a product.
 // mirror: rpukit/circuits/_mirror/queries.py::mark_products
-// op: rpukit.circuits.ops.mark_products
+// op: rpukit.circuits.ops.layers.mark_products
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: docs/semantics/circuits.md, section 4.

@@ -8,7 +8,7 @@
 // Grid: (rows / 256, samples / FEW or less), one thread a row.
 // Macros: REAL, FEW.
 // mirror: rpukit/circuits/_mirror/layers.py::product_backward
-// op: rpukit.circuits.ops.product_backward
+// op: rpukit.circuits.ops.layers.product_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

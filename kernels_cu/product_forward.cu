@@ -7,7 +7,7 @@
 // Grid: (products / 256, samples / FEW or less), one thread a product.
 // Macros: REAL, FEW.
 // mirror: rpukit/circuits/_mirror/layers.py::product_forward
-// op: rpukit.circuits.ops.product_forward
+// op: rpukit.circuits.ops.layers.product_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

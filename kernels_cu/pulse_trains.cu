@@ -20,7 +20,7 @@
 //
 // Macros: REAL, THREADS, IMPLICIT (0, 1, 2).
 // mirror: rpukit/analog/_mirror/update.py::pulse_trains
-// op: rpukit.analog.update.pulse_trains
+// op: rpukit.analog.update.ops.pulse_trains
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: IMPLICIT=1

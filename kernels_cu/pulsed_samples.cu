@@ -16,7 +16,7 @@
 // Macros: REAL, STEP, HAS_RUN, N_PLANE, N_GLOBAL, WRITE_NOISE, COUNT as in pulsed_update.cu; THREADS, CELLS
 //         (4 needs n_in % 4 == 0), ROWS, SAMPLES.
 // mirror: rpukit/analog/_mirror/samples.py::pulsed_samples
-// op: rpukit.analog.samples.pulsed_samples
+// op: rpukit.analog.update.few_samples.pulsed_samples
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: CELLS=1 ROWS=4

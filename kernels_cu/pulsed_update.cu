@@ -30,7 +30,7 @@
 //         (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
 //         CHUNK (samples listed at a time), PROCEDURAL with PLANES_OF and POINTS.
 // mirror: rpukit/analog/_mirror/pulses.py::pulsed_update
-// op: rpukit.analog.update.pulsed_update
+// op: rpukit.analog.update.ops.pulsed_update
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: HAS_RUN=0 STEP=linear_step N_PLANE=6

@@ -10,7 +10,7 @@
 // Draws where STOCHASTIC: op as given (5 of x, 6 of d), index = line, sample, draw 65532.
 // Macros: STOCHASTIC, REAL.
 // mirror: rpukit/analog/_mirror/mixed_precision.py::quantise_rows
-// op: rpukit.analog.mixed_precision.quantise_rows
+// op: rpukit.analog.arrays.mixed_precision_ops.quantise_rows
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: STOCHASTIC=1

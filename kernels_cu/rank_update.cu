@@ -9,7 +9,7 @@
 // them in registers, DEPTH samples of x and d at a time in shared memory.
 // Macro: REAL.
 // mirror: rpukit/analog/_mirror/update.py::rank_update
-// op: rpukit.analog.update.rank_update
+// op: rpukit.analog.update.ops.rank_update
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

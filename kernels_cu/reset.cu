@@ -8,7 +8,7 @@
 // One thread a cell of the n_out x n_col that may be reset. Draws: op 11, index = first + cell,
 // sample = event, draw 0 whether, draw 1 xi. BOUNDED 0 leaves the clip out. Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::reset
-// op: rpukit.analog.slow.reset
+// op: rpukit.analog.processes.ops.reset
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: BOUNDED=0

@@ -8,7 +8,7 @@
 // Grid: (rows / 256, samples or less), one thread a row.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/layers.py::root_flows
-// op: rpukit.circuits.ops.root_flows
+// op: rpukit.circuits.ops.layers.root_flows
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -6,7 +6,7 @@
 //
 // Grid: n_tile; a thread takes pairs of nodes. What fills up lines is 0.
 // mirror: rpukit/circuits/_mirror/tensor.py::round_weights
-// op: rpukit.circuits._tensor.round_weights
+// op: rpukit.circuits.ops.sum_tensor_core.round_weights
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: docs/semantics/circuits.md, section 5.

@@ -7,7 +7,7 @@
 // Grid: (n_batch), 256 threads. A maximum has no order.
 // Macro: REAL.
 // mirror: rpukit/analog/_mirror/transfer.py::sample_maxima
-// op: rpukit.analog.transfer.sample_maxima
+// op: rpukit.analog.transfer.ops.sample_maxima
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

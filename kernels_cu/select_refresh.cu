@@ -11,7 +11,7 @@
 //
 // One thread a cell of those columns. Macro: REAL.
 // mirror: rpukit/analog/_mirror/combine.py::select_refresh
-// op: rpukit.analog.combine.select_refresh
+// op: rpukit.analog.arrays.compound_ops.select_refresh
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -11,7 +11,7 @@
 // Grid: (n_variable, samples), 128 threads, a value each. Leaves and values ascending, multiplied and added.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::soft_posterior
-// op: rpukit.circuits._soft.soft_posterior
+// op: rpukit.circuits.queries.soft_evidence.soft_posterior
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -12,7 +12,7 @@
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
 // Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
-// op: rpukit.circuits.ops.sum_backward
+// op: rpukit.circuits.ops.layers.sum_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4

@@ -11,7 +11,7 @@
 // of DEPTH steps; steps behind the last one add 0. Tables are read a stage ahead.
 // Macros: REAL, CHILDREN, NODES, ROWS, COLUMNS, VEC (values that are copied at a time: 1 or 4).
 // mirror: rpukit/circuits/_mirror/learning.py::sum_flow
-// op: rpukit.circuits.ops.sum_flow
+// op: rpukit.circuits.ops.layers.sum_flow
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

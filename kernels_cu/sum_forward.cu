@@ -12,7 +12,7 @@
 // in circuit_tiles.cuh. A sum that is 0 or subnormal though a child is possible is made again with the largest value that has a weight.
 // Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS, VEC.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_forward
-// op: rpukit.circuits.ops.sum_forward
+// op: rpukit.circuits.ops.layers.sum_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4

@@ -5,7 +5,7 @@
 // Grid: (rows / 256, samples), one thread a row.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_lift
-// op: rpukit.circuits.ops.sum_lift
+// op: rpukit.circuits.ops.layers.sum_lift
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

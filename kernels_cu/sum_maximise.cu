@@ -10,7 +10,7 @@
 // ascending, in double.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::sum_maximise
-// op: rpukit.circuits.steps.sum_maximise
+// op: rpukit.circuits.ops.em.sum_maximise
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

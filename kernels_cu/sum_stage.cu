@@ -9,7 +9,7 @@
 // side by side. A maximum has no order.
 // Macros: REAL, WIDTH, LIFT.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_stage
-// op: rpukit.circuits._mixing.sum_stage
+// op: rpukit.circuits.ops.sum_launch.sum_stage
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: LIFT=1

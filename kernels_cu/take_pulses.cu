@@ -9,7 +9,7 @@
 //
 // One thread an element of pulses, then of line; n_row is at most n_out. Macro: REAL.
 // mirror: rpukit/analog/_mirror/mixed_precision.py::take_pulses
-// op: rpukit.analog.mixed_precision.take_pulses
+// op: rpukit.analog.arrays.mixed_precision_ops.take_pulses
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

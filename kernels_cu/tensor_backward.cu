@@ -9,7 +9,7 @@
 // sum_backward.cu.
 // Macros: WIDTH, LIFT (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
-// op: rpukit.circuits._tensor.tensor_backward
+// op: rpukit.circuits.ops.sum_tensor_core.tensor_backward
 // bits: arch-exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 LIFT=0 BI=64 BJ=64 WI=4 WJ=2 ST=6

@@ -9,7 +9,7 @@
 // is 0 or subnormal is made again in float32, as in sum_forward.cu.
 // Macros: WIDTH, BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_forward
-// op: rpukit.circuits._tensor.tensor_forward
+// op: rpukit.circuits.ops.sum_tensor_core.tensor_forward
 // bits: arch-exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 BI=64 BJ=64 WI=4 WJ=2 ST=6

@@ -8,7 +8,7 @@
 // Grid: (n_list, samples), 128 threads, pairs of neighbours each. A maximum has no order.
 // Macros: WIDTH, LIFT.
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
-// op: rpukit.circuits._tensor.tensor_stage
+// op: rpukit.circuits.ops.sum_tensor_core.tensor_stage
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: LIFT=1

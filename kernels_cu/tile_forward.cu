@@ -33,7 +33,7 @@
 //         twice as many), HELPERS (0 exactly for INPUTS 0), LOT, PEAK_N (rk_forecast.cuh),
 //         VEC (elements a copy; 4 needs n_in % 4 == n_out % 4 == 0), LONG (0 needs n_in <= RK_SEGMENT).
 // mirror: rpukit/analog/_mirror/forward.py::tile_forward
-// op: rpukit.analog.forward.tile_forward
+// op: rpukit.analog.product.ops.tile_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: INPUTS=2 MODE=2 TILE_M=8 TILE_K=256 RM=1 RN=2 ST=4 DEEP=4 HELPERS=128 VEC=4

@@ -21,7 +21,7 @@
 // (blocks of THREADS outputs, n_batch). Draws as tile_forward; pass p takes block round + 64 p of its line.
 // Macros: TRANSPOSED, PASSES (1; 2 summed before, 3 after conversion), IR_DROP, OFFSET, SATURATES, W_NOISE.
 // mirror: rpukit/analog/_mirror/nonideal.py::tile_nonideal
-// op: rpukit.analog._nonideal.tile_nonideal
+// op: rpukit.analog.product.nonideal.tile_nonideal
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: TRANSPOSED=1 PASSES=2 IR_DROP=1

@@ -10,7 +10,7 @@
 // Draws: tile_forward.cu.
 // Macros: OUT_OP (tag of the draws), OUTPUT_DRAWS (0: outputs need none).
 // mirror: rpukit/analog/_mirror/forward.py::tile_outputs
-// op: rpukit.analog.forward.tile_outputs
+// op: rpukit.analog.product.ops.tile_outputs
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: OUTPUT_DRAWS=0

@@ -17,7 +17,7 @@
 // owns every THREADS-th output. Sums: rk_chain.cuh. Draws: tile_forward.cu, tile_nonideal.cu.
 // Macros: REAL, TRANSPOSED, PERFECT, MODE, WORST (tile_scale.cu), PASSES, IR_DROP, OFFSET, SATURATES, W_NOISE.
 // mirror: rpukit/analog/_mirror/product.py::tile_product
-// op: rpukit.analog._product.tile_product
+// op: rpukit.analog.product.float64.tile_product
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

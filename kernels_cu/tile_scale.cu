@@ -19,7 +19,7 @@
 //
 // Macros: MODE, WORST, CONVERT, AGAIN, OP (tag of the draws), INPUT_DRAWS (0: inputs need none), VEC (elements read at a time; 4 needs n % 4 == 0).
 // mirror: rpukit/analog/_mirror/forward.py::tile_scale
-// op: rpukit.analog.forward.tile_scale
+// op: rpukit.analog.product.ops.tile_scale
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: MODE=2 CONVERT=1

@@ -4,7 +4,7 @@
 //
 // One thread an element. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/elementwise.py::tiled_accumulate
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

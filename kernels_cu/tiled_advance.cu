@@ -2,7 +2,7 @@
 //
 //   ints: 1, samples; clock (1). One thread.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_advance
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: docs/semantics/tiled.md, analog tiles.

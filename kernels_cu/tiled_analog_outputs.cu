@@ -7,7 +7,7 @@
 //
 // A block takes a sample. Draws: op, line, sample of the clock, block of the round.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_analog_outputs
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).

@@ -6,7 +6,7 @@
 // Modes: tile_scale.cu, without the running mean. A warp takes a sample; maxima have no order, and the two sums of mode 5
 // are chains in ascending order by one lane.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_analog_scale
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).

@@ -6,7 +6,7 @@
 //
 // A block takes a sample. Draws: as pulse_trains.cu.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_analog_trains
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: Gokmen, Vlasov, Front. Neurosci. 10:333 (2016); update management: Gokmen et al. 11:538 (2017).

@@ -7,7 +7,7 @@
 // One thread a cell: samples ascending, in a sample one run of pulses. Draws: as pulsed_update.cu, by the row of the
 // whole tile. Macros: STEP, HAS_RUN, N_PLANE, N_GLOBAL, N_WORD (pulse_macros.cuh), IMPLICIT.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_analog_update
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: HAS_RUN=0 STEP=linear_step N_PLANE=6 N_WORD=2

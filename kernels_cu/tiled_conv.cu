@@ -6,7 +6,7 @@
 //
 // A thread owns one pixel of y: one chain over (channel, row, column) of the window, ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/convolutions.py::tiled_conv
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -6,7 +6,7 @@
 //
 // A thread owns one weight: one chain over (sample, row, column) of dy, ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/convolutions.py::tiled_conv_grad_w
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -7,7 +7,7 @@
 // A thread owns one pixel of dx and gathers what the windows over it hand back: one chain over (channel out, row,
 // column of the window), ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/convolutions.py::tiled_conv_grad_x
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -5,7 +5,7 @@
 //
 // A thread owns one element; a label out of range gives NaN. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_cross_entropy_grad
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -7,7 +7,7 @@
 // A thread owns one result: one chain over k, ascending, which goes on from y where the tile is not the first of
 // its sums. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/gemm.py::tiled_gemm
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

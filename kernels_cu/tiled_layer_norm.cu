@@ -5,7 +5,7 @@
 //
 // A thread owns one row: chains ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/rows.py::tiled_layer_norm
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -6,7 +6,7 @@
 // One thread an element. Macros: KIND (see function), REAL, FLAT: where all that moves lies as y does, the set of inputs
 // that do move, a bit each; else -1.
 // mirror: rpukit/tiled/_mirror/elementwise.py::tiled_map
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -5,7 +5,7 @@
 //
 // One thread: the sum is one chain. A label out of range gives NaN. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_nll
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -6,7 +6,7 @@
 //
 // A thread owns one pixel of y and walks its window row by row. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/pools.py::tiled_pool
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

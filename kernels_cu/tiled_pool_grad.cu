@@ -7,7 +7,7 @@
 //
 // A thread owns one pixel of dx and gathers from the windows over it, ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/pools.py::tiled_pool_grad
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

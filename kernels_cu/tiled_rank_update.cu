@@ -4,7 +4,7 @@
 //
 // One thread a cell: one chain that starts from the weight, samples ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_rank_update
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: the rank update of rank_update.cu.

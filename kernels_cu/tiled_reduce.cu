@@ -9,7 +9,7 @@
 // way, and the first thread of all adds the sums in order. Where there are fewer rows than threads, several warps bring
 // pieces of the same rows. Macros: TEAM (1, or the threads of a block), KIND, REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_reduce
-// op: rpukit.tiled.run.run_tile
+// op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

@@ -34,7 +34,7 @@
 // Draws: those of the pulses by key; of the read, with read_key, as in tile_forward.cu: line 0 in, its line out.
 // Macros: REAL, KIND, REPLAY; STEP, HAS_RUN, N_PLANE, N_GLOBAL, WRITE_NOISE, IMPLICIT, N_WORD (see pulsed_update.cu).
 // mirror: rpukit/analog/_mirror/transfer.py::transfer_read
-// op: rpukit.analog.transfer.transfer_read
+// op: rpukit.analog.transfer.ops.transfer_read
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: KIND=1

@@ -15,7 +15,7 @@
 // Macros: REAL, THREADS, N_WORD; STEP, HAS_RUN,
 //         N_PLANE, N_GLOBAL, WRITE_NOISE, COUNT (see pulsed_update.cu).
 // mirror: rpukit/analog/_mirror/transfer.py::transfer_write
-// op: rpukit.analog.transfer.transfer_write
+// op: rpukit.analog.transfer.ops.transfer_write
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: STEP=linear_step HAS_RUN=0 N_PLANE=6

@@ -9,7 +9,7 @@
 // blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads what its next part is.
 // Macros: REAL, WIDTH, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/passes.py::values_up
-// op: rpukit.circuits._chains.values_up
+// op: rpukit.circuits.ops.small_batch.values_up
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 OUTPUTS=8

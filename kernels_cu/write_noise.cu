@@ -4,7 +4,7 @@
 //
 // One thread a cell. Draws: op 12, index = cell, sample = event, draw 0. Macro: REAL.
 // mirror: rpukit/analog/_mirror/slow.py::write_noise
-// op: rpukit.analog.slow.write_noise
+// op: rpukit.analog.processes.ops.write_noise
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double

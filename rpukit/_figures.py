@@ -8,7 +8,7 @@ from typing import Any
 
 from rpukit.errors import ParameterError, PlotError
 from rpukit.tiled import Plan, simulate
-from rpukit.tiled.graph import Graph, Training
+from rpukit.tiled.ir import Graph, Training
 
 Axes = Any
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from rpukit import _archive
-from rpukit.analog.tile import AnalogTile
+from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.mapping import MappedMatrix

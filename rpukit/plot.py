@@ -16,7 +16,7 @@ from rpukit._figures import axes as _axes
 from rpukit._figures import plot_plan
 from rpukit._figures import pyplot as _pyplot
 from rpukit.analog.cells import Cell
-from rpukit.analog.tile import AnalogTile
+from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit, InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.random import Stream
 from rpukit.studies import PulseResponse, pulse_response, step_statistics

@@ -3,8 +3,8 @@
 A draw is a pure function of (stream, op, index, sample, draw): which operation it is for, which
 cell or line, which sample or event, and the how-many-th. Neither threads nor launch shapes nor the
 way a batch was cut enter, so results cannot depend on them. The Numba twins of the generator are
-in ``rpukit/_philox.py``, the CUDA ones in ``kernels_cu/include/rk_philox.cuh``; the layout of the
-counter is in ``docs/semantics.md``.
+in ``rpukit/_exact/philox.py``, the CUDA ones in ``kernels_cu/include/rk_philox.cuh``; the layout
+of the counter is in ``docs/semantics.md``.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.analog.cells import Cell, PulsedCell
-from rpukit.analog.tile import AnalogTile
-from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.tile.tile import AnalogTile
 from rpukit.errors import ParameterError
 from rpukit.random import Stream
 

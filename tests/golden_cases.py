@@ -17,7 +17,8 @@ import numpy as np
 
 import rpukit as rk
 from rpukit import _device, elementwise
-from rpukit.analog import _guard, combine
+from rpukit.analog import deferred_errors as _guard
+from rpukit.analog.arrays import compound_ops as combine
 
 SIZES = ((1, 1), (31, 33), (33, 1), (13, 132), (67, 257))
 SEEDS = (0, 12345)
@@ -184,7 +185,7 @@ def transferred(shape, cell, seed):
 
 def trains(shape, update, n, seed):
     def run(device):
-        from rpukit.analog.update import pulse_trains
+        from rpukit.analog.update.ops import pulse_trains
 
         x, d = (put(v, device) for v in batch(shape, n, seed))
         status = put(np.zeros(1, np.int32), device)

@@ -12,7 +12,7 @@ from golden_cases import Case, put
 
 import rpukit as rk
 from rpukit import _device, circuits, elementwise
-from rpukit.circuits import steps
+from rpukit.circuits.ops import em as steps
 
 KERNELS = [
     "choose_down",

@@ -9,7 +9,7 @@ from golden_cases import Case, batch, put
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.analog.sampling import cell_planes
+from rpukit.analog.cells.draw import cell_planes
 
 NOISE = {"dw_min": 0.01, "dw_min_std": 0.4}
 CELLS = {

@@ -12,7 +12,8 @@ from golden_mixed_precision import CELLS as MIXED
 
 import rpukit as rk
 from rpukit import elementwise
-from rpukit.analog import _guard, update
+from rpukit.analog import deferred_errors as _guard
+from rpukit.analog.update import ops as update
 
 SIZES = ((13, 132), (67, 257))
 SEED = 24

@@ -10,7 +10,7 @@ from golden_cases import Case, put
 
 import rpukit as rk
 from rpukit import _device, circuits
-from rpukit.circuits._parameters import support_of
+from rpukit.circuits.parameters import support_of
 
 KERNELS = ["largest_down", "leaf_climb", "leaf_soft", "soft_posterior", "sum_climb"]
 RULES = (

@@ -14,7 +14,7 @@ from golden_cases import UPDATES, Case, batch, put, tile_of
 from golden_devices import CELLS as DEVICES
 
 import rpukit as rk
-from rpukit.analog.samples import MOST_SAMPLES
+from rpukit.analog.update.few_samples import MOST_SAMPLES
 
 SHAPES = ((13, 132), (67, 257))
 TRAINS = (

@@ -11,7 +11,7 @@ from golden_cases import Case, put
 
 import rpukit as rk
 from rpukit import _device, circuits
-from rpukit.circuits._parameters import support_of
+from rpukit.circuits.parameters import support_of
 
 KERNELS = ["round_weights", "tensor_backward", "tensor_forward", "tensor_stage"]
 # Lists of three stages and a part; elements that have an array; sums that share children.

@@ -16,8 +16,8 @@ from tile_formulas import CASES
 from tiled_cases import made
 
 from rpukit.tiled import ops
-from rpukit.tiled.run import run as compute
-from rpukit.tiled.run import run_tile
+from rpukit.tiled.runtime.reference import run as compute
+from rpukit.tiled.runtime.reference import run_tile
 
 
 def whole_node(graph, node, values, device):

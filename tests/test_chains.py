@@ -4,7 +4,9 @@ import numba as nb
 import numpy as np
 import pytest
 
-from rpukit import _device, _math, _math_chains
+from rpukit import _device
+from rpukit._exact import chains as _math_chains
+from rpukit._exact import math as _math
 from rpukit.testing import assert_same_bits
 
 

@@ -14,10 +14,9 @@ LAYERS = {
         "_version",
         "_archive",
         "_device",
-        "_precision",
         "_workers",
         "random",
-        "_philox",
+        "_exact",
     ],
     2: ["_kernels", "elementwise", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
@@ -35,8 +34,6 @@ LAYERS = {
     ],
     5: ["__init__", "__main__", "_cli"],
 }
-# Files of the exact mathematics may be split, and all belong to layer 1.
-MATHS = "_math"
 # The only imports between different folders of one layer.
 SIDEWAYS = {
     ("elementwise", "_kernels"),
@@ -53,15 +50,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def unit(module: str) -> str:
-    """Name the part of rpukit that a module belongs to: "rpukit.analog.tile" -> "analog"."""
+    """Name the part of rpukit that a module belongs to: "rpukit.analog.tile.tile" -> "analog"."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
 def layer(name: str) -> int:
     """Find the layer of a part; a part without one is a failure."""
-    if name.startswith(MATHS):
-        return 1
     assert name in LAYER_OF, f"rpukit/{name} has no layer: add it to LAYERS of {__file__}"
     return LAYER_OF[name]
 
@@ -126,12 +121,7 @@ def test_imports_only_from_below():
 def is_numba_file(path: Path) -> bool:
     """Tell whether a file may import Numba: mirrors, mathematics, random twins, device steps."""
     name = path.relative_to(PACKAGE).as_posix()
-    return (
-        name.startswith(MATHS)
-        or name == "_philox.py"
-        or "/_mirror" in f"/{name}"
-        or name == "analog/_steps.py"
-    )
+    return name.startswith("_exact/") or "/_mirror" in f"/{name}" or name == "analog/_steps.py"
 
 
 def test_cupy_and_numba_stay_where_they_belong():

@@ -20,7 +20,9 @@ import ulp
 from scipy.special import logsumexp, ndtri
 
 import rpukit as rk
-from rpukit import _math, _math64, _math_special
+from rpukit._exact import math as _math
+from rpukit._exact import math64 as _math64
+from rpukit._exact import special as _math_special
 from rpukit._kernels import Kernel
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -341,7 +343,8 @@ def test_fma_is_rounded_once(dtype, fused):
 PLAIN = """
 import sys
 import numpy as np
-from rpukit import _math, _math64, _math_special, _philox
+from rpukit._exact import math as _math, math64 as _math64, philox as _philox
+from rpukit._exact import special as _math_special
 from rpukit.random import philox4x32
 np.seterr(all="ignore")
 data = np.load(sys.argv[1])

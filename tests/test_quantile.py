@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 import rpukit as rk
-from rpukit import _math
+from rpukit._exact import math as _math
 from rpukit.testing import assert_same_bits
 
 E = rk.elementwise

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import rpukit as rk
-from rpukit import _philox
+from rpukit._exact import philox as _philox
 from rpukit._kernels import Kernel
 from rpukit.errors import ParameterError
 from rpukit.random import Op, Stream, philox4x32

@@ -17,10 +17,9 @@ SOURCES = KERNELS + sorted((ROOT / "kernels_cu").glob("include/*.cuh"))
 PACKAGE = ROOT / "rpukit"
 MIRRORS = sorted(
     {
-        *PACKAGE.glob("_math*.py"),
+        *PACKAGE.glob("_exact/*.py"),
         *PACKAGE.glob("*/_mirror*.py"),
         *PACKAGE.glob("*/_mirror/*.py"),
-        PACKAGE / "_philox.py",
         PACKAGE / "analog/_steps.py",
     }
 )

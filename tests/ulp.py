@@ -14,8 +14,9 @@ from itertools import pairwise
 import numba as nb
 import numpy as np
 
-from rpukit import _device, _math, elementwise
-from rpukit import _math_special as _special
+from rpukit import _device, elementwise
+from rpukit._exact import math as _math
+from rpukit._exact import special as _special
 
 f4, u4, f8 = np.float32, np.uint32, np.float64
 OVERFLOW = f8(2.0**128 - 2.0**103)  # from here on the nearest float32 is infinity

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.circuits.nodes import InputNodes, ProductNodes
+from rpukit.circuits.graph.nodes import InputNodes, ProductNodes
 
 SMALL, WARM = 32, 4
 

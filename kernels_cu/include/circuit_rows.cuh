@@ -8,7 +8,7 @@
 #define SEGMENT 64  // children of a sum that are one chain
 #define BLOCK 256  // samples whose statistics are one chain
 
-// Kinds of leaves, as rpukit/circuits/leaves.py numbers them; those before GAUSSIAN are tables.
+// Kinds of leaves, as rpukit/circuits/graph/leaves.py numbers them; those before GAUSSIAN are tables.
 #define CATEGORICAL 0
 #define BERNOULLI 1
 #define BINOMIAL 2

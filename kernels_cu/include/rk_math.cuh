@@ -1,5 +1,5 @@
 // Elementary functions in float32 from additions, multiplications, divisions, fma and square roots
-// only, so that a CPU gives the same bits. Mirror: rpukit/_math.py. Coefficients: tools/fit_math.py.
+// only, so that a CPU gives the same bits. Mirror: rpukit/_exact/math.py. Coefficients: tools/fit_math.py.
 // Largest errors over all floats: docs/math.md. float64: rk_math64.cuh; pow, erf, lgamma and sums of
 // logarithms: rk_special.cuh.
 #pragma once

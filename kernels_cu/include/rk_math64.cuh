@@ -1,5 +1,5 @@
 // Elementary functions in float64; the same names as in rk_math.cuh, overloaded. Mirror:
-// rpukit/_math64.py. Coefficients: tools/fit_math.py. Largest errors seen: docs/math.md.
+// rpukit/_exact/math64.py. Coefficients: tools/fit_math.py. Largest errors seen: docs/math.md.
 #pragma once
 #include "rk_math.cuh"
 

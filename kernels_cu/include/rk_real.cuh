@@ -1,6 +1,6 @@
 // The type that a tile computes with, float or double, and functions that both have under one name, with
 // those of rk_math.cuh and rk_math64.cuh. Random draws are float in both (rk_philox.cuh), and are cast
-// exactly. Mirrors: the same module a second time, see rpukit/_precision.py.
+// exactly. Mirrors: the same module a second time, see rpukit/_exact/twins.py.
 #pragma once
 #include "rk_math64.cuh"
 

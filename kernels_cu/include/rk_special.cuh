@@ -1,4 +1,4 @@
-// pow, erf, lgamma and sums of logarithms in float32. Mirror: rpukit/_math_special.py. Coefficients:
+// pow, erf, lgamma and sums of logarithms in float32. Mirror: rpukit/_exact/special.py. Coefficients:
 // tools/fit_math.py. Largest errors: docs/math.md. float64: rk_special64.cuh.
 #pragma once
 #include "rk_math.cuh"

@@ -1,5 +1,5 @@
 // pow, erf, lgamma and sums of logarithms in float64; the same names as in rk_special.cuh, overloaded.
-// Mirror: rpukit/_math_special.py. Coefficients: tools/fit_math.py. Errors seen: docs/math.md.
+// Mirror: rpukit/_exact/special.py. Coefficients: tools/fit_math.py. Errors seen: docs/math.md.
 #pragma once
 #include "rk_math64.cuh"
 #include "rk_special.cuh"

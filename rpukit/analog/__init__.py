@@ -1,7 +1,6 @@
 """Analog tiles: crossbar arrays that multiply in place and learn by coincidences of pulses."""
 
 from rpukit.analog import presets
-from rpukit.analog._guard import check
 from rpukit.analog.cells import (
     Cell,
     ConstantStep,
@@ -16,21 +15,22 @@ from rpukit.analog.cells import (
     SoftBoundsPmax,
     SoftBoundsReference,
 )
-from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
-from rpukit.analog.compound_cells import OneSided, Reference, UpdatePolicy, Vector
-from rpukit.analog.drift_parameters import DriftParameters
-from rpukit.analog.io_parameters import (
+from rpukit.analog.cells.chopped_transfer import ChoppedTransfer, DynamicTransfer
+from rpukit.analog.cells.compound import OneSided, Reference, UpdatePolicy, Vector
+from rpukit.analog.cells.mixed_precision import MixedPrecision
+from rpukit.analog.cells.transfer import BufferedTransfer, Transfer
+from rpukit.analog.cells.user_steps import register_step
+from rpukit.analog.deferred_errors import check
+from rpukit.analog.parameters.drift import DriftParameters
+from rpukit.analog.parameters.io import (
     BoundManagement,
     IOParameters,
     MVType,
     NoiseManagement,
     WeightNoise,
 )
-from rpukit.analog.mixed_precision_cell import MixedPrecision
-from rpukit.analog.tile import AnalogTile
-from rpukit.analog.transfer_cells import BufferedTransfer, Transfer
-from rpukit.analog.update_parameters import PulseType, UpdateParameters
-from rpukit.analog.user_steps import register_step
+from rpukit.analog.parameters.update import PulseType, UpdateParameters
+from rpukit.analog.tile.tile import AnalogTile
 
 __all__ = [
     "AnalogTile",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import choose, exp32, fma32, log32
+from rpukit._exact.math import choose, exp32, fma32, log32
 from rpukit.errors import ParameterError
 
 f4, i4 = np.float32, np.int32

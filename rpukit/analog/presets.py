@@ -23,13 +23,13 @@ from rpukit.analog.cells import (
     PulsedCell,
     SoftBoundsReference,
 )
-from rpukit.analog.chopped_cells import ChoppedTransfer, DynamicTransfer
-from rpukit.analog.compound_cells import OneSided, UpdatePolicy, Vector
-from rpukit.analog.io_parameters import BoundManagement, IOParameters, NoiseManagement
-from rpukit.analog.mixed_precision_cell import MixedPrecision
-from rpukit.analog.tile import AnalogTile
-from rpukit.analog.transfer_cells import Transfer
-from rpukit.analog.update_parameters import UpdateParameters
+from rpukit.analog.cells.chopped_transfer import ChoppedTransfer, DynamicTransfer
+from rpukit.analog.cells.compound import OneSided, UpdatePolicy, Vector
+from rpukit.analog.cells.mixed_precision import MixedPrecision
+from rpukit.analog.cells.transfer import Transfer
+from rpukit.analog.parameters.io import BoundManagement, IOParameters, NoiseManagement
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.tile.tile import AnalogTile
 from rpukit.errors import ParameterError
 
 __all__ = ["TileConfig", "config", "config_names", "device", "device_names"]

@@ -4,11 +4,9 @@ A circuit is built of node vectors (`inputs`, `product`, `sum`) or by a structur
 `rat_spn`, `pd`, `mixture`), and compiled by `Circuit`.
 """
 
-from rpukit.circuits.blocking import reblock
-from rpukit.circuits.chow_liu import chow_liu_tree, hclt, mutual_information, pd_hclt
 from rpukit.circuits.circuit import Circuit
-from rpukit.circuits.densities import Gaussian, Poisson
-from rpukit.circuits.leaves import (
+from rpukit.circuits.graph.densities import Gaussian, Poisson
+from rpukit.circuits.graph.leaves import (
     Bernoulli,
     Binomial,
     Categorical,
@@ -17,7 +15,7 @@ from rpukit.circuits.leaves import (
     Leaf,
     MaskedCategorical,
 )
-from rpukit.circuits.nodes import (
+from rpukit.circuits.graph.nodes import (
     InputNodes,
     Nodes,
     ProductNodes,
@@ -26,10 +24,12 @@ from rpukit.circuits.nodes import (
     product,
     sum,
 )
-from rpukit.circuits.regions import pd, random_regions, region_graph
-from rpukit.circuits.rules import Rule
-from rpukit.circuits.structures import hmm, mixture, rat_spn
-from rpukit.circuits.transform import deepcopy, grow, merge, prune
+from rpukit.circuits.graph.reblock import reblock
+from rpukit.circuits.graph.transform import deepcopy, grow, merge, prune
+from rpukit.circuits.queries.propagation import Rule
+from rpukit.circuits.structures.chow_liu import chow_liu_tree, hclt, mutual_information, pd_hclt
+from rpukit.circuits.structures.hmm import hmm, mixture, rat_spn
+from rpukit.circuits.structures.region_graph import pd, random_regions, region_graph
 
 __all__ = [
     "Bernoulli",

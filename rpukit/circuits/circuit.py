@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from rpukit._device import empty, parse_device
-from rpukit.circuits import _saved
-from rpukit.circuits._data import Encoder
-from rpukit.circuits._layout import make_layout
-from rpukit.circuits._memory import Memory
-from rpukit.circuits._parameters import Parameters, Statistics
-from rpukit.circuits.captured import Captured, Maximising
-from rpukit.circuits.fitting import Fitting
-from rpukit.circuits.nodes import InputNodes, Nodes, SumNodes
-from rpukit.circuits.querying import Queries
-from rpukit.circuits.rules import Rule
+from rpukit.circuits import state as _saved
+from rpukit.circuits.compiled.encoder import Encoder
+from rpukit.circuits.compiled.layout import make_layout
+from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
+from rpukit.circuits.learning.cuda_graph import Captured, Maximising
+from rpukit.circuits.learning.fit import Fitting
+from rpukit.circuits.memory import Memory
+from rpukit.circuits.parameters import Parameters, Statistics
+from rpukit.circuits.queries.propagation import Rule
+from rpukit.circuits.queries.queries import Queries
 from rpukit.errors import DTypeError, ParameterError
 from rpukit.random import Stream
 

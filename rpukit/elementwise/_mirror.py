@@ -5,9 +5,11 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit import _math, _math64, _math_special
-from rpukit._math import NAN, exp32, log32
-from rpukit._philox import normal, uniform, word
+from rpukit._exact import math as _math
+from rpukit._exact import math64 as _math64
+from rpukit._exact import special as _math_special
+from rpukit._exact.math import NAN, exp32, log32
+from rpukit._exact.philox import normal, uniform, word
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 

@@ -336,7 +336,7 @@ def _run_mirror(
 ) -> None:
     mirror = import_module("rpukit.gemm._mirror.tensor")
     a, b = p.upright(*part), np.ascontiguousarray(q.upright(*part).T)
-    factor_of = import_module("rpukit._math_tensor").factor_of
+    factor_of = import_module("rpukit._exact.tensor_core").factor_of
     (sa, ea, rows), (sb, eb, columns) = (factor_of(words, p.half) for words in (a, b))
     run_rows(
         getattr(mirror, name),

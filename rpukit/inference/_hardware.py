@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._guard import Guard
-from rpukit.analog.io_parameters import IOParameters
+from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.io import IOParameters
 from rpukit.errors import ParameterError
 from rpukit.inference.compensation import PERFECT, DriftCompensation, readout
 from rpukit.inference.converters import Converter

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._guard import Guard, check_finite
-from rpukit.analog.update import rank_update
+from rpukit.analog.deferred_errors import Guard, check_finite
+from rpukit.analog.update.ops import rank_update
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.gemm import det_gemm
 from rpukit.inference._sums import clip

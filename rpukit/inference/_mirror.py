@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import choose, exp_within32, fetch, fma32, log_normal32, tanh32
-from rpukit._philox import block, normal, uniform
+from rpukit._exact.math import choose, exp_within32, fetch, fma32, log_normal32, tanh32
+from rpukit._exact.philox import block, normal, uniform
 
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 

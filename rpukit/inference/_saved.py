@@ -8,9 +8,9 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
-from rpukit.analog._guard import Guard
-from rpukit.analog._state import decode, encode
-from rpukit.analog.io_parameters import IOParameters
+from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.tile.state import decode, encode
 from rpukit.errors import FormatError
 from rpukit.inference.converters import Converter
 from rpukit.inference.modifiers import WeightModifier

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog.forward import ForwardState, tile_forward
-from rpukit.analog.io_parameters import IOParameters
+from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.gemm import det_gemm
 from rpukit.random import Stream
 

@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog._guard import Guard, check_finite, is_finite
-from rpukit.analog._view import TransposedTile, from_columns
-from rpukit.analog.forward import ForwardState, tile_forward
-from rpukit.analog.io_parameters import IOParameters, NoiseManagement
+from rpukit.analog.deferred_errors import Guard, check_finite, is_finite
+from rpukit.analog.parameters.io import IOParameters, NoiseManagement
+from rpukit.analog.product.ops import ForwardState, tile_forward
+from rpukit.analog.tile.transposed import TransposedTile, from_columns
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.inference._hardware import AS_WRITTEN, Hardware
 from rpukit.inference._learning import Learning

@@ -1,26 +1,26 @@
 """Training of graphs, planned tile by tile over levels of memory."""
 
 from rpukit.tiled import ops
-from rpukit.tiled.alloc import Block, live_bytes, pack, read_csv, write_csv
-from rpukit.tiled.build import make_graph
-from rpukit.tiled.builder import Builder
-from rpukit.tiled.check import check_plan, find_faults
-from rpukit.tiled.codegen import generate_c
-from rpukit.tiled.cpu_executor import CpuExecutor
-from rpukit.tiled.fuse import fuse_activations, fuse_updates
-from rpukit.tiled.gpu_executor import GpuExecutor
-from rpukit.tiled.graph import Graph, Node, Tensor, Training
-from rpukit.tiled.levels import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
-from rpukit.tiled.onnx import from_onnx, training_from_onnx
-from rpukit.tiled.optimisers import SGD, Adam, MomentumSGD
-from rpukit.tiled.planner import plan
-from rpukit.tiled.plans import Plan
-from rpukit.tiled.promotion import Candidate, promote
-from rpukit.tiled.races import find_hazards
-from rpukit.tiled.report import compare_plans
-from rpukit.tiled.space import Axis, Operand, TileSpace
-from rpukit.tiled.timeline import simulate
-from rpukit.tiled.trainer import Trainer
+from rpukit.tiled.graph.builder import Builder
+from rpukit.tiled.graph.fusion import fuse_activations, fuse_updates
+from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.graph.onnx import from_onnx, training_from_onnx
+from rpukit.tiled.graph.optimisers import SGD, Adam, MomentumSGD
+from rpukit.tiled.ir import Graph, Node, Tensor, Training
+from rpukit.tiled.machine import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
+from rpukit.tiled.planner.addresses import Block, live_bytes, pack, read_csv, write_csv
+from rpukit.tiled.planner.homes import Candidate, promote
+from rpukit.tiled.planner.planner import plan
+from rpukit.tiled.program import Plan
+from rpukit.tiled.runtime.codegen import generate_c
+from rpukit.tiled.runtime.cpu import CpuExecutor
+from rpukit.tiled.runtime.gpu import GpuExecutor
+from rpukit.tiled.runtime.report import compare_plans
+from rpukit.tiled.runtime.trainer import Trainer
+from rpukit.tiled.tile_space import Axis, Operand, TileSpace
+from rpukit.tiled.verify.check_plan import check_plan, find_faults
+from rpukit.tiled.verify.hazards import find_hazards
+from rpukit.tiled.verify.simulate import simulate
 
 __all__ = [
     "SGD",

@@ -8,8 +8,8 @@ from test_cells import CELLS
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.analog import sampling
-from rpukit.analog.sampling import can_draw, cell_planes, draw_cells, recipe_of
+from rpukit.analog.cells import draw as sampling
+from rpukit.analog.cells.draw import can_draw, cell_planes, draw_cells, recipe_of
 from rpukit.testing import assert_same_bits, on_cpu
 
 CPU = _device.parse_device("cpu")

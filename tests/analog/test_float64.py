@@ -7,7 +7,9 @@ import pytest
 
 import rpukit as rk
 from rpukit import _device, _workers
-from rpukit.analog import _product, forward, slow
+from rpukit.analog.processes import ops as slow
+from rpukit.analog.product import float64 as _product
+from rpukit.analog.product import ops as forward
 from rpukit.errors import DTypeError
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -148,7 +150,7 @@ def test_tile_product_of_float32_gives_the_bits_of_the_other_kernels(io, monkeyp
         how = _product.ProductCall(mode, w_noise, (1, 2), transposed=False)
         return _product.tile_product(weight, x, io, how, state=state, **at)
 
-    monkeypatch.setattr("rpukit.analog.tile.tile_forward", plainly)
+    monkeypatch.setattr("rpukit.analog.tile.tile.tile_forward", plainly)
     with on_cpu():
         assert_same_bits(tile_of(dtype=np.float32, forward=io).forward(x), y)
 

@@ -9,7 +9,7 @@ from test_cells import CELLS, batch
 
 import rpukit as rk
 from rpukit._device import parse_device, to_device
-from rpukit.analog import sampling
+from rpukit.analog.cells import draw as sampling
 from rpukit.errors import ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
 

@@ -9,7 +9,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import _workers
-from rpukit.analog import slow
+from rpukit.analog.processes import ops as slow
 from rpukit.errors import (
     DeviceError,
     DTypeError,

@@ -12,7 +12,7 @@ import pytest
 import rpukit as rk
 from rpukit._device import parse_device, to_device
 from rpukit._kernels import launch
-from rpukit.analog._transfer import TransferUnit
+from rpukit.analog.transfer.array import TransferUnit
 from rpukit.testing import assert_same_bits, on_cpu
 
 KINDS = {

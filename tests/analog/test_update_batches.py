@@ -10,7 +10,7 @@ import pytest
 
 import rpukit as rk
 from rpukit._kernels import tune
-from rpukit.analog import _launch_update
+from rpukit.analog.update import launch as _launch_update
 from rpukit.testing import assert_same_bits, on_cpu
 
 SHAPE = (16, 32)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import _launch_update, update
+from rpukit.analog.update import launch as _launch_update
+from rpukit.analog.update import ops as update
 from rpukit.errors import ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import _launch_update
 from rpukit.analog.cells.base import Draws
+from rpukit.analog.update import launch as _launch_update
 from rpukit.testing import assert_same_bits, on_cpu
 
 f4 = np.float32

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rpukit.circuits.leaves import (
+from rpukit.circuits.graph.leaves import (
     BERNOULLI,
     BINOMIAL,
     CATEGORICAL,

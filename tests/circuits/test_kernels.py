@@ -14,8 +14,10 @@ from golden_circuits import CIRCUITS, of
 import rpukit as rk
 from rpukit import circuits
 from rpukit._kernels import tune
-from rpukit.circuits import _chains, _mixing, ops
 from rpukit.circuits._mirror import layers
+from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops import small_batch as _chains
+from rpukit.circuits.ops import sum_launch as _mixing
 from rpukit.testing import assert_same_bits, on_cpu
 
 

@@ -10,8 +10,9 @@ from golden_circuits import images
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits import ops, steps
-from rpukit.circuits._parameters import LeafRows
+from rpukit.circuits.ops import em as steps
+from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.parameters import LeafRows
 from rpukit.testing import assert_same_bits, on_cpu
 
 

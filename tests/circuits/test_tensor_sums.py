@@ -7,9 +7,9 @@ import pytest
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits import _tensor
-from rpukit.circuits._arena import taken_by
-from rpukit.circuits._layout import SumLayer
+from rpukit.circuits.compiled.arena import taken_by
+from rpukit.circuits.compiled.layout import SumLayer
+from rpukit.circuits.ops import sum_tensor_core as _tensor
 from rpukit.testing import assert_same_bits, on_cpu
 
 

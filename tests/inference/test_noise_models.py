@@ -7,7 +7,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import errors, inference
-from rpukit.analog._state import decode, encode
+from rpukit.analog.tile.state import decode, encode
 from rpukit.inference import noise
 from rpukit.inference.noise import NoiseModel
 from rpukit.testing import assert_same_bits

@@ -14,7 +14,11 @@ from on_cpu import runner
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import driver, launch
-from rpukit.analog import _forward_tiles, _launch_forward, _launch_update, forward, update
+from rpukit.analog.product import launch as _launch_forward
+from rpukit.analog.product import launch_shapes as _forward_tiles
+from rpukit.analog.product import ops as forward
+from rpukit.analog.update import launch as _launch_update
+from rpukit.analog.update import ops as update
 from rpukit.errors import NonFiniteError
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits

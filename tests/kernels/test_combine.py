@@ -6,7 +6,7 @@ Each source gives the bits of its mirror for every order of threads, and both th
 import numpy as np
 import pytest
 
-from rpukit.analog import combine
+from rpukit.analog.arrays import compound_ops as combine
 from rpukit.testing import assert_same_bits, on_cpu
 
 OK = np.zeros(1, np.int32)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit import _precision
-from rpukit.analog import _guard, _launch_update, update
+from rpukit._exact import twins
+from rpukit.analog import deferred_errors as _guard
+from rpukit.analog.update import launch as _launch_update
+from rpukit.analog.update import ops as update
 from rpukit.testing import assert_same_bits, on_cpu
 
 STREAM = rk.Stream.from_seed(3)
@@ -112,10 +114,10 @@ def test_check_finite(order):
 
 
 def test_twin_of_a_mirror():
-    steps = _precision.mirror("rpukit.analog._steps", np.float64)
-    assert steps is _precision.mirror("rpukit.analog._steps", np.float64)
-    assert steps is not _precision.mirror("rpukit.analog._steps", np.float32)
+    steps = twins.mirror("rpukit.analog._steps", np.float64)
+    assert steps is twins.mirror("rpukit.analog._steps", np.float64)
+    assert steps is not twins.mirror("rpukit.analog._steps", np.float32)
     p, g = np.array([-0.6, 0.6, 0.01, 0.02]), np.array([0.3, *[0.0] * 7])
     assert steps.constant_step(0.1, p, g, True, np.float32(0.5)) == 0.1 + 0.02 * (1 + 0.3 * 0.5)
     with pytest.raises(ModuleNotFoundError, match="no_such"):
-        _precision.mirror("rpukit.no_such", np.float64)
+        twins.mirror("rpukit.no_such", np.float64)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import mixed_precision
+from rpukit.analog.arrays import mixed_precision_ops as mixed_precision
 from rpukit.elementwise import random_fill
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import _writing, samples
+from rpukit.analog.update import few_samples as samples
+from rpukit.analog.update import replay as _writing
 from rpukit.testing import assert_same_bits, on_cpu
 
 SHAPE = (19, 132)

@@ -10,7 +10,9 @@ import pytest
 
 import rpukit as rk
 from rpukit import elementwise
-from rpukit.analog import _guard, slow, update
+from rpukit.analog import deferred_errors as _guard
+from rpukit.analog.processes import ops as slow
+from rpukit.analog.update import ops as update
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
 

@@ -8,7 +8,9 @@ import pytest
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.analog import _forward_tiles, _launch_forward, forward
+from rpukit.analog.product import launch as _launch_forward
+from rpukit.analog.product import launch_shapes as _forward_tiles
+from rpukit.analog.product import ops as forward
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits, on_cpu
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog import transfer, update
-from rpukit.analog._reading import Cells, Reading, Replay
-from rpukit.analog._schedule import Events, events, repeats, slices_of
+from rpukit.analog.transfer import ops as transfer
+from rpukit.analog.transfer.reads import Cells, Reading, Replay
+from rpukit.analog.transfer.schedule import Events, events, repeats, slices_of
+from rpukit.analog.update import ops as update
 from rpukit.testing import assert_same_bits, on_cpu
 
 OK = np.zeros(1, np.int32)

@@ -13,8 +13,8 @@ from math import ceil, prod
 from pathlib import Path
 
 from rpukit.tiled import Hierarchy
-from rpukit.tiled.choice import rows_of
-from rpukit.tiled.timing import Tile, double_buffered, single_buffered
+from rpukit.tiled.planner.cycle_model import Tile, double_buffered, single_buffered
+from rpukit.tiled.planner.tile_search import rows_of
 
 
 def read(path: Path) -> dict:

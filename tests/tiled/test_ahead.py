@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rpukit import tiled
-from rpukit.tiled.ahead import Use, windows
-from rpukit.tiled.timeline import simulate
+from rpukit.tiled.planner.prefetch import Use, windows
+from rpukit.tiled.verify.simulate import simulate
 
 ROOM = 100
 

@@ -7,7 +7,7 @@ from tiled.known import cases
 
 from rpukit.errors import FormatError
 from rpukit.tiled import Block, Candidate, live_bytes, pack, promote, read_csv, write_csv
-from rpukit.tiled.alloc import peak
+from rpukit.tiled.planner.addresses import peak
 
 pytest.importorskip("ortools")
 

@@ -5,7 +5,7 @@ import pytest
 from known_models import folder, load
 
 from rpukit import tiled
-from rpukit.tiled.strategies import deeploy_buffers
+from rpukit.tiled.planner.buffering import deeploy_buffers
 
 PLANS = sorted(folder().glob("plans/*.json.gz"))
 pytestmark = pytest.mark.skipif(

@@ -3,8 +3,8 @@
 import pytest
 
 from rpukit import tiled
-from rpukit.tiled.bounds import bounds
-from rpukit.tiled.trace import Task
+from rpukit.tiled.planner.lower_bounds import bounds
+from rpukit.tiled.planner.tasks import Task
 
 LEVELS = tiled.siracusa_l2()
 VALUES = {(0, "made"): "v", (1, "read"): "v", (1, "sum"): "w"}

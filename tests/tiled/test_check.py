@@ -10,7 +10,7 @@ from plans_of import trained, untiled
 from rpukit import tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits
-from rpukit.tiled.plans import Compute, Copy, Wait
+from rpukit.tiled.program import Compute, Copy, Wait
 
 SLOW_LINK = {"width": 2, "setup": 60, "row": 10}
 LEVELS = tiled.Hierarchy(

@@ -19,9 +19,9 @@ from rpukit.errors import (
     TransferError,
 )
 from rpukit.testing import assert_same_bits
-from rpukit.tiled import gpu_executor
-from rpukit.tiled.cpu_executor import CpuExecutor
-from rpukit.tiled.transfers import AtIssue
+from rpukit.tiled.runtime import gpu as gpu_executor
+from rpukit.tiled.runtime.cpu import CpuExecutor
+from rpukit.tiled.runtime.transfers import AtIssue
 
 SMALL = [n for n in NAMES if n.split("/")[-1] in ("ae_mse_b16", "dscnn_like", "lenet_max")]
 OTHERS = [n for n in NAMES if n not in SMALL]

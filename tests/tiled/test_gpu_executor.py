@@ -11,7 +11,7 @@ from test_fuse import dense
 from rpukit import _device, tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits, on_cpu
-from rpukit.tiled import gpu_executor as gpu
+from rpukit.tiled.runtime import gpu
 
 MLP = [n for n in NAMES if n.split("/")[-1] in ("ae_mse_b16", "lenet_max")]
 

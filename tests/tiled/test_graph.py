@@ -6,7 +6,7 @@ import pytest
 from rpukit import tiled
 from rpukit.errors import DTypeError, FormatError, GraphError, ParameterError, ShapeError
 from rpukit.tiled import Axis, Node, Tensor, TileSpace, make_graph, ops
-from rpukit.tiled.run import mirror
+from rpukit.tiled.runtime.reference import mirror
 
 X = Tensor("x", (4, 6))
 FLAG = Tensor("flag", (1,), "bool")

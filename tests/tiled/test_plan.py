@@ -9,11 +9,11 @@ from tiled.known import cases
 
 from rpukit import tiled
 from rpukit.errors import FormatError, ParameterError, PlanError
-from rpukit.tiled.choice import Problem
-from rpukit.tiled.plans import Copy, Plan, Wait
-from rpukit.tiled.space import Axis, Cut, Operand, TileSpace
-from rpukit.tiled.strategies import STRATEGIES
-from rpukit.tiled.timeline import simulate
+from rpukit.tiled.planner.buffering import STRATEGIES
+from rpukit.tiled.planner.tile_search import Problem
+from rpukit.tiled.program import Copy, Plan, Wait
+from rpukit.tiled.tile_space import Axis, Cut, Operand, TileSpace
+from rpukit.tiled.verify.simulate import simulate
 
 SMALL = ("models/mlp_relu", "models/lenet_max")
 

@@ -6,7 +6,7 @@ from known_models import load
 
 import rpukit.__main__ as command_line
 from rpukit import plot, tiled
-from rpukit.tiled.timeline import simulate
+from rpukit.tiled.verify.simulate import simulate
 
 LEVELS = tiled.siracusa_l3(l1=5_000, l2=12_000)
 mpl.use("Agg")

@@ -7,7 +7,13 @@ from tiled.known import cases
 
 from rpukit.errors import ParameterError
 from rpukit.tiled import Compute, Hierarchy, Level
-from rpukit.tiled.timing import Event, Tile, double_buffered, lower_bound, single_buffered
+from rpukit.tiled.planner.cycle_model import (
+    Event,
+    Tile,
+    double_buffered,
+    lower_bound,
+    single_buffered,
+)
 
 
 def link(params: dict, **more) -> Level:

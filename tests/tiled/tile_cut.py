@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit.tiled import ops
-from rpukit.tiled.run import run_tile
+from rpukit.tiled.runtime.reference import run_tile
 
 
 def random_extents(space, rng):

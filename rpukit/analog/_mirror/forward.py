@@ -5,9 +5,9 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32
-from rpukit._math_chains import product
-from rpukit._philox import block, normal, uniform
+from rpukit._exact.chains import product
+from rpukit._exact.math import fma32
+from rpukit._exact.philox import block, normal, uniform
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 

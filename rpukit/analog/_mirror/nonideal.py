@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32
-from rpukit._philox import block, normal
+from rpukit._exact.math import fma32
+from rpukit._exact.philox import block, normal
 from rpukit.analog._mirror.forward import SEGMENT, _clip, _convert, _inputs, _inverse
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32
-from rpukit._philox import block, normal, uniform
+from rpukit._exact.math import exp32
+from rpukit._exact.philox import block, normal, uniform
 from rpukit.analog._mirror.symmetry import symmetry_point
 
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64

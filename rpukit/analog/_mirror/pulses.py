@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32, u2f
-from rpukit._philox import block, normal, word
+from rpukit._exact.math import fma32, u2f
+from rpukit._exact.philox import block, normal, word
 from rpukit.analog._mirror.strips import CAP, COLUMN, PAD, UP, philox2x32, pulse_row
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64

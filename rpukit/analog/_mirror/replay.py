@@ -9,8 +9,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import u2f
-from rpukit._philox import block, normal
+from rpukit._exact.math import u2f
+from rpukit._exact.philox import block, normal
 from rpukit.analog._mirror.planes import planes_at
 from rpukit.analog._mirror.pulses import BITS, NUMBER, OP_STEP, UP, _popcount, philox2x32
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, fma32, log32
-from rpukit._philox import block, normal, uniform, word
+from rpukit._exact.math import exp32, fma32, log32
+from rpukit._exact.philox import block, normal, uniform, word
 from rpukit.analog._steps import clip
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64

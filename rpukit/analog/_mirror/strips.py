@@ -18,8 +18,8 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from rpukit._math import choose
-from rpukit._philox import normal
+from rpukit._exact.math import choose
+from rpukit._exact.philox import normal
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
@@ -52,7 +52,7 @@ else:
 @nb.njit(nogil=True, error_model="numpy", inline="always")
 def philox2x32(c0, c1, k):
     """Compute one Philox2x32-10 block; all arguments and results are uint32."""
-    a, b = u8(c0), u8(c1)  # the low halves count, as in _philox.py
+    a, b = u8(c0), u8(c1)  # the low halves count, as in _exact/philox.py
     for _ in range(10):
         p = u8(u8(0xD256D193) * u8(a & u8(0xFFFFFFFF)))
         a, b = u8(u8(u8(p >> u8(32)) ^ u8(k)) ^ b), p

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32
-from rpukit._philox import block, normal, uniform, word
+from rpukit._exact.math import fma32
+from rpukit._exact.philox import block, normal, uniform, word
 from rpukit.analog._mirror.forward import _add_noise, _bend, _clip, _convert, _convert_lines, _draw
 from rpukit.analog._mirror.planes import planes_at
 from rpukit.analog._mirror.pulses import OP_STEP, OP_WRITE_NOISE, _popcount

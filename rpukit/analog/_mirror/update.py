@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import f2u, fma32
-from rpukit._philox import block, uniform, word
+from rpukit._exact.math import f2u, fma32
+from rpukit._exact.philox import block, uniform, word
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rpukit.analog.drift_parameters import DriftParameters
+from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.elementwise import random_fill
 from rpukit.errors import ParameterError
 from rpukit.random import Op, Stream

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rpukit.analog.cells.base import Cell, Draws, FloatArray, decay_scale, drift_arrays
-from rpukit.analog.drift_parameters import DriftParameters
+from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.elementwise import exp
 from rpukit.random import Stream
 

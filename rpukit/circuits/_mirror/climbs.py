@@ -11,7 +11,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math64 import exp64, sigmoid64
+from rpukit._exact.math64 import exp64, sigmoid64
 
 f8 = np.float64
 

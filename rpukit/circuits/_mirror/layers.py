@@ -14,8 +14,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import choose, exp32, fma32, log32
-from rpukit._math_chains import chain
+from rpukit._exact.chains import chain
+from rpukit._exact.math import choose, exp32, fma32, log32
 
 f4 = np.float32
 

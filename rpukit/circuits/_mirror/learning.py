@@ -11,9 +11,9 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, fma32, log32, sigmoid32
-from rpukit._math_chains import go_on
-from rpukit._math_special import lgamma32
+from rpukit._exact.chains import go_on
+from rpukit._exact.math import exp32, fma32, log32, sigmoid32
+from rpukit._exact.special import lgamma32
 
 f4, f8, i8 = np.float32, np.float64, np.int64
 

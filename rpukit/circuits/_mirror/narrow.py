@@ -13,7 +13,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import choose, exp32, fma32, log32
+from rpukit._exact.math import choose, exp32, fma32, log32
 from rpukit.circuits._mirror.layers import NOTHING, TINY, _alone, _own, _own_parents
 
 f4 = np.float32

@@ -1,7 +1,7 @@
 """Whole passes through all layers: the mirrors of layers, one after another, for some samples.
 
 A CPU takes samples through all layers while they are in its caches, and pays for one call.
-``layers`` has a line for each layer (see ``Program`` in ``_tables.py``); tables of all layers
+``layers`` has a line for each layer (see ``compiled.tables.Program``); tables of all layers
 stand one behind the other in ``wide`` and ``narrow``, those of a layer from ``at`` on.
 """
 

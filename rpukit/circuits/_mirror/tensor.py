@@ -1,4 +1,4 @@
-"""Mirrors of sums on tensor cores, by the model of their arithmetic in ``rpukit/_math_tensor.py``.
+"""Mirrors of sums on tensor cores, by the arithmetic of ``rpukit/_exact/tensor_core.py``.
 
 Weights, and exponentials by the largest input of a list, are bfloat16; a chain takes 16 inputs a
 step. See ``docs/semantics/circuits.md``, section 5.
@@ -11,8 +11,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, log32
-from rpukit._math_tensor import go_on, round16, split
+from rpukit._exact.math import exp32, log32
+from rpukit._exact.tensor_core import go_on, round16, split
 from rpukit.circuits._mirror.layers import NOTHING, TINY, _again, _flows, _join, _own
 
 f4 = np.float32

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, f4, f8, fma32, fma64, log32
-from rpukit._math64 import exp64, log64
-from rpukit._math_tensor import round16
+from rpukit._exact.math import exp32, f4, f8, fma32, fma64, log32
+from rpukit._exact.math64 import exp64, log64
+from rpukit._exact.tensor_core import round16
 
 _BLOCK, _LANES = 64, 32
 _TREE = (8, 1, 16, 32, 2, 4)  # bits of the column's number in its block

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32, fma64
+from rpukit._exact.math import fma32, fma64
 
 SEGMENT = 16384
 _WIDTH, _DEPTH = 1024, 64  # columns and steps of the sum at a time: 256 KB of b stay in the cache

@@ -1,11 +1,11 @@
-"""Mirror of the products on tensor cores; the arithmetic is that of ``rpukit/_math_tensor.py``."""
+"""Mirror of products on tensor cores, by the arithmetic of ``rpukit/_exact/tensor_core.py``."""
 
 from __future__ import annotations
 
 import numba as nb
 import numpy as np
 
-from rpukit._math_tensor import go_on, round16
+from rpukit._exact.tensor_core import go_on, round16
 
 
 @nb.njit(nogil=True, error_model="numpy")

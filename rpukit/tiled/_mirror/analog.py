@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32
+from rpukit._exact.math import fma32
 from rpukit.analog._mirror.forward import _inputs, _inverse, _outputs, tile_scale
 from rpukit.analog._mirror.pulses import pulsed_update
 from rpukit.analog._mirror.update import pulse_trains

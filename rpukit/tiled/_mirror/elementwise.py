@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, fma32, sigmoid32, sqrt32, tanh32
-from rpukit._math_special import erf32
+from rpukit._exact.math import exp32, fma32, sigmoid32, sqrt32, tanh32
+from rpukit._exact.special import erf32
 
 f4 = np.float32
 _HALF_ROOT, _DENSITY = f4(0.7071067811865476), f4(0.3989422804014327)  # 1/sqrt(2), 1/sqrt(2 pi)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import fma32
+from rpukit._exact.math import fma32
 
 f4 = np.float32
 _SEGMENT = 16384

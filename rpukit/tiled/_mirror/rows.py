@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from rpukit._math import exp32, fma32, log32, sqrt32
+from rpukit._exact.math import exp32, fma32, log32, sqrt32
 
 f4 = np.float32
 

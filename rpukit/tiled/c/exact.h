@@ -1,5 +1,5 @@
 /* Elementary functions in float32 from additions, multiplications, divisions, fma and square roots
- * only: the bits of rpukit/_math.py and kernels_cu/include/rk_math.cuh, on any machine with IEEE
+ * only: the bits of rpukit/_exact/math.py and kernels_cu/include/rk_math.cuh, on any machine with IEEE
  * floats. Compile with -ffp-contract=off. */
 #ifndef EXACT_H
 #define EXACT_H

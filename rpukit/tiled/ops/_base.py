@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rpukit.errors import GraphError
-from rpukit.tiled.graph import Node, Tensor
-from rpukit.tiled.space import Box, Cut, Operand, Span, TileSpace, Whole
+from rpukit.tiled.ir import Node, Tensor
+from rpukit.tiled.tile_space import Box, Cut, Operand, Span, TileSpace, Whole
 
 Tensors = Mapping[str, Tensor]
 Numbers = tuple[np.ndarray, np.ndarray]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -22,7 +22,7 @@ from rpukit.tiled.ops._base import (
     present,
 )
 from rpukit.tiled.ops.updates import InPlace
-from rpukit.tiled.space import Axis, Box, Cut, Operand, Span, TileSpace, Whole
+from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, Span, TileSpace, Whole
 
 SLOTS = 31  # of one word of a train
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rpukit.tiled.graph import Node
+from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import Tensors, attribute, fault, present
 
 # node, fresh name by what it is for, tensors -> nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -16,7 +16,7 @@ from rpukit.tiled.ops._base import (
     numbers,
     real_of,
 )
-from rpukit.tiled.space import (
+from rpukit.tiled.tile_space import (
     Axis,
     Back,
     Box,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -21,7 +21,7 @@ from rpukit.tiled.ops._base import (
     spans_of,
     strides_by_axis,
 )
-from rpukit.tiled.space import Axis, Box, Operand, TileSpace
+from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
 _AXES, _INPUTS = 4, 7  # what the kernel has
 # Kinds of tiled_map, by number

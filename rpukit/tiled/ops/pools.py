@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -14,7 +14,7 @@ from rpukit.tiled.ops._base import (
     real_of,
 )
 from rpukit.tiled.ops.convolutions import Geometry, geometry
-from rpukit.tiled.space import Axis, Box, Cut, Operand, TileSpace
+from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, TileSpace
 
 _PLANE = (Cut(0), Cut(1))
 

@@ -5,7 +5,7 @@ Y may be C.
 
 from __future__ import annotations
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -20,7 +20,7 @@ from rpukit.tiled.ops._base import (
     spans_of,
     strides_by_axis,
 )
-from rpukit.tiled.space import Axis, Box, Operand, TileSpace
+from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
 SEGMENT = 16384  # a chain of products restarts at its multiples
 _FRONT = 2  # axes in front of the matrices that the kernel has

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     REALS,
     Numbers,
@@ -20,7 +20,7 @@ from rpukit.tiled.ops._base import (
     real_of,
     spans_of,
 )
-from rpukit.tiled.space import Axis, Box, Cut, Operand, TileSpace, Whole
+from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, TileSpace, Whole
 
 _AXES, _INPUTS = 4, 4  # what the kernel has: free axes, axes of sums, inputs
 # Kinds of tiled_reduce, by number

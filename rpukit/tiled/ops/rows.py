@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -17,7 +17,7 @@ from rpukit.tiled.ops._base import (
     real_of,
     spans_of,
 )
-from rpukit.tiled.space import Axis, Box, Operand, TileSpace
+from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
 
 class Rows(Tiled):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rpukit.tiled.graph import Node, Tensor
+from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
     Numbers,
     Tensors,
@@ -16,7 +16,7 @@ from rpukit.tiled.ops._base import (
     real_of,
     spans_of,
 )
-from rpukit.tiled.space import Axis, Box, Operand, TileSpace, Whole
+from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace, Whole
 
 _KINDS = ("SGD", "MomentumSGD", "Adam", "AdamPowers")
 

@@ -1,0 +1,1 @@
+"""Exact arithmetic and random numbers that have the same bits on every device."""

@@ -1,0 +1,136 @@
+"""What sits behind the face of a tile: one array of devices, or several that act as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.random import Stream
+
+Array = Any
+_FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all arrays of a tile share, and the name of one of them.
+
+    Attributes
+    ----------
+    shape : tuple of int, (n_out, n_in)
+    stream : Stream
+        Source of the draws of this array.
+    device : Device
+    guard : Guard
+    clocks : dict
+        The clocks of the tile, by name.
+    registers : dict
+        Small arrays on the host that calls replace, and never change, by name.
+    prefix : str
+        Begins the names of this array's clocks and states: "" or "0." or "1.0.".
+    count_pulses : bool
+        Whether the pulses of each cell are counted.
+    dtype : dtype
+        float32 or float64, of everything that has a fraction.
+    procedural : bool
+        Whether pulsed cells are drawn whenever they are needed, and not stored.
+    """
+
+    shape: tuple[int, int]
+    stream: Stream
+    device: _device.Device
+    guard: Guard
+    clocks: dict[str, Any]
+    registers: dict[str, Any]
+    prefix: str = ""
+    count_pulses: bool = False
+    dtype: np.dtype[Any] = _FLOAT32
+    procedural: bool = False
+
+    def child(self, index: int) -> Site:
+        """Give the site of device number ``index`` of a cell with several."""
+        stream = self.stream.child(index)
+        return replace(self, stream=stream, prefix=f"{self.prefix}{index}.")
+
+    def start(self, *names: str) -> None:
+        """Add clocks at 0."""
+        self.clocks.update({self.prefix + name: 0 for name in names})
+
+    def tick(self, name: str, n: int = 1) -> int:
+        """Advance a clock by n; give the event that it stood at."""
+        event = int(self.clocks[self.prefix + name])
+        self.clocks[self.prefix + name] = event + n
+        return event
+
+    def put(self, array: Any) -> Array:
+        return _device.to_device(array, self.device)
+
+
+class Unit(ABC):
+    """An array of weights that learns: what a tile needs of it.
+
+    Attributes
+    ----------
+    site : Site
+    weight : array, shape (n_out, n_in), dtype of the site
+        The visible weight.
+    """
+
+    site: Site
+    weight: Array
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """Give all state by name, without the site's prefix."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> Mapping[str, Array]:
+        """Per-cell parameters by name (views)."""
+
+    @abstractmethod
+    def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
+        """Raise where a learning rate cannot be served, before anything changes."""
+
+    @abstractmethod
+    def update(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        batch_size: int,
+    ) -> None:
+        """Learn from a batch of checked arrays, samples in order; lr is not 0.
+
+        ``batch_size`` is the size of the mini-batch that the samples are of, where a model counts
+        in mini-batches.
+        """
+
+    @abstractmethod
+    def store(self, array: Array) -> None:
+        """Set the visible weight, as well as the devices allow, to a checked array."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Bring the weights into the bounds of cells that have just been replaced."""
+
+    @abstractmethod
+    def decay(self, alpha: float) -> None: ...
+
+    @abstractmethod
+    def diffuse(self) -> None: ...
+
+    @abstractmethod
+    def drift(self, dt: float) -> None: ...
+
+    @abstractmethod
+    def reset(self, first_col: int, n_col: int, prob: float) -> None: ...

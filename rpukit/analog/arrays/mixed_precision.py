@@ -1,0 +1,119 @@
+"""Tiles whose gradients are added up in digital (`MixedPrecision`).
+
+A batch is cut where rows are transferred. The rows of a transfer are one batch of one-hot updates
+of the devices: each cell sees one sample of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rpukit import _device
+from rpukit.analog.arrays.base import Site, Unit
+from rpukit.analog.arrays.compound import CompoundUnit
+from rpukit.analog.arrays.mixed_precision_ops import quantise_rows, take_pulses
+from rpukit.analog.cells.compound import OneSided
+from rpukit.analog.cells.mixed_precision import MixedPrecision
+from rpukit.analog.deferred_errors import check_finite
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.update.ops import rank_update
+from rpukit.elementwise import random_fill
+from rpukit.errors import ParameterError
+from rpukit.random import Op
+
+Array = Any
+_SELECT = 1 << 20  # child stream for random rows
+_ROW = 2  # draw of op CHOPPER
+
+
+class MixedPrecisionUnit(CompoundUnit):
+    """A digital array in front of devices.
+
+    Parameters
+    ----------
+    cell : MixedPrecision
+    site : Site
+    child : Unit
+        The devices, at child 0 of the site.
+    """
+
+    def __init__(self, cell: MixedPrecision, site: Site, child: Unit) -> None:
+        self.cell, self.site = cell, site
+        self.child, self.children = child, [child]
+        self.granularity = 0.0  # samples make no trains
+        self.weight = child.weight
+        self._chi = _device.zeros(site.shape, site.dtype, site.device)
+        self._select = site.stream.child(_SELECT)
+        site.start("transfers")
+
+    def combine(self) -> None:
+        """Do nothing: the weight is that of the devices."""
+
+    def arrays(self) -> dict[str, Array]:
+        return {**super().arrays(), "chi": self._chi}
+
+    def store(self, array: Array) -> None:
+        self.child.store(array)
+
+    def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
+        noisy = any(part.write_noise for part in self.cell.parts())
+        if parameters.exact and (noisy or isinstance(self.cell.device, OneSided)):
+            raise ParameterError(
+                "pulse_type: an update without pulses (NONE) goes to devices without write noise "
+                "that go both ways; take DETERMINISTIC_IMPLICIT"
+            )
+
+    def update(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        batch_size: int,
+    ) -> None:
+        guard, n = self.site.guard, len(x)
+        call = guard.begin("x or d")
+        for array in (x, d):
+            check_finite(array, status=guard.status, call=call)
+        x = self._quantised(x, Op.UPDATE_X, first_sample)
+        d = self._quantised(d, Op.UPDATE_D, first_sample)
+        period, start = self.cell.transfer_every * batch_size, 0
+        due = range(-first_sample % period, n, period) if period else range(0)
+        ends = [t + 1 for t in due if first_sample + t > 0]
+        for end in sorted({*ends, n}):
+            rank_update(self._chi, x[start:end], d[start:end], -lr, status=guard.status)
+            if end in ends:
+                self._transfer(parameters)
+            start = end
+
+    def _quantised(self, v: Array, op: Op, first_sample: int) -> Array:
+        cell, of_x = self.cell, op is Op.UPDATE_X
+        n_bins = cell.n_x_bins if of_x else cell.n_d_bins
+        if n_bins == 0:
+            return v
+        return quantise_rows(
+            v,
+            n_bins,
+            op=op,
+            stochastic=cell.stoc_round_x if of_x else cell.stoc_round_d,
+            stream=self.site.stream,
+            first_sample=first_sample,
+            status=self.site.guard.status,
+        )
+
+    def _transfer(self, parameters: UpdateParameters) -> None:
+        """Write whole pulses of the next rows to the devices."""
+        cell, n_out = self.cell, self.site.shape[0]
+        n_row, step = cell.rows(self.site.shape), cell.pulse
+        number = self.site.tick("transfers", n_row)
+        first = number % n_out
+        if cell.random_row:
+            u = random_fill(
+                self._select, (1,), "uniform", op=Op.CHOPPER, sample=number // n_row, draw=_ROW
+            )
+            first = int(float(u[0]) * n_out)
+        pulses, line = take_pulses(self._chi, first, n_row, step, status=self.site.guard.status)
+        managed = replace(parameters, update_management=True, update_bl_management=True)
+        self.child.update(pulses, line, cell.transfer_lr * step, managed, number, n_row)

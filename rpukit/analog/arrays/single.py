@@ -1,0 +1,414 @@
+"""One array of devices: what pulses and time do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.arrays.base import Site, Unit
+from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.cells.draw import SLOW, Recipe, bounds_of, draw_cells, recipe_of
+from rpukit.analog.cells.user_steps import check_precision
+from rpukit.analog.deferred_errors import check_finite
+from rpukit.analog.parameters.drift import DriftParameters
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.processes.ops import (
+    Bounds,
+    DriftMemory,
+    clip_weights,
+    decay,
+    diffusion,
+    drift,
+    reset,
+    write_noise,
+)
+from rpukit.analog.update.launch import Trains
+from rpukit.analog.update.ops import pulsed_update, rank_update
+from rpukit.analog.update.replay import Writer
+from rpukit.errors import NonFiniteError, ParameterError, ShapeError
+from rpukit.random import Stream
+
+Array = Any
+SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
+MEMORY = ("origin", "previous", "written")  # of drift
+CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
+
+
+class DeviceArray(Unit):
+    """A crossbar of single devices: one array of a tile, reached by `AnalogTile.devices`.
+
+    Parameters
+    ----------
+    cell : Cell
+        `Ideal` or a pulsed model.
+    site : Site
+    weight : array, shape (n_out, n_in), dtype of the site, optional
+        Where the visible weight is kept.
+    """
+
+    def __init__(self, cell: Cell, site: Site, weight: Array | None = None) -> None:
+        check_precision(cell, site.dtype)
+        self.cell, self.site = cell, site
+        self.on_change: Callable[[], None] = nothing
+        self._writer = Writer()
+        self._marked: Array | None = None
+        site.start(*CLOCKS)
+        self.granularity = float(getattr(cell, "granularity", 0.0))
+        # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
+        where = (site.stream, site.shape, site.device, site.dtype)
+        self._recipe: Recipe | None = None
+        planes: Array | None = None
+        slow: dict[str, Array] = {}
+        if isinstance(cell, PulsedCell) and site.procedural:
+            self._recipe = recipe_of(cell, *where, keep=True)
+        else:
+            planes, slow = draw_cells(cell, *where)
+        arrays: dict[str, np.ndarray] = {}
+        if isinstance(cell, PulsedCell):
+            arrays["globals"] = cell.globals().astype(site.dtype)
+            if cell.write_noise > 0:
+                arrays["persistent"] = np.zeros(site.shape, site.dtype)
+        if self._drift is not None and self._drift.active:
+            for name in MEMORY:
+                dtype = np.float64 if name == "written" else site.dtype
+                arrays[f"drift_{name}"] = np.zeros(site.shape, dtype)
+        arrays["n_pulses"] = np.zeros(1, np.int64)
+        if site.count_pulses:
+            arrays["pulse_counts"] = np.zeros(site.shape, np.int64)
+        self._arrays = {name: site.put(array) for name, array in arrays.items()}
+        self._arrays |= slow
+        if planes is not None:
+            self._arrays["planes"] = planes
+        if self._recipe is not None:
+            self._arrays["recipe"] = self._recipe.values
+        if weight is None:
+            weight = _device.zeros(site.shape, site.dtype, site.device)
+        self.weight = self._arrays["weight"] = weight
+        if isinstance(cell, PulsedCell):
+            self.show(noise=False)  # stuck cells show where they are stuck
+
+    @property
+    def _drift(self) -> DriftParameters | None:
+        return getattr(self.cell, "drift", None)
+
+    @property
+    def stored(self) -> Array:
+        """What pulses and slow processes act on."""
+        return self._arrays.get("persistent", self.weight)
+
+    @property
+    def planes(self) -> Array | Recipe:
+        """Per-cell parameters of the steps, or what they are drawn from."""
+        return self._recipe or self._arrays["planes"]
+
+    @property
+    def stores_cells(self) -> bool:
+        """Whether the parameters of the cells are there, not drawn when they are needed."""
+        return self._recipe is None
+
+    def has(self, name: str) -> bool:
+        """Whether the cells have a parameter of a slow process."""
+        return name in (self._recipe.slow if self._recipe else self._arrays)
+
+    def _strips(self, *names: str) -> Iterator[tuple[int, slice, Bounds, list[Array | None]]]:
+        """Give bounds and parameters of the slow processes, of all cells or strip by strip.
+
+        Yields the number of the first cell, the rows, the bounds (None for ideal cells), and the
+        parameters (None for those that the cells do not have).
+        """
+        if self._recipe is None:
+            bounds = next(bounds_of(self.planes))[1] if "planes" in self._arrays else None
+            yield 0, slice(None), bounds, [self._arrays.get(name) for name in names]
+            return
+        here = [name for name in SLOW if name in names and name in self._recipe.slow]
+        for rows, drawn in self._recipe.strips(2, here):
+            found = dict(zip(here, drawn[2:], strict=True))
+            first = rows.start * self.site.shape[1]
+            yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
+
+    @property
+    def n_pulses(self) -> int:
+        """Number of pulses that the cells have received; reading it synchronises."""
+        self.site.guard.check()
+        return int(_device.to_numpy(self._arrays["n_pulses"])[0])
+
+    def mark(self) -> None:
+        """Remember the number of pulses so far, without waiting for it."""
+        if self._marked is None:
+            self._marked = self._arrays["n_pulses"].copy()
+        self._marked[...] = self._arrays["n_pulses"]
+
+    @property
+    def n_pulses_since(self) -> int:
+        """Number of pulses since the last `mark`, 0 without one; reading it synchronises."""
+        marked = self._arrays["n_pulses"] if self._marked is None else self._marked
+        return self.n_pulses - int(_device.to_numpy(marked)[0])
+
+    @property
+    def pulse_counts(self) -> Array:
+        """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy)."""
+        if "pulse_counts" not in self._arrays:
+            raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
+        self.site.guard.check()
+        return self._arrays["pulse_counts"].copy()
+
+    def arrays(self) -> dict[str, Array]:
+        return self._arrays
+
+    @property
+    def cells(self) -> Mapping[str, Array]:
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), the tile's dtype.
+
+        Views; or where none are stored fresh arrays, which NumPy does not let be changed.
+        """
+        names = self.cell.PLANES
+        if self._recipe is None:
+            own = dict(zip(names, self._arrays.get("planes", ()), strict=True))
+            own.update({name: self._arrays[name] for name in SLOW_CELLS if name in self._arrays})
+        else:
+            drawn = self._recipe.draw(len(names), self._recipe.slow)
+            if isinstance(drawn, np.ndarray):
+                drawn.flags.writeable = False
+            own = dict(zip((*names, *self._recipe.slow), drawn, strict=True))
+        return MappingProxyType(own)
+
+    # ---- learning -------------------------------------------------------------------------------
+
+    def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
+        if isinstance(self.cell, PulsedCell):
+            parameters.base_length(abs(lr), self.granularity)
+
+    def update(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        batch_size: int,
+    ) -> None:
+        if isinstance(self.cell, PulsedCell):
+            self.write(x, d, lr, parameters, first_sample)
+            return
+        guard = self.site.guard
+        call = guard.begin("x or d")
+        for array in (x, d):
+            check_finite(array, status=guard.status, call=call)
+        rank_update(self.weight, x, d, lr, status=guard.status)
+
+    def write(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        stream: Stream | None = None,
+    ) -> None:
+        """Pulse a batch into pulsed cells, with draws of their own stream or another."""
+        stream = stream or self.site.stream
+        self._writer.write(self, x, d, lr, parameters, first_sample, stream)
+
+    def pulse(
+        self,
+        trains: Trains,
+        flip: bool,
+        first_sample: int,
+        *,
+        polarity: int = 0,
+        stream: Stream | None = None,
+    ) -> None:
+        """Change the weights by the coincidences of trains.
+
+        With ``polarity`` 1 only pulses that go up count; with -1 only those that go down, and they
+        go up instead.
+        """
+        pulsed_update(
+            self.weight,
+            trains,
+            self.cell,  # type: ignore[arg-type]
+            self.planes,
+            self._arrays["globals"],
+            self._arrays["n_pulses"],
+            flip=flip,
+            polarity=polarity,
+            persistent=self._arrays.get("persistent"),
+            pulse_counts=self._arrays.get("pulse_counts"),
+            stream=stream or self.site.stream,
+            first_sample=first_sample,
+            status=self.site.guard.status,
+        )
+
+    # ---- setting --------------------------------------------------------------------------------
+
+    def get_weights(self) -> Array:
+        """Read the weights exactly: a copy, shape (n_out, n_in), the tile's dtype."""
+        self.site.guard.check()
+        return self.weight.copy()
+
+    def set_weights(self, weight: Array) -> DeviceArray:
+        """Set the weights, clipped to the bounds of their cells, in place.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), the tile's dtype
+
+        Returns
+        -------
+        DeviceArray
+            Itself; the tile shows the change.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        self.store(checked_array(weight, self.site, "weight"))
+        self.on_change()
+        return self
+
+    def store(self, array: Array) -> None:
+        self.stored[...] = array
+        self.clip()
+        self.show(noise=getattr(self.cell, "apply_write_noise_on_set", False))
+
+    def settle(self) -> None:
+        self.clip()
+        self.show(noise=False)
+
+    def clip(self) -> None:
+        """Bring the stored weights into the bounds of their cells."""
+        if isinstance(self.cell, PulsedCell):
+            for rows, bounds in bounds_of(self.planes):
+                clip_weights(self.stored[rows], bounds, status=self.site.guard.status)
+
+    def show(self, *, noise: bool = True) -> None:
+        """Show stored weights through write noise, or as they are."""
+        if "persistent" not in self._arrays:
+            return
+        if noise:
+            write_noise(
+                self.stored,
+                self.weight,
+                self.cell.write_noise,
+                stream=self.site.stream,
+                event=self.site.tick("write_noise"),
+                status=self.site.guard.status,
+            )
+        else:
+            self.weight[...] = self.stored
+
+    def invert(self) -> None:
+        """Exchange up and down of every cell: steps, bounds, and what belongs to them."""
+        if self._recipe is not None:
+            self._recipe.turn()
+            self.settle()
+            return
+        cells = self.cells
+        for name, sign in (("step", 1), ("slope", -1), ("gamma", 1), ("w", -1)):
+            ends = ("min", "max") if name == "w" else ("down", "up")
+            down, up = (cells.get(f"{name}_{end}") for end in ends)
+            if down is not None and up is not None:
+                kept = down.copy()
+                down[...] = sign * up
+                up[...] = sign * kept
+        if "reference" in cells:
+            cells["reference"][...] = -cells["reference"]
+        self.settle()
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def decay(self, alpha: float) -> None:
+        if not self.has("decay_scale"):
+            return
+        status = self.site.guard.status
+        for _, rows, bounds, (scale, bias) in self._strips("decay_scale", "reset_bias"):
+            decay(self.stored[rows], alpha, scale, bias, bounds, status=status)
+        self.show()
+
+    def diffuse(self) -> None:
+        if not self.has("diffusion_rate"):
+            return
+        event = self.site.tick("diffusion")
+        for first_cell, rows, bounds, (rate,) in self._strips("diffusion_rate"):
+            diffusion(
+                self.stored[rows],
+                rate,
+                bounds,
+                first_cell=first_cell,
+                stream=self.site.stream,
+                event=event,
+                status=self.site.guard.status,
+            )
+        self.show()
+
+    def drift(self, dt: float) -> None:
+        parameters, site = self._drift, self.site
+        if parameters is None or not parameters.active:
+            return
+        clock = f"{site.prefix}drift_time"
+        site.clocks[clock] = float(site.clocks[clock]) + dt / parameters.t_0
+        event = site.tick("drift")
+        origin, previous, written = (self._arrays[f"drift_{name}"] for name in MEMORY)
+        for first_cell, rows, bounds, (nu,) in self._strips("drift_nu"):
+            drift(
+                self.stored[rows],
+                site.clocks[clock],
+                parameters,
+                DriftMemory(origin[rows], previous[rows], written[rows], nu),
+                bounds,
+                first_cell=first_cell,
+                stream=site.stream,
+                event=event,
+                status=site.guard.status,
+            )
+        self.show()
+
+    def reset(
+        self,
+        first_col: int,
+        n_col: int,
+        prob: float,
+        chosen: Array | None = None,
+        event: int | None = None,
+    ) -> None:
+        """Reset columns.
+
+        ``chosen`` (n_out, n_in), the tile's dtype, spares the cells where it is 0; an ``event`` of
+        its own draws from child 1 of the stream.
+        """
+        stream = self.site.stream if event is None else self.site.stream.child(1)
+        event = self.site.tick("reset") if event is None else event
+        for first_cell, rows, bounds, (bias,) in self._strips("reset_bias"):
+            reset(
+                self.stored[rows],
+                first_col,
+                n_col,
+                prob,
+                self.cell.reset_std,  # type: ignore[attr-defined]
+                bias,
+                bounds,
+                chosen=None if chosen is None else chosen[rows],
+                first_cell=first_cell,
+                stream=stream,
+                event=event,
+                status=self.site.guard.status,
+            )
+        self.show()
+
+
+def nothing() -> None:
+    """Stand for the change of a weight that nobody else shows."""
+
+
+def checked_array(array: Array, site: Site, name: str) -> Array:
+    """Give an array of the shape of a tile, finite and of its dtype, or raise."""
+    array = _device.as_array(array, site.device, site.dtype, name)
+    if array.shape != site.shape:
+        raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {site.shape}")
+    if not np.isfinite(_device.to_numpy(array)).all():
+        raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+    return array

@@ -1,0 +1,266 @@
+"""Cells that hold several devices at each cross-point: vector, reference, one-sided.
+
+What they do to a tile is in ``arrays/compound.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from rpukit.analog.cells import Cell, ConstantStep, PulsedCell, SoftBounds
+from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.parameters.update import UpdateParameters
+
+__all__ = ["OneSided", "Reference", "UpdatePolicy", "Vector"]
+
+
+class UpdatePolicy(Enum):
+    """Which devices of a `Vector` cell get the pulses of a sample.
+
+    Attributes
+    ----------
+    ALL
+        Every device gets the same pulse trains.
+    SINGLE_FIXED
+        Always the device ``first_update_idx``.
+    SINGLE_SEQUENTIAL
+        One device a sample, in turn; sample 0 goes to ``first_update_idx + 1``.
+    SINGLE_RANDOM
+        One device a sample, drawn uniformly.
+    """
+
+    ALL = "ALL"
+    SINGLE_FIXED = "SINGLE_FIXED"
+    SINGLE_SEQUENTIAL = "SINGLE_SEQUENTIAL"
+    SINGLE_RANDOM = "SINGLE_RANDOM"
+
+
+def with_inherited_parameters(cls: type[Any]) -> type[Any]:
+    """Complete a docstring by the parameters that a class inherits and does not say anew."""
+    heading = "Parameters\n----------\n"
+    entry = re.compile(r"^(\w+(?:, \w+)*) : .*\n(?:    .*\n)*", re.M)
+
+    def entries(of: type[Any]) -> dict[str, str]:
+        text = inspect.cleandoc(of.__doc__ or "").partition(heading)[2].partition("\nRaises")[0]
+        return {match[1]: match[0] for match in entry.finditer(text.rstrip() + "\n")}
+
+    own, inherited = entries(cls), entries(cls.__mro__[1])
+    common = "".join(text for name, text in inherited.items() if name not in own)
+    doc = inspect.cleandoc(cls.__doc__ or "")
+    cls.__doc__ = doc.replace(heading, heading + common, 1)
+    return cls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompoundCell(Cell):
+    """Base of cells that hold several devices."""
+
+    def parts(self) -> tuple[PulsedCell, ...]:
+        """Give the devices of a cross-point, in order."""
+        raise NotImplementedError  # pragma: no cover
+
+    def weights_of_parts(self) -> tuple[float, ...]:
+        """Give the factor gamma of each device in the visible weight."""
+        raise NotImplementedError  # pragma: no cover
+
+    @property
+    def granularity(self) -> float:
+        """Mean of the devices' granularities, weight units; pulse trains are made with it."""
+        return float(np.mean([part.granularity for part in self.parts()]))
+
+    def sample(self, stream: Any, shape: tuple[int, int]) -> dict[str, Any]:
+        """Draw nothing: each device draws its own arrays."""
+        return {}
+
+    def _check_devices(
+        self, name: str, devices: Any, low: int, high: int, nested: tuple[type, ...] = ()
+    ) -> None:
+        kinds = (PulsedCell, *nested)
+        good = isinstance(devices, tuple) and all(isinstance(d, kinds) for d in devices)
+        count = f"{low} or more" if high > 99 else f"{low} to {high}"
+        need = ", ".join((f"{count} pulsed cells", *(kind.__name__ for kind in nested)))
+        self._need(good and low <= len(devices) <= high, name, f"a tuple of {need}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vector(CompoundCell):
+    """Several devices at each cross-point; the weight is a weighted sum of theirs.
+
+    ``W = sum_k gamma_k w_k``. Setting weights sets every device to W (with SINGLE_FIXED: only the
+    one that learns).
+
+    Parameters
+    ----------
+    devices : tuple of PulsedCell
+    update_policy : UpdatePolicy
+    first_update_idx : int, 0 to n_device - 1
+    gamma_vec : tuple of float
+        Factors of the devices; empty: 1 / n_device each.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Boybat et al., "Neuromorphic computing with multi-memristive synapses", Nature
+    Communications 9:2514 (2018).
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> pair = rk.Vector(devices=(rk.ConstantStep(), rk.SoftBounds()))
+    >>> [type(array.cell).__name__ for array in rk.AnalogTile((2, 3), pair, seed=1).devices]
+    ['ConstantStep', 'SoftBounds']
+    """
+
+    devices: tuple[PulsedCell, ...] = (ConstantStep(), ConstantStep())
+    update_policy: UpdatePolicy = UpdatePolicy.ALL
+    first_update_idx: int = 0
+    gamma_vec: tuple[float, ...] = ()
+
+    def _check(self) -> None:
+        policy = self.update_policy
+        known = {p.value: p for p in UpdatePolicy}
+        name = policy.value if isinstance(policy, UpdatePolicy) else str(policy).upper()
+        self._need(name in known, "update_policy", f"one of {', '.join(known)}")
+        object.__setattr__(self, "update_policy", known[name])
+        self._check_devices("devices", self.devices, 1, 10**6)
+        n = len(self.devices)
+        self._need(
+            isinstance(self.first_update_idx, int) and 0 <= self.first_update_idx < n,
+            "first_update_idx",
+            f"an integer from 0 to {n - 1}",
+        )
+        self._need(
+            len(self.gamma_vec) in (0, n) and all(np.isfinite(g) for g in self.gamma_vec),
+            "gamma_vec",
+            f"() or {n} finite numbers",
+        )
+
+    def parts(self) -> tuple[PulsedCell, ...]:
+        return self.devices
+
+    def weights_of_parts(self) -> tuple[float, ...]:
+        n = len(self.devices)
+        return self.gamma_vec or (1.0 / n,) * n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference(CompoundCell):
+    """A device that learns and a static one that is subtracted: ``W = w_0 - w_1``.
+
+    Pulses and set weights go to device 0; the reference is set by
+    ``tile.devices[1].set_weights(...)``.
+
+    Parameters
+    ----------
+    devices : tuple of PulsedCell, one or two
+        One is used for both.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Kim et al., "Zero-shifting technique for deep neural network training on resistive
+    cross-point arrays", arXiv 1907.10228 (2019).
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> tile = rk.AnalogTile((2, 3), rk.Reference(devices=(rk.SoftBounds(),)), seed=1)
+    >>> len(tile.devices)
+    2
+    """
+
+    devices: tuple[PulsedCell, ...] = (SoftBounds(),)
+
+    def _check(self) -> None:
+        self._check_devices("devices", self.devices, 1, 2)
+
+    def parts(self) -> tuple[PulsedCell, ...]:
+        return self.devices if len(self.devices) == 2 else (self.devices[0], self.devices[0])
+
+    def weights_of_parts(self) -> tuple[float, ...]:
+        return (1.0, -1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSided(CompoundCell):
+    """Two devices that only go up: ``W = w_plus - w_minus``.
+
+    A pulse that would raise the weight raises the plus device, one that would lower it raises the
+    minus device. Device 0 of a tile is minus, device 1 is plus.
+
+    Every ``refresh_every`` updates the two are read, and where both are too full they are reset
+    and their difference is written back: with p and q the reads and b the bound ``|w_max|``, a
+    cell is refreshed where the larger is above ``b refresh_upper_thres`` and the smaller above
+    ``b refresh_lower_thres``.
+
+    Parameters
+    ----------
+    device : PulsedCell
+    refresh_every : int, at least 0
+        Updates (samples, or mini-batches with `units_in_mbatch`) between refreshes; 0 is never.
+    units_in_mbatch : bool
+    refresh_upper_thres, refresh_lower_thres : float, relative to the bound
+    copy_inverted : bool
+        The plus device has up and down exchanged, steps and bounds.
+    refresh_forward : IOParameters
+        How the devices are read.
+    refresh_update : UpdateParameters
+        How the difference is written.
+
+    Raises
+    ------
+    ParameterError
+
+    Notes
+    -----
+    Source: Rasch et al., "A flexible and fast PyTorch toolkit for simulating training and
+    inference on analog crossbar arrays", AICAS 2021.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> cell = rk.OneSided(device=rk.SoftBounds(w_min=0), refresh_every=100)
+    >>> rk.AnalogTile((2, 3), cell, seed=1).n_pulses
+    0
+    """
+
+    device: PulsedCell = field(default_factory=SoftBounds)
+    refresh_every: int = 0
+    units_in_mbatch: bool = True
+    refresh_upper_thres: float = 0.75
+    refresh_lower_thres: float = 0.25
+    copy_inverted: bool = False
+    refresh_forward: IOParameters = field(default_factory=IOParameters)
+    refresh_update: UpdateParameters = field(default_factory=UpdateParameters)
+
+    def _check(self) -> None:
+        self._need(isinstance(self.device, PulsedCell), "device", "a pulsed cell")
+        every = self.refresh_every
+        good = isinstance(every, int) and not isinstance(every, bool) and every >= 0
+        self._need(good, "refresh_every", "an integer from 0")
+        self._need(
+            isinstance(self.refresh_forward, IOParameters), "refresh_forward", "IOParameters"
+        )
+        self._need(
+            isinstance(self.refresh_update, UpdateParameters), "refresh_update", "UpdateParameters"
+        )
+        for name in ("refresh_upper_thres", "refresh_lower_thres"):
+            self._need(getattr(self, name) >= 0, name, "a number from 0")
+
+    def parts(self) -> tuple[PulsedCell, ...]:
+        return (self.device, self.device)
+
+    def weights_of_parts(self) -> tuple[float, ...]:
+        return (-1.0, 1.0)

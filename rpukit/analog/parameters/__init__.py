@@ -1,0 +1,1 @@
+"""Parameters of converters, updates and drift."""

@@ -1,0 +1,1 @@
+"""Processes that change weights between updates: decay, diffusion, drift, reset."""

@@ -1,0 +1,397 @@
+"""How a product is dealt out to a GPU: its launches, and what they share from call to call.
+
+The op is in ``ops.py``, the tiles are in ``launch_shapes.py``. The launches of a product:
+
+- up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
+  scales and inputs and one for the product; of large ones det_gemm's, and one for the outputs;
+- with bound management: of more than 32 samples one that finds the round in which those that met
+  the bound should pass; one that makes that round and tries those before it, of many samples with
+  another before, for few that failed; then, for those that did not pass, one for all rounds of
+  each `_LOT` samples, or one for each round.
+
+Launches after the first may begin while the one before them ends; det_gemm's do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._device import shared_limit
+from rpukit._kernels import Kernel
+from rpukit._kernels.again import Again, keep_for_graph
+from rpukit._kernels.launch import Launched, recording
+from rpukit.analog.product.launch_shapes import (
+    FEW,
+    FLAT,
+    ProductTile,
+    by_gemm,
+    fitted,
+    foretold_tiles,
+    further_tile,
+    product_tile,
+)
+from rpukit.gemm import real
+from rpukit.random import Op, Stream
+
+Array = Any
+
+_TILE_SCALE = Kernel("tile_scale")
+_TILE_FORWARD = Kernel("tile_forward")
+_TILE_OUTPUTS = Kernel("tile_outputs")
+
+# Typed scalars pass a launch without a cast.
+_i4, _u8, _f4 = np.int32, np.uint64, np.float32
+
+AVERAGE = 4  # MODE of tile_scale.cu
+_SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
+_THREADS = 256  # of tile_scale.cu
+_OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
+_LOT = 256  # samples whose further rounds are made at once
+_FEW_TOGETHER = 32  # which may be many results;
+_MOST_TOGETHER = 1 << 24  # of more samples at most so many
+_MOST_ROUNDS = 16
+_PARTS = 4  # tiles of rows that blocks take in turn, as a rule nothing is left to do
+_COUNTERS = 8  # words of a sample, see rk_lines.cuh
+_MOST_FORETOLD = 31  # further rounds that are bits of a word
+_MOST_PASSED = 1 << 30  # words that have an int for their number
+_MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
+_MOST_KEPT = 1 << 22  # elements passed on that are kept from call to call
+_FEW_FAILED = 2  # tiles of few samples, of those that failed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Manner:
+    """What of a product's parameters decides how it is launched."""
+
+    transposed: bool
+    perfect: bool
+    mode: int  # of tile_scale.cu
+    worst: bool
+    input_draws: bool  # whether inputs are rounded or have noise by chance
+    output_draws: bool
+    w_noise: int
+    n_round: int
+    threshold: np.float32
+    step: np.float32
+    max_bm_res: np.float32
+    bound: np.float32
+
+    @property
+    def ops(self) -> tuple[int, int]:
+        """Tags of the draws of inputs and outputs."""
+        if self.transposed:
+            return int(Op.BACKWARD_IN), int(Op.BACKWARD_OUT)
+        return int(Op.FORWARD_IN), int(Op.FORWARD_OUT)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """Arguments of one product on kernels; not frozen, since that is dear to make."""
+
+    manner: Manner
+    shape: tuple[int, int, int]  # n_batch, n_out, n_in
+    weight: Array
+    x: Array
+    y: Array
+    io: Array
+    line_noise: Array | None
+    average: Array
+    status: Array
+    call: int
+    stream: Stream
+    first_sample: int
+
+    @property
+    def vec(self) -> int:
+        """Elements that can be read at a time."""
+        if (self.shape[1] | self.shape[2]) % 4:
+            return 1
+        if _device.is_cupy(self.x):
+            address = self.weight.data.ptr | self.x.data.ptr
+        else:
+            address = self.weight.ctypes.data | self.x.ctypes.data
+        return 1 if address % 16 else 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One launch: all that does not change from call to call."""
+
+    variant: Any
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    numbers: tuple[Any, ...]
+    kernel: str = "forward"  # or "scale", "gemm", "outputs"
+    early: bool = False  # whether it may begin while the one before ends
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """The launches of a product, and how many 4-byte elements they pass on."""
+
+    size: int
+    head: int  # of them, where inputs follow
+    steps: tuple[Step, ...]
+    weight: Any = None  # of the last call
+
+
+class Repeat:
+    """A product that came before; like it comes again, it costs the driver's calls.
+
+    What the kernels pass on is kept where it is small. Then the array of the next result is made
+    after the launches, while the GPU works.
+    """
+
+    def __init__(self, call: Call, launches: Sequence[Launched], plan: Plan) -> None:
+        changing = ("x", "y", "c", "call", "first_sample")  # y is c of det_gemm
+        self._size = plan.size if plan.size > _MOST_KEPT else 0
+        self._again = Again(launches, (*changing, "work", "a") if self._size else changing)
+        self._head = 4 * plan.head
+        self._fixed = call.weight, call.status, call.stream
+        self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
+        self._aligned = call.vec > 1
+        self._spare: list[Array] = []  # results to come
+        self.n_batch = self._shape[0]
+
+    def may(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
+        """Whether a product of inputs of the same shape is like that one."""
+        fixed, like = self._fixed, self._like
+        return (
+            weight is fixed[0]
+            and status is fixed[1]
+            and stream is fixed[2]
+            and type(x) is like[0]
+            and x.dtype is like[1]
+            and x._c_contiguous
+            and not (self._aligned and x.data.ptr % 16)
+            and self._again.may()
+        )
+
+    def __call__(self, x: Array, first_sample: int, call: int) -> Array:
+        kind = self._like[0]
+        if self._size:
+            y, work = kind(self._shape, np.float32), kind((self._size,), np.float32)
+            at, to = work.data.ptr, y.data.ptr
+            self._again(x.data.ptr, to, to, call, first_sample, at, at + self._head)
+            return y
+        try:
+            y = self._spare.pop()
+        except IndexError:
+            y = kind(self._shape, np.float32)
+        to = y.data.ptr
+        self._again(x.data.ptr, to, to, call, first_sample)
+        self._spare.append(kind(self._shape, np.float32))
+        return y
+
+
+def launch(call: Call, plan: Plan, device: _device.Device) -> Repeat | None:
+    """Launch a product; gives what repeats it where one of its kind came before."""
+    work = _device.empty((plan.size,), np.float32, device) if plan.size else None
+    # Worth it where the weights stay, which slices do not.
+    again = device.kind == "gpu" and plan.weight is call.weight and _device.gpu_count() == 1
+    plan.weight = call.weight
+    if not again or _device.free_stream() is None:
+        run(call, plan, work)
+        keep_for_graph(work)
+        return None
+    with recording() as launches:
+        run(call, plan, work)
+    return Repeat(call, launches, plan)
+
+
+def run(call: Call, plan: Plan, work: Array | None) -> None:
+    """Launch a product with what its kernels pass on."""
+    head, words = (_i4(call.call), _u8(call.first_sample), call.io), call.stream.words
+    passed = (call.line_noise, work, call.y, call.status, *words)
+    arguments = {
+        "forward": (*head, call.weight, call.x, *passed),
+        "scale": (*head, call.x, work, call.average, call.status, *words),
+        "outputs": (*head[1:], *passed),
+    }
+    for step in plan.steps:
+        rest = arguments.get(step.kernel) or (work[plan.head :], call.weight, call.y)  # type: ignore[index]
+        step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared, step.early)
+
+
+def make_plan(
+    manner: Manner, tile: ProductTile, shape: tuple[int, int, int], vec: int, limit: int
+) -> Plan:
+    """Deal out a product of (n_batch, n_out, n_in); ``limit``: bytes of shared memory."""
+    n_batch, n_out, n_in = shape
+    further, n_peak = manner.n_round - 1, -(-n_out // tile.peak)
+    n_passed = n_batch * (_COUNTERS + n_peak) + 1  # on from kernel to kernel
+    listed = n_batch > FLAT.samples  # those that fail, and their inputs made
+    foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
+    foretells = foretells and not (listed and n_batch * n_in > _MOST_INPUTS)
+    lot = min(n_batch, _LOT)
+    together = foretells and further < _MOST_ROUNDS and n_batch <= _LOT * max(1, further - 1)
+    together = together and (lot <= _FEW_TOGETHER or lot * further * n_out <= _MOST_TOGETHER)
+    alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
+    alone = alone and (together or further == 0)
+    # The average is found by one block, which had better not convert all inputs as well.
+    as_they_go = manner.mode == AVERAGE or n_batch * n_in > _MOST_INPUTS
+    inputs = 2 if alone else int(as_they_go and not manner.perfect)
+    head = -(-(n_passed if foretells else _COUNTERS * n_batch + 1) // 4) * 4
+    if alone and not together:
+        head = 0
+    body = lot * further * n_out if together else 0
+    deal = _Deal(manner, shape, vec, limit, head, n_peak if foretells else 0, tile.peak)
+    converts = inputs == 0 and not manner.perfect
+    if not alone:
+        body = max(body, n_batch * n_in if converts or (foretells and listed) else 0)
+        own = {"CONVERT": int(converts), "VEC": vec}
+        deal.steps.append(_scale_step(manner, n_batch, n_in, head, own))
+    if converts and manner.w_noise == 0 and by_gemm(*shape):
+        deal.sum_by_gemm()
+    else:
+        deal.multiply(fitted(tile, limit), n_batch, inputs, 0, 0)
+    deal.add_rounds(tile, foretells, listed, together)
+    return Plan(head + body, head, tuple(deal.steps))
+
+
+@dataclass(slots=True)
+class _Deal:
+    """A product as it is dealt out."""
+
+    manner: Manner
+    shape: tuple[int, int, int]
+    vec: int
+    limit: int
+    head: int
+    n_peak: int  # 0: nothing is forecast
+    peak: int
+    steps: list[Step] = field(default_factory=list)
+
+    def add_rounds(self, tile: ProductTile, foretells: bool, listed: bool, together: bool) -> None:
+        """Add the rounds of bound management."""
+        manner, (n_batch, n_out, n_in) = self.manner, self.shape
+        lean, further = _lean(manner, n_in, self.vec), manner.n_round - 1
+        if foretells and listed:
+            again = {"AGAIN": 1, "CONVERT": 0, "WORST": 0, "MODE": 1}
+            step = _scale_step(manner, n_batch, n_in, self.head, again, self.n_peak)
+            self.steps.append(step)
+        spared = 0  # how many may have failed that an earlier launch takes
+        soons = foretold_tiles(tile, n_batch, n_out, self.limit, lean) if foretells else ()
+        for soon in soons:
+            tries = soon.samples * -(-(further - 1) // soon.samples)
+            few = listed and soon.samples <= FEW.samples
+            rows = min(n_batch, _FEW_FAILED * soon.samples) if few else n_batch
+            self.multiply(soon, rows, 1, spared, 2, tries)
+            spared = rows
+        if together:
+            n_row = min(n_batch, _LOT) * further
+            last = fitted(further_tile(n_row, lean), self.limit)
+            for first in range(0, n_batch, _LOT):
+                self.multiply(last, min(n_row, _PARTS * last.samples), 1, first, 1)
+            return
+        for number in range(1, manner.n_round):
+            self.multiply(fitted(tile, self.limit), n_batch, 1, number, 0)
+
+    def multiply(
+        self, tile: ProductTile, rows: int, inputs: int, number: int, kind: int, tries: int = 0
+    ) -> None:
+        """Add a launch of tile_forward: for so many rows, with blocks for tries beside tiles."""
+        manner, (_, n_out, n_in) = self.manner, self.shape
+        macros = {
+            "TRANSPOSED": int(manner.transposed),
+            "PERFECT": int(manner.perfect),
+            "W_NOISE": manner.w_noise,
+            "VEC": self.vec,
+            "LONG": int(n_in > _SEGMENT),
+            "INPUTS": inputs,
+            "INPUT_DRAWS": int(manner.input_draws),
+            "OUTPUT_DRAWS": int(manner.output_draws),
+            "MODE": manner.mode if inputs == 2 else 1,
+            "ALL": kind,
+            "LOT": _LOT,
+            "PEAK_N": self.peak,
+            "IN_OP": manner.ops[0],
+            "OUT_OP": manner.ops[1],
+            "HELPERS": tile.helpers if inputs else 0,
+        }
+        variant = _TILE_FORWARD.variant(macros | tile.macros)
+        grid = (-(-n_out // tile.outputs) + tries, -(-rows // tile.samples))
+        block = (tile.threads + (tile.helpers if inputs else 0),)
+        numbers = (*self.shape, self.head, number, manner.n_round, self.n_peak)
+        typed = (*map(_i4, numbers), manner.threshold)
+        shared, early = tile.shared(manner.transposed), bool(self.steps)
+        self.steps.append(Step(variant, grid, block, shared, typed, early=early))
+
+    def sum_by_gemm(self) -> None:
+        """Add round 0 of all samples by det_gemm, which sums as tile_forward does."""
+        (n_batch, n_out, _), manner = self.shape, self.manner
+        turned = not manner.transposed
+        tile = real.pick(n_batch, n_out, False, False, not turned)
+        for start in real.launches(tile, self.shape, 4, False, turned, self.vec == 4, self.limit):
+            typed = tuple(map(_i4, start.sizes))
+            self.steps.append(
+                Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")
+            )
+        numbers = (n_batch, n_out, self.head, manner.n_round, self.n_peak)
+        self.steps.append(_outputs_step(manner, numbers))
+
+
+def _outputs_step(manner: Manner, numbers: tuple[int, int, int, int, int]) -> Step:
+    n_batch, n_out = numbers[:2]
+    macros = {"OUT_OP": manner.ops[1], "OUTPUT_DRAWS": int(manner.output_draws)}
+    variant, grid = _TILE_OUTPUTS.variant(macros), (n_batch * -(-n_out // _OUTPUTS),)
+    typed = tuple(map(_i4, numbers))
+    return Step(variant, grid, (_OUTPUT_THREADS,), 0, typed, "outputs", True)
+
+
+def _scale_step(
+    manner: Manner, n_batch: int, n_in: int, head: int, own: dict[str, int], n_peak: int = 0
+) -> Step:
+    macros = {
+        "MODE": manner.mode,
+        "WORST": int(manner.worst),
+        "INPUT_DRAWS": int(manner.input_draws),
+        "OP": manner.ops[0],
+        **own,
+    }
+    typed = map(_i4, (n_batch, n_in, head, manner.n_round, n_peak))
+    numbers = (*typed, manner.threshold, manner.step, manner.max_bm_res, manner.bound)
+    grid = (1 if macros["MODE"] == AVERAGE else min(n_batch, 65535),)
+    again = bool(macros.get("AGAIN"))
+    return Step(_TILE_SCALE.variant(macros), grid, (_THREADS,), 0, numbers, "scale", again)
+
+
+def launch_scales(call: Call) -> Array:
+    """Launch noise management alone; returns what another kernel of products reads of it."""
+    n_batch, _, n_in = call.shape
+    head = _COUNTERS * n_batch + 1
+    step = _scale_step(call.manner, n_batch, n_in, head, {})
+    work = _device.empty((head,), np.float32, _device.device_of(call.x))
+    run(call, Plan(head, head, (step,)), work)
+    return work
+
+
+def launch_outputs(call: Call, scales: Array) -> None:
+    """Launch what ends the only round of a product, whose sums are in its results."""
+    n_batch, n_out, _ = call.shape
+    step = _outputs_step(call.manner, (n_batch, n_out, 0, 1, 0))
+    run(call, Plan(0, 0, (step,)), scales)
+
+
+def plan_of(call: Call, tile: ProductTile, vec: int) -> Plan:
+    """Deal out a product on the device that it is on."""
+    limit = shared_limit(_device.device_of(call.x))
+    return make_plan(call.manner, tile, call.shape, vec, limit)
+
+
+def _lean(manner: Manner, n_in: int, vec: int) -> bool:
+    """Whether registers are enough for tiles where a thread has many results."""
+    return vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT
+
+
+def pick(call: Call) -> ProductTile:
+    """Choose a tile."""
+    (n_batch, n_out, n_in), manner = call.shape, call.manner
+    lean = n_batch > FEW.samples and _lean(manner, n_in, call.vec)
+    return product_tile(n_batch, n_out, lean, manner.transposed)

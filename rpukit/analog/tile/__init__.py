@@ -1,0 +1,1 @@
+"""`AnalogTile`: its products, updates, state and counters."""

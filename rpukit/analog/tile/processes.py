@@ -1,0 +1,228 @@
+"""What happens to the weights of a tile besides learning: set, decay, drift, diffuse, reset."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.arrays.base import Unit
+from rpukit.analog.arrays.single import checked_array
+from rpukit.analog.deferred_errors import Guard, check_finite
+from rpukit.errors import NonFiniteError, ParameterError, ShapeError
+
+Array = Any
+
+
+class Processes:
+    """Part of `AnalogTile`: reading and setting weights, and the slow processes."""
+
+    shape: tuple[int, int]
+    _device: _device.Device
+    _dtype: np.dtype[Any]
+    _guard: Guard
+    _unit: Unit
+
+    def get_weights(self) -> Array:
+        """Read the weights exactly, without the periphery.
+
+        Returns
+        -------
+        array, shape (n_out, n_in), dtype of the tile
+            A copy on the tile's device; reading synchronises.
+
+        Raises
+        ------
+        NonFiniteError
+            If an earlier call on a GPU met NaN or infinity.
+        """
+        self._guard.check()
+        return self._unit.weight.copy()
+
+    def set_weights(self, weight: Array) -> Any:
+        """Set the weights, clipped to the bounds of their cells, in place.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in), dtype of the tile
+
+        Returns
+        -------
+        AnalogTile
+            Itself.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        array = _device.as_array(weight, self._device, self._dtype, "weight")
+        if array.shape != self.shape:
+            raise ShapeError(f"weight: got shape {tuple(array.shape)}, need {self.shape}")
+        if _device.runs_kernels(_device.namespace(array)):
+            call = self._guard.begin("weight")
+            check_finite(array, status=self._guard.status, call=call)
+            self._guard.check()
+        elif not np.isfinite(array).all():
+            raise NonFiniteError("weight holds NaN or infinity; the tile is unchanged")
+        self._unit.store(array)
+        return self
+
+    def set_cells(self, **arrays: Array) -> Any:
+        """Replace per-cell parameters, for instance by measured ones, in place.
+
+        Parameters
+        ----------
+        **arrays : array, shape (n_out, n_in), dtype of the tile
+            Any of the names of `cells`. Weights are clipped to new bounds.
+
+        Returns
+        -------
+        AnalogTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError, ShapeError, DTypeError, DeviceError, NonFiniteError
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> tile = rk.AnalogTile((2, 3), rk.ConstantStep(), seed=1)
+        >>> _ = tile.set_cells(w_max=np.full((2, 3), 0.5, np.float32))
+        >>> float(tile.cells["w_max"].max())
+        0.5
+        """
+        _replace_cells(self._unit, arrays)
+        return self
+
+    def decay(self, alpha: float = 1.0) -> Any:
+        """Let the weights relax towards their resting point once, in place.
+
+        ``w = (w - b)(1 + alpha (s - 1)) + b``, ``s = 1 - 1 / lifetime``, b the resting point.
+
+        Parameters
+        ----------
+        alpha : float, at least 0
+            Scale of the decay rate.
+
+        Returns
+        -------
+        AnalogTile
+            Itself. Without a lifetime nothing happens.
+
+        Raises
+        ------
+        ParameterError
+        """
+        if not alpha >= 0:
+            raise ParameterError(f"alpha: got {alpha!r}, need a number from 0")
+        self._unit.decay(float(alpha))
+        return self
+
+    def diffuse(self) -> Any:
+        """Let the weights take one step of their random walk, in place.
+
+        Returns
+        -------
+        AnalogTile
+            Itself. Without diffusion nothing happens.
+        """
+        self._unit.diffuse()
+        return self
+
+    def drift(self, dt: float = 1.0) -> Any:
+        """Let the weights drift for a time, in place.
+
+        Parameters
+        ----------
+        dt : float, at least 0, seconds (units of ``DriftParameters.t_0``)
+
+        Returns
+        -------
+        AnalogTile
+            Itself. Without `DriftParameters` nothing happens.
+
+        Raises
+        ------
+        ParameterError
+
+        Notes
+        -----
+        A weight that changed since the last call was written: it starts anew and rests in this
+        call. The formula is in `DriftParameters`.
+        """
+        if not (math.isfinite(dt) and dt >= 0):
+            raise ParameterError(f"dt: got {dt!r}, need a finite number from 0")
+        self._unit.drift(float(dt))
+        return self
+
+    def reset(self, first_col: int = 0, n_col: int | None = None, prob: float = 1.0) -> Any:
+        """Reset columns to their resting points with a spread of ``reset_std``, in place.
+
+        Parameters
+        ----------
+        first_col : int, 0 to n_in - 1
+        n_col : int, 0 to n_in, optional
+            Number of columns, counted modulo n_in; default: all.
+        prob : float, 0 to 1
+            Probability of each cell.
+
+        Returns
+        -------
+        AnalogTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError
+        """
+        n_in = self.shape[1]
+        n_col = n_in if n_col is None else n_col
+        if not (0 <= first_col < n_in and 0 <= n_col <= n_in and 0 <= prob <= 1):
+            raise ParameterError(
+                f"reset: got first_col={first_col!r}, n_col={n_col!r}, prob={prob!r}; need "
+                f"0 <= first_col < {n_in}, 0 <= n_col <= {n_in}, 0 <= prob <= 1"
+            )
+        if n_col:
+            self._unit.reset(int(first_col), int(n_col), float(prob))
+        return self
+
+    def post_step(self) -> Any:
+        """Diffuse, then decay: what a device does by itself once per mini-batch, in place.
+
+        Returns
+        -------
+        AnalogTile
+            Itself.
+        """
+        self.diffuse()
+        self.decay()
+        return self
+
+
+def _replace_cells(unit: Unit, arrays: dict[str, Array]) -> None:
+    """Replace per-cell parameters of a unit, all or none."""
+    if unit.site.procedural:
+        raise ParameterError(
+            "cells: this tile draws its cells when it needs them and stores none: set those of "
+            'tile.copy(storage="stored")'
+        )
+    known = unit.cells
+    ready = {}
+    for name, array in arrays.items():
+        if name not in known:
+            raise ParameterError(
+                f"{name}: not a parameter of these cells, need one of {sorted(known)}"
+            )
+        ready[name] = checked_array(array, unit.site, name)
+    for low_name in [name for name in known if name.endswith("w_min")]:
+        high_name = low_name[: -len("w_min")] + "w_max"
+        low: Array = ready.get(low_name, known[low_name])
+        high: Array = ready.get(high_name, known[high_name])
+        if bool((low > high).any()):
+            raise ParameterError(f"{low_name} is above {high_name} in some cells")
+    for name, array in ready.items():
+        known[name][...] = array
+    unit.settle()

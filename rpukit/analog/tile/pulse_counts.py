@@ -1,0 +1,177 @@
+"""What a tile says of its pulses: how many, where, which, and what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.arrays.base import Unit
+from rpukit.analog.arrays.single import DeviceArray
+from rpukit.analog.cells import Cell
+from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.update.ops import SLOTS, pulse_trains
+from rpukit.errors import ParameterError
+from rpukit.random import Stream
+
+Array = Any
+
+
+class Accounting:
+    """Part of `AnalogTile`: pulses counted, shown, and paid for."""
+
+    cell: Cell
+    stream: Stream
+    update_parameters: UpdateParameters
+    count_pulses: bool
+    _guard: Guard
+    _unit: Unit
+
+    @property
+    def devices(self) -> tuple[DeviceArray, ...]:
+        """The arrays of devices behind the weights: one, or several for cells made of several."""
+        raise NotImplementedError  # pragma: no cover
+
+    @property
+    def n_pulses(self) -> int:
+        """Number of pulses that cells have received; reading it synchronises."""
+        return sum(array.n_pulses for array in self.devices)
+
+    @property
+    def update_pulses(self) -> int:
+        """Number of pulses that the last `update` sent; reading it synchronises.
+
+        The devices of a cell are added up, with transfers between them that the update led to;
+        0 before the first update of a tile or of a copy.
+
+        Raises
+        ------
+        ParameterError
+            Where the tile was made without ``count_pulses=True``.
+        """
+        if not self.count_pulses:
+            raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
+        return sum(array.n_pulses_since for array in self.devices)
+
+    def _mark_update(self) -> None:
+        """Begin to count the pulses of an update."""
+        if self.count_pulses:
+            for array in self.devices:
+                array.mark()
+
+    @property
+    def pulse_counts(self) -> Array:
+        """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy).
+
+        The devices of a cell are added up; `devices` has each of them.
+
+        Raises
+        ------
+        ParameterError
+            Where the tile was made without ``count_pulses=True``.
+        """
+        counts = [array.pulse_counts for array in self.devices]
+        total = counts[0]
+        for more in counts[1:]:
+            total += more
+        return total
+
+    def energy(self, energy_per_pulse: float) -> float:
+        """Give the energy of all pulses so far.
+
+        Parameters
+        ----------
+        energy_per_pulse : float, at least 0, in any unit of energy
+
+        Returns
+        -------
+        float
+            In the same unit; reading it synchronises.
+
+        Raises
+        ------
+        ParameterError
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> tile = rk.AnalogTile((2, 3), rk.ConstantStep(), seed=1)
+        >>> tile.energy(27e-15)
+        0.0
+        """
+        if not (np.isfinite(energy_per_pulse) and energy_per_pulse >= 0):
+            raise ParameterError(
+                f"energy_per_pulse: got {energy_per_pulse!r}, need a finite number from 0"
+            )
+        return self.n_pulses * float(energy_per_pulse)
+
+    def pulse_trains(
+        self, x: Array, d: Array, lr: float, *, first_sample: int | None = None
+    ) -> tuple[Array, Array]:
+        """Show the pulse trains that `update` would send; nothing changes.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        lr : float, not 0
+        first_sample : int, optional
+            Position of the first sample on the update clock; default: where the clock stands.
+
+        Returns
+        -------
+        x_train : array, shape (n_batch, n_slot, n_in), int8
+        d_train : array, shape (n_batch, n_slot, n_out), int8
+            0 where a line does not fire in a slot, else the sign of its value. Cell (i, j) gets a
+            pulse in each slot in which both lines fire: down where the signs agree, and the other
+            way round for a negative lr.
+
+        Raises
+        ------
+        ParameterError
+            For implicit pulses, which have no trains, and for cells whose samples make no pulses.
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> tile = rk.AnalogTile((2, 3), rk.ConstantStep(), seed=1)
+        >>> x_train, d_train = tile.pulse_trains(np.ones(3, "f4"), np.ones(2, "f4"), lr=0.1)
+        >>> x_train.shape, d_train.shape
+        ((1, 31, 3), (1, 31, 2))
+        """
+        granularity = getattr(self._unit, "granularity", 0.0)
+        if not granularity or self.update_parameters.implicit:
+            raise ParameterError("samples make no trains with these cells or this pulse type")
+        checked = self._checked_update(x, d, lr, first_sample)  # type: ignore[attr-defined]
+        rows_x, rows_d, rate, start = checked
+        if rate == 0:
+            raise ParameterError("lr: got 0, which sends no pulses")
+        self._unit.check_rate(rate, self.update_parameters)
+        trains = pulse_trains(
+            rows_x,
+            rows_d,
+            abs(rate),
+            granularity,
+            self.update_parameters,
+            stream=self.stream,
+            first_sample=start,
+            status=self._guard.status,
+            call=self._guard.begin("x or d"),
+        )
+        self._guard.check()
+        length, _ = self.update_parameters.base_length(abs(rate), granularity)
+        return _unpacked(trains.x, length), _unpacked(trains.d, length)
+
+
+def _unpacked(train: Array, length: int) -> Array:
+    """Turn words (n_batch, n_word, n) into slots (n_batch, length, n) of 0 and the signs."""
+    words = _device.to_numpy(train)
+    shifts = np.arange(SLOTS, dtype=np.uint32)[None, None, :, None]
+    fired = ((words[:, :, None, :] >> shifts) & 1).astype(np.int8)
+    negative = np.any(words >> np.uint32(31), axis=1, keepdims=True)
+    slots = fired.reshape(len(words), -1, words.shape[2])[:, :length]
+    signed = np.where(negative, -slots, slots).astype(np.int8)
+    return _device.to_device(signed, _device.device_of(train))

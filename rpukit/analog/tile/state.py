@@ -1,0 +1,287 @@
+"""Copies of a tile: on another device, as plain data, pickled."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._device import Device
+from rpukit.analog.arrays.base import Unit
+from rpukit.analog.cells import Cell
+from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.drift import DriftParameters
+from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.errors import FormatError, ParameterError
+from rpukit.random import Stream
+
+Array = Any
+FORMAT = "rpukit.AnalogTile"
+VERSION = 3  # 1 had neither drift nor counts of each cell, 2 no dtype
+
+
+def encode(config: Any) -> dict[str, Any]:
+    """Write a configuration object as JSON-able data."""
+    data: dict[str, Any] = {"class": type(config).__name__}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        data[field.name] = _plain(value)
+    return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    return encode(value) if is_dataclass(value) else value
+
+
+def decode(data: Any, base: type) -> Any:
+    """Build a configuration object of class ``base`` or below from its data."""
+    if not isinstance(data, dict) or "class" not in data:
+        raise FormatError(f"configuration: got {data!r}, need a dictionary with a class")
+    name = data["class"]
+    found = [cls for cls in _family(base) if cls.__name__ == name and is_dataclass(cls)]
+    if not found:
+        raise FormatError(
+            f"configuration: no {base.__name__} is called {name!r}; import its module first"
+        )
+    try:
+        return found[-1](**{key: _rich(value) for key, value in data.items() if key != "class"})
+    except TypeError as error:
+        raise FormatError(f"configuration of {name}: {error}") from error
+
+
+def _rich(value: Any) -> Any:
+    """Build what is nested in a configuration: other configurations and tuples of them."""
+    if isinstance(value, list):
+        return tuple(_rich(v) for v in value)
+    if isinstance(value, dict):
+        bases = (Cell, DriftParameters, IOParameters, UpdateParameters)
+        owner = [b for b in bases if value.get("class") in {c.__name__ for c in _family(b)}]
+        return decode(value, owner[0] if owner else Cell)
+    return value
+
+
+def _family(base: type) -> list[type]:
+    children: list[type] = base.__subclasses__()
+    return [base, *(cls for child in children for cls in _family(child))]
+
+
+class Persistent:
+    """Part of `AnalogTile`: copies, states, pickles."""
+
+    shape: tuple[int, int]
+    cell: Cell
+    forward_parameters: IOParameters
+    backward_parameters: IOParameters
+    update_parameters: UpdateParameters
+    stream: Stream
+    validate: str
+    count_pulses: bool
+    storage: str
+    _clocks: dict[str, Any]
+    _registers: dict[str, np.ndarray]
+    _device: _device.Device
+    _dtype: np.dtype[Any]
+    _guard: Guard
+    _states: dict[str, Any]
+    _unit: Unit
+
+    def state(self) -> dict[str, Any]:
+        """Give everything that the tile is, as plain data on the CPU.
+
+        Returns
+        -------
+        dict
+            ``header``: JSON-able data (format, version, shape, configurations, stream, clocks);
+            ``arrays``: NumPy arrays by name. `from_state` builds a tile that continues to the same
+            bits.
+
+        Raises
+        ------
+        NonFiniteError
+            If an earlier call on a GPU met NaN or infinity.
+        """
+        self._guard.check()
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "shape": list(self.shape),
+            "dtype": self._dtype.name,
+            "cell": encode(self.cell),
+            "forward": encode(self.forward_parameters),
+            "backward": encode(self.backward_parameters),
+            "update": encode(self.update_parameters),
+            "stream": [self.stream.key0, self.stream.key1],
+            "clocks": dict(self._clocks),
+            "validate": self.validate,
+            "count_pulses": self.count_pulses,
+            "storage": self.storage,
+        }
+        arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
+        return {"header": header, "arrays": arrays}
+
+    def _all_arrays(self) -> dict[str, Array]:
+        arrays = {**self._unit.arrays(), **self._registers}
+        for way, state in self._states.items():
+            arrays.update({f"{way}.{name}": a for name, a in state.arrays().items()})
+        return arrays
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
+        """Build a tile from what `state` gave.
+
+        Parameters
+        ----------
+        state : dict
+        device : str
+
+        Returns
+        -------
+        AnalogTile
+
+        Raises
+        ------
+        FormatError, DeviceError
+        """
+        header = _check_header(state)
+        tile = cls._made(header, device)
+        tile._fill(state["arrays"])
+        return tile
+
+    @classmethod
+    def _made(cls, header: dict[str, Any], device: str | Device) -> Self:
+        try:
+            tile = cls(
+                tuple(header["shape"]),
+                decode(header["cell"], Cell),
+                forward=decode(header["forward"], IOParameters),
+                backward=decode(header["backward"], IOParameters),
+                update=decode(header["update"], UpdateParameters),
+                seed=Stream(*header["stream"]),
+                device=device,
+                dtype=header.get("dtype", "float32"),
+                validate=header["validate"],
+                count_pulses=header.get("count_pulses", False),
+                storage=header.get("storage", "stored"),
+            )  # type: ignore[call-arg]
+            clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"state: the header is damaged: {error!r}") from error
+        if header["version"] == 1:
+            clocks = {"drift": 0, "drift_time": 0, **clocks}
+        if clocks.keys() != tile._clocks.keys():
+            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
+        tile._clocks.update(clocks)
+        return tile
+
+    def _fill(self, arrays: dict[str, Any]) -> None:
+        targets = self._all_arrays()
+        if arrays.keys() != targets.keys():
+            raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
+        for name, target in targets.items():
+            source = np.asarray(arrays[name])
+            if source.shape != target.shape or source.dtype != target.dtype:
+                raise FormatError(
+                    f"state: array {name} is {source.dtype}{list(source.shape)}, "
+                    f"need {target.dtype}{list(target.shape)}"
+                )
+        for name, target in targets.items():
+            if name in self._registers:
+                self._registers[name] = np.array(arrays[name])
+            else:
+                target[...] = _device.to_device(arrays[name], self._device)
+
+    def to(self, device: str) -> Self:
+        """Copy the tile to a compute device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+
+        Returns
+        -------
+        AnalogTile
+            A new tile; both continue to the same bits.
+
+        Raises
+        ------
+        ParameterError, DeviceError, NonFiniteError
+        """
+        return type(self).from_state(self.state(), device)
+
+    def copy(self, *, storage: str | None = None) -> Self:
+        """Copy the tile; the copy continues to the same bits.
+
+        Parameters
+        ----------
+        storage : {"stored", "procedural"}, optional
+            How the copy has the parameters of its cells; default: as this tile.
+
+        Returns
+        -------
+        AnalogTile
+
+        Raises
+        ------
+        ParameterError
+            For "procedural", where cells have been set: they cannot be drawn again.
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> small = rk.AnalogTile((8, 8), rk.SoftBounds(), seed=1, storage="procedural")
+        >>> small.nbytes < small.copy(storage="stored").nbytes / 2
+        True
+        """
+        state, arrays = self.state(), {}
+        if storage in (None, self.storage):
+            return type(self).from_state(state, self._device)
+        copy = self._made({**state["header"], "storage": storage}, self._device)
+        if storage == "procedural":
+            drawn = copy._unit.cells
+            for name, array in self._unit.cells.items():
+                if (_device.to_numpy(drawn[name]) != _device.to_numpy(array)).any():
+                    raise ParameterError(
+                        f"storage: {name} has been set and cannot be drawn: keep them stored"
+                    )
+        for name, array in copy._all_arrays().items():
+            arrays[name] = state["arrays"].get(name, array)
+        copy._fill({name: _device.to_numpy(array) for name, array in arrays.items()})
+        return copy
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all that the tile keeps, in bytes: weights, cells, what processes remember."""
+        return sum({_device.address(a): a.nbytes for a in self._all_arrays().values()}.values())
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickles are made on the CPU, so that they open on a machine without a GPU.
+        return type(self).from_state, (self.state(),)
+
+
+def _check_header(state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
+        raise FormatError("state: need a dictionary with header and arrays, as state() gives it")
+    header = state["header"]
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FormatError(f"state: this is not a {FORMAT}")
+    if header.get("version") not in range(1, VERSION + 1):
+        raise FormatError(
+            f"state: format version {header.get('version')!r}, this rpukit reads 1 to {VERSION}: "
+            "update rpukit"
+        )
+    return header

@@ -1,0 +1,405 @@
+"""AnalogTile: a crossbar array that multiplies in place and learns by pulses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.arrays.base import Site
+from rpukit.analog.arrays.single import DeviceArray
+from rpukit.analog.cells import Cell
+from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.product.ops import ForwardState, tile_forward
+from rpukit.analog.tile.make_array import leaves, make_unit
+from rpukit.analog.tile.processes import Processes
+from rpukit.analog.tile.pulse_counts import Accounting
+from rpukit.analog.tile.state import Persistent
+from rpukit.analog.tile.transposed import TransposedTile, from_columns
+from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.random import MAX_SAMPLE, Stream
+
+__all__ = ["AnalogTile", "TransposedTile"]
+
+Array = Any
+CLOCKS = ("forward", "backward", "update")
+
+
+class AnalogTile(Accounting, Processes, Persistent):
+    """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
+
+    Parameters
+    ----------
+    shape : tuple of int, (n_out, n_in)
+    cell : Cell
+        The device model at each cross-point: `Ideal`, `ConstantStep`, `SoftBounds`.
+    forward, backward : IOParameters, optional
+        Converters, noise and management of the two products.
+    update : UpdateParameters, optional
+        How a gradient becomes pulses.
+    device : str
+        Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+    seed : int or Stream
+        Source of all randomness of this tile: its cells, its noise, its pulses.
+    dtype : {float32, float64}
+        What the tile computes with; see ``docs/semantics.md`` for what float64 changes.
+    validate : {"deferred", "sync"}
+        When non-finite inputs on a GPU are reported: at the next synchronising call or
+        `rpukit.check`, or at once (which synchronises on every call).
+    count_pulses : bool
+        Count the pulses of each cell and of each update, see `pulse_counts` and `update_pulses`;
+        their sum, `n_pulses`, is always there.
+    storage : {"stored", "procedural"}
+        Whether the parameters of each cell (`cells`) are stored, or drawn anew whenever they are
+        needed: the same bits in a fraction of the memory (`nbytes`), for some of the time. They
+        cannot be set then.
+
+    Raises
+    ------
+    ParameterError, DTypeError, DeviceError
+
+    Notes
+    -----
+    Results are the same to the bit on CPU and GPU, for any thread count, and for any way of
+    cutting a batch: every draw is named by the absolute number of its sample. A tile keeps one
+    sample clock per operation; a call with n samples moves it by n. See ``docs/semantics.md``.
+
+    Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016); Rasch et al., AICAS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> tile = rk.AnalogTile((2, 3), rk.ConstantStep(dw_min=0.01), seed=7)
+    >>> x, d = np.ones((4, 3), np.float32), np.full((4, 2), -0.1, np.float32)
+    >>> tile.forward(x).shape, tile.backward(d).shape
+    ((4, 2), (4, 3))
+    >>> before = np.asarray(tile)
+    >>> _ = tile.update(x, d, lr=0.1)
+    >>> bool((np.asarray(tile) > before).all())
+    True
+    >>> wide = rk.AnalogTile((2, 3), rk.ConstantStep(dw_min=0.01), seed=7, dtype=np.float64)
+    >>> wide.forward([1, 0.5, -1]).dtype
+    dtype('float64')
+    """
+
+    __array_ufunc__ = None  # so that array @ tile asks the tile
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        cell: Cell,
+        *,
+        forward: IOParameters | None = None,
+        backward: IOParameters | None = None,
+        update: UpdateParameters | None = None,
+        device: str | _device.Device = "cpu",
+        seed: int | Stream = 0,
+        dtype: Any = np.float32,
+        validate: str = "deferred",
+        count_pulses: bool = False,
+        storage: str = "stored",
+    ) -> None:
+        self.shape = _check_shape(shape)
+        self._dtype = _real(dtype)
+        if validate not in ("deferred", "sync"):
+            raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
+        if storage not in ("stored", "procedural"):
+            raise ParameterError(f'storage: got {storage!r}, need "stored" or "procedural"')
+        self.cell = _typed(cell, Cell, "cell")
+        self.forward_parameters = _typed(forward or IOParameters(), IOParameters, "forward")
+        self.backward_parameters = _typed(backward or IOParameters(), IOParameters, "backward")
+        self.update_parameters = _typed(update or UpdateParameters(), UpdateParameters, "update")
+        self.stream = Stream.from_seed(seed)
+        self.validate = validate
+        self._device = _device.parse_device(device)
+        self._clocks = dict.fromkeys(CLOCKS, 0)
+        self._registers: dict[str, np.ndarray] = {}
+        self._guard = Guard(self._clocks, self._device, self._registers)
+        self.count_pulses, self.storage = bool(count_pulses), storage
+        shared = (self._device, self._guard, self._clocks, self._registers)
+        site = Site(
+            self.shape,
+            self.stream,
+            *shared,
+            count_pulses=self.count_pulses,
+            dtype=self._dtype,
+            procedural=storage == "procedural",
+        )
+        self._unit = make_unit(self.cell, site)
+        self._states = {
+            way: ForwardState(
+                io, n, self.stream, self._device, transposed=n_way > 0, dtype=self._dtype
+            )
+            for n_way, (way, io, n) in enumerate(
+                (
+                    ("forward", self.forward_parameters, self.shape[0]),
+                    ("backward", self.backward_parameters, self.shape[1]),
+                )
+            )
+        }
+
+    # ---- what a tile is -----------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the weights: float32 or float64."""
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes: 2."""
+        return 2
+
+    @property
+    def device(self) -> str:
+        """Compute device that the tile lives on."""
+        return str(self._device)
+
+    @property
+    def T(self) -> TransposedTile:
+        """The tile seen from its other side; it shares everything with this one."""
+        return TransposedTile(self)
+
+    @property
+    def clocks(self) -> dict[str, int]:
+        """Position of each sample or event clock (a copy)."""
+        return dict(self._clocks)
+
+    @property
+    def cells(self) -> Mapping[str, Array]:
+        """Per-cell parameters by name, arrays of shape (n_out, n_in), dtype of the tile (views).
+
+        ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell
+        asks for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
+        """
+        return self._unit.cells
+
+    @property
+    def devices(self) -> tuple[DeviceArray, ...]:
+        """The arrays of devices behind the weights: one, or several for cells made of several."""
+        return tuple(leaves(self._unit))
+
+    def __repr__(self) -> str:
+        n_out, n_in = self.shape
+        kind = "" if self._dtype == np.float32 else f", dtype={self._dtype.name}"
+        cell = type(self.cell).__name__
+        return f"AnalogTile(({n_out}, {n_in}), {cell}, device={self.device!r}{kind})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._device.kind != "cpu":
+            raise DeviceError(
+                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
+            )
+        if copy is False:
+            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
+        return np.array(self.get_weights(), dtype=dtype)
+
+    def __matmul__(self, x: Array) -> Array:
+        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
+        return from_columns(self.forward, x)
+
+    def __rmatmul__(self, d: Array) -> Array:
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        return self.backward(d)
+
+    # ---- products and update ------------------------------------------------------------------
+
+    def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
+        """Multiply activations by the weights, as the hardware does.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        first_sample : int, optional
+            Position of the first sample on the forward clock; default: where the clock stands.
+
+        Returns
+        -------
+        array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        return self._product("forward", x, self.forward_parameters, first_sample)
+
+    def backward(self, d: Array, *, first_sample: int | None = None) -> Array:
+        """Multiply errors by the transposed weights, as the hardware does.
+
+        Parameters
+        ----------
+        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        first_sample : int, optional
+            Position of the first sample on the backward clock; default: where the clock stands.
+
+        Returns
+        -------
+        array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, NonFiniteError
+        """
+        return self._product("backward", d, self.backward_parameters, first_sample)
+
+    def _product(self, way: str, v: Array, io: IOParameters, first_sample: int | None) -> Array:
+        transposed, state = way == "backward", self._states[way]
+        name = "d" if transposed else "x"
+        if state.repeats and first_sample is None:
+            start, guard = self._clocks[way], self._guard
+            repeat = state.repeated(self._unit.weight, v, io, guard.status, self.stream)
+            if repeat is not None and start + repeat.n_batch <= MAX_SAMPLE:
+                y = repeat(v, start, guard.number())
+                guard.log(name)  # the rest while the GPU works
+                self._finish(way, start, repeat.n_batch)
+                return y
+        rows = self._rows(v, self.shape[0 if transposed else 1], name)
+        start = self._start(way, first_sample, rows.shape[0])
+        self._finite(rows, name)
+        y = tile_forward(
+            self._unit.weight,
+            rows,
+            io,
+            stream=self.stream,
+            first_sample=start,
+            transposed=transposed,
+            state=state,
+            status=self._guard.status,
+            call=self._guard.begin(name),
+        )
+        self._finish(way, start, rows.shape[0])
+        return y if rows is v or np.ndim(v) > 1 else y[0]
+
+    def update(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        *,
+        first_sample: int | None = None,
+        batch_size: int | None = None,
+    ) -> AnalogTile:
+        """Change the weights by ``-lr d x^T`` on average, with pulses, in place.
+
+        Parameters
+        ----------
+        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        lr : float
+            Learning rate; 0 does nothing, a negative one turns the pulses round.
+        first_sample : int, optional
+            Position of the first sample on the update clock; default: where the clock stands.
+        batch_size : int, optional
+            Size of the mini-batch that the samples belong to, for cells that count in
+            mini-batches; default: n_batch.
+
+        Returns
+        -------
+        AnalogTile
+            Itself.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
+
+        Notes
+        -----
+        Samples are applied in order; the same samples in several calls give the same bits.
+        """
+        rows_x, rows_d, lr, start = self._checked_update(x, d, lr, first_sample)
+        n_batch = rows_x.shape[0]
+        size = n_batch if batch_size is None else _count(batch_size, "batch_size")
+        if lr == 0 or n_batch == 0:
+            self._mark_update()
+            return self
+        self._unit.check_rate(lr, self.update_parameters)
+        self._mark_update()
+        self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
+        self._finish("update", start, n_batch)
+        return self
+
+    def _checked_update(
+        self, x: Array, d: Array, lr: float, first_sample: int | None
+    ) -> tuple[Array, Array, float, int]:
+        rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
+        if rows_x.shape[0] != rows_d.shape[0]:
+            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
+        start = self._start("update", first_sample, rows_x.shape[0])
+        self._finite(rows_x, "x")
+        self._finite(rows_d, "d")
+        return rows_x, rows_d, _number(lr, "lr"), start
+
+    # ---- checks -------------------------------------------------------------------------------
+
+    def _rows(self, v: Array, width: int, name: str) -> Array:
+        array = _device.as_array(v, self._device, self._dtype, name)
+        if array.ndim == 1:
+            array = array[None, :]
+        if array.ndim != 2 or array.shape[1] != width:
+            raise ShapeError(
+                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
+            )
+        return array
+
+    def _start(self, clock: str, first_sample: int | None, n: int) -> int:
+        start = self._clocks[clock] if first_sample is None else first_sample
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
+        if start + n > MAX_SAMPLE:
+            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
+        return int(start)
+
+    def _finite(self, array: Array, name: str) -> None:
+        """Check values at once where that needs no synchronisation; else kernels do."""
+        if not (_device.takes_kernels(array) or is_finite(array)):
+            raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+
+    def _finish(self, clock: str, start: int, n: int) -> None:
+        self._clocks[clock] = start + n
+        if self.validate == "sync":
+            self._guard.check()
+
+
+def _check_shape(shape: Any) -> tuple[int, int]:
+    try:
+        n_out, n_in = (int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
+    if n_out < 1 or n_in < 1:
+        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
+    return n_out, n_in
+
+
+def _real(dtype: Any) -> np.dtype[Any]:
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind not in (np.float32, np.float64) or not kind.isnative:
+        raise DTypeError(f"dtype: got {dtype!r}, need float32 or float64")
+    return kind
+
+
+def _typed(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
+    return value
+
+
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
+    return int(value)
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise DTypeError(f"{name}: got {value!r}, need a number")
+    if not math.isfinite(value):
+        raise ParameterError(f"{name}: got {value!r}, need a finite number")
+    return float(value)

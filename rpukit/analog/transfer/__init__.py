@@ -1,0 +1,1 @@
+"""Transfer between the arrays of a tile (TTv1 to TTv4)."""

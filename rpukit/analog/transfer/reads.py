@@ -1,0 +1,198 @@
+"""What reads and writes of slices need of an array of devices, and of a buffer behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact import twins
+from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells.chopped_transfer import DynamicTransfer
+from rpukit.analog.cells.draw import Recipe, values_of
+from rpukit.analog.cells.transfer import Transfer
+from rpukit.analog.parameters.io import BoundManagement, IOParameters, NoiseManagement, WeightNoise
+from rpukit.analog.product.ops import ForwardState
+from rpukit.analog.update.launch import Trains
+from rpukit.random import Stream
+
+Array = Any
+_W_NOISES = {WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """An array of devices, as reads and writes of its slices see it.
+
+    Attributes
+    ----------
+    cell : PulsedCell
+    weight : array, shape (n_out, n_in), float32 or float64
+        What is seen.
+    persistent : array, shape (n_out, n_in), dtype of the weight, or None
+        What pulses act on where the cell has write noise.
+    planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
+    globals_ : array, shape (n_global,), dtype of the weight
+    n_pulses : array, shape (1,), int64
+    pulse_counts : array, shape (n_out, n_in), int64, or None
+    granularity : float, weight units
+    macros : tuple of pairs
+        What kernels need to know of the cells before they are compiled.
+    """
+
+    cell: PulsedCell
+    weight: Array
+    persistent: Array | None
+    planes: Array | Recipe
+    globals_: Array
+    n_pulses: Array
+    pulse_counts: Array | None
+    granularity: float
+    macros: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, child: Any) -> Cells:
+        """See a `DeviceArray`; of a unit of several the weight that they show, to be read only."""
+        if hasattr(child, "children"):
+            return replace(cls.of(child.children[0]), weight=child.weight, persistent=None)
+        own, cell, planes = child.arrays(), child.cell, child.planes
+        drawn = isinstance(planes, Recipe)
+        macros = {
+            **({"PROCEDURAL": 1, **planes.macros} if drawn else {}),
+            "REAL": twins.real(child.weight.dtype),
+            "STEP": cell.STEP,
+            "HAS_RUN": int(cell.HAS_RUN),
+            "N_PLANE": len(cell.PLANES),
+            "N_GLOBAL": own["globals"].size,
+            "WRITE_NOISE": int("persistent" in own),
+        }
+        return cls(
+            cell,
+            child.weight,
+            own.get("persistent"),
+            planes,
+            own["globals"],
+            own["n_pulses"],
+            own.get("pulse_counts"),
+            child.granularity,
+            tuple(macros.items()),
+        )
+
+    @property
+    def parameters(self) -> Array:
+        """The planes as a kernel takes them, and a mirror: a recipe as (1, 1, n)."""
+        values = values_of(self.planes)
+        return values if values.ndim == 3 else values.reshape(1, 1, -1)
+
+    def model(self) -> tuple[Any, Any, int]:
+        """Give the step function and the run function of a mirror, and the number of planes."""
+        steps = twins.mirror("rpukit.analog._steps", self.weight.dtype)
+        run = steps.RUNS.get(self.cell.STEP) if self.cell.HAS_RUN else None
+        return steps.STEPS[self.cell.STEP], run or steps.no_run, len(self.planes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the slices of one array are read, and gathered in a buffer.
+
+    Attributes
+    ----------
+    kind : {1, 2, 3, 4}
+        TTv1 (no buffer) to TTv4.
+    columns : bool
+        Whether slices are columns.
+    rule : array, shape (10,), dtype of the weights
+        0 threshold of TTv2, 1 most pulses of a write, 2 momentum, 3 what is kept of the buffer
+        before a read, 4 weight of a read in the mean and 5 bound of the buffer of TTv4, 6 whether
+        a buffer is forgotten that was written; 7 periphery: 0 none, 1 the scale of the output
+        alone, 2 all, 8 noise of weights, 9 whether slices are columns.
+    io : array, shape (16,), dtype of the weights
+        The periphery, see `ForwardState`.
+    line_noise : array, shape (n_line,), dtype of the weights, or None
+    stream : Stream
+        Source of the noise of reads.
+    buffer, mean, past : array, shape (n_slice, n_line), dtype of the weights, or None
+    chopper, switched : array, shape (n_slice,), int8, or None
+    """
+
+    kind: int
+    columns: bool
+    rule: Array
+    io: Array
+    line_noise: Array | None
+    stream: Stream
+    buffer: Array | None = None
+    mean: Array | None = None
+    past: Array | None = None
+    chopper: Array | None = None
+    switched: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        cell: Transfer,
+        k: int,
+        io: IOParameters,
+        state: ForwardState,
+        stream: Stream,
+        own: dict[str, Array],
+    ) -> Reading:
+        """Gather how the slices of device k are read, and what is behind them.
+
+        ``io`` is the periphery of reads, ``own`` the arrays of the tile by name.
+        """
+        forget, length = getattr(cell, "forget_buffer", True), cell.transfer_update.desired_bl
+        momentum, threshold = getattr(cell, "momentum", 0.0), 0.0
+        kind = 4 if isinstance(cell, DynamicTransfer) else 1 + cell.BUFFERED + cell.CHOPPED
+        if kind < 4 and not forget:
+            momentum = min(max(momentum, 0.0), 1.0)
+        if kind == 2:
+            threshold = cell.thres_scale * cell.devices[k + 1].granularity  # type: ignore[attr-defined]
+        mu = cap = 0.0
+        if isinstance(cell, DynamicTransfer):
+            mu = min(cell.tail_weightening / cell.chop_period, 1.0)
+            cap = cell.buffer_cap * length
+        keep = float(not getattr(cell, "no_buffer", False))
+        columns, dtype = cell.transfer_columns, state.io.dtype
+        periphery = (0 if io.out_scale == 1 else 1) if io.exact else 2
+        w_noise = _W_NOISES.get(io.w_noise_type, 0) if io.w_noise > 0 else 0
+        flags = (forget, periphery, w_noise, columns)
+        rule = np.array((threshold, length, momentum, keep, mu, cap, *flags), dtype)
+        return cls(
+            kind,
+            columns,
+            _device.to_device(rule, _device.device_of(state.io)),
+            state.io,
+            state.line_noise,
+            stream,
+            own["buffer"][k] if cell.BUFFERED else None,
+            *(own.get(name) for name in ("mean", "past", "chopper_in", "switched")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Pulses of a batch that each slice sees before it is read.
+
+    Attributes
+    ----------
+    trains : Trains
+    flip : bool
+        Whether all pulses are turned round.
+    stream : Stream
+    first_sample : int
+    """
+
+    trains: Trains
+    flip: bool
+    stream: Stream
+    first_sample: int
+
+
+def one_hot_io(io: IOParameters) -> IOParameters:
+    """Turn off what a one-hot read never uses."""
+    return replace(
+        io, noise_management=NoiseManagement.NONE, bound_management=BoundManagement.NONE
+    )

@@ -1,0 +1,1 @@
+"""Pulsed updates."""

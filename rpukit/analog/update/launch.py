@@ -1,0 +1,284 @@
+"""How a pulsed update is dealt out to a GPU: launch shapes, and which of them to take.
+
+All shapes give the same bits; the op is in ``update.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact import twins
+from rpukit._kernels import tune
+from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells.draw import RECIPE, Recipe, values_of
+from rpukit.analog.cells.user_steps import StepKernel
+from rpukit.random import Stream
+
+Array = Any
+
+_PULSED_UPDATE = StepKernel("pulsed_update")
+
+_THREADS = 256
+_FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
+_MANY_SAMPLES = 64  # from which lists are faster on an H200
+
+
+@dataclass(frozen=True, slots=True)
+class Trains:
+    """Pulse trains of a batch.
+
+    Attributes
+    ----------
+    x : array, shape (n_batch, n_word, n_in), uint32
+    d : array, shape (n_batch, n_word, n_out), uint32
+        Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. For
+        implicit pulses see ``kernels_cu/pulse_trains.cu``; of an exact update x and d as they are.
+    implicit : int
+        0 trains; 1 probabilities, 2 numbers of pulses (`UpdateParameters.coding`).
+    x_slices : array, shape (n_batch, ceil(n_in / 32), 32), uint32, or None
+        The trains of x by slots, for kernels, where a train has one word: bit j of word k of block
+        b is slot k of line 32 b + j; word 31 has the signs.
+    rate : float
+        Learning rate of an exact update; 0: these are pulses.
+    clips : bool
+        Whether an exact update is clipped to the bounds of the cells.
+    key : tuple
+        What its shapes follow from, on kernels.
+    """
+
+    x: Array
+    d: Array
+    implicit: int
+    x_slices: Array | None = None
+    rate: float = 0.0
+    clips: bool = False
+    key: tuple[int, ...] = ()
+
+    def of_samples(self, start: int, stop: int) -> Trains:
+        """Give the trains of some samples (views)."""
+        if (start, stop) == (0, len(self.x)):
+            return self
+        slices = None if self.x_slices is None else self.x_slices[start:stop]
+        x, d = self.x[start:stop], self.d[start:stop]
+        return replace(self, x=x, d=d, x_slices=slices, key=())
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """How the cells of a tile are dealt out: a candidate of the tuner, right for every batch."""
+
+    cells: int  # columns of one thread: neighbouring ones, or with lists those 32 apart
+    rows: int  # rows of one block
+    lists: bool = False  # of pulses in shared memory, so that all lanes of a warp draw
+
+    @property
+    def name(self) -> str:
+        return f"{'lists' if self.lists else 'walk'}{self.cells}x{self.rows}"
+
+    def valid(self, n_batch: int) -> bool:
+        return n_batch > 0
+
+    def fits(self, n_in: int, drawn: bool = False) -> bool:
+        """Whether rows can be read, and cells drawn, this many at a time."""
+        if drawn and self.cells > 2:
+            return False  # the draws of four cells do not fit into the registers of a thread
+        return self.lists or self.cells == 1 or n_in % self.cells == 0
+
+
+WALKS = tuple(
+    LaunchShape(*s) for s in ((4, 8), (4, 2), (4, 1), (2, 8), (2, 4), (1, 8), (1, 4), (1, 1))
+)
+LISTS = tuple(LaunchShape(*s, lists=True) for s in ((2, 4), (2, 2), (1, 4), (1, 2), (1, 1)))
+SHAPES = WALKS + LISTS
+DOUBLES = (LISTS[0], *(s for s in WALKS if s.rows == 4))  # of float64: two at a time at most
+
+
+@dataclass(slots=True)
+class Call:
+    """Arguments of one pulsed update on kernels."""
+
+    weight: Array
+    trains: Trains
+    cell: PulsedCell
+    planes: Array | Recipe
+    globals_: Array
+    n_pulses: Array
+    counts: Array | None
+    flip: bool
+    polarity: int
+    persistent: Array | None
+    stream: Stream
+    first_sample: int
+    status: Array
+
+
+def launch(call: Call, shape: LaunchShape) -> None:
+    n_batch, n_word, n_in = call.trains.x.shape
+    cell, trains, recipe = call.cell, call.trains, None
+    if isinstance(call.planes, Recipe):
+        recipe = call.planes
+    variant, grid, block = _prepared(
+        shape,
+        call.weight.shape[0],
+        n_in,
+        cell.STEP,
+        cell.HAS_RUN,
+        len(cell.PLANES),
+        call.globals_.size,
+        call.persistent is not None,
+        call.counts is not None,
+        trains.implicit,
+        n_word,
+        twins.real(call.weight.dtype),
+        None if recipe is None else (recipe.sampler, recipe.values.size > RECIPE),
+    )
+    variant.launch(
+        grid,
+        block,
+        (
+            n_batch,
+            n_in,
+            call.weight.shape[0],
+            int(call.flip),
+            call.polarity,
+            np.uint64(call.first_sample),
+            values_of(call.planes),
+            call.globals_,
+            trains.x,
+            trains.x_slices,
+            trains.d,
+            call.weight,
+            call.persistent,
+            call.n_pulses,
+            call.counts,
+            call.status,
+            *call.stream.words,
+        ),
+    )
+
+
+@cache
+def _prepared(
+    shape: LaunchShape,
+    n_out: int,
+    n_in: int,
+    step: str,
+    has_run: bool,
+    n_plane: int,
+    n_global: int,
+    write_noise: bool,
+    count: bool,
+    implicit: int,
+    n_word: int,
+    real: str,
+    drawn: tuple[str, bool] | None,
+) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """Set the macros once; a steady call costs one look-up."""
+    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
+    macros = {
+        "REAL": real,
+        "STEP": step,
+        "HAS_RUN": int(has_run),
+        "N_PLANE": n_plane,
+        "N_GLOBAL": n_global,
+        "WRITE_NOISE": int(write_noise),
+        "COUNT": int(count),
+        "LISTS": int(shape.lists),
+        "IMPLICIT": implicit,
+        "N_WORD": n_word,
+        "THREADS": threads,
+        "SPAN" if shape.lists else "CELLS": shape.cells,
+        "ROWS": shape.rows,
+        "BLOCKS": 4 if shape.lists and real == "float" and drawn is None else 2,
+    }
+    if drawn is not None:
+        macros |= {"PROCEDURAL": 1, "PLANES_OF": drawn[0], "POINTS": int(drawn[1])}
+    grid = (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows))
+    return _PULSED_UPDATE.variant(macros), grid, (threads,)
+
+
+def pick(call: Call) -> LaunchShape:
+    """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
+    n_batch, n_word, n_in = call.trains.x.shape
+    n_out = call.weight.shape[0]
+    noisy, drawn = call.persistent is not None, isinstance(call.planes, Recipe)
+    if call.weight.dtype == np.float64:  # for checks: no shape is worth a trial
+        lists = n_batch >= _MANY_SAMPLES
+        return next(s for s in DOUBLES if s.lists == lists and s.fits(n_in))
+    shapes = _candidates(n_out, n_in, n_batch, _n_array(call), drawn)
+    if len(shapes) == 1:
+        return shapes[0]
+    picked: LaunchShape = tune.choose(
+        _PULSED_UPDATE,
+        (n_out, n_in, n_word, call.cell.STEP, noisy, call.trains.implicit, drawn),
+        shapes,
+        partial(_trial, call),
+        n_batch=n_batch,
+        device=_device.device_of(call.weight),
+    )
+    return picked
+
+
+@cache
+def _candidates(
+    n_out: int, n_in: int, n_batch: int, n_array: int, drawn: bool
+) -> tuple[LaunchShape, ...]:
+    """The static rule's shape, and the others where the tile can be tried as a whole.
+
+    A slice of a larger tile would sit in the cache, where other shapes are fast.
+    """
+    plain = _plain_shape(n_out, n_in, n_batch, drawn)
+    whole = _trial_rows(n_out, n_in, n_array) == n_out
+    others = [s for s in SHAPES if s != plain and s.fits(n_in, drawn)] if whole else []
+    return (plain, *others)
+
+
+def _plain_shape(n_out: int, n_in: int, n_batch: int, drawn: bool) -> LaunchShape:
+    """Large shapes share more work, small ones fill the GPU; lists are for many samples."""
+    lists = n_batch >= _MANY_SAMPLES
+    for shape in LISTS if lists else WALKS:
+        enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
+        if shape.fits(n_in, drawn) and n_in >= 32 * shape.cells and enough:
+            return shape
+    return LISTS[-1] if lists else WALKS[-1]
+
+
+def _n_array(call: Call) -> int:
+    """Arrays of the size of the tile that an update reads."""
+    n_plane = 0 if isinstance(call.planes, Recipe) else len(call.planes)
+    return n_plane + 1 + (call.persistent is not None)
+
+
+def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
+    """Rows whose arrays the scratch may hold, with as much again for the trains."""
+    return min(n_out, max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
+
+
+def _trial(call: Call) -> tune.Trial:
+    """Run shapes on copies of what they change."""
+    n_out, n_in = map(int, call.weight.shape)
+    n_row, xp = _trial_rows(n_out, n_in, _n_array(call)), _device.namespace(call.weight)
+    planes = call.planes
+    if not isinstance(planes, Recipe):
+        planes = xp.ascontiguousarray(planes[:, :n_row])
+    scratch = replace(
+        call,
+        weight=call.weight[:n_row].copy(),
+        trains=replace(call.trains, d=xp.ascontiguousarray(call.trains.d[:, :, :n_row])),
+        planes=planes,
+        n_pulses=xp.zeros_like(call.n_pulses),
+        counts=None if call.counts is None else call.counts[:n_row].copy(),
+        persistent=None if call.persistent is None else call.persistent[:n_row].copy(),
+        status=xp.zeros_like(call.status),
+    )
+
+    def run(shape: LaunchShape) -> list[Array]:
+        launch(scratch, shape)
+        return [scratch.weight, scratch.n_pulses]
+
+    return run

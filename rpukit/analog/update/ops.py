@@ -1,0 +1,332 @@
+"""Ops of the update: pulse trains, the pulsed update, the exact rank update.
+
+Each op checks nothing that the tile has checked; it allocates, picks and launches. ``status`` is
+the tile's flag array: not zero makes a kernel do nothing, a non-finite input stores ``call`` in
+it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact import twins
+from rpukit._kernels import Kernel
+from rpukit._kernels.again import keep_for_graph
+from rpukit._workers import run_rows, work_grain
+from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells.draw import Recipe, bounds_of, values_of
+from rpukit.analog.deferred_errors import check_finite
+from rpukit.analog.parameters.update import PulseType, UpdateParameters
+from rpukit.analog.processes.ops import clip_weights
+from rpukit.analog.update.launch import Call, Trains, launch, pick
+from rpukit.errors import ParameterError
+from rpukit.random import Stream
+
+Array = Any
+
+_PULSE_TRAINS = Kernel("pulse_trains")
+_RANK_UPDATE = Kernel("rank_update")
+
+SLOTS = 31  # slots in one word of a train; the last bit is the sign
+_THREADS = 256
+_FILL = 1024  # blocks that keep the largest GPU busy
+_MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
+
+
+def _mirror(dtype: Any) -> Any:
+    return twins.mirror("rpukit.analog._mirror.update", dtype)
+
+
+def pulse_trains(
+    x: Array,
+    d: Array,
+    lr: float,
+    granularity: float,
+    parameters: UpdateParameters,
+    *,
+    stream: Stream,
+    first_sample: int,
+    status: Array,
+    call: int = 1,
+    rates: Array | None = None,
+    into: Trains | None = None,
+) -> Trains:
+    """Turn a batch of activations and errors into pulse trains.
+
+    Parameters
+    ----------
+    x : array, shape (n_batch, n_in), float32 or float64
+    d : array, shape (n_batch, n_out), dtype of x
+    lr : float, positive
+        Size of the learning rate; its sign only turns pulses round.
+    granularity : float, positive, weight units
+        Mean step of the device.
+    parameters : UpdateParameters
+    stream : Stream
+    first_sample : int
+        Position of ``x[0]`` on the update clock.
+    status : array, shape (1,), int32
+    call : int
+    rates : array, shape (n_batch,), dtype of x, optional
+        Positive learning rates of the samples, instead of lr; lengths are fixed then.
+    into : Trains, optional
+        Trains that nobody needs any more: of the same shapes, they are filled again.
+
+    Returns
+    -------
+    Trains
+
+    Raises
+    ------
+    ParameterError
+        Where lr needs trains longer than the longest possible.
+    """
+    if parameters.exact:
+        for array in (x, d):
+            check_finite(array, status=status, call=call)
+        clips = parameters.pulse_type is PulseType.NONE_WITH_DEVICE
+        return Trains(x, d, 0, rate=lr, clips=clips)
+    if _device.takes_kernels(x):
+        at = (first_sample, status, call)
+        return _trains_on_kernels(x, d, lr, granularity, parameters, stream, at, rates, into)
+    (n_batch, n_in), n_out = x.shape, d.shape[1]
+    length, numbers = train_numbers(lr, granularity, parameters)
+    n_word = 1 if parameters.coding else -(-length // SLOTS)
+    x_train, d_train = (np.empty((n_batch, n_word, n), np.uint32) for n in (n_in, n_out))
+    trains = Trains(x_train, d_train, parameters.coding)
+    given = (x, d, np.empty(0, x.dtype) if rates is None else rates)
+    coding = (parameters.coding, first_sample)
+    args = (*_as_real(numbers, x.dtype), *coding, *given, x_train, d_train, *stream.words)
+    run_rows(_mirror(x.dtype).pulse_trains, n_batch, *args, grain=work_grain(n_in + n_out))
+    return trains
+
+
+def _trains_on_kernels(
+    x: Array,
+    d: Array,
+    lr: float,
+    granularity: float,
+    parameters: UpdateParameters,
+    stream: Stream,
+    at: tuple[int, Array, int],
+    rates: Array | None,
+    into: Trains | None,
+) -> Trains:
+    (n_batch, n_in), n_out, coding = x.shape, d.shape[1], parameters.coding
+    variant, grid, n_word, numbers = _prepared_trains(
+        n_batch, n_in, n_out, lr, granularity, parameters, x.dtype.char
+    )
+    trains, device = into, _device.device_of(x)
+    if trains is None or trains.key != (n_batch, n_word, n_in, n_out, coding):
+        sliced = n_word == 1 and not coding
+        trains = Trains(
+            _device.empty((n_batch, n_word, n_in), np.uint32, device),
+            _device.empty((n_batch, n_word, n_out), np.uint32, device),
+            coding,
+            _device.empty((n_batch, -(-n_in // 32), 32), np.uint32, device) if sliced else None,
+            key=(n_batch, n_word, n_in, n_out, coding),
+        )
+    first_sample, status, call = at
+    arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
+    clocks = (np.uint64(first_sample), np.int32(call))
+    variant.launch(grid, (_THREADS,), (*numbers, *clocks, *arrays, *stream.words))
+    keep_for_graph(trains.x, trains.d, trains.x_slices)
+    return trains
+
+
+@lru_cache(maxsize=1024)
+def _prepared_trains(
+    n_batch: int,
+    n_in: int,
+    n_out: int,
+    lr: float,
+    granularity: float,
+    parameters: UpdateParameters,
+    char: str,
+) -> tuple[Any, tuple[int, int], int, tuple[Any, ...]]:
+    """Set the macros and cast the numbers once; a steady call costs one look-up."""
+    dtype, coding = np.dtype(char), parameters.coding
+    length, numbers = train_numbers(lr, granularity, parameters)
+    n_word = 1 if coding else -(-length // SLOTS)
+    # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
+    n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
+    grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
+    ready = (v if isinstance(v, dtype.type) else np.int32(v) for v in _as_real(numbers, dtype))
+    sizes = map(np.int32, (n_batch, n_in, n_out, n_word))
+    variant = _PULSE_TRAINS.variant({"IMPLICIT": coding, "REAL": twins.real(dtype)})
+    return variant, grid, n_word, (*sizes, *ready)
+
+
+def train_numbers(
+    lr: float, granularity: float, parameters: UpdateParameters
+) -> tuple[int, tuple[Any, ...]]:
+    """Give the bit length, and the numbers that kernel and mirror take."""
+    length, unit_scale = parameters.base_length(lr, granularity)
+    flags = (unit_scale, parameters.managed, parameters.update_bl_management)
+    rounding = (*parameters.resolutions(), int(parameters.sto_round))
+    scale = parameters.um_grad_scale
+    return length, (lr, granularity, length, *map(int, flags), scale, *rounding)
+
+
+def _as_real(numbers: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
+    """Cast the floats among mirror arguments as a launch does."""
+    return tuple(dtype.type(v) if isinstance(v, float) else v for v in numbers)
+
+
+def pulsed_update(
+    weight: Array,
+    trains: Trains,
+    cell: PulsedCell,
+    planes: Array | Recipe,
+    globals_: Array,
+    n_pulses: Array,
+    *,
+    flip: bool = False,
+    polarity: int = 0,
+    persistent: Array | None = None,
+    pulse_counts: Array | None = None,
+    stream: Stream,
+    first_sample: int,
+    status: Array,
+) -> None:
+    """Change weights by the coincidences of pulse trains, in place.
+
+    Parameters
+    ----------
+    weight : array, shape (n_out, n_in), float32 or float64
+    trains : Trains
+    cell : PulsedCell
+        Gives the step function.
+    planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
+        Parameters of the cells, or what those of a cell that is pulsed are drawn from.
+    globals_ : array, shape (n_global,), dtype of the weight
+        0 the spread of a step, 7 the deviation of the write noise, the others the model's own.
+    n_pulses : array, shape (1,), int64
+        The number of pulses is added to it.
+    flip : bool
+        Turn all pulses round (a negative learning rate).
+    polarity : {0, 1, -1}
+        1: only pulses that go up are applied; -1: only those that go down, and they go up instead;
+        0: all.
+    persistent : array, shape (n_out, n_in), dtype of the weight, or None
+        What the pulses act on where the cell has write noise.
+    pulse_counts : array, shape (n_out, n_in), int64, or None
+        The pulses of each cell are added to it.
+    stream : Stream
+    first_sample : int
+    status : array, shape (1,), int32
+
+    Raises
+    ------
+    ParameterError
+        For trains of an exact update, where cells have write noise or take one polarity only.
+
+    Notes
+    -----
+    For one cell, samples are applied in ascending order, and within a sample one run of pulses.
+    Kernel: kernels_cu/pulsed_update.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016).
+    """
+    if trains.rate:
+        if polarity or persistent is not None:
+            raise ParameterError(
+                "pulse_type: an update without pulses (NONE) goes to single devices without write "
+                "noise; take DETERMINISTIC_IMPLICIT"
+            )
+        _exact_update(weight, trains, planes, flip, status)
+        return
+    if _device.runs_kernels(_device.namespace(weight, trains.x)):
+        call = Call(
+            weight,
+            trains,
+            cell,
+            planes,
+            globals_,
+            n_pulses,
+            pulse_counts,
+            flip,
+            polarity,
+            persistent,
+            stream,
+            first_sample,
+            status,
+        )
+        launch(call, pick(call))
+        return
+    n_out = weight.shape[0]
+    noisy_write = persistent is not None
+    steps = twins.mirror("rpukit.analog._steps", weight.dtype)
+    counts = np.zeros(n_out, np.int64)
+    by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
+    run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
+    model = (steps.STEPS[cell.STEP], run or steps.no_run, cell.STEP in steps.DEAR)
+    drawn = isinstance(planes, Recipe)
+    how: tuple[Any, ...] = (flip, polarity, trains.implicit, noisy_write, first_sample)
+    how = how if drawn else (*how, 0)  # the number of the first row
+    blank = (weight.dtype.type(0),) * len(cell.PLANES)
+    given = (values_of(planes), blank, globals_, trains.x, trains.d, *_slot_lists(trains))
+    arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
+    grain = work_grain(trains.x.size)
+    module = f"rpukit.analog._mirror.{'procedural' if drawn else 'pulses'}"
+    mirror = twins.mirror(module, weight.dtype).pulsed_update
+    run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)
+    n_pulses[0] += counts.sum()
+
+
+def _exact_update(
+    weight: Array, trains: Trains, planes: Array | Recipe, flip: bool, status: Array
+) -> None:
+    """Change weights by what pulses would on average, clipped to bounds where that is asked."""
+    rank_update(weight, trains.x, trains.d, -trains.rate if flip else trains.rate, status=status)
+    if trains.clips:
+        for rows, bounds in bounds_of(planes):
+            clip_weights(weight[rows], bounds, status=status)
+
+
+def _slot_lists(trains: Trains) -> tuple[Array, Array]:
+    """List which columns fire in which slot, where that saves looking for them in every row."""
+    offsets, columns = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    n_batch, n_word, _ = trains.x.shape
+    if trains.implicit or n_word > 1 or n_batch == 0:
+        return offsets, columns
+    fill = twins.mirror("rpukit.analog._mirror.pulses", np.float32).slot_lists
+    found = np.zeros(n_batch * SLOTS + 1, np.int64)
+    fill(trains.x, found, columns)
+    if not 0 < found[-1] <= _MOST_LISTED:
+        return offsets, columns
+    columns = np.empty(found[-1], np.uint32)
+    fill(trains.x, found, columns)
+    return found, columns
+
+
+def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) -> None:
+    """Apply the exact update ``weight -= lr d x^T``, in place.
+
+    Parameters
+    ----------
+    weight : array, shape (n_out, n_in), float32 or float64
+    x : array, shape (n_batch, n_in), dtype of the weight
+    d : array, shape (n_batch, n_out), dtype of the weight
+    lr : float
+    status : array, shape (1,), int32
+
+    Notes
+    -----
+    One chain of fused multiply-adds per cell that starts from the weight, samples ascending.
+    Kernel: kernels_cu/rank_update.cu.
+    """
+    n_out, n_in = weight.shape
+    if _device.runs_kernels(_device.namespace(weight, x, d)):
+        _RANK_UPDATE.launch(
+            (-(-n_in // 64), -(-n_out // 64)),
+            (256,),
+            (x.shape[0], n_in, n_out, lr, x, d, weight, status),
+            macros={"REAL": twins.real(weight.dtype)},
+        )
+    else:
+        grain = work_grain(x.size)
+        mirror = _mirror(weight.dtype).rank_update
+        run_rows(mirror, n_out, weight.dtype.type(lr), x, d, weight, grain=grain)

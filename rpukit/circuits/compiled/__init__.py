@@ -1,0 +1,1 @@
+"""A circuit compiled to layers and tables."""

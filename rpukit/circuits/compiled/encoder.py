@@ -1,0 +1,241 @@
+"""Checks of data: what a table or a density reads of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact.twins import mirror, real
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows, work_grain
+from rpukit.circuits.graph.leaves import POISSON
+from rpukit.circuits.graph.nodes import InputNodes
+from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
+
+if TYPE_CHECKING:
+    from rpukit.circuits.compiled.layout import Layout
+
+__all__ = ["Encoder", "checked_weights", "columns_of", "encode_samples", "taken"]
+
+Array = Any
+Part = tuple[slice, Array, Array]
+
+_EVERY = 1 << 62
+_ENCODE_SAMPLES = Kernel("encode_samples")
+_MOST_BLOCKS = 4096
+_TYPES = {
+    np.dtype(np.int8): "signed char",
+    np.dtype(np.uint8): "unsigned char",
+    np.dtype(np.int16): "short",
+    np.dtype(np.uint16): "unsigned short",
+    np.dtype(np.int32): "int",
+    np.dtype(np.uint32): "u32",
+    np.dtype(np.int64): "i64",
+    np.dtype(np.uint64): "u64",
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+}
+
+
+class Encoder:
+    """Turns data into codes (-1 missing) for tables and numbers (NaN missing) for the rest.
+
+    Parameters
+    ----------
+    layout : Layout
+    dtype : dtype
+        Of numbers.
+    device : Device
+    """
+
+    def __init__(self, layout: Layout, dtype: Any, device: _device.Device) -> None:
+        self._columns, self._dtype, self._device = layout.columns, dtype, device
+        support, table, number, count = layout.columns
+        traits = table + 2 * number + 4 * count
+        self._support, self._traits = (
+            _device.to_device(a, device, np.int32) for a in (support, traits)
+        )
+        self._fault = _device.zeros((1,), np.int32, device)
+
+    def __call__(self, x: Any, missing: Any) -> tuple[Array, Array]:
+        """Give codes and numbers."""
+        _, given = self.parts(x, missing, _EVERY)
+        _, codes, numbers = next(given)
+        return codes, numbers
+
+    def parts(self, x: Any, missing: Any, step: int) -> tuple[int, Iterator[Part]]:
+        """Give the number of samples; and codes and numbers of so many at a time.
+
+        All samples are checked before the first are given. On a GPU the next ones overwrite them.
+        """
+        array, unknown = self._checked(x, missing)
+        n = len(array)
+        most = min(step, n) if _device.takes_kernels(self._fault) else n
+        shape = (most, array.shape[1])
+        codes = _device.empty(shape, np.int32, self._device)
+        numbers = _device.empty(shape, self._dtype, self._device)
+
+        def read(first: int) -> None:
+            part = slice(first, first + most)
+            mask = unknown if unknown is None or len(unknown) < n else unknown[part]
+            some = array[part]
+            self._encode(some, mask, codes[: len(some)], numbers[: len(some)])
+
+        def given() -> Iterator[Part]:
+            for first in range(0, n, step):
+                part = slice(first, min(first + step, n))
+                if most < n:
+                    read(first)
+                here = slice(0, part.stop - first) if most < n else part
+                yield part, codes[here], numbers[here]
+
+        for first in range(0, n, most):
+            read(first)
+        if self._found():
+            raise self._wrong(array, unknown)
+        return n, given()
+
+    def into(self, x: Any, missing: Any, codes: Array, numbers: Array) -> None:
+        """Write codes and numbers where they belong; `check` says later if a value was wrong."""
+        array, unknown = self._checked(x, missing)
+        if array.shape != codes.shape:
+            raise ShapeError(
+                f"x: got {len(array)} samples, this step was captured for {len(codes)}"
+            )
+        self._encode(array, unknown, codes, numbers)
+
+    def _encode(self, x: Array, unknown: Array | None, codes: Array, numbers: Array) -> None:
+        tables = (self._support, self._traits)
+        encode_samples(x, unknown, *tables, codes, numbers, self._fault)
+
+    def check(self) -> None:
+        """Synchronise, and find out whether a value since the last check was wrong."""
+        if self._found():
+            raise ParameterError(
+                "x: an earlier call had infinity, or values outside their leaves' support; they "
+                "counted as missing"
+            )
+
+    def _found(self) -> bool:
+        found = bool(_device.to_numpy(self._fault)[0])
+        if found:
+            self._fault.fill(0)
+        return found
+
+    def _checked(self, x: Any, missing: Any) -> tuple[Array, Array | None]:
+        array, n_variable = taken(x, self._device, "x"), len(self._columns[0])
+        if array.dtype.kind not in "iubf":
+            raise DTypeError(f"x: got dtype {array.dtype}, need integers or floats")
+        if array.ndim == 1 and n_variable > 1:
+            array = array[None, :]
+        if array.ndim != 2 or array.shape[1] != n_variable or not len(array):
+            raise ShapeError(f"x: got shape {np.shape(x)}, need (n_sample from 1, {n_variable})")
+        if array.dtype.kind == "b":
+            array = array.view(np.uint8)
+        elif array.dtype not in _TYPES:
+            array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+        if missing is None:
+            return array, None
+        mask = taken(missing, self._device, "missing")
+        if mask.dtype != bool or mask.shape not in (array.shape, array.shape[1:]):
+            raise ShapeError(f"missing: need bool of shape {array.shape} or {array.shape[1:]}")
+        return array, mask.reshape(-1, n_variable)
+
+    def _wrong(self, array: Array, unknown: Array | None) -> Exception:
+        """Say what is wrong with data."""
+        array = _device.to_numpy(array)
+        support, table, _, count = self._columns
+        if array.dtype.kind == "f" and np.isinf(array).any():
+            return NonFiniteError("x holds infinity")
+        known = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, bool)
+        if unknown is not None:
+            known &= ~_device.to_numpy(unknown)
+        with np.errstate(invalid="ignore"):  # of too large numbers, which then differ
+            whole = np.where(known & table, array, 0).astype(np.int64)
+        wrong = known & table & (whole != array)
+        if wrong.any():
+            var = _column(wrong)
+            return ParameterError(f"x: variable {var} takes whole numbers, got a fraction")
+        wrong = known & table & ((whole < 0) | (whole >= support))
+        if wrong.any():
+            var = _column(wrong)
+            given = whole[known[:, var], var]
+            return ParameterError(
+                f"x: variable {var} takes 0 to {support[var] - 1}, got {given.min()} to "
+                f"{given.max()}"
+            )
+        wrong = known & count & (array < 0)
+        return ParameterError(f"x: variable {_column(wrong)} counts, got a negative number")
+
+
+def encode_samples(
+    x: Array,
+    unknown: Array | None,
+    support: Array,
+    traits: Array,
+    codes: Array,
+    numbers: Array,
+    fault: Array,
+) -> None:
+    """Codes and numbers of samples x; ``fault`` becomes 1 where a value is wrong."""
+    if not _device.takes_kernels(numbers):
+        mask = np.empty((0, x.shape[1]), bool) if unknown is None else unknown
+        given = (a if a.flags.carray else np.array(a, order="C") for a in (x, mask))
+        args = (*given, support, traits, codes, numbers, fault)  # Numba compiles for each layout
+        go = mirror("rpukit.circuits._mirror.data", numbers.dtype).encode_samples
+        run_rows(go, len(x), *args, grain=work_grain(5 * x.shape[1]))
+        return
+    xp = _device.namespace(x)
+    x, mask, n_mask = xp.ascontiguousarray(x), None, 0
+    if unknown is not None:
+        mask, n_mask = xp.ascontiguousarray(unknown).view(np.uint8), len(unknown)
+    whole = int(x.dtype.kind in "iu")
+    macros = {"REAL": real(numbers.dtype), "IN": _TYPES[x.dtype], "WHOLE": whole}
+    args = (*x.shape, n_mask, support, traits, x, mask, codes, numbers, fault)
+    grid = min(-(-x.size // 256), _MOST_BLOCKS)
+    _ENCODE_SAMPLES.launch((grid,), (256,), args, macros=macros)
+
+
+def columns_of(inputs: list[InputNodes], n_variable: int) -> tuple[Array, Array, Array, Array]:
+    """Say of each variable: its largest support, if it has tables, densities, and counts."""
+    support = np.zeros(n_variable, np.int64)
+    table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
+    for var, leaf in {(nodes.var, nodes.leaf) for nodes in inputs}:
+        table[var] |= leaf.TABLE
+        number[var] |= not leaf.TABLE
+        count[var] |= leaf.KIND == POISSON
+        if leaf.TABLE:
+            support[var] = max(support[var], leaf.support)
+    return support, table, number, count
+
+
+def _column(wrong: Array) -> int:
+    """First variable with something wrong."""
+    return int(wrong.any(axis=0).argmax())
+
+
+def taken(x: Any, device: _device.Device, name: str) -> Array:
+    """Take an array where it is, which has to be the device; lists are brought there."""
+    if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
+        return _device.to_device(np.asarray(x), device)
+    return _device.as_array(x, device, x.dtype, name)
+
+
+def checked_weights(
+    weights: Any, shape: tuple[int, int], dtype: Any, device: _device.Device
+) -> Array:
+    """Check weights of samples; give them for each root."""
+    n, xp = shape[0], _device.namespace_of(device)
+    if weights is None:
+        return xp.ones(shape, dtype)
+    array = taken(weights, device, "weights").astype(dtype)
+    if array.shape == (n,):
+        array = xp.repeat(array[:, None], shape[1], axis=1)
+    if array.shape != shape:
+        raise ShapeError(f"weights: got shape {array.shape}, need {(n,)} or {shape}")
+    if not xp.isfinite(array).all() or array.min() < 0:
+        raise ParameterError("weights: need finite numbers from 0")
+    return array

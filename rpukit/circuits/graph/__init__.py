@@ -1,0 +1,1 @@
+"""Node vectors of a circuit and transformations of them."""

@@ -1,0 +1,441 @@
+"""Node vectors, and how circuits are built of them.
+
+A circuit is a directed graph of *node vectors*: vectors of nodes with one scope (the variables
+that they speak about). `inputs` makes leaves, `product` multiplies nodes of disjoint scopes, `sum`
+mixes nodes of one scope. Of all that compiles or learns, only `Circuit.write_back` changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from rpukit.circuits.graph.leaves import Leaf, as_leaf
+from rpukit.circuits.graph.traversal import edge_pairs, edge_table, named, sized, walk
+from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
+
+__all__ = ["InputNodes", "Nodes", "ProductNodes", "SumNodes", "inputs", "product", "sum"]
+
+_numbers = count()
+_total = sum  # the builtin, which a function below hides
+
+
+class Nodes:
+    """A vector of nodes with one scope: base of `InputNodes`, `ProductNodes`, `SumNodes`.
+
+    Attributes
+    ----------
+    n_node, block_size, n_block : int
+    children : tuple of Nodes
+    scope : int
+        Bit v is set if the nodes speak about variable v.
+    source : Nodes
+        Whose parameters these nodes use: themselves, unless made by `duplicate`.
+    """
+
+    KIND = "node"
+
+    def __init__(self, children: tuple[Nodes, ...], n_node: int, block_size: int) -> None:
+        self.number = next(_numbers)
+        self.children = children
+        self.n_node, self.block_size = sized(n_node, block_size)
+        self.scope = 0
+        self.source: Nodes = self
+        self._parameters: Any = None
+
+    @property
+    def n_block(self) -> int:
+        """Number of blocks."""
+        return self.n_node // self.block_size
+
+    @property
+    def variables(self) -> list[int]:
+        """Variables of the scope, ascending."""
+        bits = bin(self.scope)[:1:-1]
+        return [v for v, bit in enumerate(bits) if bit == "1"]
+
+    @property
+    def parameters(self) -> Any:
+        """Parameters as set or learned, of the source when tied; None before any are set."""
+        return self.source._parameters
+
+    def set_parameters(self, parameters: Any) -> Nodes:
+        """Set the parameters, of the source when tied.
+
+        Parameters
+        ----------
+        parameters : array
+            Of sums: (n_edge, block_size, child_block_size), or (n_node, n_child_nodes); they are
+            normalised. Of inputs: (n_node, leaf.n_parameters).
+
+        Returns
+        -------
+        Nodes
+            These nodes.
+
+        Raises
+        ------
+        ShapeError, ParameterError
+        """
+        self.source._parameters = self.source.checked(parameters)
+        return self
+
+    def checked(self, parameters: Any) -> Any:
+        """Check parameters that a user gave, and normalise weights.
+
+        Parameters
+        ----------
+        parameters : array
+            As of `set_parameters`.
+
+        Returns
+        -------
+        array, float64
+        """
+        raise DTypeError(f"{self!r} has no parameters")
+
+    def walk(self) -> Iterator[Nodes]:
+        """Go through all nodes below, children first, each once, these nodes last.
+
+        Returns
+        -------
+        iterator of Nodes
+        """
+        return walk([self])
+
+    def __repr__(self) -> str:
+        variables = self.variables
+        shown = ", ".join(map(str, variables[:4])) + (", ..." if len(variables) > 4 else "")
+        return f"<{self.KIND} #{self.number}: {self.n_node} nodes over {{{shown}}}>"
+
+
+class InputNodes(Nodes):
+    """Leaves of one variable; made by `inputs`.
+
+    Parameters
+    ----------
+    var : int
+    leaf : Leaf
+    n_node, block_size : int
+    """
+
+    KIND = "input"
+
+    def __init__(self, var: int, leaf: Leaf, n_node: int, block_size: int) -> None:
+        Nodes.__init__(self, (), n_node, block_size)
+        self.var, self.leaf = var, leaf
+        self.scope = 1 << var
+
+    def duplicate(self, var: int | None = None, *, tie: bool = True) -> InputNodes:
+        """Make the same leaves for another variable, with the same parameters if ``tie``.
+
+        Parameters
+        ----------
+        var : int, optional
+        tie : bool
+            Share the parameters; else copy them.
+
+        Returns
+        -------
+        InputNodes
+        """
+        copy = inputs(
+            self.var if var is None else var, self.leaf, self.n_node, block_size=self.block_size
+        )
+        _tie(copy, self, tie)
+        return copy
+
+    def checked(self, parameters: Any) -> Any:
+        return self.leaf.checked(parameters, self.n_node)
+
+
+class ProductNodes(Nodes):
+    """Products of nodes of disjoint scopes; made by `product`.
+
+    Attributes
+    ----------
+    edges : array, shape (n_node, n_children), int
+        Node of each child that a product multiplies.
+    """
+
+    KIND = "product"
+
+    def __init__(self, children: tuple[Nodes, ...], edges: np.ndarray, block_size: int) -> None:
+        Nodes.__init__(self, children, len(edges), block_size)
+        self.edges = edges
+        for child in children:
+            self.scope |= child.scope
+
+    def duplicate(self, *children: Nodes) -> ProductNodes:
+        """Make the same products over other children of the same sizes.
+
+        Parameters
+        ----------
+        *children : Nodes
+
+        Returns
+        -------
+        ProductNodes
+        """
+        _same_sizes(self, children)
+        return product(*children, node_edges=self.edges, block_size=self.block_size)
+
+
+class SumNodes(Nodes):
+    """Mixtures of nodes of one scope; made by `sum`.
+
+    Attributes
+    ----------
+    edges : array, shape (2, n_edge), int
+        Pairs of a block of sums and a block of children; children are counted one after another.
+    child_block_size : int
+    zero_mask : array, shape (n_edge, block_size, child_block_size), bool, or None
+        Weights that are 0 from the start.
+    """
+
+    KIND = "sum"
+
+    def __init__(
+        self, children: tuple[Nodes, ...], n_node: int, edges: np.ndarray, block_size: int
+    ) -> None:
+        Nodes.__init__(self, children, n_node, block_size)
+        self.edges = edges
+        self.child_block_size = children[0].block_size
+        self.scope = children[0].scope
+        self.zero_mask: np.ndarray | None = None
+
+    @property
+    def parameter_shape(self) -> tuple[int, int, int]:
+        """Shape of the weights: (n_edge, block_size, child_block_size)."""
+        return self.edges.shape[1], self.block_size, self.child_block_size
+
+    def duplicate(self, *children: Nodes, tie: bool = True) -> SumNodes:
+        """Make the same sums over other children of the same sizes, sharing weights if ``tie``.
+
+        Parameters
+        ----------
+        *children : Nodes
+        tie : bool
+            Share the parameters; else copy them.
+
+        Returns
+        -------
+        SumNodes
+        """
+        _same_sizes(self, children)
+        copy = sum(*children, n_nodes=self.n_node, edges=self.edges, block_size=self.block_size)
+        copy.zero_mask = self.zero_mask
+        _tie(copy, self, tie)
+        return copy
+
+    def checked(self, parameters: Any) -> Any:
+        array = np.array(parameters, np.float64)
+        shape = self.parameter_shape
+        if array.ndim == 2 and array.shape == (self.n_node, _n_nodes(self.children)):
+            n, c = self.n_block, array.shape[1] // self.child_block_size
+            tiles = array.reshape(n, self.block_size, c, self.child_block_size).swapaxes(1, 2)
+            array = tiles[self.edges[0], self.edges[1]]
+        if array.shape != shape:
+            raise ShapeError(
+                f"parameters of {self!r}: got shape {np.shape(parameters)}, need {shape}, or "
+                f"({self.n_node}, {_n_nodes(self.children)})"
+            )
+        if not np.isfinite(array).all() or array.min() < 0:
+            raise ParameterError(f"parameters of {self!r}: need finite numbers from 0")
+        totals = np.zeros((self.n_block, self.block_size))
+        np.add.at(totals, self.edges[0], array.sum(axis=2))
+        if totals.min() <= 0:
+            raise ParameterError(f"parameters of {self!r}: a node has no positive weight")
+        return np.ascontiguousarray(array / totals[self.edges[0]][:, :, None])
+
+
+def inputs(
+    var: int, leaf: Leaf, n_nodes: int, *, block_size: int = 1, parameters: Any = None
+) -> InputNodes:
+    """Make a vector of leaves of one variable.
+
+    Parameters
+    ----------
+    var : int, from 0
+        Which variable, that is, which column of the data.
+    leaf : Leaf
+        Its kind, such as ``rk.circuits.Categorical(n_values=4)``.
+    n_nodes : int
+    block_size : int
+        Nodes that belong together in block-sparse edges.
+    parameters : array, shape (n_nodes, leaf.n_parameters), optional
+        Default: drawn when the circuit is made.
+
+    Returns
+    -------
+    InputNodes
+
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.inputs(0, rk.circuits.Bernoulli(), 2).variables
+    [0]
+    """
+    if isinstance(var, bool) or not isinstance(var, (int, np.integer)) or var < 0:
+        raise ParameterError(f"var: got {var!r}, need an integer from 0")
+    nodes = InputNodes(int(var), as_leaf(leaf), n_nodes, block_size)
+    return nodes if parameters is None else nodes.set_parameters(parameters)  # type: ignore[return-value]
+
+
+def product(
+    *children: Nodes, edges: Any = None, node_edges: Any = None, block_size: int | None = None
+) -> ProductNodes:
+    """Make a vector of products.
+
+    Parameters
+    ----------
+    *children : Nodes
+        Node vectors of disjoint scopes.
+    edges : array of int, shape (n_block, n_children), optional
+        Which block of each child a block multiplies. Default: block i of each child.
+    node_edges : array of int, shape (n_node, n_children), optional
+        The same for single nodes.
+    block_size : int, optional
+        Default: that of the children.
+
+    Returns
+    -------
+    ProductNodes
+
+    Raises
+    ------
+    StructureError
+        If scopes overlap: the circuit would not be decomposable.
+    ShapeError, ParameterError, DTypeError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> a, b = (rk.circuits.inputs(v, rk.circuits.Bernoulli(), 3) for v in range(2))
+    >>> rk.circuits.product(a, b).variables
+    [0, 1]
+    """
+    _node_vectors(children)
+    seen = 0
+    for child in children:
+        if seen & child.scope:
+            other = next(c for c in children if c is not child and c.scope & child.scope)
+            raise StructureError(
+                f"a product of {other!r} and {child!r} is not decomposable: both speak about "
+                f"{named(other.scope & child.scope)}"
+            )
+        seen |= child.scope
+    size = children[0].block_size if block_size is None else block_size
+    sizes = [child.n_node for child in children]
+    if edges is not None and node_edges is not None:
+        raise ParameterError("edges, node_edges: give one of them")
+    if node_edges is not None:
+        table = edge_table(node_edges, sizes, 1, "node_edges")
+    elif edges is not None:
+        if {child.block_size for child in children} != {size}:
+            raise StructureError("edges of blocks need one block size: give node_edges")
+        table = edge_table(edges, sizes, size, "edges")
+    elif len(set(sizes)) > 1:
+        raise ShapeError(f"children have {sizes} nodes: give edges, or equal numbers")
+    else:
+        table = np.repeat(np.arange(sizes[0])[:, None], len(children), axis=1)
+    return ProductNodes(children, table, size)
+
+
+def sum(
+    *children: Nodes,
+    n_nodes: int,
+    edges: Any = None,
+    block_size: int = 1,
+    parameters: Any = None,
+    zero_mask: Any = None,
+) -> SumNodes:
+    """Make a vector of sums (mixtures).
+
+    Parameters
+    ----------
+    *children : Nodes
+        Node vectors of one scope and one block size.
+    n_nodes : int
+    edges : array, optional
+        Shape (2, n_edge) of int: pairs of a block of sums and a block of children, which are
+        counted one after another. Shape (n_block, n_child_block) of bool: a mask. Default: all.
+    block_size : int
+    parameters : array, optional
+        Weights, shape (n_edge, block_size, child_block_size), or (n_nodes, n_child_nodes); they
+        are normalised. Default: drawn when the circuit is made.
+    zero_mask : array, shape (n_edge, block_size, child_block_size), bool, optional
+        Weights that start, and with ``keep_zeros`` stay, at 0.
+
+    Returns
+    -------
+    SumNodes
+
+    Raises
+    ------
+    StructureError
+        If scopes differ: the circuit would not be smooth.
+    ShapeError, ParameterError, DTypeError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> leaves = rk.circuits.inputs(0, rk.circuits.Bernoulli(), 3)
+    >>> rk.circuits.sum(leaves, n_nodes=1).parameter_shape
+    (3, 1, 1)
+    """
+    _node_vectors(children)
+    for child in children[1:]:
+        if child.scope != children[0].scope:
+            raise StructureError(
+                f"a sum of {children[0]!r} and {child!r} is not smooth: only one of them speaks "
+                f"about {named(children[0].scope ^ child.scope)}"
+            )
+        if child.block_size != children[0].block_size:
+            raise StructureError(
+                f"children of a sum need one block size, got {[c.block_size for c in children]}"
+            )
+    n_node, block_size = sized(n_nodes, block_size)
+    n_child_block = _total(child.n_block for child in children)
+    pairs = edge_pairs(edges, n_node // block_size, n_child_block)
+    nodes = SumNodes(children, n_node, pairs, block_size)
+    if zero_mask is not None:
+        mask = np.array(zero_mask, bool)
+        if mask.shape != nodes.parameter_shape:
+            raise ShapeError(f"zero_mask: got shape {mask.shape}, need {nodes.parameter_shape}")
+        nodes.zero_mask = mask
+    return nodes if parameters is None else nodes.set_parameters(parameters)  # type: ignore[return-value]
+
+
+def _node_vectors(children: tuple[Any, ...]) -> None:
+    if not children:
+        raise StructureError("a product or a sum needs a child")
+    for child in children:
+        if not isinstance(child, Nodes):
+            raise DTypeError(f"children: got {child!r}, need node vectors")
+
+
+def _n_nodes(children: Sequence[Nodes]) -> int:
+    return _total(child.n_node for child in children)
+
+
+def _same_sizes(nodes: Nodes, children: tuple[Any, ...]) -> None:
+    _node_vectors(children)
+    old = [(c.n_node, c.block_size) for c in nodes.children]
+    new = [(c.n_node, c.block_size) for c in children]
+    if old != new:
+        raise StructureError(f"children: got (n_node, block_size) {new}, need {old}")
+
+
+def _tie(copy: Nodes, nodes: Nodes, tie: bool) -> None:
+    if tie:
+        copy.source = nodes.source
+    elif nodes.parameters is not None:
+        copy.set_parameters(nodes.parameters)

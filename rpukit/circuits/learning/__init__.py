@@ -1,0 +1,1 @@
+"""Learning: EM, gradient steps, fitting."""

@@ -1,0 +1,1 @@
+"""Operations on the layers of a circuit."""

@@ -1,0 +1,92 @@
+"""Steps up the gradient: the ops, and what they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact.twins import real
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows, work_grain
+
+__all__ = ["Climb", "leaf_climb", "sum_climb"]
+
+Array = Any
+
+_SUM_CLIMB = Kernel("sum_climb")
+_LEAF_CLIMB = Kernel("leaf_climb")
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """How slopes become changes of free parameters; float64, as kernels read them."""
+
+    weight: float  # of the samples
+    rate: float
+    momentum: float
+    decay: float
+    clip: float
+    lack: float  # of the memories: 1 - momentum^k, 1 - decay^k
+    lack2: float
+
+    def numbers(self) -> tuple[float, ...]:
+        """All of them, in this order."""
+        return (
+            self.weight,
+            self.rate,
+            self.momentum,
+            self.decay,
+            self.clip,
+            self.lack,
+            self.lack2,
+        )
+
+
+def sum_climb(
+    n_child: int,
+    climb: Climb,
+    theta: Array,
+    chains: Array,
+    totals: Array,
+    first: Array,
+    second: Array,
+) -> None:
+    """Make counts exp(change) of the totals of a block of weights; ``second`` is empty for SGD."""
+    n_node, numbers = theta.size // n_child, climb.numbers()
+    if _device.takes_kernels(theta):
+        arrays = (theta, chains, totals, first, second if second.size else None)
+        grid, macros = (-(-n_node // 32),), {"REAL": real(theta.dtype)}
+        _SUM_CLIMB.launch(grid, (32,), (n_child, n_node, *numbers, *arrays), macros=macros)
+        return
+    from rpukit.circuits._mirror import climbs
+
+    args = (n_child, numbers, theta, chains, totals, first, second)
+    run_rows(climbs.sum_climb, n_node, *args, grain=work_grain(30 * n_child))
+
+
+def leaf_climb(
+    leaf: Any,
+    climb: Climb,
+    chains: Array,
+    totals: Array,
+    first: Array,
+    second: Array,
+    parameters: Array,
+) -> None:
+    """Take a gradient step of one vector of leaves, in place."""
+    n_node = parameters.size // leaf.n_parameters
+    constants, numbers = tuple(np.float64(c) for c in leaf.constants()), climb.numbers()
+    if _device.takes_kernels(parameters):
+        sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
+        arrays = (chains, totals, first, second if second.size else None, parameters)
+        grid, macros = (-(-n_node // 64),), {"REAL": real(parameters.dtype)}
+        _LEAF_CLIMB.launch(grid, (64,), (*sizes, *constants, *numbers, *arrays), macros=macros)
+        return
+    from rpukit.circuits._mirror import climbs
+
+    args = (leaf.KIND, leaf.support, constants, numbers, chains, totals, first, second, parameters)
+    grain = work_grain(30 * (leaf.n_statistics + 1))
+    run_rows(climbs.leaf_climb, n_node, *args, grain=grain)

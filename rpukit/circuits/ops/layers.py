@@ -1,0 +1,425 @@
+"""Ops of circuits: check nothing, run the kernel, or the mirror over samples or nodes.
+
+What users call is `rpukit.circuits.Circuit`, which checks; here arrays are as the layout says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact.twins import mirror, real
+from rpukit._kernels import Kernel
+from rpukit._workers import run_rows, work_grain
+from rpukit.circuits.compiled.arena import empty
+from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
+from rpukit.circuits.compiled.tables import Program, Uses, node_tiles
+from rpukit.circuits.ops.sum_launch import mix_down, mix_up, mix_weights
+
+__all__ = [
+    "choose_down",
+    "flow_steps",
+    "flows_down",
+    "largest_forward",
+    "leaf_choose",
+    "leaf_flow",
+    "leaf_forward",
+    "leaf_maximise",
+    "leaf_posterior",
+    "leaf_table",
+    "mark_products",
+    "product_backward",
+    "product_forward",
+    "root_flows",
+    "sum_backward",
+    "sum_backward_joined",
+    "sum_flow",
+    "sum_forward",
+    "sum_lift",
+    "values_up",
+]
+
+Array = Any
+_LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
+_QUERIES = "rpukit.circuits._mirror.queries"
+_PASSES, _NARROW = "rpukit.circuits._mirror.passes", "rpukit.circuits._mirror.narrow"
+
+_CHOOSE_DOWN = Kernel("choose_down")
+_FLOW_STEPS = Kernel("flow_steps")
+_LARGEST_FORWARD = Kernel("largest_forward")
+_LEAF_CHOOSE = Kernel("leaf_choose")
+_LEAF_FLOW = Kernel("leaf_flow")
+_LEAF_FORWARD = Kernel("leaf_forward")
+_LEAF_MAXIMISE = Kernel("leaf_maximise")
+_LEAF_POSTERIOR = Kernel("leaf_posterior")
+_LEAF_TABLE = Kernel("leaf_table")
+_MARK_PRODUCTS = Kernel("mark_products")
+_PRODUCT_BACKWARD = Kernel("product_backward")
+_PRODUCT_FORWARD = Kernel("product_forward")
+_ROOT_FLOWS = Kernel("root_flows")
+_SUM_LIFT = Kernel("sum_lift")
+
+_MOST_ROWS = 65535  # of a grid along y
+_BLOCKS = 8192  # that fill a GPU several times
+_MANY = 32  # samples, from which threads read some of them together
+_FEW = 4
+_HELD = 256  # values of a table that shared memory holds for 32 leaves
+
+
+def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
+    """Add up rows of ``values`` (n_sample, n_row) into columns of ``out`` from layer.target on."""
+    target = max(layer.target, 0)
+    if _device.takes_kernels(values):
+        n_out = len(layer.first) - 1
+        sizes = (len(values), n_out, values.shape[1], out.shape[1], target)
+        tables = (layer.first, layer.rows)
+        _over(_PRODUCT_FORWARD, n_out, values, *sizes, *tables, values, out, few=_FEW)
+        return
+    args = (layer.first, layer.rows, values, out, target)
+    grain = work_grain(layer.rows.size)
+    run_rows(mirror(_LAYERS, values.dtype).product_forward, len(values), *args, grain=grain)
+
+
+def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
+    """Add flows of products, columns of ``above`` from layer.target on, to those of their rows."""
+    target, tables = max(layer.target, 0), (layer.used, layer.back_first, layer.back)
+    if _device.takes_kernels(flows):
+        sizes = (len(flows), layer.used.size, above.shape[1], flows.shape[1], target)
+        given = (*sizes, *tables, above, flows)
+        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *given, few=_FEW)
+        return
+    args = (*tables, above, target, flows)
+    grain = work_grain(layer.rows.size)
+    run_rows(mirror(_LAYERS, flows.dtype).product_backward, len(flows), *args, grain=grain)
+
+
+def sum_forward(
+    layer: SumLayer,
+    theta: Array,
+    elements: Array | None,
+    values: Array,
+    room: Array | None = None,
+) -> None:
+    """Mix elements (n_sample, n_element) into the rows of the layer's groups.
+
+    Without elements the kernel makes them of their rows, see `SumLayer.list_rows`. ``room``: see
+    `_mixing.room_for`.
+    """
+    if _device.takes_kernels(values):
+        mix_up(layer, theta, elements, values, room)
+        return
+    args = (*_groups(layer), theta, elements, values)
+    grain = work_grain(layer.n_weight)
+    run_rows(mirror(_LAYERS, values.dtype).sum_forward, len(values), *args, grain=grain)
+
+
+def values_up(program: Program, theta: Array, values: Array, elements: Array) -> None:
+    """On a CPU: rows above leaves, and elements, of all layers; samples by themselves."""
+    args = (*_program(program), theta, values, elements)
+    go = _passes(program, values).values_up
+    run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
+
+
+def flows_down(
+    program: Program,
+    theta: Array,
+    values: Array,
+    elements: Array,
+    flows: Array,
+    lift: Array,
+) -> None:
+    """On a CPU: flows of all rows from those of the roots; samples by themselves."""
+    args = (*_program(program), theta, values, elements, flows, lift)
+    go = _passes(program, values).flows_down
+    run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
+
+
+def root_flows(
+    roots: Array, first: int, weights: Array, values: Array, flows: Array, out: Array
+) -> None:
+    """Begin a pass down: flows of all rows from those of the roots, which lie from ``first`` on.
+
+    ``out`` (n_sample, n_root) gets the values of the roots.
+    """
+    args = (roots, weights, values, flows, out)
+    if _device.takes_kernels(values):
+        sizes = (*values.shape, roots.size, first)
+        _over(_ROOT_FLOWS, values.shape[1], values, *sizes, *args)
+        return
+    go = mirror(_LAYERS, values.dtype).root_flows
+    run_rows(go, len(values), *args, grain=work_grain(values.shape[1]))
+
+
+def _passes(program: Program, values: Array) -> Any:
+    """Find the module of whole passes: with nodes, or of small sums samples, side by side."""
+    narrow = program.most <= (16 if len(values) >= 16 else 8)
+    return mirror(_NARROW if narrow else _PASSES, values.dtype)
+
+
+def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:
+    """Lift = log flow - value, -inf where there is no flow, of rows rows[0] to rows[1] - 1."""
+    args, n_row = (*rows, values, flows, lift), rows[1] - rows[0]
+    if _device.takes_kernels(values):
+        _over(_SUM_LIFT, n_row, values, *values.shape, *args)
+        return
+    grain = work_grain(20 * n_row)
+    run_rows(mirror(_LAYERS, values.dtype).sum_lift, len(values), *args, grain=grain)
+
+
+def sum_backward(
+    layer: SumLayer,
+    theta: Array,
+    lift: Array,
+    elements: Array,
+    flows: Array,
+    room: Array | None = None,
+) -> None:
+    """Flows of elements (n_sample, n_element) from the lifts of the sums above them."""
+    if _device.takes_kernels(flows):
+        mix_down(layer, theta, None, lift, elements, None, flows, room)
+        return
+    parents = (layer.parent_first, layer.parent_group, layer.parent_place)
+    args = (*_groups(layer), *parents, theta, lift, elements, flows)
+    grain = work_grain(layer.n_weight)
+    run_rows(mirror(_LAYERS, flows.dtype).sum_backward, len(flows), *args, grain=grain)
+
+
+def sum_backward_joined(
+    layer: SumLayer, theta: Array, values: Array, flows: Array, room: Array | None
+) -> None:
+    """On a GPU: `sum_lift`, `sum_backward` and `product_backward` in one."""
+    mix_down(layer, theta, values, None, None, flows, None, room)
+
+
+def flow_steps(
+    uses: Uses, lift: Array | None, elements: Array | None, values: Array, flows: Array
+) -> tuple[Array, Array, Array]:
+    """Prepare the steps of `sum_flow` from lifts (n_sample, n_row) and the elements of all layers.
+
+    Without elements the kernel makes both of values and flows.
+
+    Returns
+    -------
+    up, child, wide : array
+        (n_sample, n_row or a few more), (n_sample, uses.n_x), and (n_sample, n_use) of int32.
+    """
+    (n, n_row), dtype, device = values.shape, values.dtype, _device.device_of(values)
+    up, child = (empty((n, -(-m // 4) * 4), dtype, device) for m in (n_row, uses.n_x))
+    wide = empty((n, len(uses.row)), np.int32, device)
+    tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
+    if not len(uses.row):
+        pass
+    elif _device.takes_kernels(values):
+        sizes = (n, len(uses.row), n_row, up.shape[1], uses.n_x)
+        width = uses.width if elements is None else 0
+        few = _FEW if n >= 4 * _MANY else 1
+        grid, macros = _spread(len(uses.row), n, few), {"REAL": real(dtype), "WIDTH": width}
+        macros["FEW"] = few
+        arrays = (uses.children, uses.child_rows, values, flows, lift, elements, up, child, wide)
+        _FLOW_STEPS.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros, early=True)
+    else:
+        args = (*tables, uses.children, lift, elements, up, child, wide)
+        grain = work_grain(20 * (uses.n_x + n_row))
+        run_rows(mirror(_LEARNING, dtype).flow_steps, n, *args, grain=grain)
+    return up, child, wide
+
+
+def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Array]) -> None:
+    """Go on with the chains of all weights by what `flow_steps` made of some samples."""
+    (up, child, wide), chains, totals = steps, held.chains, held.totals
+    if not len(uses.row):
+        return
+    if _device.takes_kernels(theta):
+        mix_weights(held, uses, theta, steps)
+        return
+    go_on = mirror(_LEARNING, theta.dtype).sum_flow
+    for k, (first, n_child, size) in enumerate(uses.theta):
+        own, part = slice(uses.first[k], uses.first[k + 1]), slice(first, first + n_child * size)
+        args = (held.n_sample, size, own.start, uses.row[own], uses.x[own], theta[part], up, child)
+        grain = work_grain(len(up) * size * (own.stop - own.start))
+        run_rows(go_on, n_child, *args, wide, chains[part], totals[part], grain=grain)
+
+
+def leaf_table(leaf: Any, parameters: Array, table: Array) -> None:
+    """Log-probabilities of the values of one vector of leaves of finite support."""
+    kind, n_values = leaf.KIND, leaf.support
+    c0, c1, _ = (parameters.dtype.type(c) for c in leaf.constants())
+    if _device.takes_kernels(table):
+        sizes = (table.size, n_values, kind, leaf.n_parameters)
+        grid, macros = (-(-table.size // 256),), {"REAL": real(table.dtype)}
+        _LEAF_TABLE.launch(grid, (256,), (*sizes, c0, c1, parameters, table), macros=macros)
+        return
+    args = (kind, n_values, c0, c1, parameters, table)
+    grain = work_grain(20 * n_values)
+    run_rows(mirror(_LEARNING, table.dtype).leaf_table, table.size // n_values, *args, grain=grain)
+
+
+def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
+    """Values of all leaves, the first columns of ``values``."""
+    tables = (rows.kinds, rows.variable, rows.place, rows.sizes)
+    args = (*tables, codes, numbers, rows.table, rows.parameters, values)
+    if _device.takes_kernels(values):
+        sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
+        if values.dtype.itemsize > 4 or len(values) < 2 * _MANY or not 16 < rows.most <= _HELD:
+            _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args, few=_FEW)
+            return
+        held = max(32, 1 << (rows.most - 1).bit_length())
+        grid = _spread(-(-rows.kinds.size // 32), len(values), 8 * _FEW)
+        macros = {"REAL": real(values.dtype), "FEW": _FEW, "HELD": held}
+        _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
+        return
+    grain = work_grain(rows.kinds.size)
+    run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)
+
+
+def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
+    """Go on with the statistics of the leaves that own parameters."""
+    of, gathered = held.leaves, (held.leaf_chains, held.leaf_totals)
+    data = (codes, numbers, flows, *gathered)
+    tables = (of.kinds, of.n_statistic, of.use_first, of.use_row, rows.variable, of.place)
+    if _device.takes_kernels(flows):
+        sizes = (len(flows), codes.shape[1], flows.shape[1])
+        n_tile, room = len(of.tile_first), 1056 // flows.dtype.itemsize  # as in the kernel
+        grid = (n_tile, max(-(-of.most // room), min(64, 512 // n_tile), 1))
+        launched = (*sizes, held.clock, *tables, of.tile_first, of.tile_size, *data)
+        _LEAF_FLOW.launch(grid, (256,), launched, macros={"REAL": real(flows.dtype)})
+        return
+    args = (held.n_sample, *tables, *data)
+    go_on, grain = mirror(_LEARNING, flows.dtype).leaf_flow, work_grain(len(flows))
+    run_rows(go_on, of.kinds.size, *args, grain=grain)
+
+
+def leaf_maximise(
+    leaf: Any,
+    n_node: int,
+    step: float,
+    pseudocount: float,
+    keep_zeros: bool,
+    chains: Array,
+    totals: Array,
+    parameters: Array,
+) -> None:
+    """EM step of one vector of leaves, in place."""
+    numbers = tuple(np.float64(v) for v in (*leaf.constants(), step, pseudocount))
+    data = (*numbers, keep_zeros, chains, totals, parameters)
+    if _device.takes_kernels(parameters):
+        sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
+        macros = {"REAL": real(parameters.dtype)}
+        _LEAF_MAXIMISE.launch((-(-n_node // 2),), (64,), (*sizes, *data), macros=macros)
+        return
+    args = (leaf.KIND, leaf.support, *data)
+    grain = work_grain(10 * (leaf.n_statistics + 1))
+    run_rows(mirror(_LEARNING, chains.dtype).leaf_maximise, n_node, *args, grain=grain)
+
+
+def leaf_posterior(rows: Any, codes: Array, flows: Array, out: Array) -> None:
+    """Probabilities of the values of unknown variables; ``out`` (n, n_variables, most) holds 0."""
+    if _device.takes_kernels(out):
+        sizes = (*out.shape[:2], flows.shape[1], out.shape[2])
+        tables = (rows.first, rows.rows, rows.place, rows.sizes, rows.support, rows.table)
+        grid, macros = (out.shape[1], min(len(out), _MOST_ROWS)), {"REAL": real(out.dtype)}
+        _LEAF_POSTERIOR.launch(grid, (128,), (*sizes, *tables, codes, flows, out), macros=macros)
+        return
+    grain = work_grain(rows.kinds.size * 10)
+    args = (rows.sizes, rows.variable, rows.place, rows.support, rows.table, codes, flows, out)
+    run_rows(mirror(_QUERIES, out.dtype).leaf_posterior, len(out), *args, grain=grain)
+
+
+def largest_forward(layer: SumLayer, log_theta: Array, elements: Array, values: Array) -> None:
+    """Largest log theta + element instead of the mixture."""
+    arrays = (log_theta, elements, values)
+    if _device.takes_kernels(values):
+        sizes = (len(values), elements.shape[1], values.shape[1])
+        tiles = node_tiles(layer, 32)
+        grid, macros = (len(tiles[0]), min(len(values), _MOST_ROWS)), {"REAL": real(values.dtype)}
+        args = (*sizes, *_groups(layer), *tiles, *arrays)
+        _LARGEST_FORWARD.launch(grid, (32,), args, macros=macros)
+        return
+    grain = work_grain(layer.n_weight)
+    go = mirror(_QUERIES, values.dtype).largest_forward
+    run_rows(go, len(values), *_groups(layer), *arrays, grain=grain)
+
+
+def choose_down(
+    layer: SumLayer,
+    draws: tuple[Any, ...],
+    theta: Array,
+    elements: Array,
+    chosen: Array,
+) -> None:
+    """Choose a child for each chosen sum; ``draws``: best, first_sample, key words, op."""
+    inside = (layer.elements.first, layer.elements.rows)
+    if _device.takes_kernels(theta):
+        best, first_sample, key0, key1, op = draws
+        tiles = node_tiles(layer, 32)
+        sizes = (len(chosen), elements.shape[1], chosen.shape[1], best, first_sample, op)
+        arrays = (*_groups(layer), *tiles, *inside, theta, elements, chosen.view(np.uint8))
+        grid, macros = (len(tiles[0]), min(len(chosen), _MOST_ROWS)), {"REAL": real(theta.dtype)}
+        _CHOOSE_DOWN.launch(grid, (32,), (*sizes, *arrays, key0, key1), macros=macros)
+        return
+    args = (*draws, *_groups(layer), *inside, theta, elements, chosen)
+    grain = work_grain(layer.n_element)
+    run_rows(mirror(_QUERIES, theta.dtype).choose_down, len(chosen), *args, grain=grain)
+
+
+def mark_products(layer: ProductLayer, chosen: Array, dtype: Any) -> None:
+    """Choose the rows of chosen products."""
+    if _device.takes_kernels(chosen):
+        n_out, marks = len(layer.first) - 1, chosen.view(np.uint8)
+        grid = (-(-n_out // 256), min(len(chosen), _MOST_ROWS))
+        args = (len(chosen), n_out, chosen.shape[1], layer.target, layer.first, layer.rows, marks)
+        _MARK_PRODUCTS.launch(grid, (256,), args)
+        return
+    grain = work_grain(layer.rows.size)
+    marked = (layer.first, layer.rows, layer.target, chosen)
+    run_rows(mirror(_QUERIES, dtype).mark_products, len(chosen), *marked, grain=grain)
+
+
+def leaf_choose(
+    rows: Any, draws: tuple[Any, ...], codes: Array, numbers: Array, chosen: Array
+) -> None:
+    """Give unknown variables a value of their chosen leaf, in place."""
+    tables = (rows.kinds, rows.variable, rows.place, rows.sizes, rows.table, rows.parameters)
+    if _device.takes_kernels(numbers):
+        best, first_sample, key0, key1, op = draws
+        sizes = (len(chosen), rows.kinds.size, codes.shape[1], chosen.shape[1])
+        args = (*sizes, best, first_sample, op, *tables, codes, numbers, chosen.view(np.uint8))
+        _over(_LEAF_CHOOSE, rows.kinds.size, numbers, *args, key0, key1)
+        return
+    args = (*draws, *tables, codes, numbers, chosen)
+    grain = work_grain(rows.kinds.size)
+    run_rows(mirror(_QUERIES, numbers.dtype).leaf_choose, len(chosen), *args, grain=grain)
+
+
+def _over(kernel: Kernel, n: int, of: Array, *args: Any, few: int = 1) -> None:
+    """Launch a kernel with a thread for each of n columns, samples along its second axis.
+
+    ``few``: how many samples a thread reads together, where there are many.
+    """
+    macros: dict[str, Any] = {"REAL": real(of.dtype)}
+    if few > 1:
+        few = macros["FEW"] = few if len(of) >= _MANY else 1
+    kernel.launch(_spread(-(-n // 256), len(of), few), (256,), args, macros=macros)
+
+
+def _spread(n_block: int, n_sample: int, few: int) -> tuple[int, int]:
+    """Blocks along columns and samples: enough of them to fill a GPU."""
+    return n_block, min(-(-n_sample // few), max(1, _BLOCKS // n_block))
+
+
+def _program(program: Program) -> tuple[Array, ...]:
+    at = (program.at_wide, program.at_narrow)
+    return (program.layers, *at, program.wide, program.narrow)
+
+
+def _groups(layer: SumLayer) -> tuple[Array, ...]:
+    return (
+        layer.list_first,
+        layer.list_elements,
+        layer.group_list,
+        layer.group_row,
+        layer.group_size,
+        layer.group_theta,
+    )

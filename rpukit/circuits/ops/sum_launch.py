@@ -1,0 +1,346 @@
+"""How a layer of sums is dealt out to a GPU, and launched: outputs, segments, samples of a block.
+
+With few samples each block makes the exponentials that it needs; with many, or wide layers, a
+launch before makes them once for all blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._exact.twins import real
+from rpukit._kernels import Kernel
+from rpukit.circuits.compiled.arena import empty
+from rpukit.circuits.compiled.layout import SumLayer
+from rpukit.circuits.compiled.tables import (
+    Uses,
+    element_tiles,
+    group_segments,
+    list_segments,
+    node_tiles,
+    weight_tiles,
+)
+
+__all__ = [
+    "Mixing",
+    "dynamic_limit",
+    "mix_down",
+    "mix_up",
+    "mix_weights",
+    "mixing",
+    "power",
+    "room_for",
+    "staged_lines",
+    "sum_stage",
+    "vec",
+]
+
+Array = Any
+
+_SUM_BACKWARD = Kernel("sum_backward")
+_SUM_FLOW = Kernel("sum_flow")
+_SUM_FORWARD = Kernel("sum_forward")
+_SUM_STAGE = Kernel("sum_stage")
+
+_BLOCKS = 120  # of a launch that keeps a GPU busy
+_SEGMENT = 64
+_STAGED = 3  # samples from which exponentials are made in a launch of their own
+_MANY = 64  # samples for which layers of few segments are staged, however short those are
+_STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """Shape of a block of circuit_mix.cuh or, with rows of a thread, of circuit_tiles.cuh."""
+
+    outputs: int
+    lanes: int
+    samples: int
+    rows: int = 0
+    columns: int = 4  # of a thread with rows
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        if self.rows:
+            return self.outputs // self.rows * self.samples // self.columns * self.lanes
+        return min(self.outputs, 32) * self.lanes
+
+    def shared(self, dtype: np.dtype[Any]) -> int:
+        """Bytes of dynamic shared memory."""
+        n = self.samples
+        if self.rows:
+            stage = max(_STEPS * self.outputs, (_STEPS + 4) * self.outputs) + _STEPS * n
+            part = self.outputs * (n + (4 if n < 16 else 8))
+            size = self.lanes * (_STAGES * stage + part + 4 * n)
+        else:
+            stride = _SEGMENT * (n if n < 8 else n + 4) + (4 if n < 4 else n)
+            size = self.lanes * max(stride, n * (self.outputs + 1))
+        return -(-size * dtype.itemsize // 16) * 16
+
+    def macros(self, dtype: np.dtype[Any]) -> dict[str, Any]:
+        """Macros of the kernel."""
+        shape = {"OUTPUTS": self.outputs, "LANES": self.lanes, "SAMPLES": self.samples}
+        staged = {"STAGED": 1, "ROWS": self.rows, "COLUMNS": self.columns} if self.rows else {}
+        return {"REAL": real(dtype)} | shape | staged
+
+    def fitted(self, n_segment: int, dtype: np.dtype[Any], limit: int) -> Mixing:
+        """With as many segments at a time as there are, and as shared memory holds."""
+        made = replace(self, lanes=min(self.lanes, max(2, n_segment)))
+        while made.lanes > 1 and made.shared(dtype) > limit:
+            made = replace(made, lanes=made.lanes // 2)
+        return made
+
+
+# The largest tile first: it reads least. Those at the end are for few blocks.
+_TILES = (
+    Mixing(64, 4, 64, 8, 8),
+    Mixing(64, 4, 32, 8),
+    Mixing(32, 8, 32, 8),
+    Mixing(32, 8, 16, 4),
+    Mixing(16, 16, 16, 4),
+    Mixing(16, 16, 8, 4),
+)
+
+
+@cache
+def mixing(
+    n_sample: int, n_out: int, n_in: int, dtype: np.dtype[Any], dense: bool, limit: int
+) -> Mixing:
+    """Choose a shape for so many samples, outputs and, of the largest group, inputs.
+
+    ``dense``: whether segments of inputs are full enough to be staged; ``limit``: bytes of shared
+    memory of a block.
+    """
+    single = dtype.itemsize == 4
+    n_segment = power(-(-n_in // _SEGMENT))
+    if single and dense and n_sample >= _STAGED:
+        for tile in _TILES:
+            enough = -(-n_out // tile.outputs) * -(-n_sample // tile.samples) >= _BLOCKS
+            if enough and tile.samples < 2 * n_sample:
+                break
+        return tile.fitted(n_segment, dtype, limit)
+    samples = min(power(n_sample), 16 if single else 8)
+    outputs = 32
+    while outputs > 8 and -(-n_out // outputs) * -(-n_sample // samples) < _BLOCKS:
+        outputs //= 2
+    least = 1 if outputs == 32 else 8  # many small blocks have no idle threads, few have many
+    return Mixing(outputs, min(16, max(least, n_segment)), samples)
+
+
+def mix_up(
+    layer: SumLayer, theta: Array, elements: Array | None, values: Array, room: Array | None
+) -> None:
+    """Launch `ops.sum_forward`."""
+    n, dtype, apart = len(values), values.dtype, elements is not None
+    first, count, of_list = list_segments(layer)
+    dense = _dense(layer.list_elements.size, len(first), n)
+    limit = dynamic_limit(_device.device_of(values))
+    shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
+    tiles = node_tiles(layer, shape.outputs)
+    staged: tuple[Any, ...] = (None, None)
+    if shape.rows:
+        rows, of = (layer.list_elements, elements) if apart else (layer.list_rows, values)
+        staged = sum_stage((first, count), rows, of, None, 1 if apart else layer.width, room)
+    lists = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, of_list)
+    groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta)
+    sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), _columns(n))
+    args = (*sizes, *lists, *groups, *tiles, theta, elements, *staged, values)
+    more = {"WIDTH": 0 if apart else layer.width}
+    if shape.rows:
+        more["VEC"] = vec(layer, theta)
+    _launch(_SUM_FORWARD, shape, n, len(tiles[0]), args, dtype, more)
+
+
+def mix_down(
+    layer: SumLayer,
+    theta: Array,
+    values: Array | None,
+    lift: Array | None,
+    elements: Array | None,
+    row_flows: Array | None,
+    flows: Array | None,
+    room: Array | None,
+) -> None:
+    """Launch `ops.sum_backward`, or with values and flows of rows `ops.sum_backward_joined`."""
+    joined = values is not None
+    of: Array = row_flows if joined else flows
+    n, dtype = len(of), of.dtype
+    first, count, of_group = group_segments(layer)
+    dense = _dense(layer.end_row - layer.first_row, len(first), n)
+    limit = dynamic_limit(_device.device_of(of))
+    shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit)
+    tiles = element_tiles(layer, shape.outputs)
+    staged: tuple[Any, ...] = (None, None)
+    if shape.rows:
+        above = (values, row_flows) if lift is None else (lift, None)
+        staged = sum_stage((first, count), None, *above, 0, room)
+    groups = (layer.group_row, layer.group_size, layer.group_theta, of_group)
+    parents = (layer.parent_first, layer.parent_group, layer.parent_place)
+    n_row = (lift if lift is not None else values).shape[1]  # type: ignore[union-attr]
+    arrays = (theta, values, lift, elements, *staged, row_flows, flows)
+    rows = layer.element_rows if joined else None
+    sizes = (n, layer.n_element, n_row, len(tiles[0]), _columns(n))
+    args = (*sizes, *groups, *parents, rows, *tiles, *arrays)
+    more = {
+        "WIDTH": layer.width if joined else 0,
+        "LIFT": int(lift is not None),
+        "VEC": vec(layer, theta),
+    }
+    _launch(_SUM_BACKWARD, shape, n, len(tiles[0]), args, dtype, more)
+
+
+def staged_lines(layers: Sequence[Any]) -> int:
+    """Numbers that the exponentials of the widest layer take for each sample."""
+    sums = [y for y in layers if isinstance(y, SumLayer)]
+    most = max(
+        (len(make(y)[0]) for y in sums for make in (list_segments, group_segments)), default=0
+    )
+    return (_SEGMENT + 1) * most
+
+
+def room_for(layers: Sequence[Any], values: Array) -> Array | None:
+    """Allocate what the exponentials of any layer of a pass may take."""
+    if values.dtype.itemsize != 4 or len(values) < _STAGED:
+        return None
+    size = staged_lines(layers) * _columns(len(values))
+    return empty((size,), values.dtype, _device.device_of(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """Shape of a block of sum_flow.cu: weights of it, and of a thread."""
+
+    children: int
+    nodes: int
+    rows: int
+    columns: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.children // self.rows * (self.nodes // self.columns)
+
+    def shared(self, dtype: np.dtype[Any], vec: int) -> int:
+        """Bytes of dynamic shared memory, where ``vec`` values are copied at a time."""
+        depth, stages = (32 if vec == 4 else 16), 3
+        return depth * stages * ((self.children + self.nodes) * dtype.itemsize + 4)
+
+    def macros(self, dtype: np.dtype[Any]) -> dict[str, Any]:
+        """Macros of the kernel."""
+        block = {"CHILDREN": self.children, "NODES": self.nodes}
+        return {"REAL": real(dtype)} | block | {"ROWS": self.rows, "COLUMNS": self.columns}
+
+
+_GATHERINGS = (
+    Gathering(64, 64, 8, 4),
+    Gathering(32, 32, 4, 4),
+    Gathering(16, 16, 4, 2),
+    Gathering(16, 16, 2, 1),
+)
+
+
+def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Array]) -> None:
+    """Launch `ops.sum_flow`."""
+    (up, child, wide), dtype = steps, theta.dtype
+    for shape in _GATHERINGS:
+        tiles = weight_tiles(uses, shape.children, shape.nodes)
+        fits = shape.children < 2 * max(uses.most, 16)
+        if fits and len(tiles[0]) * shape.threads >= 128 * _BLOCKS:
+            break
+    aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
+    vec = uses.vec if aligned else 1
+    sizes = (len(up), len(uses.row), up.shape[1], child.shape[1], held.clock)
+    blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
+    args = (*sizes, *blocks, *tiles, theta, up, child, wide, held.chains, held.totals)
+    macros = shape.macros(dtype) | {"VEC": vec}
+    grid, shared = (len(tiles[0]),), shape.shared(dtype, vec)
+    _SUM_FLOW.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
+
+
+def sum_stage(
+    segments: tuple[Array, Array],
+    rows: Array | None,
+    values: Array,
+    flows: Array | None,
+    width: int,
+    room: Array | None = None,
+) -> tuple[Array, Array]:
+    """Make the exponentials of all segments of a layer, and their largest values.
+
+    Parameters
+    ----------
+    segments : (array, array)
+        First input of each segment, and how many there are.
+    rows : array, shape (n_input, width), or None
+        What each input is the product of; without, input k is column k.
+    values : array, shape (n_sample, n_value)
+    flows : array, optional
+        Inputs are lifts, made of values and flows.
+    width : int
+    room : array, optional
+        Where the results go; see `room_for`.
+
+    Returns
+    -------
+    array, array
+        (n_segment * 64, n_column), and (n_segment, n_column); samples side by side.
+    """
+    (n, n_value), dtype, device = values.shape, values.dtype, _device.device_of(values)
+    n_segment, n_column = len(segments[0]), _columns(n)
+    n_line = n_segment * _SEGMENT
+    if room is None:
+        room = empty(((n_line + n_segment) * n_column,), dtype, device)
+    w = room[: n_line * n_column].reshape(n_line, n_column)
+    top = room[n_line * n_column : (n_line + n_segment) * n_column].reshape(n_segment, n_column)
+    grid = (n_segment, min(-(-n_column // 32), 65535))
+    macros = {"REAL": real(dtype), "WIDTH": width, "LIFT": int(flows is not None)}
+    args = (n, n_column, n_value, *segments, rows, values, flows, w, top)
+    _SUM_STAGE.launch(grid, (256,), args, macros=macros, early=True)
+    return w, top
+
+
+def _launch(
+    kernel: Kernel,
+    shape: Mixing,
+    n: int,
+    n_tile: int,
+    args: tuple[Any, ...],
+    dtype: np.dtype[Any],
+    more: dict[str, int],
+) -> None:
+    """Launch a kernel over tiles and samples."""
+    grid, macros = (n_tile * -(-n // shape.samples),), shape.macros(dtype) | more
+    shared = shape.shared(dtype)
+    kernel.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
+
+
+def _dense(n_input: int, n_segment: int, n_sample: int) -> bool:
+    """Whether segments are full enough, or too few to matter, for their inputs to be staged."""
+    return 2 * n_input >= _SEGMENT * n_segment or (n_segment <= 2 and n_sample >= _MANY)
+
+
+def dynamic_limit(device: _device.Device) -> int:
+    """Bytes of dynamic shared memory that a block may have: 1024 are left to what has a size."""
+    return _device.shared_limit(device) - 1024
+
+
+def vec(layer: SumLayer, theta: Array) -> int:
+    """Weights that may be read at a time."""
+    return layer.vec if theta.dtype.itemsize == 4 and _device.address(theta) % 16 == 0 else 1
+
+
+def _columns(n: int) -> int:
+    """Samples rounded up to whole reads."""
+    return -(-n // 4) * 4
+
+
+def power(n: int) -> int:
+    """Least power of two from n on."""
+    return 1 << (n - 1).bit_length()

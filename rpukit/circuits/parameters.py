@@ -1,0 +1,391 @@
+"""Arrays that a circuit owns: weights, parameters of leaves, and what learning gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.circuits.compiled.layout import Layout
+from rpukit.circuits.compiled.tables import make_program, make_uses, moved
+from rpukit.circuits.graph.leaves import INDICATOR, Leaf
+from rpukit.circuits.graph.nodes import InputNodes, SumNodes
+from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.sum_tensor_core import Rounded, round_weights, rounded_weights
+from rpukit.elementwise import power, random_fill
+from rpukit.random import Stream
+
+__all__ = ["LeafNodes", "LeafRows", "LeafSource", "Parameters", "Statistics", "support_of"]
+
+Array = Any
+
+PERTURBATION = 2.0
+_PART = 1 << 20  # weights that are worked on at a time
+_GATHERED = ("chains", "leaf_chains", "totals", "leaf_totals", "clock", "weighed")
+
+
+@dataclass(slots=True)
+class LeafRows:
+    """What the rows of leaves read: kind, variable, place in the table or among parameters."""
+
+    kinds: Array
+    variable: Array
+    place: Array
+    sizes: Array  # values of its table, 0 for numbers
+    # Of each variable: the rows that are tables, ascending.
+    first: Array
+    rows: Array
+    support: Array  # of each variable, 0 for numbers
+    table: Array
+    parameters: Array
+    most: int  # values of the largest table; 0 where some leaves are numbers
+
+
+@dataclass(slots=True)
+class LeafNodes:
+    """Leaves that own parameters: what learning gathers for each, and where."""
+
+    kinds: Array
+    n_statistic: Array
+    place: Array
+    use_first: Array
+    use_row: Array
+    tile_first: Array  # of up to 32 nodes of one vector
+    tile_size: Array
+    most: int  # statistics of a node
+
+
+@dataclass(slots=True)
+class LeafSource:
+    """One vector of leaves that owns parameters: where they and its statistics lie."""
+
+    nodes: InputNodes
+    parameter: slice
+    table: slice
+    statistic: slice
+    first_node: int
+
+    @property
+    def leaf(self) -> Leaf:
+        return self.nodes.leaf
+
+
+@dataclass(slots=True)
+class LeafRun:
+    """Vectors of leaves of one kind that lie side by side."""
+
+    leaf: Leaf
+    n_node: int
+    parameter: slice
+    table: slice
+    statistic: slice
+
+
+class Parameters:
+    """Weights (children, nodes) of all groups, and parameters and tables of all leaves."""
+
+    rounded: Rounded | None = None  # weights for tensor cores
+
+    def __init__(
+        self,
+        layout: Layout,
+        stream: Stream,
+        dtype: Any,
+        device: _device.Device = _device.CPU,
+        *,
+        tensor: bool = False,
+    ) -> None:
+        self.layout, self.device = layout, _device.CPU
+        self.theta = np.empty(layout.n_theta, dtype)
+        self.sums = [n for n in layout.nodes if isinstance(n, SumNodes) and n.source is n]
+        self.sources = _leaf_sources(layout)
+        self.runs = _leaf_runs(self.sources)
+        ends = self.sources[-1]
+        n_parameter, n_table = ends.parameter.stop, ends.table.stop
+        self.rows = LeafRows(
+            *_leaf_rows(layout, self.sources),
+            support_of(layout),
+            np.empty(n_table, dtype),
+            np.empty(n_parameter, dtype),
+            max(s.leaf.support for s in self.sources) * all(s.leaf.TABLE for s in self.sources),
+        )
+        for number, nodes in enumerate(self._owners()):
+            given, own = nodes.parameters, stream.child(number)
+            if isinstance(nodes, SumNodes):
+                if given is None and nodes.zero_mask is None:
+                    self._draw_sums(nodes, own)
+                    continue
+                if given is None:
+                    given = np.exp(-PERTURBATION * _uniform(own, nodes.parameter_shape))
+                if nodes.zero_mask is not None:
+                    given = nodes.checked(np.where(nodes.zero_mask, 0.0, given))
+            elif given is None:
+                shape = (nodes.n_node, nodes.leaf.n_parameters)
+                given = nodes.leaf.drawn(_uniform(own, shape), PERTURBATION)
+            self.put(nodes, given)
+        self.device = device
+        self.uses = moved(make_uses(layout), device)
+        self.program = make_program(layout)
+        self.layers = [moved(layer, device) for layer in layout.layers]
+        self.root_rows = self.on_device(layout.root_rows)
+        self.first_root = int(layout.root_rows.min())
+        self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
+        if tensor:
+            self.rounded = rounded_weights(make_uses(layout), device)
+        self.round()
+
+    def _owners(self) -> list[Any]:
+        owned = {n.source.number: n.source for n in self.layout.nodes}
+        kinds = (SumNodes, InputNodes)
+        return [n for n in owned.values() if isinstance(n, kinds)]
+
+    def _draw_sums(self, nodes: SumNodes, stream: Stream) -> None:
+        """Draw weights, some blocks of sums at a time: float64 of all would be much memory."""
+        uniform = random_fill(stream, nodes.parameter_shape, "uniform")
+        size = nodes.block_size
+        for block in self.layout.blocks[nodes.number]:
+            theta = self.theta[block.first : block.first + block.size]
+            theta = theta.reshape(block.n_child, block.n_node)
+            step = max(1, _PART // (block.n_child * size))
+            for first in range(0, len(block.edges), step):
+                tiles = uniform[block.edges[first : first + step]].astype(np.float64)
+                tiles *= -PERTURBATION  # (block, child block, node, child)
+                np.exp(tiles, out=tiles)
+                totals = np.add.accumulate(tiles.sum(axis=3), axis=1)[:, -1]
+                tiles /= totals[:, None, :, None]
+                columns = tiles.transpose(1, 3, 0, 2).reshape(block.n_child, -1)
+                theta[:, first * size : first * size + columns.shape[1]] = columns
+
+    def put(self, nodes: Any, given: Array) -> None:
+        """Take parameters of a node vector that owns them."""
+        if isinstance(nodes, SumNodes):
+            for block in self.layout.blocks[nodes.number]:
+                weights = block.gather(given).reshape(-1)
+                part = slice(block.first, block.first + block.size)
+                self.theta[part] = self.on_device(weights, self.theta.dtype)
+            self.round()
+        else:
+            source = next(s for s in self.sources if s.nodes is nodes)
+            values = self.on_device(given.reshape(-1), self.theta.dtype)
+            self.rows.parameters[source.parameter] = values
+            self.refresh(source)
+
+    def on_device(self, array: Array, dtype: Any = None) -> Array:
+        """Bring an array to where the parameters are."""
+        if self.device.kind == "cpu":
+            return array
+        return _device.to_device(np.asarray(array, dtype), self.device)
+
+    def get(self, nodes: Any) -> Array:
+        """Give parameters as a user sets them, float64."""
+        if isinstance(nodes, SumNodes):
+            tiles = np.zeros(nodes.parameter_shape)
+            for block in self.layout.blocks[nodes.number]:
+                weights = _device.to_numpy(self.theta[block.first : block.first + block.size])
+                block.scatter(weights.reshape(block.n_child, block.n_node), tiles)
+            return tiles
+        source = next(s for s in self.sources if s.nodes is nodes)
+        held = _device.to_numpy(self.rows.parameters[source.parameter])
+        parameters = held.astype(np.float64)
+        return parameters.reshape(nodes.n_node, nodes.leaf.n_parameters)
+
+    def refresh(self, source: LeafSource | LeafRun) -> None:
+        """Make the table of leaves anew after their parameters changed."""
+        if source.leaf.TABLE:
+            ops.leaf_table(
+                source.leaf, self.rows.parameters[source.parameter], self.rows.table[source.table]
+            )
+
+    def round(self) -> None:
+        """Round the weights anew after they changed, where tensor cores take them."""
+        if self.rounded is not None:
+            round_weights(self.uses, self.theta, self.rounded)
+
+    def in_float32(self) -> Parameters:
+        """The same parameters, for sums that tensor cores have no part in."""
+        other = copy(self)
+        other.rounded = None
+        return other
+
+    def copied(self) -> tuple[Array, Array]:
+        """Copy all parameters."""
+        return self.theta.copy(), self.rows.parameters.copy()
+
+    def take(self, arrays: tuple[Array, Array]) -> None:
+        """Go back to parameters that were copied."""
+        self.theta[:], self.rows.parameters[:] = arrays
+        self.refresh_all()
+
+    def refresh_all(self) -> None:
+        """Make all tables anew, and rounded weights."""
+        self.round()
+        for run in self.runs:
+            self.refresh(run)
+
+
+class Statistics:
+    """Expected counts since the last step: running chains, and totals of finished blocks."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        dtype, device = parameters.theta.dtype, parameters.device
+        sources, layout = parameters.sources, parameters.layout
+        sizes = (parameters.theta.size, sources[-1].statistic.stop)
+        self.chains, self.leaf_chains = (_device.zeros((n,), dtype, device) for n in sizes)
+        self.totals, self.leaf_totals = (_device.zeros((n,), np.float64, device) for n in sizes)
+        self.n_sample = 0
+        self.clock = _device.zeros((1,), np.int64, device)  # n_sample, where kernels read it
+        self.weighed = _device.zeros((1,), np.float64, device)  # flows of roots, added up
+        self.exponent = 1.0  # counts are to be multiplied by weights to this power
+        self.leaves = moved(_leaf_nodes(layout, sources), device)
+
+    def fresh(self) -> Statistics:
+        """Make empty statistics of the same circuit."""
+        other = copy(self)
+        for name in _GATHERED:
+            array = getattr(self, name)
+            setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
+        other.n_sample, other.exponent = 0, 1.0
+        return other
+
+    def unbend(self, theta: Array) -> None:
+        """Make counts of weights theta^a those of weights theta."""
+        if self.exponent == 1:
+            return
+        xp = _device.namespace(theta)
+        for part in parts(theta.size):
+            w = theta[part].astype(np.float64)
+            factor = power(xp.where(w > 0, w, 1.0), self.exponent - 1)
+            counts = factor * (self.totals[part] + self.chains[part])
+            self.totals[part] = xp.where(w > 0, counts, 0.0)
+        self.chains[:] = 0
+        self.exponent = 1.0
+
+    def clear(self) -> None:
+        """Forget everything that was gathered."""
+        for name in _GATHERED:
+            getattr(self, name).fill(0)
+        self.n_sample, self.exponent = 0, 1.0
+
+    def resume(self, n_sample: int, weight: float) -> None:
+        """Go on after samples that were counted elsewhere."""
+        self.n_sample = n_sample
+        self.clock.fill(n_sample)
+        self.weighed.fill(weight)
+
+    @property
+    def weight(self) -> float:
+        """Flows of roots so far, added up; synchronises with a GPU."""
+        return float(_device.to_numpy(self.weighed)[0])
+
+
+def parts(size: int) -> Iterator[slice]:
+    """Cut weights into pieces that are worked on one after another."""
+    return (slice(first, min(first + _PART, size)) for first in range(0, size, _PART))
+
+
+def _uniform(stream: Stream, shape: tuple[int, ...]) -> Array:
+    return random_fill(stream, shape, "uniform").astype(np.float64)
+
+
+def _leaf_sources(layout: Layout) -> list[LeafSource]:
+    made: dict[int, LeafSource] = {}
+    parameter = table = statistic = node = 0
+    for nodes in layout.inputs:
+        owner: Any = nodes.source
+        if owner.number in made:
+            continue
+        leaf, n = owner.leaf, owner.n_node
+        n_parameter, n_table = n * leaf.n_parameters, n * leaf.support
+        n_statistic = n * (leaf.n_statistics + 1)
+        made[owner.number] = LeafSource(
+            owner,
+            slice(parameter, parameter + n_parameter),
+            slice(table, table + n_table),
+            slice(statistic, statistic + n_statistic),
+            node,
+        )
+        parameter, table = parameter + n_parameter, table + n_table
+        statistic, node = statistic + n_statistic, node + n
+    return list(made.values())
+
+
+def _leaf_runs(sources: list[LeafSource]) -> list[LeafRun]:
+    made: list[LeafRun] = []
+    for source in sources:
+        parts = (source.parameter, source.table, source.statistic)
+        if made and made[-1].leaf == source.leaf:
+            last = made[-1]
+            last.n_node += source.nodes.n_node
+            last.parameter, last.table, last.statistic = (
+                slice(getattr(last, name).start, part.stop)
+                for name, part in zip(("parameter", "table", "statistic"), parts, strict=True)
+            )
+        else:
+            made.append(LeafRun(source.leaf, source.nodes.n_node, *parts))
+    return made
+
+
+def _leaf_rows(
+    layout: Layout, sources: list[LeafSource]
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    by_number = {s.nodes.number: s for s in sources}
+    kinds, variables, places, sizes = [], [], [], []
+    for nodes in layout.inputs:
+        source, n = by_number[nodes.source.number], nodes.n_node
+        leaf = source.leaf
+        width = leaf.support if leaf.TABLE else leaf.n_parameters
+        first = source.table.start if leaf.TABLE else source.parameter.start
+        kinds.append(np.full(n, min(leaf.KIND, INDICATOR) if leaf.TABLE else leaf.KIND, np.int32))
+        variables.append(np.full(n, nodes.var, np.int32))
+        places.append(first + width * np.arange(n, dtype=np.int64))
+        sizes.append(np.full(n, leaf.support, np.int32))
+    kind, variable = np.concatenate(kinds), np.concatenate(variables)
+    rows = np.argsort(variable, kind="stable").astype(np.int32)
+    rows = rows[kind[rows] <= INDICATOR]
+    counts = np.bincount(variable[rows], minlength=layout.n_variable)
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return kind, variable, np.concatenate(places), np.concatenate(sizes), first, rows
+
+
+def support_of(layout: Layout) -> Array:
+    """Number of values of each variable; 0 for numbers."""
+    support = np.zeros(layout.n_variable, np.int32)
+    for nodes in layout.inputs:
+        support[nodes.var] = max(support[nodes.var], nodes.leaf.support)
+    return support
+
+
+def _spread(sources: list[LeafSource], value: Any, dtype: Any) -> Array:
+    return np.concatenate([np.full(s.nodes.n_node, value(s), dtype) for s in sources])
+
+
+def _places(source: LeafSource) -> Array:
+    width = source.leaf.n_statistics + 1
+    return source.statistic.start + width * np.arange(source.nodes.n_node)
+
+
+def _leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
+    """Tables of the nodes of all sources; rows that use a node ascend."""
+    first = {s.nodes.number: s.first_node for s in sources}
+    nodes = np.concatenate([first[n.source.number] + np.arange(n.n_node) for n in layout.inputs])
+    starts = np.concatenate([s.first_node + _cut(s.nodes.n_node)[0] for s in sources])
+    return LeafNodes(
+        _spread(sources, lambda s: s.leaf.KIND, np.int32),
+        _spread(sources, lambda s: s.leaf.n_statistics, np.int32),
+        np.concatenate([_places(s) for s in sources]).astype(np.int64),
+        np.concatenate([[0], np.cumsum(np.bincount(nodes))]).astype(np.int64),
+        np.argsort(nodes, kind="stable").astype(np.int32),
+        starts.astype(np.int32),
+        np.concatenate([_cut(s.nodes.n_node)[1] for s in sources]).astype(np.int32),
+        max(s.leaf.n_statistics for s in sources) + 1,
+    )
+
+
+def _cut(n: int) -> tuple[Array, Array]:
+    """Cut n nodes into tiles of 32."""
+    first = np.arange(0, n, 32)
+    return first, np.minimum(32, n - first)

@@ -1,0 +1,1 @@
+"""Queries: likelihoods, marginals, samples, information."""

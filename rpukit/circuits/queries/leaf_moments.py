@@ -1,0 +1,104 @@
+"""What leaves say, in float64: supports, moments, entropies, expected logarithms of others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rpukit.circuits.graph.leaves import GAUSSIAN, Leaf
+from rpukit.circuits.ops import layers as ops
+from rpukit.elementwise import exp, lgamma, log
+from rpukit.errors import StructureError
+
+__all__ = ["crossing", "entropy", "moments", "support"]
+
+Array = Any
+LeafNodes = tuple[Leaf, Array]
+
+_FAR = 40.0  # standard deviations of a Poisson count that are counted, and as many counts
+
+
+def added(terms: Array) -> Array:
+    """Add up along the last axis, one after another."""
+    return np.add.accumulate(terms, axis=-1)[..., -1]
+
+
+def support(leaf: Leaf, parameters: Array) -> Array:
+    """Possible values (n_node, n_values); numbers count as one value."""
+    if not leaf.TABLE:
+        return np.ones((len(parameters), 1), bool)
+    return np.isfinite(_table(leaf, parameters))
+
+
+def moments(leaf: Leaf, parameters: Array) -> tuple[Array, Array]:
+    """Mean and mean square of each node."""
+    if leaf.TABLE:
+        p, values = exp(_table(leaf, parameters)), np.arange(leaf.support, dtype=np.float64)
+        return added(p * values), added(p * (values * values))
+    mean = parameters[:, 0]
+    variance = parameters[:, 1] * parameters[:, 1] if leaf.KIND == GAUSSIAN else mean
+    return mean, mean * mean + variance
+
+
+def entropy(leaf: Leaf, parameters: Array) -> Array:
+    """Entropy of each node, nats; differential for a density."""
+    same = (leaf, parameters)
+    crossed = crossing(same, same, pairs=False)[1]
+    return -crossed[:, 0]
+
+
+def crossing(p: LeafNodes, q: LeafNodes, *, pairs: bool = True) -> tuple[Array, Array]:
+    """Sums of p [q > 0] and of p log q where q > 0; of all pairs, or of nodes side by side."""
+    (leaf, own), (other, theirs) = p, q
+    if leaf.TABLE != other.TABLE or (not leaf.TABLE and leaf.KIND != other.KIND):
+        raise StructureError(f"leaves {leaf} and {other} cannot be compared")
+    if leaf.KIND == GAUSSIAN:
+        mean, std = (own[:, None, k] for k in (0, 1))
+        mean2, std2 = (theirs[None, :, k] if pairs else theirs[:, None, k] for k in (0, 1))
+        z2 = (std * std + (mean - mean2) * (mean - mean2)) / (std2 * std2)
+        cross = -0.5 * z2 - (0.5 * math.log(2 * math.pi) + log(std2 + np.zeros_like(z2)))
+        return np.ones_like(cross), cross
+    if leaf.TABLE:
+        a, b = _table(leaf, own), _table(other, theirs)
+        width = max(a.shape[1], b.shape[1])
+        a, b = (_widened(table, width) for table in (a, b))
+    else:
+        a, b = _counts(own, _most(own, theirs)), _counts(theirs, _most(own, theirs))
+    mass_of, logs = exp(a), np.where(b > -np.inf, b, 0.0)
+    possible = (b > -np.inf).astype(np.float64)
+    mass, cross = np.zeros((2, len(a), len(b) if pairs else 1))
+    for x in range(a.shape[1]):
+        right = (
+            (possible[None, :, x], logs[None, :, x])
+            if pairs
+            else (
+                possible[:, None, x],
+                logs[:, None, x],
+            )
+        )
+        mass += mass_of[:, None, x] * right[0]
+        cross += mass_of[:, None, x] * right[1]
+    return mass, cross
+
+
+def _table(leaf: Leaf, parameters: Array) -> Array:
+    table = np.empty(len(parameters) * leaf.support)
+    ops.leaf_table(leaf, np.ascontiguousarray(parameters).reshape(-1), table)
+    return table.reshape(-1, leaf.support)
+
+
+def _widened(table: Array, width: int) -> Array:
+    return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=-np.inf)
+
+
+def _most(*rates: Array) -> int:
+    most = max(float(rate.max()) for rate in rates)
+    return int(most + _FAR * math.sqrt(most) + _FAR)
+
+
+def _counts(rates: Array, most: int) -> Array:
+    """Log-probabilities of the counts 0 to most - 1."""
+    k = np.arange(most, dtype=np.float64)
+    return k * log(rates) - rates - lgamma(k + 1)

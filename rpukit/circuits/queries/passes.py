@@ -1,0 +1,193 @@
+"""The passes of a circuit over samples: up (values), down (flows), and into the statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rpukit import _device
+from rpukit.circuits.compiled.arena import empty
+from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
+from rpukit.circuits.ops import em as steps
+from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.small_batch import (
+    LAYERS,
+    Chained,
+    choose_down,
+    choose_up,
+    flows_down,
+    values_up,
+)
+from rpukit.circuits.ops.sum_launch import room_for
+from rpukit.circuits.ops.sum_tensor_core import tensor_backward, tensor_forward
+from rpukit.circuits.parameters import Parameters, Statistics
+
+__all__ = ["Pass", "gather", "run_down", "run_inner", "run_leaves", "run_up"]
+
+Array = Any
+
+
+@dataclass(slots=True)
+class Pass:
+    """Arrays of one pass over n samples: values, flows, lifts (n, n_row); elements."""
+
+    codes: Array
+    numbers: Array
+    values: Array
+    elements: Array = None  # flat: of all layers one after the other, or of one at a time
+    keeps: bool = False
+    flows: Array = None
+    lift: Array = None
+    weights: Array = None  # flows of the roots (n, n_root)
+    out: Array = None  # values of the roots (n, n_root), a copy
+    room: Array = None  # for what kernels of a layer pass on
+
+    def hold_elements(self, parameters: Parameters, *, keep: bool) -> None:
+        """Allocate elements: of all layers with ``keep``."""
+        layout, self.keeps = parameters.layout, keep
+        size = layout.n_element if keep else _most(layout.layers)
+        shape = (len(self.values) * size,)
+        self.elements = empty(shape, self.values.dtype, parameters.device)
+
+    def of_layer(self, layer: SumLayer) -> Array:
+        """Elements of a layer, (n, n_element)."""
+        n = len(self.values)
+        first = layer.element_first * n if self.keeps else 0
+        return self.elements[first : first + n * layer.n_element].reshape(n, layer.n_element)
+
+
+def run_up(parameters: Parameters, codes: Array, numbers: Array, *, keep: bool = False) -> Pass:
+    """Compute the values of all rows; ``keep`` the elements for a pass down."""
+    return run_inner(parameters, run_leaves(parameters, codes, numbers), keep=keep)
+
+
+def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
+    """Compute the values of the rows of leaves."""
+    shape = (len(codes), parameters.layout.n_row)
+    values = empty(shape, parameters.theta.dtype, parameters.device)
+    ops.leaf_forward(parameters.rows, codes, numbers, values)
+    return Pass(codes, numbers, values)
+
+
+def run_inner(
+    parameters: Parameters, run: Pass, *, keep: bool = False, elements: bool = False
+) -> Pass:
+    """Compute the values of the rows above those of leaves; with ``elements`` those too."""
+    rounded, kernels = parameters.rounded, _device.takes_kernels(run.values)
+    joined = _joins(parameters, run) and not elements
+    if not joined:
+        run.hold_elements(parameters, keep=keep or not kernels)
+    if not kernels and rounded is None:
+        ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
+        return run
+    run.room = room_for(parameters.layers, run.values)
+    chained = LAYERS
+    if joined and rounded is None:
+        chained = choose_up(parameters.layers, run.values, _up, parameters, run)
+    _up(parameters, run, chained)
+    return run
+
+
+def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
+    """Make the kernels' pass up; it may be made again."""
+    theta, rounded, joined = parameters.theta, parameters.rounded, run.elements is None
+    for part in chained.parts(parameters.layers):
+        layer = part[0]
+        if isinstance(layer, ProductLayer):
+            ops.product_forward(layer, run.values, run.values)
+            continue
+        if chained.shape is not None:
+            shape, together = chained.shape, chained.together
+            values_up(part, theta, run.values, shape, together=together)
+            continue
+        below = None if joined else run.of_layer(layer)
+        if not joined:
+            ops.product_forward(layer.elements, run.values, below)
+        if rounded is not None:
+            tensor_forward(layer, rounded, theta, below, run.values, run.room)
+        else:
+            ops.sum_forward(layer, theta, below, run.values, run.room)
+    return [run.values]
+
+
+def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
+    """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
+    theta, values = parameters.theta, run.values
+    alike, device, rounded = (values.shape, values.dtype), parameters.device, parameters.rounded
+    run.flows, run.weights = empty(*alike, device), root_flows
+    joined = _joins(parameters, run)
+    if not joined:
+        run.lift = empty(*alike, device)
+    if run.out is None:
+        run.out = empty(root_flows.shape, values.dtype, device)
+    if not _device.takes_kernels(run.values) and rounded is None:
+        _begin_down(parameters, run)
+        arrays = (theta, run.values, run.elements, run.flows, run.lift)
+        ops.flows_down(parameters.program, *arrays)
+        return run
+    chained = LAYERS
+    if joined and rounded is None:
+        chained = choose_down(parameters.layers, run.flows, _down, parameters, run)
+    _down(parameters, run, chained)
+    return run
+
+
+def _begin_down(parameters: Parameters, run: Pass) -> None:
+    roots = (parameters.root_rows, parameters.first_root)
+    ops.root_flows(*roots, run.weights, run.values, run.flows, run.out)
+
+
+def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
+    """Make the kernels' pass down, from the roots on; it may be made again."""
+    theta, values, rounded = parameters.theta, run.values, parameters.rounded
+    joined = _joins(parameters, run)
+    n = 0 if joined else len(values) * _most(parameters.layout.layers)
+    scratch = empty((n,), theta.dtype, parameters.device)
+    _begin_down(parameters, run)
+    for part in chained.parts(parameters.layers[::-1]):
+        layer = part[0]
+        if isinstance(layer, ProductLayer):
+            ops.product_backward(layer, run.flows, run.flows)
+        elif chained.shape is not None:
+            shape, together = chained.shape, chained.together
+            flows_down(part, theta, values, run.flows, shape, together=together)
+        elif joined and rounded is not None:
+            joint = (values, None, None, run.flows, None, run.room)
+            tensor_backward(layer, rounded, theta, *joint)
+        elif joined:
+            ops.sum_backward_joined(layer, theta, values, run.flows, run.room)
+        else:
+            ops.sum_lift(values, run.flows, run.lift, (layer.first_row, layer.end_row))
+            elements = run.of_layer(layer)
+            flows = scratch[: elements.size].reshape(elements.shape)
+            if rounded is not None:
+                apart = (None, run.lift, elements, None, flows, run.room)
+                tensor_backward(layer, rounded, theta, *apart)
+            else:
+                ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
+            ops.product_backward(layer.elements, flows, run.flows)
+    return [run.flows]
+
+
+def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
+    """Add a pass to the statistics."""
+    uses = parameters.uses
+    made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
+    ops.sum_flow(statistics, uses, parameters.theta, made)
+    ops.leaf_flow(statistics, parameters.rows, run.codes, run.numbers, run.flows)
+    if run.out is None:  # of a rule that goes down by itself
+        run.out = run.values.take(parameters.root_rows, axis=1)
+    steps.count_samples(statistics, run.out, run.weights)
+    statistics.n_sample += len(run.values)
+
+
+def _joins(parameters: Parameters, run: Pass) -> bool:
+    """Whether kernels make products on their way, so that elements have no arrays."""
+    return (
+        parameters.layout.width > 0 and run.elements is None and _device.takes_kernels(run.values)
+    )
+
+
+def _most(layers: list[ProductLayer | SumLayer]) -> int:
+    """Elements of the widest layer."""
+    return max((y.n_element for y in layers if isinstance(y, SumLayer)), default=0)

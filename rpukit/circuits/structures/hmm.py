@@ -1,0 +1,198 @@
+"""Ready-made structures: mixtures, hidden Markov models, random tensorised ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit.circuits.graph.leaves import Categorical, Leaf
+from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
+from rpukit.errors import ParameterError
+
+__all__ = ["hmm", "mixture", "rat_spn"]
+
+
+def _count(value: Any, name: str, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ParameterError(f"{name}: got {value!r}, need an integer from {least}")
+    return int(value)
+
+
+def _block_of(n: int) -> int:
+    """Largest power of two that divides n, at most 1024."""
+    return min(n & -n, 1024)
+
+
+def _leaf_of(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
+    return leaf if isinstance(leaf, Leaf) else leaf[var]
+
+
+def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) -> SumNodes:
+    """Make a mixture of distributions whose variables are independent.
+
+    Parameters
+    ----------
+    n_variables, n_components : int
+    leaf : Leaf or sequence of Leaf
+        One for all variables, or one each.
+
+    Returns
+    -------
+    SumNodes
+
+    Raises
+    ------
+    ParameterError, DTypeError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.circuits.mixture(5, 3, rk.circuits.Bernoulli()).parameter_shape
+    (3, 1, 1)
+    """
+    n_components = _count(n_components, "n_components")
+    parts: list[Nodes] = [
+        inputs(v, _leaf_of(leaf, v), n_components)
+        for v in range(_count(n_variables, "n_variables"))
+    ]
+    return sum(parts[0] if len(parts) == 1 else product(*parts), n_nodes=1)
+
+
+def hmm(
+    seq_len: int,
+    n_states: int,
+    n_symbols: int | None = None,
+    *,
+    leaf: Leaf | None = None,
+    homogeneous: bool = True,
+    start: Any = None,
+    transition: Any = None,
+    emission: Any = None,
+) -> SumNodes:
+    """Make a hidden Markov model over sequences of one length.
+
+    Parameters
+    ----------
+    seq_len, n_states : int
+    n_symbols : int, optional
+        For `Categorical` emissions.
+    leaf : Leaf, optional
+        Other emissions.
+    homogeneous : bool
+        Share transitions and emissions between all times.
+    start : array, shape (n_states,), optional
+        Probabilities of the first state. These three default to random draws of the circuit.
+    transition : array, shape (n_states, n_states), optional
+        Row i: probabilities of the states after state i.
+    emission : array, shape (n_states, leaf.n_parameters), optional
+        Parameters of the leaves.
+
+    Returns
+    -------
+    SumNodes
+
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError
+
+    Notes
+    -----
+    Source: Rabiner, Proc. IEEE 77, 257 (1989).
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> pc = rk.Circuit(rk.circuits.hmm(10, 4, 7))
+    >>> pc.n_variables, pc.n_parameters
+    (10, 48)
+    """
+    seq_len, n_states = _count(seq_len, "seq_len"), _count(n_states, "n_states")
+    if (n_symbols is None) == (leaf is None):
+        raise ParameterError("give either n_symbols or leaf")
+    kind = Categorical(n_values=n_symbols) if leaf is None else leaf  # type: ignore[arg-type]
+    block = _block_of(n_states)
+    emitted = inputs(seq_len - 1, kind, n_states, block_size=block, parameters=emission)
+    state: Nodes = emitted
+    first: SumNodes | None = None
+    for time in range(seq_len - 2, -1, -1):
+        if first is None:
+            moved = first = sum(state, n_nodes=n_states, block_size=block, parameters=transition)
+        else:
+            moved = first.duplicate(state, tie=homogeneous)
+        state = product(_emission(emitted, time, homogeneous, emission), moved)
+    return sum(state, n_nodes=1, parameters=None if start is None else [start])
+
+
+def _emission(emitted: InputNodes, time: int, tie: bool, parameters: Any) -> InputNodes:
+    if tie:
+        return emitted.duplicate(time)
+    return inputs(
+        time, emitted.leaf, emitted.n_node, block_size=emitted.block_size, parameters=parameters
+    )
+
+
+def rat_spn(
+    n_variables: int,
+    n_nodes: int,
+    leaf: Leaf | Sequence[Leaf],
+    *,
+    depth: int | None = None,
+    n_repetitions: int = 4,
+    seed: int = 0,
+) -> SumNodes:
+    """Make a random tensorised structure: balanced random splits, repeated.
+
+    Parameters
+    ----------
+    n_variables : int
+    n_nodes : int
+        Nodes of each region.
+    leaf : Leaf or sequence of Leaf
+    depth : int, optional
+        Number of splits on the way to the leaves; default: until single variables.
+    n_repetitions : int
+    seed : int
+        Of the splits.
+
+    Returns
+    -------
+    SumNodes
+
+    Raises
+    ------
+    ParameterError, DTypeError
+
+    Notes
+    -----
+    All repetitions share the leaves.
+    Source: Peharz et al., "Random sum-product networks", UAI 2019.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.Circuit(rk.circuits.rat_spn(6, 4, rk.circuits.Bernoulli())).n_variables
+    6
+    """
+    n_variables, n_nodes = _count(n_variables, "n_variables"), _count(n_nodes, "n_nodes")
+    most = _count(n_variables if depth is None else depth, "depth")
+    rng = np.random.default_rng(seed)
+    block = _block_of(n_nodes)
+    leaves: list[Nodes] = [
+        inputs(v, _leaf_of(leaf, v), n_nodes, block_size=block) for v in range(n_variables)
+    ]
+
+    def region(variables: np.ndarray, left: int) -> Nodes:
+        if len(variables) == 1:
+            return leaves[int(variables[0])]
+        if left == 0:
+            return sum(product(*(leaves[v] for v in variables)), n_nodes=n_nodes, block_size=block)
+        order = rng.permutation(variables)
+        half = len(order) // 2
+        both = product(region(order[:half], left - 1), region(order[half:], left - 1))
+        return both if left == most else sum(both, n_nodes=n_nodes, block_size=block)
+
+    every = np.arange(n_variables)
+    repetitions = _count(n_repetitions, "n_repetitions")
+    return sum(*(region(every, most) for _ in range(repetitions)), n_nodes=1)

@@ -1,0 +1,1 @@
+"""Build, read, differentiate and rewrite training graphs."""

@@ -1,0 +1,358 @@
+"""Building a graph in Python, and its training graph with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog import AnalogTile
+from rpukit.errors import DTypeError, GraphError
+from rpukit.tiled.graph.analog import TileRecord, check_tile, learning, periphery
+from rpukit.tiled.graph.autodiff import gradients
+from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.graph.onnx import read_nodes
+from rpukit.tiled.graph.optimisers import SGD, Optimiser, optimiser_graph
+from rpukit.tiled.graph.tape import Sketch
+from rpukit.tiled.ir import Graph, Node, Training
+
+__all__ = ["Builder"]
+
+RESET = "reset"
+
+
+class Builder:
+    """A graph that is written down op by op; tensors are known by their names.
+
+    Parameters
+    ----------
+    name : str
+    dtype : {float32, float64}
+
+    Raises
+    ------
+    DTypeError
+
+    Notes
+    -----
+    Ops with a gradient, and their inputs: ``Gemm`` (a, b[, c]; alpha, beta, transA, transB,
+    activation: none or Relu), ``MatMul`` (a, b; activation), ``Conv`` (x, w[, b]; strides, pads,
+    dilations, group), ``Add``, ``Sub``, ``Mul``, ``Div`` (a, b), ``Relu``, ``Gelu``, ``Tanh``,
+    ``Sigmoid`` (x), ``Softmax`` (x; axis),
+    ``LayerNormalization`` (x, scale, bias; epsilon), ``BatchNormInternal`` (x, scale, bias, mean,
+    variance; epsilon: statistics of the batch, the last two are not used), ``MaxPool``,
+    ``AveragePool`` (x; kernel_shape, strides, pads), ``GlobalAveragePool`` (x), ``Transpose`` (x;
+    perm), ``Reshape`` (x; shape), ``Flatten`` (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes),
+    ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
+    ``SoftmaxCrossEntropyLoss`` (scores, labels). Names and attributes are those of ONNX,
+    which has no activation of a Gemm.
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> b = rk.tiled.Builder("net")
+    >>> x, target = b.input("x", (8, 16)), b.input("target", (8, 4))
+    >>> w = b.parameter("w", np.full((4, 16), 0.1))
+    >>> y = b.apply("Relu", b.apply("Gemm", x, w, transB=1))
+    >>> training = b.training(b.apply("MSELoss", y, target), rk.tiled.SGD(lr=0.1))
+    >>> training
+    Training('net', 7 nodes, 64 parameters)
+    """
+
+    def __init__(self, name: str, *, dtype: Any = np.float32) -> None:
+        real = np.dtype(dtype).name
+        if real not in ("float32", "float64"):
+            raise DTypeError(f"dtype: got {real}, need float32 or float64")
+        self.name = name
+        self._sketch = Sketch(real)
+        self._inputs: list[str] = []
+        self._parameters: dict[str, np.ndarray] = {}
+        self._kept: dict[str, np.ndarray] = {}
+
+    @classmethod
+    def from_onnx(
+        cls, path: str | Path, parameters: Mapping[str, Any], *, dtype: Any = np.float32
+    ) -> Builder:
+        """Read the nodes of an ONNX file, to differentiate them anew.
+
+        Parameters
+        ----------
+        path : str or Path
+        parameters : mapping of str to array
+            Inputs or initialisers of the file that are to be trained, and values for them.
+        dtype : {float32, float64}
+
+        Returns
+        -------
+        Builder
+
+        Raises
+        ------
+        OnnxError, FormatError, GraphError
+        """
+        builder = cls(Path(path).stem, dtype=dtype)
+        nodes, inputs, constants, _ = read_nodes(path, dtype)
+        for name, value in parameters.items():
+            builder.parameter(name, value)
+        for tensor in inputs:
+            if tensor.name not in parameters:
+                builder.input(tensor.name, tensor.shape, tensor.dtype)
+        for name, value in constants.items():
+            if name not in parameters:
+                builder._sketch.constant(name, value)
+        for node in nodes:
+            builder._sketch.append(node)
+        return builder
+
+    def input(self, name: str, shape: Sequence[int], dtype: Any = None) -> str:
+        """Add an input.
+
+        Parameters
+        ----------
+        name : str
+        shape : sequence of int
+        dtype : dtype, optional
+            Default: that of the graph; labels are int64.
+
+        Returns
+        -------
+        str
+            The name.
+        """
+        kind = self._sketch.dtype if dtype is None else np.dtype(dtype).name
+        self._inputs.append(self._sketch.tensor(name, shape, kind))
+        return name
+
+    def parameter(self, name: str, value: Any) -> str:
+        """Add a tensor that is trained.
+
+        Parameters
+        ----------
+        name : str
+        value : array
+            Its values at the start.
+
+        Returns
+        -------
+        str
+            The name.
+        """
+        array = np.array(value, self._sketch.dtype)
+        self._parameters[self._sketch.tensor(name, array.shape, array.dtype.name)] = array
+        return name
+
+    def constant(self, name: str, value: Any) -> str:
+        """Add values that stay as they are.
+
+        Parameters
+        ----------
+        name : str
+        value : array
+
+        Returns
+        -------
+        str
+            The name.
+        """
+        return self._sketch.constant(name, value)
+
+    def apply(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """Add a node.
+
+        Parameters
+        ----------
+        op : str
+        *inputs : str
+        name : str, optional
+            Of the node and its first output; default: made from the op's.
+        **attributes : number, string or tuple
+            As ONNX has them.
+
+        Returns
+        -------
+        str
+            Its first output.
+
+        Raises
+        ------
+        GraphError
+        """
+        return self._sketch.add(op, inputs, 1, attributes, name)[0]
+
+    def analog(self, x: str, tile: AnalogTile, *, lr: float, name: str) -> str:
+        """Add the product of an analog tile, which learns by pulses once its errors are there.
+
+        Parameters
+        ----------
+        x : str
+            Shape (n_batch, n_in).
+        tile : AnalogTile
+            Of float32; its weights, cells and clocks now are where the graph begins. It is not
+            changed.
+        lr : float
+            Learning rate of its updates.
+        name : str
+            Begins the names of its tensors.
+
+        Returns
+        -------
+        str
+            Shape (n_batch, n_out).
+
+        Raises
+        ------
+        ParameterError, GraphError
+
+        Notes
+        -----
+        The bits are those of `AnalogTile.forward`, `backward` and `update` with the same clocks.
+        Not there: wires, passes by sign, read noise, running averages, cells made of several
+        devices, write noise.
+
+        Examples
+        --------
+        >>> import rpukit as rk
+        >>> b = rk.tiled.Builder("net")
+        >>> tile = rk.AnalogTile((2, 3), rk.Ideal(), seed=1)
+        >>> b.analog(b.input("x", (4, 3)), tile, lr=0.1, name="tile")
+        'tile'
+        """
+        check_tile(tile)
+        learn, cells = learning(tile, lr)
+        put, kept = self._sketch.constant, self._keep
+        weight = kept(f"{name}.weight", _device.to_numpy(tile.get_weights()))
+        clocks = {
+            way: kept(f"{name}.{way}_clock", np.array([tile.clocks[way]], np.int64))
+            for way in ("forward", "backward", "update")
+        }
+        ways: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {}
+        for way, io in (
+            ("forward", tile.forward_parameters),
+            ("backward", tile.backward_parameters),
+        ):
+            attributes, spread = periphery(tile, io, way == "backward")
+            extra: tuple[str, ...] = (
+                () if spread is None else (put(f"{name}.{way}_noise", spread),)
+            )
+            ways[way] = (attributes, extra)
+        planes = tuple(put(f"{name}.{key}", value) for key, value in cells.items())
+        attributes, extra = ways["forward"]
+        inputs = (x, weight, clocks["forward"], *extra)
+        (made,) = self._sketch.add("AnalogForward", inputs, 1, attributes, name)
+        self._sketch.tiles[made] = TileRecord(weight, clocks, ways, learn, planes)
+        return made
+
+    def _keep(self, name: str, value: np.ndarray) -> str:
+        self._kept[self._sketch.tensor(name, value.shape, value.dtype.name)] = value
+        return name
+
+    def graph(self, *outputs: str) -> Graph:
+        """Make a graph of what there is, without gradients.
+
+        Parameters
+        ----------
+        *outputs : str
+
+        Returns
+        -------
+        Graph
+            Its inputs are the inputs and parameters that are used.
+
+        Raises
+        ------
+        GraphError
+        """
+        need: list[Node] = []
+        for output in outputs:
+            need += [node for node in self._sketch.ancestors(output) if node not in need]
+        return self._made(
+            need, (*self._inputs, *self._parameters, *self._kept), outputs, self.name
+        )
+
+    def training(self, loss: str, optimiser: Optimiser | None = None) -> Training:
+        """Make the training graph of a loss, and the graph of an optimiser's step.
+
+        Parameters
+        ----------
+        loss : str
+            A tensor of one element.
+        optimiser : SGD, MomentumSGD or Adam, optional
+            Default: ``SGD()``.
+
+        Returns
+        -------
+        Training
+
+        Raises
+        ------
+        GraphError
+            Where there are not two inputs (data and target), or a parameter has no gradient.
+
+        Notes
+        -----
+        Gradients of a tensor with several readers are added in the order of these, last reader
+        first. Gradients of mini-batches are added up, not averaged.
+        """
+        if loss not in self._sketch.tensors or self._sketch.tensors[loss].size != 1:
+            raise GraphError(f"loss: {loss} is not a tensor of one element")
+        sketch = Sketch(self._sketch.dtype)
+        sketch.nodes = self._sketch.ancestors(loss)
+        sketch.tiles = dict(self._sketch.tiles)
+        forward = {name for node in sketch.nodes for name in (*node.inputs, *node.outputs)}
+        known = self._sketch.tensors.items()
+        tiles = [tile for made, tile in sketch.tiles.items() if made in forward]
+        for tile in tiles:
+            forward |= {*tile.clocks.values(), *tile.cells, *tile.ways["backward"][1]}
+        sketch.tensors = {k: v for k, v in known if k in forward or k in self._parameters}
+        sketch.constants = {k: v for k, v in self._sketch.constants.items() if k in forward}
+        data = [name for name in self._inputs if name in forward]
+        if len(data) != 2 or not (self._parameters or tiles):
+            raise GraphError(
+                f"{self.name}: need two inputs, data and target, and parameters; got {data} and "
+                f"{len(self._parameters)} parameters"
+            )
+        found, changed = gradients(sketch, loss, list(self._parameters))
+        sketch.tensor(RESET, (1,), "bool")
+        pairs, ends = [], [loss]
+        for name, slope in found.items():
+            total = sketch.tensor(f"{name}_grad.accumulation.buffer", *self._like(name))
+            node = (total, slope, RESET)
+            ends += sketch.add(
+                "InPlaceAccumulatorV2", node, 1, {}, f"{name}_grad.accumulation.out"
+            )
+            pairs.append((name, total))
+        totals = tuple(total for _, total in pairs)
+        homes = tuple(name.removesuffix("_updated") for name in changed)
+        inputs = (*data, *self._parameters, *homes, *totals, RESET)
+        ends += changed
+        train = self._made(sketch.nodes, inputs, ends, self.name, sketch)
+        graph, state = optimiser_graph(
+            optimiser or SGD(), sketch.tensors, pairs, f"{self.name}_optimiser"
+        )
+        return Training(
+            *(train, graph, data[0], data[1], tuple(self._parameters), totals, RESET, loss),
+            state=tuple(state),
+            kept=homes,
+            initial={**self._parameters, **state, **{name: self._kept[name] for name in homes}},
+        )
+
+    def _like(self, name: str) -> tuple[tuple[int, ...], str]:
+        tensor = self._sketch.tensors[name]
+        return tensor.shape, tensor.dtype
+
+    def _made(
+        self,
+        nodes: Sequence[Node],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        name: str,
+        sketch: Sketch | None = None,
+    ) -> Graph:
+        sketch = sketch or self._sketch
+        used = {source for node in nodes for source in node.inputs} | set(outputs)
+        given = [sketch.tensors[key] for key in inputs if key in used]
+        constants = {key: value for key, value in sketch.constants.items() if key in used}
+        return make_graph(name, nodes, given, outputs, constants)

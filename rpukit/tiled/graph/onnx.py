@@ -1,0 +1,282 @@
+"""Training and optimiser graphs from ONNX files (extra ``onnx``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import FormatError, GraphError, OnnxError
+from rpukit.tiled import ops
+from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.ir import Graph, Node, Tensor, Training, sort_nodes
+
+__all__ = ["from_onnx", "training_from_onnx"]
+
+Parts = tuple[list[Node], list[Tensor], dict[str, np.ndarray], list[str]]
+# Inputs that say a shape or axes and have to be known: op -> (which, attribute)
+_CONSTANT_INPUTS = {
+    "Reshape": (1, "shape"),
+    "Squeeze": (1, "axes"),
+    "Unsqueeze": (1, "axes"),
+    "ReduceSum": (1, "axes"),
+    "ReduceMean": (1, "axes"),
+}
+# Outputs that nothing may use: op -> the first of them
+_UNUSED_OUTPUTS = {"MaxPool": 1, "AveragePool": 1}
+_FOLDED = ("Constant", "Shape")
+
+
+def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
+    """Read a graph.
+
+    Parameters
+    ----------
+    path : str or Path
+    dtype : {float32, float64}
+        What the graph is computed in; float values of the file are cast.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    OnnxError
+        Where the package onnx is missing.
+    FormatError
+        Where the file is not ONNX.
+    GraphError
+        Unknown ops (all of them in one message) and everything else that cannot be taken.
+    """
+    nodes, inputs, constants, outputs = read_nodes(path, dtype)
+    used = {name for node in nodes for name in node.inputs}
+    kept = {name: value for name, value in constants.items() if name in used}
+    return make_graph(Path(path).stem, nodes, inputs, outputs, kept)
+
+
+def training_from_onnx(
+    train: str | Path, optimiser: str | Path, *, dtype: Any = np.float32
+) -> Training:
+    """Read a training graph and its optimiser's, and find out who is who.
+
+    Parameters
+    ----------
+    train : str or Path
+        Inputs: data, labels or target, parameters, one ``..._grad.accumulation.buffer`` for each,
+        a flag that resets them. Outputs: the loss, then the accumulators.
+    optimiser : str or Path
+        Inputs: each parameter and its accumulator, and what else the optimiser keeps.
+    dtype : {float32, float64}
+
+    Returns
+    -------
+    Training
+        Without values of the parameters: these are no part of such files.
+
+    Raises
+    ------
+    OnnxError, FormatError, GraphError
+    """
+    first, second = from_onnx(train, dtype=dtype), from_onnx(optimiser, dtype=dtype)
+    return training_of(first, second)
+
+
+def training_of(train: Graph, optimiser: Graph) -> Training:
+    """Find the roles of the inputs of a training graph by what its nodes do with them.
+
+    Parameters
+    ----------
+    train, optimiser : Graph
+
+    Returns
+    -------
+    Training
+
+    Raises
+    ------
+    GraphError
+    """
+    adders = [node for node in train.nodes if node.op == "InPlaceAccumulatorV2"]
+    accumulators = tuple(node.inputs[0] for node in adders)
+    resets = {node.inputs[2] for node in adders}
+    pairs = {
+        node.inputs[1]: node.inputs[0]
+        for node in optimiser.nodes
+        if node.op in ("SGD", "MomentumSGD", "Adam")
+    }
+    lost = sorted(set(accumulators) ^ set(pairs))
+    if not adders or len(resets) != 1 or lost:
+        raise GraphError(
+            f"{train.name}: need accumulators with one reset flag, each read by one update of "
+            f"{optimiser.name}; without partner: {', '.join(lost) or 'none'}"
+        )
+    parameters = tuple(pairs[name] for name in accumulators)
+    known = {*accumulators, *parameters, *resets}
+    data = [name for name in train.inputs if name not in known]
+    missing = [name for name in parameters if name not in train.inputs]
+    if len(data) != 2 or missing or not train.outputs:
+        raise GraphError(
+            f"{train.name}: need inputs data and target besides parameters, accumulators and the "
+            f"reset flag, got {data}; parameters that are no inputs: {missing}"
+        )
+    for name in (*accumulators, *parameters):
+        if train.tensors[name] != optimiser.tensors[name]:
+            raise GraphError(
+                f"{name}: {train.tensors[name]} in {train.name}, but {optimiser.tensors[name]} "
+                f"in {optimiser.name}"
+            )
+    order = sorted(range(len(parameters)), key=lambda i: train.inputs.index(parameters[i]))
+    state = tuple(
+        name for name in optimiser.inputs if name not in parameters and name not in accumulators
+    )
+    return Training(
+        train,
+        optimiser,
+        data[0],
+        data[1],
+        tuple(parameters[i] for i in order),
+        tuple(accumulators[i] for i in order),
+        resets.pop(),
+        train.outputs[0],
+        state,
+    )
+
+
+def _load(path: str | Path) -> Any:
+    try:
+        onnx = import_module("onnx")
+    except ImportError:
+        raise OnnxError('reading ONNX needs onnx: pip install "rpukit[onnx]"') from None
+    try:
+        model = onnx.load(str(path))
+    except OSError:
+        raise
+    except Exception as error:  # protobuf has errors of its own
+        raise FormatError(f"{path}: no ONNX model: {error}") from None
+    if not model.graph.node:
+        raise FormatError(f"{path}: an ONNX model without nodes")
+    return model
+
+
+def _value(array: np.ndarray, real: str) -> np.ndarray:
+    return array.astype(real) if array.dtype.kind == "f" else np.array(array)
+
+
+def read_nodes(path: str | Path, dtype: Any) -> Parts:
+    """Read the nodes of a file, its inputs, its constants and the names of its outputs.
+
+    Parameters
+    ----------
+    path : str or Path
+    dtype : {float32, float64}
+
+    Returns
+    -------
+    nodes : list of Node
+    inputs : list of Tensor
+    constants : dict of str to array
+    outputs : list of str
+    """
+    model, real = _load(path), np.dtype(dtype).name
+    onnx = import_module("onnx")
+    helper, to_array = onnx.helper, onnx.numpy_helper.to_array
+    graph = model.graph
+    constants = {t.name: _value(to_array(t), real) for t in graph.initializer}
+    inputs = []
+    for value in graph.input:
+        if value.name not in constants:
+            shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+            if not all(shape):
+                raise GraphError(f"{path}: input {value.name} has a shape without sizes: {shape}")
+            kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            name = real if kind.kind == "f" else kind.name
+            inputs.append(Tensor(value.name, shape, name))
+    nodes = []
+    for number, proto in enumerate(graph.node):
+        attributes = {
+            a.name: _attribute(a.name, helper.get_attribute_value(a)) for a in proto.attribute
+        }
+        name = proto.name or f"{proto.op_type}_{number}"
+        node = Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes)
+        if proto.op_type == "Constant":
+            constants[node.outputs[0]] = _value(to_array(node.attributes["value"]), real)
+        else:
+            nodes.append(node)
+    unknown = sorted({n.op for n in nodes if n.op not in _FOLDED and not ops.known(n.op)})
+    if unknown:
+        raise GraphError(f"{graph.name}: ops {', '.join(unknown)} are not known")
+    told = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
+            for v in (*graph.value_info, *graph.output)}  # fmt: skip
+    nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
+    nodes, constants = _folded(nodes, inputs, constants)
+    known = [*constants, *(tensor.name for tensor in inputs)]
+    return list(sort_nodes(nodes, known)), inputs, constants, [v.name for v in graph.output]
+
+
+def _attribute(name: str, value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if name == "axes" and isinstance(value, int):  # some exporters write one number
+        return (value,)
+    return tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+def _unique(nodes: Sequence[Node]) -> list[Node]:
+    """Give nodes of one name different ones."""
+    seen: dict[str, int] = {}
+    made = []
+    for node in nodes:
+        count = seen[node.name] = seen.get(node.name, 0) + 1
+        name = node.name if count == 1 else f"{node.name}#{count}"
+        made.append(Node(name, node.op, node.inputs, node.outputs, node.attributes))
+    return made
+
+
+def _with_told_shape(node: Node, told: Mapping[str, tuple[int, ...]]) -> Node:
+    """Note the shape that the file gives where inputs do not tell it: strided gradients."""
+    if node.op in ("ConvGradX", "AveragePoolGrad") and node.outputs[0] in told:
+        attributes = {"input_shape": told[node.outputs[0]], **node.attributes}
+        return Node(node.name, node.op, node.inputs, node.outputs, attributes)
+    return node
+
+
+def _folded(
+    nodes: Sequence[Node], inputs: Sequence[Tensor], constants: dict[str, np.ndarray]
+) -> tuple[list[Node], dict[str, np.ndarray]]:
+    """Work out shapes that nodes compute, turn inputs that say them into attributes."""
+    constants = dict(constants)
+    shapes: dict[str, str] = {
+        node.outputs[0]: node.inputs[0] for node in nodes if node.op == "Shape"
+    }
+    for node in nodes:
+        if node.op == "Shape" and (node.attributes.get("start") or "end" in node.attributes):
+            raise GraphError(f"node {node.name} (Shape): start and end are not supported")
+    rest = [node for node in nodes if node.op != "Shape"]
+    used = {name for node in rest for name in node.inputs}
+    made = []
+    for node in rest:
+        op = node.op
+        first = _UNUSED_OUTPUTS.get(node.op)
+        outputs = node.outputs if first is None else node.outputs[:first]
+        extra = [name for name in node.outputs[len(outputs) :] if name in used]
+        if extra:
+            raise GraphError(f"node {node.name} ({node.op}): output {extra[0]} is not supported")
+        given, attributes = node.inputs, dict(node.attributes)
+        place, name = _CONSTANT_INPUTS.get(node.op, (len(given), ""))
+        if place < len(given):
+            source = given[place]
+            if source in constants:
+                attributes[name] = tuple(int(n) for n in constants[source].reshape(-1))
+                given = given[:place]
+            elif op == "Reshape" and source in shapes:
+                op, given = "ReshapeLike", (given[0], shapes[source])
+            else:
+                raise GraphError(
+                    f"node {node.name} ({node.op}): {source} is computed, need a constant"
+                )
+        made.append(Node(node.name, op, given, outputs, attributes))
+    return made, constants

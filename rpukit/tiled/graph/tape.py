@@ -1,0 +1,125 @@
+"""A graph in the making: nodes added one after another, shapes known at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import GraphError
+from rpukit.tiled import ops
+from rpukit.tiled.graph.analog import TileRecord
+from rpukit.tiled.ir import Node, Tensor
+
+# Outputs that an op always makes, whether or not the caller wants them
+_OUTPUTS = {
+    "LayerNormalization": 3,
+    "BatchNormInternal": 5,
+    "SoftmaxCrossEntropyLoss": 2,
+}
+
+
+class Sketch:
+    """Nodes, tensors and constants so far.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64"}
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self.nodes: list[Node] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.tiles: dict[str, TileRecord] = {}  # analog tiles, by the output of their product
+
+    def tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
+        """Make a tensor that no node makes."""
+        if not name or name in self.tensors:
+            raise GraphError(f"tensor {name!r}: the name is taken, or empty")
+        self.tensors[name] = Tensor(name, tuple(int(n) for n in shape), dtype)
+        return name
+
+    def constant(self, name: str, value: Any) -> str:
+        """Make a constant."""
+        array = np.array(value)
+        array = array.astype(self.dtype) if array.dtype.kind == "f" else array
+        self.tensor(name, array.shape, array.dtype.name)
+        self.constants[name] = array
+        return name
+
+    def number(self, value: float) -> str:
+        """Make a constant of one number, once."""
+        name = f"number/{value}"
+        return name if name in self.constants else self.constant(name, float(value))
+
+    def fresh(self, name: str) -> str:
+        """Find a name that is not taken."""
+        count, found = 1, name
+        while found in self.tensors:
+            count += 1
+            found = f"{name}_{count}"
+        return found
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        outputs: int | Sequence[bool],
+        attributes: Mapping[str, Any],
+        name: str = "",
+    ) -> tuple[str, ...]:
+        """Add a node.
+
+        Parameters
+        ----------
+        op : str
+        inputs : sequence of str
+        outputs : int or sequence of bool
+            How many, or which ones.
+        attributes : mapping
+        name : str, optional
+
+        Returns
+        -------
+        tuple of str
+            Names of the outputs; "" for those that are not wanted.
+        """
+        if not ops.known(op):
+            raise GraphError(f"op {op} is not known")
+        wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
+        wanted += [True] * (_OUTPUTS.get(op, 0) - len(wanted))
+        base = self.fresh(name or op.lower())
+        made = tuple(
+            "" if not want else base if k == 0 else f"{base}/{k}" for k, want in enumerate(wanted)
+        )
+        unknown = [source for source in inputs if source and source not in self.tensors]
+        if unknown:
+            raise GraphError(f"node {base} ({op}): {unknown[0]} is not known")
+        self.append(Node(base, op, tuple(inputs), made, dict(attributes)))
+        return made
+
+    def append(self, node: Node) -> None:
+        """Add a node whose outputs have names, and find the shapes of these."""
+        tensors = dict(self.tensors)
+        for part in ops.lower(node, lambda purpose: f"{node.name}/{purpose}", tensors):
+            found = ops.find(part.op)
+            found.check(part, tensors)
+            tensors.update((tensor.name, tensor) for tensor in found.infer(part, tensors))
+        for output in filter(None, node.outputs):
+            if output in self.tensors:
+                raise GraphError(f"node {node.name}: {output} is made a second time")
+            if output in tensors:
+                self.tensors[output] = tensors[output]
+        self.nodes.append(node)
+
+    def ancestors(self, name: str) -> list[Node]:
+        """List the nodes that a tensor needs, in their order."""
+        need, found = {name}, []
+        for node in reversed(self.nodes):
+            if need & set(node.outputs):
+                need.update(node.inputs)
+                found.append(node)
+        return found[::-1]

@@ -1,0 +1,253 @@
+"""Graphs as plain data: tensors, nodes in the order that they run in, roles in training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import GraphError
+
+__all__ = ["Graph", "Node", "Tensor", "Training"]
+
+DTYPES = ("float32", "float64", "int64", "uint32", "bool")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value of a graph.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int
+        () is one element.
+    dtype : {"float32", "float64", "int64", "uint32", "bool"}
+
+    Raises
+    ------
+    GraphError
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise GraphError(f"tensor {self.name}: got dtype {self.dtype}, need one of {DTYPES}")
+        if any(n < 0 for n in self.shape):
+            raise GraphError(f"tensor {self.name}: got shape {self.shape}, need lengths from 0")
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation.
+
+    Parameters
+    ----------
+    name : str
+    op : str
+        Its name in `rpukit.tiled.ops`.
+    inputs, outputs : tuple of str
+        Names of tensors; "" is one that is absent.
+    attributes : mapping
+        Numbers, strings and tuples of numbers. ``origin`` is the node that this one was made of.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """Name of the node of the user's graph that this one is, or is a part of."""
+        return str(self.attributes.get("origin", self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in an order in which they can run, and the tensors between them.
+
+    Parameters
+    ----------
+    name : str
+    nodes : tuple of Node
+        Sorted: a node comes after those that make its inputs.
+    tensors : mapping of str to Tensor
+    inputs, outputs : tuple of str
+    constants : mapping of str to array
+        Values that are part of the graph.
+
+    Notes
+    -----
+    Made by `Builder.graph`, `from_onnx` or `make_graph`, which check all that can be checked.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.nodes)} nodes, {len(self.tensors)} tensors"
+        return f"Graph({self.name!r}, {sizes}, {len(self.inputs)} inputs)"
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """What shares memory: each tensor that is a view or an update, and the one it lives in."""
+        ops = import_module("rpukit.tiled.ops")
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            for output, source in ops.find(node.op).aliases(node):
+                found[output] = found.get(source, source)
+        return found
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Compute the graph node by node, each as one tile: the reference of all executors.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            All inputs, shapes and dtypes as `tensors` says. They are not changed.
+
+        Returns
+        -------
+        dict of str to array
+            The outputs.
+
+        Raises
+        ------
+        ShapeError, DTypeError, GraphError
+        """
+        done = import_module("rpukit.tiled.runtime.reference").run(self, inputs)
+        return {name: done[name] for name in self.outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training graph and its optimiser's graph, and who is who in them.
+
+    Parameters
+    ----------
+    train : Graph
+        Forward, loss and backward; gradients are added to accumulators in place.
+    optimiser : Graph
+        Changes the parameters in place.
+    data, target : str
+        Inputs of `train` that come anew with every mini-batch.
+    parameters : tuple of str
+        Trained ones, by their names in `train`.
+    accumulators : tuple of str
+        One for each parameter.
+    reset : str
+        Input of `train`, bool, shape (1,): whether accumulators begin anew.
+    loss : str
+        Output of `train`.
+    state : tuple of str
+        Inputs of `optimiser` that it keeps for itself: momenta and the like.
+    kept : tuple of str
+        Inputs of `train` that it changes in place itself: weights and clocks of analog tiles.
+    initial : mapping of str to array
+        Values to begin with, of parameters, `state` and `kept`.
+
+    Notes
+    -----
+    Both graphs use the same names for parameters and accumulators; these live on between steps.
+    """
+
+    train: Graph
+    optimiser: Graph
+    data: str
+    target: str
+    parameters: tuple[str, ...]
+    accumulators: tuple[str, ...]
+    reset: str
+    loss: str
+    state: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    initial: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        values = [self.train.tensors[name] for name in (*self.parameters, *self.kept)]
+        size = sum(tensor.size for tensor in values if tensor.dtype != "int64")
+        return f"Training({self.train.name!r}, {len(self.train.nodes)} nodes, {size} parameters)"
+
+
+def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
+    """Bring nodes into an order in which they can run, as near to the given one as can be.
+
+    Parameters
+    ----------
+    nodes : iterable of Node
+    known : iterable of str
+        Tensors that are there at the start.
+
+    Returns
+    -------
+    tuple of Node
+
+    Raises
+    ------
+    GraphError
+        Where a tensor is made twice or by nobody, or nodes need one another.
+    """
+    nodes, known = list(nodes), set(known)
+    maker: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        for name in filter(None, node.outputs):
+            if name in maker or name in known:
+                raise GraphError(f"node {node.name}: {name} is made a second time")
+            maker[name] = number
+    missing = {
+        f"{name} of node {node.name}"
+        for node in nodes
+        for name in node.inputs
+        if name and name not in known and name not in maker
+    }
+    if missing:
+        raise GraphError(f"no node and no input makes {', '.join(sorted(missing))}")
+    order: list[int] = []
+    state = [0] * len(nodes)  # 1: its inputs are being looked for; 2: done
+    for start in range(len(nodes)):
+        stack = [start]
+        while stack:
+            number = stack[-1]
+            if state[number] == 2:
+                stack.pop()
+                continue
+            state[number] = 1
+            need = [maker[name] for name in nodes[number].inputs if name in maker]
+            wait = [other for other in need if state[other] != 2]
+            if any(state[other] == 1 for other in wait):
+                names = sorted({nodes[other].name for other in wait} | {nodes[number].name})
+                raise GraphError(f"nodes need one another in a circle: {', '.join(names)}")
+            if wait:
+                stack += reversed(wait)
+            else:
+                state[number] = 2
+                order.append(stack.pop())
+    return tuple(nodes[number] for number in order)

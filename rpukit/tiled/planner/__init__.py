@@ -1,0 +1,1 @@
+"""Plan a graph: tiles, buffers, addresses and instructions."""

@@ -1,0 +1,442 @@
+"""Bands: neighbouring ops that are cut alike and take turns, part by part.
+
+Where one op's result is the next one's operand and both are cut along the same axis, a part of it
+can go straight on: between ops it needs two buffers of a part, and no way out and back. Transfers
+of one op are then beside the kernels of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from rpukit.tiled.ir import Tensor
+from rpukit.tiled.machine import Compute, Level
+from rpukit.tiled.planner.cycle_model import Tile, double_buffered
+from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.tile_search import Choice, candidates, rows_of
+from rpukit.tiled.tile_space import Cut, Operand, TileSpace, axis_of
+
+if TYPE_CHECKING:
+    from rpukit.tiled.planner.planner import Draft
+
+__all__ = ["Band", "Bands", "Turns"]
+
+_MOST_PARTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Steps that take turns.
+
+    Parameters
+    ----------
+    first, last : int
+        Steps.
+    shared : frozenset of str
+        Values of which several of the ops use the same parts.
+    choices : tuple of Choice
+        Of each op.
+    turn : _Turn
+        What it does with values, and its cycles by a guess.
+    """
+
+    first: int
+    last: int
+    shared: frozenset[str]
+    choices: tuple[Choice, ...]
+    turn: _Turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a turn does with a value: the part that a tile uses, and how many buffers that has."""
+
+    bytes: int
+    rows: int
+    slots: int
+    moves: bool
+    read: bool  # by the first that uses it
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """An op or a band: cycles of its kernels, and of all its copies in and out."""
+
+    work: int
+    inward: int
+    outward: int
+    parts: dict[str, _Part]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles if all transfers that can be hidden are."""
+        return max(self.work, self.inward, self.outward)
+
+
+@dataclass
+class _Use:
+    """What a band does with a value."""
+
+    places: tuple[object, ...]  # of each dimension: cut, or its range
+    space: TileSpace
+    operand: Operand
+    axis: int
+    tensor: Tensor
+    read: bool  # by the first that uses it
+    written: bool
+    moves: bool  # whether every part has its own
+
+    def slot(self, part: int) -> tuple[int, int]:
+        """Bytes of a part, and in how many rows they are."""
+        extents = [part if a == self.axis else n.extent for a, n in enumerate(self.space.axes)]
+        lengths = self.space.worst(self.operand, extents)
+        return prod(lengths) * self.tensor.itemsize, rows_of(lengths, self.tensor.shape)
+
+    @property
+    def slots(self) -> int:
+        """How many buffers it gets."""
+        return 1 if not self.moves else 3 if self.read and self.written else 2
+
+
+class _Way(NamedTuple):
+    """A way to join ops: a guess of the cycles, number and length of parts, axes."""
+
+    cycles: int
+    n: int
+    part: int
+    axes: tuple[int, ...]
+    uses: dict[str, _Use]
+    turn: _Turn
+
+
+class Turns:
+    """The order in which ops and bands run: a turn is one or the other.
+
+    Parameters
+    ----------
+    drafts : sequence of Draft
+    """
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self.of: list[int] = []  # the turn of each step
+        self.steps: list[tuple[int, int]] = []  # of each turn, the last excluded
+        self.starts: set[int] = set()  # of programs, and the end
+        program = -1
+        for number, draft in enumerate(drafts):
+            if draft.band is not None and number > draft.band.first:
+                self.steps[-1] = self.steps[-1][0], number + 1
+            else:
+                self.steps.append((number, number + 1))
+            self.of.append(len(self.steps) - 1)
+            if draft.step.program != program:
+                program = draft.step.program
+                self.starts.add(self.of[-1])
+        self.starts.add(len(self.steps))
+
+
+class Bands:
+    """Ways to join the ops of a plan over two levels.
+
+    Parameters
+    ----------
+    drafts : sequence of Draft
+    timeline : Timeline
+    link : Level
+        The inner level.
+    compute : Compute
+    """
+
+    def __init__(
+        self, drafts: Sequence[Draft], timeline: Timeline, link: Level, compute: Compute
+    ) -> None:
+        self.drafts, self.timeline, self.link, self.compute = drafts, timeline, link, compute
+        self.known: dict[tuple[int, int], Sequence[Band | None]] = {}
+
+    def find(self, longest: int) -> list[Band]:
+        """Join neighbours where that takes less time by a guess.
+
+        Parameters
+        ----------
+        longest : int
+            Most ops of a band.
+
+        Returns
+        -------
+        list of Band
+        """
+        best: list[list[tuple[int, _Turn | None, list[Band]]]] = [[(0, None, [])]]  # by last turn
+        for stop in range(1, len(self.drafts) + 1):
+            found: list[tuple[int, _Turn | None, list[Band]]] = []
+            for first in range(stop - 1, max(-1, stop - longest - 1), -1):
+                for band in self.bands(first, stop - 1):
+                    turn = self.alone(first) if band is None else band.turn
+                    ways = (
+                        (cycles + self.after(before, turn), k)
+                        for k, (cycles, before, _) in enumerate(best[first])
+                    )
+                    cycles, k = min(ways)
+                    own = [] if band is None else [band]
+                    found.append((cycles, turn, [*best[first][k][2], *own]))
+            best.append(found)
+        return min(best[-1], key=lambda way: way[0])[2]
+
+    def after(self, before: _Turn | None, turn: _Turn) -> int:
+        """Guess the cycles from the last kernel of a turn to that of the next.
+
+        What one has just made goes out and in again before the other can begin, unless it may stay
+        as a whole; what finds room beside the one before is there in time.
+        """
+        parts = before.parts if before else {}
+        free = self.link.bytes if before else 0
+        free -= sum(self.link.rounded(one.bytes) * one.slots for one in parts.values())
+        inward, late = turn.inward, 0
+        for name, part in turn.parts.items():
+            size, own = self.timeline.values[name].bytes, parts.get(name)
+            if not part.read:
+                continue
+            if own and own.rows == 1 and part.rows == 1:
+                more = self.link.rounded(size) - self.link.rounded(own.bytes) * own.slots
+                if more <= free:
+                    free -= max(0, more)
+                    inward -= self.link.cycles(size)
+                    continue
+            if own and own.written:
+                late += self.link.cycles(own.bytes, own.rows)
+            elif part.bytes <= free:
+                free -= part.bytes
+                continue
+            late += self.link.cycles(part.bytes, part.rows)
+        return max(turn.work, inward, turn.outward) + late
+
+    def alone(self, number: int, choice: Choice | None = None) -> _Turn:
+        """Guess the cycles of one op, all transfers that can be hidden hidden."""
+        draft = self.drafts[number]
+        step, choice = draft.step, choice or draft.choices[0]
+        tensors = self.timeline.graph(step).tensors
+        sides, parts = [0, 0], {}
+        for operand, slots in zip(step.space.operands, choice.slots, strict=True):
+            name, tensor = self.timeline.root(step, operand.tensor), tensors[operand.tensor]
+            size = self.timeline.values[name].bytes
+            read, written = operand.mode != "out", operand.mode != "in"
+            sides[0] += self.link.cycles(size) * read * self.again(step, operand, choice)
+            sides[1] += self.link.cycles(size) * written
+            lengths = step.space.worst(operand, choice.extents)
+            part, rows = prod(lengths) * tensor.itemsize, rows_of(lengths, tensor.shape)
+            parts[name] = _Part(part, rows, slots, part < size, read, written)
+        return _Turn(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
+
+    def again(self, step: Step, operand: Operand, choice: Choice) -> int:
+        """How often each part of an operand is fetched."""
+        own, times, inside = {axis_of(span) for span in operand.spans}, 1, False
+        for a in reversed(choice.order):
+            n = -(-step.space.axes[a].extent // choice.extents[a])
+            inside |= a in own and n > 1
+            times *= n if inside and a not in own else 1
+        return times
+
+    def halves(self, number: int) -> list[Band]:
+        """An op by itself that goes twice through its tiles, with half of a whole operand each.
+
+        Half of it is fetched while the other is in use, or the turn before runs. Tiles of 2**k
+        rows fill the multiprocessors of a GPU: 512 take as long as 384.
+        """
+        draft = self.drafts[number]
+        step, choice = draft.step, draft.choices[0]
+        axes = step.space.axes
+        cut = [b for b, n in enumerate(choice.extents) if n < axes[b].extent]
+        if draft.overlap != "across" or not step.space.product or len(cut) != 1:
+            return []
+        sizes, found = {cut[0]: 1 << (choice.extents[cut[0]] - 1).bit_length()}, []
+        for a, axis in enumerate(axes):
+            if a in cut or axis.kind == "reduce":
+                continue
+            sizes = {cut[0]: sizes[cut[0]], a: axis.extent // 2}
+            if not all(n and _legal(step.space, b, n) for b, n in sizes.items()):
+                continue
+            if any(axes[b].extent % n for b, n in sizes.items()):
+                continue
+            extents = tuple(sizes.get(b, n) for b, n in enumerate(choice.extents))
+            moves = [a in map(axis_of, operand.spans) for operand in step.space.operands]
+            slots = tuple(max(2 * m, n) for m, n in zip(moves, choice.slots, strict=True))
+            order = (a, *(b for b in choice.order if b != a))
+            n = 2 * axes[cut[0]].extent // sizes[cut[0]]
+            turn = self.alone(number, way := Choice(extents, order, slots, choice.cycles, n))
+            if self.fits(turn, choice.cycles):
+                found.append(Band(number, number, frozenset(), (way,), turn))
+        return found
+
+    def fits(self, turn: _Turn, most: int) -> bool:
+        """Tell whether an op has room for its buffers, and takes no longer by itself than that."""
+        parts, link = turn.parts.values(), self.link
+        ends = sum(link.cycles(p.bytes, p.rows) * (p.read + p.written) for p in parts)
+        taken = sum(link.rounded(p.bytes) * p.slots for p in parts)
+        return taken <= link.bytes and turn.work + ends <= most
+
+    def work(self, steps: Sequence[Step], n: int) -> int:
+        """Cycles of the kernels of steps in parts."""
+        found = (n - 1) * len(steps) * self.compute.launch
+        for step in steps:
+            whole = step.space.whole
+            found += self.compute.cycles(step.space.macs(whole), step.space.elements(whole))
+        return found
+
+    def bands(self, first: int, last: int) -> Sequence[Band | None]:
+        """The best bands of some steps; None for an op as it is.
+
+        In one no op takes longer by itself than it would if cut as it likes best; the other saves
+        more than it makes ops wait, whatever is beside it.
+        """
+        if (first, last) not in self.known:
+            alone = first == last
+            found = [None, *self.halves(first)] if alone else self.best(first, last)
+            self.known[first, last] = found
+        return self.known[first, last]
+
+    def best(self, first: int, last: int) -> list[Band]:
+        drafts = self.drafts[first : last + 1]
+        if any(d.overlap != "across" or d.step.program != drafts[0].step.program for d in drafts):
+            return []
+        steps = [draft.step for draft in drafts]
+        most = sum(self.alone(step.number).cycles for step in steps)
+        ways = [
+            way
+            for axis in range(len(steps[0].space.axes))
+            for axes in self.axes(steps, axis)
+            for way in self.parts(steps, axes)
+        ]
+        ways.sort(key=lambda way: way[:3])
+        quick = ways[:1] if ways and ways[0].cycles < most else []
+        fair = (way for way in ways if all(self.fair(step, steps, way) for step in steps))
+        found = quick + [way for way in islice(fair, 1) if not quick or way is not quick[0]]
+        return [self.joined(steps, way) for way in found]
+
+    def axes(self, steps: Sequence[Step], axis: int) -> Iterator[tuple[int, ...]]:
+        """Axes that cut what the ops share alike, from one of the first op's."""
+        extent = steps[0].space.axes[axis].extent
+        axes = [axis]
+        for k, step in enumerate(steps[1:], 1):
+            before = {name for one in steps[:k] for name in self.names(one)}
+            for a, own in enumerate(step.space.axes):
+                uses = self.uses(steps[: k + 1], (*axes, a)) if own.extent == extent else None
+                both = before & set(self.names(step)) if uses else ()
+                if uses and any(uses[name].moves for name in both):
+                    axes.append(a)
+                    break
+            else:
+                return
+        if extent > 1:
+            yield tuple(axes)
+
+    def names(self, step: Step) -> list[str]:
+        """Values of the operands of an op."""
+        return [self.timeline.root(step, o.tensor) for o in step.space.operands]
+
+    def uses(self, steps: Sequence[Step], axes: Sequence[int]) -> dict[str, _Use] | None:
+        """What happens to each value; None where ops may not take turns."""
+        found: dict[str, _Use] = {}
+        for step, axis in zip(steps, axes, strict=True):
+            space, tensors = step.space, self.timeline.graph(step).tensors
+            for operand, name in zip(space.operands, self.names(step), strict=True):
+                places = tuple(
+                    "cut" if span == Cut(axis) else "moves" if axis_of(span) == axis
+                    else span.range(space.whole)
+                    for span in operand.spans
+                )  # fmt: skip
+                read, written = operand.mode != "out", operand.mode != "in"
+                moves = "cut" in places or "moves" in places
+                tensor = tensors[operand.tensor]
+                use = _Use(places, space, operand, axis, tensor, read, written, moves)
+                old = found.setdefault(name, use)
+                if old is use:
+                    continue
+                if old.places != places or "moves" in places:
+                    return None
+                if (old.written or written) and not moves:
+                    return None
+                old.written |= written
+        return found
+
+    def parts(self, steps: Sequence[Step], axes: tuple[int, ...]) -> Iterator[_Way]:
+        """Lengths of a part, with a guess of the cycles."""
+        uses = self.uses(steps, axes)
+        assert uses is not None
+        axis, n_last = steps[0].space.axes[axes[0]], 1
+        for part in candidates(axis, axis.extent, self.link):
+            n = -(-axis.extent // part)
+            if n > _MOST_PARTS or 4 * n < 5 * n_last:
+                continue
+            if all(_legal(step.space, a, part) for step, a in zip(steps, axes, strict=True)):
+                n_last = n
+                yield from self.guess(steps, uses, axes, part, n)
+
+    def joined(self, steps: Sequence[Step], way: _Way) -> Band:
+        """Make a band."""
+        names = [name for step in steps for name in set(self.names(step))]
+        choices = []
+        for step, a in zip(steps, way.axes, strict=True):
+            own = range(len(step.space.axes))
+            extents = tuple(way.part if b == a else step.space.axes[b].extent for b in own)
+            slots = tuple(way.uses[name].slots for name in self.names(step))
+            choices.append(Choice(extents, (a, *(b for b in own if b != a)), slots, 0, way.n))
+        shared = frozenset(name for name in names if names.count(name) > 1)
+        return Band(steps[0].number, steps[-1].number, shared, tuple(choices), way.turn)
+
+    def guess(
+        self,
+        steps: Sequence[Step],
+        uses: dict[str, _Use],
+        axes: tuple[int, ...],
+        part: int,
+        n: int,
+    ) -> Iterator[_Way]:
+        """Cycles with what cannot be fetched while a band like this one runs, if it fits."""
+        link, room, last = self.link, self.link.bytes, steps[-1].number
+        sides, first, ahead, parts = [0, 0], 0, 0, {}
+        for name, use in uses.items():
+            value, (slot, rows) = self.timeline.values[name], use.slot(part)
+            cycles, times = link.cycles(slot, rows), n if use.moves else 1
+            room -= link.rounded(slot) * use.slots
+            if use.read:
+                sides[0] += cycles * times
+                first += cycles
+            if use.written and (value.wanted or value.uses[-1][0] > last):
+                sides[1] += cycles * times
+            ahead += link.rounded(slot) * (use.read or use.moves)
+            parts[name] = _Part(slot, rows, use.slots, use.moves, use.read, use.written)
+        if room < 0:
+            return
+        fill = first if ahead > room else 0  # a band like this one cannot be begun beside it
+        turn = _Turn(self.work(steps, n), sides[0], sides[1], parts)
+        yield _Way(turn.cycles + fill + sum(sides) // n, n, part, axes, uses, turn)
+
+    def fair(self, one: Step, steps: Sequence[Step], way: _Way) -> bool:
+        """Tell whether an op takes no longer by itself than it would if cut as it likes best."""
+        last = steps[-1].number
+        before = {name for step in steps if step.number < one.number for name in self.names(step)}
+        once, each = [0, 0], [0, 0]
+        for operand, name in zip(one.space.operands, self.names(one), strict=True):
+            use, value = way.uses[name], self.timeline.values[name]
+            cycles = self.link.cycles(*use.slot(way.part))
+            writers = [number for number, mode in value.uses if mode != "in" and number <= last]
+            goes = writers[-1:] == [one.number] and (value.wanted or value.uses[-1][0] > last)
+            comes = operand.mode != "out" and name not in before
+            for side, moved in enumerate((comes, goes and operand.mode != "in")):
+                (each if use.moves else once)[side] += cycles * moved
+        work = self.work([one], way.n) // way.n
+        tiles = [Tile(each[0], work, each[1])] * way.n
+        tiles[0] = Tile(once[0] + each[0], work, each[1])
+        tiles[-1] = tiles[-1]._replace(store=once[1] + each[1])
+        return double_buffered(tiles) <= self.drafts[one.number].choices[0].cycles
+
+
+def _legal(space: TileSpace, axis: int, part: int) -> bool:
+    extent = space.axes[axis].extent
+    ends = (0, min(part, extent)), ((extent - 1) // part * part, extent)
+    return not any(
+        space.problem((*space.whole[:axis], end, *space.whole[axis + 1 :])) for end in ends
+    )

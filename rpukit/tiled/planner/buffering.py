@@ -1,0 +1,138 @@
+"""Which buffers a strategy asks for, per op and per hop.
+
+"rotate" leaves the number of buffers to the op: one for what does not move, two for what does,
+three for what is changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+
+from rpukit.errors import ParameterError
+from rpukit.tiled.ir import Node
+from rpukit.tiled.planner.lifetimes import Step, Timeline
+
+__all__ = ["STRATEGIES", "Wish", "deeploy_buffers", "wishes"]
+
+STRATEGIES = ("auto", "deeploy", "double", "double_outer", "single")
+OPTED_OUT = ("InPlaceAccumulatorV2", "SGD", "SoftmaxCrossEntropyLossGrad")
+
+Wish = tuple[str, str]  # "single", "double" or "auto", and the reason for "single"
+
+
+def deeploy_buffers(
+    op: str,
+    shapes: Sequence[Sequence[int]],
+    *,
+    outer: bool = True,
+    opted_out: Collection[str] = OPTED_OUT,
+) -> tuple[int, str]:
+    """Buffers that Deeploy's training strategy gives every operand of an op.
+
+    Parameters
+    ----------
+    op : str
+    shapes : sequence of sequence of int
+        Of all operands.
+    outer : bool
+        False on the inner hop of two, which stays single there.
+    opted_out : collection of str
+        Ops that always have one.
+
+    Returns
+    -------
+    int
+    str
+        Why it is one.
+
+    Examples
+    --------
+    >>> from rpukit.tiled.planner.buffering import deeploy_buffers
+    >>> deeploy_buffers("Relu", [(1, 64), (1, 64)])
+    (2, '')
+    >>> deeploy_buffers("MSELoss", [(1, 128), (1, 128), ()])
+    (1, 'an operand has one element')
+    """
+    if op in opted_out:
+        return 1, f"{op} is opted out"
+    if any(prod(shape) <= 1 for shape in shapes):
+        return 1, "an operand has one element"
+    return (2, "") if outer else (1, "inner hop")
+
+
+def wishes(
+    timeline: Timeline, step: Step, buffering: str, single: Collection[str], n_hops: int
+) -> list[Wish]:
+    """What a strategy asks for on each hop of an op, the outermost first.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    step : Step
+    buffering : {"auto", "deeploy", "double", "double_outer", "single"}
+    single : collection of str
+        Ops and nodes that the user wants single buffered.
+    n_hops : int
+
+    Returns
+    -------
+    list of (str, str)
+
+    Raises
+    ------
+    ParameterError
+    """
+    node = step.node
+    if buffering not in STRATEGIES:
+        raise ParameterError(f"buffering: got {buffering!r}, need one of {', '.join(STRATEGIES)}")
+    chosen = {node.op, node.name, node.origin} & set(single)
+    if chosen:
+        return [("single", f"asked for: {min(chosen)}")] * n_hops
+    if buffering == "single":
+        return [("single", "strategy")] * n_hops
+    if buffering in ("auto", "double"):
+        return [(buffering, "")] * n_hops
+    found: list[Wish] = []
+    for hop in range(n_hops):
+        outer = hop == 0
+        if buffering == "double_outer":
+            found.append(("double", "") if outer else ("single", "inner hop"))
+            continue
+        tensors = timeline.graph(step).tensors
+        shapes = [tensors[o.tensor].shape for o in step.space.operands]
+        n, reason = deeploy_buffers(_deeploy_name(node), shapes, outer=outer)
+        found.append(("double", "") if n == 2 else ("single", reason))
+    return found
+
+
+def _deeploy_name(node: Node) -> str:
+    return {"CrossEntropyGrad": "SoftmaxCrossEntropyLossGrad"}.get(node.op, node.op)
+
+
+def check_names(timeline: Timeline, single: Collection[str]) -> None:
+    """Refuse names in ``single=`` that nothing has.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    single : collection of str
+
+    Raises
+    ------
+    ParameterError
+    """
+    known: set[str] = set()
+    for graph in timeline.graphs:
+        for node in graph.nodes:
+            known |= {node.op, node.name, node.origin}
+    unknown = sorted(set(single) - known)
+    if unknown:
+        raise ParameterError(
+            f"single: got {', '.join(unknown)}, need ops ({', '.join(sorted(_ops(timeline)))}) "
+            "or names of nodes"
+        )
+
+
+def _ops(timeline: Timeline) -> set[str]:
+    return {step.node.op for step in timeline.steps}

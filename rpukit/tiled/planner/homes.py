@@ -1,0 +1,169 @@
+"""Which tensors stay in the faster memory: a knapsack over time.
+
+Exact by CP-SAT where OR-tools is installed, else the best of three greedy orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rpukit.tiled.machine import Hierarchy
+from rpukit.tiled.planner.addresses import Block, pack, peak
+from rpukit.tiled.planner.lifetimes import Timeline
+
+__all__ = ["Candidate", "promote", "promoted"]
+
+
+class Candidate(NamedTuple):
+    """A tensor that may stay in the faster memory.
+
+    Parameters
+    ----------
+    name : str
+    lower, upper : int
+        The steps ``lower <= step < upper`` of its life.
+    size : int
+        Bytes.
+    accesses : int
+        How often it would cross the slow link.
+    """
+
+    name: str
+    lower: int
+    upper: int
+    size: int
+    accesses: int
+
+    @property
+    def saved(self) -> int:
+        """Bytes that no longer cross the slow link."""
+        return self.size * self.accesses
+
+
+_ORDERS: tuple[Callable[[Candidate], Any], ...] = (
+    lambda c: -c.accesses / (c.upper - c.lower),
+    lambda c: -c.saved,
+    lambda c: -c.size,
+)
+
+
+def promote(
+    candidates: Sequence[Candidate], budget: int, *, align: int = 4, effort: float = 4.0
+) -> dict[str, int]:
+    """Choose tensors that save most bytes, and place them.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    budget : int
+        Bytes of the faster memory.
+    align : int
+        Sizes are rounded up to a multiple of it.
+    effort : float
+        Deterministic seconds that CP-SAT may use; 0 leaves it out.
+
+    Returns
+    -------
+    dict of str to int
+        Address of each chosen tensor, all below `budget`.
+
+    Examples
+    --------
+    >>> from rpukit.tiled import Candidate, promote
+    >>> whole, early = Candidate("a", 0, 4, 8, 2), Candidate("b", 0, 2, 8, 3)
+    >>> promote([whole, early, Candidate("c", 2, 4, 8, 1)], 8)
+    {'b': 0, 'c': 0}
+    """
+    n_step = max((c.upper for c in candidates), default=0)
+    found = [_greedy(candidates, budget, align, order, n_step) for order in _ORDERS]
+    best = max(found, key=_saved)
+    if effort and len(best) < len(candidates):
+        best = max(best, _exact(candidates, budget, align, best, effort), key=_saved)
+    while best:
+        blocks = [Block(*c[:4]) for c in best]
+        offsets = pack(blocks, align=align, limit=budget, effort=effort / 4)
+        if peak(blocks, offsets) <= budget:
+            return offsets
+        best.remove(min(best, key=lambda c: c.saved / (c.upper - c.lower)))
+    return {}
+
+
+def _saved(chosen: Sequence[Candidate]) -> int:
+    return sum(c.saved for c in chosen)
+
+
+def _greedy(
+    candidates: Sequence[Candidate],
+    budget: int,
+    align: int,
+    order: Callable[[Candidate], Any],
+    n_step: int,
+) -> list[Candidate]:
+    live = np.zeros(n_step, np.int64)
+    chosen = []
+    for c in sorted(candidates, key=order):
+        size = -(-c.size // align) * align
+        if live[c.lower : c.upper].max(initial=0) + size <= budget:
+            live[c.lower : c.upper] += size
+            chosen.append(c)
+    return chosen
+
+
+def _exact(
+    candidates: Sequence[Candidate],
+    budget: int,
+    align: int,
+    start: Sequence[Candidate],
+    effort: float,
+) -> list[Candidate]:
+    """Solve the knapsack over time; without OR-tools the start is the answer."""
+    try:
+        cp = import_module("ortools.sat.python.cp_model")
+    except ImportError:
+        return list(start)
+    model = cp.CpModel()
+    take = [model.new_bool_var("") for _ in candidates]
+    for variable, candidate in zip(take, candidates, strict=True):
+        model.add_hint(variable, candidate in start)
+    for step in sorted({c.lower for c in candidates}):  # the live sum grows only there
+        live = [(x, c) for x, c in zip(take, candidates, strict=True) if c.lower <= step < c.upper]
+        model.add(sum(x * -(-c.size // align) for x, c in live) <= budget // align)
+    model.maximize(sum(x * c.saved for x, c in zip(take, candidates, strict=True)))
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = effort
+    if solver.solve(model) not in (cp.OPTIMAL, cp.FEASIBLE):
+        return list(start)
+    return [c for x, c in zip(take, candidates, strict=True) if solver.value(x)]
+
+
+def promoted(timeline: Timeline, levels: Hierarchy) -> dict[str, int]:
+    """Choose values that live in the second level for good.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    levels : Hierarchy
+        Of three levels or more.
+
+    Returns
+    -------
+    dict of str to int
+        Their addresses.
+    """
+    level = levels[1]
+    able = [v for v in timeline.values.values() if v.uses and v.given == v.wanted]
+    able = [v for v in able if v.lasting or not v.given]
+    candidates = [
+        Candidate(v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses))
+        for v in able
+    ]
+    # What is left has to hold the tiles of an op, and much of what is fetched ahead
+    size, inner = level.bytes, levels[2].bytes
+    room = max(size // 8, min(size // 2, 2 * inner), min(size // 5, 3 * inner))
+    return promote(candidates, size - room, align=level.align, effort=0.3)

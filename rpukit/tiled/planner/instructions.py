@@ -1,0 +1,262 @@
+"""Tasks into the program of one core: each copy as early as its memory and its data allow.
+
+Between two kernels every copy is issued whose dependences are done by then in the cycle model;
+what the next kernel needs is waited for. An op without overlap waits for everything at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from rpukit.tiled.machine import Hierarchy
+from rpukit.tiled.planner.tasks import Task
+from rpukit.tiled.program import Compute, Copy, Instruction, OpPlan, Wait
+
+__all__ = ["Busy", "Scheduled", "overlapped", "schedule"]
+
+_LOOK_AHEAD = 24  # copies of one engine that are looked at
+
+
+class Busy(NamedTuple):
+    """An engine at work: ``engine`` is "compute", or in/out with the name of the inner level."""
+
+    engine: str
+    step: int
+    start: int
+    end: int
+
+
+class Scheduled(NamedTuple):
+    """Instructions, the cycles of each step, what all engines did."""
+
+    instructions: tuple[Instruction, ...]
+    cycles: dict[int, int]
+    busy: list[Busy]
+
+
+def schedule(
+    tasks: Sequence[Task], ops: Sequence[tuple[int, OpPlan]], hierarchy: Hierarchy
+) -> Scheduled:
+    """Order tasks.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The serial run.
+    ops : sequence of (int, OpPlan)
+        Step and plan of each op.
+    hierarchy : Hierarchy
+
+    Returns
+    -------
+    Scheduled
+    """
+    return _Scheduler(tasks, hierarchy).run(ops)
+
+
+def overlapped(busy: Sequence[Busy]) -> tuple[int, int]:
+    """Cycles of all transfers, and those of them in which a kernel runs as well.
+
+    Parameters
+    ----------
+    busy : sequence of Busy
+
+    Returns
+    -------
+    int
+    int
+    """
+    kernels = sorted((b.start, b.end) for b in busy if b.engine == "compute")
+    starts = [start for start, _ in kernels]
+    until = [0]  # cycles of kernels that are over before each start
+    for start, end in kernels:
+        until.append(until[-1] + end - start)
+
+    def worked(now: int) -> int:
+        k = bisect_right(starts, now)
+        return until[k] - max(0, kernels[k - 1][1] - now) if k else 0
+
+    transfers = [b for b in busy if b.engine != "compute"]
+    hidden = sum(worked(b.end) - worked(b.start) for b in transfers)
+    return sum(b.end - b.start for b in transfers), hidden
+
+
+class _Queue:
+    """Copies of one engine: which are ready, and how far the oldest that is not issued is."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.ready: list[int] = []  # heap of ranks
+        self.issued: list[bool] = []
+        self.head = 0
+
+    def next(self, limit: int) -> tuple[int, bool]:
+        """The next copy to issue, and whether it overtakes an older one; -1 for none."""
+        while self.head < len(self.issued) and self.issued[self.head]:
+            self.head += 1
+        if not self.ready or self.ready[0] >= self.head + _LOOK_AHEAD:
+            return -1, False
+        number = self.numbers[self.ready[0]]
+        return (number, self.ready[0] > self.head) if number < limit else (-1, False)
+
+    def take(self) -> None:
+        """Note that the next copy is issued."""
+        self.issued[heappop(self.ready)] = True
+
+
+class _Scheduler:
+    def __init__(self, tasks: Sequence[Task], hierarchy: Hierarchy) -> None:
+        self.tasks, self.hierarchy = tasks, hierarchy
+        self.nodes: dict[int, str] = {}
+        self.now = 0
+        self.free: dict[tuple[int, str], int] = {}
+        self.pending: dict[int, int] = {}  # copy that was not waited for: its end
+        self.ends: list[tuple[int, int]] = []  # heap of ends to come
+        self.done: set[int] = set()  # kernels that ran, copies that were waited for
+        self.out: list[Instruction] = []
+        self.busy: list[Busy] = []
+        self.queues: dict[tuple[int, str], _Queue] = {}
+        self.rank: dict[int, int] = {}
+        self.after: list[list[int]] = [[] for _ in tasks]
+        self.left = [len(task.before) for task in tasks]
+        for number, task in enumerate(tasks):
+            for t in task.before:
+                self.after[t].append(number)
+            if task.engine:
+                queue = self.queues.setdefault((task.hop, task.engine), _Queue())
+                self.rank[number] = len(queue.numbers)
+                queue.numbers.append(number)
+                queue.issued.append(False)
+        for number, n in enumerate(self.left):
+            if not n:
+                self.offer(number)
+
+    def offer(self, number: int) -> None:
+        task = self.tasks[number]
+        if task.engine:
+            heappush(self.queues[task.hop, task.engine].ready, self.rank[number])
+
+    def complete(self, number: int) -> None:
+        """A kernel or a copy is over: what depends on it comes nearer."""
+        for t in self.after[number]:
+            self.left[t] -= 1
+            if not self.left[t]:
+                self.offer(t)
+
+    def advance(self, now: int) -> None:
+        self.now = max(self.now, now)
+        while self.ends and self.ends[0][0] <= self.now:
+            self.complete(heappop(self.ends)[1])
+
+    def waiting(self, stop: int) -> set[int]:
+        """Copies before a place in the serial run that are not issued."""
+        found = set()
+        for queue in self.queues.values():
+            left = zip(queue.numbers, queue.issued, strict=True)
+            found |= {n for n, issued in left if n < stop and not issued}
+        return found
+
+    def run(self, ops: Sequence[tuple[int, OpPlan]]) -> Scheduled:
+        self.nodes = {step: op.node for step, op in ops}
+        overlap = {step: op.overlap for step, op in ops}
+        tasks, n = self.tasks, len(self.tasks)
+        stops = {n}  # nothing passes these: the ends of ops that stay by themselves
+        for number, task in enumerate(tasks):
+            if overlap[task.step] != "across":
+                stops |= {m for m in (number, number + 1) if not self.inside(m)}
+        limits = iter(sorted(stops - {0}))
+        limit, before = next(limits, n), 0
+        cycles = dict.fromkeys(self.nodes, 0)
+        for number, task in enumerate(tasks):
+            if not task.engine:
+                self.kernel(number, number if overlap[task.step] == "none" else limit)
+            elif overlap[task.step] == "none":
+                self.at_once(number)
+            if number + 1 == limit:
+                limit = next(limits, n)
+                if number + 1 == n or overlap[task.step] != "across":
+                    self.finish(number + 1)
+            cycles[task.step] += self.now - before
+            before = self.now
+        return Scheduled(tuple(self.out), cycles, self.busy)
+
+    def inside(self, number: int) -> bool:
+        """Whether the task before a place belongs to the same op as that after it."""
+        tasks = self.tasks
+        return 0 < number < len(tasks) and tasks[number - 1].step == tasks[number].step
+
+    def at_once(self, number: int) -> None:
+        """Issue the next copy of the serial run and wait for it."""
+        key = self.tasks[number].hop, self.tasks[number].engine
+        self.queues[key].take()
+        self.begin(number, key)
+        self.wait(number)
+
+    def kernel(self, number: int, limit: int) -> None:
+        task = self.tasks[number]
+        need = task.before - self.done
+        self.reach(need, limit)
+        for t in sorted(need - self.done):
+            self.wait(t)
+        self.issue(limit, self.now + task.cycles)
+        self.out.append(Compute(self.nodes[task.step], task.box, task.addresses))
+        self.busy.append(Busy("compute", task.step, self.now, self.now + task.cycles))
+        self.done.add(number)
+        self.advance(self.now + task.cycles)
+        self.complete(number)
+
+    def reach(self, need: set[int], limit: int) -> None:
+        """Go on until the copies that are needed are done, one completed copy after another."""
+        while True:
+            self.issue(limit)
+            left = need - self.done
+            if all(self.pending.get(t, self.now + 1) <= self.now for t in left):
+                return
+            self.wait(min(self.pending, key=lambda t: (self.pending[t], t)))
+
+    def wait(self, number: int) -> None:
+        self.advance(self.pending.pop(number))
+        self.done.add(number)
+        self.out.append(Wait(number))
+
+    def issue(self, limit: int, horizon: int = 0) -> None:
+        """Issue every copy before a limit whose dependences are done by now.
+
+        One that overtakes an older copy has to begin before the horizon, when that may be ready.
+        """
+        for key, queue in self.queues.items():
+            number, early = queue.next(limit)
+            while number >= 0:
+                start = max(self.now, self.free.get(self.engine(key), 0))
+                if early and start >= horizon:
+                    break
+                queue.take()
+                self.begin(number, key)
+                number, early = queue.next(limit)
+
+    def engine(self, key: tuple[int, str]) -> tuple[int, str]:
+        return key if self.hierarchy[key[0]].duplex else (key[0], "")
+
+    def begin(self, number: int, key: tuple[int, str]) -> None:
+        task = self.tasks[number]
+        for t in sorted(task.before - self.done):
+            self.wait(t)
+        link, engine = self.hierarchy[task.hop], self.engine(key)
+        start = max(self.now, self.free.get(engine, 0))
+        self.free[engine] = self.pending[number] = start + task.cycles
+        heappush(self.ends, (start + task.cycles, number))
+        self.busy.append(Busy(f"{link.name} {task.engine}", task.step, start, start + task.cycles))
+        where = task.source, task.target, task.shape, task.source_strides, task.target_strides
+        self.out.append(Copy(number, task.engine, task.tensor, *where))
+
+    def drain(self) -> None:
+        for number in sorted(self.pending, key=lambda t: (self.pending[t], t)):
+            self.wait(number)
+
+    def finish(self, stop: int) -> None:
+        """Issue all that is left before a place in the serial run, and wait for it."""
+        self.reach(self.waiting(stop), stop)
+        self.drain()

@@ -1,0 +1,394 @@
+"""From a graph to a plan: tiles, homes, residents, addresses, instructions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from rpukit.errors import ParameterError, PlanError
+from rpukit.tiled.ir import Graph, Training
+from rpukit.tiled.machine import Hierarchy
+from rpukit.tiled.planner.bands import Band, Bands
+from rpukit.tiled.planner.buffering import Wish, check_names, wishes
+from rpukit.tiled.planner.instructions import Scheduled, overlapped, schedule
+from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.lower_bounds import bounds
+from rpukit.tiled.planner.residents import Placement
+from rpukit.tiled.planner.tasks import Task, trace
+from rpukit.tiled.planner.tile_search import Choice, Problem
+from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place, Plan, Program
+from rpukit.tiled.tile_space import TileSpace
+from rpukit.tiled.verify.check_plan import check_plan
+
+__all__ = ["plan"]
+
+_LOG = logging.getLogger(__name__)
+_BANDS = (2, 3, 4)  # most ops of a band: all are tried
+
+
+def plan(
+    graph: Graph | Training,
+    levels: Hierarchy,
+    *,
+    buffering: str = "auto",
+    single: Collection[str] = (),
+) -> Plan:
+    """Plan a graph over levels of memory.
+
+    Parameters
+    ----------
+    graph : Graph or Training
+        A training graph is planned together with its optimiser's: they share what lasts.
+    levels : Hierarchy
+    buffering : {"auto", "deeploy", "double", "double_outer", "single"}
+        "auto" chooses tiles, buffers and residents by the cycle model and overlaps transfers
+        with the kernels of all ops; "double" and "single" use one number of buffers for all
+        that is more than a scalar; "double_outer" two on the slowest hop only; "deeploy" follows
+        the rules of Deeploy's training strategy.
+    single : collection of str
+        Ops ("SGD") and nodes that get one buffer under any strategy.
+
+    Returns
+    -------
+    Plan
+        Checked by `check_plan`.
+
+    Raises
+    ------
+    PlanError
+        If the smallest tile of an op, or all that lives at once, does not fit.
+    ParameterError
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> x, y = (rk.tiled.Tensor(name, (64, 64)) for name in "xy")
+    >>> node = rk.tiled.Node("relu", "Relu", ("x",), ("y",))
+    >>> graph = rk.tiled.make_graph("one", [node], [x], ["y"])
+    >>> rk.tiled.plan(graph, rk.tiled.siracusa_l2(l1=16_000)).programs[0].ops[0].n_tiles
+    11
+    """
+    timeline = Timeline(graph)
+    check_names(timeline, single)
+    if not timeline.steps:
+        raise PlanError(f"graph {timeline.graphs[0].name} has no node that computes")
+    made = _Planner(timeline, check_levels(levels), buffering, frozenset(single)).run()
+    check_plan(made, graph)
+    return made
+
+
+@dataclass
+class Draft:
+    """What is decided about an op before anything has an address.
+
+    Parameters
+    ----------
+    step : Step
+    wishes : list of (str, str)
+    choices : list of Choice
+        One for each hop, the outermost first.
+    reason : str
+    band : Band or None
+        The ops that it takes turns with.
+    """
+
+    step: Step
+    wishes: list[Wish]
+    choices: list[Choice] = field(default_factory=list)
+    reason: str = ""
+    band: Band | None = None
+
+    def shares(self, value: str) -> bool:
+        """Whether other ops of its band use the same parts of a value, in the same buffers."""
+        return self.band is not None and value in self.band.shared
+
+    @property
+    def overlap(self) -> Any:
+        """How far transfers of the op overlap with kernels."""
+        if self.wishes[0][1].startswith("asked for"):
+            return "none"
+        if self.wishes[0][0] == "auto":
+            return "across"
+        return "inside" if any(max(c.slots, default=0) > 1 for c in self.choices) else "none"
+
+
+@dataclass
+class _Made:
+    """A plan that is not described yet: homes, peaks, and of each program ops, tasks, times."""
+
+    homes: dict[str, Home]
+    peaks: dict[str, int]
+    runs: list[tuple[list[tuple[Step, OpPlan]], list[Task], Scheduled]]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all programs."""
+        return sum(sum(done.cycles.values()) for _, _, done in self.runs)
+
+
+class _Planner:
+    def __init__(
+        self, timeline: Timeline, levels: Hierarchy, buffering: str, single: frozenset[str]
+    ) -> None:
+        self.timeline, self.levels, self.buffering = timeline, levels, buffering
+        self.single = single
+        self.n_hops = len(levels) - 1
+        self.problems: dict[Any, Problem] = {}
+        self.best: dict[Any, tuple[list[Choice], str]] = {}
+
+    def run(self) -> Plan:
+        placement = Placement(self.timeline, self.levels, self.buffering == "auto")
+        drafts = [self.draft(step, placement) for step in self.timeline.steps]
+        made = self.made(placement, drafts)
+        if self.buffering == "auto" and self.n_hops == 1:  # worth more tries where it is quick
+            made = self.best_of(placement, drafts, made)
+        programs = tuple(self.program(p, made) for p in range(len(self.timeline.graphs)))
+        return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
+
+    def best_of(self, placement: Placement, drafts: list[Draft], made: _Made) -> _Made:
+        """Try other ways to place the ops, and the best two with buffers that last longer."""
+        ways = [(drafts, False, False), *self.banded(drafts)]
+        found = [(made.cycles, 0, made)]
+
+        def attempt(number: int) -> None:
+            way, placement.hurry, placement.reserve = ways[number]
+            try:
+                other = self.made(placement, way)
+                found.append((other.cycles, number, other))
+            except PlanError as error:
+                _LOG.debug("a way to plan was dropped: %s", error)
+
+        for number in range(1, len(ways)):
+            attempt(number)
+        placement.far = True
+        for _, number, _ in sorted(found, key=lambda one: one[:2])[:2]:
+            attempt(number)
+        return min(found, key=lambda one: one[:2])[2]
+
+    def banded(self, drafts: list[Draft]) -> Iterator[tuple[list[Draft], bool, bool]]:
+        """The ops as they are and in bands of some lengths, and whether to hurry or reserve."""
+        yield drafts, True, False
+        finder = Bands(drafts, self.timeline, self.levels[1], self.levels.compute)
+        seen = set()
+        found = [finder.find(longest) for longest in _BANDS]
+        found.append([band for band in found[-1] if band.last > band.first])
+        for bands in found:
+            spans = tuple((band.first, band.last) for band in bands)
+            if not bands or spans in seen:
+                continue
+            seen.add(spans)
+            joined = list(drafts)
+            for band in bands:
+                for number, choice in enumerate(band.choices, band.first):
+                    joined[number] = replace(drafts[number], choices=[choice], band=band)
+                    joined[number].reason = ""
+            yield joined, True, False
+            yield joined, False, True
+
+    def made(self, placement: Placement, drafts: list[Draft]) -> _Made:
+        """Place what was chosen, and write the instructions."""
+        homes, ops, peaks = placement.place(drafts)
+        runs = []
+        for p in range(len(self.timeline.graphs)):
+            own = [(s, ops[s.number]) for s in self.timeline.steps if s.program == p]
+            tasks = trace(self.timeline, self.levels, homes, own)
+            done = schedule(tasks, [(step.number, op) for step, op in own], self.levels)
+            runs.append((own, tasks, done))
+        return _Made(homes, peaks, runs)
+
+    def program(self, p: int, made: _Made) -> Program:
+        """Describe one program, and each of its ops alone."""
+        own, tasks, done = made.runs[p]
+        parts: dict[int, list[int]] = {}
+        for n, task in enumerate(tasks):
+            parts.setdefault(task.step, []).append(n)
+        values = {(step.number, o.tensor): o.value for step, op in own for o in op.operands}
+        timed = []
+        for step, op in own:
+            place = {n: k for k, n in enumerate(parts[step.number])}
+            part = [
+                replace(tasks[n], before={place[t] for t in tasks[n].before if t in place})
+                for n in place
+            ]
+            overlap: Any = "inside" if op.overlap == "across" else op.overlap
+            alone = schedule(part, [(step.number, replace(op, overlap=overlap))], self.levels)
+            serial, least = bounds(tasks, parts[step.number], values, self.levels)
+            timed.append(
+                replace(
+                    op,
+                    cycles=done.cycles[step.number],
+                    alone=alone.cycles[step.number],
+                    serial=serial,
+                    least=least,
+                )
+            )
+        name, moved = self.timeline.graphs[p].name, _moved(tasks, self.levels)
+        cycles, both = sum(done.cycles.values()), overlapped(done.busy)
+        return Program(name, tuple(timed), done.instructions, cycles, moved, *both)
+
+    def draft(self, step: Step, placement: Placement) -> Draft:
+        """Choose tiles; over several hops the best of three ways to go about it, by the model."""
+        asked = wishes(self.timeline, step, self.buffering, self.single, self.n_hops)
+        if self.n_hops == 1 or asked[0][0] != "auto":
+            return self.cut(step, placement, asked)
+        here = tuple(placement.here(step, hop + 1) for hop in range(self.n_hops))
+        key = (*_shape_of(step.space), placement.sizes(step), here, "draft")
+        if key not in self.best:
+            ways = asked, [("double", "")] * self.n_hops, [("single", "slower")] * self.n_hops
+            drafts = [self.cut(step, placement, list(way)) for way in ways]
+            apart = list({tuple(draft.choices): draft for draft in drafts}.values())
+            times = [self.alone(draft, placement) for draft in apart] if len(apart) > 1 else [0]
+            best = apart[times.index(min(times))]
+            double = any(max(c.slots, default=0) > 1 for c in best.choices)
+            whole = prod(c.n_tiles for c in best.choices) == 1
+            one = "one tile" if whole else "two buffers are no faster"
+            self.best[key] = best.choices, "" if double else one
+        choices, reason = self.best[key]
+        return Draft(step, asked, list(choices), reason)
+
+    def alone(self, draft: Draft, placement: Placement) -> int:
+        """Cycles of one op with nothing beside it, wherever its buffers are."""
+        step, operands, homes, top = draft.step, [], {}, 0
+        tensors = self.timeline.graph(step).tensors
+        for k, operand in enumerate(step.space.operands):
+            name = self.timeline.root(step, operand.tensor)
+            home, size = placement.home(name), self.timeline.values[name].bytes
+            homes[name] = Home(name, self.levels[home].name, top, size, 0, 0, False)
+            top += self.levels[0].rounded(size)
+            places = []
+            for hop in range(home, self.n_hops):
+                lengths = step.space.worst(operand, draft.choices[hop].extents)
+                size = prod(lengths) * tensors[operand.tensor].itemsize
+                n = draft.choices[hop].slots[k]
+                addresses = tuple(top + i * size for i in range(n))
+                top += n * size
+                level = self.levels[hop + 1].name
+                places.append(Place(level, "slots", f"{level}:{k}", addresses, size, 0, 0))
+            operands.append(OperandPlan(operand.tensor, name, operand.mode, tuple(places)))
+        extents, orders = zip(*((c.extents, c.order) for c in draft.choices), strict=True)
+        node, every = step.node, tuple(operands)
+        op = OpPlan(node.name, node.op, extents, orders, every, "inside", "", 1)
+        tasks = trace(self.timeline, self.levels, homes, [(step, op)])
+        return schedule(tasks, [(step.number, op)], self.levels).cycles[step.number]
+
+    def cut(self, step: Step, placement: Placement, asked: list[Wish]) -> Draft:
+        """Choose tiles hop by hop, from the slowest link inwards."""
+        draft = Draft(step, asked)
+        bounds = tuple(axis.extent for axis in step.space.axes)
+        reasons = []
+        for hop in range(self.n_hops):
+            level = hop + 1
+            here = placement.here(step, level)
+            problem = Problem(
+                step.space,
+                bounds,
+                placement.sizes(step),
+                self.levels[level],
+                self.levels.compute,
+                placement.room(step, level),
+                here,
+                keep_free=self.cuts_sum(step, bounds),
+                keep_sums=hop + 1 < self.n_hops,
+            )
+            problem = self.known(problem)
+            if problem.keep_sums and problem.best("single") is None:
+                problem = self.known(replace(problem, keep_sums=False))
+            choice, reason = self.choose(problem, asked[hop], step)
+            draft.choices.append(choice)
+            bounds = choice.extents
+            reasons.append(reason)
+        draft.reason = "; ".join(dict.fromkeys(filter(None, reasons))) if all(reasons) else ""
+        return draft
+
+    def cuts_sum(self, step: Step, bounds: tuple[int, ...]) -> bool:
+        ranges = zip(step.space.axes, bounds, strict=True)
+        return any(a.kind == "reduce" and n < a.extent for a, n in ranges)
+
+    def choose(self, problem: Problem, wish: Wish, step: Step) -> tuple[Choice, str]:
+        """Choose for one hop; the reason says why there is one buffer."""
+        kind, reason = wish
+        if kind == "double":
+            double = problem.best("double")
+            if double is not None:
+                only = max(double.slots, default=0) < 2
+                return double, "scalars only" if only else ""
+            reason = f"two buffers of the smallest tile do not fit {problem.link.name}"
+        single = problem.best("single")
+        if kind != "auto":
+            if single is None:
+                raise self.too_small(problem, step)
+            return single, reason
+        found = [single, problem.best("rotate")]
+        if any(operand.mode == "inout" for operand in step.space.operands):
+            found.append(problem.best("rotate two"))
+        choices = [choice for choice in found if choice is not None]
+        if not choices:
+            raise self.too_small(problem, step)
+        best = min(
+            choices, key=lambda c: (c.cycles, c.n_tiles, problem.footprint(c.extents, c.slots))
+        )
+        if max(best.slots, default=0) > 1:
+            return best, ""
+        return best, "one tile" if best.n_tiles == 1 else "two buffers are no faster"
+
+    def known(self, problem: Problem) -> Problem:
+        """The first problem that is like this one: what was found for it stays."""
+        key = (
+            *_shape_of(problem.space), problem.bounds, problem.sizes, problem.link, problem.budget,
+            problem.here, problem.keep_free, problem.keep_sums,
+        )  # fmt: skip
+        return self.problems.setdefault(key, problem)
+
+    def too_small(self, problem: Problem, step: Step) -> PlanError:
+        extents, need = problem.least()
+        parts = [
+            f"{o.tensor} {'x'.join(map(str, lengths)) or 'scalar'} "
+            f"({problem.link.rounded(prod(lengths) * size)})"
+            for k, (o, size) in enumerate(zip(step.space.operands, problem.sizes, strict=True))
+            for lengths in [step.space.worst(o, extents)]
+            if k not in problem.here
+        ]
+        level = problem.link
+        return PlanError(
+            f"{level.name}: {step.node.op} {step.node.name} needs {need} bytes for its "
+            f"smallest tile with one buffer each: {', '.join(parts)}; {problem.budget} of "
+            f"{level.bytes} are there. Give {level.name} {need} bytes or more"
+        )
+
+
+def _shape_of(space: TileSpace) -> tuple[Any, ...]:
+    """All that tells one op's tiles from another's."""
+    operands = tuple((o.mode, o.spans) for o in space.operands)
+    return space.axes, operands, space.product, space.divide
+
+
+def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int]]:
+    """Bytes over each link, in and out."""
+    found = {level.name: [0, 0] for level in levels.levels[1:]}
+    for task in tasks:
+        if task.engine:
+            found[levels[task.hop].name][task.engine == "out"] += prod(task.shape)
+    return {name: (both[0], both[1]) for name, both in found.items()}
+
+
+def check_levels(levels: object) -> Hierarchy:
+    """Refuse what is no hierarchy.
+
+    Parameters
+    ----------
+    levels : object
+
+    Returns
+    -------
+    Hierarchy
+
+    Raises
+    ------
+    ParameterError
+    """
+    if not isinstance(levels, Hierarchy):
+        raise ParameterError(f"levels: got {type(levels).__name__}, need a Hierarchy")
+    return levels

@@ -1,0 +1,341 @@
+"""Whole values that stay in a level, and how early they are brought in.
+
+A buffer of a whole value can be filled while earlier turns run, and emptied while later ones do,
+if memory is free for so long. The copies of a level are done in the order of the turns, so what
+is needed first takes free memory first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rpukit.tiled.machine import Level
+from rpukit.tiled.planner.addresses import Block
+
+if TYPE_CHECKING:
+    from rpukit.tiled.planner.planner import Draft
+    from rpukit.tiled.planner.residents import Placement
+
+__all__ = ["Inside", "Stay", "Use", "fetch_ahead", "hurry", "widened", "windows"]
+
+
+@dataclass
+class Stay:
+    """A value in a level from its use in one turn to that in another.
+
+    Parameters
+    ----------
+    value : str
+    first, last : int
+        Turns.
+    name : str
+        Of its block.
+    before, after : int
+        Turns more for which there is memory, to fill it and to empty it.
+    """
+
+    value: str
+    first: int
+    last: int
+    name: str = ""
+    before: int = 0
+    after: int = 0
+
+
+@dataclass
+class Inside:
+    """What is decided for one level but the home.
+
+    Parameters
+    ----------
+    index : int
+        Of the level.
+    fetch, store : set of (int, int)
+        Steps and operands that are copied in from the next outer level, and out to it.
+    stays : dict of (int, str) to Stay
+        By turn and value.
+    blocks : list of Block
+    offsets : dict of str to int
+    """
+
+    index: int
+    fetch: set[tuple[int, int]] = field(default_factory=set)
+    store: set[tuple[int, int]] = field(default_factory=set)
+    stays: dict[tuple[int, str], Stay] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+    offsets: dict[str, int] = field(default_factory=dict)
+
+
+class Use(NamedTuple):
+    """What a turn does with a value that lives further out.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of a buffer of the whole value.
+    taken : int
+        Bytes that it has in this turn without one.
+    cycles : int
+        Of a copy of the whole value.
+    fetched, stored : bool
+        Whether it is copied in for the turn, and out after it.
+    whole : bool
+        Whether it has a buffer of the whole value already.
+    able : bool
+        Whether it may get one.
+    last : bool
+        Whether the buffer is free after the turn.
+    """
+
+    size: int
+    taken: int
+    cycles: int
+    fetched: bool
+    stored: bool
+    whole: bool
+    able: bool
+    last: bool
+
+
+Lengths = dict[tuple[int, str], int]  # turns, by turn and value
+
+
+def windows(
+    uses: Sequence[Mapping[str, Use]],
+    work: Sequence[int],
+    starts: Collection[int],
+    used: np.ndarray,
+    room: int,
+) -> tuple[Lengths, Lengths]:
+    """Give values whole buffers, as early and for as long as there is room.
+
+    Parameters
+    ----------
+    uses : sequence of mapping of str to Use
+        Of each turn, by value.
+    work : sequence of int
+        Cycles that each turn takes with all that it needs at hand.
+    starts : collection of int
+        First turns of the programs, and the number of turns: no buffer is kept beyond them.
+    used : array, shape (n_turns,), int64, in bytes
+        What is taken already; changed in place.
+    room : int
+        Bytes there are.
+
+    Returns
+    -------
+    before, after : dict of (int, str) to int
+        By turn and value, for how many turns more there is a whole buffer. What is in neither
+        has none, or the one it had.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rpukit.tiled.planner.prefetch import Use, windows
+    >>> late = Use(8, 2, 25, True, False, False, True, True)
+    >>> windows([{}, {}, {}, {"w": late}], [10] * 4, {0, 4}, np.array([0, 4, 0, 2]), 10)
+    ({(3, 'w'): 1}, {})
+    """
+    first = fetched = stored = 0  # turn; cycles when the last copy of a direction is done
+    begin = np.zeros(len(uses) + 1, np.int64)  # cycles, of each turn
+    before: Lengths = {}
+    after: Lengths = {}
+    for turn, own in enumerate(uses):
+        if turn in starts:
+            first = turn
+            begin[turn] = fetched = stored = max(int(begin[turn]), fetched, stored)
+        for value, use in own.items():
+            since, more = max(turn - 1, first), 0 if use.whole else use.size - use.taken
+            able = use.whole or (use.able and turn > first and used[turn] + more <= room)
+            if use.fetched and able:
+                late = np.searchsorted(begin[first : turn + 1], fetched, side="right")
+                since = first + max(int(late) - 1, 0)
+                full = np.flatnonzero(used[since:turn] + use.size > room)
+                since += int(full[-1]) + 1 if len(full) else 0
+                used[since:turn] += use.size
+                used[turn] += more
+                before[turn, value] = turn - since
+            if use.fetched:
+                fetched = max(fetched, int(begin[since])) + use.cycles
+        end = max(int(begin[turn]) + work[turn], fetched)
+        begin[turn + 1] = end
+        for value, use in own.items():
+            if not use.stored:
+                continue
+            stored, now, until = max(stored, end) + use.cycles, end, turn + 1
+            if not use.last or not (use.whole or (turn, value) in before):
+                continue
+            while until not in starts and now < stored and used[until] + use.size <= room:
+                used[until] += use.size
+                now, until = now + work[until], until + 1
+            after[turn, value] = until - turn - 1
+    return before, after
+
+
+def fetch_ahead(
+    placement: Placement,
+    one: Inside,
+    drafts: Sequence[Draft],
+    inside: Collection[tuple[int, int]],
+    room: int,
+) -> None:
+    """Bring whole values to a level turns before they are needed, and out of it turns after.
+
+    Parameters
+    ----------
+    placement : Placement
+    one : Inside
+        Of a level that is not the innermost; gets stays that are new or longer.
+    drafts : sequence of Draft
+    inside : collection of (int, int)
+        Steps and operands that pass through the level.
+    room : int
+        Bytes there are.
+    """
+    level, n = placement.levels[one.index], len(placement.turns)
+    values = placement.timeline.values
+    used, work = np.zeros(n, np.int64), [0] * n
+    uses: list[dict[str, Use]] = [{} for _ in range(n)]
+    for draft in drafts:
+        number, turn = draft.step.number, placement.turn[draft.step.number]
+        work[turn] += draft.choices[-1].cycles * prod(c.n_tiles for c in draft.choices[:-1])
+        for k, operand in enumerate(draft.step.space.operands):
+            if (number, k) not in inside:
+                continue
+            value = values[placement.timeline.root(draft.step, operand.tensor)]
+            stay, old = one.stays.get((turn, value.name)), uses[turn].get(value.name)
+            taken = 0
+            if stay is None:
+                n_slots = draft.choices[one.index - 1].slots[k]
+                taken = placement.slot_bytes(draft, k, one.index) * n_slots
+            used[turn] += taken
+            uses[turn][value.name] = Use(
+                level.rounded(value.bytes),
+                taken + (old.taken if old else 0),
+                level.cycles(value.bytes),
+                (number, k) in one.fetch or (old is not None and old.fetched),
+                (number, k) in one.store or (old is not None and old.stored),
+                stay is not None,
+                draft.overlap == "across" and (old is None or old.able),
+                stay is None or stay.last == turn,
+            )
+    for stay in {id(stay): stay for stay in one.stays.values()}.values():
+        used[stay.first : stay.last + 1] += level.rounded(values[stay.value].bytes)
+    before, after = windows(uses, work, placement.starts, used, room)
+    for (turn, name), length in before.items():
+        one.stays.setdefault((turn, name), Stay(name, turn, turn)).before = length
+    for key, length in after.items():
+        one.stays[key].after = length
+
+
+def widened(
+    blocks: Sequence[tuple[Block, bool, bool]],
+    placement: Placement,
+    used: np.ndarray,
+    room: int,
+    level: Level,
+    reach: int,
+) -> list[Block]:
+    """Keep buffers a turn longer to fill or empty them, and more turns where those are short.
+
+    Parameters
+    ----------
+    blocks : sequence of (Block, bool, bool)
+        With whether it may begin earlier, and end later.
+    placement : Placement
+    used : array, shape (n_turns,), int64, in bytes
+        Changed in place.
+    room : int
+        Bytes there are.
+    level : Level
+    reach : int
+        Turns that a buffer lasts longer at most, on either side.
+
+    Returns
+    -------
+    list of Block
+    """
+    spans = [[block.lower, block.upper] for block, _, _ in blocks]
+    beside = [[0, 0] for _ in blocks]  # cycles of kernels, before and after
+    for far in range(reach):
+        for span, gained, (block, *free) in zip(spans, beside, blocks, strict=True):
+            need = level.cycles(block.size) if far else 1
+            for end, step in ((0, -1), (1, 1)):
+                turn = span[end] - (end == 0)
+                if not free[end] or span[end] in placement.starts or gained[end] >= need:
+                    continue
+                if used[turn] + block.size > room:
+                    gained[end] = need
+                    continue
+                used[turn] += block.size
+                gained[end] += placement.kernels[turn]
+                span[end] += step
+    return [
+        b._replace(lower=lo, upper=hi) for (b, *_), (lo, hi) in zip(blocks, spans, strict=True)
+    ]
+
+
+def hurry(
+    placement: Placement,
+    one: Inside,
+    drafts: Sequence[Draft],
+    slots: Mapping[tuple[int, str], int],
+    fit: Mapping[tuple[int, str], bool],
+    used: np.ndarray,
+    room: int,
+) -> None:
+    """Give a turn that waits for operands whole buffers, filled while the one before runs.
+
+    Parameters
+    ----------
+    placement : Placement
+    one : Inside
+        Gets stays of one turn.
+    drafts : sequence of Draft
+    slots : mapping of (int, str) to int
+        Bytes that a value has in a turn.
+    fit : mapping of (int, str) to bool
+        Whether a value may have a whole buffer.
+    used : array, shape (n_turns,), int64, in bytes
+        Changed in place.
+    room : int
+        Bytes there are.
+    """
+    level = placement.levels[one.index]
+    own = [drafts[slice(*steps)] for steps in placement.turns]
+    slack = [sum(_slack(placement, one, draft) for draft in every) for every in own]
+    for turn in range(1, len(own)):
+        if slack[turn] >= 0 or slack[turn - 1] <= 0 or turn in placement.starts:
+            continue
+        for step, operand in ((d.step, o) for d in own[turn] for o in d.step.space.operands):
+            name = placement.timeline.root(step, operand.tensor)
+            key = turn, name
+            if operand.mode == "out" or key in one.stays or not fit.get(key):
+                continue
+            size = level.rounded(placement.timeline.values[name].bytes)
+            more = size, size - slots[key]
+            if (used[turn - 1 : turn + 1] + more).max() > room:
+                continue
+            used[turn - 1 : turn + 1] += more
+            one.stays[key] = Stay(name, turn, turn)
+
+
+def _slack(placement: Placement, one: Inside, draft: Draft) -> int:
+    """Cycles of an op's kernels less those of its copies inwards."""
+    step, level = draft.step, placement.levels[one.index]
+    work = placement.levels.compute.cycles(
+        step.space.macs(step.space.whole), step.space.elements(step.space.whole)
+    )
+    for operand in step.space.operands:
+        name = placement.timeline.root(step, operand.tensor)
+        value = placement.timeline.values[name]
+        stay = one.stays.get((placement.turn[step.number], name))
+        fetched = stay is None or stay.first == placement.turn[step.number]
+        if operand.mode != "out" and fetched and placement.home(name) < one.index:
+            work -= level.cycles(value.bytes)
+    return work

@@ -1,0 +1,393 @@
+"""Homes, residents and addresses: what lives in which level, from when to when.
+
+A value whose home is further out may stay in a level between two uses that follow one another: a
+resident. Which do is a greedy choice by cycles saved for bytes and turns taken. A turn is an op,
+or the ops of a band: they run together, so what one of them needs is there all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rpukit.errors import PlanError
+from rpukit.tiled.machine import Hierarchy, Level
+from rpukit.tiled.planner.addresses import Block, live_bytes, pack, peak
+from rpukit.tiled.planner.bands import Turns
+from rpukit.tiled.planner.homes import promoted
+from rpukit.tiled.planner.lifetimes import Step, Timeline, Value, merged
+from rpukit.tiled.planner.prefetch import Inside, Stay, fetch_ahead, hurry, widened
+from rpukit.tiled.planner.tasks import nested_boxes
+from rpukit.tiled.planner.tile_search import rows_of
+from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place
+
+if TYPE_CHECKING:
+    from rpukit.tiled.planner.planner import Draft
+
+__all__ = ["Placement"]
+
+# Shares of a level that residents may fill, and fetches ahead as well
+_SHARES = ((1.0, 0.9), (1.0, 0.75), (1.0, 0.6), (0.9, 0.5), (0.75, 0.5), (0.5, 0.5), (0.0, 0.0))
+_REACH = 6  # turns that buffers are kept longer at most, to be filled and emptied
+_MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
+
+
+class Placement:
+    """Where values live.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    levels : Hierarchy
+    auto : bool
+        Promote values and keep residents.
+    """
+
+    def __init__(self, timeline: Timeline, levels: Hierarchy, auto: bool) -> None:
+        self.timeline, self.levels, self.auto = timeline, levels, auto
+        self.far = len(levels) > 2  # whether buffers are filled more than a turn ahead
+        self.hurry = False  # whether ops that wait get whole buffers, filled ahead
+        self.reserve = False  # whether room to fetch whole values ahead goes before residents
+        self.promoted = promoted(timeline, levels) if auto and len(levels) > 2 else {}
+        self.runs: dict[Hashable, bool] = {}
+        self.base = [0] * len(levels)
+        values = timeline.values
+        self.base[1] = max(
+            (a + values[name].bytes for name, a in self.promoted.items()), default=0
+        )
+        self.base[1] = levels[1].rounded(self.base[1])
+
+    def home(self, value: str) -> int:
+        """Index of the level in which a value lives."""
+        return 1 if value in self.promoted else 0
+
+    def here(self, step: Step, level: int) -> frozenset[int]:
+        """Operands that live in a level or further in."""
+        operands = enumerate(step.space.operands)
+        return frozenset(
+            k for k, o in operands if self.home(self.timeline.root(step, o.tensor)) >= level
+        )
+
+    def room(self, step: Step, level: int) -> int:
+        """Bytes of a level that an op may take."""
+        return self.levels[level].bytes - self.base[level]
+
+    def sizes(self, step: Step) -> tuple[int, ...]:
+        """Bytes of an element of each operand."""
+        tensors = self.timeline.graph(step).tensors
+        return tuple(tensors[o.tensor].itemsize for o in step.space.operands)
+
+    def place(
+        self, drafts: Sequence[Draft]
+    ) -> tuple[dict[str, Home], dict[int, OpPlan], dict[str, int]]:
+        """Give everything an address.
+
+        Parameters
+        ----------
+        drafts : sequence of Draft
+
+        Returns
+        -------
+        homes : dict of str to Home
+        ops : dict of int to OpPlan
+        peaks : dict of str to int
+        """
+        turns = Turns(drafts)
+        self.turn, self.turns, self.starts = turns.of, turns.steps, turns.starts
+        self.kernels = [0] * len(self.turns)
+        for space, turn in ((d.step.space, self.turn[d.step.number]) for d in drafts):
+            macs, elements = space.macs(space.whole), space.elements(space.whole)
+            self.kernels[turn] += self.levels.compute.cycles(macs, elements)
+        homes, peaks = self._homes()
+        inner = len(self.levels) - 1
+        found: dict[int, Inside] = {}
+        need_in = {
+            (d.step.number, k)
+            for d in drafts
+            for k, o in enumerate(d.step.space.operands)
+            if o.mode != "out"
+        }
+        need_out = {
+            (d.step.number, k)
+            for d in drafts
+            for k, o in enumerate(d.step.space.operands)
+            if o.mode != "in"
+        }
+        for index in range(inner, 0, -1):
+            one = self._level(index, drafts, need_in, need_out)
+            found[index] = one
+            need_in, need_out = one.fetch, one.store
+            top = self.base[index] + peak(one.blocks, one.offsets)
+            peaks[self.levels[index].name] = top
+        ops = {d.step.number: self._op(d, found) for d in drafts}
+        return homes, ops, peaks
+
+    def _homes(self) -> tuple[dict[str, Home], dict[str, int]]:
+        level = self.levels[0]
+        values = self.timeline.values
+        spans = {
+            v.name: (self.turns[self.turn[v.lower]][0], self.turns[self.turn[v.upper - 1]][1])
+            for v in values.values()
+        }
+        blocks = [
+            Block(v.name, *spans[v.name], level.rounded(v.bytes))
+            for v in values.values()
+            if v.name not in self.promoted
+        ]
+        offsets = pack(blocks, align=level.align, rounds=100, effort=0)
+        top = peak(blocks, offsets)
+        if top > level.bytes:
+            raise PlanError(
+                f"{level.name}: all values that live at once need {top} bytes (at least "
+                f"{live_bytes(blocks)}), {level.bytes} are there"
+            )
+        homes = {}
+        for v in values.values():
+            k = self.home(v.name)
+            address = self.promoted[v.name] if k else offsets[v.name]
+            homes[v.name] = Home(
+                v.name, self.levels[k].name, address, v.bytes, *spans[v.name], v.lasting
+            )
+        return homes, {level.name: top}
+
+    def _level(
+        self,
+        index: int,
+        drafts: Sequence[Draft],
+        need_in: set[tuple[int, int]],
+        need_out: set[tuple[int, int]],
+    ) -> Inside:
+        """Residents and addresses of one level; fewer residents until all fits."""
+        level, room = self.levels[index], self.levels[index].bytes - self.base[index]
+        inmost = index == len(self.levels) - 1
+        here = {(d.step.number, k) for d in drafts for k in self.here(d.step, index)}
+        inside = (need_in | need_out) - here
+        tries = [(share, ahead, _REACH) for share, ahead in _SHARES]
+        if inmost:
+            tries = [*(tries[:4] if self.far else ()), *((s, s, 1) for s in dict(_SHARES))]
+        for share, ahead, reach in tries:
+            one = Inside(index, need_in & inside, need_out & inside)
+            if self.auto and share:
+                self._stay(one, drafts, inside, int(room * share))
+            self._lighten(one, drafts)
+            if self.auto and share and not inmost:
+                fetch_ahead(self, one, drafts, inside, int(room * ahead))
+            self._blocks(one, drafts, inside, int(room * ahead) if self.auto else 0, reach)
+            one.offsets = pack(one.blocks, align=level.align, limit=room, rounds=0, effort=0)
+            if peak(one.blocks, one.offsets) <= room:
+                return one
+        raise PlanError(
+            f"{level.name}: slots of one op need {peak(one.blocks, one.offsets)} bytes, "
+            f"{room} are there"
+        )
+
+    def _stay(
+        self, one: Inside, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+    ) -> None:
+        """Choose residents."""
+        level, index = self.levels[one.index], one.index
+        used = np.zeros(len(self.turns), np.int64)
+        slots: dict[tuple[int, str], int] = {}
+        fit: dict[tuple[int, str], bool] = {}
+        whole: dict[tuple[int, str], int] = {}  # what is fetched as one, and its bytes
+        for draft in drafts:
+            number, turn = draft.step.number, self.turn[draft.step.number]
+            for k, operand in enumerate(draft.step.space.operands):
+                if (number, k) not in inside:
+                    continue
+                taken = self.slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
+                name = self.timeline.root(draft.step, operand.tensor)
+                fetched = (turn, name) not in slots and operand.mode != "out"
+                if fetched and taken >= self.timeline.values[name].bytes:
+                    whole[turn, name] = taken
+                if (turn, name) not in slots or not draft.shares(name):
+                    used[turn] += taken
+                    slots[turn, name] = slots.get((turn, name), 0) + taken
+                good = draft.overlap == "across" and (
+                    index < len(self.levels) - 1 or self._contiguous(draft, k)
+                )
+                fit[turn, name] = fit.get((turn, name), True) and good
+        for (turn, name), taken in whole.items() if self.reserve else ():
+            if turn not in self.starts and (turn - 1, name) not in slots:
+                used[turn - 1] += taken
+        for _, a, b, value in self._pairs(level, fit):
+            size = level.rounded(value.bytes)
+            more = np.full(b - a + 1, size)
+            for place, number in ((0, a), (-1, b)):
+                if (number, value.name) in one.stays:
+                    more[place] = 0
+                else:
+                    more[place] -= slots[number, value.name]
+            if (used[a : b + 1] + more).max() > room:
+                continue
+            used[a : b + 1] += more
+            self._join(one, value, a, b)
+        if self.hurry:
+            hurry(self, one, drafts, slots, fit, used, room)
+
+    def _pairs(
+        self, level: Level, fit: Mapping[tuple[int, str], bool]
+    ) -> list[tuple[float, int, int, Value]]:
+        """Uses of a value that follow one another, by what a resident saves for what it takes."""
+        pairs = []
+        for value in self.timeline.values.values():
+            uses = merged([(self.turn[n], mode) for n, mode in value.uses])
+            for i in range(len(uses) - 1):
+                (a, mode), (b, _) = uses[i : i + 2]
+                if not fit.get((a, value.name)) or not fit.get((b, value.name)):
+                    continue
+                if any(a < start <= b for start in self.starts):  # of two programs
+                    continue
+                saved = level.cycles(value.bytes)
+                if mode != "in" and i + 2 == len(uses) and not value.wanted:
+                    saved *= 2
+                price = level.rounded(value.bytes) * (b - a + 1)
+                pairs.append((-saved / price, a, b, value))
+        return sorted(pairs, key=lambda pair: (*pair[:3], pair[3].name))
+
+    def _join(self, one: Inside, value: Value, a: int, b: int) -> None:
+        left, right = one.stays.get((a, value.name)), one.stays.get((b, value.name))
+        stay = left or right or Stay(value.name, a, b)
+        stay.first, stay.last = min(stay.first, a), max(stay.last, b)
+        if left and right and left is not right:
+            left.first, left.last = min(left.first, right.first), max(left.last, right.last)
+            for key, old in one.stays.items():
+                if old is right:
+                    one.stays[key] = left
+        one.stays[a, value.name] = one.stays[b, value.name] = stay
+
+    def _lighten(self, one: Inside, drafts: Sequence[Draft]) -> None:
+        """Drop the copies that residents and bands make needless."""
+        for draft in drafts:
+            number, turn = draft.step.number, self.turn[draft.step.number]
+            for k, operand in enumerate(draft.step.space.operands):
+                name = self.timeline.root(draft.step, operand.tensor)
+                stay = one.stays.get((turn, name))
+                if stay is None and not draft.shares(name):
+                    continue
+                first, last = (turn, turn) if stay is None else (stay.first, stay.last)
+                if first < turn:
+                    one.fetch.discard((number, k))
+                value = self.timeline.values[name]
+                writes = [n for n, mode in value.uses if mode != "in" and self.turn[n] <= last]
+                later = value.wanted or self.turn[value.uses[-1][0]] > last
+                if number != max(writes, default=-1) or not later:
+                    one.store.discard((number, k))
+
+    def slot_bytes(self, draft: Draft, k: int, index: int) -> int:
+        space, extents = draft.step.space, draft.choices[index - 1].extents
+        lengths = space.worst(space.operands[k], extents)
+        return self.levels[index].rounded(prod(lengths) * self.sizes(draft.step)[k])
+
+    def _contiguous(self, draft: Draft, k: int) -> bool:
+        """Whether every rectangle of an operand is one run of its value."""
+        key = draft.step.number, k, *draft.choices
+        if key not in self.runs:
+            self.runs[key] = self._one_run(draft, k)
+        return self.runs[key]
+
+    def _one_run(self, draft: Draft, k: int) -> bool:
+        step = draft.step
+        if prod(c.n_tiles for c in draft.choices) > _MOST_TILES:
+            return False
+        shape = self.timeline.graph(step).tensors[step.space.operands[k].tensor].shape
+        parts = {
+            step.space.rectangle(step.space.operands[k], tile[-1])
+            for tile in nested_boxes(
+                step.space.whole,
+                [c.extents for c in draft.choices],
+                [c.order for c in draft.choices],
+            )
+        }
+        return all(rows_of([hi - lo for lo, hi in part], shape) == 1 for part in parts)
+
+    def _blocks(
+        self,
+        one: Inside,
+        drafts: Sequence[Draft],
+        inside: set[tuple[int, int]],
+        room: int,
+        reach: int,
+    ) -> None:
+        """List the memory that is taken, early fetches and late stores included where it fits."""
+        used = np.zeros(len(self.turns), np.int64)
+        blocks: dict[str, tuple[Block, bool, bool]] = {}
+        level = self.levels[one.index]
+        for draft in drafts:
+            number, across = draft.step.number, draft.overlap == "across"
+            turn = self.turn[number]
+            for k, operand in enumerate(draft.step.space.operands):
+                if (number, k) not in inside:
+                    continue
+                name = self.timeline.root(draft.step, operand.tensor)
+                early, late = across and operand.mode != "out", across and operand.mode != "in"
+                stay = one.stays.get((turn, name))
+                if stay is not None and not stay.name:
+                    size = level.rounded(self.timeline.values[name].bytes)
+                    stay.name = f"{level.name}:{name}+{self.turns[stay.first][0]}"
+                    lower, upper = stay.first - stay.before, stay.last + 1 + stay.after
+                    block = Block(stay.name, lower, upper, size)
+                    blocks[stay.name] = block, early and not stay.before, False
+                if stay is not None:
+                    continue
+                size = self.slot_bytes(draft, k, one.index)
+                for n, slot in enumerate(self._slots(one, draft, k)):
+                    block = Block(slot, turn, turn + 1, size)
+                    old = blocks.get(slot, (block, early and n == 0, late))
+                    blocks[slot] = block, old[1], old[2] or late
+        for block, _, _ in blocks.values():
+            used[block.lower : block.upper] += block.size
+        one.blocks = widened([*blocks.values()], self, used, room, level, reach)
+
+    def _slots(self, one: Inside, draft: Draft, k: int) -> list[str]:
+        """Names of the buffers of an operand; ops of a band share those of what they share."""
+        name = self.timeline.root(draft.step, draft.step.space.operands[k].tensor)
+        own = f"{draft.step.number}.{k}"
+        if draft.shares(name):
+            assert draft.band is not None
+            own = f"{draft.band.first} to {draft.band.last}: {name}"
+        return [f"{own}/{n}" for n in range(draft.choices[one.index - 1].slots[k])]
+
+    def _op(self, draft: Draft, found: Mapping[int, Inside]) -> OpPlan:
+        step, tensors = draft.step, self.timeline.graph(draft.step).tensors
+        spans = {k: {b.name: b for b in one.blocks} for k, one in found.items()}
+        operands = []
+        for k, operand in enumerate(step.space.operands):
+            value = self.timeline.root(step, operand.tensor)
+            places = []
+            for index in sorted(found):
+                one, base = found[index], self.base[index]
+                stay = one.stays.get((self.turn[step.number], value))
+                slots = self._slots(one, draft, k)
+                names = slots if stay is None else [stay.name]
+                if index <= self.home(value) or (names[:1] and names[0] not in one.offsets):
+                    continue
+                blocks = [spans[index][name] for name in names]
+                level = self.levels[index].name
+                places.append(
+                    Place(
+                        level,
+                        "slots" if stay is None else "resident",
+                        f"{level}:{names[0].rpartition('/')[0]}" if stay is None else stay.name,
+                        tuple(base + one.offsets[name] for name in names),
+                        blocks[0].size if stay is None else tensors[operand.tensor].nbytes,
+                        self.turns[min(b.lower for b in blocks)][0],
+                        self.turns[max(b.upper for b in blocks) - 1][1],
+                        (step.number, k) in one.store,
+                    )
+                )
+            operands.append(OperandPlan(operand.tensor, value, operand.mode, tuple(places)))
+        return OpPlan(
+            step.node.name,
+            step.node.op,
+            tuple(c.extents for c in draft.choices),
+            tuple(c.order for c in draft.choices),
+            tuple(operands),
+            draft.overlap,
+            draft.reason,
+            prod(c.n_tiles for c in draft.choices),
+            band=0 if draft.band is None else draft.band.first + 1,
+        )

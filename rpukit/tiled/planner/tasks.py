@@ -1,0 +1,445 @@
+"""The serial run of a program as tasks, and which task has to come before which.
+
+Tasks are made in the order of a run with nothing in parallel. Who depends on whom follows from
+the memory that they touch, so any order that keeps the dependences gives the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rpukit.tiled.machine import Hierarchy, Level
+from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.tile_search import boxes
+from rpukit.tiled.program import Home, OpPlan, Place
+from rpukit.tiled.tile_space import Box, Operand
+
+__all__ = ["Task", "nested_boxes", "trace"]
+
+_PIECE = 12  # a piece of a long copy takes as long as so many setups, or more
+_MOST_PIECES = 64
+
+
+@dataclass(slots=True)
+class Task:
+    """A copy or a kernel of one tile.
+
+    Parameters
+    ----------
+    step : int
+    cycles : int
+    hop : int
+        Index of the inner level of a copy; -1 for a kernel.
+    engine : str
+        "in", "out", or "" for a kernel.
+    tensor : str
+    source, target : (str, int)
+    shape, source_strides, target_strides : tuple of int
+    box : Box
+    addresses : tuple of int
+    before : set of int
+        Tasks that have to be done first.
+    """
+
+    step: int
+    cycles: int
+    hop: int = -1
+    engine: Any = ""
+    tensor: str = ""
+    source: tuple[str, int] = ("", 0)
+    target: tuple[str, int] = ("", 0)
+    shape: tuple[int, ...] = ()
+    source_strides: tuple[int, ...] = ()
+    target_strides: tuple[int, ...] = ()
+    box: Box = ()
+    addresses: tuple[int, ...] = ()
+    before: set[int] = field(default_factory=set)
+
+
+class _Spot(NamedTuple):
+    """A rectangle's surroundings in memory: a packed buffer, or a whole value."""
+
+    block: str
+    level: int
+    address: int
+    origin: tuple[int, ...]
+    strides: tuple[int, ...]
+    shape: tuple[int, ...] | None  # of a whole value
+
+
+def nested_boxes(
+    whole: Box, extents: Sequence[Sequence[int]], orders: Sequence[Sequence[int]]
+) -> Iterator[tuple[Box, ...]]:
+    """Cut level by level: the tile of each level that an innermost tile lies in, and itself.
+
+    Parameters
+    ----------
+    whole : Box
+    extents, orders : sequence of sequence of int
+        From the outermost cut inwards.
+
+    Yields
+    ------
+    tuple of Box
+    """
+    if not extents:
+        yield ()
+        return
+    for box in boxes(whole, extents[0], orders[0]):
+        for rest in nested_boxes(box, extents[1:], orders[1:]):
+            yield (box, *rest)
+
+
+class _Log:
+    """Who wrote and read a block so far."""
+
+    def __init__(self, entry: set[int]) -> None:
+        self.entry = entry  # the last users of memory that the block took over
+        self.writers: list[tuple[int, object, Box]] = []
+        self.readers: list[tuple[int, object, Box]] = []
+
+    def read(self, task: int, shape: object, rectangle: Box) -> set[int]:
+        found = {t for t, s, r in self.writers if _meet(s, r, shape, rectangle)}
+        self.readers.append((task, shape, rectangle))
+        return found or self.entry
+
+    def write(self, task: int, shape: object, rectangle: Box) -> set[int]:
+        both = (self.writers, self.readers)
+        found = {t for log in both for t, s, r in log if _meet(s, r, shape, rectangle)}
+        for log in both:
+            log[:] = [one for one in log if not _inside(one[1], one[2], shape, rectangle)]
+        self.writers.append((task, shape, rectangle))
+        return (found | self.entry) - {task}
+
+    def users(self) -> set[int]:
+        """All that was done with the block; who wrote came after those of the entry."""
+        own = {one[0] for one in (*self.writers, *self.readers)}
+        return own if self.writers else own | self.entry
+
+
+def _meet(shape: object, one: Box, other_shape: object, other: Box) -> bool:
+    if shape is None or shape != other_shape:
+        return True
+    for (a, b), (c, d) in zip(one, other, strict=True):  # plans ask a million times: no generator
+        if a >= d or c >= b:
+            break
+    else:
+        return True
+    return False
+
+
+def _inside(shape: object, one: Box, other_shape: object, other: Box) -> bool:
+    if other_shape is None:
+        return True
+    if shape != other_shape:
+        return False
+    for (a, b), (c, d) in zip(one, other, strict=True):
+        if a < c or d < b:
+            break
+    else:
+        return True
+    return False
+
+
+class _Tracer:
+    def __init__(
+        self,
+        timeline: Timeline,
+        hierarchy: Hierarchy,
+        homes: Mapping[str, Home],
+        ops: Sequence[tuple[Step, OpPlan]],
+    ) -> None:
+        self.timeline, self.hierarchy, self.homes, self.ops = timeline, hierarchy, homes, ops
+        self.tasks: list[Task] = []
+        self.logs: dict[str, _Log] = {}
+        self.present: dict[str, np.ndarray] = {}
+        self.buffers: dict[str, tuple[dict[int, int], dict[int, dict[int, Box]]]] = {}
+        self.spans: dict[str, tuple[int, int, int]] = {}  # block: level, addresses
+        for home in homes.values():
+            level = hierarchy.index(home.level)
+            self.spans[home.value] = (level, home.address, home.address + home.bytes)
+        for _, op in ops:
+            for operand in op.operands:
+                for place in operand.places:
+                    level = hierarchy.index(place.level)
+                    for k, address in enumerate(place.addresses):
+                        self.spans[_slot(place, k)] = (level, address, address + place.bytes)
+        self.names = list(self.spans)
+        self.table = np.array(list(self.spans.values()), np.int64).reshape(-1, 3)
+
+    def log(self, block: str) -> _Log:
+        if block not in self.logs:
+            level, lo, hi = self.spans[block]
+            levels, los, his = self.table.T
+            meets = np.flatnonzero((levels == level) & (los < hi) & (lo < his))
+            entry: set[int] = set()
+            for k in map(int, meets):
+                old = self.logs.get(self.names[k])
+                if old is not None:
+                    entry |= old.users()
+                    if lo <= los[k] and his[k] <= hi:
+                        self.table[k] = 0  # whoever comes next depends on the new block
+            kernels = [t for t in entry if not self.tasks[t].engine]
+            entry = {t for t in entry if self.tasks[t].engine} | {max(kernels, default=-1)}
+            self.logs[block] = _Log(entry - {-1})
+        return self.logs[block]
+
+    def run(self) -> list[Task]:
+        for band, group in groupby(self.ops, lambda one: one[1].band or -one[0].number - 1):
+            if band > 0:
+                self.buffers.clear()
+            tracers = [_OpTracer(self, step, op) for step, op in group]
+            for i in range(max(len(one.tiles) for one in tracers)):  # in a band all have as many
+                for one in tracers:
+                    one.tile(i)
+        return self.tasks
+
+
+def _slot(place: Place, k: int) -> str:
+    return f"{place.block}/{k}" if place.kind == "slots" else place.block
+
+
+class _OpTracer:
+    """One op: its tiles in serial order."""
+
+    def __init__(self, all_: _Tracer, step: Step, op: OpPlan) -> None:
+        self.all, self.step, self.op = all_, step, op
+        self.space = step.space
+        self.tensors = all_.timeline.graph(step).tensors
+        self.inner = len(all_.hierarchy) - 1
+        n = len(op.operands)
+        self.at: list[dict[int, int]] = [{} for _ in range(n)]  # level: buffer in use
+        self.holds: list[dict[int, dict[int, Box]]] = [{} for _ in range(n)]  # level: rectangles
+        for k, operand in enumerate(op.operands if op.band else ()):
+            if operand.places:  # ops of a band know what others have there
+                both = self.at[k], self.holds[k]
+                both = all_.buffers.setdefault(operand.places[-1].block, both)
+                self.at[k], self.holds[k] = both
+        self.home = [all_.hierarchy.index(all_.homes[o.value].level) for o in op.operands]
+        self.places: list[dict[int, Place]] = [
+            {all_.hierarchy.index(p.level): p for p in o.places} for o in op.operands
+        ]
+        self.tiles = list(nested_boxes(self.space.whole, op.extents, op.orders))
+
+    def tile(self, i: int) -> None:
+        """Write the copies and the kernel of a tile."""
+        tile = self.tiles[i]
+        following = self.tiles[i + 1] if i + 1 < len(self.tiles) else None
+        for k, operand in enumerate(self.space.operands):
+            self.ensure(k, operand, self.inner, tile)
+        self.compute(tile[-1])
+        for k, operand in enumerate(self.space.operands):
+            if operand.mode != "in":
+                self.store(k, operand, tile, following)
+
+    def rectangle(self, operand: Operand, level: int, tile: tuple[Box, ...]) -> Box:
+        return self.space.rectangle(operand, tile[level - 1])
+
+    def ensure(self, k: int, operand: Operand, level: int, tile: tuple[Box, ...]) -> None:
+        """Bring what a tile needs of an operand to a level, by way of the levels outside."""
+        if level <= self.home[k]:
+            return
+        place, rectangle = self.places[k][level], self.rectangle(operand, level, tile)
+        if place.kind == "resident":
+            shape = self.tensors[operand.tensor].shape
+            value = self.all.timeline.values[self.op.operands[k].value]
+            if place.block not in self.all.present:
+                self.all.present[place.block] = np.zeros(value.bytes // value.itemsize, bool)
+            mask = self.all.present[place.block]
+            where: Any = (*(slice(lo, hi) for lo, hi in rectangle), ...)
+            part = mask.reshape(shape)[where]
+            if operand.mode != "out" and part.all():
+                return
+            part[...] = True
+            if operand.mode == "out":
+                return
+        elif self.turn(k, operand, level, rectangle, len(place.addresses)):
+            return
+        self.ensure(k, operand, level - 1, tile)
+        source, target = self.spot(k, operand, level - 1, tile), self.spot(k, operand, level, tile)
+        self.copy("in", operand, level, rectangle, source, target)
+
+    def turn(self, k: int, operand: Operand, level: int, rectangle: Box, n: int) -> bool:
+        """Choose a buffer; tell whether it needs no fetch."""
+        held = self.holds[k].setdefault(level, {})
+        if held.get(self.at[k].get(level, -1)) == rectangle:
+            return True
+        if operand.mode == "in" and rectangle in held.values():
+            self.at[k][level] = next(i for i, part in held.items() if part == rectangle)
+            return True
+        self.at[k][level] = (self.at[k].get(level, -1) + 1) % n
+        held[self.at[k][level]] = rectangle
+        return operand.mode == "out"
+
+    def spot(self, k: int, operand: Operand, level: int, tile: tuple[Box, ...]) -> _Spot:
+        """Find an operand in a level."""
+        tensor = self.tensors[operand.tensor]
+        plan = self.op.operands[k]
+        if level > self.home[k] and self.places[k][level].kind == "slots":
+            place, n = self.places[k][level], self.at[k][level]
+            rectangle = self.holds[k][level][n]
+            lengths = tuple(hi - lo for lo, hi in rectangle)
+            origin = tuple(lo for lo, _ in rectangle)
+            strides = _strides(lengths, tensor.itemsize)
+            return _Spot(_slot(place, n), level, place.addresses[n], origin, strides, None)
+        if level > self.home[k]:
+            place = self.places[k][level]
+            block, address = place.block, place.addresses[0]
+        else:
+            block, address = plan.value, self.all.homes[plan.value].address
+        origin = (0,) * len(tensor.shape)
+        strides = _strides(tensor.shape, tensor.itemsize)
+        return _Spot(block, level, address, origin, strides, tensor.shape)
+
+    def copy(
+        self, engine: str, operand: Operand, hop: int, part: Box, source: _Spot, target: _Spot
+    ) -> None:
+        if not _size(part):
+            return
+        tensor, link = self.tensors[operand.tensor], self.all.hierarchy[hop]
+        names = [level.name for level in self.all.hierarchy.levels]
+        logs = self.all.log(source.block), self.all.log(target.block)
+        before: set[int] = set()
+        for n, piece in enumerate(self.pieces(part, tensor.shape, tensor.itemsize, link)):
+            number = len(self.all.tasks)
+            if n:  # pieces of one copy do not wait for each other
+                logs[0].readers.append((number, source.shape, piece))
+                logs[1].writers.append((number, target.shape, piece))
+            else:
+                before |= logs[0].read(number, source.shape, part)
+                before |= logs[1].write(number, target.shape, part)
+            lengths = tuple(hi - lo for lo, hi in piece)
+            shape, here, there = _merged(lengths, source.strides, target.strides, tensor.itemsize)
+            task = Task(
+                self.step.number,
+                link.cycles(prod(shape), prod(shape[:-1])),
+                hop,
+                engine,
+                operand.tensor,
+                (names[source.level], _address(source, piece)),
+                (names[target.level], _address(target, piece)),
+                shape,
+                here,
+                there,
+                before=set(before),
+            )
+            self.all.tasks.append(task)
+
+    def pieces(
+        self, part: Box, shape: tuple[int, ...], itemsize: int, link: Level
+    ) -> Iterator[Box]:
+        """Cut a long copy, so that it can be done between others."""
+        cycles = link.cycles(_size(part) * itemsize)
+        n = min(cycles // (_PIECE * max(link.setup, 1)), _MOST_PIECES)
+        whole = all(hi - lo == d for (lo, hi), d in zip(part, shape, strict=True))
+        if self.op.overlap != "across" or n < 2 or not whole:
+            yield part
+            return
+        a = next(d for d, (lo, hi) in enumerate(part) if hi - lo > 1)
+        lo, hi = part[a]
+        step = -(-(hi - lo) // n)
+        for start in range(lo, hi, step):
+            yield (*part[:a], (start, min(start + step, hi)), *part[a + 1 :])
+
+    def compute(self, box: Box) -> None:
+        number = len(self.all.tasks)
+        machine = self.all.hierarchy.compute
+        task = Task(
+            self.step.number, machine.cycles(self.space.macs(box), self.space.elements(box))
+        )
+        tile = (box,) * self.inner
+        addresses = []
+        for k, operand in enumerate(self.space.operands):
+            part = self.space.rectangle(operand, box)
+            spot = self.spot(k, operand, self.inner, tile)
+            addresses.append(_address(spot, part) if _size(part) else spot.address)
+            log = self.all.log(spot.block)
+            if operand.mode != "out":
+                task.before |= log.read(number, spot.shape, part)
+            if operand.mode != "in":
+                task.before |= log.write(number, spot.shape, part)
+        task.before.discard(number)
+        task.box, task.addresses = box, tuple(addresses)
+        self.all.tasks.append(task)
+
+    def store(
+        self, k: int, operand: Operand, tile: tuple[Box, ...], following: tuple[Box, ...] | None
+    ) -> None:
+        """Bring finished results outwards, as far as they have to go."""
+        if not self.space.last(tile[-1]):
+            return
+        for level in range(self.inner, self.home[k], -1):
+            place, rectangle = self.places[k][level], self.rectangle(operand, level, tile)
+            if not place.store:
+                return
+            more = level < self.inner and following
+            if more and self.rectangle(operand, level, following or tile) == rectangle:
+                return
+            self.place_out(k, operand, level - 1, tile)
+            source = self.spot(k, operand, level, tile)
+            target = self.spot(k, operand, level - 1, tile)
+            self.copy("out", operand, level, rectangle, source, target)
+
+    def place_out(self, k: int, operand: Operand, level: int, tile: tuple[Box, ...]) -> None:
+        """Choose the buffer of a level that a result goes to."""
+        if level > self.home[k] and operand.mode == "out":
+            self.ensure(k, operand, level, tile)
+
+
+def _size(part: Box) -> int:
+    return prod(hi - lo for lo, hi in part)
+
+
+def _strides(lengths: Sequence[int], size: int) -> tuple[int, ...]:
+    return tuple(prod(lengths[i + 1 :]) * size for i in range(len(lengths)))
+
+
+def _address(spot: _Spot, part: Box) -> int:
+    steps = zip(part, spot.origin, spot.strides, strict=True)
+    return spot.address + sum((lo - origin) * stride for (lo, _), origin, stride in steps)
+
+
+def _merged(
+    lengths: Sequence[int], source: Sequence[int], target: Sequence[int], size: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Join axes that are contiguous on both sides; the last axis is a run of bytes."""
+    axes = [(size, 1, 1)]
+    for n, here, there in zip(reversed(lengths), reversed(source), reversed(target), strict=True):
+        if n == 1:
+            continue
+        last, last_here, last_there = axes[-1]
+        if here == last * last_here and there == last * last_there:
+            axes[-1] = (n * last, last_here, last_there)
+        else:
+            axes.append((n, here, there))
+    shape, here_, there_ = zip(*reversed(axes), strict=True)
+    return shape, here_, there_
+
+
+def trace(
+    timeline: Timeline,
+    hierarchy: Hierarchy,
+    homes: Mapping[str, Home],
+    ops: Sequence[tuple[Step, OpPlan]],
+) -> list[Task]:
+    """Write the serial run of a program.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    hierarchy : Hierarchy
+    homes : mapping of str to Home
+    ops : sequence of (Step, OpPlan)
+        Of one program, with addresses.
+
+    Returns
+    -------
+    list of Task
+    """
+    return _Tracer(timeline, hierarchy, homes, ops).run()

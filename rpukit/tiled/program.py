@@ -1,0 +1,399 @@
+"""A plan as plain data: where everything lives, and the one list that executors run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rpukit.errors import FormatError
+from rpukit.tiled.machine import Compute as Machine
+from rpukit.tiled.machine import Hierarchy, Level
+from rpukit.tiled.tile_space import Box
+
+if TYPE_CHECKING:
+    from rpukit.tiled.ir import Training
+    from rpukit.tiled.runtime.trainer import Trainer
+
+__all__ = ["Compute", "Copy", "Home", "Instruction", "OpPlan", "OperandPlan", "Place", "Plan"]
+__all__ += ["Program", "Wait"]
+
+_FORMAT = "rpukit-plan", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Begin a transfer between neighbouring levels.
+
+    Parameters
+    ----------
+    token : int
+        What a `Wait` names; each transfer of a program has its own.
+    engine : {"in", "out"}
+        Towards the kernels, or away from them.
+    tensor : str
+    source, target : (str, int)
+        Level and byte address.
+    shape : tuple of int
+        The last is the bytes of a contiguous run.
+    source_strides, target_strides : tuple of int
+        Bytes, one for each axis of `shape`; the last is 1.
+    """
+
+    token: int
+    engine: Literal["in", "out"]
+    tensor: str
+    source: tuple[str, int]
+    target: tuple[str, int]
+    shape: tuple[int, ...]
+    source_strides: tuple[int, ...]
+    target_strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until a transfer is done.
+
+    Parameters
+    ----------
+    token : int
+    """
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute one tile.
+
+    Parameters
+    ----------
+    node : str
+    box : Box
+    addresses : tuple of int
+        Of each operand's packed rectangle in the innermost level.
+    """
+
+    node: str
+    box: Box
+    addresses: tuple[int, ...]
+
+
+Instruction = Copy | Wait | Compute
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a value lives.
+
+    Parameters
+    ----------
+    value : str
+        Its first tensor.
+    level : str
+    address, bytes : int
+    lower, upper : int
+        Steps of its life, the last excluded.
+    lasting : bool
+        Lives on between runs.
+    """
+
+    value: str
+    level: str
+    address: int
+    bytes: int
+    lower: int
+    upper: int
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operand is while an op runs, in a level further in than its home.
+
+    Parameters
+    ----------
+    level : str
+    kind : {"slots", "resident"}
+        Rotating buffers of one rectangle each, or the whole value.
+    block : str
+        Name of the memory; ops with a resident value share it.
+    addresses : tuple of int
+    bytes : int
+        Of one buffer.
+    lower, upper : int
+        Steps for which the addresses are taken.
+    store : bool
+        Whether what is written has to go further out.
+    """
+
+    level: str
+    kind: Literal["slots", "resident"]
+    block: str
+    addresses: tuple[int, ...]
+    bytes: int
+    lower: int
+    upper: int
+    store: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OperandPlan:
+    """An operand of an op, and its places from the outermost inwards.
+
+    Parameters
+    ----------
+    tensor, value, mode : str
+    places : tuple of Place
+    """
+
+    tensor: str
+    value: str
+    mode: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlan:
+    """How one node runs.
+
+    Parameters
+    ----------
+    node, op : str
+    extents, orders : tuple of tuple of int
+        Of the tiles of each level but the outermost, and the order of the loops.
+    operands : tuple of OperandPlan
+    overlap : {"none", "inside", "across"}
+        Transfers are waited for at once, overlap with kernels of the op, or of all ops.
+    reason : str
+        Why there is one buffer; "" where there are more.
+    n_tiles : int
+    cycles : int
+        Time of the program from the end of the tile before, to the end of each of its tiles.
+    alone : int
+        Time of the op where nothing else runs before or beside it.
+    serial : int
+        Its kernels and transfers one after another.
+    least : int
+        The busiest of its engines, or more where copies can be beside no kernel (the first and
+        last of a program, and of what the op before makes with its last tile).
+    band : int
+        Neighbours with the same number take turns, tile by tile; 0 where an op is on its own.
+    """
+
+    node: str
+    op: str
+    extents: tuple[tuple[int, ...], ...]
+    orders: tuple[tuple[int, ...], ...]
+    operands: tuple[OperandPlan, ...]
+    overlap: Literal["none", "inside", "across"]
+    reason: str
+    n_tiles: int
+    cycles: int = 0
+    alone: int = 0
+    serial: int = 0
+    least: int = 0
+    band: int = 0
+
+    @property
+    def hidden(self) -> float:
+        """Share of the transfers' time that can be hidden and is, in the program."""
+        able = self.hideable
+        return min(1.0, max(0.0, (self.serial - self.cycles) / able)) if able else 1.0
+
+    @property
+    def hideable(self) -> int:
+        """Cycles of its transfers that can be beside kernels, its own or those of others."""
+        return self.serial - self.least
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is run at once: a training step's graph, or the optimiser's.
+
+    Parameters
+    ----------
+    name : str
+    ops : tuple of OpPlan
+    instructions : tuple of Instruction
+    cycles : int
+    moved : mapping of str to (int, int)
+        Bytes in and out over the link of each level.
+    transferring, hidden : int
+        Cycles of all transfers, and those of them in which a kernel runs as well.
+    """
+
+    name: str
+    ops: tuple[OpPlan, ...]
+    instructions: tuple[Instruction, ...] = field(repr=False)
+    cycles: int
+    moved: Mapping[str, tuple[int, int]]
+    transferring: int = 0
+    hidden: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan of one graph, or of a training graph and its optimiser's.
+
+    Parameters
+    ----------
+    hierarchy : Hierarchy
+    buffering : str
+    homes : tuple of Home
+    programs : tuple of Program
+    peaks : mapping of str to int
+        Bytes that are taken of each level.
+    """
+
+    hierarchy: Hierarchy
+    buffering: str
+    homes: tuple[Home, ...] = field(repr=False)
+    programs: tuple[Program, ...] = field(repr=False)
+    peaks: Mapping[str, int]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all programs in the model."""
+        return sum(program.cycles for program in self.programs)
+
+    def __str__(self) -> str:
+        return str(import_module("rpukit.tiled.runtime.report").describe(self))
+
+    def ops(self) -> Iterator[OpPlan]:
+        """Go through the ops of all programs.
+
+        Yields
+        ------
+        OpPlan
+        """
+        for program in self.programs:
+            yield from program.ops
+
+    def trainer(self, training: Training, **options: Any) -> Trainer:
+        """Train by this plan.
+
+        Parameters
+        ----------
+        training : Training
+            The graphs that it was made of.
+        **options
+            Of `Trainer`: ``device``, ``n_accumulate``, ``parameters``, ``transfers``, ``undo``.
+
+        Returns
+        -------
+        Trainer
+
+        Raises
+        ------
+        PlanError, ParameterError, ShapeError, DTypeError, DeviceError
+        """
+        from rpukit.tiled.runtime.trainer import Trainer
+
+        return Trainer(self, training, **options)
+
+    def generate_c(
+        self, folder: str | Path, training: Training, batches: Sequence[Any], **options: Any
+    ) -> list[Path]:
+        """Write this plan as C99; see `rpukit.tiled.generate_c`.
+
+        Parameters
+        ----------
+        folder : str or path
+        training : Training
+        batches : sequence of (array, array)
+        **options
+            ``n_accumulate``.
+
+        Returns
+        -------
+        list of Path
+
+        Raises
+        ------
+        PlanError, ParameterError, ShapeError, DTypeError
+        """
+        from rpukit.tiled.runtime.codegen import generate_c
+
+        return generate_c(self, training, folder, batches, **options)
+
+    def to_json(self) -> str:
+        """Write the plan as text.
+
+        Returns
+        -------
+        str
+        """
+        programs = []
+        for program in self.programs:
+            data = asdict(program)
+            data["instructions"] = [
+                [type(one).__name__, *(getattr(one, name) for name in one.__slots__)]
+                for one in program.instructions
+            ]
+            programs.append(data)
+        data = {
+            "format": _FORMAT,
+            "levels": [asdict(level) for level in self.hierarchy.levels],
+            "compute": asdict(self.hierarchy.compute),
+            "buffering": self.buffering,
+            "homes": [asdict(home) for home in self.homes],
+            "programs": programs,
+            "peaks": dict(self.peaks),
+        }
+        return json.dumps(data, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read what `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        FormatError
+        """
+        try:
+            data = json.loads(text)
+            if tuple(data["format"]) != _FORMAT:
+                raise FormatError(f"format: got {data['format']}, need {list(_FORMAT)}")
+            levels = [Level(**level) for level in data["levels"]]
+            return cls(
+                Hierarchy(levels, Machine(**data["compute"])),
+                data["buffering"],
+                tuple(Home(**home) for home in data["homes"]),
+                tuple(_program(one) for one in data["programs"]),
+                data["peaks"],
+            )
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise FormatError(f"not a plan: {type(error).__name__} {error}") from error
+
+
+_KINDS = {kind.__name__: kind for kind in (Copy, Wait, Compute)}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _program(data: dict[str, Any]) -> Program:
+    ops = []
+    for op in data["ops"]:
+        operands = []
+        for operand in op["operands"]:
+            places = [Place(**{k: _tuples(v) for k, v in p.items()}) for p in operand["places"]]
+            operands.append(OperandPlan(**{**operand, "places": tuple(places)}))
+        given = {key: _tuples(value) for key, value in op.items()}
+        ops.append(OpPlan(**{**given, "operands": tuple(operands)}))
+    instructions = tuple(_KINDS[kind](*map(_tuples, rest)) for kind, *rest in data["instructions"])
+    moved = {level: tuple(both) for level, both in data["moved"].items()}
+    return Program(**{**data, "ops": tuple(ops), "instructions": instructions, "moved": moved})

@@ -1,0 +1,1 @@
+"""Run plans: executors, trainer, generated C and reports."""

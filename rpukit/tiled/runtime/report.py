@@ -1,0 +1,144 @@
+"""Plans for people: a table of ops, memory, and single against double buffering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rpukit.tiled.program import OpPlan, Plan
+
+__all__ = ["compare_plans", "describe"]
+
+
+def describe(plan: Plan) -> str:
+    """Write a plan as text: levels, then every op with tiles, buffers, cycles and the reason.
+
+    "hidden %" is the share of the transfers' time that can be hidden and is, of ops of two tiles
+    or more. Ops with the same number under "band" take turns, tile by tile.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    str
+    """
+    lines = [f'plan, buffering "{plan.buffering}", {plan.cycles} cycles']
+    for level in plan.hierarchy.levels:
+        used = plan.peaks[level.name]
+        homes = sum(home.level == level.name for home in plan.homes)
+        lines.append(f"  {level.name}: {used} of {level.bytes} bytes, home of {homes} values")
+    kinds = ("training graph", "optimiser") if len(plan.programs) > 1 else ("graph",)
+    for kind, program in zip(kinds, plan.programs, strict=True):
+        moved = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in program.moved.items())
+        title = f"{kind} {program.name}: {program.cycles} cycles; bytes moved: {moved}"
+        lines += ["", title]
+        several = [op for op in program.ops if op.n_tiles > 1 and op.hideable]
+        if several:
+            good = sum(op.hidden >= 0.9 for op in several)
+            lines.append(
+                f"{good} of {len(several)} ops of two tiles or more hide nine tenths or more of "
+                "the transfers that can be hidden"
+            )
+        head = "op", "node", "tile", "tiles", "buffers", "cycles", "alone", "hidden %", "band"
+        rows: list[tuple[str, ...]] = [(*head, "single because")]
+        rows += [_row(op) for op in program.ops]
+        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        for row in rows:
+            cells = [
+                text.rjust(width) if k in (3, 5, 6, 7, 8) else text.ljust(width)
+                for k, (text, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _row(op: OpPlan) -> tuple[str, ...]:
+    tile = " > ".join("x".join(map(str, extents)) for extents in op.extents)
+    node = op.node if len(op.node) <= 36 else f"{op.node[:15]}...{op.node[-18:]}"
+    numbers = str(op.n_tiles), _buffers(op), str(op.cycles), str(op.alone)
+    hidden = f"{100 * op.hidden:.0f}" if op.n_tiles > 1 and op.hideable else ""
+    return (op.op, node, tile, *numbers, hidden, str(op.band or ""), op.reason)
+
+
+def _buffers(op: OpPlan) -> str:
+    """Buffers of each operand in the innermost level: a number, r(esident) or h(ome)."""
+    words = []
+    for operand in op.operands:
+        place = operand.places[-1] if operand.places else None
+        if place is None:
+            words.append("h")
+        else:
+            words.append("r" if place.kind == "resident" else str(len(place.addresses)))
+    return " ".join(words)
+
+
+def compare_plans(plans: Mapping[str, Mapping[str, Plan]]) -> str:
+    """Write single, double and automatic buffering side by side, as Markdown.
+
+    Parameters
+    ----------
+    plans : mapping of str to (mapping of str to Plan)
+        By a label such as "Autoencoder, L1 32000", then by strategy: "single", "double" and,
+        where there is one, "auto". The first program is the training graph, the second one the
+        optimiser's.
+
+    Returns
+    -------
+    str
+        Differences are (other - single) / single in per cent: negative is faster. Overlap is the
+        share of the transfers' time in which a kernel runs as well, of "auto" where it is there;
+        bytes are those in and out over the link of each level.
+    """
+    head = ["test", "level", "bytes"]
+    for name in ("train", "opt"):
+        head += [f"single {name}", f"double {name}", f"{name} %", f"auto {name}"]
+        head += [f"auto {name} %", f"overlap {name} %", f"bytes {name}: single", "auto"]
+    head += ["ops with 2+ tiles"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for label in sorted(plans):
+        own = plans[label]
+        some = next(iter(own.values()))
+        best = own.get("auto", own.get("double", some))
+        inner = some.hierarchy.levels[-1]
+        cells = [label, inner.name, str(inner.bytes)]
+        for program in (0, 1):
+            cycles = {name: _cycles(plan, program) for name, plan in own.items()}
+            single, double, auto = (cycles.get(name) for name in ("single", "double", "auto"))
+            cells += [_text(single), _text(double), _change(single, double)]
+            cells += [_text(auto), _change(single, auto), _overlap(best, program)]
+            cells += [_moved(own.get("single"), program), _moved(own.get("auto"), program)]
+        several = sum(op.n_tiles > 1 for op in best.ops())
+        cells += [f"{several} of {sum(1 for _ in best.ops())}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cycles(plan: Plan, program: int) -> int | None:
+    return plan.programs[program].cycles if program < len(plan.programs) else None
+
+
+def _text(cycles: int | None) -> str:
+    return "n/a" if cycles is None else str(cycles)
+
+
+def _change(single: int | None, other: int | None) -> str:
+    if not single or other is None:
+        return "n/a"
+    return f"{100 * (other - single) / single:+.1f}"
+
+
+def _overlap(plan: Plan, program: int) -> str:
+    """Share of the transfers' time in which a kernel runs as well."""
+    if program >= len(plan.programs) or not plan.programs[program].transferring:
+        return "n/a"
+    one = plan.programs[program]
+    return f"{100 * one.hidden / one.transferring:.0f}"
+
+
+def _moved(plan: Plan | None, program: int) -> str:
+    """Bytes in and out over each link."""
+    if plan is None or program >= len(plan.programs):
+        return "n/a"
+    moved = plan.programs[program].moved
+    return ", ".join(f"{name} {i} + {o}" for name, (i, o) in moved.items())

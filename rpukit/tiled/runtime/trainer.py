@@ -1,0 +1,277 @@
+"""Training by a plan: mini-batches in, losses out, parameters that live on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rpukit import _archive, _device
+from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
+from rpukit.tiled.ir import Training
+from rpukit.tiled.program import Plan
+from rpukit.tiled.runtime.cpu import CpuExecutor
+from rpukit.tiled.runtime.executor import Executor
+from rpukit.tiled.runtime.transfers import Transfers
+
+__all__ = ["Trainer"]
+
+_FORMAT, _VERSION = "rpukit-training", 1
+
+
+class Trainer:
+    """Steps of training by a plan; made by `Plan.trainer`.
+
+    Parameters
+    ----------
+    plan : Plan
+    training : Training
+        The graphs that the plan was made of.
+    device : {"cpu", "gpu"}
+    n_accumulate : int
+        Mini-batches whose gradients are added up for one update.
+    parameters : mapping of str to array, optional
+        To begin with; default: what the training graphs bring along.
+    transfers : {"at_issue", "at_wait", "mixed", "threads"}
+        Of a CPU: when copies are done. No choice changes a bit of a result.
+    seed : int
+        Of "mixed".
+    undo : bool, optional
+        Keep a copy of what lasts, so that a step that fails leaves it as it was. Default: True on
+        a CPU; on a GPU such a copy would cost host memory and time in every step.
+
+    Raises
+    ------
+    PlanError, ParameterError, ShapeError, DTypeError, DeviceError
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> b = rk.tiled.Builder("line")
+    >>> x, y = b.input("x", (4, 1)), b.input("y", (4, 1))
+    >>> loss = b.apply("MSELoss", b.apply("Gemm", x, b.parameter("w", [[0.0]])), y)
+    >>> training = b.training(loss, rk.tiled.SGD(lr=0.1))
+    >>> trainer = rk.tiled.plan(training, rk.tiled.siracusa_l2()).trainer(training)
+    >>> data = np.arange(4, dtype=np.float32)[:, None]
+    >>> losses = trainer.fit([(data, 3 * data)] * 20)
+    >>> trainer.parameters()["w"].round(3).tolist()
+    [[3.0]]
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        training: Training,
+        *,
+        device: str = "cpu",
+        n_accumulate: int = 1,
+        parameters: Mapping[str, Any] | None = None,
+        transfers: str | Transfers = "at_issue",
+        seed: int = 0,
+        undo: bool | None = None,
+    ) -> None:
+        if not isinstance(n_accumulate, int) or n_accumulate < 1:
+            raise ParameterError(f"n_accumulate: got {n_accumulate!r}, need an integer from 1")
+        if n_accumulate > 1 and not training.accumulators:
+            raise ParameterError(f"n_accumulate: got {n_accumulate}, need 1: no accumulators")
+        self.plan, self.training, self.n_accumulate = plan, training, n_accumulate
+        self._undo = device == "cpu" if undo is None else undo
+        self._executor = _executor(plan, training, device, transfers, seed)
+        self._n_step = 0  # mini-batches
+        given = dict(training.initial if parameters is None else parameters)
+        missing = [n for n in (*training.parameters, *training.kept) if n not in given]
+        if missing:
+            raise ParameterError(f"parameters: {', '.join(missing)} have no values to begin with")
+        for name in (*training.accumulators, *training.state):
+            self._lasting(name)[...] = 0
+        for name, value in given.items():
+            self._put(name, self._lasting(name), value)
+
+    @property
+    def n_step(self) -> int:
+        """Mini-batches so far."""
+        return self._n_step
+
+    def step(self, batch: tuple[Any, Any]) -> float:
+        """Learn from one mini-batch.
+
+        Parameters
+        ----------
+        batch : tuple of two arrays
+            Data and labels or targets, in the shapes and dtypes of the graph.
+
+        Returns
+        -------
+        float
+            The loss, before the update.
+
+        Raises
+        ------
+        ShapeError, DTypeError, TransferError
+            Nothing is changed then (on a GPU: with ``undo=True``).
+        """
+        training, executor = self.training, self._executor
+        data, target = self._checked(batch)
+        kept = self.parameters(everything=True) if self._undo else None
+        executor.array(training.data)[...] = data
+        executor.array(training.target)[...] = target
+        if training.accumulators:
+            executor.array(training.reset)[...] = self._n_step % self.n_accumulate == 0
+        try:
+            executor.run(0)
+            loss = float(np.asarray(executor.array(training.loss)).reshape(-1)[0])
+            if (self._n_step + 1) % self.n_accumulate == 0:
+                executor.run(1)
+        except BaseException:
+            for name, value in (kept or {}).items():
+                self._lasting(name)[...] = value
+            raise
+        self._n_step += 1
+        return loss
+
+    def fit(self, batches: Iterable[tuple[Any, Any]], *, progress: Any = None) -> np.ndarray:
+        """Learn from mini-batches, one after the other.
+
+        Parameters
+        ----------
+        batches : iterable of tuple
+        progress : callable, optional
+            Called with (number of the mini-batch, loss) after each; or wrap `batches` in tqdm.
+
+        Returns
+        -------
+        array, float64
+            Losses.
+
+        Raises
+        ------
+        ShapeError, DTypeError, TransferError
+        """
+        losses = []
+        for number, batch in enumerate(batches):
+            losses.append(self.step(batch))
+            if progress is not None:
+                progress(number, losses[-1])
+        return np.array(losses)
+
+    def parameters(self, *, everything: bool = False) -> dict[str, np.ndarray]:
+        """Copy the parameters.
+
+        Parameters
+        ----------
+        everything : bool
+            Also accumulators and what the optimiser keeps.
+
+        Returns
+        -------
+        dict of str to array
+        """
+        names = self.training.parameters
+        if everything:
+            own = self.training
+            names = (*names, *own.accumulators, *own.state, *own.kept)
+        return {name: np.array(self._lasting(name)) for name in names}
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        """Copy the accumulated gradients of the last mini-batches.
+
+        Returns
+        -------
+        dict of str to array
+            By the names of the parameters.
+
+        Raises
+        ------
+        ParameterError
+            Where there are no accumulators (`fuse_updates`).
+        """
+        if self.training.parameters and not self.training.accumulators:
+            raise ParameterError("gradients: this training has no accumulators that keep them")
+        pairs = zip(self.training.parameters, self.training.accumulators, strict=True)
+        return {name: np.array(self._lasting(own)) for name, own in pairs}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that lasts to a ``.npz`` file, from which training goes on to the same bits.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        ParameterError, OSError
+
+        Examples
+        --------
+        >>> trainer.save("state.npz")  # doctest: +SKIP
+        """
+        header = {"format": _FORMAT, "version": _VERSION, "n_step": self._n_step}
+        _archive.write(path, header, self.parameters(everything=True))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on where `save` was called.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        FormatError, OSError
+            Nothing is changed then.
+
+        Examples
+        --------
+        >>> trainer.load("state.npz")  # doctest: +SKIP
+        """
+        header, arrays = _archive.read(path)
+        if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
+            raise FormatError(f"{path}: the header names no training of version {_VERSION}")
+        own = self.parameters(everything=True)
+        wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
+        wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]
+        if wrong or len(arrays) != len(own):
+            raise FormatError(f"{path}: of another graph: {', '.join(wrong) or 'more arrays'}")
+        for name, value in arrays.items():
+            self._lasting(name)[...] = value
+        self._n_step = int(header["n_step"])
+
+    def _lasting(self, name: str) -> Any:
+        program = 0 if name in self._executor.graphs[0].tensors else 1
+        return self._executor.array(name, program)
+
+    def _checked(self, batch: tuple[Any, Any]) -> list[np.ndarray]:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise ParameterError("batch: need a pair of arrays: data, and labels or targets")
+        names = (self.training.data, self.training.target)
+        found = []
+        for name, value in zip(names, batch, strict=True):
+            tensor = self.training.train.tensors[name]
+            array = _device.to_numpy(value) if _device.is_cupy(value) else np.asarray(value)
+            found.append(_fitting(name, array, tensor.shape, tensor.dtype))
+        return found
+
+    def _put(self, name: str, place: Any, value: Any) -> None:
+        place[...] = _fitting(name, np.asarray(value), place.shape, place.dtype.name)
+
+
+def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    if array.shape != shape:
+        raise ShapeError(f"{name}: got shape {array.shape}, need {shape}")
+    whole = np.issubdtype(array.dtype, np.integer) and dtype == "int64"
+    if array.dtype != dtype and not whole:
+        raise DTypeError(f"{name}: got {array.dtype}, need {dtype}; use .astype")
+    return array
+
+
+def _executor(
+    plan: Plan, training: Training, device: str, transfers: str | Transfers, seed: int
+) -> Executor:
+    graphs = (training.train, training.optimiser)
+    if _device.parse_device(device).kind == "cpu":
+        return CpuExecutor(plan, graphs, transfers, seed)
+    from rpukit.tiled.runtime.gpu import GpuExecutor
+
+    return GpuExecutor(plan, graphs, device)

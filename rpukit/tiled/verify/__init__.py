@@ -1,0 +1,1 @@
+"""Check plans: faults, hazards and simulated time."""

@@ -1,0 +1,62 @@
+"""The cycle model run on a plan's instructions alone."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rpukit.tiled import ops
+from rpukit.tiled.ir import Graph, Training
+from rpukit.tiled.planner.instructions import Busy
+from rpukit.tiled.planner.lifetimes import graphs_of
+from rpukit.tiled.program import Copy, Plan, Wait
+from rpukit.tiled.tile_space import TileSpace
+
+__all__ = ["simulate"]
+
+
+def simulate(plan: Plan, graph: Graph | Training, program: int = 0) -> list[Busy]:
+    """Find when every transfer and every kernel of a program runs.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph or Training
+    program : int
+        0 for the graph or the training graph, 1 for the optimiser's.
+
+    Returns
+    -------
+    list of Busy
+        In order of issue; `Busy.step` counts the ops of the program from 0.
+    """
+    one = graphs_of(graph)[program]
+    spaces: dict[str, TileSpace] = {}
+    for node in one.nodes:
+        op = ops.find(node.op)
+        if isinstance(op, ops.Tiled):
+            spaces[node.name] = op.space(node, one.tensors)
+    place = {op.node: number for number, op in enumerate(plan.programs[program].ops)}
+    levels, machine = plan.hierarchy, plan.hierarchy.compute
+    now, step = 0, 0
+    ends: dict[int, int] = {}
+    free: dict[tuple[str, str], int] = {}
+    found = []
+    for instruction in plan.programs[program].instructions:
+        if isinstance(instruction, Wait):
+            now = max(now, ends[instruction.token])
+        elif isinstance(instruction, Copy):
+            into = instruction.engine == "in"
+            link = levels[levels.index((instruction.target if into else instruction.source)[0])]
+            key = link.name, instruction.engine if link.duplex else ""
+            start = max(now, free.get(key, 0))
+            rows = prod(instruction.shape[:-1])
+            end = start + link.cycles(prod(instruction.shape), rows)
+            free[key] = ends[instruction.token] = end
+            found.append(Busy(f"{link.name} {instruction.engine}", step, start, end))
+        else:
+            space, step = spaces[instruction.node], place[instruction.node]
+            box = instruction.box
+            end = now + machine.cycles(space.macs(box), space.elements(box))
+            found.append(Busy("compute", step, now, end))
+            now = end
+    return found
