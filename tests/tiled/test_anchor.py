@@ -5,7 +5,7 @@ import pytest
 from known_models import folder, load
 
 from rpukit import tiled
-from rpukit.tiled.planner.buffering import deeploy_buffers
+from rpukit.tiled.planner.buffering import OPTED_OUT, deeploy_buffers
 
 PLANS = sorted(folder().glob("plans/*.json.gz"))
 pytestmark = pytest.mark.skipif(
@@ -13,9 +13,9 @@ pytestmark = pytest.mark.skipif(
 )
 # The strategies that their names stand for: rule on scalars, ops that are opted out
 RULES = {
-    "db_final": tiled.strategies.OPTED_OUT,
+    "db_final": OPTED_OUT,
     "db_rule": (),
-    "db_l3": tiled.strategies.OPTED_OUT,
+    "db_l3": OPTED_OUT,
 }
 
 
