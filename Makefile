@@ -2,14 +2,15 @@
 # stamp files make the second time quick. Needs Python 3.11 to 3.13; `test` also needs g++. No GPU.
 #
 #   make demo      train a network of analog tiles on digits; figures go to demo_out/
-#   make test      all tests that need no GPU, including the CUDA kernels run by g++
+#   make test      tests that need no GPU, the CUDA kernels run by g++ among them; T=tests/gemm: one topic
 #   make lint types docs notebooks bench-check check wheel clean
 
 PYTHON ?= python3
 CXX ?= g++
 DEMO_ARGS ?=
 # Two processes pay from about a minute of tests on; Numba compiles in each of them.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist worksteal
+T ?= tests
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +30,7 @@ demo: $(VENV)/.stamp-demo
 
 test: $(VENV)/.stamp-test
 	@command -v $(CXX) >/dev/null || { echo "make test: no C++ compiler '$(CXX)': install g++ or set CXX"; exit 1; }
-	CXX=$(CXX) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	CXX=$(CXX) $(BIN)/python -m pytest $(PYTEST_ARGS) $(T)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

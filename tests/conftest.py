@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from on_cpu import runner
 
 from rpukit import _device, testing
+from tests.on_cpu import runner
 
 testing.set_runner(runner.run)
 

@@ -16,7 +16,6 @@ import mpmath as mp
 import numba as nb
 import numpy as np
 import pytest
-import ulp
 from scipy.special import logsumexp, ndtri
 
 import rpukit as rk
@@ -25,6 +24,7 @@ from rpukit._exact import math64 as _math64
 from rpukit._exact import special as _math_special
 from rpukit._kernels import Kernel
 from rpukit.testing import assert_same_bits, on_cpu
+from tests import ulp
 
 ROOT = Path(__file__).parents[1]
 INF, NAN = np.inf, np.nan

@@ -1,9 +1,10 @@
 """Record the golden hashes on a GPU: ``python tools/record_golden.py [kernel ...]``.
 
-Each kernel's cases (``tests/golden_cases.py``) are run on the GPU, compared with the mirrors, and
-their sha256 written to ``tests/golden/<kernel>.json`` (or below ``--out``) with GPU, driver, CUDA,
-CuPy and date. With ``--new`` the hashes that are there stay, and only cases without one are run.
-With ``--check`` nothing is written and no mirror runs: the GPU has to give the hashes recorded.
+Each kernel's cases (``tests/golden/cases``) are run on the GPU, compared with the mirrors, and
+their sha256 written to ``tests/golden/hashes/<kernel>.json`` (or below ``--out``) with GPU,
+driver, CUDA, CuPy and date. With ``--new`` the hashes that are there stay, and only cases without
+one are run. With ``--check`` nothing is written and no mirror runs: the GPU has to give the hashes
+recorded.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from golden_cases import CASES, digest  # noqa: E402
+HASHES = ROOT / "tests" / "golden" / "hashes"
+sys.path.insert(0, str(ROOT))
 
 from rpukit import _device  # noqa: E402
+from tests.golden.cases import CASES, digest  # noqa: E402
 
 
 def machine() -> dict[str, str]:
@@ -37,7 +38,7 @@ def machine() -> dict[str, str]:
 
 def recorded(kernel: str) -> dict[str, str]:
     """Read the hashes that are there."""
-    path = ROOT / "tests" / "golden" / f"{kernel}.json"
+    path = HASHES / f"{kernel}.json"
     return json.loads(path.read_text())["cases"] if path.is_file() else {}
 
 
@@ -58,7 +59,7 @@ def check(kernels: list[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kernel", nargs="*", help="default: all")
-    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "golden")
+    parser.add_argument("--out", type=Path, default=HASHES)
     parser.add_argument("--new", action="store_true", help="only cases without a hash")
     parser.add_argument("--check", action="store_true", help="compare with the hashes recorded")
     args = parser.parse_args()

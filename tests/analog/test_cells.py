@@ -160,15 +160,15 @@ def test_noise_of_a_step_has_its_size():
 
 def test_defaults_are_those_of_the_reference():
     """Every default of every model, as recorded."""
-    import golden
+    from tests.reference import analog as reference
 
-    theirs = golden.presets()["defaults"]["devices"]
-    for name, cls in golden.CELLS.items():
+    theirs = reference.presets()["defaults"]["devices"]
+    for name, cls in reference.CELLS.items():
         if name not in theirs:
             continue
         cell = cls()
         for key, value in theirs[name].items():
-            if key in golden.NOT_OURS or value is None:
+            if key in reference.NOT_OURS or value is None:
                 continue
             ours = getattr(cell, key)
             ours = list(ours) if isinstance(ours, tuple) else ours
@@ -185,18 +185,18 @@ def test_granularity_of_exp_step():
 
 def test_powers_of_nothing_stay_at_the_upper_bound():
     """Where V is set beyond its bound, the reference meets a NaN and jumps to the lower bound."""
-    import golden
+    from tests.reference import analog as reference
 
-    s = golden.sets("a_device_det")["powref_symm_NAN_QUIRK"]
+    s = reference.sets("a_device_det")["powref_symm_NAN_QUIRK"]
     one = rk.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
     w0 = np.array(s["w0"], np.float32)[:, None]
-    tile = rk.AnalogTile(w0.shape, golden.cell(s["device"]), update=one).set_weights(w0)
+    tile = rk.AnalogTile(w0.shape, reference.cell(s["device"]), update=one).set_weights(w0)
     high = (tile.cells["w_max"] - tile.cells["reference"])[-1, 0]
     assert w0[-1, 0] > high
     d = -np.ones((1, len(w0)), np.float32)
     tile.update(np.ones((1, 1), np.float32), d, lr=tile.cell.granularity)
     assert np.asarray(tile)[-1, 0] == high
-    theirs = golden.arrays("a_device_det")["powref_symm_NAN_QUIRK/w"][1, -1]
+    theirs = reference.arrays("a_device_det")["powref_symm_NAN_QUIRK/w"][1, -1]
     assert theirs < -0.7  # what is not reproduced
 
 

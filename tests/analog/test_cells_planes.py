@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_cells import CELLS
 
 import rpukit as rk
 from rpukit import _device
 from rpukit.analog.cells import draw as sampling
 from rpukit.analog.cells.draw import can_draw, cell_planes, draw_cells, recipe_of
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.analog.test_cells import CELLS
 
 CPU = _device.parse_device("cpu")
 WIDE = {"w_max_dtod": 1.5, "w_min_dtod": 1.5, "dw_min_dtod": 2.0, "up_down_dtod": 0.5}

@@ -2,34 +2,34 @@
 
 from contextlib import nullcontext
 
-import golden
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.reference import analog as reference
 
 # Two sets of refreshes are left out: one has the sign of the refresh wrong, as its name says; in
 # the other the differences are whole numbers of steps, so that rounding decides what is written.
 KINDS = ("VectorUnitCell", "ReferenceUnitCell", "OneSidedUnitCell")
 SETS = [
     name
-    for name, s in golden.sets("d_compounds").items()
+    for name, s in reference.sets("d_compounds").items()
     if s["device"]["_class"] in KINDS and not name.startswith("stat_") and "BUG" not in name
 ]
 
 
 def compound(device):
     """Build our cell from the reference's parameters."""
-    parts = tuple(golden.cell(d) for d in device["unit_cell_devices"])
+    parts = tuple(reference.cell(d) for d in device["unit_cell_devices"])
     kind = device["_class"]
     if kind == "OneSidedUnitCell":
         names = ("refresh_every", "units_in_mbatch", "refresh_upper_thres", "refresh_lower_thres")
         return rk.OneSided(
             device=parts[0],
             copy_inverted=device["copy_inverted"],
-            refresh_forward=golden.io(device["refresh_forward"]),
-            refresh_update=golden.update(device["refresh_update"]),
+            refresh_forward=reference.io(device["refresh_forward"]),
+            refresh_update=reference.update(device["refresh_update"]),
             **{name: device[name] for name in names},
         )
     if kind == "ReferenceUnitCell":
@@ -44,9 +44,9 @@ def compound(device):
 
 @pytest.mark.parametrize("name", SETS)
 def test_trajectory(name):
-    s, z = golden.sets("d_compounds")[name], golden.arrays("d_compounds")
+    s, z = reference.sets("d_compounds")[name], reference.arrays("d_compounds")
     shape = (s["out_size"], s["in_size"])
-    tile = rk.AnalogTile(shape, compound(s["device"]), update=golden.update(s["update"]))
+    tile = rk.AnalogTile(shape, compound(s["device"]), update=reference.update(s["update"]))
     for k, array in enumerate(tile.devices):
         array.set_weights(z[f"{name}/hidden_weights_{k}"][0])
     # float32 sums of steps in another order: 2.4e-4 is what the reference's own check reached.

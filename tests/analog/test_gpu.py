@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from test_tile import CELLS, SHAPE, UPDATES, batch, life, make
 
 import rpukit as rk
 from rpukit._device import to_numpy
 from rpukit.errors import DeviceError, NonFiniteError
 from rpukit.testing import assert_same_bits
+from tests.analog.test_tile import CELLS, SHAPE, UPDATES, batch, life, make
 
 pytestmark = pytest.mark.gpu
 

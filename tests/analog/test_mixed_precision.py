@@ -3,28 +3,28 @@
 from contextlib import nullcontext
 from dataclasses import fields
 
-import golden
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.reference import analog as reference
 
-SETS = [n for n in golden.sets("d_compounds") if n.startswith("mp_")]
+SETS = [n for n in reference.sets("d_compounds") if n.startswith("mp_")]
 
 
 def compound(device, **changes):
     """Build our cell from the reference's parameters."""
     known = {field.name for field in fields(rk.MixedPrecision)} - {"device"}
     given = {name: value for name, value in device.items() if name in known}
-    return rk.MixedPrecision(device=golden.cell(device["device"]), **(given | changes))
+    return rk.MixedPrecision(device=reference.cell(device["device"]), **(given | changes))
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_trajectory(name):
-    s, z = golden.sets("d_compounds")[name], golden.arrays("d_compounds")
+    s, z = reference.sets("d_compounds")[name], reference.arrays("d_compounds")
     cell, shape = compound(s["device"]), (s["out_size"], s["in_size"])
-    tile = rk.AnalogTile(shape, cell, update=golden.update(s["update"]))
+    tile = rk.AnalogTile(shape, cell, update=reference.update(s["update"]))
     tile.set_weights(z[f"{name}/W"][0].astype(np.float32))
     for step, (x, d) in enumerate(zip(z[f"{name}/x"], z[f"{name}/d"], strict=True)):
         tile.update(x.astype(np.float32), d.astype(np.float32), s["lr"])

@@ -3,15 +3,15 @@
 import dataclasses
 from enum import Enum
 
-import golden
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import _device
+from tests.reference import analog as reference
 
-DEVICES = golden.presets()["presets"]["devices"]
-CONFIGS = golden.presets()["presets"]["configs"]
+DEVICES = reference.presets()["presets"]["devices"]
+CONFIGS = reference.presets()["presets"]["configs"]
 OURS = {f"{name}Preset": rk.presets.config(name) for name in rk.presets.config_names()}
 
 
@@ -29,12 +29,12 @@ def same_cell(ours, theirs):
     """Compare all fields of a cell; those of the reference that we do not have are off."""
     known = {field.name for field in dataclasses.fields(ours)}
     for name, value in theirs.items():
-        if name in golden.NOT_OURS:
+        if name in reference.NOT_OURS:
             continue
         assert name in known, f"{name} is not a parameter of {type(ours).__name__}"
         assert getattr(ours, name) == value, name
     if isinstance(ours, rk.PulsedCell):
-        assert type(ours) is golden.CELLS[theirs["_class"]]
+        assert type(ours) is reference.CELLS[theirs["_class"]]
         assert ours.drift is None
         assert not any(v for k, v in theirs["drift"].items() if k in ("nu", "w_noise_std"))
 
@@ -65,7 +65,7 @@ def same_parameters(ours, theirs):
 def test_devices(name):
     cell = rk.presets.device(name)
     same_cell(cell, DEVICES[name])
-    recorded = golden.presets()["granularity"][name]["weight_granularity"]
+    recorded = reference.presets()["granularity"][name]["weight_granularity"]
     assert cell.granularity == pytest.approx(recorded, rel=1e-6)  # it is a float32
 
 

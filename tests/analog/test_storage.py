@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_cells import CELLS, batch
 
 import rpukit as rk
 from rpukit._device import parse_device, to_device
 from rpukit.analog.cells import draw as sampling
 from rpukit.errors import ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.analog.test_cells import CELLS, batch
 
 SLOW = {"diffusion": 0.05, "diffusion_dtod": 0.4, "lifetime": 20, "lifetime_dtod": 0.3}
 REST = {"reset": 0.1, "reset_dtod": 0.1, "reset_std": 0.02}

@@ -5,7 +5,6 @@ import weakref
 from contextlib import nullcontext
 from dataclasses import fields
 
-import golden
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ from rpukit._device import parse_device, to_device
 from rpukit._kernels import launch
 from rpukit.analog.transfer.array import TransferUnit
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.reference import analog as reference
 
 KINDS = {
     "TransferCompound": rk.Transfer,
@@ -23,7 +23,7 @@ KINDS = {
 }
 SETS = [
     name
-    for name, s in golden.sets("d_compounds").items()
+    for name, s in reference.sets("d_compounds").items()
     if s["device"]["_class"] in KINDS and not name.startswith("stat_")
 ]
 
@@ -33,9 +33,9 @@ def compound(device):
     cls = KINDS[device["_class"]]
     known = {field.name for field in fields(cls)}
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in device.items() if k in known}
-    given["transfer_forward"] = golden.io(device["transfer_forward"])
-    given["transfer_update"] = golden.update(device["transfer_update"])
-    parts = tuple(golden.cell(d) for d in device["unit_cell_devices"])
+    given["transfer_forward"] = reference.io(device["transfer_forward"])
+    given["transfer_update"] = reference.update(device["transfer_update"])
+    parts = tuple(reference.cell(d) for d in device["unit_cell_devices"])
     return cls(devices=parts, **given)
 
 
@@ -47,9 +47,9 @@ def buffer_of(tile, columns):
 
 @pytest.mark.parametrize("name", SETS)
 def test_trajectory(name):
-    s, z = golden.sets("d_compounds")[name], golden.arrays("d_compounds")
+    s, z = reference.sets("d_compounds")[name], reference.arrays("d_compounds")
     tile = rk.AnalogTile(
-        (s["out_size"], s["in_size"]), compound(s["device"]), update=golden.update(s["update"])
+        (s["out_size"], s["in_size"]), compound(s["device"]), update=reference.update(s["update"])
     )
     tile.set_weights(z[f"{name}/W"][0].astype(np.float32))
     # Where choppers differ, the reference's own weight has them transposed; W_correct has not.

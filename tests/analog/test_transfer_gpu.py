@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from test_transfer import CELLS, assert_same_state, batch
 
 import rpukit as rk
+from tests.analog.test_transfer import CELLS, assert_same_state, batch
 
 pytestmark = pytest.mark.gpu
 SHAPE = (37, 132)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import golden
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from rpukit._kernels import tune
 from rpukit.analog.update import launch as _launch_update
 from rpukit.analog.update import ops as update
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.reference import analog as reference
 
 SHAPE = (16, 32)
 
@@ -24,7 +24,7 @@ def forget_candidates():
 
 
 def example():
-    s = golden.sets("b_pr763_example")["example"]
+    s = reference.sets("b_pr763_example")["example"]
     cell = rk.ConstantStep(
         dw_min=s["dw_min"],
         dw_min_dtod=0,
@@ -87,7 +87,7 @@ def test_a_variant_for_one_sample_never_serves_a_batch(monkeypatch):
         assert any("one_sample" in times for times in picked)  # it was there, and fastest
         tile.set_weights(np.zeros(SHAPE, np.float32))
         tile.update(*ones(128), lr=lr)
-    expected = golden.arrays("b_pr763_example")["example/m128"]
+    expected = reference.arrays("b_pr763_example")["example/m128"]
     np.testing.assert_allclose(np.asarray(tile), expected, atol=1e-5)
     assert (expected == -1).all()
 

@@ -1,12 +1,12 @@
 """The contract of circuits: bits for any batch, exact sums, learning that never loses, errors."""
 
-import known
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import circuits
 from rpukit.testing import assert_same_bits
+from tests.reference import circuits as reference
 
 RNG = np.random.default_rng(5)
 
@@ -238,11 +238,11 @@ class TestFiles:
         assert_same_bits(again.log_likelihood(x), pc.log_likelihood(x))
         assert_same_bits(again.sample(5), pc.sample(5))
 
-    @pytest.mark.parametrize("name", known.NAMES)
+    @pytest.mark.parametrize("name", reference.NAMES)
     def test_every_structure_comes_back(self, name, tmp_path):
-        pc = rk.Circuit(known.build(name)[0])
+        pc = rk.Circuit(reference.build(name)[0])
         rk.save(tmp_path / "circuit.npz", pc)
-        x = known.arrays(name)["data"]
+        x = reference.arrays(name)["data"]
         again = rk.load(tmp_path / "circuit.npz")
         assert_same_bits(again.log_likelihood(x), pc.log_likelihood(x))
         assert repr(again) == repr(pc)
@@ -320,4 +320,4 @@ class TestErrors:
 
 
 def test_all_circuits_of_the_file_are_known():
-    assert {"hmm_tied_t5", "pd_2x3", "mixed_leaves", "zeros_tree"} <= set(known.NAMES)
+    assert {"hmm_tied_t5", "pd_2x3", "mixed_leaves", "zeros_tree"} <= set(reference.NAMES)

@@ -2,12 +2,12 @@
 
 import itertools
 
-import known
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import circuits
+from tests.reference import circuits as reference
 
 
 def viterbi_chain(seed, n_time=3, n_state=3, order=None):
@@ -63,8 +63,8 @@ class TestDeterministic:
         assert p.kl(q) == np.inf
         assert np.isfinite(q.kl(p))
 
-    def test_golden_circuit(self):
-        pc = rk.Circuit(known.build("det_mpe")[0], dtype="float64")
+    def test_reference_circuit(self):
+        pc = rk.Circuit(reference.build("det_mpe")[0], dtype="float64")
         ll, p = log_and_mass(pc, every_sample(pc))
         assert abs(pc.entropy() + (p[p > 0] * ll[p > 0]).sum()) < 1e-12
 
@@ -126,7 +126,7 @@ def test_what_is_not_tractable():
 @pytest.mark.parametrize("name", ["hclt_6v_k4", "det_mpe", "mix_bernoulli"])
 @pytest.mark.parametrize("power", [1, 2])
 def test_expectation_of_tables(name, power):
-    pc, data = rk.Circuit(known.build(name)[0], dtype="float64"), known.arrays(name)
+    pc, data = rk.Circuit(reference.build(name)[0], dtype="float64"), reference.arrays(name)
     x, missing = data["data"], data["missing"]
     posterior = pc.conditional(x, missing=missing)
     possible = np.isfinite(data["ll_missing"])

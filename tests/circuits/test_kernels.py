@@ -8,8 +8,6 @@ leaf_choose. What the mirrors compute is compared with independent formulas in t
 
 import numpy as np
 import pytest
-from golden_cases import CASES
-from golden_circuits import CIRCUITS, of
 
 import rpukit as rk
 from rpukit import circuits
@@ -19,6 +17,8 @@ from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops import small_batch as _chains
 from rpukit.circuits.ops import sum_launch as _mixing
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.golden.cases import CASES
+from tests.golden.cases.circuits import CIRCUITS, of
 
 
 @pytest.mark.parametrize("name", CIRCUITS)

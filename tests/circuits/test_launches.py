@@ -5,8 +5,6 @@ Bits may not follow from any of it. Kernels: root_flows, count_samples, sum_maxi
 
 import numpy as np
 import pytest
-from golden_cases import CASES  # noqa: F401  # before golden_circuits, which it takes in
-from golden_circuits import images
 
 import rpukit as rk
 from rpukit import circuits
@@ -14,6 +12,7 @@ from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.parameters import LeafRows
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.golden.cases.circuits import images
 
 
 def two_roots():

@@ -5,15 +5,15 @@ Steps up the gradient run sum_climb and leaf_climb.
 
 from itertools import pairwise
 
-import known
-import leaf_formulas
 import numpy as np
 import pytest
-from test_circuit import some_circuit, some_data
 
 import rpukit as rk
 from rpukit import circuits
 from rpukit.testing import assert_same_bits
+from tests.circuits import leaf_formulas
+from tests.circuits.test_circuit import some_circuit, some_data
+from tests.reference import circuits as reference
 
 LEAVES = {
     "categorical": circuits.Categorical(n_values=3),
@@ -96,8 +96,8 @@ def test_sums_climb_their_gradient():
 
 def test_scaled_em_is_its_formula():
     """Two steps with momentum, against counts mixed and normalised here."""
-    root, nodes, spec = known.build("hmm_tied_t5")
-    data, pc = known.arrays("hmm_tied_t5")["data"], rk.Circuit(root, dtype="float64")
+    root, nodes, spec = reference.build("hmm_tied_t5")
+    data, pc = reference.arrays("hmm_tied_t5")["data"], rk.Circuit(root, dtype="float64")
     sums = [nodes[n["id"]] for n in spec if n["kind"] == "sum" and n.get("tied_to") is None]
     step, momentum, pseudocount, memory = 0.3, 0.8, 0.2, {}
     unknown = np.full((1, pc.n_variables), np.nan)
@@ -125,11 +125,11 @@ def test_scaled_em_is_its_formula():
             np.testing.assert_allclose(pc.parameters(n), want[n], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", known.NAMES)
+@pytest.mark.parametrize("name", reference.NAMES)
 def test_em_traces(name):
     """Full EM follows the reference's likelihoods, and never lowers them."""
-    root, _, _ = known.build(name)
-    data, pc = known.arrays(name), rk.Circuit(root, dtype="float64")
+    root, _, _ = reference.build(name)
+    data, pc = reference.arrays(name), rk.Circuit(root, dtype="float64")
     if "em_trace_mean_ll" not in data:
         pytest.skip("no trace")
     want = data["em_trace_mean_ll"]

@@ -1,13 +1,13 @@
 """Passes with samples side by side give the bits of those with nodes side by side."""
 
-import golden_cases
 import numpy as np
 import pytest
-from golden_circuits import every_leaf, images
 
 import rpukit as rk
 from rpukit import circuits
 from rpukit.testing import assert_same_bits
+from tests.golden.cases import CASES
+from tests.golden.cases.circuits import every_leaf, images
 
 
 def far_apart():
@@ -32,7 +32,7 @@ MADE = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_both_ways_to_go_through_layers(name):
-    assert golden_cases.CASES["sum_backward"]  # of kernels, which these circuits are among
+    assert CASES["sum_backward"]  # of kernels, which these circuits are among
     held = []
     for most in (0, 1 << 30):
         pc = MADE[name]()

@@ -1,22 +1,24 @@
-"""Posteriors, samples and most probable assignments: against enumeration and golden data."""
+"""Posteriors, samples and most probable assignments: against enumeration and reference data."""
 
 import itertools
 
-import known
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import circuits
 from rpukit.testing import assert_same_bits
+from tests.reference import circuits as reference
 
-DISCRETE = [name for name in known.NAMES if "gauss" not in name and name not in ("mixed_leaves",)]
+DISCRETE = [
+    name for name in reference.NAMES if "gauss" not in name and name not in ("mixed_leaves",)
+]
 
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_conditional(name):
-    root, _, _ = known.build(name)
-    data, pc = known.arrays(name), rk.Circuit(root, dtype="float64")
+    root, _, _ = reference.build(name)
+    data, pc = reference.arrays(name), rk.Circuit(root, dtype="float64")
     got = pc.conditional(data["data"], missing=data["missing"])
     possible = np.isfinite(data["ll_missing"])
     seen = 0
@@ -41,10 +43,10 @@ def test_marginal():
             pc.marginal(every, bad)
 
 
-@pytest.mark.parametrize("name", known.NAMES)
+@pytest.mark.parametrize("name", reference.NAMES)
 def test_largest_product(name):
-    root, _, _ = known.build(name)
-    data, pc = known.arrays(name), rk.Circuit(root, dtype="float64")
+    root, _, _ = reference.build(name)
+    data, pc = reference.arrays(name), rk.Circuit(root, dtype="float64")
     for key, missing in (("mpe_value", None), ("mpe_value_missing_max", data["missing"])):
         if key in data:
             filled, value = pc.most_probable(data["data"], missing=missing)
@@ -75,8 +77,8 @@ def test_leaves_of_one_variable_with_other_numbers_of_values():
 
 
 def test_deterministic_circuits_give_the_exact_maximum():
-    root, _, _ = known.build("det_mpe")
-    data, pc = known.arrays("det_mpe"), rk.Circuit(root, dtype="float64")
+    root, _, _ = reference.build("det_mpe")
+    data, pc = reference.arrays("det_mpe"), rk.Circuit(root, dtype="float64")
     filled, value = pc.most_probable(data["data"], missing=data["missing"])
     np.testing.assert_allclose(value, data["map_value"].reshape(-1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(pc.log_likelihood(filled), value, rtol=0, atol=1e-12)
@@ -84,7 +86,7 @@ def test_deterministic_circuits_give_the_exact_maximum():
 
 def test_viterbi():
     """States as variables: each hidden state is an indicator beside its emission."""
-    data = known.arrays("hmm_k3_v4_t12")
+    data = reference.arrays("hmm_k3_v4_t12")
     n_time, n_state = data["X"].shape[1], 3
     leaf, state = circuits.Categorical(n_values=4), circuits.Indicator(n_values=n_state)
     above = None

@@ -1,4 +1,4 @@
-"""Powers, largest terms, tempered counts, soft evidence: golden data and written-out formulas.
+"""Powers, largest terms, tempered counts, soft evidence: reference data and written-out formulas.
 
 Their kernels are largest_down, leaf_soft and soft_posterior.
 """
@@ -6,14 +6,14 @@ Their kernels are largest_down, leaf_soft and soft_posterior.
 import itertools
 from contextlib import nullcontext
 
-import known
 import numpy as np
 import pytest
-from test_circuit import some_circuit, some_data
 
 import rpukit as rk
 from rpukit import circuits
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.circuits.test_circuit import some_circuit, some_data
+from tests.reference import circuits as reference
 
 HARD, DOUBLE = circuits.Rule(exponent=np.inf), circuits.Rule(exponent=2.0)
 RULES = {
@@ -29,10 +29,10 @@ def near(got, want, tolerance=1e-9):
     assert ((got == want) | (np.abs(got - np.where(got == want, 0, want)) < tolerance)).all()
 
 
-@pytest.mark.parametrize("name", known.NAMES)
+@pytest.mark.parametrize("name", reference.NAMES)
 def test_values(name):
-    root, nodes, _ = known.build(name)
-    data = known.arrays(name)
+    root, nodes, _ = reference.build(name)
+    data = reference.arrays(name)
     pc, x, missing = rk.Circuit(root, dtype="float64"), data["data"], data["missing"]
     near(pc.log_likelihood(x, rule=HARD), data["mpe_value"])
     near(pc.log_likelihood(x, missing=missing, rule=HARD), data["mpe_value_missing_marg"])

@@ -2,12 +2,12 @@
 
 import itertools
 
-import known
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import circuits
+from tests.reference import circuits as reference
 
 RNG = np.random.default_rng(8)
 X3 = RNG.integers(0, 2, (60, 6))
@@ -84,12 +84,12 @@ def n_owned(graph):
     return sum(nodes.source is nodes for nodes in graph.walk())
 
 
-@pytest.mark.parametrize("name", known.NAMES)
+@pytest.mark.parametrize("name", reference.NAMES)
 class TestTransformations:
     """On all known circuits: likelihoods, with and without gaps, are what they were."""
 
     def test_deepcopy(self, name):
-        root, data = known.build(name)[0], known.arrays(name)
+        root, data = reference.build(name)[0], reference.arrays(name)
         learned = rk.Circuit(root, dtype="float64")
         learned.em_step(data["data"], pseudocount=0.1)
         copy = circuits.deepcopy(learned)
@@ -102,7 +102,7 @@ class TestTransformations:
 
     @pytest.mark.parametrize("size", [1, 2, 16])
     def test_reblock(self, name, size):
-        root, data = known.build(name)[0], known.arrays(name)
+        root, data = reference.build(name)[0], reference.arrays(name)
         new = circuits.reblock(root, size, max_padding=0.5)
         near(likelihood(new, data["data"], data["missing"]), data["ll_missing"])
         assert n_owned(new) == n_owned(root)
@@ -110,7 +110,7 @@ class TestTransformations:
         assert max(nodes.block_size for nodes in new.walk()) <= size
 
     def test_grow(self, name):
-        root, data = known.build(name)[0], known.arrays(name)
+        root, data = reference.build(name)[0], reference.arrays(name)
         new = circuits.grow(root, noise=0.0)
         near(likelihood(new, data["data"], data["missing"]), data["ll_missing"])
         assert [n.n_node for n in new.walk()][:-1] == [2 * n.n_node for n in root.walk()][:-1]
@@ -118,7 +118,7 @@ class TestTransformations:
 
     def test_prune_what_is_not_used(self, name):
         """Without evidence the flow of a weight is 0 only where its weight is."""
-        root, data = known.build(name)[0], known.arrays(name)
+        root, data = reference.build(name)[0], reference.arrays(name)
         pc = rk.Circuit(circuits.reblock(root, 1), dtype="float64")
         pc.accumulate(np.full((1, pc.n_variables), np.nan))
         new = circuits.prune(pc, least=1e-300)
@@ -126,7 +126,7 @@ class TestTransformations:
         assert rk.Circuit(new).n_edges <= pc.n_edges
 
     def test_merge(self, name):
-        root, data = known.build(name)[0], known.arrays(name)
+        root, data = reference.build(name)[0], reference.arrays(name)
         other = rk.Circuit(circuits.deepcopy(root), dtype="float64")
         other.em_step(data["data"], pseudocount=0.5)
         other.write_back()

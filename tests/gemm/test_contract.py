@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from gemm_cases import FORMATS, factors, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError
 from rpukit.gemm import _tiles, arithmetics, tensor
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.gemm.gemm_cases import FORMATS, factors, words
 
 PACKAGE = Path(rk.__file__).parent
 SHAPES = ((4096, 12288), (4096, 4096), (4096, 14336), (14336, 4096), (4096, 32000))  # k, n

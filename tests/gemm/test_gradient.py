@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from gemm_cases import FORMATS, bound, factors, values, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ import rpukit as rk
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import WeightGradient, tensor
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.gemm.gemm_cases import FORMATS, bound, factors, values, words
 
 K, N = 20, 12
 

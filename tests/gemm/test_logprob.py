@@ -7,13 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from gemm_cases import bound, values, words
 
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError, TorchError
 from rpukit.gemm import logprob
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.gemm.gemm_cases import bound, values, words
 
 FORMS = ("float32", "float64", "float16", "bfloat16")
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gemm_cases import FORMATS, bound, factors, values, words
 
 import rpukit as rk
 from rpukit import _device
@@ -12,6 +11,7 @@ from rpukit._kernels import tune
 from rpukit.errors import DTypeError, LaunchError, ParameterError, ShapeError
 from rpukit.gemm import _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.gemm.gemm_cases import FORMATS, bound, factors, values, words
 
 DATA = Path(__file__).parents[1] / "data/gemm/tensor_core_h200.npz"
 SETS = sorted({name.rpartition("-")[0] for name in np.load(DATA).files})

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from gemm_cases import bound
 
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.testing import assert_same_bits
+from tests.gemm.gemm_cases import bound
 
 torch = pytest.importorskip("torch", reason="PyTorch, an extra of the library, is not installed")
 

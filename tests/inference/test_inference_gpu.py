@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from test_inference_tile import OPTIONS, batch, made, story, weights
-from test_mapping import CLEAN, numbers
 
 import rpukit as rk
 from rpukit import _device, errors, inference
 from rpukit.testing import assert_same_bits
+from tests.inference.test_inference_tile import OPTIONS, batch, made, story, weights
+from tests.inference.test_mapping import CLEAN, numbers
 
 pytestmark = pytest.mark.gpu
 

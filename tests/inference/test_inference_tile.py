@@ -4,12 +4,12 @@ import json
 import pickle
 
 import numpy as np
-import oracle
 import pytest
 
 import rpukit as rk
 from rpukit import errors, inference
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.reference import inference as reference
 
 TIMES = (0.0, 1.0, 25.0, 3600.0, 86400.0, 30 * 86400.0, 365 * 86400.0)
 PERFECT = rk.IOParameters(is_perfect=True)
@@ -110,7 +110,7 @@ class TestTime:
 
 def test_recorded_weights():
     """400 programmings of the reference; there drift starts from weights that are split again."""
-    data = oracle.arrays("pcm_weights")
+    data = reference.arrays("pcm_weights")
     w = data["W"]
     runs = 400
     tile = rk.InferenceTile(w.shape, seed=1).set_weights(w)
@@ -130,7 +130,7 @@ def test_recorded_weights():
 
 @pytest.mark.parametrize("kind", ["global", "percolumn"])
 def test_recorded_compensation(kind):
-    data = oracle.arrays(f"comp_{kind}")
+    data = reference.arrays(f"comp_{kind}")
     runs, w = 100, data["W"]
     name = "per_column" if kind == "percolumn" else "global"
     options = {"compensation": name, "forward": PERFECT, "backward": PERFECT}

@@ -1,7 +1,6 @@
 """program_conductance and drift_conductance: source = mirror bit for bit, both the formula."""
 
 import numpy as np
-import oracle
 import pytest
 
 import rpukit as rk
@@ -10,6 +9,7 @@ from rpukit.inference import digital, noise, ops
 from rpukit.inference.curves import ClippedLog, Polynomial, PowerLaw, Table, pack
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.inference import noise_formulas
 
 STREAM = rk.Stream.from_seed(3)
 OK = np.zeros(1, np.int32)
@@ -159,10 +159,10 @@ def test_division_by_the_scale_is_rounded_once(scale):
 @pytest.mark.parametrize(
     ("model", "curves"),
     [
-        (inference.PCMLike(), oracle.pcm),
-        (inference.Hermes(n_device=1), lambda x: oracle.hermes(x, 1)),
-        (inference.Hermes(n_device=2), lambda x: oracle.hermes(x, 2)),
-        (inference.StateIndependent(), oracle.state_independent),
+        (inference.PCMLike(), noise_formulas.pcm),
+        (inference.Hermes(n_device=1), lambda x: noise_formulas.hermes(x, 1)),
+        (inference.Hermes(n_device=2), lambda x: noise_formulas.hermes(x, 2)),
+        (inference.StateIndependent(), noise_formulas.state_independent),
     ],
 )
 def test_power_models_by_formula(model, curves):
@@ -194,9 +194,9 @@ def test_wan_by_formula(t):
     target = np.linspace(0, 20, 3000, dtype=np.float32)
     x = target.astype("f8") / 20
     sigma = {
-        1.0: oracle.polynomial(x, 0.348, 16.030, -43.853, 45.393, -16.815),
-        86400.0: oracle.polynomial(x, 0.701, 22.086, -50.773, 47.095, -16.458),
-        172800.0: oracle.polynomial(x, 0.782, 20.274, -43.507, 37.062, -11.934),
+        1.0: noise_formulas.polynomial(x, 0.348, 16.030, -43.853, 45.393, -16.815),
+        86400.0: noise_formulas.polynomial(x, 0.701, 22.086, -50.773, 47.095, -16.458),
+        172800.0: noise_formulas.polynomial(x, 0.782, 20.274, -43.507, 37.062, -11.934),
     }[t or 1.0]
     done = model.program(target, seed=STREAM)
     xi = normals(target.shape, Op.READ_NOISE, noise.sample_of(t, 0), 0, STREAM.child(0))

@@ -1,7 +1,6 @@
 """Weight modifiers, clipping, remapping, input ranges: sources, formulas, recorded data."""
 
 import numpy as np
-import oracle
 import pytest
 
 import rpukit as rk
@@ -9,6 +8,8 @@ from rpukit import elementwise, errors, inference
 from rpukit.inference import _sums, digital
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.inference import noise_formulas
+from tests.reference import inference as reference
 
 STREAM = rk.Stream.from_seed(8)
 OK = np.zeros(1, np.int32)
@@ -69,7 +70,7 @@ def test_formula(name):
     a = 2.0 if name == "add_assumed" else np.abs(v).max()
     spread = (u - 0.5) * modifier.sto_round
     step = 1 / modifier.res if modifier.res > 1 else modifier.res or 1
-    poly = oracle.polynomial(np.abs(v) / a, *modifier.coeffs)
+    poly = noise_formulas.polynomial(np.abs(v) / a, *modifier.coeffs)
     s = modifier.std_dev
     exact = {
         "NONE": v,
@@ -94,7 +95,7 @@ def test_formula(name):
 )
 def test_recorded_statistics(name):
     """4,000 runs of the reference, 4,000 of ours."""
-    recorded, data = oracle.sets()[f"mod_{name}"]["modifier"], oracle.arrays(f"mod_{name}")
+    recorded, data = reference.sets()[f"mod_{name}"]["modifier"], reference.arrays(f"mod_{name}")
     modifier = inference.WeightModifier(
         type=recorded["type"],
         std_dev=recorded["std_dev"],

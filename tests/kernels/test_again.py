@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from on_cpu import runner
 
 import rpukit as rk
 from rpukit import _device
@@ -22,6 +21,7 @@ from rpukit.analog.update import ops as update
 from rpukit.errors import NonFiniteError
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits
+from tests.on_cpu import runner
 
 GPU = _device.Device("gpu", 0)
 

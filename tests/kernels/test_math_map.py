@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import ulp
 
 import rpukit as rk
 from rpukit import _device
 from rpukit.elementwise.ops import FUNCTIONS, FUNCTIONS_OF_TWO
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.testing import assert_same_bits, on_cpu
+from tests import ulp
 
 E = rk.elementwise
 SPECIAL = [0, -0.0, 1, -1, 2, 0.5, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 88.7, -104, 3.4e38]

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from test_launch import KERNEL, arguments_for, xp  # noqa: F401
 
 from rpukit._kernels import launch, tune
 from rpukit._kernels.repeat import Repeats, repeatable
 from rpukit.testing import assert_same_bits
+from tests.machinery.test_launch import KERNEL, arguments_for, xp  # noqa: F401
 
 X = np.arange(10, dtype=np.float32)
 

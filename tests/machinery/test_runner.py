@@ -198,7 +198,7 @@ def test_integer_atomics(order):
 SANITIZED = """
 import sys
 import numpy as np
-from on_cpu import runner
+from tests.on_cpu import runner
 from rpukit import testing
 from rpukit._kernels import Kernel
 from pathlib import Path

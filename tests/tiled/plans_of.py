@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from known_models import load, train
 
 from rpukit import tiled
+from tests.reference.models import load, train
 
 
 @cache

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiled.known import cases
 
 from rpukit.errors import FormatError
 from rpukit.tiled import Block, Candidate, live_bytes, pack, promote, read_csv, write_csv
 from rpukit.tiled.planner.addresses import peak
+from tests.reference.planner import cases
 
 pytest.importorskip("ortools")
 

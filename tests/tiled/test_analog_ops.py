@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from analog_nets import TILES, built, make
-from tile_cut import run_cut
 
 import rpukit as rk
 from rpukit import tiled
 from rpukit.errors import ParameterError
 from rpukit.testing import assert_same_bits
 from rpukit.tiled import ops
+from tests.tiled.analog_nets import TILES, built, make
+from tests.tiled.tile_cut import run_cut
 
 
 @pytest.mark.parametrize("name", TILES)

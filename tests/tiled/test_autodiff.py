@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from known_models import train
 
 from rpukit import tiled
 from rpukit.errors import DTypeError, GraphError, ParameterError
 from rpukit.testing import assert_same_bits
+from tests.reference.models import train
 
 RNG = np.random.default_rng(5)
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from known_models import load
-from plans_of import trained, untiled
 
 from rpukit import tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits
 from rpukit.tiled.program import Compute, Copy, Wait
+from tests.reference.models import load
+from tests.tiled.plans_of import trained, untiled
 
 SLOW_LINK = {"width": 2, "setup": 60, "row": 10}
 LEVELS = tiled.Hierarchy(

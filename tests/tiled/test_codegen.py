@@ -5,11 +5,11 @@ import shutil
 import subprocess
 
 import pytest
-from known_models import NAMES
-from plans_of import model, plan_of
 
 from rpukit import tiled
 from rpukit.errors import PlanError
+from tests.reference.models import NAMES
+from tests.tiled.plans_of import model, plan_of
 
 WARN = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

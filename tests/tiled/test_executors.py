@@ -4,9 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fake_gpu import World
-from known_models import NAMES
-from plans_of import model, plan_of, trained, untiled
 
 from rpukit import tiled
 from rpukit.errors import (
@@ -22,6 +19,9 @@ from rpukit.testing import assert_same_bits
 from rpukit.tiled.runtime import gpu as gpu_executor
 from rpukit.tiled.runtime.cpu import CpuExecutor
 from rpukit.tiled.runtime.transfers import AtIssue
+from tests.reference.models import NAMES
+from tests.tiled.fake_gpu import World
+from tests.tiled.plans_of import model, plan_of, trained, untiled
 
 SMALL = [n for n in NAMES if n.split("/")[-1] in ("ae_mse_b16", "dscnn_like", "lenet_max")]
 OTHERS = [n for n in NAMES if n not in SMALL]

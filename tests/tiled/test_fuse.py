@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from analog_nets import built
 
 from rpukit import tiled
 from rpukit.errors import GraphError, ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.tiled.analog_nets import built
 
 OPTIMISERS = [tiled.SGD(lr=0.05), tiled.MomentumSGD(lr=0.05), tiled.Adam(lr=0.01)]
 DTYPES = ["float32", "float64", "float32"]

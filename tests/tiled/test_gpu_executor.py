@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from analog_nets import built
-from fake_gpu import World
-from known_models import NAMES
-from plans_of import model, untiled
-from test_fuse import dense
 
 from rpukit import _device, tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits, on_cpu
 from rpukit.tiled.runtime import gpu
+from tests.reference.models import NAMES
+from tests.tiled.analog_nets import built
+from tests.tiled.fake_gpu import World
+from tests.tiled.plans_of import model, untiled
+from tests.tiled.test_fuse import dense
 
 MLP = [n for n in NAMES if n.split("/")[-1] in ("ae_mse_b16", "lenet_max")]
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from known_models import NAMES, folder, load, train
 
 from rpukit import tiled
+from tests.reference.models import NAMES, folder, load, train
 
 # Rounding of float32; parameters whose gradient all but vanishes (a bias or a scale in front of a
 # normalisation) are held to the size that rounding gives the others.

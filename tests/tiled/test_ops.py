@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tile_cut import run_cut
-from tile_formulas import CASES
-from tiled_cases import made
 
 from rpukit.testing import assert_same_bits
+from tests.tiled.tile_cut import run_cut
+from tests.tiled.tile_formulas import CASES
+from tests.tiled.tiled_cases import made
 
 
 @pytest.mark.parametrize("name", CASES)

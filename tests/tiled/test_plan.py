@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from known_models import NAMES, folder, load
-from tiled.known import cases
 
 from rpukit import tiled
 from rpukit.errors import FormatError, ParameterError, PlanError
@@ -14,6 +12,8 @@ from rpukit.tiled.planner.tile_search import Problem
 from rpukit.tiled.program import Copy, Plan, Wait
 from rpukit.tiled.tile_space import Axis, Cut, Operand, TileSpace
 from rpukit.tiled.verify.simulate import simulate
+from tests.reference.models import NAMES, folder, load
+from tests.reference.planner import cases
 
 SMALL = ("models/mlp_relu", "models/lenet_max")
 
@@ -174,7 +174,7 @@ def test_files_that_are_no_plans():
 FIXTURES = [name for name in NAMES if name.startswith("fixtures/")]
 
 
-@pytest.mark.skipif(not FIXTURES, reason="needs the full set of golden data (RPUKIT_ORACLE)")
+@pytest.mark.skipif(not FIXTURES, reason="needs the full set of reference data (RPUKIT_REFERENCE)")
 @pytest.mark.parametrize(
     ("name", "peak"), [("SimpleMLP", 7404), ("Autoencoder", 269_320), ("DSCNN", 66_132)]
 )

@@ -1,8 +1,7 @@
 """What is unsafe about a schedule is found, by its name."""
 
-from tiled.known import cases
-
 from rpukit.tiled import find_hazards
+from tests.reference.planner import cases
 
 
 def test_known_schedules_get_the_known_findings():

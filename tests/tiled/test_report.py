@@ -2,11 +2,11 @@
 
 import matplotlib as mpl
 import pytest
-from known_models import load
 
 import rpukit.__main__ as command_line
 from rpukit import plot, tiled
 from rpukit.tiled.verify.simulate import simulate
+from tests.reference.models import load
 
 LEVELS = tiled.siracusa_l3(l1=5_000, l2=12_000)
 mpl.use("Agg")

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiled.known import cases
 
 from rpukit.errors import ParameterError
 from rpukit.tiled import Compute, Hierarchy, Level
@@ -14,6 +13,7 @@ from rpukit.tiled.planner.cycle_model import (
     lower_bound,
     single_buffered,
 )
+from tests.reference.planner import cases
 
 
 def link(params: dict, **more) -> Level:

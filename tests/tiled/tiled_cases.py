@@ -1,9 +1,9 @@
 """Graphs of one node, with values for their inputs."""
 
 import numpy as np
-from tile_formulas import CASES
 
 from rpukit.tiled import Node, Tensor, make_graph
+from tests.tiled.tile_formulas import CASES
 
 N_OUTPUTS = {"LayerNormalization": 3, "MomentumSGD": 2, "Adam": 3}
 

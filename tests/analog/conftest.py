@@ -1,6 +1,0 @@
-"""Make the golden-data helper importable from the tests of this folder."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

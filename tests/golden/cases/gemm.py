@@ -1,0 +1,85 @@
+"""Golden cases of products of matrices: float32 and float64 chains, tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import rpukit as rk
+from rpukit import _device, elementwise
+from tests.golden.cases.case import Case, put
+
+
+def gemm(m, n, k, dtype, seed, **trans):
+    def run(device):
+        s = rk.Stream.from_seed(seed)
+        a, b = (
+            elementwise.random_fill(s.child(c), shape).astype(dtype) / 3
+            for c, shape in enumerate(((m, k), (k, n)))
+        )
+        a, b = (
+            (a.T.copy() if trans.get("trans_a") else a),
+            (b.T.copy() if trans.get("trans_b") else b),
+        )
+        return [rk.det_gemm(put(a, device), put(b, device), **trans)]
+
+    return run
+
+
+def tensor_gemm(m, n, k, form, seed, **trans):
+    def run(device):
+        s = rk.Stream.from_seed(seed)
+        shapes = (k, m) if trans["trans_a"] else (m, k), (n, k) if trans["trans_b"] else (k, n)
+        a, b = (elementwise.random_fill(s.child(c), shape) for c, shape in enumerate(shapes))
+        to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
+        a, b = (put(to(x), device) for x in (a, b))
+        wide = rk.det_gemm(a, b, out_dtype=np.float32, **trans)
+        return [wide, rk.det_gemm(a, b, **trans)]
+
+    return run
+
+
+def mma_gemm(m, n, k, form, tile):
+    """Two parts of a sum, the second on top of a total."""
+
+    def run(device):
+        from rpukit.gemm import _tiles, tensor
+
+        s = rk.Stream.from_seed(17)
+        a, b = (elementwise.random_fill(s.child(c), (lines, k)) for c, lines in enumerate((m, n)))
+        to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
+        p, q = (tensor.factor(put(to(x), device), 1) for x in (a, b))
+        where = _device.parse_device(device)
+        half, out = (tensor.aligned((m, n), kind, where) for kind in (np.float32, np.uint16))
+        options = {"tile": _tiles.named(tile)}
+        tensor.multiply(p, q, half, part=(0, 192), **options)
+        tensor.multiply(p, q, out, part=(192, k), partial=half, total=half, **options)
+        return [half, out]
+
+    return run
+
+
+def tensor_gemms():
+    """16-bit floats in all layouts, rounded and not."""
+    for m, n, k in ((1, 1, 1), (3, 264, 132), (33, 31, 67), (200, 136, 320), (17, 40, 16500)):
+        for form in ("bfloat16", "float16"):
+            for trans_a, trans_b in ((False, False), (True, False), (False, True)):
+                run = tensor_gemm(m, n, k, form, 13, trans_a=trans_a, trans_b=trans_b)
+                name = f"{m}x{n}x{k}-{form}-{int(trans_a)}{int(trans_b)}"
+                yield "det_gemm_tensor", Case(name, run, small=k < 300)
+
+    for tile in ("warps 64x64", "warps turned 32x16"):
+        for form in ("bfloat16", "float16"):
+            yield "det_gemm_mma", Case(f"{tile}-{form}", mma_gemm(70, 40, 332, form, tile))
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    """Every case, with the name of its kernel."""
+    for m, n, k in ((1, 1, 1), (33, 31, 67), (65, 130, 16387)):
+        for dtype in ("f4", "f8"):
+            for trans_a, trans_b in ((False, False), (True, False), (False, True)):
+                run = gemm(m, n, k, dtype, 11, trans_a=trans_a, trans_b=trans_b)
+                name = f"{dtype}-{m}x{n}x{k}{'-ta' * trans_a}{'-tb' * trans_b}"
+                yield "det_gemm", Case(name, run, small=k < 1000)
+    yield from tensor_gemms()

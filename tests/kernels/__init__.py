@@ -1,0 +1,1 @@
+"""Tests of single kernels: CUDA on the CPU, mirror, formula."""

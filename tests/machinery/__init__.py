@@ -1,0 +1,1 @@
+"""Tests of loading, launching, tuning and of the runner on the CPU."""
