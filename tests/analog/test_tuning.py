@@ -103,7 +103,7 @@ def test_verification_rejects_other_bits(monkeypatch, caplog):
         def run(call, shape):
             launch(call, shape)
             if isinstance(shape, WrongBits):
-                call.weight[0, 0] = np.nextafter(call.weight[0, 0], np.float32(2))
+                call.array.weight[0, 0] = np.nextafter(call.array.weight[0, 0], np.float32(2))
 
         return run
 

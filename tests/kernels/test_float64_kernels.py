@@ -6,6 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit._exact import twins
 from rpukit.analog import deferred_errors as _guard
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.update import launch as _launch_update
 from rpukit.analog.update import ops as update
 from rpukit.testing import assert_same_bits, on_cpu
@@ -36,8 +37,8 @@ def pulsed(cell, shape, dtype, parameters=None, n=70, lr=0.2, seed=0):
     planes = np.stack([drawn[name] for name in cell.PLANES]).astype(dtype)
     weight, shown, n_pulses = np.zeros(shape, dtype), np.zeros(shape, dtype), np.zeros(1, np.int64)
     stored = weight if cell.write_noise > 0 else None
-    given = (shown, trains, cell, planes, cell.globals().astype(dtype), n_pulses)
-    update.pulsed_update(*given, persistent=stored, **at)
+    given = (shown, planes, cell.globals().astype(dtype), n_pulses, at.pop("status"))
+    update.pulsed_update(CellArray(cell, *given, persistent=stored), trains, **at)
     return trains.x, trains.d, weight, shown, n_pulses
 
 

@@ -64,21 +64,14 @@ def test_every_launch_shape_and_the_mirror(shape, monkeypatch):
     x, d = batch(2)
     plain, one, mirrored = tiles(3, CELLS[1])
     plain.update(x, d, 0.1)
-    unit = mirrored._unit
     samples.pulsed_samples(
-        unit.weight,
+        mirrored.devices[0].record,
         x,
         d,
         0.1,
-        mirrored.cell,
-        *(unit.arrays()[name] for name in ("planes", "globals", "n_pulses")),
-        unit.granularity,
         mirrored.update_parameters,
-        persistent=unit.arrays()["persistent"],
-        pulse_counts=unit.arrays()["pulse_counts"],
         stream=mirrored.stream,
         first_sample=0,
-        status=mirrored._guard.status,
     )
     assert_same_tiles(mirrored, plain)
     monkeypatch.setattr(samples, "_shape", lambda *_: shape)

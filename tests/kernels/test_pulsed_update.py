@@ -1,10 +1,13 @@
 """pulsed_update and pulse_trains: bits of the mirror for every launch shape; counts."""
 
+from dataclasses import replace
+
 import numba as nb
 import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.update import launch as _launch_update
 from rpukit.analog.update import ops as update
 from rpukit.testing import assert_same_bits, on_cpu
@@ -133,8 +136,9 @@ def applied(polarity, *, stream, n_global=8, counts=None):
     globals_ = np.zeros(n_global, np.float32)
     globals_[:8] = cell.globals()
     planes = np.stack(planes).astype(np.float32)
-    how = {"polarity": polarity, "pulse_counts": counts, **at}
-    update.pulsed_update(weight, trains, cell, planes, globals_, n_pulses, **how)
+    array = CellArray(cell, weight, planes, globals_, n_pulses, at.pop("status"))
+    array = replace(array, pulse_counts=counts)
+    update.pulsed_update(array, trains, polarity=polarity, **at)
     return weight, int(n_pulses[0])
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import rpukit as rk
 from rpukit.analog.transfer import ops as transfer
-from rpukit.analog.transfer.reads import Cells, Reading, Replay
+from rpukit.analog.transfer.reads import Reading, Replay
 from rpukit.analog.transfer.schedule import Events, events, repeats, slices_of
 from rpukit.analog.update import ops as update
 from rpukit.testing import assert_same_bits, on_cpu
@@ -128,7 +128,7 @@ def test_transfer_read(rule, n_line, rated, order):
     slices, turns = (7 + np.arange(n_event)) % n_slice, np.arange(n_event, dtype=np.int32) % 8
     z, sign = uniform(n_event, n_line, seed=6), np.sign(uniform(n_line, seed=7)).astype(np.int8)
     rates = 1.5 + 0.5 * uniform(20, seed=8) if rated else None
-    cells = Cells.of(array_of(SOFT, (n_line, n_slice)))
+    cells = array_of(SOFT, (n_line, n_slice)).record
     kept = []
 
     def run():
@@ -187,7 +187,7 @@ def test_a_read_sees_the_pulses_before_it(parameters, cell, columns, order):
 
     def run():
         replay = Replay(trains(), True, stream, number)
-        return [transfer.transfer_read(Cells.of(array), reading, due, replay=replay, status=OK)]
+        return [transfer.transfer_read(array.record, reading, due, replay=replay, status=OK)]
 
     (read,) = both(run, order)
     for e in range(4):
@@ -227,7 +227,7 @@ def test_a_write_is_the_update_by_one_hot_samples(parameters, cell, drawn, order
     def run():
         array = array_of(cell, shape)
         how = {"columns": not drawn, "stream": STREAM, "status": OK}
-        transfer.transfer_write(Cells.of(array), values, due, lr, parameters, **how)
+        transfer.transfer_write(array.record, values, due, lr, parameters, **how)
         return result(array)
 
     dense = array_of(cell, shape)
@@ -240,7 +240,7 @@ def test_a_write_is_the_update_by_one_hot_samples(parameters, cell, drawn, order
 
 def test_a_write_that_needs_too_long_trains_says_so():
     grows = WRITES["grows"]
-    cells, due = Cells.of(array_of(SOFT, (2, 3))), Events(0, 1)
+    cells, due = array_of(SOFT, (2, 3)).record, Events(0, 1)
     how = {"columns": True, "stream": STREAM, "status": OK}
     with pytest.raises(rk.errors.ParameterError, match="slots"):
         transfer.transfer_write(cells, np.ones((1, 2), np.float32), due, 1e4, grows, **how)
@@ -294,7 +294,7 @@ def test_a_raised_status_stops_all():
     raised = np.ones(1, np.int32)
     running, v = np.full(2, 5, np.float32), np.ones((1, 3), np.float32)
     array, due = array_of(SOFT, (3, 3)), Events(0, 1)
-    before, cells = array.weight.copy(), Cells.of(array)
+    before, cells = array.weight.copy(), array.record
     reading = reading_of(RULES["ttv4"], 3, 3)
     kept = [a.copy() for a in (reading.buffer, reading.mean, reading.chopper)]
     how = {"stream": STREAM, "status": raised}

@@ -13,11 +13,12 @@ from rpukit import _device
 from rpukit.analog.arrays.base import Site, Unit
 from rpukit.analog.arrays.compound_ops import combine_devices, select_refresh
 from rpukit.analog.arrays.single import DeviceArray, nothing
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.compound import OneSided, Reference, UpdatePolicy, Vector
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.update.launch import Trains
 from rpukit.analog.update.ops import pulse_trains
+from rpukit.analog.update.trains import Trains
 from rpukit.elementwise import random_fill
 from rpukit.random import Op
 
@@ -77,6 +78,12 @@ class CompoundUnit(Unit):
     @staticmethod
     def _named(children: list[Any]) -> dict[str, Array]:
         return {f"{k}.{name}": a for k, own in enumerate(children) for name, a in own.items()}
+
+    @property
+    def record(self) -> CellArray:
+        """What reads of slices see: the first array, with the weight that all of them show."""
+        first: CellArray = self.children[0].record
+        return first.showing(self.weight)
 
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
         parameters.base_length(abs(lr), self.granularity)

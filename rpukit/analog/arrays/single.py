@@ -11,6 +11,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.analog.arrays.base import Site, Unit
 from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import SLOW, Recipe, bounds_of, draw_cells, recipe_of
 from rpukit.analog.cells.user_steps import check_precision
 from rpukit.analog.deferred_errors import check_finite
@@ -26,9 +27,9 @@ from rpukit.analog.processes.ops import (
     reset,
     write_noise,
 )
-from rpukit.analog.update.launch import Trains
 from rpukit.analog.update.ops import pulsed_update, rank_update
 from rpukit.analog.update.replay import Writer
+from rpukit.analog.update.trains import Trains
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.random import Stream
 
@@ -88,7 +89,19 @@ class DeviceArray(Unit):
         if weight is None:
             weight = _device.zeros(site.shape, site.dtype, site.device)
         self.weight = self._arrays["weight"] = weight
+        self.record: CellArray | None = None
         if isinstance(cell, PulsedCell):
+            self.record = CellArray(
+                cell,
+                weight,
+                self.planes,
+                self._arrays["globals"],
+                self._arrays["n_pulses"],
+                site.guard.status,
+                self.granularity,
+                self._arrays.get("persistent"),
+                self._arrays.get("pulse_counts"),
+            )
             self.show(noise=False)  # stuck cells show where they are stuck
 
     @property
@@ -191,10 +204,10 @@ class DeviceArray(Unit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        if isinstance(self.cell, PulsedCell):
+        guard = self.site.guard
+        if self.record is not None:
             self.write(x, d, lr, parameters, first_sample)
             return
-        guard = self.site.guard
         call = guard.begin("x or d")
         for array in (x, d):
             check_finite(array, status=guard.status, call=call)
@@ -210,8 +223,9 @@ class DeviceArray(Unit):
         stream: Stream | None = None,
     ) -> None:
         """Pulse a batch into pulsed cells, with draws of their own stream or another."""
-        stream = stream or self.site.stream
-        self._writer.write(self, x, d, lr, parameters, first_sample, stream)
+        call = self.site.guard.begin("x or d")
+        at = (first_sample, stream or self.site.stream, call)
+        self._writer.write(self.record, x, d, lr, parameters, *at)  # type: ignore[arg-type]
 
     def pulse(
         self,
@@ -228,19 +242,12 @@ class DeviceArray(Unit):
         go up instead.
         """
         pulsed_update(
-            self.weight,
+            self.record,  # type: ignore[arg-type]
             trains,
-            self.cell,  # type: ignore[arg-type]
-            self.planes,
-            self._arrays["globals"],
-            self._arrays["n_pulses"],
             flip=flip,
             polarity=polarity,
-            persistent=self._arrays.get("persistent"),
-            pulse_counts=self._arrays.get("pulse_counts"),
             stream=stream or self.site.stream,
             first_sample=first_sample,
-            status=self.site.guard.status,
         )
 
     # ---- setting --------------------------------------------------------------------------------

@@ -30,10 +30,10 @@ from rpukit.analog.transfer import schedule as _schedule
 from rpukit.analog.transfer.choppers import Choppers
 from rpukit.analog.transfer.ops import auto_scale, sample_maxima, transfer_read, transfer_write
 from rpukit.analog.transfer.rates import Rates, rates_of
-from rpukit.analog.transfer.reads import Cells, Reading, Replay, one_hot_io
+from rpukit.analog.transfer.reads import Reading, Replay, one_hot_io
 from rpukit.analog.transfer.schedule import Events
-from rpukit.analog.update.launch import Trains
 from rpukit.analog.update.ops import pulse_trains
+from rpukit.analog.update.trains import Trains
 
 Array = Any
 _MOST_KNOWN = 64  # learning rates
@@ -107,7 +107,7 @@ class TransferUnit(CompoundUnit):
         self._known: dict[tuple[float, int], Rates] = {}
         self._parameters: UpdateParameters | None = None  # of the launches that come again
         self._repeats = Repeats()
-        self._cells = [Cells.of(child) for child in self.children]
+        self._cells = [child.record for child in self.children]
         self._readings = [
             Reading.of(cell, k, self._io, state, stream, self._own)
             for k, (state, stream) in enumerate(zip(self._states, self._streams, strict=True))

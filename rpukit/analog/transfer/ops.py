@@ -14,9 +14,10 @@ from rpukit import _device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.user_steps import StepKernel
 from rpukit.analog.parameters.update import UpdateParameters
-from rpukit.analog.transfer.reads import Cells, Reading, Replay
+from rpukit.analog.transfer.reads import Reading, Replay
 from rpukit.analog.transfer.schedule import Events
 from rpukit.random import Stream
 
@@ -121,7 +122,7 @@ def _chop_variant(char: str) -> Any:
 
 
 def transfer_read(
-    cells: Cells,
+    cells: CellArray,
     reading: Reading,
     events: Events,
     kappas: tuple[float, float] = (0.0, 0.0),
@@ -138,7 +139,7 @@ def transfer_read(
 
     Parameters
     ----------
-    cells : Cells
+    cells : CellArray
         The array that is read; its weights are those before the batch where there is a `replay`.
     reading : Reading
         Its buffers, means and choppers change in place.
@@ -222,7 +223,7 @@ def _read_variant(cells: Macros, kind: int, implicit: int | None = None, n_word:
 
 
 def transfer_write(
-    cells: Cells,
+    cells: CellArray,
     d: Array,
     events: Events,
     lr: float,
@@ -236,7 +237,7 @@ def transfer_write(
 
     Parameters
     ----------
-    cells : Cells
+    cells : CellArray
     d : array, shape (n_event, n_line), dtype of the weights
         Values of the lines in the sample of each slice.
     events : Events

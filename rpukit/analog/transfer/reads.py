@@ -1,4 +1,4 @@
-"""What reads and writes of slices need of an array of devices, and of a buffer behind it."""
+"""How the slices of an array are read into a buffer, and the pulses that come before a read."""
 
 from __future__ import annotations
 
@@ -8,89 +8,15 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._exact import twins
-from rpukit.analog.cells import PulsedCell
 from rpukit.analog.cells.chopped_transfer import DynamicTransfer
-from rpukit.analog.cells.draw import Recipe, values_of
 from rpukit.analog.cells.transfer import Transfer
 from rpukit.analog.parameters.io import BoundManagement, IOParameters, NoiseManagement, WeightNoise
 from rpukit.analog.product.ops import ForwardState
-from rpukit.analog.update.launch import Trains
+from rpukit.analog.update.trains import Trains
 from rpukit.random import Stream
 
 Array = Any
 _W_NOISES = {WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """An array of devices, as reads and writes of its slices see it.
-
-    Attributes
-    ----------
-    cell : PulsedCell
-    weight : array, shape (n_out, n_in), float32 or float64
-        What is seen.
-    persistent : array, shape (n_out, n_in), dtype of the weight, or None
-        What pulses act on where the cell has write noise.
-    planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
-    globals_ : array, shape (n_global,), dtype of the weight
-    n_pulses : array, shape (1,), int64
-    pulse_counts : array, shape (n_out, n_in), int64, or None
-    granularity : float, weight units
-    macros : tuple of pairs
-        What kernels need to know of the cells before they are compiled.
-    """
-
-    cell: PulsedCell
-    weight: Array
-    persistent: Array | None
-    planes: Array | Recipe
-    globals_: Array
-    n_pulses: Array
-    pulse_counts: Array | None
-    granularity: float
-    macros: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def of(cls, child: Any) -> Cells:
-        """See a `DeviceArray`; of a unit of several the weight that they show, to be read only."""
-        if hasattr(child, "children"):
-            return replace(cls.of(child.children[0]), weight=child.weight, persistent=None)
-        own, cell, planes = child.arrays(), child.cell, child.planes
-        drawn = isinstance(planes, Recipe)
-        macros = {
-            **({"PROCEDURAL": 1, **planes.macros} if drawn else {}),
-            "REAL": twins.real(child.weight.dtype),
-            "STEP": cell.STEP,
-            "HAS_RUN": int(cell.HAS_RUN),
-            "N_PLANE": len(cell.PLANES),
-            "N_GLOBAL": own["globals"].size,
-            "WRITE_NOISE": int("persistent" in own),
-        }
-        return cls(
-            cell,
-            child.weight,
-            own.get("persistent"),
-            planes,
-            own["globals"],
-            own["n_pulses"],
-            own.get("pulse_counts"),
-            child.granularity,
-            tuple(macros.items()),
-        )
-
-    @property
-    def parameters(self) -> Array:
-        """The planes as a kernel takes them, and a mirror: a recipe as (1, 1, n)."""
-        values = values_of(self.planes)
-        return values if values.ndim == 3 else values.reshape(1, 1, -1)
-
-    def model(self) -> tuple[Any, Any, int]:
-        """Give the step function and the run function of a mirror, and the number of planes."""
-        steps = twins.mirror("rpukit.analog._steps", self.weight.dtype)
-        run = steps.RUNS.get(self.cell.STEP) if self.cell.HAS_RUN else None
-        return steps.STEPS[self.cell.STEP], run or steps.no_run, len(self.planes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._exact import twins
 from rpukit._workers import run_rows, work_grain
-from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.user_steps import StepKernel
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.random import Stream
@@ -44,46 +44,31 @@ def takes_samples(n_batch: int, shape: tuple[int, int], parameters: UpdateParame
 
 
 def pulsed_samples(
-    weight: Array,
+    array: CellArray,
     x: Array,
     d: Array,
     lr: float,
-    cell: PulsedCell,
-    planes: Array,
-    globals_: Array,
-    n_pulses: Array,
-    granularity: float,
     parameters: UpdateParameters,
     *,
-    persistent: Array | None = None,
-    pulse_counts: Array | None = None,
     stream: Stream,
     first_sample: int,
-    status: Array,
     call: int = 1,
 ) -> None:
     """Pulse a few samples into a tile, in place: the bits of the trains and of their update.
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32 or float64
+    array : CellArray
+        With stored cells.
     x : array, shape (n_batch, n_in), dtype of the weight
         At most `MOST_SAMPLES` samples, for which `takes_samples` holds.
     d : array, shape (n_batch, n_out), dtype of the weight
     lr : float, not 0
-    cell : PulsedCell
-    planes : array, shape (n_plane, n_out, n_in), dtype of the weight
-    globals_ : array, shape (n_global,), dtype of the weight
-    n_pulses : array, shape (1,), int64
-    granularity : float, positive, weight units
     parameters : UpdateParameters
-    persistent : array, shape (n_out, n_in), dtype of the weight, or None
-    pulse_counts : array, shape (n_out, n_in), int64, or None
     stream : Stream
     first_sample : int
-    status : array, shape (1,), int32
     call : int
-        Stored in ``status`` where x or d is not finite; nothing changes then.
+        Stored in the status of the array where x or d is not finite; nothing changes then.
 
     Notes
     -----
@@ -92,36 +77,35 @@ def pulsed_samples(
     Kernel: kernels_cu/pulsed_samples.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333
     (2016).
     """
+    weight, stored, counted = array.weight, array.persistent, array.pulse_counts
+    cell, status = array.cell, array.status
     if _device.takes_kernels(weight):
         variant, grid, block, numbers = _prepared(
             x.shape[0],
             *weight.shape,
             lr,
-            granularity,
+            array.granularity,
             parameters,
             cell.STEP,
             cell.HAS_RUN,
             len(cell.PLANES),
-            globals_.size,
-            persistent is not None,
-            pulse_counts is not None,
+            array.globals_.size,
+            stored is not None,
+            counted is not None,
             weight.dtype.char,
         )
         clocks = (np.uint64(first_sample), np.int32(call))
-        arrays = (x, d, planes, globals_, weight, persistent, n_pulses, pulse_counts, status)
-        variant.launch(grid, block, (*numbers, *clocks, *arrays, *stream.words))
+        given = (x, d, array.planes, array.globals_)
+        args = (*numbers, *clocks, *given, weight, stored, array.n_pulses, counted, status)
+        variant.launch(grid, block, (*args, *stream.words))
         return
-    n_out = weight.shape[0]
-    steps = twins.mirror("rpukit.analog._steps", weight.dtype)
-    run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
-    counts = np.zeros(n_out, np.int64)
-    real = weight.dtype.type
-    length, unit_scale = parameters.base_length(abs(lr), granularity)
+    counts, real = np.zeros(weight.shape[0], np.int64), weight.dtype.type
+    length, unit_scale = parameters.base_length(abs(lr), array.granularity)
     run_rows(
         twins.mirror("rpukit.analog._mirror.samples", weight.dtype).pulsed_samples,
-        n_out,
+        weight.shape[0],
         real(abs(lr)),
-        real(granularity),
+        real(array.granularity),
         length,
         unit_scale,
         parameters.managed,
@@ -129,25 +113,23 @@ def pulsed_samples(
         real(parameters.um_grad_scale),
         *(real(res) for res in parameters.resolutions()),
         parameters.sto_round,
-        steps.STEPS[cell.STEP],
-        run or steps.no_run,
-        cell.STEP in steps.DEAR,
+        *array.step_functions(),
         lr < 0,
-        persistent is not None,
+        stored is not None,
         first_sample,
         x,
         d,
-        planes,
-        (real(0),) * len(planes),
-        globals_,
+        array.planes,
+        (real(0),) * len(array.planes),
+        array.globals_,
         weight,
-        weight if persistent is None else persistent,
+        weight if stored is None else stored,
         counts,
-        np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts,
+        np.empty((0, 0), np.int64) if counted is None else counted,
         *stream.words,
         grain=work_grain(x.size),
     )
-    n_pulses[0] += counts.sum()
+    array.n_pulses[0] += counts.sum()
 
 
 @lru_cache(maxsize=1024)

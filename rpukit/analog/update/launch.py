@@ -1,6 +1,6 @@
-"""How a pulsed update is dealt out to a GPU: launch shapes, and which of them to take.
+"""Launch shapes of the pulsed update on a GPU, and the choice among them.
 
-All shapes give the same bits; the op is in ``update.py``.
+All shapes give the same bits; the op is in ``ops.py``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 from rpukit import _device
 from rpukit._exact import twins
 from rpukit._kernels import tune
-from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import RECIPE, Recipe, values_of
 from rpukit.analog.cells.user_steps import StepKernel
+from rpukit.analog.update.trains import Trains
 from rpukit.random import Stream
 
 Array = Any
@@ -26,46 +27,6 @@ _PULSED_UPDATE = StepKernel("pulsed_update")
 _THREADS = 256
 _FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
 _MANY_SAMPLES = 64  # from which lists are faster on an H200
-
-
-@dataclass(frozen=True, slots=True)
-class Trains:
-    """Pulse trains of a batch.
-
-    Attributes
-    ----------
-    x : array, shape (n_batch, n_word, n_in), uint32
-    d : array, shape (n_batch, n_word, n_out), uint32
-        Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. For
-        implicit pulses see ``kernels_cu/pulse_trains.cu``; of an exact update x and d as they are.
-    implicit : int
-        0 trains; 1 probabilities, 2 numbers of pulses (`UpdateParameters.coding`).
-    x_slices : array, shape (n_batch, ceil(n_in / 32), 32), uint32, or None
-        The trains of x by slots, for kernels, where a train has one word: bit j of word k of block
-        b is slot k of line 32 b + j; word 31 has the signs.
-    rate : float
-        Learning rate of an exact update; 0: these are pulses.
-    clips : bool
-        Whether an exact update is clipped to the bounds of the cells.
-    key : tuple
-        What its shapes follow from, on kernels.
-    """
-
-    x: Array
-    d: Array
-    implicit: int
-    x_slices: Array | None = None
-    rate: float = 0.0
-    clips: bool = False
-    key: tuple[int, ...] = ()
-
-    def of_samples(self, start: int, stop: int) -> Trains:
-        """Give the trains of some samples (views)."""
-        if (start, stop) == (0, len(self.x)):
-            return self
-        slices = None if self.x_slices is None else self.x_slices[start:stop]
-        x, d = self.x[start:stop], self.d[start:stop]
-        return replace(self, x=x, d=d, x_slices=slices, key=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,64 +63,41 @@ DOUBLES = (LISTS[0], *(s for s in WALKS if s.rows == 4))  # of float64: two at a
 class Call:
     """Arguments of one pulsed update on kernels."""
 
-    weight: Array
+    array: CellArray
     trains: Trains
-    cell: PulsedCell
-    planes: Array | Recipe
-    globals_: Array
-    n_pulses: Array
-    counts: Array | None
     flip: bool
     polarity: int
-    persistent: Array | None
     stream: Stream
     first_sample: int
-    status: Array
 
 
 def launch(call: Call, shape: LaunchShape) -> None:
-    n_batch, n_word, n_in = call.trains.x.shape
-    cell, trains, recipe = call.cell, call.trains, None
-    if isinstance(call.planes, Recipe):
-        recipe = call.planes
+    """Launch one pulsed update."""
+    array, trains, recipe = call.array, call.trains, None
+    n_batch, n_word, n_in = trains.x.shape
+    cell, n_out = array.cell, array.weight.shape[0]
+    if isinstance(array.planes, Recipe):
+        recipe = array.planes
     variant, grid, block = _prepared(
         shape,
-        call.weight.shape[0],
+        n_out,
         n_in,
         cell.STEP,
         cell.HAS_RUN,
         len(cell.PLANES),
-        call.globals_.size,
-        call.persistent is not None,
-        call.counts is not None,
+        array.globals_.size,
+        array.persistent is not None,
+        array.pulse_counts is not None,
         trains.implicit,
         n_word,
-        twins.real(call.weight.dtype),
+        twins.real(array.weight.dtype),
         None if recipe is None else (recipe.sampler, recipe.values.size > RECIPE),
     )
-    variant.launch(
-        grid,
-        block,
-        (
-            n_batch,
-            n_in,
-            call.weight.shape[0],
-            int(call.flip),
-            call.polarity,
-            np.uint64(call.first_sample),
-            values_of(call.planes),
-            call.globals_,
-            trains.x,
-            trains.x_slices,
-            trains.d,
-            call.weight,
-            call.persistent,
-            call.n_pulses,
-            call.counts,
-            call.status,
-            *call.stream.words,
-        ),
-    )
+    numbers = (n_batch, n_in, n_out, int(call.flip), call.polarity, np.uint64(call.first_sample))
+    pulses = (trains.x, trains.x_slices, trains.d)
+    changed = (array.weight, array.persistent, array.n_pulses, array.pulse_counts, array.status)
+    args = (*numbers, values_of(array.planes), array.globals_, *pulses, *changed)
+    variant.launch(grid, block, (*args, *call.stream.words))
 
 
 @cache
@@ -204,22 +142,22 @@ def _prepared(
 
 def pick(call: Call) -> LaunchShape:
     """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
-    n_batch, n_word, n_in = call.trains.x.shape
-    n_out = call.weight.shape[0]
-    noisy, drawn = call.persistent is not None, isinstance(call.planes, Recipe)
-    if call.weight.dtype == np.float64:  # for checks: no shape is worth a trial
+    (n_batch, n_word, n_in), array = call.trains.x.shape, call.array
+    n_out = array.weight.shape[0]
+    noisy, drawn = array.persistent is not None, isinstance(array.planes, Recipe)
+    if array.weight.dtype == np.float64:  # for checks: no shape is worth a trial
         lists = n_batch >= _MANY_SAMPLES
         return next(s for s in DOUBLES if s.lists == lists and s.fits(n_in))
-    shapes = _candidates(n_out, n_in, n_batch, _n_array(call), drawn)
+    shapes = _candidates(n_out, n_in, n_batch, _n_array(array), drawn)
     if len(shapes) == 1:
         return shapes[0]
     picked: LaunchShape = tune.choose(
         _PULSED_UPDATE,
-        (n_out, n_in, n_word, call.cell.STEP, noisy, call.trains.implicit, drawn),
+        (n_out, n_in, n_word, array.cell.STEP, noisy, call.trains.implicit, drawn),
         shapes,
         partial(_trial, call),
         n_batch=n_batch,
-        device=_device.device_of(call.weight),
+        device=_device.device_of(array.weight),
     )
     return picked
 
@@ -248,10 +186,10 @@ def _plain_shape(n_out: int, n_in: int, n_batch: int, drawn: bool) -> LaunchShap
     return LISTS[-1] if lists else WALKS[-1]
 
 
-def _n_array(call: Call) -> int:
+def _n_array(array: CellArray) -> int:
     """Arrays of the size of the tile that an update reads."""
-    n_plane = 0 if isinstance(call.planes, Recipe) else len(call.planes)
-    return n_plane + 1 + (call.persistent is not None)
+    n_plane = 0 if isinstance(array.planes, Recipe) else len(array.planes)
+    return n_plane + 1 + (array.persistent is not None)
 
 
 def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
@@ -261,24 +199,26 @@ def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
 
 def _trial(call: Call) -> tune.Trial:
     """Run shapes on copies of what they change."""
-    n_out, n_in = map(int, call.weight.shape)
-    n_row, xp = _trial_rows(n_out, n_in, _n_array(call)), _device.namespace(call.weight)
-    planes = call.planes
+    array = call.array
+    n_out, n_in = map(int, array.weight.shape)
+    n_row, xp = _trial_rows(n_out, n_in, _n_array(array)), _device.namespace(array.weight)
+    planes, counts, persistent = array.planes, array.pulse_counts, array.persistent
     if not isinstance(planes, Recipe):
         planes = xp.ascontiguousarray(planes[:, :n_row])
-    scratch = replace(
-        call,
-        weight=call.weight[:n_row].copy(),
-        trains=replace(call.trains, d=xp.ascontiguousarray(call.trains.d[:, :, :n_row])),
+    rows = replace(
+        array,
+        weight=array.weight[:n_row].copy(),
         planes=planes,
-        n_pulses=xp.zeros_like(call.n_pulses),
-        counts=None if call.counts is None else call.counts[:n_row].copy(),
-        persistent=None if call.persistent is None else call.persistent[:n_row].copy(),
-        status=xp.zeros_like(call.status),
+        n_pulses=xp.zeros_like(array.n_pulses),
+        pulse_counts=None if counts is None else counts[:n_row].copy(),
+        persistent=None if persistent is None else persistent[:n_row].copy(),
+        status=xp.zeros_like(array.status),
     )
+    d = xp.ascontiguousarray(call.trains.d[:, :, :n_row])
+    scratch = replace(call, array=rows, trains=replace(call.trains, d=d))
 
     def run(shape: LaunchShape) -> list[Array]:
         launch(scratch, shape)
-        return [scratch.weight, scratch.n_pulses]
+        return [rows.weight, rows.n_pulses]
 
     return run

@@ -17,12 +17,13 @@ from rpukit._exact import twins
 from rpukit._kernels import Kernel
 from rpukit._kernels.again import keep_for_graph
 from rpukit._workers import run_rows, work_grain
-from rpukit.analog.cells import PulsedCell
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import Recipe, bounds_of, values_of
 from rpukit.analog.deferred_errors import check_finite
 from rpukit.analog.parameters.update import PulseType, UpdateParameters
 from rpukit.analog.processes.ops import clip_weights
-from rpukit.analog.update.launch import Call, Trains, launch, pick
+from rpukit.analog.update.launch import Call, launch, pick
+from rpukit.analog.update.trains import Trains
 from rpukit.errors import ParameterError
 from rpukit.random import Stream
 
@@ -178,47 +179,27 @@ def _as_real(numbers: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
 
 
 def pulsed_update(
-    weight: Array,
+    array: CellArray,
     trains: Trains,
-    cell: PulsedCell,
-    planes: Array | Recipe,
-    globals_: Array,
-    n_pulses: Array,
     *,
     flip: bool = False,
     polarity: int = 0,
-    persistent: Array | None = None,
-    pulse_counts: Array | None = None,
     stream: Stream,
     first_sample: int,
-    status: Array,
 ) -> None:
     """Change weights by the coincidences of pulse trains, in place.
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32 or float64
+    array : CellArray
     trains : Trains
-    cell : PulsedCell
-        Gives the step function.
-    planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
-        Parameters of the cells, or what those of a cell that is pulsed are drawn from.
-    globals_ : array, shape (n_global,), dtype of the weight
-        0 the spread of a step, 7 the deviation of the write noise, the others the model's own.
-    n_pulses : array, shape (1,), int64
-        The number of pulses is added to it.
     flip : bool
-        Turn all pulses round (a negative learning rate).
+        Reverse the polarity of all pulses (a negative learning rate).
     polarity : {0, 1, -1}
         1: only pulses that go up are applied; -1: only those that go down, and they go up instead;
         0: all.
-    persistent : array, shape (n_out, n_in), dtype of the weight, or None
-        What the pulses act on where the cell has write noise.
-    pulse_counts : array, shape (n_out, n_in), int64, or None
-        The pulses of each cell are added to it.
     stream : Stream
     first_sample : int
-    status : array, shape (1,), int32
 
     Raises
     ------
@@ -231,58 +212,40 @@ def pulsed_update(
     Kernel: kernels_cu/pulsed_update.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016).
     """
     if trains.rate:
-        if polarity or persistent is not None:
+        if polarity or array.persistent is not None:
             raise ParameterError(
                 "pulse_type: an update without pulses (NONE) goes to single devices without write "
                 "noise; take DETERMINISTIC_IMPLICIT"
             )
-        _exact_update(weight, trains, planes, flip, status)
+        _exact_update(array, trains, flip)
         return
+    weight, planes = array.weight, array.planes
     if _device.runs_kernels(_device.namespace(weight, trains.x)):
-        call = Call(
-            weight,
-            trains,
-            cell,
-            planes,
-            globals_,
-            n_pulses,
-            pulse_counts,
-            flip,
-            polarity,
-            persistent,
-            stream,
-            first_sample,
-            status,
-        )
+        call = Call(array, trains, flip, polarity, stream, first_sample)
         launch(call, pick(call))
         return
-    n_out = weight.shape[0]
-    noisy_write = persistent is not None
-    steps = twins.mirror("rpukit.analog._steps", weight.dtype)
-    counts = np.zeros(n_out, np.int64)
-    by_cell = np.empty((0, 0), np.int64) if pulse_counts is None else pulse_counts
-    run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
-    model = (steps.STEPS[cell.STEP], run or steps.no_run, cell.STEP in steps.DEAR)
+    n_out, stored = weight.shape[0], array.persistent
+    counts, by_cell = np.zeros(n_out, np.int64), array.pulse_counts
     drawn = isinstance(planes, Recipe)
-    how: tuple[Any, ...] = (flip, polarity, trains.implicit, noisy_write, first_sample)
+    how: tuple[Any, ...] = (flip, polarity, trains.implicit, stored is not None, first_sample)
     how = how if drawn else (*how, 0)  # the number of the first row
-    blank = (weight.dtype.type(0),) * len(cell.PLANES)
-    given = (values_of(planes), blank, globals_, trains.x, trains.d, *_slot_lists(trains))
-    arrays = (*given, weight, persistent if noisy_write else weight, counts, by_cell)
+    blank = (weight.dtype.type(0),) * len(array.cell.PLANES)
+    given = (values_of(planes), blank, array.globals_, trains.x, trains.d, *_slot_lists(trains))
+    counted = np.empty((0, 0), np.int64) if by_cell is None else by_cell
+    arrays = (*given, weight, weight if stored is None else stored, counts, counted)
     grain = work_grain(trains.x.size)
     module = f"rpukit.analog._mirror.{'procedural' if drawn else 'pulses'}"
     mirror = twins.mirror(module, weight.dtype).pulsed_update
-    run_rows(mirror, n_out, *model, *how, *arrays, *stream.words, grain=grain)
-    n_pulses[0] += counts.sum()
+    run_rows(mirror, n_out, *array.step_functions(), *how, *arrays, *stream.words, grain=grain)
+    array.n_pulses[0] += counts.sum()
 
 
-def _exact_update(
-    weight: Array, trains: Trains, planes: Array | Recipe, flip: bool, status: Array
-) -> None:
+def _exact_update(array: CellArray, trains: Trains, flip: bool) -> None:
     """Change weights by what pulses would on average, clipped to bounds where that is asked."""
+    weight, status = array.weight, array.status
     rank_update(weight, trains.x, trains.d, -trains.rate if flip else trains.rate, status=status)
     if trains.clips:
-        for rows, bounds in bounds_of(planes):
+        for rows, bounds in bounds_of(array.planes):
             clip_weights(weight[rows], bounds, status=status)
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rpukit import _device
 from rpukit._kernels.again import Again
 from rpukit._kernels.launch import Launched, recording
+from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.update.few_samples import pulsed_samples, takes_samples
-from rpukit.analog.update.launch import Trains
-from rpukit.analog.update.ops import pulse_trains
+from rpukit.analog.update.ops import pulse_trains, pulsed_update
+from rpukit.analog.update.trains import Trains
 from rpukit.random import Stream
-
-if TYPE_CHECKING:
-    from rpukit.analog.arrays.single import DeviceArray
 
 Array = Any
 _KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
@@ -49,16 +47,16 @@ class Writer:
 
     def write(
         self,
-        array: DeviceArray,
+        array: CellArray,
         x: Array,
         d: Array,
         lr: float,
         parameters: UpdateParameters,
         first_sample: int,
         stream: Stream,
+        call: int,
     ) -> None:
         """Pulse a batch into pulsed cells; lr is not 0."""
-        call = array.site.guard.begin("x or d")
         key = (x.shape, d.shape, lr, parameters, stream)
         if self._repeat is not None and self._repeat.may(x, d, key):
             self._repeat(x, d, first_sample, call)
@@ -73,7 +71,7 @@ class Writer:
 
     def _launch(
         self,
-        array: DeviceArray,
+        array: CellArray,
         x: Array,
         d: Array,
         lr: float,
@@ -82,39 +80,12 @@ class Writer:
         stream: Stream,
         call: int,
     ) -> None:
-        arrays, status = array.arrays(), array.site.guard.status
-        few = takes_samples(len(x), array.site.shape, parameters)
-        if few and array.stores_cells and _device.takes_kernels(array.weight):
-            pulsed_samples(
-                array.weight,
-                x,
-                d,
-                lr,
-                array.cell,  # type: ignore[arg-type]
-                arrays["planes"],
-                arrays["globals"],
-                arrays["n_pulses"],
-                array.granularity,
-                parameters,
-                persistent=arrays.get("persistent"),
-                pulse_counts=arrays.get("pulse_counts"),
-                stream=stream,
-                first_sample=first_sample,
-                status=status,
-                call=call,
-            )
+        at: Any = {"stream": stream, "first_sample": first_sample}
+        few = array.stores_cells and _device.takes_kernels(array.weight)
+        if few and takes_samples(len(x), array.weight.shape, parameters):
+            pulsed_samples(array, x, d, lr, parameters, call=call, **at)
             return
-        trains = pulse_trains(
-            x,
-            d,
-            abs(lr),
-            array.granularity,
-            parameters,
-            stream=stream,
-            first_sample=first_sample,
-            status=status,
-            call=call,
-            into=self._trains,
-        )
+        more: Any = {"status": array.status, "call": call, "into": self._trains}
+        trains = pulse_trains(x, d, abs(lr), array.granularity, parameters, **at, **more)
         self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
-        array.pulse(trains, lr < 0, first_sample, stream=stream)
+        pulsed_update(array, trains, flip=lr < 0, **at)
