@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -211,8 +211,17 @@ class Parameters:
         other.rounded = None
         return other
 
+    def duplicated(self) -> Parameters:
+        """Copy the arrays that learning changes; the tables of the layout are shared."""
+        other, rows = copy(self), self.rows
+        other.theta = self.theta.copy()
+        other.rows = replace(rows, parameters=rows.parameters.copy(), table=rows.table.copy())
+        if self.rounded is not None:
+            other.rounded = replace(self.rounded, words=self.rounded.words.copy())
+        return other
+
     def copied(self) -> tuple[Array, Array]:
-        """Copy all parameters."""
+        """Copy weights and parameters of leaves, for `take`."""
         return self.theta.copy(), self.rows.parameters.copy()
 
     def take(self, arrays: tuple[Array, Array]) -> None:
@@ -249,6 +258,13 @@ class Statistics:
             array = getattr(self, name)
             setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
         other.n_sample, other.exponent = 0, 1.0
+        return other
+
+    def duplicated(self) -> Statistics:
+        """Copy the statistics."""
+        other = copy(self)
+        for name in _GATHERED:
+            setattr(other, name, getattr(self, name).copy())
         return other
 
     def unbend(self, theta: Array) -> None:

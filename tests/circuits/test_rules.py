@@ -115,7 +115,7 @@ class TestAnyCircuit:
             for a, b in itertools.pairwise(cuts):
                 pc.accumulate(x[a:b], missing=missing[a:b], rule=RULES[name])
             pc.em_step(step=0.5, pseudocount=0.1)
-            made.append((pc._parameters.theta, pc._parameters.rows.parameters))
+            made.append((pc._core.parameters.theta, pc._core.parameters.rows.parameters))
         for a, b in zip(*made, strict=True):
             assert_same_bits(a, b)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,10 @@ from rpukit import _device
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.circuits.graph.leaves import POISSON
-from rpukit.circuits.graph.nodes import InputNodes
+from rpukit.circuits.compiled.layout import Layout
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 
-if TYPE_CHECKING:
-    from rpukit.circuits.compiled.layout import Layout
-
-__all__ = ["Encoder", "checked_weights", "columns_of", "encode_samples", "taken"]
+__all__ = ["Encoder", "checked_weights", "encode_samples", "taken"]
 
 Array = Any
 Part = tuple[slice, Array, Array]
@@ -197,19 +193,6 @@ def encode_samples(
     args = (*x.shape, n_mask, support, traits, x, mask, codes, numbers, fault)
     grid = min(-(-x.size // 256), _MOST_BLOCKS)
     _ENCODE_SAMPLES.launch((grid,), (256,), args, macros=macros)
-
-
-def columns_of(inputs: list[InputNodes], n_variable: int) -> tuple[Array, Array, Array, Array]:
-    """Say of each variable: its largest support, if it has tables, densities, and counts."""
-    support = np.zeros(n_variable, np.int64)
-    table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
-    for var, leaf in {(nodes.var, nodes.leaf) for nodes in inputs}:
-        table[var] |= leaf.TABLE
-        number[var] |= not leaf.TABLE
-        count[var] |= leaf.KIND == POISSON
-        if leaf.TABLE:
-            support[var] = max(support[var], leaf.support)
-    return support, table, number, count
 
 
 def _column(wrong: Array) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ __all__ = [
     "MaskedCategorical",
 ]
 
+Array = Any
 FloatArray = Any  # numpy.ndarray of float64
 
 # Kinds, as the kernels know them.
@@ -364,3 +366,21 @@ def as_leaf(leaf: Any) -> Leaf:
             f"leaf: got {leaf!r}, need one such as rk.circuits.Categorical(n_values=2)"
         )
     return leaf
+
+
+def columns_of(
+    used: Iterable[tuple[int, Leaf]], n_variable: int
+) -> tuple[Array, Array, Array, Array]:
+    """Describe the column of each variable: largest support; has tables, densities, counts.
+
+    ``used`` holds each pair of a variable and a leaf of it.
+    """
+    support = np.zeros(n_variable, np.int64)
+    table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
+    for var, leaf in used:
+        table[var] |= leaf.TABLE
+        number[var] |= not leaf.TABLE
+        count[var] |= leaf.KIND == POISSON
+        if leaf.TABLE:
+            support[var] = max(support[var], leaf.support)
+    return support, table, number, count
