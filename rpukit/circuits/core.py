@@ -10,7 +10,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device, parse_device
-from rpukit.circuits.compiled.encoder import Encoder, checked_weights
+from rpukit.circuits.compiled.encoder import Encoder
 from rpukit.circuits.compiled.layout import Layout, make_layout
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.memory import Memory
@@ -76,11 +76,6 @@ class Core:
             part = slice(first, min(first + step, n))
             with self.memory.opened(part.stop - first, learns=True):
                 yield part
-
-    def weights(self, weights: Any, n: int) -> Array:
-        """Check weights of n samples; give flows of the roots (n, n_root)."""
-        shape = (n, self.layout.root_rows.size)
-        return checked_weights(weights, shape, self.dtype, self.device)
 
     def need_one_root(self, name: str) -> None:
         """Check that a query which is about one distribution has one."""

@@ -173,7 +173,9 @@ def test_steps_of_long_tables_have_the_bits_of_the_mirror(keep_zeros):
     for emulated in (False, True):
         p = start.copy()
         with on_cpu() if emulated else np.errstate():
-            ops.leaf_maximise(leaf, n, 0.5, 0.25 * keep_zeros, keep_zeros, *counts, p.reshape(-1))
+            ops.leaf_maximise(
+                leaf._traits(), n, 0.5, 0.25 * keep_zeros, keep_zeros, *counts, p.reshape(-1)
+            )
         made.append(p)
     assert_same_bits(*made)
     assert np.array_equal(made[0][1], start[1]) == (not keep_zeros)

@@ -14,7 +14,7 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 
-__all__ = ["Encoder", "checked_weights", "encode_samples", "taken"]
+__all__ = ["Encoder", "encode_samples", "taken"]
 
 Array = Any
 Part = tuple[slice, Array, Array]
@@ -49,6 +49,7 @@ class Encoder:
 
     def __init__(self, layout: Layout, dtype: Any, device: _device.Device) -> None:
         self._columns, self._dtype, self._device = layout.columns, dtype, device
+        self._n_root = layout.root_rows.size
         support, table, number, count = layout.columns
         traits = table + 2 * number + 4 * count
         self._support, self._traits = (
@@ -120,6 +121,22 @@ class Encoder:
         if found:
             self._fault.fill(0)
         return found
+
+    def weights(self, weights: Any, n: int) -> Array:
+        """Check weights of n samples; give flows of the roots (n, n_root)."""
+        shape, xp = (n, self._n_root), _device.namespace_of(self._device)
+        if weights is None:
+            return xp.ones(shape, self._dtype)
+        array = taken(weights, self._device, "weights").astype(self._dtype)
+        if array.shape == (n,):
+            array = xp.repeat(array[:, None], self._n_root, axis=1)
+        if array.shape != shape:
+            raise ShapeError(f"weights: got shape {array.shape}, need {(n,)} or {shape}")
+        if not xp.isfinite(array).all() or array.min() < 0:
+            raise ParameterError(
+                "weights: got NaN, infinity or a negative number, need finite ones from 0"
+            )
+        return array
 
     def _checked(self, x: Any, missing: Any) -> tuple[Array, Array | None]:
         array, n_variable = taken(x, self._device, "x"), len(self._columns[0])
@@ -205,20 +222,3 @@ def taken(x: Any, device: _device.Device, name: str) -> Array:
     if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
         return _device.to_device(np.asarray(x), device)
     return _device.as_array(x, device, x.dtype, name)
-
-
-def checked_weights(
-    weights: Any, shape: tuple[int, int], dtype: Any, device: _device.Device
-) -> Array:
-    """Check weights of samples; give them for each root."""
-    n, xp = shape[0], _device.namespace_of(device)
-    if weights is None:
-        return xp.ones(shape, dtype)
-    array = taken(weights, device, "weights").astype(dtype)
-    if array.shape == (n,):
-        array = xp.repeat(array[:, None], shape[1], axis=1)
-    if array.shape != shape:
-        raise ShapeError(f"weights: got shape {array.shape}, need {(n,)} or {shape}")
-    if not xp.isfinite(array).all() or array.min() < 0:
-        raise ParameterError("weights: need finite numbers from 0")
-    return array

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,16 @@ FloatArray = Any  # numpy.ndarray of float64
 # Kinds, as the kernels know them.
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
 LARGEST_SUPPORT = 1 << 20
+
+
+class LeafTraits(NamedTuple):
+    """Numbers of a leaf that ops pass to kernels."""
+
+    kind: int
+    support: int  # 0 for a leaf of numbers
+    n_parameters: int
+    n_statistics: int
+    constants: tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +87,10 @@ class Leaf(ABC):
         tuple of three float
         """
         return 0.0, 0.0, 0.0
+
+    def _traits(self) -> LeafTraits:
+        counts = (self.support, self.n_parameters, self.n_statistics)
+        return LeafTraits(self.KIND, *counts, self.constants())
 
     @abstractmethod
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:

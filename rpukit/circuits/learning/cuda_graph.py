@@ -102,7 +102,7 @@ class Captured:
         core.memory.check(self._n)
         xp = _device.namespace_of(core.device)
         self._codes, self._numbers = core.unknown(self._n)
-        self._weights = core.weights(None, self._n)
+        self._weights = core.encoder.weights(None, self._n)
         # Memory of its own, which nothing else uses between two replays.
         self._pool = xp.cuda.MemoryPool()
         self._stream = xp.cuda.Stream(non_blocking=True)
@@ -182,7 +182,7 @@ class Captured:
         if weights is None:
             self._weights.fill(1)
         else:
-            self._weights[:] = core.weights(weights, self._n)
+            self._weights[:] = core.encoder.weights(weights, self._n)
         return self.replay()
 
     def check(self) -> None:

@@ -69,7 +69,7 @@ def accumulate(
         )
     step = min(PASS, core.memory.samples(learns=True))
     n, read = core.encoder.parts(x, missing, step)
-    weights = core.weights(weights, n)
+    weights = core.encoder.weights(weights, n)
     out = _device.empty(weights.shape, core.dtype, core.device)
     for part, *evidence in read:
         add_pass(core, propagation, evidence, weights[part], out[part])
@@ -237,5 +237,5 @@ def maximise(
             totals,
             parameters.rows.parameters[run.parameter],
         )
-        ops.leaf_maximise(run.leaf, run.n_node, step, extra, keep_zeros, *arrays)
+        ops.leaf_maximise(run.traits, run.n_node, step, extra, keep_zeros, *arrays)
         parameters.refresh(run)

@@ -192,7 +192,7 @@ def _take_gradient_step(core: Core, step: GradientStep, momenta: Momenta) -> Non
         at, part = source.statistic, source.parameter
         counts = (statistics.leaf_chains[at], statistics.leaf_totals[at])
         means = (momenta.leaf_first[part], momenta.leaf_second[part])
-        leaf_climb(source.leaf, step, *counts, *means, parameters.rows.parameters[part])
+        leaf_climb(source.traits, step, *counts, *means, parameters.rows.parameters[part])
         parameters.refresh(source)
     statistics.leaf_totals[:], statistics.leaf_chains[:] = 0, 0
     weights = (parameters.theta, statistics.chains, statistics.totals)

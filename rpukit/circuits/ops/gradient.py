@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit._exact.twins import real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
+from rpukit.circuits.graph.leaves import LeafTraits
 
 __all__ = ["GradientStep", "leaf_climb", "sum_climb"]
 
@@ -68,7 +69,7 @@ def sum_climb(
 
 
 def leaf_climb(
-    leaf: Any,
+    leaf: LeafTraits,
     step: GradientStep,
     chains: Array,
     totals: Array,
@@ -78,15 +79,15 @@ def leaf_climb(
 ) -> None:
     """Take a gradient step of one vector of leaves, in place."""
     n_node = parameters.size // leaf.n_parameters
-    constants, numbers = tuple(np.float64(c) for c in leaf.constants()), step.numbers()
+    constants, numbers = tuple(np.float64(c) for c in leaf.constants), step.numbers()
     if _device.takes_kernels(parameters):
-        sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
+        sizes = (n_node, leaf.kind, leaf.support, leaf.n_parameters, leaf.n_statistics)
         arrays = (chains, totals, first, second if second.size else None, parameters)
         grid, macros = (-(-n_node // 64),), {"REAL": real(parameters.dtype)}
         _LEAF_CLIMB.launch(grid, (64,), (*sizes, *constants, *numbers, *arrays), macros=macros)
         return
     from rpukit.circuits._mirror import climbs
 
-    args = (leaf.KIND, leaf.support, constants, numbers, chains, totals, first, second, parameters)
+    args = (leaf.kind, leaf.support, constants, numbers, chains, totals, first, second, parameters)
     grain = work_grain(30 * (leaf.n_statistics + 1))
     run_rows(climbs.leaf_climb, n_node, *args, grain=grain)

@@ -51,7 +51,7 @@ def conditional(self: CircuitLike, x: Any, *, missing: Any = None, soft: Any = N
     propagation = propagation_of(core.parameters, None)
     for part in core.parts(len(codes)):
         some = None if soft is None else soft[part]
-        ones = core.weights(None, len(codes[part]))
+        ones = core.encoder.weights(None, len(codes[part]))
         run = both_ways(core, propagation, (codes[part], numbers[part], some), ones)
         found.append(top_down.posterior(core.parameters, run, some))
     return found[0] if len(found) == 1 else _device.namespace(codes).concatenate(found)

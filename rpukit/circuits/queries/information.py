@@ -183,7 +183,7 @@ def expectation(self: CircuitLike, x: Any, *, missing: Any = None, power: int = 
     if power not in (1, 2):
         raise ParameterError(f"power: got {power!r}, need 1 (mean) or 2 (mean square)")
     codes, numbers = core.encoder(x, missing)
-    ones, usual = core.weights(None, len(codes)), propagation_of(core.parameters, None)
+    ones, usual = core.encoder.weights(None, len(codes)), propagation_of(core.parameters, None)
     flows = _device.to_numpy(both_ways(core, usual, (codes, numbers), ones).flows)
     codes, numbers = _device.to_numpy(codes), _device.to_numpy(numbers).astype(np.float64)
     total, whole = np.zeros(codes.shape), np.zeros(codes.shape)

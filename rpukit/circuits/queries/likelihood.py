@@ -93,7 +93,7 @@ def flows(
     """
     core = self._core
     evidence = evidence_of(core, x, missing, soft)
-    weights = core.weights(weights, len(evidence[0]))
+    weights = core.encoder.weights(weights, len(evidence[0]))
     run = both_ways(core, propagation_of(core.parameters, rule), evidence, weights)
     return core.by_nodes(run.flows)
 
