@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device
+from rpukit.circuits.learning.em import add_pass
+from rpukit.circuits.queries.passes import Propagation
 from rpukit.testing import assert_same_bits
 
 BANDWIDTH, FLOPS, CACHE = 4.3e12, 60e12, 50e6
@@ -68,7 +70,7 @@ def check(k: int, n: int, precision: str) -> None:
     expected, got = host.state()["arrays"], gpu.state()["arrays"]
     for name in ("chains", "totals", "leaf_chains", "leaf_totals"):
         assert_same_bits(got[name], expected[name])
-    assert host._statistics.weight == gpu._statistics.weight
+    assert host._core.statistics.weight == gpu._core.statistics.weight
 
 
 def line(pc: rk.Circuit, k: int, n: int, repeats: int) -> dict[str, float]:
@@ -77,12 +79,12 @@ def line(pc: rk.Circuit, k: int, n: int, repeats: int) -> dict[str, float]:
     x = cupy.asarray(np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME)))
     step = pc.captured(n)
     step(x)
-    codes, numbers = pc._encoded(x, None)
+    codes, numbers = pc._core.encoder(x, None)
     weights = cupy.ones((n, 1), np.float32)
-    out, way = cupy.empty_like(weights), pc._way(None)
+    out, usual = cupy.empty_like(weights), Propagation(pc._core.parameters)
 
     def eager() -> None:
-        pc._gather(way, (codes, numbers), weights, out)
+        add_pass(pc._core, usual, (codes, numbers), weights, out)
 
     return {
         "states": k,

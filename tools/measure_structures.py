@@ -75,7 +75,7 @@ def samples(name: str, n: int) -> np.ndarray:
 
 def floor(pc: rk.Circuit, n: int) -> float:
     """Least time of a step in microseconds."""
-    size, layout, leaves = pc.dtype.itemsize, pc.layout, pc._parameters.rows
+    size, layout, leaves = pc.dtype.itemsize, pc.layout, pc._core.parameters.rows
     touched = min(n * leaves.kinds.size, leaves.parameters.size)
     moved = (5.0 * layout.n_theta + 3.0 * touched + 4.0 * n * layout.n_row) * size
     return 1e6 * max(moved / BANDWIDTH, 3 * 2.0 * n * layout.n_edge / FLOPS)

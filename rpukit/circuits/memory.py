@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import clock
-from rpukit._kernels.repeat import Repeats
+from rpukit._kernels.repeat import Repeats, repeatable
 from rpukit.circuits.compiled.arena import LOSS, Arena, taken_by
 from rpukit.circuits.compiled.layout import SumLayer
 from rpukit.circuits.compiled.tables import most_of_tiles
@@ -98,6 +99,20 @@ class Memory:
         if not _device.takes_kernels(theta) or (_device.is_cupy(theta) and clock.capturing()):
             return nullcontext()
         return self._arena_for(n, learns=learns).opened()
+
+    def replayed(
+        self,
+        key: Hashable,
+        inputs: Sequence[Any],
+        numbers: Mapping[str, Any],
+        call: Callable[[], None],
+    ) -> None:
+        """Replay the launches of a call with this key, or make the call; see `Repeats.run`."""
+        theta = self._parameters.theta
+        if _device.takes_kernels(theta) and repeatable(theta):
+            self.repeats.run(key, inputs, numbers, call)
+        else:
+            call()
 
     def _arena_for(self, n: int, *, learns: bool) -> Arena:
         """Memory for a pass over so many samples; a larger one than before forgets launches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.compiled.tables import make_program, make_uses, moved
-from rpukit.circuits.graph.leaves import INDICATOR, Leaf
+from rpukit.circuits.graph.leaves import INDICATOR, Leaf, LeafTraits
 from rpukit.circuits.graph.nodes import InputNodes, SumNodes
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops.sum_tensor_core import Rounded, round_weights, rounded_weights
@@ -68,10 +68,12 @@ class LeafSource:
     table: slice
     statistic: slice
     first_node: int
+    leaf: Leaf = field(init=False)
+    traits: LeafTraits = field(init=False)
 
-    @property
-    def leaf(self) -> Leaf:
-        return self.nodes.leaf
+    def __post_init__(self) -> None:
+        self.leaf = self.nodes.leaf
+        self.traits = self.leaf._traits()
 
 
 @dataclass(slots=True)
@@ -83,6 +85,10 @@ class LeafRun:
     parameter: slice
     table: slice
     statistic: slice
+    traits: LeafTraits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.traits = self.leaf._traits()
 
 
 class Parameters:
@@ -195,9 +201,11 @@ class Parameters:
 
     def refresh(self, source: LeafSource | LeafRun) -> None:
         """Make the table of leaves anew after their parameters changed."""
-        if source.leaf.TABLE:
+        if source.traits.support:
             ops.leaf_table(
-                source.leaf, self.rows.parameters[source.parameter], self.rows.table[source.table]
+                source.traits,
+                self.rows.parameters[source.parameter],
+                self.rows.table[source.table],
             )
 
     def round(self) -> None:
@@ -211,8 +219,17 @@ class Parameters:
         other.rounded = None
         return other
 
+    def duplicated(self) -> Parameters:
+        """Copy the arrays that learning changes; the tables of the layout are shared."""
+        other, rows = copy(self), self.rows
+        other.theta = self.theta.copy()
+        other.rows = replace(rows, parameters=rows.parameters.copy(), table=rows.table.copy())
+        if self.rounded is not None:
+            other.rounded = replace(self.rounded, words=self.rounded.words.copy())
+        return other
+
     def copied(self) -> tuple[Array, Array]:
-        """Copy all parameters."""
+        """Copy weights and parameters of leaves, for `take`."""
         return self.theta.copy(), self.rows.parameters.copy()
 
     def take(self, arrays: tuple[Array, Array]) -> None:
@@ -249,6 +266,13 @@ class Statistics:
             array = getattr(self, name)
             setattr(other, name, _device.zeros(array.shape, array.dtype, _device.device_of(array)))
         other.n_sample, other.exponent = 0, 1.0
+        return other
+
+    def duplicated(self) -> Statistics:
+        """Copy the statistics."""
+        other = copy(self)
+        for name in _GATHERED:
+            setattr(other, name, getattr(self, name).copy())
         return other
 
     def unbend(self, theta: Array) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rpukit import _device
+from rpukit.circuits.core import Core
 from rpukit.circuits.graph import densities, leaves
 from rpukit.circuits.graph.nodes import (
     InputNodes,
@@ -16,11 +17,9 @@ from rpukit.circuits.graph.nodes import (
     product,
     sum,
 )
-from rpukit.circuits.learning.gradient import Momenta
+from rpukit.circuits.momenta import Momenta
 from rpukit.errors import FormatError, RpukitError
-
-if TYPE_CHECKING:
-    from rpukit.circuits.circuit import Circuit
+from rpukit.random import Stream
 
 __all__ = ["FORMAT", "VERSION", "rebuild", "state_of", "take_state"]
 
@@ -31,21 +30,23 @@ _MOMENTA = ("first", "leaf_first", "second", "leaf_second")
 _ARRAYS = ("theta", "leaf_parameters", "chains", "totals", "leaf_chains", "leaf_totals")
 
 
-def _owned(pc: Circuit) -> dict[str, Array]:
+def _owned(core: Core) -> dict[str, Array]:
     """All arrays of a circuit by their names in a file."""
-    own, held = pc._parameters, pc._statistics
-    arrays = (own.theta, own.rows.parameters, held.chains, held.totals)
-    return dict(zip(_ARRAYS, (*arrays, held.leaf_chains, held.leaf_totals), strict=True))
+    parameters, statistics = core.parameters, core.statistics
+    arrays = (parameters.theta, parameters.rows.parameters, statistics.chains, statistics.totals)
+    return dict(
+        zip(_ARRAYS, (*arrays, statistics.leaf_chains, statistics.leaf_totals), strict=True)
+    )
 
 
-def state_of(pc: Circuit) -> dict[str, Any]:
+def state_of(core: Core) -> dict[str, Any]:
     """Give all that a circuit is: ``header`` (JSON) and ``arrays``."""
-    places = {nodes.number: k for k, nodes in enumerate(pc.layout.nodes)}
+    places = {nodes.number: k for k, nodes in enumerate(core.layout.nodes)}
     arrays: dict[str, Array] = {
-        name: _device.to_device(array, _device.CPU) for name, array in _owned(pc).items()
+        name: _device.to_device(array, _device.CPU) for name, array in _owned(core).items()
     }
     described = []
-    for k, nodes in enumerate(pc.layout.nodes):
+    for k, nodes in enumerate(core.layout.nodes):
         about: dict[str, Any] = {
             "kind": nodes.KIND,
             "n_node": nodes.n_node,
@@ -65,17 +66,17 @@ def state_of(pc: Circuit) -> dict[str, Any]:
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "dtype": pc.dtype.name,
-        "precision": pc.precision,
-        "roots": [places[root.number] for root in pc.layout.roots],
+        "dtype": core.dtype.name,
+        "precision": "fp32" if core.parameters.rounded is None else "bf16",
+        "roots": [places[root.number] for root in core.layout.roots],
         "nodes": described,
-        "stream": [int(word) for word in pc._stream.words],
-        "n_drawn": pc._n_drawn,
-        "n_sample": pc._statistics.n_sample,
-        "weight": pc._statistics.weight,
-        "exponent": pc._statistics.exponent,
+        "stream": [int(word) for word in core.stream.words],
+        "n_drawn": core.n_drawn,
+        "n_sample": core.statistics.n_sample,
+        "weight": core.statistics.weight,
+        "exponent": core.statistics.exponent,
     }
-    momenta = pc._momenta
+    momenta = core.momenta
     if momenta is not None:
         header["momenta"] = [momenta.method, momenta.fade, momenta.fade2]
         for name in _MOMENTA:
@@ -117,18 +118,19 @@ def _one(k: int, about: dict[str, Any], made: list[Nodes], arrays: dict[str, Arr
     return sum(*children, n_nodes=n, edges=edges, block_size=size, zero_mask=mask)
 
 
-def take_state(pc: Circuit, state: dict[str, Any]) -> None:
+def take_state(core: Core, state: dict[str, Any]) -> None:
     """Put the arrays of a state into a circuit made of `rebuild`."""
-    owned, momenta = _owned(pc), state["header"].get("momenta")
+    owned, momenta = _owned(core), state["header"].get("momenta")
     if momenta is not None:
-        pc._momenta = Momenta(*momenta, *pc._zeros(momenta[0]))
-        owned |= {f"momenta_{name}": getattr(pc._momenta, name) for name in _MOMENTA}
+        core.momenta = Momenta.zeros(core.parameters, core.statistics, *momenta)
+        owned |= {f"momenta_{name}": getattr(core.momenta, name) for name in _MOMENTA}
     for name, array in owned.items():
         given = state["arrays"].get(name)
         if given is None or given.shape != array.shape or given.dtype != array.dtype:
             raise FormatError(f"array {name!r}: need {array.dtype} of shape {array.shape}")
-        array[...] = pc._parameters.on_device(given)
-    pc._parameters.refresh_all()
+        array[...] = core.parameters.on_device(given)
+    core.parameters.refresh_all()
     header = state["header"]
-    pc._statistics.resume(int(header["n_sample"]), float(header["weight"]))
-    pc._statistics.exponent = float(state["header"].get("exponent", 1.0))
+    core.stream, core.n_drawn = Stream(*header["stream"]), int(header["n_drawn"])
+    core.statistics.resume(int(header["n_sample"]), float(header["weight"]))
+    core.statistics.exponent = float(header.get("exponent", 1.0))

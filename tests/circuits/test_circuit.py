@@ -56,7 +56,7 @@ class TestBits:
                 first += n
             pc.em_step(step=0.5, pseudocount=0.1)
             learned.append(pc)
-        for a, b in zip(*(list(pc._parameters._owners()) for pc in learned), strict=True):
+        for a, b in zip(*(list(pc._core.parameters._owners()) for pc in learned), strict=True):
             assert_same_bits(learned[0].parameters(a), learned[1].parameters(b))
 
     def test_threads(self, dtype):
@@ -80,7 +80,7 @@ class TestBits:
         root = circuits.sum(leaves, n_nodes=136, block_size=2, edges=np.tri(68, 2048, dtype=bool))
         dense = circuits.sum(leaves, n_nodes=256, block_size=2)
         pc = rk.Circuit([root, dense], dtype=dtype, seed=9)
-        for number, nodes in enumerate(pc._parameters._owners()):
+        for number, nodes in enumerate(pc._core.parameters._owners()):
             if isinstance(nodes, circuits.SumNodes):
                 stream = rk.Stream.from_seed(9).child(number)
                 uniform = rk.elementwise.random_fill(stream, nodes.parameter_shape, "uniform")
@@ -99,7 +99,7 @@ class TestFlows:
         """Each sample's flow through a sum that all samples pass is 1: counts add up to n."""
         pc, (x, missing) = some_circuit(), some_data(1000)
         for n in (*range(1, 131), 1000):
-            pc._statistics.clear()
+            pc._core.statistics.clear()
             pc.accumulate(x[:n], missing=missing[:n])
             # float32 flows, added in float64: the error is that of single flows.
             assert abs(pc.parameter_flows(pc.layout.roots[0]).sum() - n) < 1e-5 * n
@@ -315,7 +315,7 @@ class TestErrors:
 
     def test_foreign_nodes(self):
         pc = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli()))
-        with pytest.raises(rk.errors.ParameterError, match="no sum and no input"):
+        with pytest.raises(rk.errors.ParameterError, match="need inputs or sums of this circuit"):
             pc.parameters(circuits.inputs(0, circuits.Bernoulli(), 2))
 
 

@@ -16,6 +16,7 @@ from rpukit.circuits._mirror import layers
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops import small_batch as _chains
 from rpukit.circuits.ops import sum_launch as _mixing
+from rpukit.circuits.queries.passes import Propagation, both_ways
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.golden.cases import CASES
 from tests.golden.cases.circuits import CIRCUITS, of
@@ -38,8 +39,8 @@ def uneven():
     emission = np.where(np.arange(4) % 2 == odd[:, None], 2.0**-100, 0.5)
     emission[odd == 0, 0] = 2.0**-120
     pc = rk.Circuit(circuits.hmm(3, 70, 4, transition=transition / transition.sum(1)[:, None]))
-    pc._parameters.rows.parameters[:] = emission.reshape(-1)
-    pc._parameters.refresh_all()
+    pc._core.parameters.rows.parameters[:] = emission.reshape(-1)
+    pc._core.parameters.refresh_all()
     x = np.arange(51).reshape(17, 3) // 2 % 4
     x[2] = [0, 1, 1]
     return pc, x
@@ -74,7 +75,7 @@ def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(root, n):
     held = []
     for emulated in (False, True):
         pc = rk.Circuit(root, seed=1)
-        values = int(pc._parameters.rows.support.max())
+        values = int(pc._core.parameters.rows.support.max())
         x = np.random.default_rng(n).integers(0, values, (n, pc.n_variables))
         with on_cpu(7) if emulated else np.errstate():
             held.append([pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()])
@@ -212,8 +213,10 @@ def test_a_wide_step_is_there():
     """The test above would not see the second way of `sum_flow` without one."""
     pc, x = uneven()
     weights = np.ones((17, 1), np.float32)
-    run = pc._both_ways(pc._encoded(x, None), weights, pc._way(None))
-    wide = ops.flow_steps(pc._parameters.uses, run.lift, run.elements, run.values, run.flows)[2]
+    evidence = pc._core.encoder(x, None)
+    run = both_ways(pc._core, Propagation(pc._core.parameters), evidence, weights)
+    given = (run.lift, run.elements, run.values, run.flows)
+    wide = ops.flow_steps(pc._core.parameters.uses, *given)[2]
     assert wide.any()
     assert not wide.all()
 

@@ -43,7 +43,7 @@ def learned(made, device="cpu", **options):
     out.append(pc.conditional(x[0], missing=mask))
     if len(pc.layout.root_rows) == 1:
         out += [pc.sample(x=x[0], missing=mask), *pc.most_probable(x[0], missing=mask)]
-    return [*out, pc._statistics.weight, *pc.state()["arrays"].values()]
+    return [*out, pc._core.statistics.weight, *pc.state()["arrays"].values()]
 
 
 def mixed(device, **options):
@@ -96,7 +96,7 @@ def test_a_budget_is_kept_and_changes_no_bit(made):
     least = int(str(error.value).rsplit(" ", 1)[1])
     with pytest.raises(rk.errors.PlanError):
         made("cpu", budget=least - 1)
-    assert made("cpu", budget=least)._memory.samples(learns=True) == 1
+    assert made("cpu", budget=least)._core.memory.samples(learns=True) == 1
     expected = learned(made)
     for emulated in (False, True)[: 1 + (made is pixels)]:
         with on_cpu() if emulated else np.errstate():
@@ -173,7 +173,9 @@ def test_steps_of_long_tables_have_the_bits_of_the_mirror(keep_zeros):
     for emulated in (False, True):
         p = start.copy()
         with on_cpu() if emulated else np.errstate():
-            ops.leaf_maximise(leaf, n, 0.5, 0.25 * keep_zeros, keep_zeros, *counts, p.reshape(-1))
+            ops.leaf_maximise(
+                leaf._traits(), n, 0.5, 0.25 * keep_zeros, keep_zeros, *counts, p.reshape(-1)
+            )
         made.append(p)
     assert_same_bits(*made)
     assert np.array_equal(made[0][1], start[1]) == (not keep_zeros)
@@ -210,18 +212,20 @@ def test_samples_are_read_alike_and_what_is_wrong_is_named(dtype):
     }
     for emulated in (False, True):
         with on_cpu() if emulated else np.errstate():
-            codes, numbers = pc._encoded(x, mask)
+            codes, numbers = pc._core.encoder(x, mask)
             assert_same_bits(codes, np.where(known & table, whole, -1).astype(np.int32))
             assert_same_bits(numbers, np.where(known & number, x, np.nan).astype(np.float32))
-            assert_same_bits(pc._encoded(x, mask[0])[0], pc._encoded(x, mask[:1].repeat(5, 0))[0])
+            assert_same_bits(
+                pc._core.encoder(x, mask[0])[0], pc._core.encoder(x, mask[:1].repeat(5, 0))[0]
+            )
             for words, (var, value) in bad.items():
                 wrong = np.nan_to_num(x)
                 with np.errstate(all="ignore"):
                     wrong[3, var] = np.array(value).astype(dtype)
                 if wrong[3, var] == value:
                     with pytest.raises(ValueError, match=words):
-                        pc._encoder.parts(wrong, None, 2)
-            n, read = pc._encoder.parts(x, mask, 2)
+                        pc._core.encoder.parts(wrong, None, 2)
+            n, read = pc._core.encoder.parts(x, mask, 2)
             for part, *made in read:
                 assert_same_bits(made[0], codes[part])
                 assert_same_bits(made[1], numbers[part])

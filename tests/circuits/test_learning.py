@@ -166,8 +166,10 @@ def test_steps_do_not_know_the_batches(method, dtype, tmp_path):
     finally:
         rk.set_num_threads(None)
     for other in (stepped([1, 33, 266]), stepped([256, 44], through_a_file=True)):
-        assert_same_bits(other._parameters.theta, whole._parameters.theta)
-        assert_same_bits(other._parameters.rows.parameters, whole._parameters.rows.parameters)
+        assert_same_bits(other._core.parameters.theta, whole._core.parameters.theta)
+        assert_same_bits(
+            other._core.parameters.rows.parameters, whole._core.parameters.rows.parameters
+        )
 
 
 def test_masked_values_stay_impossible():

@@ -18,8 +18,8 @@ def far_apart():
     emission[odd == 0, 0] = 2.0**-120
     root = circuits.hmm(3, 12, 4, transition=transition / transition.sum(1)[:, None])
     pc = rk.Circuit(root)
-    pc._parameters.rows.parameters[:] = emission.reshape(-1)
-    pc._parameters.refresh_all()
+    pc._core.parameters.rows.parameters[:] = emission.reshape(-1)
+    pc._core.parameters.refresh_all()
     return pc
 
 
@@ -36,7 +36,7 @@ def test_both_ways_to_go_through_layers(name):
     held = []
     for most in (0, 1 << 30):
         pc = MADE[name]()
-        pc._parameters.program.most = most
+        pc._core.parameters.program.most = most
         x = pc.sample(70, first_sample=0)
         if name == "far apart":
             x = np.arange(210).reshape(70, 3) // 2 % 4

@@ -115,7 +115,7 @@ class TestAnyCircuit:
             for a, b in itertools.pairwise(cuts):
                 pc.accumulate(x[a:b], missing=missing[a:b], rule=RULES[name])
             pc.em_step(step=0.5, pseudocount=0.1)
-            made.append((pc._parameters.theta, pc._parameters.rows.parameters))
+            made.append((pc._core.parameters.theta, pc._core.parameters.rows.parameters))
         for a, b in zip(*made, strict=True):
             assert_same_bits(a, b)
 
@@ -189,7 +189,7 @@ class TestSoft:
                 pc.log_likelihood(None, soft=soft)
         with pytest.raises(rk.errors.ShapeError):
             pc.conditional([[0, 0, 0, 0]], soft=np.ones((2, 4, 3)))
-        with pytest.raises(rk.errors.ParameterError, match="no values"):
+        with pytest.raises(rk.errors.ParameterError, match="no table of values"):
             some_circuit().log_likelihood(None, soft=np.full((1, 6, 5), 0.5))
 
 
@@ -201,16 +201,16 @@ def test_rule_errors():
     with pytest.raises(rk.errors.DTypeError):
         pc.log_likelihood([[0, 1]], rule="max")
     pc.accumulate([[0, 1]], rule=DOUBLE)
-    with pytest.raises(rk.errors.ParameterError, match="another rule"):
+    with pytest.raises(rk.errors.ParameterError, match="counts of exponent"):
         pc.accumulate([[0, 1]])
     again = rk.Circuit.from_state(pc.state())
     for circuit in (pc, again):
         circuit.em_step()
     assert_same_bits(again.parameters(again.layout.roots[0]), pc.parameters(pc.layout.roots[0]))
-    with pytest.raises(rk.errors.ParameterError, match="EM has"):
+    with pytest.raises(rk.errors.ParameterError, match="takes none"):
         pc.fit([[0, 1]], method="adam", rule=HARD)
     two = rk.Circuit(circuits.sum(circuits.inputs(0, circuits.Bernoulli(), 2), n_nodes=2))
-    with pytest.raises(rk.errors.ParameterError, match="one root"):
+    with pytest.raises(rk.errors.ParameterError, match="of one root"):
         two.flows([[0]], rule=HARD)
 
 

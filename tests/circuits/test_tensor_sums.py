@@ -37,7 +37,7 @@ def of_shape(tile, monkeypatch, device="cpu"):
     pc = models(size=(2, 260, 9))[0].to(device)
     x = np.random.default_rng(3).integers(0, 9, (tile.samples + 5, 2))
     monkeypatch.setattr(_tensor, "tile_for", lambda *_: tile)
-    out = pc.accumulate(x if device == "cpu" else pc._parameters.on_device(x))
+    out = pc.accumulate(x if device == "cpu" else pc._core.parameters.on_device(x))
     return [out, *pc.state()["arrays"].values()]
 
 
@@ -61,7 +61,7 @@ def test_all_shapes_of_blocks_have_the_same_bits_on_a_gpu(tile, monkeypatch):
 def test_any_batch_and_any_threads_give_the_same_bits(device):
     x = np.random.default_rng(4).integers(0, 9, (37, 3))
     pc = models()[0].to(device)
-    data = x if device == "cpu" else pc._parameters.on_device(x)
+    data = x if device == "cpu" else pc._core.parameters.on_device(x)
     whole = both_ways(pc, data)
     for a, b in zip(both_ways(models()[0].to(device), data[11:12]), whole, strict=True):
         assert_same_bits(a, b[11:12])
@@ -82,7 +82,7 @@ def images():
 def test_layers_by_a_formula(root):
     """Each layer both ways in float64 of what is rounded: only the chains' rounding is left."""
     pc, rng = rk.Circuit(root(), precision="bf16"), np.random.default_rng(5)
-    own, n = pc._parameters, 6
+    own, n = pc._core.parameters, 6
     words, theta = _tensor.rounded_weights(own.uses, own.device), own.theta
     for first, n_child, n_node in own.uses.theta:
         if n_child > 2:
@@ -120,18 +120,18 @@ def scaled(inputs):
 def test_sums_that_underflow_are_made_again():
     """The largest child, and lift, has no weight: the others are below what float32 holds."""
     pc = models(size=(2, 20, 3))[0]
-    theta = pc._parameters.theta
+    theta = pc._core.parameters.theta
     held = []
     for emulated in (False, True):
         with on_cpu(1) if emulated else np.errstate():
-            layer = next(y for y in pc._parameters.layers if getattr(y, "n_weight", 0) == 400)
+            layer = next(y for y in pc._core.parameters.layers if getattr(y, "n_weight", 0) == 400)
             weights = theta[layer.group_theta[0] :][:400].reshape(20, 20)
             weights[0], weights[:, 0] = 0, 0
-            pc._parameters.round()
+            pc._core.parameters.round()
             elements = np.full((3, 20), -200, np.float32)
             lift, flows = np.full((3, pc.layout.n_row), -200, np.float32), np.empty_like(elements)
             elements[:, 0], lift[:, layer.first_row] = 0, 0
-            values, room = lift.copy(), (pc._parameters.rounded, theta)
+            values, room = lift.copy(), (pc._core.parameters.rounded, theta)
             _tensor.tensor_forward(layer, *room, elements, values)
             _tensor.tensor_backward(layer, *room, None, lift, elements + 190, None, flows)
             held.append((values, flows))
@@ -183,7 +183,7 @@ def test_a_budget_counts_the_tables_of_tensor_cores():
     pc = models(size=(2, 260, 9))[0]
     with on_cpu():
         pc.accumulate(np.zeros((3, 2), int))
-    layers = [layer for layer in pc._parameters.layers if isinstance(layer, SumLayer)]
+    layers = [layer for layer in pc._core.parameters.layers if isinstance(layer, SumLayer)]
     keys = ("lists", "columns"), ("groups", "columns"), ("words",)
     tables = [table for layer in layers for key in keys for table in layer.tiles[key]]
     taken = sum(taken_by(table.nbytes) for table in tables if isinstance(table, np.ndarray))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,10 @@ from rpukit import _device
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.circuits.graph.leaves import POISSON
-from rpukit.circuits.graph.nodes import InputNodes
+from rpukit.circuits.compiled.layout import Layout
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 
-if TYPE_CHECKING:
-    from rpukit.circuits.compiled.layout import Layout
-
-__all__ = ["Encoder", "checked_weights", "columns_of", "encode_samples", "taken"]
+__all__ = ["Encoder", "encode_samples", "taken"]
 
 Array = Any
 Part = tuple[slice, Array, Array]
@@ -53,6 +49,7 @@ class Encoder:
 
     def __init__(self, layout: Layout, dtype: Any, device: _device.Device) -> None:
         self._columns, self._dtype, self._device = layout.columns, dtype, device
+        self._n_root = layout.root_rows.size
         support, table, number, count = layout.columns
         traits = table + 2 * number + 4 * count
         self._support, self._traits = (
@@ -124,6 +121,22 @@ class Encoder:
         if found:
             self._fault.fill(0)
         return found
+
+    def weights(self, weights: Any, n: int) -> Array:
+        """Check weights of n samples; give flows of the roots (n, n_root)."""
+        shape, xp = (n, self._n_root), _device.namespace_of(self._device)
+        if weights is None:
+            return xp.ones(shape, self._dtype)
+        array = taken(weights, self._device, "weights").astype(self._dtype)
+        if array.shape == (n,):
+            array = xp.repeat(array[:, None], self._n_root, axis=1)
+        if array.shape != shape:
+            raise ShapeError(f"weights: got shape {array.shape}, need {(n,)} or {shape}")
+        if not xp.isfinite(array).all() or array.min() < 0:
+            raise ParameterError(
+                "weights: got NaN, infinity or a negative number, need finite ones from 0"
+            )
+        return array
 
     def _checked(self, x: Any, missing: Any) -> tuple[Array, Array | None]:
         array, n_variable = taken(x, self._device, "x"), len(self._columns[0])
@@ -199,19 +212,6 @@ def encode_samples(
     _ENCODE_SAMPLES.launch((grid,), (256,), args, macros=macros)
 
 
-def columns_of(inputs: list[InputNodes], n_variable: int) -> tuple[Array, Array, Array, Array]:
-    """Say of each variable: its largest support, if it has tables, densities, and counts."""
-    support = np.zeros(n_variable, np.int64)
-    table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
-    for var, leaf in {(nodes.var, nodes.leaf) for nodes in inputs}:
-        table[var] |= leaf.TABLE
-        number[var] |= not leaf.TABLE
-        count[var] |= leaf.KIND == POISSON
-        if leaf.TABLE:
-            support[var] = max(support[var], leaf.support)
-    return support, table, number, count
-
-
 def _column(wrong: Array) -> int:
     """First variable with something wrong."""
     return int(wrong.any(axis=0).argmax())
@@ -222,20 +222,3 @@ def taken(x: Any, device: _device.Device, name: str) -> Array:
     if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
         return _device.to_device(np.asarray(x), device)
     return _device.as_array(x, device, x.dtype, name)
-
-
-def checked_weights(
-    weights: Any, shape: tuple[int, int], dtype: Any, device: _device.Device
-) -> Array:
-    """Check weights of samples; give them for each root."""
-    n, xp = shape[0], _device.namespace_of(device)
-    if weights is None:
-        return xp.ones(shape, dtype)
-    array = taken(weights, device, "weights").astype(dtype)
-    if array.shape == (n,):
-        array = xp.repeat(array[:, None], shape[1], axis=1)
-    if array.shape != shape:
-        raise ShapeError(f"weights: got shape {array.shape}, need {(n,)} or {shape}")
-    if not xp.isfinite(array).all() or array.min() < 0:
-        raise ParameterError("weights: need finite numbers from 0")
-    return array

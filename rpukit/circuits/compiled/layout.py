@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits.compiled.encoder import columns_of
+from rpukit.circuits.graph.leaves import columns_of
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.circuits.graph.traversal import walk
 from rpukit.errors import StructureError
@@ -174,7 +174,7 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
             layout.layers.append(_sum_layer(layout, sums, kept))
     _find_rows([layer for layer in layout.layers if isinstance(layer, SumLayer)], layout)
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
-    layout.columns = columns_of(layout.inputs, layout.n_variable)
+    layout.columns = columns_of({(n.var, n.leaf) for n in layout.inputs}, layout.n_variable)
     return layout
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,11 +27,22 @@ __all__ = [
     "MaskedCategorical",
 ]
 
+Array = Any
 FloatArray = Any  # numpy.ndarray of float64
 
 # Kinds, as the kernels know them.
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
 LARGEST_SUPPORT = 1 << 20
+
+
+class LeafTraits(NamedTuple):
+    """Numbers of a leaf that ops pass to kernels."""
+
+    kind: int
+    support: int  # 0 for a leaf of numbers
+    n_parameters: int
+    n_statistics: int
+    constants: tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +87,10 @@ class Leaf(ABC):
         tuple of three float
         """
         return 0.0, 0.0, 0.0
+
+    def _traits(self) -> LeafTraits:
+        counts = (self.support, self.n_parameters, self.n_statistics)
+        return LeafTraits(self.KIND, *counts, self.constants())
 
     @abstractmethod
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
@@ -364,3 +380,21 @@ def as_leaf(leaf: Any) -> Leaf:
             f"leaf: got {leaf!r}, need one such as rk.circuits.Categorical(n_values=2)"
         )
     return leaf
+
+
+def columns_of(
+    used: Iterable[tuple[int, Leaf]], n_variable: int
+) -> tuple[Array, Array, Array, Array]:
+    """Describe the column of each variable: largest support; has tables, densities, counts.
+
+    ``used`` holds each pair of a variable and a leaf of it.
+    """
+    support = np.zeros(n_variable, np.int64)
+    table, number, count = (np.zeros(n_variable, bool) for _ in range(3))
+    for var, leaf in used:
+        table[var] |= leaf.TABLE
+        number[var] |= not leaf.TABLE
+        count[var] |= leaf.KIND == POISSON
+        if leaf.TABLE:
+            support[var] = max(support[var], leaf.support)
+    return support, table, number, count

@@ -155,12 +155,12 @@ def prune(circuit: Any, *, keep: float | None = None, least: float | None = None
         raise ParameterError("prune: give either keep or least")
     if (keep is not None and not 0 < keep <= 1) or (least is not None and not least >= 0):
         raise ParameterError(f"prune: got keep={keep!r}, least={least!r}, out of range")
-    if circuit._statistics.weight == 0:
+    if circuit._core.statistics.weight == 0:
         raise ParameterError("prune: no counts are held: call accumulate with samples before")
     sums = [n.source for n in circuit.layout.nodes if isinstance(n, SumNodes)]
     owners: dict[int, Any] = {nodes.number: nodes for nodes in sums}
     scores = {
-        number: circuit.parameter_flows(nodes).mean(axis=(1, 2)) / circuit._statistics.weight
+        number: circuit.parameter_flows(nodes).mean(axis=(1, 2)) / circuit._core.statistics.weight
         for number, nodes in owners.items()
     }
     bar = 0.0 if least is None else least

@@ -1,22 +1,20 @@
-"""A step of learning that is captured once and then replayed: `Circuit.captured`."""
+"""Steps of learning as CUDA graphs: `Circuit.captured`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rpukit import _device
+from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import check_em, maximise
+from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.errors import DeviceError, ParameterError, ShapeError
 
-if TYPE_CHECKING:
-    from rpukit.circuits.circuit import Circuit
-    from rpukit.circuits.parameters import Statistics
-
-__all__ = ["Captured", "Maximising"]
+__all__ = ["Captured", "Maximising", "captured"]
 
 Array = Any
 
@@ -33,6 +31,49 @@ class Maximising:
         check_em(self.step, self.pseudocount)
 
 
+def captured(
+    self: CircuitLike,
+    batch_size: int,
+    *,
+    step: float | None = None,
+    pseudocount: float = 0.0,
+    keep_zeros: bool = False,
+) -> Captured:
+    """Capture `accumulate`, or `em_step`, for one size of batch as a CUDA graph.
+
+    Parameters
+    ----------
+    batch_size : int
+    step : float, in (0, 1], optional
+        Take a step of EM after each batch, as `em_step` does. Default: only gather.
+    pseudocount, keep_zeros : optional
+        Of the step of EM.
+
+    Returns
+    -------
+    Captured
+        Call it as `accumulate`: the bits are the same, and a call costs one launch, beside the
+        checks of the data. It holds the arrays of a pass of its own.
+
+    Raises
+    ------
+    DeviceError
+        If the circuit is on the CPU.
+    ParameterError
+    PlanError
+        If such a pass does not fit the circuit's budget.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), device="gpu")  # doctest: +SKIP
+    >>> with pc.captured(64) as step:  # doctest: +SKIP
+    ...     log_likelihood = step(x)
+    """
+    after = None if step is None else Maximising(step, pseudocount, keep_zeros)
+    return Captured(self._core, batch_size, after)
+
+
 class Captured:
     """`Circuit.accumulate` or `Circuit.em_step` for one size of batch, as a CUDA graph.
 
@@ -40,8 +81,8 @@ class Captured:
 
     Parameters
     ----------
-    pc : Circuit
-        On a GPU.
+    core : Core
+        Of a circuit on a GPU.
     batch_size : int
     em : Maximising, optional
 
@@ -50,28 +91,27 @@ class Captured:
     DeviceError, ParameterError, PlanError
     """
 
-    def __init__(self, pc: Circuit, batch_size: int, em: Maximising | None = None) -> None:
+    def __init__(self, core: Core, batch_size: int, em: Maximising | None = None) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
             raise ParameterError(f"batch_size: got {batch_size!r}, need an integer from 1")
         if batch_size < 1:
             raise ParameterError(f"batch_size: got {batch_size}, need an integer from 1")
-        if pc._device.kind == "cpu":
+        if core.device.kind == "cpu":
             raise DeviceError("only steps on a GPU are captured; on the CPU take accumulate")
-        self._pc, self._n, self._em = pc, int(batch_size), em
-        pc._memory.check(self._n)
-        xp = _device.namespace_of(pc._device)
-        shape = (self._n, pc.n_variables)
-        self._codes = xp.full(shape, -1, np.int32)
-        self._numbers = xp.full(shape, np.nan, pc.dtype)
-        self._weights = xp.ones((self._n, pc.layout.root_rows.size), pc.dtype)
+        self._core, self._n, self._em = core, int(batch_size), em
+        core.memory.check(self._n)
+        xp = _device.namespace_of(core.device)
+        self._codes, self._numbers = core.unknown(self._n)
+        self._weights = core.encoder.weights(None, self._n)
         # Memory of its own, which nothing else uses between two replays.
         self._pool = xp.cuda.MemoryPool()
         self._stream = xp.cuda.Stream(non_blocking=True)
         self._graph, self._out = self._captured()
 
     def _captured(self) -> tuple[Any, Array]:
-        cupy, held = _device.cupy(), self._pc._statistics
-        n_sample, empty = held.n_sample, held.fresh() if held.n_sample else held
+        cupy, statistics = _device.cupy(), self._core.statistics
+        n_sample = statistics.n_sample
+        empty = statistics.fresh() if n_sample else statistics
         cupy.cuda.get_current_stream().synchronize()
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
             # Compiles, and takes the memory that the capture takes again. Without counts a step of
@@ -79,23 +119,23 @@ class Captured:
             self._run(empty)
             empty.clear()
             if self._em is not None:
-                maximise(self._pc._parameters, empty, self._em.step, 0.0, self._em.keep_zeros)
+                maximise(self._core.parameters, empty, self._em.step, 0.0, self._em.keep_zeros)
             self._stream.synchronize()
             self._stream.begin_capture()
-            out = self._run(held)
+            out = self._run(statistics)
             if self._em is not None:
                 em = self._em
-                maximise(self._pc._parameters, held, em.step, em.pseudocount, em.keep_zeros)
-                held.clear()
+                maximise(self._core.parameters, statistics, em.step, em.pseudocount, em.keep_zeros)
+                statistics.clear()
             graph = self._stream.end_capture()
-        held.n_sample = n_sample
+        statistics.n_sample = n_sample
         return graph, out
 
-    def _run(self, held: Statistics) -> Array:
-        own = self._pc._parameters
-        run = run_up(own, self._codes, self._numbers, keep=True)
-        run_down(own, run, self._weights)
-        gather(own, run, held)
+    def _run(self, statistics: Statistics) -> Array:
+        parameters = self._core.parameters
+        run = run_up(parameters, self._codes, self._numbers, keep=True)
+        run_down(parameters, run, self._weights)
+        gather(parameters, run, statistics)
         return run.out
 
     def __enter__(self) -> Captured:
@@ -129,20 +169,20 @@ class Captured:
         """
         if validate not in ("sync", "deferred"):
             raise ParameterError(f'validate: got {validate!r}, need "sync" or "deferred"')
-        pc = self._pc
+        core = self._core
         if validate == "sync":
-            codes, numbers = pc._encoded(x, missing)
+            codes, numbers = core.encoder(x, missing)
             if len(codes) != self._n:
                 raise ShapeError(
                     f"x: got {len(codes)} samples, this step was captured for {self._n}"
                 )
             self._codes[:], self._numbers[:] = codes, numbers
         else:
-            pc._encoder.into(x, missing, self._codes, self._numbers)
+            core.encoder.into(x, missing, self._codes, self._numbers)
         if weights is None:
             self._weights.fill(1)
         else:
-            self._weights[:] = pc._weights(weights, self._n)
+            self._weights[:] = core.encoder.weights(weights, self._n)
         return self.replay()
 
     def check(self) -> None:
@@ -152,7 +192,7 @@ class Captured:
         ------
         ParameterError
         """
-        self._pc._encoder.check()
+        self._core.encoder.check()
 
     def replay(self) -> Array:
         """Run the step again on the samples of the last call.
@@ -168,9 +208,9 @@ class Captured:
         """
         if self._graph is None:
             raise DeviceError("this captured step was closed: capture another one")
-        held = self._pc._statistics
-        if held.n_sample and held.exponent != 1:
+        statistics = self._core.statistics
+        if statistics.n_sample and statistics.exponent != 1:
             raise ParameterError("counts of another rule are held: take a step before")
         self._graph.launch(_device.cupy().cuda.get_current_stream())
-        held.n_sample = 0 if self._em is not None else held.n_sample + self._n
+        statistics.n_sample = 0 if self._em is not None else statistics.n_sample + self._n
         return self._out[:, 0] if self._out.shape[1] == 1 else self._out

@@ -1,8 +1,9 @@
-"""Learning over epochs: `Circuit` inherits `fit`."""
+"""Learning over epochs, with early stopping: `Circuit.fit`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.circuits.compiled.encoder import taken
-from rpukit.circuits.learning.gradient import Gradients
+from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.parameters import Parameters
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import random_fill
-from rpukit.errors import ParameterError
+from rpukit.errors import DTypeError, ParameterError
 
-__all__ = ["Fitting"]
+__all__ = ["fit"]
 
 Array = Any
 
@@ -23,146 +25,178 @@ _STEPS = {"em": 1.0, "scaled_em": 0.4, "sgd": 0.1, "adam": 0.01}
 _ORDER = 1 << 40  # child streams of the order of samples count from here
 
 
-class Fitting(Gradients):
-    """Learning over epochs, with early stopping."""
+def fit(
+    self: CircuitLike,
+    x: Any,
+    *,
+    n_epochs: int = 10,
+    batch_size: int | None = None,
+    method: str = "em",
+    step: float | None = None,
+    final_step: float | None = None,
+    momentum: float | None = None,
+    pseudocount: float = 0.1,
+    keep_zeros: bool = False,
+    rule: Rule | None = None,
+    missing: Any = None,
+    x_valid: Any = None,
+    patience: int | None = None,
+    progress: bool = False,
+) -> dict[str, list[float]]:
+    """Learn from the whole data at each step, or from mini-batches in random order.
 
-    log_likelihood: Any
+    Parameters
+    ----------
+    x : array, shape (n_sample, n_variables)
+    n_epochs : int
+    batch_size : int, optional
+        Samples of a step; default all of them.
+    method : str
+        "em" (`em_step`), "scaled_em" (`scaled_em_step`), "sgd" or "adam" (`gradient_step`).
+    step : float, optional
+        How far a step goes: step of EM, default 1 or 0.4 (scaled), rate of gradients, default
+        0.1 (sgd) or 0.01. Mini-batches of EM want small ones.
+    final_step : float, optional
+        The step falls to this one, linearly over all steps. Default: it stays.
+    momentum : float, optional
+        Of scaled EM and gradients; default 0.9, and 0 for scaled EM of all the data.
+    pseudocount : float
+    keep_zeros : bool
+    rule : Rule, optional
+        These three of EM; see `em_step`.
+    missing : array of bool, shape of x, optional
+    x_valid : array, shape (n, n_variables), optional
+        Data for early stopping; in the end the best parameters are taken.
+    patience : int, optional
+        Stop after so many epochs that were no better on x_valid.
+    progress : bool
+        Show a progress bar (needs tqdm).
 
-    def fit(
-        self,
-        x: Any,
-        *,
-        n_epochs: int = 10,
-        batch_size: int | None = None,
-        method: str = "em",
-        step: float | None = None,
-        final_step: float | None = None,
-        momentum: float | None = None,
-        pseudocount: float = 0.1,
-        keep_zeros: bool = False,
-        rule: Rule | None = None,
-        missing: Any = None,
-        x_valid: Any = None,
-        patience: int | None = None,
-        progress: bool = False,
-    ) -> dict[str, list[float]]:
-        """Learn from the whole data at each step, or from mini-batches in random order.
+    Returns
+    -------
+    dict
+        "train" and, with x_valid, "valid": mean log-likelihood of each epoch; a sample of
+        "train" counts before the step that it leads to.
 
-        Parameters
-        ----------
-        x : array, shape (n_sample, n_variables)
-        n_epochs : int
-        batch_size : int, optional
-            Samples of a step; default all of them.
-        method : str
-            "em" (`em_step`), "scaled_em" (`scaled_em_step`), "sgd" or "adam" (`gradient_step`).
-        step : float, optional
-            How far a step goes: step of EM, default 1 or 0.4 (scaled), rate of gradients, default
-            0.1 (sgd) or 0.01. Mini-batches of EM want small ones.
-        final_step : float, optional
-            The step falls to this one, linearly over all steps. Default: it stays.
-        momentum : float, optional
-            Of scaled EM and gradients; default 0.9, and 0 for scaled EM of all the data.
-        pseudocount : float
-        keep_zeros : bool
-        rule : Rule, optional
-            These three of EM; see `em_step`.
-        missing : array of bool, shape of x, optional
-        x_valid : array, shape (n, n_variables), optional
-            Data for early stopping; in the end the best parameters are taken.
-        patience : int, optional
-            Stop after so many epochs that were no better on x_valid.
-        progress : bool
-            Show a progress bar (needs tqdm).
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError, NonFiniteError
 
-        Returns
-        -------
-        dict
-            "train" and, with x_valid, "valid": mean log-likelihood of each epoch; a sample of
-            "train" counts before the step that it leads to.
+    Notes
+    -----
+    The order of samples is drawn from the circuit's seed: the same call on the same circuit
+    gives the same bits.
 
-        Raises
-        ------
-        ParameterError, ShapeError, DTypeError, NonFiniteError
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> x = np.random.default_rng(0).integers(0, 2, (200, 4))
+    >>> pc = rk.Circuit(rk.circuits.mixture(4, 3, rk.circuits.Bernoulli()), seed=1)
+    >>> trace = pc.fit(x, n_epochs=5)["train"]
+    >>> trace[-1] > trace[0]
+    True
+    """
+    core = self._core
+    data, mask = _given(core, x, missing)
+    size = len(data) if batch_size is None else batch_size
+    _check(n_epochs, size, method, rule, patience, x_valid)
+    first = _STEPS[method] if step is None else step
+    last = first if final_step is None else final_step
+    if momentum is None:
+        momentum = 0.0 if method == "scaled_em" and size >= len(data) else 0.9
+    options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}
+    if method in ("em", "scaled_em"):
+        options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
+    n_step = -(-len(data) // size)
+    trace: dict[str, list[float]] = {"train": []}
+    if x_valid is not None:
+        trace["valid"] = []
+    best, xp = _Best(core.parameters.copied()), _device.namespace_of(core.device)
+    for epoch in _shown(n_epochs, progress):
+        order = _order(core, epoch, len(data)) if size < len(data) else np.arange(len(data))
+        sums = []  # read at the end, so that no batch waits for a GPU
+        for k in range(n_step):
+            part = core.parameters.on_device(order[k * size : (k + 1) * size])
+            done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
+            options["missing"] = None if mask is None else mask[part]
+            found = _step(self, method, data[part], first + (last - first) * done, options)
+            sums.append(xp.sum(found, dtype=np.float64))
+        total = 0.0
+        for batch in sums:
+            total += float(batch)
+        trace["train"].append(total / len(data))
+        if x_valid is None:
+            continue
+        valid = self.log_likelihood(x_valid)
+        trace["valid"].append(float(xp.mean(valid, dtype=np.float64)))
+        best.consider(_score(valid), core.parameters)
+        if patience is not None and best.since >= patience:
+            break
+    if x_valid is not None:
+        core.parameters.take(best.parameters)
+    return trace
 
-        Notes
-        -----
-        The order of samples is drawn from the circuit's seed: the same call on the same circuit
-        gives the same bits.
 
-        Examples
-        --------
-        >>> import numpy as np, rpukit as rk
-        >>> x = np.random.default_rng(0).integers(0, 2, (200, 4))
-        >>> pc = rk.Circuit(rk.circuits.mixture(4, 3, rk.circuits.Bernoulli()), seed=1)
-        >>> trace = pc.fit(x, n_epochs=5)["train"]
-        >>> trace[-1] > trace[0]
-        True
-        """
-        data, xp = taken(x, self._device, "x"), _device.namespace_of(self._device)
-        mask = missing
-        if mask is not None:
-            mask = xp.broadcast_to(taken(missing, self._device, "missing"), data.shape)
-        size = len(data) if batch_size is None else batch_size
-        for name, value in (("n_epochs", n_epochs), ("batch_size", size)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
-        if patience is not None and x_valid is None:
-            raise ParameterError("patience needs x_valid")
-        if method not in _STEPS:
-            raise ParameterError(f"method: got {method!r}, need one of {', '.join(_STEPS)}")
-        step = _STEPS[method] if step is None else step
-        last = step if final_step is None else final_step
-        if momentum is None:
-            momentum = 0.0 if method == "scaled_em" and size >= len(data) else 0.9
-        options: dict[str, Any] = {}
-        if method != "em":
-            options["momentum"] = momentum
-        if method in ("em", "scaled_em"):
-            options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
-        elif rule is not None:
-            raise ParameterError(f"rule: {method} has none, EM has")
-        n_step = -(-len(data) // size)
-        trace: dict[str, list[float]] = {"train": []}
-        if x_valid is not None:
-            trace["valid"] = []
-        best, since = (-np.inf, self._parameters.copied()), 0
-        for epoch in _shown(n_epochs, progress):
-            order = self._order(epoch, len(data)) if size < len(data) else np.arange(len(data))
-            sums = []  # read at the end, so that no batch waits for a GPU
-            for k in range(n_step):
-                part = self._parameters.on_device(order[k * size : (k + 1) * size])
-                done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
-                options["missing"] = None if mask is None else mask[part]
-                ll = self._step(method, data[part], step + (last - step) * done, options)
-                sums.append(xp.sum(ll, dtype=np.float64))
-            total = 0.0
-            for batch in sums:
-                total += float(batch)
-            trace["train"].append(total / len(data))
-            if x_valid is None:
-                continue
-            trace["valid"].append(float(xp.mean(self.log_likelihood(x_valid), dtype=np.float64)))
-            if trace["valid"][-1] > best[0]:
-                best, since = (trace["valid"][-1], self._parameters.copied()), 0
-            else:
-                since += 1
-            if patience is not None and since >= patience:
-                break
-        if x_valid is not None:
-            self._parameters.take(best[1])
-        return trace
+@dataclass(slots=True)
+class _Best:
+    """The parameters with the best score on validation data."""
 
-    def _step(self, method: str, x: Any, step: float, options: dict[str, Any]) -> Any:
-        if method == "em":
-            return self.em_step(x, step=step, **options)
-        if method == "scaled_em":
-            return self.scaled_em_step(x, step=step, **options)
-        return self.gradient_step(x, method=method, rate=step, **options)
+    parameters: tuple[Array, Array]
+    score: tuple[int, float] | None = None
+    since: int = 0  # epochs that were no better
 
-    def _order(self, epoch: int, n: int) -> Array:
-        draws = random_fill(self._stream.child(_ORDER + epoch), (n,), "bits")
-        return np.argsort(draws, kind="stable")
+    def consider(self, score: tuple[int, float], parameters: Parameters) -> None:
+        """Keep the parameters of an epoch if its score is better."""
+        if self.score is None or score > self.score:
+            self.parameters, self.score, self.since = parameters.copied(), score, 0
+        else:
+            self.since += 1
+
+
+def _score(valid: Array) -> tuple[int, float]:
+    """Score of log-likelihoods: fewer impossible samples first, then the mean of the others."""
+    possible = valid > -np.inf
+    n = int(possible.sum())
+    mean = float(valid[possible].mean(dtype=np.float64)) if n else -np.inf
+    return n - valid.size, mean
+
+
+def _given(core: Core, x: Any, missing: Any) -> tuple[Array, Array | None]:
+    """Samples and mask on the circuit's device; the encoder checks each batch."""
+    data = taken(x, core.device, "x")
+    if data.ndim == 0 or data.dtype.kind not in "iubf":
+        raise DTypeError(f"x: got {x!r}, need an array of samples (n_sample, n_variables)")
+    if missing is None:
+        return data, None
+    mask = taken(missing, core.device, "missing")
+    return data, _device.namespace_of(core.device).broadcast_to(mask, data.shape)
+
+
+def _check(
+    n_epochs: Any, size: Any, method: Any, rule: Rule | None, patience: Any, x_valid: Any
+) -> None:
+    for name, value in (("n_epochs", n_epochs), ("batch_size", size)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
+    if patience is not None and x_valid is None:
+        raise ParameterError(f"patience: got {patience!r} without x_valid; give both, or neither")
+    if method not in _STEPS:
+        raise ParameterError(f"method: got {method!r}, need one of {', '.join(_STEPS)}")
+    if rule is not None and method not in ("em", "scaled_em"):
+        raise ParameterError(f'rule: method {method!r} takes none; "em" and "scaled_em" do')
+
+
+def _step(circuit: CircuitLike, method: str, x: Any, step: float, options: dict[str, Any]) -> Any:
+    if method == "em":
+        return circuit.em_step(x, step=step, **options)
+    if method == "scaled_em":
+        return circuit.scaled_em_step(x, step=step, **options)
+    return circuit.gradient_step(x, method=method, rate=step, **options)
+
+
+def _order(core: Core, epoch: int, n: int) -> Array:
+    draws = random_fill(core.stream.child(_ORDER + epoch), (n,), "bits")
+    return np.argsort(draws, kind="stable")
 
 
 def _shown(n: int, progress: bool) -> Iterator[int]:

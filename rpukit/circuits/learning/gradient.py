@@ -1,237 +1,227 @@
-"""Steps with a memory: scaled EM with momentum, gradient steps. `Circuit` inherits them.
+"""Stateful optimisers: scaled EM with momentum, SGD, Adam; methods of `Circuit`.
 
-All of them turn what was gathered into other counts and then maximise: a gradient step multiplies
-weights by exp(rate direction) and normalises them, which is what EM does with such counts.
+All of them turn the expected counts into other counts and then maximise: a gradient step
+multiplies weights by exp(rate direction) and normalises them, as EM does with such counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit.circuits.learning.em import Learning
-from rpukit.circuits.ops.gradient import Climb, leaf_climb, sum_climb
+from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.learning.em import need_counts, take_em_step
+from rpukit.circuits.momenta import Momenta
+from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
 from rpukit.circuits.parameters import Statistics, parts
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.errors import ParameterError
 
-__all__ = ["Gradients", "Momenta"]
+__all__ = ["METHODS", "gradient_step", "scaled_em_step"]
 
 Array = Any
 
 METHODS = ("scaled_em", "sgd", "adam")
 
 
-@dataclass(slots=True)
-class Momenta:
-    """What steps remember: running means of counts or gradients, and how much they lack."""
+def scaled_em_step(
+    self: CircuitLike,
+    x: Any = None,
+    *,
+    missing: Any = None,
+    weights: Any = None,
+    step: float = 0.4,
+    momentum: float = 0.0,
+    pseudocount: float = 0.0,
+    keep_zeros: bool = False,
+    rule: Rule | None = None,
+) -> Array | None:
+    """Take a step of EM whose size at a node follows how often samples reach it.
 
-    method: str
-    fade: float  # momentum to the power of the number of steps
-    fade2: float
-    first: Array
-    leaf_first: Array
-    second: Array
-    leaf_second: Array
+    Parameters
+    ----------
+    x, missing, weights : optional
+        Samples to `accumulate` before. Default: what was accumulated already.
+    step : float, in (0, 1]
+        Share of the new counts.
+    momentum : float, in [0, 1)
+        Counts are a running mean with this memory, corrected for its start.
+    pseudocount : float, from 0
+        Added to the new counts of a node, in equal parts.
+    keep_zeros : bool
+    rule : Rule, optional
+        As in `em_step`.
+
+    Returns
+    -------
+    array or None
+        Log-likelihoods of x before the step.
+
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError, NonFiniteError
+
+    Notes
+    -----
+    Counts become step F + (1 - step) n q theta, where F are the expected counts of n samples
+    and q the probability that a sample of the circuit itself uses the node: rare nodes move
+    less than in `em_step`, where each forgets at the same pace. The parameters are those that
+    normalise these counts. Step 1 without momentum is `em_step` with step 1.
+    Source: Liu, Van den Broeck et al., "Scaling up probabilistic circuits" (PyJuice), 2024.
+    """
+    _check_number("step", step, 0 < step <= 1, "(0, 1]")
+    _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
+    _check_number("pseudocount", pseudocount, pseudocount >= 0, "[0, inf)")
+    core, found = self._core, None
+    if x is not None:
+        found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
+    need_counts(core, "scaled_em_step")
+    if core.statistics.weight == 0:  # no sample was possible
+        core.statistics.clear()
+    else:
+        _scale_counts(core, step, momentum)
+        take_em_step(core, 1.0, step * pseudocount, keep_zeros)
+    return found
 
 
-class Gradients(Learning):
-    """Scaled EM, and gradient steps on the logarithms of weights."""
+def gradient_step(
+    self: CircuitLike,
+    x: Any = None,
+    *,
+    missing: Any = None,
+    weights: Any = None,
+    method: str = "adam",
+    rate: float = 0.01,
+    momentum: float = 0.9,
+    decay: float = 0.95,
+    clip: float = 5.0,
+) -> Array | None:
+    """Climb the gradient of the mean log-likelihood, in log weights, which stay normalised.
 
-    _momenta: Momenta | None = None
+    Parameters
+    ----------
+    x, missing, weights : optional
+        Samples to `accumulate` before. Default: what was accumulated already.
+    method : str
+        "sgd" or "adam".
+    rate : float, positive
+    momentum : float, in [0, 1)
+        Memory of the gradient.
+    decay : float, in [0, 1)
+        Memory of its square (adam).
+    clip : float, positive
+        Largest component of a gradient.
 
-    def scaled_em_step(
-        self,
-        x: Any = None,
-        *,
-        missing: Any = None,
-        weights: Any = None,
-        step: float = 0.4,
-        momentum: float = 0.0,
-        pseudocount: float = 0.0,
-        keep_zeros: bool = False,
-        rule: Rule | None = None,
-    ) -> Array | None:
-        """Take a step of EM whose size at a node follows how often samples reach it.
+    Returns
+    -------
+    array or None
+        Log-likelihoods of x before the step.
 
-        Parameters
-        ----------
-        x, missing, weights : optional
-            Samples to `accumulate` before. Default: what was accumulated already.
-        step : float, in (0, 1]
-            Share of the new counts.
-        momentum : float, in [0, 1)
-            Counts are a running mean with this memory, corrected for its start.
-        pseudocount : float, from 0
-            Added to the new counts of a node, in equal parts.
-        keep_zeros : bool
-        rule : Rule, optional
-            As in `em_step`.
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError, NonFiniteError
 
-        Returns
-        -------
-        array or None
-            Log-likelihoods of x before the step.
+    Notes
+    -----
+    Weights are a softmax of free numbers, so are categorical leaves; other leaves move in the
+    logit of a probability, the mean in units of the standard deviation, the logarithm of a
+    standard deviation or of a rate. Missing values and impossible samples have no gradient;
+    weights of 0 stay 0.
+    Source: Kingma, Ba, "Adam", ICLR 2015.
 
-        Raises
-        ------
-        ParameterError, ShapeError, DTypeError, NonFiniteError
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> x = np.random.default_rng(0).integers(0, 2, (100, 3)) | [[0, 1, 0]]
+    >>> pc = rk.Circuit(rk.circuits.mixture(3, 2, rk.circuits.Bernoulli()), seed=1)
+    >>> first = pc.gradient_step(x, rate=0.1).mean()
+    >>> bool(pc.log_likelihood(x).mean() > first)
+    True
+    """
+    if method not in METHODS[1:]:
+        raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
+    _check_number("rate", rate, rate > 0, "(0, inf)")
+    _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
+    _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
+    _check_number("clip", clip, clip > 0, "(0, inf)")
+    core, found = self._core, None
+    if x is not None:
+        found = self.accumulate(x, missing=missing, weights=weights)
+    need_counts(core, "gradient_step")
+    statistics = core.statistics
+    if statistics.weight == 0:  # no sample was possible
+        statistics.clear()
+        return found
+    momenta = _advanced(core, method, momentum, decay)
+    statistics.unbend(core.parameters.theta)
+    bias = (1 - momenta.fade, 1 - momenta.fade2)
+    step = GradientStep(statistics.weight, rate, momentum, decay, clip, *bias)
+    _take_gradient_step(core, step, momenta)
+    return found
 
-        Notes
-        -----
-        Counts become step F + (1 - step) n q theta, where F are the expected counts of n samples
-        and q the probability that a sample of the circuit itself uses the node: rare nodes move
-        less than in `em_step`, where each forgets at the same pace. The parameters are those that
-        normalise these counts. Step 1 without momentum is `em_step` with step 1.
-        Source: Liu, Van den Broeck et al., "Scaling up probabilistic circuits" (PyJuice), 2024.
-        """
-        _check_number("step", step, 0 < step <= 1, "(0, 1]")
-        _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
-        _check_number("pseudocount", pseudocount, pseudocount >= 0, "[0, inf)")
-        result = self._accumulated(x, missing, weights, rule)
-        self._need_statistics("scaled_em_step")
-        held, own = self._statistics, self._parameters
-        n = held.weight
-        if n == 0:  # no sample was possible
-            held.clear()
-            return result
-        prior, xp = self._prior(), _device.namespace_of(self._device)
-        held.unbend(own.theta)
-        memory = self._remembered("scaled_em", momentum, 0.0)
-        share = n / (1 - memory.fade)
-        for part in parts(own.theta.size):
-            w = own.theta[part].astype(np.float64)
-            first = memory.first[part]
-            first *= momentum
-            first += ((1 - momentum) / n) * (w * (held.totals[part] + held.chains[part]))
-            counts = xp.where(w > 0, share * first / xp.where(w > 0, w, 1), 0)
-            held.totals[part] = step * counts + ((1 - step) * n) * prior.chains[part]
-        first = memory.leaf_first
-        first *= momentum
-        first += ((1 - momentum) / n) * (held.leaf_totals + held.leaf_chains)
-        held.leaf_totals[:] = (step * share) * first + ((1 - step) * n) * prior.leaf_chains
-        held.chains[:], held.leaf_chains[:] = 0, 0
-        self._maximise(1.0, step * pseudocount, keep_zeros)
-        return result
 
-    def gradient_step(
-        self,
-        x: Any = None,
-        *,
-        missing: Any = None,
-        weights: Any = None,
-        method: str = "adam",
-        rate: float = 0.01,
-        momentum: float = 0.9,
-        decay: float = 0.95,
-        clip: float = 5.0,
-    ) -> Array | None:
-        """Climb the gradient of the mean log-likelihood, in log weights, which stay normalised.
+def _scale_counts(core: Core, step: float, momentum: float) -> None:
+    """Replace the counts by those of scaled EM: step new + (1 - step) those of the circuit."""
+    parameters, statistics = core.parameters, core.statistics
+    prior, xp, n = _prior(core), _device.namespace_of(core.device), statistics.weight
+    statistics.unbend(parameters.theta)
+    momenta = _advanced(core, "scaled_em", momentum, 0.0)
+    share = n / (1 - momenta.fade)
+    for part in parts(parameters.theta.size):
+        w = parameters.theta[part].astype(np.float64)
+        mean = momenta.first[part]
+        mean *= momentum
+        counts = w * (statistics.totals[part] + statistics.chains[part])
+        mean += ((1 - momentum) / n) * counts
+        counts = xp.where(w > 0, share * mean / xp.where(w > 0, w, 1), 0)
+        statistics.totals[part] = step * counts + ((1 - step) * n) * prior.chains[part]
+    mean = momenta.leaf_first
+    mean *= momentum
+    mean += ((1 - momentum) / n) * (statistics.leaf_totals + statistics.leaf_chains)
+    statistics.leaf_totals[:] = (step * share) * mean + ((1 - step) * n) * prior.leaf_chains
+    statistics.chains[:], statistics.leaf_chains[:] = 0, 0
 
-        Parameters
-        ----------
-        x, missing, weights : optional
-            Samples to `accumulate` before. Default: what was accumulated already.
-        method : str
-            "sgd" or "adam".
-        rate : float, positive
-        momentum : float, in [0, 1)
-            Memory of the gradient.
-        decay : float, in [0, 1)
-            Memory of its square (adam).
-        clip : float, positive
-            Largest component of a gradient.
 
-        Returns
-        -------
-        array or None
-            Log-likelihoods of x before the step.
+def _take_gradient_step(core: Core, step: GradientStep, momenta: Momenta) -> None:
+    """Move leaves at once, and weights by a step of EM from counts exp(change)."""
+    parameters, statistics = core.parameters, core.statistics
+    for source in parameters.sources:
+        at, part = source.statistic, source.parameter
+        counts = (statistics.leaf_chains[at], statistics.leaf_totals[at])
+        means = (momenta.leaf_first[part], momenta.leaf_second[part])
+        leaf_climb(source.traits, step, *counts, *means, parameters.rows.parameters[part])
+        parameters.refresh(source)
+    statistics.leaf_totals[:], statistics.leaf_chains[:] = 0, 0
+    weights = (parameters.theta, statistics.chains, statistics.totals)
+    arrays = (*weights, momenta.first, momenta.second)
+    for blocks in core.layout.blocks.values():
+        for block in blocks:
+            part = slice(block.first, block.first + block.size)
+            sum_climb(block.n_child, step, *(array[part] for array in arrays))
+    statistics.chains[:] = 0
+    take_em_step(core, 1.0, 0.0, False)
 
-        Raises
-        ------
-        ParameterError, ShapeError, DTypeError, NonFiniteError
 
-        Notes
-        -----
-        Weights are a softmax of free numbers, so are categorical leaves; other leaves move in the
-        logit of a probability, the mean in units of the standard deviation, the logarithm of a
-        standard deviation or of a rate. Missing values and impossible samples have no gradient;
-        weights of 0 stay 0.
-        Source: Kingma, Ba, "Adam", ICLR 2015.
+def _prior(core: Core) -> Statistics:
+    """Counts of a sample of which nothing is known, its flow shared among the roots."""
+    n_root, xp = core.layout.root_rows.size, _device.namespace_of(core.device)
+    run = run_up(core.parameters, *core.unknown(1), keep=True)
+    run_down(core.parameters, run, xp.full((1, n_root), 1 / n_root, core.dtype))
+    prior = core.statistics.fresh()
+    gather(core.parameters, run, prior)
+    return prior
 
-        Examples
-        --------
-        >>> import numpy as np, rpukit as rk
-        >>> x = np.random.default_rng(0).integers(0, 2, (100, 3)) | [[0, 1, 0]]
-        >>> pc = rk.Circuit(rk.circuits.mixture(3, 2, rk.circuits.Bernoulli()), seed=1)
-        >>> first = pc.gradient_step(x, rate=0.1).mean()
-        >>> bool(pc.log_likelihood(x).mean() > first)
-        True
-        """
-        if method not in METHODS[1:]:
-            raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
-        _check_number("rate", rate, rate > 0, "(0, inf)")
-        _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
-        _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
-        _check_number("clip", clip, clip > 0, "(0, inf)")
-        result = self._accumulated(x, missing, weights, None)
-        self._need_statistics("gradient_step")
-        held, own = self._statistics, self._parameters
-        if held.weight == 0:
-            held.clear()
-            return result
-        memory = self._remembered(method, momentum, decay)
-        held.unbend(own.theta)
-        lacks = (1 - memory.fade, 1 - memory.fade2)
-        self._climb(Climb(held.weight, rate, momentum, decay, clip, *lacks), memory)
-        return result
 
-    def _climb(self, climb: Climb, memory: Momenta) -> None:
-        """Move all parameters: leaves at once, weights by counts for a step of EM."""
-        held, own = self._statistics, self._parameters
-        for source in own.sources:
-            at, part = source.statistic, source.parameter
-            counts = (held.leaf_chains[at], held.leaf_totals[at])
-            memories = (memory.leaf_first[part], memory.leaf_second[part])
-            leaf_climb(source.leaf, climb, *counts, *memories, own.rows.parameters[part])
-            own.refresh(source)
-        held.leaf_totals[:], held.leaf_chains[:] = 0, 0
-        for blocks in self.layout.blocks.values():
-            for block in blocks:
-                part = slice(block.first, block.first + block.size)
-                arrays = (own.theta, held.chains, held.totals, memory.first, memory.second)
-                sum_climb(block.n_child, climb, *(array[part] for array in arrays))
-        held.chains[:] = 0
-        self._maximise(1.0, 0.0, False)
-
-    def _prior(self) -> Statistics:
-        """Counts of a sample of which nothing is known, its flow shared among the roots."""
-        own, n_root = self._parameters, self.layout.root_rows.size
-        xp = _device.namespace_of(self._device)
-        codes = xp.full((1, self.layout.n_variable), -1, np.int32)
-        run = run_up(own, codes, xp.full(codes.shape, np.nan, self.dtype), keep=True)
-        run_down(own, run, xp.full((1, n_root), 1 / n_root, self.dtype))
-        prior = self._statistics.fresh()
-        gather(own, run, prior)
-        return prior
-
-    def _remembered(self, method: str, momentum: float, decay: float) -> Momenta:
-        """Momenta of a method, one step on; another method starts anew."""
-        if self._momenta is None or self._momenta.method != method:
-            self._momenta = Momenta(method, 1.0, 1.0, *self._zeros(method))
-        memory = self._momenta
-        memory.fade, memory.fade2 = memory.fade * momentum, memory.fade2 * decay
-        return memory
-
-    def _zeros(self, method: str) -> list[Array]:
-        held, n = self._statistics, self._parameters.rows.parameters.size
-        first = (held.totals.size, held.leaf_totals.size if method == "scaled_em" else n)
-        second = (held.totals.size, n) if method == "adam" else (0, 0)
-        return [_device.zeros((size,), np.float64, self._device) for size in (*first, *second)]
+def _advanced(core: Core, method: str, momentum: float, decay: float) -> Momenta:
+    """Momenta of a method, one step on; another method starts from 0."""
+    momenta = core.momenta
+    if momenta is None or momenta.method != method:
+        momenta = core.momenta = Momenta.zeros(core.parameters, core.statistics, method)
+    momenta.fade, momenta.fade2 = momenta.fade * momentum, momenta.fade2 * decay
+    return momenta
 
 
 def _check_number(name: str, value: Any, good: bool, need: str) -> None:

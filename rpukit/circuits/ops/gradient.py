@@ -1,4 +1,4 @@
-"""Steps up the gradient: the ops, and what they share."""
+"""Ops of gradient steps, and the numbers that they share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rpukit import _device
 from rpukit._exact.twins import real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
+from rpukit.circuits.graph.leaves import LeafTraits
 
-__all__ = ["Climb", "leaf_climb", "sum_climb"]
+__all__ = ["GradientStep", "leaf_climb", "sum_climb"]
 
 Array = Any
 
@@ -21,16 +22,16 @@ _LEAF_CLIMB = Kernel("leaf_climb")
 
 
 @dataclass(frozen=True, slots=True)
-class Climb:
-    """How slopes become changes of free parameters; float64, as kernels read them."""
+class GradientStep:
+    """Numbers of a gradient step; float64, as the kernels read them."""
 
     weight: float  # of the samples
     rate: float
     momentum: float
     decay: float
     clip: float
-    lack: float  # of the memories: 1 - momentum^k, 1 - decay^k
-    lack2: float
+    bias: float  # corrections of the running means: 1 - momentum^k, 1 - decay^k
+    bias2: float
 
     def numbers(self) -> tuple[float, ...]:
         """All of them, in this order."""
@@ -40,14 +41,14 @@ class Climb:
             self.momentum,
             self.decay,
             self.clip,
-            self.lack,
-            self.lack2,
+            self.bias,
+            self.bias2,
         )
 
 
 def sum_climb(
     n_child: int,
-    climb: Climb,
+    step: GradientStep,
     theta: Array,
     chains: Array,
     totals: Array,
@@ -55,7 +56,7 @@ def sum_climb(
     second: Array,
 ) -> None:
     """Make counts exp(change) of the totals of a block of weights; ``second`` is empty for SGD."""
-    n_node, numbers = theta.size // n_child, climb.numbers()
+    n_node, numbers = theta.size // n_child, step.numbers()
     if _device.takes_kernels(theta):
         arrays = (theta, chains, totals, first, second if second.size else None)
         grid, macros = (-(-n_node // 32),), {"REAL": real(theta.dtype)}
@@ -68,8 +69,8 @@ def sum_climb(
 
 
 def leaf_climb(
-    leaf: Any,
-    climb: Climb,
+    leaf: LeafTraits,
+    step: GradientStep,
     chains: Array,
     totals: Array,
     first: Array,
@@ -78,15 +79,15 @@ def leaf_climb(
 ) -> None:
     """Take a gradient step of one vector of leaves, in place."""
     n_node = parameters.size // leaf.n_parameters
-    constants, numbers = tuple(np.float64(c) for c in leaf.constants()), climb.numbers()
+    constants, numbers = tuple(np.float64(c) for c in leaf.constants), step.numbers()
     if _device.takes_kernels(parameters):
-        sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
+        sizes = (n_node, leaf.kind, leaf.support, leaf.n_parameters, leaf.n_statistics)
         arrays = (chains, totals, first, second if second.size else None, parameters)
         grid, macros = (-(-n_node // 64),), {"REAL": real(parameters.dtype)}
         _LEAF_CLIMB.launch(grid, (64,), (*sizes, *constants, *numbers, *arrays), macros=macros)
         return
     from rpukit.circuits._mirror import climbs
 
-    args = (leaf.KIND, leaf.support, constants, numbers, chains, totals, first, second, parameters)
+    args = (leaf.kind, leaf.support, constants, numbers, chains, totals, first, second, parameters)
     grain = work_grain(30 * (leaf.n_statistics + 1))
     run_rows(climbs.leaf_climb, n_node, *args, grain=grain)

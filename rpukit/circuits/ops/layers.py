@@ -16,6 +16,7 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.arena import empty
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.compiled.tables import Program, Uses, node_tiles
+from rpukit.circuits.graph.leaves import LeafTraits
 from rpukit.circuits.ops.sum_launch import mix_down, mix_up, mix_weights
 
 __all__ = [
@@ -242,10 +243,10 @@ def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Arr
         run_rows(go_on, n_child, *args, wide, chains[part], totals[part], grain=grain)
 
 
-def leaf_table(leaf: Any, parameters: Array, table: Array) -> None:
+def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:
     """Log-probabilities of the values of one vector of leaves of finite support."""
-    kind, n_values = leaf.KIND, leaf.support
-    c0, c1, _ = (parameters.dtype.type(c) for c in leaf.constants())
+    kind, n_values = leaf.kind, leaf.support
+    c0, c1, _ = (parameters.dtype.type(c) for c in leaf.constants)
     if _device.takes_kernels(table):
         sizes = (table.size, n_values, kind, leaf.n_parameters)
         grid, macros = (-(-table.size // 256),), {"REAL": real(table.dtype)}
@@ -292,7 +293,7 @@ def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) 
 
 
 def leaf_maximise(
-    leaf: Any,
+    leaf: LeafTraits,
     n_node: int,
     step: float,
     pseudocount: float,
@@ -302,14 +303,14 @@ def leaf_maximise(
     parameters: Array,
 ) -> None:
     """EM step of one vector of leaves, in place."""
-    numbers = tuple(np.float64(v) for v in (*leaf.constants(), step, pseudocount))
+    numbers = tuple(np.float64(v) for v in (*leaf.constants, step, pseudocount))
     data = (*numbers, keep_zeros, chains, totals, parameters)
     if _device.takes_kernels(parameters):
-        sizes = (n_node, leaf.KIND, leaf.support, leaf.n_parameters, leaf.n_statistics)
+        sizes = (n_node, leaf.kind, leaf.support, leaf.n_parameters, leaf.n_statistics)
         macros = {"REAL": real(parameters.dtype)}
         _LEAF_MAXIMISE.launch((-(-n_node // 2),), (64,), (*sizes, *data), macros=macros)
         return
-    args = (leaf.KIND, leaf.support, *data)
+    args = (leaf.kind, leaf.support, *data)
     grain = work_grain(10 * (leaf.n_statistics + 1))
     run_rows(mirror(_LEARNING, chains.dtype).leaf_maximise, n_node, *args, grain=grain)
 

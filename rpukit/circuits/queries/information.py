@@ -1,4 +1,4 @@
-"""Entropies, divergences and moments: `Circuit` inherits these methods.
+"""Entropies, divergences and moments: methods of `Circuit`.
 
 All are float64 sums in a written order: children, leaves and values ascending.
 """
@@ -10,235 +10,241 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.leaves import Leaf
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.circuits.graph.traversal import named
 from rpukit.circuits.queries import leaf_moments as measures
-from rpukit.circuits.queries.base import Held
+from rpukit.circuits.queries.passes import both_ways, propagation_of
 from rpukit.elementwise import log
 from rpukit.errors import ParameterError, StructureError
 
-__all__ = ["Information"]
+__all__ = ["entropy", "expectation", "is_deterministic", "kl"]
 
 Array = Any
 
 LOST = 1e-9  # less probability than this counts as none
 
 
-class Information(Held):
-    """What is tractable of deterministic and of compatible circuits, and moments of all."""
+def is_deterministic(self: CircuitLike) -> bool:
+    """Tell whether children of each sum surely exclude one another.
 
-    def is_deterministic(self) -> bool:
-        """Tell whether children of each sum surely exclude one another.
+    Returns
+    -------
+    bool
+        If True, `most_probable` is exact, and `entropy` and `kl` can be had. Children count as
+        disjoint if they have no value of some variable in common; False may be said of
+        circuits that exclude in other ways.
 
-        Returns
-        -------
-        bool
-            If True, `most_probable` is exact, and `entropy` and `kl` can be had. Children count as
-            disjoint if they have no value of some variable in common; False may be said of
-            circuits that exclude in other ways.
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> rk.Circuit(rk.circuits.mixture(2, 3, rk.circuits.Bernoulli())).is_deterministic()
+    False
+    """
+    try:
+        _need_deterministic(self._core)
+    except StructureError:
+        return False
+    return True
 
-        Examples
-        --------
-        >>> import rpukit as rk
-        >>> rk.Circuit(rk.circuits.mixture(2, 3, rk.circuits.Bernoulli())).is_deterministic()
-        False
-        """
-        try:
-            self._need_deterministic()
-        except StructureError:
-            return False
-        return True
 
-    def entropy(self) -> float:
-        """Compute the entropy of a deterministic circuit.
+def entropy(self: CircuitLike) -> float:
+    """Compute the entropy of a deterministic circuit.
 
-        Returns
-        -------
-        float, nats
-            Differential where variables are numbers.
+    Returns
+    -------
+    float, nats
+        Differential where variables are numbers.
 
-        Raises
-        ------
-        StructureError
-            If two children of a sum may speak about one sample; the entropy of such circuits is
-            hard.
-        ParameterError
-            If the circuit has several roots.
+    Raises
+    ------
+    StructureError
+        If two children of a sum may speak about one sample; the entropy of such circuits is
+        hard.
+    ParameterError
+        If the circuit has several roots.
 
-        Notes
-        -----
-        What counts as disjoint: see `is_deterministic`. Cost: one walk, and pairs of children
-        times values.
-        Source: Vergari, Choi, Liu, Teso, Van den Broeck, "A compositional atlas of tractable
-        circuit operations", NeurIPS 2021.
+    Notes
+    -----
+    What counts as disjoint: see `is_deterministic`. Cost: one walk, and pairs of children
+    times values.
+    Source: Vergari, Choi, Liu, Teso, Van den Broeck, "A compositional atlas of tractable
+    circuit operations", NeurIPS 2021.
 
-        Examples
-        --------
-        >>> import rpukit as rk
-        >>> side = rk.circuits.inputs(0, rk.circuits.Indicator(n_values=2), 2)
-        >>> pc = rk.Circuit(rk.circuits.sum(side, n_nodes=1, parameters=[[0.5, 0.5]]))
-        >>> round(pc.entropy(), 4)
-        0.6931
-        """
-        self._one_root("entropy")
-        self._need_deterministic()
-        found: dict[int, Array] = {}
-        for nodes in self.layout.nodes:
-            below = [found[child.number] for child in nodes.children]
-            if isinstance(nodes, InputNodes):
-                found[nodes.number] = measures.entropy(*self._leaf(nodes))
-            elif isinstance(nodes, ProductNodes):
-                found[nodes.number] = np.zeros(nodes.n_node)
-                for k, part in enumerate(below):
-                    found[nodes.number] += part[nodes.edges[:, k]]
-            elif isinstance(nodes, SumNodes):
-                w = self._dense(nodes)
-                own = -_weighted_log(w, np.ones((1, w.shape[1])))[:, 0]
-                found[nodes.number] = own + _mixed(w, np.concatenate(below)[:, None])[:, 0]
-        return float(found[self.layout.roots[0].number][0])
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> side = rk.circuits.inputs(0, rk.circuits.Indicator(n_values=2), 2)
+    >>> pc = rk.Circuit(rk.circuits.sum(side, n_nodes=1, parameters=[[0.5, 0.5]]))
+    >>> round(pc.entropy(), 4)
+    0.6931
+    """
+    core = self._core
+    core.need_one_root("entropy")
+    _need_deterministic(core)
+    found: dict[int, Array] = {}
+    for nodes in core.layout.nodes:
+        below = [found[child.number] for child in nodes.children]
+        if isinstance(nodes, InputNodes):
+            found[nodes.number] = measures.entropy(*_leaf(core, nodes))
+        elif isinstance(nodes, ProductNodes):
+            found[nodes.number] = np.zeros(nodes.n_node)
+            for k, part in enumerate(below):
+                found[nodes.number] += part[nodes.edges[:, k]]
+        elif isinstance(nodes, SumNodes):
+            w = _dense(core, nodes)
+            own = -_weighted_log(w, np.ones((1, w.shape[1])))[:, 0]
+            found[nodes.number] = own + _mixed(w, np.concatenate(below)[:, None])[:, 0]
+    return float(found[core.layout.roots[0].number][0])
 
-    def kl(self, other: Any) -> float:
-        """Compute the Kullback-Leibler divergence from another circuit: E log p - E log q.
 
-        Parameters
-        ----------
-        other : Circuit
-            q, of the same variables: deterministic as this one, and compatible: products of one
-            scope split it alike.
+def kl(self: CircuitLike, other: Any) -> float:
+    """Compute the Kullback-Leibler divergence from another circuit: E log p - E log q.
 
-        Returns
-        -------
-        float, nats
-            inf if this circuit has samples that are impossible for the other (with more than 1e-9
-            of its probability).
+    Parameters
+    ----------
+    other : Circuit
+        q, of the same variables: deterministic as this one, and compatible: products of one
+        scope split it alike.
 
-        Raises
-        ------
-        StructureError
-            If one of the circuits is not deterministic, or they are not compatible.
-        ParameterError
-            If one of them has several roots, or they have different variables.
+    Returns
+    -------
+    float, nats
+        inf if this circuit has samples that are impossible for the other (with more than 1e-9
+        of its probability).
 
-        Notes
-        -----
-        Cost: pairs of nodes with one scope. Source: as of `entropy`.
+    Raises
+    ------
+    StructureError
+        If one of the circuits is not deterministic, or they are not compatible.
+    ParameterError
+        If one of them has several roots, or they have different variables.
 
-        Examples
-        --------
-        >>> import rpukit as rk
-        >>> side = rk.circuits.inputs(0, rk.circuits.Indicator(n_values=2), 2)
-        >>> p, q = (
-        ...     rk.Circuit(rk.circuits.sum(side, n_nodes=1, parameters=[[w, 1 - w]]))
-        ...     for w in (0.5, 0.25)
-        ... )
-        >>> round(p.kl(q), 4)
-        0.1438
-        """
-        if not isinstance(other, Information):
-            raise ParameterError(f"kl: got {other!r}, need a circuit")
-        other._one_root("kl")
-        if other.layout.n_variable != self.layout.n_variable:
-            raise ParameterError(
-                f"kl: got circuits of {self.layout.n_variable} and {other.layout.n_variable} "
-                "variables, need the same"
-            )
-        own = self.entropy()
-        other._need_deterministic()
-        mass, cross = _Crossing(self, other).of_roots()
-        return float(-own - cross) if mass > 1 - LOST else np.inf
+    Notes
+    -----
+    Cost: pairs of nodes with one scope. Source: as of `entropy`.
 
-    def expectation(self, x: Any, *, missing: Any = None, power: int = 1) -> Array:
-        """Compute the mean of each variable, or of its square, given what is known.
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> side = rk.circuits.inputs(0, rk.circuits.Indicator(n_values=2), 2)
+    >>> p, q = (
+    ...     rk.Circuit(rk.circuits.sum(side, n_nodes=1, parameters=[[w, 1 - w]]))
+    ...     for w in (0.5, 0.25)
+    ... )
+    >>> round(p.kl(q), 4)
+    0.1438
+    """
+    core, theirs = self._core, getattr(other, "_core", None)
+    if not isinstance(theirs, Core):
+        raise ParameterError(f"other: got {other!r}, need a Circuit")
+    theirs.need_one_root("kl")
+    if theirs.layout.n_variable != core.layout.n_variable:
+        raise ParameterError(
+            f"other: got a circuit of {theirs.layout.n_variable} variables, need "
+            f"{core.layout.n_variable} as of this one"
+        )
+    own = entropy(self)
+    _need_deterministic(theirs)
+    mass, cross = _Crossing(core, theirs).of_roots()
+    return float(-own - cross) if mass > 1 - LOST else np.inf
 
-        Parameters
-        ----------
-        x, missing : array
-            As in `log_likelihood`; all NaN for the mean without evidence.
-        power : int
-            1 for the mean, 2 for the mean square.
 
-        Returns
-        -------
-        array, shape (n_sample, n_variables), float64
-            x itself (or its square) where it is known; NaN for what is unknown of an impossible
-            sample. Values of a table are its indices.
+def expectation(self: CircuitLike, x: Any, *, missing: Any = None, power: int = 1) -> Array:
+    """Compute the mean of each variable, or of its square, given what is known.
 
-        Raises
-        ------
-        ShapeError, DTypeError, NonFiniteError, ParameterError
+    Parameters
+    ----------
+    x, missing : array
+        As in `log_likelihood`; all NaN for the mean without evidence.
+    power : int
+        1 for the mean, 2 for the mean square.
 
-        Examples
-        --------
-        >>> import numpy as np, rpukit as rk
-        >>> coin = rk.circuits.inputs(0, rk.circuits.Bernoulli(), 1, parameters=[0.25])
-        >>> rk.Circuit(rk.circuits.sum(coin, n_nodes=1)).expectation([[np.nan]])
-        array([[0.25]])
-        """
-        self._one_root("expectation")
-        if power not in (1, 2):
-            raise ParameterError(f"power: got {power!r}, need 1 or 2")
-        codes, numbers = self._encoded(x, missing)
-        ones = self._weights(None, len(codes))
-        run = self._both_ways((codes, numbers), ones, self._way(None))
-        flows = _device.to_numpy(run.flows)
-        codes, numbers = _device.to_numpy(codes), _device.to_numpy(numbers).astype(np.float64)
-        total, whole = np.zeros(codes.shape), np.zeros(codes.shape)
-        for nodes in self.layout.inputs:
-            moments = measures.moments(*self._leaf(nodes))[power - 1]
-            for row, moment in zip(self.layout.rows[nodes.number], moments, strict=True):
-                flow = flows[:, row].astype(np.float64)
-                total[:, nodes.var] += flow * moment
-                whole[:, nodes.var] += flow
-        known = np.where(codes >= 0, codes.astype(np.float64), numbers)
-        means = np.divide(total, whole, out=np.full(total.shape, np.nan), where=whole > 0)
-        return np.where(np.isnan(known), means, known**power)
+    Returns
+    -------
+    array, shape (n_sample, n_variables), float64
+        x itself (or its square) where it is known; NaN for what is unknown of an impossible
+        sample. Values of a table are its indices.
 
-    def _leaf(self, nodes: InputNodes) -> tuple[Leaf, Array]:
-        return nodes.leaf, self._parameters.get(nodes.source)
+    Raises
+    ------
+    ShapeError, DTypeError, NonFiniteError, ParameterError
 
-    def _dense(self, nodes: SumNodes) -> Array:
-        """Weights (n_node, children of all vectors), each row adding up to 1 in float64."""
-        n_child = sum(child.n_node for child in nodes.children)
-        out = np.zeros((nodes.n_node, n_child))
-        size, child_size = nodes.block_size, nodes.child_block_size
-        tiles = out.reshape(nodes.n_block, size, n_child // child_size, child_size)
-        tiles[nodes.edges[0], :, nodes.edges[1], :] = self._parameters.get(nodes.source)
-        return out / np.add.accumulate(out, axis=1)[:, -1:]
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> coin = rk.circuits.inputs(0, rk.circuits.Bernoulli(), 1, parameters=[0.25])
+    >>> rk.Circuit(rk.circuits.sum(coin, n_nodes=1)).expectation([[np.nan]])
+    array([[0.25]])
+    """
+    core = self._core
+    core.need_one_root("expectation")
+    if power not in (1, 2):
+        raise ParameterError(f"power: got {power!r}, need 1 (mean) or 2 (mean square)")
+    codes, numbers = core.encoder(x, missing)
+    ones, usual = core.encoder.weights(None, len(codes)), propagation_of(core.parameters, None)
+    flows = _device.to_numpy(both_ways(core, usual, (codes, numbers), ones).flows)
+    codes, numbers = _device.to_numpy(codes), _device.to_numpy(numbers).astype(np.float64)
+    total, whole = np.zeros(codes.shape), np.zeros(codes.shape)
+    for nodes in core.layout.inputs:
+        moments = measures.moments(*_leaf(core, nodes))[power - 1]
+        for row, moment in zip(core.layout.rows[nodes.number], moments, strict=True):
+            flow = flows[:, row].astype(np.float64)
+            total[:, nodes.var] += flow * moment
+            whole[:, nodes.var] += flow
+    known = np.where(codes >= 0, codes.astype(np.float64), numbers)
+    means = np.divide(total, whole, out=np.full(total.shape, np.nan), where=whole > 0)
+    return np.where(np.isnan(known), means, known**power)
 
-    def _need_deterministic(self) -> None:
-        """Check that children of sums have no values of some variable in common."""
-        supports: dict[int, dict[int, Array]] = {}
-        left = {nodes.number: 0 for nodes in self.layout.nodes}
-        for nodes in self.layout.nodes:
-            for child in nodes.children:
-                left[child.number] += 1
-        for nodes in self.layout.nodes:
-            below = [supports[child.number] for child in nodes.children]
-            if isinstance(nodes, InputNodes):
-                possible = measures.support(*self._leaf(nodes))
-                supports[nodes.number] = {nodes.var: possible}
-            elif isinstance(nodes, ProductNodes):
-                supports[nodes.number] = {
-                    v: possible[nodes.edges[:, k]]
-                    for k, part in enumerate(below)
-                    for v, possible in part.items()
-                }
-            elif isinstance(nodes, SumNodes):
-                linked = self._dense(nodes) > 0
-                joined = {v: _stacked([part[v] for part in below]) for v in below[0]}
-                _check_disjoint(nodes, linked, joined)
-                supports[nodes.number] = {v: _any(linked, s) for v, s in joined.items()}
-            for child in nodes.children:  # what nobody needs again is forgotten
-                left[child.number] -= 1
-                if not left[child.number]:
-                    del supports[child.number]
+
+def _leaf(core: Core, nodes: InputNodes) -> tuple[Leaf, Array]:
+    return nodes.leaf, core.parameters.get(nodes.source)
+
+
+def _dense(core: Core, nodes: SumNodes) -> Array:
+    """Weights (n_node, children of all vectors), each row adding up to 1 in float64."""
+    n_child = sum(child.n_node for child in nodes.children)
+    out = np.zeros((nodes.n_node, n_child))
+    size, child_size = nodes.block_size, nodes.child_block_size
+    tiles = out.reshape(nodes.n_block, size, n_child // child_size, child_size)
+    tiles[nodes.edges[0], :, nodes.edges[1], :] = core.parameters.get(nodes.source)
+    return out / np.add.accumulate(out, axis=1)[:, -1:]
+
+
+def _need_deterministic(core: Core) -> None:
+    """Check that children of sums have no values of some variable in common."""
+    supports: dict[int, dict[int, Array]] = {}
+    left = {nodes.number: 0 for nodes in core.layout.nodes}
+    for nodes in core.layout.nodes:
+        for child in nodes.children:
+            left[child.number] += 1
+    for nodes in core.layout.nodes:
+        below = [supports[child.number] for child in nodes.children]
+        if isinstance(nodes, InputNodes):
+            possible = measures.support(*_leaf(core, nodes))
+            supports[nodes.number] = {nodes.var: possible}
+        elif isinstance(nodes, ProductNodes):
+            supports[nodes.number] = {
+                v: possible[nodes.edges[:, k]]
+                for k, part in enumerate(below)
+                for v, possible in part.items()
+            }
+        elif isinstance(nodes, SumNodes):
+            linked = _dense(core, nodes) > 0
+            joined = {v: _stacked([part[v] for part in below]) for v in below[0]}
+            _check_disjoint(nodes, linked, joined)
+            supports[nodes.number] = {v: _any(linked, s) for v, s in joined.items()}
+        for child in nodes.children:  # what nobody needs again is forgotten
+            left[child.number] -= 1
+            if not left[child.number]:
+                del supports[child.number]
 
 
 class _Crossing:
     """Of pairs of nodes n of p, m of q: sum of p_n [q_m > 0], and of p_n log q_m where q_m > 0."""
 
-    def __init__(self, p: Information, q: Information) -> None:
+    def __init__(self, p: Core, q: Core) -> None:
         self.p, self.q = p, q
         self.found: dict[tuple[int, int], tuple[Array, Array]] = {}
         self.dense: dict[tuple[int, int], Array] = {}
@@ -277,7 +283,7 @@ class _Crossing:
                 _mixed(linked, cross.T) + _weighted_log(w, mass, linked)
             ).T
         if isinstance(n, InputNodes) and isinstance(m, InputNodes):
-            return measures.crossing(self.p._leaf(n), self.q._leaf(m))
+            return measures.crossing(_leaf(self.p, n), _leaf(self.q, m))
         mass = np.ones((n.n_node, m.n_node))
         cross = np.zeros((n.n_node, m.n_node))
         for (a, b), (part, part_cross) in zip(_parts(n, m), below, strict=True):
@@ -286,10 +292,10 @@ class _Crossing:
             mass = mass * part[at]
         return mass, cross
 
-    def _weights(self, circuit: Information, nodes: SumNodes) -> Array:
-        key = (id(circuit), nodes.number)
+    def _weights(self, core: Core, nodes: SumNodes) -> Array:
+        key = (id(core), nodes.number)
         if key not in self.dense:
-            self.dense[key] = circuit._dense(nodes)
+            self.dense[key] = _dense(core, nodes)
         return self.dense[key]
 
 

@@ -85,7 +85,7 @@ def crossing(p: LeafNodes, q: LeafNodes, *, pairs: bool = True) -> tuple[Array, 
 
 def _table(leaf: Leaf, parameters: Array) -> Array:
     table = np.empty(len(parameters) * leaf.support)
-    ops.leaf_table(leaf, np.ascontiguousarray(parameters).reshape(-1), table)
+    ops.leaf_table(leaf._traits(), np.ascontiguousarray(parameters).reshape(-1), table)
     return table.reshape(-1, leaf.support)
 
 

@@ -1,13 +1,18 @@
-"""The passes of a circuit over samples: up (values), down (flows), and into the statistics."""
+"""The passes of a circuit over samples: up (values), down (flows), and into the statistics.
+
+`Propagation` is the usual rule: sums add probabilities. Other rules are in `propagation.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rpukit import _device
 from rpukit.circuits.compiled.arena import empty
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
+from rpukit.circuits.core import Core
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops.small_batch import (
@@ -21,8 +26,22 @@ from rpukit.circuits.ops.small_batch import (
 from rpukit.circuits.ops.sum_launch import room_for
 from rpukit.circuits.ops.sum_tensor_core import tensor_backward, tensor_forward
 from rpukit.circuits.parameters import Parameters, Statistics
+from rpukit.circuits.queries.soft_evidence import leaf_soft
+from rpukit.errors import DTypeError
 
-__all__ = ["Pass", "gather", "run_down", "run_inner", "run_leaves", "run_up"]
+__all__ = [
+    "Pass",
+    "Propagation",
+    "both_ways",
+    "gather",
+    "propagation_of",
+    "run_down",
+    "run_inner",
+    "run_leaves",
+    "run_up",
+    "up",
+    "values_of",
+]
 
 Array = Any
 
@@ -179,6 +198,97 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
         run.out = run.values.take(parameters.root_rows, axis=1)
     steps.count_samples(statistics, run.out, run.weights)
     statistics.n_sample += len(run.values)
+
+
+class Propagation:
+    """How values go up and flows come down: sums add probabilities, as usual.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    """
+
+    exponent = 1.0  # of weights in what is gathered
+    apart = False  # whether elements need an array of their own
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+
+    @property
+    def usual(self) -> bool:
+        """Whether sums add probabilities: then launches may be replayed."""
+        return type(self) is Propagation
+
+    def leaves(self, codes: Array, numbers: Array) -> Pass:
+        """Compute the values of leaves."""
+        return run_leaves(self.parameters, codes, numbers)
+
+    def up(self, run: Pass, *, keep: bool = False) -> Pass:
+        """Go up from the values of leaves."""
+        return run_inner(self.parameters, run, keep=keep, elements=self.apart)
+
+    def down(self, run: Pass, root_flows: Array) -> Pass:
+        """Go down, and leave lifts and elements as `gather` takes them."""
+        return run_down(self.parameters, run, root_flows)
+
+    def outputs(self, values: Array) -> Array:
+        """Convert values of nodes to those that users see."""
+        return values
+
+
+def propagation_of(parameters: Parameters, rule: Any) -> Propagation:
+    """Make the propagation of a `Rule`; the usual one for None."""
+    if rule is None:
+        return Propagation(parameters)
+    make = getattr(rule, "_propagation", None)
+    if make is None or isinstance(rule, type):
+        raise DTypeError(f"rule: got {rule!r}, need a rpukit.circuits.Rule")
+    made: Propagation = make(parameters)
+    return made
+
+
+def up(
+    core: Core,
+    propagation: Propagation,
+    evidence: Sequence[Array],
+    *,
+    keep: bool = False,
+) -> Pass:
+    """Run a pass up for evidence: codes, numbers and, optionally, soft evidence."""
+    codes, numbers, *soft = evidence
+    run = propagation.leaves(codes, numbers)
+    if soft and soft[0] is not None:
+        leaf_soft(core.parameters.rows, run.codes, soft[0], run.values)
+    return propagation.up(run, keep=keep)
+
+
+def both_ways(
+    core: Core,
+    propagation: Propagation,
+    evidence: Sequence[Array],
+    weights: Array,
+    out: Array = None,
+) -> Pass:
+    """Run a pass up and down; ``out`` (n, n_root), if given, gets the values of the roots."""
+    run = up(core, propagation, evidence, keep=True)
+    run.weights, run.out = weights, out
+    return propagation.down(run, weights)
+
+
+def values_of(
+    core: Core, propagation: Propagation, codes: Array, numbers: Array, soft: Array = None
+) -> Array:
+    """Compute the values of all rows, which the next pass may overwrite."""
+    memory, n = core.memory, len(codes)
+
+    def call() -> None:
+        memory.tops[n] = up(core, propagation, (codes, numbers)).values
+
+    with memory.opened(n, learns=False):
+        if soft is not None or not propagation.usual:
+            return up(core, propagation, (codes, numbers, soft)).values
+        memory.replayed(("up", n), (codes, numbers), {}, call)
+    return memory.tops[n] if _device.takes_kernels(codes) else memory.tops.pop(n)
 
 
 def _joins(parameters: Parameters, run: Pass) -> bool:

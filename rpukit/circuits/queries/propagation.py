@@ -1,4 +1,4 @@
-"""Other ways to add up: powers of children, the largest one only, tempered counts."""
+"""Propagation rules: power sums, max-product, tempered flows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.compiled.tables import node_tiles
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.parameters import Parameters
-from rpukit.circuits.queries.passes import Pass, run_down, run_inner, run_leaves
+from rpukit.circuits.queries.passes import Pass, Propagation, run_down
 from rpukit.elementwise import log, power
-from rpukit.errors import DTypeError, ParameterError
+from rpukit.errors import ParameterError
 from rpukit.random import Op
 
-__all__ = ["Largest", "Rule", "Way", "largest_down", "way_of"]
+__all__ = ["FIRST_OF_BEST", "MaxProduct", "Rule", "largest_down"]
 
 Array = Any
 
@@ -32,7 +32,7 @@ FIRST_OF_BEST = (True, 0, np.uint32(0), np.uint32(0), int(Op.CIRCUIT))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How sums add up, for `Circuit.log_likelihood`, `values`, `flows`, `accumulate`, `em_step`.
+    """Propagation rule of sums, for likelihoods, flows and EM of a `Circuit`.
 
     Parameters
     ----------
@@ -71,74 +71,45 @@ class Rule:
             if not value > 0 or (field.name == "temperature" and not np.isfinite(value)):
                 raise ParameterError(f"{field.name}: got {value!r}, need a positive number")
         if self.temperature != 1 and self.exponent != 1:
-            raise ParameterError("a temperature needs exponent 1")
+            raise ParameterError(
+                f"temperature: got {self.temperature!r} with exponent {self.exponent!r}; a "
+                "temperature needs exponent 1"
+            )
+
+    def _propagation(self, parameters: Parameters) -> Propagation:
+        if self.exponent == 1 and self.temperature == 1:
+            return Propagation(parameters)
+        parameters = parameters.in_float32()
+        if self.exponent == np.inf:
+            return MaxProduct(parameters)
+        if self.exponent != 1:
+            return _PowerSums(parameters, float(self.exponent))
+        return _Tempered(parameters, float(self.temperature), self.temper_elements)
 
 
-def way_of(parameters: Parameters, rule: Rule | None) -> Way:
-    """Find what runs a rule."""
-    if rule is None:
-        return Way(parameters)
-    if not isinstance(rule, Rule):
-        raise DTypeError(f"rule: got {rule!r}, need a Rule")
-    if rule.exponent == 1 and rule.temperature == 1:
-        return Way(parameters)
-    parameters = parameters.in_float32()
-    if rule.exponent == np.inf:
-        return Largest(parameters)
-    if rule.exponent != 1:
-        return _Powers(parameters, float(rule.exponent))
-    return _Tempered(parameters, float(rule.temperature), rule.temper_elements)
-
-
-class Way:
-    """Sums as usual."""
-
-    exponent = 1.0  # of weights in what is gathered
-    apart = False  # whether elements need an array of their own
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
-
-    def up(self, run: Pass, *, keep: bool = False) -> Pass:
-        """Go up from the values of leaves."""
-        return run_inner(self.parameters, run, keep=keep, elements=self.apart)
-
-    def down(self, run: Pass, root_flows: Array) -> Pass:
-        """Go down, and leave lifts and elements as `gather` takes them."""
-        return run_down(self.parameters, run, root_flows)
-
-    def leaves(self, codes: Array, numbers: Array) -> Pass:
-        """Values of leaves."""
-        return run_leaves(self.parameters, codes, numbers)
-
-    def outputs(self, values: Array) -> Array:
-        """Values of nodes as users see them."""
-        return values
-
-
-class _Powers(Way):
-    """All values times a: then sums of theta^a exp(a e) are sums as usual."""
+class _PowerSums(Propagation):
+    """Power sums: with all values times a, sums of theta^a exp(a e) are computed as usual."""
 
     def __init__(self, parameters: Parameters, exponent: float) -> None:
         own = copy(parameters)
         own.theta = power(parameters.theta, exponent)
-        Way.__init__(self, own)
+        Propagation.__init__(self, own)
         self.exponent = exponent
         self.factor = own.theta.dtype.type(exponent)
 
     def up(self, run: Pass, *, keep: bool = False) -> Pass:
         run.values[:, : self.parameters.rows.kinds.size] *= self.factor
-        return Way.up(self, run, keep=keep)
+        return Propagation.up(self, run, keep=keep)
 
     def outputs(self, values: Array) -> Array:
         return values / self.factor
 
 
-class Largest(Way):
-    """The largest child of each sum alone."""
+class MaxProduct(Propagation):
+    """Max-product: the largest term of each sum alone."""
 
     def __init__(self, parameters: Parameters) -> None:
-        Way.__init__(self, parameters)
+        Propagation.__init__(self, parameters)
         self.log_theta = log(parameters.theta)
 
     def up(self, run: Pass, *, keep: bool = False) -> Pass:
@@ -155,7 +126,9 @@ class Largest(Way):
     def down(self, run: Pass, root_flows: Array) -> Pass:
         roots, xp = self.parameters.layout.root_rows, _device.namespace(run.values)
         if roots.size > 1:
-            raise ParameterError("flows of the largest terms need one root")
+            raise ParameterError(
+                f"rule: with exponent inf flows need a circuit of one root, got {roots.size}"
+            )
         root = int(roots[0])
         flow = xp.where(run.values[:, root] > -np.inf, root_flows[:, 0], 0)
         log_flow = log(flow)
@@ -204,13 +177,13 @@ def largest_down(
     run_rows(go, n, *lists, *groups, *inside, *arrays, chosen, grain=work_grain(layer.n_element))
 
 
-class _Tempered(Way):
-    """Values as usual; counts by sums of theta^(1/T) exp(e / T)."""
+class _Tempered(Propagation):
+    """Tempered flows: values as usual, counts by sums of theta^(1/T) exp(e / T)."""
 
     apart = True
 
     def __init__(self, parameters: Parameters, temperature: float, elements: bool) -> None:
-        Way.__init__(self, parameters)
+        Propagation.__init__(self, parameters)
         self.exponent, self.elements = 1 / temperature, elements
         self.theta = power(parameters.theta, self.exponent)
 

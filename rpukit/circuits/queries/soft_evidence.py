@@ -1,4 +1,4 @@
-"""Soft evidence: how likely each value of a variable made what was seen."""
+"""Soft evidence: likelihood factors of the values of unknown variables."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ def checked_soft(parameters: Parameters, soft: Any, n: int | None, dtype: Any) -
     if array.shape != shape or not array.size:
         raise ShapeError(f"soft: got shape {array.shape}, need {shape}")
     if not xp.isfinite(array).all():
-        raise NonFiniteError("soft holds NaN or infinity")
+        raise NonFiniteError("soft: got NaN or infinity, need finite factors from 0")
     if array.min() < 0:
-        raise ParameterError("soft: need numbers from 0")
+        raise ParameterError(f"soft: got {float(array.min())!r}, need factors from 0")
     if (array[:, np.flatnonzero(support == 0)] != 1).any():
-        raise ParameterError("soft: variables of numbers have no values: need ones there")
+        raise ParameterError(
+            "soft: variables with densities (Gaussian, Poisson) have no table of values: "
+            "give factors of 1 there"
+        )
     return array
 
 

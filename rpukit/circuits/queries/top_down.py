@@ -1,4 +1,4 @@
-"""Queries that go down a circuit: posteriors, samples, most probable assignments."""
+"""Top-down passes of queries: posteriors, ancestral samples, most probable assignments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rpukit.circuits.compiled.layout import ProductLayer
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.parameters import Parameters, support_of
 from rpukit.circuits.queries.passes import Pass, run_inner, run_leaves
-from rpukit.circuits.queries.propagation import FIRST_OF_BEST, Largest
+from rpukit.circuits.queries.propagation import FIRST_OF_BEST, MaxProduct
 from rpukit.circuits.queries.soft_evidence import soft_posterior
 from rpukit.random import Op, Stream
 
@@ -35,7 +35,7 @@ def posterior(parameters: Parameters, run: Pass, soft: Array) -> Array:
 def sampled(
     parameters: Parameters, codes: Array, numbers: Array, stream: Stream, first_sample: int
 ) -> tuple[Array, Array]:
-    """Fill in what is unknown by chance, given what is known; in place."""
+    """Draw unknown values given the known ones, in place."""
     run = run_leaves(parameters, codes, numbers)
     run_inner(parameters, run, keep=True, elements=True)
     draws = (False, first_sample, *stream.words, int(Op.CIRCUIT))
@@ -44,17 +44,17 @@ def sampled(
 
 
 def most_probable(parameters: Parameters, codes: Array, numbers: Array) -> tuple[Array, ...]:
-    """Fill in what is unknown by the largest product; the codes, numbers and values."""
-    way = Largest(parameters)
-    run = way.leaves(codes, numbers)
+    """Set unknown values to those of the largest product; give codes, numbers and values."""
+    propagation = MaxProduct(parameters)
+    run = propagation.leaves(codes, numbers)
     _raise_unknown(parameters, run)
-    way.up(run, keep=True)
-    _go_down(parameters, run, FIRST_OF_BEST, way.log_theta)
+    propagation.up(run, keep=True)
+    _go_down(parameters, run, FIRST_OF_BEST, propagation.log_theta)
     return codes, numbers, run.values[:, parameters.layout.root_rows]
 
 
 def _raise_unknown(parameters: Parameters, run: Pass) -> None:
-    """A leaf of an unknown variable takes the largest value that it can have."""
+    """Set leaves of unknown variables to the largest value that they can have."""
     rows, xp = parameters.rows, _device.namespace(run.values)
     first = 0
     for nodes in parameters.layout.inputs:

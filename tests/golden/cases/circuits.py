@@ -155,9 +155,9 @@ def read(device, dtype, kind):
     unknown = uniform(shape, 2) < np.float32(0.25)
     xp = np if device == "cpu" else _device.cupy()
     codes, numbers = xp.empty(shape, np.int32), xp.empty(shape, dtype)
-    pc._encoder.into(put(x, device), put(unknown, device), codes, numbers)
+    pc._core.encoder.into(put(x, device), put(unknown, device), codes, numbers)
     with pytest.raises(rk.errors.ParameterError, match="missing"):
-        pc._encoder.check()
+        pc._core.encoder.check()
     return [codes, xp.where(xp.isnan(numbers), 0, numbers)]
 
 

@@ -1,0 +1,143 @@
+"""`Core`: the parts that a circuit has. Queries and learning are functions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._device import Device, parse_device
+from rpukit.circuits.compiled.encoder import Encoder
+from rpukit.circuits.compiled.layout import Layout, make_layout
+from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
+from rpukit.circuits.memory import Memory
+from rpukit.circuits.momenta import Momenta
+from rpukit.circuits.parameters import Parameters, Statistics
+from rpukit.errors import DTypeError, ParameterError
+from rpukit.random import Stream
+
+__all__ = ["CircuitLike", "Core", "make_core"]
+
+Array = Any
+
+_DRAWS = (1 << 48) - 1  # child stream of samples; those of parameters count from 0
+
+
+class CircuitLike(Protocol):
+    """What the methods of `Circuit` that other modules define use of it.
+
+    Steps of learning call one another through the circuit, so that a subclass may override them.
+    """
+
+    _core: Core
+    log_likelihood: Any
+    accumulate: Any
+    em_step: Any
+    scaled_em_step: Any
+    gradient_step: Any
+
+
+@dataclass(slots=True)
+class Core:
+    """The parts of a circuit: its compiled graph, arrays, checks of data, memory and draws."""
+
+    layout: Layout
+    dtype: np.dtype[Any]
+    device: Device
+    parameters: Parameters
+    statistics: Statistics
+    encoder: Encoder
+    memory: Memory
+    stream: Stream  # of samples drawn, and of the order of samples in `fit`
+    n_drawn: int = 0
+    momenta: Momenta | None = None
+    columns: dict[Nodes, Any] | None = None  # of each node vector in arrays of rows, once asked
+
+    def copied(self) -> Core:
+        """Copy everything that changes; the compiled graph is shared."""
+        parameters = self.parameters.duplicated()
+        statistics = self.statistics.duplicated()
+        return replace(
+            self,
+            parameters=parameters,
+            statistics=statistics,
+            encoder=Encoder(self.layout, self.dtype, self.device),
+            memory=Memory(parameters, statistics, self.memory.budget),
+            momenta=None if self.momenta is None else self.momenta.copied(),
+        )
+
+    def parts(self, n: int) -> Iterator[slice]:
+        """Cut n samples into passes that fit the memory; each takes its arrays from the arena."""
+        step = self.memory.fitting(learns=True)
+        for first in range(0, n, step):
+            part = slice(first, min(first + step, n))
+            with self.memory.opened(part.stop - first, learns=True):
+                yield part
+
+    def need_one_root(self, name: str) -> None:
+        """Check that a query which is about one distribution has one."""
+        n_root = self.layout.root_rows.size
+        if n_root > 1:
+            raise ParameterError(f"{name}: this circuit has {n_root} roots, need one")
+
+    def owner(self, nodes: Nodes) -> Any:
+        """Find the node vector that owns the parameters of ``nodes``."""
+        if nodes.number not in self.layout.rows or not isinstance(nodes, (SumNodes, InputNodes)):
+            raise ParameterError(
+                f"nodes: got {nodes!r}, need inputs or sums of this circuit (circuit.layout.nodes)"
+            )
+        return nodes.source
+
+    def by_nodes(self, array: Array) -> dict[Nodes, Array]:
+        """Select the columns of each node vector with rows, as views where they are adjacent."""
+        if self.columns is None:
+            rows, on_device = self.layout.rows, self.parameters.on_device
+            own = [nodes for nodes in self.layout.nodes if nodes.number in rows]
+            spans = [_span(rows[nodes.number]) for nodes in own]
+            self.columns = {
+                nodes: span if isinstance(span, slice) else on_device(span)
+                for nodes, span in zip(own, spans, strict=True)
+            }
+        return {nodes: array[:, place] for nodes, place in self.columns.items()}
+
+    def unknown(self, n: int) -> tuple[Array, Array]:
+        """Make codes and numbers of n samples of which nothing is known."""
+        xp, shape = _device.namespace_of(self.device), (n, self.layout.n_variable)
+        return xp.full(shape, -1, np.int32), xp.full(shape, np.nan, self.dtype)
+
+
+def make_core(
+    roots: Nodes | Sequence[Nodes],
+    seed: int,
+    dtype: Any,
+    device: str,
+    precision: str,
+    budget: int | None,
+) -> Core:
+    """Check what `Circuit` was given, compile the graph and allocate its arrays."""
+    given = list(roots) if isinstance(roots, Sequence) else [roots]
+    if not given or not all(isinstance(root, Nodes) for root in given):
+        raise DTypeError(f"roots: got {roots!r}, need node vectors")
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float32, np.float64):
+        raise DTypeError(f"dtype: got {dtype}, need float32 or float64")
+    if precision not in ("fp32", "bf16"):
+        raise ParameterError(f'precision: got {precision!r}, need "fp32" or "bf16"')
+    if precision == "bf16" and dtype != np.float32:
+        raise DTypeError(f'precision "bf16": got dtype {dtype}, need float32')
+    home, layout = parse_device(device), make_layout(given)
+    stream = Stream.from_seed(seed)
+    parameters = Parameters(layout, stream, dtype, home, tensor=precision == "bf16")
+    statistics = Statistics(parameters)
+    encoder, memory = Encoder(layout, dtype, home), Memory(parameters, statistics, budget)
+    drawn = stream.child(_DRAWS)
+    return Core(layout, dtype, home, parameters, statistics, encoder, memory, drawn)
+
+
+def _span(rows: Array) -> Any:
+    """Rows as a slice if they ascend one by one."""
+    first = int(rows[0])
+    return slice(first, first + rows.size) if (np.diff(rows) == 1).all() else rows
