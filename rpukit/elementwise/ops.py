@@ -216,6 +216,7 @@ def _inputs(x: Array, y: Array | None) -> list[Array]:
     return inputs
 
 
+@_device.enters_arrays
 def softmax_cross_entropy(
     logits: Array, labels: Array, *, out: tuple[Array, Array] | None = None
 ) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels.repeat import repeatable
+from rpukit._kernels.replay import replayable
 from rpukit.circuits.graph.leaves import MaskedCategorical
 from rpukit.circuits.graph.nodes import Nodes, SumNodes
 from rpukit.circuits.memory import PASS
@@ -74,7 +74,7 @@ class Learning(Held):
                 out[:] = way.outputs(run.values.take(own.root_rows, axis=1))
 
         with self._memory.opened(n, learns=True):
-            if plain and repeatable(out):
+            if plain and replayable(out):
                 self._memory.repeats.run(("gather", n), (*evidence, weights, out), {}, call)
             else:
                 call()
@@ -175,7 +175,7 @@ class Learning(Held):
             maximise(own, held, step, pseudocount, keep_zeros)
 
         masked = any(isinstance(run.leaf, MaskedCategorical) for run in own.runs)
-        if not masked and repeatable(own.theta):
+        if not masked and replayable(own.theta):
             key = ("em", float(pseudocount), bool(keep_zeros))
             self._memory.repeats.run(key, (own.theta,), {"step": np.float64(step)}, call)
         else:

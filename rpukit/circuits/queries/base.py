@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels.repeat import repeatable
+from rpukit._kernels.replay import replayable
 from rpukit.circuits.compiled.encoder import checked_weights
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.queries.passes import Pass
@@ -101,7 +101,7 @@ class Held:
             memory.tops[n] = self._up(way, codes, numbers, soft).values
 
         with memory.opened(n, learns=False):
-            if soft is not None or type(way) is not Way or not repeatable(codes):
+            if soft is not None or type(way) is not Way or not replayable(codes):
                 return self._up(way, codes, numbers, soft).values
             memory.repeats.run(("up", n), (codes, numbers), {}, call)
         return memory.tops[n]
