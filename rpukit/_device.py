@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, wraps
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from rpukit.errors import DeviceError, DTypeError, ParameterError
 
 Array = Any  # numpy.ndarray or cupy.ndarray
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
 
 _LINE = 64  # bytes of a line of the cache of a CPU
 _LARGE = 1 << 16  # bytes
@@ -249,6 +250,31 @@ def enters(method: _Function) -> _Function:
             return method(self, *args, **kwargs)
 
     return cast(_Function, entered)
+
+
+def _entered(function: Any) -> Any:
+    return None if function is None else enters(function)
+
+
+def enters_device(*also: str) -> Callable[[_Class], _Class]:
+    """Decorate a class whose objects have a ``_device``: see `enters`.
+
+    It holds for public methods and properties, and for the others that are named. So nothing that
+    a public call does can meet another device as the current one.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        for name, value in list(vars(cls).items()):
+            if name.startswith("_") and name not in also:
+                continue
+            if isinstance(value, FunctionType):
+                setattr(cls, name, enters(value))
+            elif isinstance(value, property):
+                fget, fset = _entered(value.fget), _entered(value.fset)
+                setattr(cls, name, property(fget, fset, doc=value.__doc__))
+        return cls
+
+    return decorate
 
 
 def enters_arrays(function: _Function) -> _Function:

@@ -139,6 +139,7 @@ def random_fill(
     return out
 
 
+@_device.enters_arrays
 def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None = None) -> Array:
     """Apply one of our elementary functions to every element.
 
