@@ -10,7 +10,7 @@
 //
 // Macros: ADD, SCALE.
 // mirror: rpukit/inference/_mirror.py::add_scaled
-// op: rpukit.inference.digital.add_scaled
+// op: rpukit.inference.training.ops.add_scaled
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: ADD=1 SCALE=0

@@ -17,7 +17,7 @@
 // Macros: LAW, READ, TABLE, OUT; NOISE: the kind of the curve, DEGREE of its polynomial, NEAR: rk_curve.cuh;
 // PLANES: n_plane; WIDE.
 // mirror: rpukit/inference/_mirror.py::drift_conductance
-// op: rpukit.inference.ops.drift_conductance
+// op: rpukit.inference.conductance.ops.drift_conductance
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: LAW=0 READ=0

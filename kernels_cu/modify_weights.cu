@@ -14,7 +14,7 @@
 //
 // Macros: KIND, SPREAD, DROP, WIDE.
 // mirror: rpukit/inference/_mirror.py::modify_weights
-// op: rpukit.inference.digital.modify_weights
+// op: rpukit.inference.training.ops.modify_weights
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: KIND=4 SPREAD=1 DROP=1

@@ -22,7 +22,7 @@
 // Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves; DEGREE: the highest of their
 // polynomials; PLANES: n_plane; WIDE.
 // mirror: rpukit/inference/_mirror.py::program_conductance
-// op: rpukit.inference.ops.program_conductance
+// op: rpukit.inference.conductance.ops.program_conductance
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: NOISE=0 LAW=0

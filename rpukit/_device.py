@@ -9,16 +9,20 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
-from typing import Any
+from functools import cache, wraps
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from rpukit.errors import DeviceError, DTypeError, ParameterError
 
 Array = Any  # numpy.ndarray or cupy.ndarray
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
 
 _LINE = 64  # bytes of a line of the cache of a CPU
 _LARGE = 1 << 16  # bytes
@@ -192,30 +196,156 @@ def namespace_of(device: Device) -> ModuleType:
     return np if device.kind == "cpu" else cupy()
 
 
+def current_index() -> int:
+    """Index of the calling thread's current GPU."""
+    index: int = sys.modules["cupy"].cuda.runtime.getDevice()
+    return index
+
+
+def is_current(device: Device) -> bool:
+    """Whether arrays of a device may be used without entering it: the CPU's always."""
+    return device.kind == "cpu" or current_index() == device.index
+
+
+class _Entered:
+    """Makes a GPU the current one inside a block; see `using`."""
+
+    __slots__ = ("_before", "_index")
+
+    def __init__(self, index: int) -> None:
+        self._index, self._before = index, index
+
+    def __enter__(self) -> None:
+        runtime = sys.modules["cupy"].cuda.runtime
+        self._before = runtime.getDevice()
+        runtime.setDevice(self._index)
+
+    def __exit__(self, *_: object) -> None:
+        sys.modules["cupy"].cuda.runtime.setDevice(self._before)
+
+
+_INSIDE: AbstractContextManager[None] = nullcontext()
+
+
+def using(device: Device) -> AbstractContextManager[None]:
+    """Enter a device for a block: the one place where the current GPU changes.
+
+    The current stream inside is the one that the calling thread has made current on that device,
+    by default its default stream: CuPy keeps one for each device and thread. So a user's stream
+    stays in force, whichever device was current outside. Where the device is current already, and
+    on the CPU, nothing is done.
+    """
+    return _INSIDE if is_current(device) else _Entered(device.index)
+
+
+def enters(method: _Function) -> _Function:
+    """Decorate a method of an object that has a ``_device``: it runs with that device current."""
+
+    @wraps(method)
+    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        device = self._device
+        if device.kind == "cpu" or current_index() == device.index:
+            return method(self, *args, **kwargs)
+        with _Entered(device.index):
+            return method(self, *args, **kwargs)
+
+    return cast(_Function, entered)
+
+
+def _entered(function: Any) -> Any:
+    return None if function is None else enters(function)
+
+
+def enters_device(*also: str) -> Callable[[_Class], _Class]:
+    """Decorate a class whose objects have a ``_device``: see `enters`.
+
+    It holds for public methods and properties, and for the others that are named. So nothing that
+    a public call does can meet another device as the current one.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        for name, value in list(vars(cls).items()):
+            if name.startswith("_") and name not in also:
+                continue
+            if isinstance(value, FunctionType):
+                setattr(cls, name, enters(value))
+            elif isinstance(value, property):
+                fget, fset = _entered(value.fget), _entered(value.fset)
+                setattr(cls, name, property(fget, fset, doc=value.__doc__))
+        return cls
+
+    return decorate
+
+
+def enters_arrays(function: _Function) -> _Function:
+    """Decorate a function: it runs with the device of its first CuPy array current."""
+
+    @wraps(function)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        kind = cupy_array_class()
+        if kind is not None:
+            for a in (*args, *kwargs.values()):
+                if isinstance(a, kind):
+                    with using(device_of(a)):
+                        return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast(_Function, entered)
+
+
 def to_device(array: Array, device: Device, dtype: Any = None) -> Array:
-    """Copy an array to a device (always a fresh, C-contiguous copy)."""
+    """Copy an array to a device (always a fresh, C-contiguous copy).
+
+    A copy waits for what the current stream of the source's device was given before, and work
+    that either device's current stream is given later waits for the copy.
+    """
     if device.kind == "cpu":
-        host = array.get() if is_cupy(array) else np.asarray(array)
+        host = to_numpy(array)
         out = _on_lines(host.shape, host.dtype if dtype is None else dtype)
         out[...] = host
         return out
     xp = cupy()
-    with xp.cuda.Device(device.index):
+    if is_cupy(array) and int(array.data.device_id) != device.index:
+        return _between_gpus(array, device, dtype)
+    with using(device):
         return xp.array(array, dtype=dtype, order="C")
+
+
+def _between_gpus(array: Array, device: Device, dtype: Any) -> Array:
+    """Copy from GPU to GPU on the target's current stream, in step with the source's."""
+    cuda = cupy().cuda
+    with using(device_of(array)):
+        kind = array.dtype if dtype is None else np.dtype(dtype)
+        source = array.astype(kind, order="C", copy=False)
+        source_stream = cuda.get_current_stream()
+        made = source_stream.record(cuda.Event(disable_timing=True))
+    with using(device):
+        stream = cuda.get_current_stream()
+        out = empty(source.shape, kind, device)
+        stream.wait_event(made)
+        out.data.copy_from_device_async(source.data, source.nbytes, stream)
+        copied = stream.record(cuda.Event(disable_timing=True))
+    with using(device_of(array)):  # work that overwrites or frees the source comes after
+        source_stream.wait_event(copied)
+    return out
 
 
 def to_numpy(array: Array) -> np.ndarray:
     """Bring an array to the CPU (no copy when it is there)."""
-    return array.get() if is_cupy(array) else np.asarray(array)
+    if not is_cupy(array):
+        return np.asarray(array)
+    with using(device_of(array)):  # whose current stream the copy waits for
+        host: np.ndarray = array.get()
+        return host
 
 
 def current_stream() -> int:
-    """The driver's handle of CuPy's current stream."""
+    """The driver's handle of the current stream of the current GPU."""
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 
 def free_stream() -> int | None:
-    """The driver's handle of CuPy's current stream; None while that records a graph."""
+    """The driver's handle of the current stream; None while that records a graph."""
     stream = sys.modules["cupy"].cuda.get_current_stream()
     return None if stream.is_capturing() else stream.ptr
 
@@ -234,11 +364,8 @@ def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
     """Allocate an uninitialised array on a device."""
     if device.kind == "cpu":
         return _on_lines(shape, dtype)
-    xp = sys.modules["cupy"]
-    if xp.cuda.runtime.getDevice() == device.index:  # the context below costs as much as a launch
-        return xp.empty(shape, dtype)
-    with xp.cuda.Device(device.index):
-        return xp.empty(shape, dtype)
+    with using(device):
+        return sys.modules["cupy"].empty(shape, dtype)
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
@@ -248,7 +375,7 @@ def zeros(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
         out.fill(0)  # np.zeros gives pages that are one and the same until they are written to
         return out
     xp = cupy()
-    with xp.cuda.Device(device.index):
+    with using(device):
         return xp.zeros(shape, dtype)
 
 

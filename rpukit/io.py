@@ -9,8 +9,8 @@ from rpukit import _archive
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
-from rpukit.inference.mapping import MappedMatrix
-from rpukit.inference.tile import InferenceTile
+from rpukit.inference.tile.mapping import MappedMatrix
+from rpukit.inference.tile.tile import InferenceTile
 
 __all__ = ["load", "save"]
 

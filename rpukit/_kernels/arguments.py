@@ -168,7 +168,7 @@ def device_of(entry: str, parameters: Sequence[Parameter], args: Sequence[Any]) 
     found: int | None = None
     for parameter, a in zip(parameters, args, strict=True):
         if parameter.pointer and a is not None:
-            device = int(a.data.device_id)
+            device: int = a.data.device_id
             if found is not None and found != device:
                 raise LaunchError(
                     f"{entry}: parameter {parameter.name}: got an array on gpu:{device}, "

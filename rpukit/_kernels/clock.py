@@ -1,10 +1,9 @@
-"""How long a launch takes on a GPU, and what else the tuner asks of one."""
+"""Time launches on the current GPU, and tell whether its stream is being captured."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -27,21 +26,13 @@ def device_name(device: Device) -> str:
     return f"{properties['name'].decode()} sm_{properties['major']}{properties['minor']}"
 
 
-def on(device: Device) -> AbstractContextManager[Any]:
-    """Make a device the current one."""
-    if device.kind == "cpu":
-        return nullcontext()
-    context: AbstractContextManager[Any] = _device.cupy().cuda.Device(device.index)
-    return context
-
-
 def capturing() -> bool:
     """Whether the current stream records a graph: then nothing may wait for it."""
     return bool(_device.cupy().cuda.get_current_stream().is_capturing())
 
 
 def recorded(run: Callable[[], Any]) -> Callable[[], None]:
-    """Record what a call launches as a graph; return what launches that on the current stream.
+    """Capture a call as a graph of the current GPU; return what launches it on its current stream.
 
     The call was made before: now it neither compiles nor allocates.
     """

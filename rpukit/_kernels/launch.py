@@ -1,4 +1,4 @@
-"""The one way in which kernels are launched: on CuPy's current stream, all arguments checked.
+"""Launch kernels with checked arguments, on the current stream of the arrays' device.
 
 Inside `rpukit.testing.on_cpu` the same call runs the source on the CPU, by a runner that the tests
 install; what is wrong with a call is found out before, and said in the same words.
@@ -62,6 +62,7 @@ class Launched(NamedTuple):
     shared: int
     early: bool = False
     together: bool = False
+    device: int | None = None  # index of the GPU; None for the runner on the CPU
 
     @property
     def parameters(self) -> Sequence[Any]:
@@ -77,12 +78,30 @@ _here = _Here()
 
 @contextmanager
 def recording() -> Iterator[list[Launched]]:
-    """List the launches that this thread makes."""
-    before, _here.launches = _here.launches, []
+    """List the launches that this thread makes, for a recording around this one as well."""
+    before = _here.launches
+    seen = _here.launches = []
     try:
-        yield _here.launches
+        yield seen
     finally:
         _here.launches = before
+        if before is not None:
+            before.extend(seen)
+
+
+@contextmanager
+def not_recording() -> Iterator[None]:
+    """Leave launches out of the recording around this block."""
+    before, _here.launches = _here.launches, None
+    try:
+        yield
+    finally:
+        _here.launches = before
+
+
+def is_recording() -> bool:
+    """Whether this thread's launches are being listed."""
+    return _here.launches is not None
 
 
 class Kernel:
@@ -145,7 +164,7 @@ class Kernel:
         early: bool = False,
         together: bool = False,
     ) -> None:
-        """Launch on CuPy's current stream.
+        """Launch on the current stream of the device that the arrays are on.
 
         Parameters
         ----------
@@ -158,7 +177,7 @@ class Kernel:
             Bytes of dynamic shared memory.
         macros : mapping, optional
         early : bool
-            In a graph, and where the launch is made again, the kernel may begin while the one
+            In a graph, and where the launch is replayed, the kernel may begin while the one
             before ends: each of its blocks has to wait for that one before it reads what others
             write.
         together : bool
@@ -204,44 +223,28 @@ class Variant:
         """Check the arguments and launch; see `Kernel.launch`."""
         if len(args) != self._count:
             raise self._miscounted(args)
-        if _here.launches is not None:
-            _here.launches.append(Launched(self, grid, block, args, shared, early, together))
         if _device._emulation_depth and not any(map(_device.is_cupy, args)):
+            if _here.launches is not None:
+                _here.launches.append(Launched(self, grid, block, args, shared, early, together))
             self._run_on_cpu(grid, block, self._cpu_check(*args), shared)
             return
         ready = (self._gpu_check or self._make_gpu_check())(*args)
         if len(grid) > 3 or not isinstance(block, tuple) or (block, shared) not in self._blocks:
             self._check_shape(grid, block, shared)
             self._blocks.add((tuple(block), shared))
+        several = several_gpus()
+        device = self._device_of(ready) if several else 0
+        if _here.launches is not None:
+            one = Launched(self, grid, block, args, shared, early, together, device)
+            _here.launches.append(one)
         if min(grid) < 1:
             self._check_shape(grid, block, shared)
             return  # a grid of no blocks
-        if several_gpus():
-            device = device_of(self.entry, self.parameters, ready)
-            with _device.cupy().cuda.Device(device):
-                self._start(_current_device(), grid, block, ready, shared, together=together)
+        if not several or device == _device.current_index():
+            self._start(device, grid, block, ready, shared, early, together)
         else:
-            self._start(0, grid, block, ready, shared, early, together)
-
-    def bind(
-        self,
-        grid: Sequence[int],
-        block: Sequence[int],
-        args: Sequence[Any],
-        shared: int = 0,
-        *,
-        early: bool = False,
-    ) -> Callable[[], None]:
-        """Launch once, and return what launches again at the cost of the driver's call alone.
-
-        It keeps addresses, not arrays: the caller answers for what lies there. ``early``: later
-        launches may begin while the one before them ends, so the kernel has to call
-        `rk_wait_for_earlier`. For GPU 0, where there is no other.
-        """
-        self.launch(grid, block, args, shared)
-        words = [pack(a) for a in self.checked(args)]
-        start = self.again(grid, block, words, shared, early=early)
-        return lambda: start(_device.current_stream())
+            with _device.using(_device.Device("gpu", device)):
+                self._start(device, grid, block, ready, shared, early, together)
 
     def checked(self, args: Sequence[Any]) -> Sequence[Any]:
         """Check and cast arguments as a launch on a GPU does."""
@@ -256,14 +259,21 @@ class Variant:
         *,
         early: bool = False,
         together: bool = False,
+        device: int | None = None,
     ) -> Callable[[int], None]:
         """Return what repeats a launch on a stream, with what the words hold by then.
 
-        The kernel has been launched on GPU 0, where there is no other; `words` are its arguments,
-        an array each as `pack` lays it out. The caller answers for what they say.
+        The kernel has been launched on the device, by default the current one; `words` are its
+        arguments, an array each as `pack` lays it out. The caller answers for what they say, and
+        has the device current at each call.
         """
-        function = self._functions[0].ptr
+        function = self._functions[_device.current_index() if device is None else device].ptr
         return driver.launcher(function, grid, block, shared, words, early, together)
+
+    def _device_of(self, ready: Sequence[Any]) -> int:
+        """Index of the GPU that the arrays are on; without arrays, of the current one."""
+        found = device_of(self.entry, self.parameters, ready)
+        return _device.current_index() if found is None else found
 
     def _start(
         self,
@@ -272,9 +282,10 @@ class Variant:
         block: Sequence[int],
         ready: Any,
         shared: int,
-        early: bool = False,
-        together: bool = False,
+        early: bool,
+        together: bool,
     ) -> None:
+        """Launch with checked arguments; the device is the current one."""
         function = self._functions.get(device)
         if function is None:
             function = self._load(device)
@@ -352,12 +363,8 @@ class Variant:
 
 @cache
 def several_gpus() -> bool:
-    """Whether arrays may be on different GPUs."""
+    """Whether arrays may be on different GPUs, so that launches have to look."""
     return _device.gpu_count() > 1
-
-
-def _current_device() -> int:
-    return int(_device.cupy().cuda.runtime.getDevice())
 
 
 def warm_up() -> int:

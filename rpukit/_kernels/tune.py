@@ -111,7 +111,7 @@ def choose(
     known = _memo.get(memo_key)
     if known is not None:
         return known
-    with _lock:
+    with _lock, _device.using(device):
         choice, settled = _decide(kernel, name, key, candidates, make_trial, n_batch, device)
         if settled:
             if len(_memo) >= _MEMO_LIMIT:
@@ -161,8 +161,8 @@ def _decide(
         if untimed or unverified:
             if _capturing(device):
                 return _fastest(valid, record), False
-            with launch.recording():  # for nobody: trials do not come again
-                _measure(name, version, valid, make_trial, record, store, device)
+            with launch.not_recording():  # trials are not part of the call
+                _measure(name, version, valid, make_trial, record, store)
             rejected = store.rejected(name, version)
             valid = [c for c in valid if c.name not in rejected]
     return (_fastest(valid, record) if enabled() else valid[0]), True
@@ -190,12 +190,10 @@ def _measure(
     make_trial: Callable[[], Trial],
     record: Record,
     store: Store,
-    device: Device,
 ) -> None:
-    """Time the candidates on scratch, and with RPUKIT_TUNE_VERIFY compare their bits."""
+    """Time the candidates on the current device; with RPUKIT_TUNE_VERIFY compare their bits."""
     if _verifying():
-        with clock.on(device):
-            bad = _different(valid, make_trial)
+        bad = _different(valid, make_trial)
         for candidate in bad:
             store.reject(name, version, candidate.name)
             _log.warning(
@@ -208,11 +206,10 @@ def _measure(
         valid = [c for c in valid if c not in bad]
         record.verified = True
     measure = _settings.clock or clock.gpu_time
-    with clock.on(device):
-        trial = make_trial()
-        for candidate in valid:
-            record.times[candidate.name] = float(measure(candidate, partial(trial, candidate)))
-        del trial  # and the scratch with it
+    trial = make_trial()
+    for candidate in valid:
+        record.times[candidate.name] = float(measure(candidate, partial(trial, candidate)))
+    del trial  # and the scratch with it
     _log.info("tuned %s (%s): %s", name, record.title, record.times)
     store.save(record)
 

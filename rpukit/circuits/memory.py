@@ -11,7 +11,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import clock
-from rpukit._kernels.repeat import Repeats, repeatable
+from rpukit._kernels.replay import Replays, replayable
 from rpukit.circuits.compiled.arena import LOSS, Arena, taken_by
 from rpukit.circuits.compiled.layout import SumLayer
 from rpukit.circuits.compiled.tables import most_of_tiles
@@ -59,7 +59,7 @@ class Memory:
         # Samples of what is staged come by fours.
         self._loss = LOSS + int(3 * lines * parameters.theta.dtype.itemsize)
         self._arena: Arena | None = None
-        self.repeats = Repeats(most=_MOST_SIZES)
+        self.repeats = Replays(most=_MOST_SIZES)
         self.tops: dict[int, Any] = {}  # values of all rows, by number of samples
         if budget is not None:
             if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
@@ -107,9 +107,8 @@ class Memory:
         numbers: Mapping[str, Any],
         call: Callable[[], None],
     ) -> None:
-        """Replay the launches of a call with this key, or make the call; see `Repeats.run`."""
-        theta = self._parameters.theta
-        if _device.takes_kernels(theta) and repeatable(theta):
+        """Replay the launches of a call with this key, or make the call; see `Replays.run`."""
+        if replayable(self._parameters.theta):
             self.repeats.run(key, inputs, numbers, call)
         else:
             call()
@@ -122,7 +121,7 @@ class Memory:
                 most = min(PASS, self.fitting(learns=True)) * self.of_sample
                 size = max(size, most + self._loss)
             self._arena = None
-            self.repeats, self.tops = Repeats(most=_MOST_SIZES), {}
+            self.repeats, self.tops = Replays(most=_MOST_SIZES), {}
             self._arena = Arena(size, self._parameters.device)
         return self._arena
 

@@ -139,6 +139,7 @@ def random_fill(
     return out
 
 
+@_device.enters_arrays
 def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None = None) -> Array:
     """Apply one of our elementary functions to every element.
 
@@ -216,6 +217,7 @@ def _inputs(x: Array, y: Array | None) -> list[Array]:
     return inputs
 
 
+@_device.enters_arrays
 def softmax_cross_entropy(
     logits: Array, labels: Array, *, out: tuple[Array, Array] | None = None
 ) -> tuple[Array, Array]:

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import clock
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import tensor
-from rpukit.gemm.arithmetics import arithmetic
-from rpukit.gemm.factors import TENSOR, bits, format_of
+from rpukit.gemm.formats import TENSOR, arithmetic, bits, format_of
 
 Array = Any
 
@@ -75,6 +73,7 @@ class WeightGradient:
         self._waiting_a, self._waiting_dc = waiting
         self.n_rows = 0
 
+    @_device.enters
     def add(
         self,
         a: Array,
@@ -102,12 +101,12 @@ class WeightGradient:
         ShapeError, DTypeError, DeviceError, ParameterError
         """
         self._check(a, dc)
-        with clock.on(self._device):
-            if cu_seqlens is not None or keys is not None:
-                source, place, n_rows = _canonical(a.shape[0], cu_seqlens, keys)
-                a, dc = (self._packed(x, source, place, n_rows) for x in (a, dc))
-            self._add(bits(a), bits(dc))
+        if cu_seqlens is not None or keys is not None:
+            source, place, n_rows = _canonical(a.shape[0], cu_seqlens, keys)
+            a, dc = (self._packed(x, source, place, n_rows) for x in (a, dc))
+        self._add(bits(a), bits(dc))
 
+    @_device.enters
     def result(self, out_dtype: Any = None) -> Array:
         """Gradient of all rows so far; the state stays as it is.
 
@@ -128,23 +127,22 @@ class WeightGradient:
         if dtype not in (self.dtype, np.dtype(np.float32)):
             raise DTypeError(f"out_dtype: got {dtype}, need {self.dtype} or float32")
         k, n = self.shape
-        with clock.on(self._device):
-            out = _device.empty((k, n), dtype, self._device)
-            if self.n_rows == 0:
-                out.fill(0)
-                return out
-            words = out if dtype == np.float32 else bits(out)
-            direct = tensor.is_aligned(words)
-            room = words if direct else tensor.aligned((k, n), words.dtype, self._device)
-            ended, inside = divmod(self.n_rows - self._n_waiting, tensor.SEGMENT)
-            tensor.multiply(
-                *self._factors(*self._rows_waiting()),
-                room,
-                partial=self._partial if inside else None,
-                total=self._total if ended else None,
-            )
-            if not direct:
-                words[:] = room[:, :n]
+        out = _device.empty((k, n), dtype, self._device)
+        if self.n_rows == 0:
+            out.fill(0)
+            return out
+        words = out if dtype == np.float32 else bits(out)
+        direct = tensor.is_aligned(words)
+        room = words if direct else tensor.aligned((k, n), words.dtype, self._device)
+        ended, inside = divmod(self.n_rows - self._n_waiting, tensor.SEGMENT)
+        tensor.multiply(
+            *self._factors(*self._rows_waiting()),
+            room,
+            partial=self._partial if inside else None,
+            total=self._total if ended else None,
+        )
+        if not direct:
+            words[:] = room[:, :n]
         return out
 
     @property

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel, clock
+from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import DTypeError, ParameterError, ShapeError
-from rpukit.gemm.arithmetics import arithmetic
-from rpukit.gemm.factors import bits
+from rpukit.gemm.formats import arithmetic, bits
 from rpukit.gemm.ops import det_gemm
 
 Array = Any
@@ -24,6 +23,7 @@ _SLICE = {"cpu": 1 << 22, "gpu": 1 << 26}  # bytes of logits that are there at a
 _MOST_ROWS = 4096
 
 
+@_device.enters_arrays
 def linear_logprob(
     hidden: Array, weight: Array, targets: Array, *, with_normaliser: bool = False
 ) -> Any:
@@ -70,22 +70,20 @@ def linear_logprob(
     real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
     n_block = -(-n_vocab // BLOCK)
-    with clock.on(device):
-        logprob = _device.empty((n_row,), real, device)
-        normaliser = _device.empty((n_row, 2), real, device)
-        for rows in _ranges(n_row, _MOST_ROWS):
-            n = rows.stop - rows.start
-            peak, mass = (_device.empty((n, n_block), real, device) for _ in range(2))
-            chosen = _device.empty((n,), real, device)
-            for columns in _slices(n, n_vocab, real, device):
-                z = det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
-                logprob_blocks(z, targets[rows], columns.start // BLOCK, peak, mass, chosen)
-            logprob_rows(
-                peak, mass, chosen, targets[rows], n_vocab, normaliser[rows], logprob[rows]
-            )
+    logprob = _device.empty((n_row,), real, device)
+    normaliser = _device.empty((n_row, 2), real, device)
+    for rows in _ranges(n_row, _MOST_ROWS):
+        n = rows.stop - rows.start
+        peak, mass = (_device.empty((n, n_block), real, device) for _ in range(2))
+        chosen = _device.empty((n,), real, device)
+        for columns in _slices(n, n_vocab, real, device):
+            z = det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
+            logprob_blocks(z, targets[rows], columns.start // BLOCK, peak, mass, chosen)
+        logprob_rows(peak, mass, chosen, targets[rows], n_vocab, normaliser[rows], logprob[rows])
     return (logprob, normaliser) if with_normaliser else logprob
 
 
+@_device.enters_arrays
 def linear_logprob_backward(
     hidden: Array,
     weight: Array,
@@ -138,6 +136,7 @@ def linear_logprob_backward(
     return dhidden, det_gemm(dz, hidden, trans_a=True, out_dtype=out_dtype)
 
 
+@_device.enters_arrays
 def gradient_of_logits(
     hidden: Array, weight: Array, targets: Array, dlogprob: Array, normaliser: Array | None
 ) -> Array:
@@ -149,14 +148,13 @@ def gradient_of_logits(
     if normaliser is None:
         normaliser = linear_logprob(hidden, weight, targets, with_normaliser=True)[1]
     normaliser = _of_rows("normaliser", normaliser, (n_row, 2), real, device)
-    with clock.on(device):
-        dz = _device.empty((n_row, n_vocab), hidden.dtype, device)
-        for rows in _ranges(n_row, _MOST_ROWS):
-            for columns in _slices(rows.stop - rows.start, n_vocab, real, device):
-                z = det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
-                logprob_gradient(
-                    z, normaliser[rows], slope[rows], targets[rows], columns.start, dz[rows]
-                )
+    dz = _device.empty((n_row, n_vocab), hidden.dtype, device)
+    for rows in _ranges(n_row, _MOST_ROWS):
+        for columns in _slices(rows.stop - rows.start, n_vocab, real, device):
+            z = det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
+            logprob_gradient(
+                z, normaliser[rows], slope[rows], targets[rows], columns.start, dz[rows]
+            )
     return dz
 
 

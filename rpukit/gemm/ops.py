@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import clock
 from rpukit.errors import DTypeError, ShapeError
-from rpukit.gemm import _plans, real, tensor
-from rpukit.gemm.arithmetics import arithmetic
-from rpukit.gemm.factors import TENSOR, format_of
+from rpukit.gemm import _replays, real, tensor
+from rpukit.gemm.formats import TENSOR, arithmetic, format_of
 
 Array = Any
 
@@ -67,30 +65,32 @@ def det_gemm(
     >>> rk.det_gemm(a.astype(np.float16), b.astype(np.float16)).dtype
     dtype('float16')
     """
-    key = None
-    if out is None or out_dtype is None:
+    key, on_gpu = None, _device.cupy_array_class()
+    if a.__class__ is on_gpu and b.__class__ is on_gpu and (out is None or out_dtype is None):
         dtype = out_dtype if out is None else getattr(out, "dtype", None)
-        key = _plans.key_of(a, b, trans_a, trans_b, dtype)
-    again = _plans.run(key, out)
-    if again is not None:
-        return again
+        key = _replays.key_of(a, b, trans_a, trans_b, dtype)
+        made = _replays.run(key, out)
+        if made is not None:
+            return made
     m, n, k = _sizes(a, b, trans_a, trans_b)
     _device.namespace(a, b, out)  # refuses mixed devices
     device = _device.device_of(a)
     is_tensor = _check_types(a, b, device)
-    out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
-    if 0 in (m, n, k):
-        out.fill(0)
-    elif is_tensor:
-        with clock.on(device):
+    with _device.using(device):
+        out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
+        if 0 in (m, n, k):
+            out.fill(0)
+        elif is_tensor:
             p, q = tensor.factor(a, 0 if trans_a else 1), tensor.factor(b, 1 if trans_b else 0)
             tensor.product(p, q, out)
-            _plans.keep(key, a, b, p, q, out)
-    else:
-        real.product(a, b, out, trans_a, trans_b)
+            if key is not None:
+                _replays.keep(key, a, b, p, q, out)
+        else:
+            real.product(a, b, out, trans_a, trans_b)
     return out
 
 
+@_device.enters_arrays
 def det_gemm_backward(
     a: Array,
     b: Array,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial as bound
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -12,10 +12,12 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel, Variant, tune
+from rpukit._kernels.launch import Launched
+from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import ALIGNMENT, fits, tensor_map
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm._tiles import GROUP, TILES, Tile, WarpTile, candidates, grid, pick
-from rpukit.gemm.factors import bits
+from rpukit.gemm.formats import bits
 
 Array = Any
 
@@ -164,8 +166,10 @@ def choose(
             else:
                 plan = prepare(p, q, out, part, tile)
                 plan.run(out)
-                alone = device.kind == "gpu" and _device.gpu_count() == 1
-                ready[tile] = plan.bind(out) if alone else functools.partial(plan.run, out)
+                if device.kind == "gpu":
+                    ready[tile] = bound(plan.bind(out), _device.address(out))
+                else:
+                    ready[tile] = bound(plan.run, out)
             return [out[:, : q.lines]]
 
         return run
@@ -212,10 +216,21 @@ class Plan(NamedTuple):
         arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
         self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
 
-    def bind(self, out: Array) -> Callable[[], None]:
-        """Launch on a GPU, and return what does so again for a result at that address."""
+    def bind(self, out: Array) -> Replay:
+        """Launch on a GPU, and return what does so again, given the address of that result."""
         arguments = (*self.arguments, *map(self._map, (out, None, None)), None, None, out)
-        return self.variant.bind(self.grid, self.block, arguments, self.shared, early=self.early)
+        self.variant.launch(self.grid, self.block, arguments, self.shared)
+        one = Launched(
+            self.variant,
+            self.grid,
+            self.block,
+            arguments,
+            self.shared,
+            self.early,
+            device=out.data.device_id,
+        )
+        # The result counts as changing, so that the array is not kept.
+        return Replay([one], [[(0, len(arguments) - 1)]], any_stream=True)
 
     def _map(self, sums: Array | None) -> np.ndarray:
         """Describe results or sums to the copy engine; any description where it moves none."""

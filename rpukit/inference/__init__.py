@@ -5,24 +5,30 @@ has noise. All of it is drawn by logical coordinates: a tile that is programmed 
 has the same bits, on CPU and GPU, at any time, in any order of the times asked.
 """
 
-from rpukit.inference.compensation import DriftCompensation
-from rpukit.inference.converters import Converter, CustomPair, NPairs, SingleDevice, SinglePair
-from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
-from rpukit.inference.devices import Hermes, ReRamCMO, ReRamWan
-from rpukit.inference.mapping import MappedMatrix, map_matrix
-from rpukit.inference.measured import Measured, fit_model
-from rpukit.inference.modifiers import ModifierType, WeightModifier
-from rpukit.inference.noise import NoiseModel, Programmed, Verbatim
-from rpukit.inference.phase_change import CustomDrift, PCMLike, StateIndependent
-from rpukit.inference.tile import InferenceTile
-from rpukit.inference.training import (
+from rpukit.inference.conductance.converters import (
+    Converter,
+    CustomPair,
+    NPairs,
+    SingleDevice,
+    SinglePair,
+)
+from rpukit.inference.conductance.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
+from rpukit.inference.noise.devices import Hermes, ReRamCMO, ReRamWan
+from rpukit.inference.noise.measured import Measured, fit_model
+from rpukit.inference.noise.model import NoiseModel, Programmed, Verbatim
+from rpukit.inference.noise.phase_change import CustomDrift, PCMLike, StateIndependent
+from rpukit.inference.tile.compensation import DriftCompensation
+from rpukit.inference.tile.mapping import MappedMatrix, map_matrix
+from rpukit.inference.tile.tile import InferenceTile
+from rpukit.inference.tile.write_verify import WriteVerify, write_verify
+from rpukit.inference.training.limits import (
     ClipType,
     InputRange,
     RemapType,
     WeightClip,
     WeightRemap,
 )
-from rpukit.inference.write_verify import WriteVerify, write_verify
+from rpukit.inference.training.modifiers import ModifierType, WeightModifier
 
 __all__ = [
     "ClipType",

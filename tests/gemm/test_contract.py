@@ -13,7 +13,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError
-from rpukit.gemm import _tiles, arithmetics, tensor
+from rpukit.gemm import _tiles, formats, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import FORMATS, factors, words
 
@@ -133,7 +133,7 @@ def test_a_device_without_kernels_is_refused_by_every_entry(entry, monkeypatch):
         raise DeviceError(f"{device} has no kernels")
 
     entries()[entry]()
-    monkeypatch.setattr(arithmetics, "_tensor_tag", refuse)
+    monkeypatch.setattr(formats, "_tensor_tag", refuse)
     with pytest.raises(DeviceError, match="no kernels"):
         entries()[entry]()
 
@@ -143,7 +143,7 @@ def test_other_architectures_have_names_of_their_own(monkeypatch):
     properties = SimpleNamespace(compute_capability="90")
     fake = SimpleNamespace(cuda=SimpleNamespace(Device=lambda _: properties))
     monkeypatch.setattr(_device, "cupy", lambda: fake)
-    tag = arithmetics._tensor_tag.__wrapped__
+    tag = formats._tensor_tag.__wrapped__
     assert tag(_device.Device("gpu", 5)) == tag(_device.CPU)
     for properties.compute_capability in ("80", "89", "100", "120"):
         assert tag(_device.Device("gpu", 5)) == f"tc{properties.compute_capability}"

@@ -8,8 +8,8 @@ import pytest
 import rpukit as rk
 from rpukit import errors, inference
 from rpukit.analog.tile.state import decode, encode
-from rpukit.inference import noise
-from rpukit.inference.noise import NoiseModel
+from rpukit.inference.noise import model as noise
+from rpukit.inference.noise.model import NoiseModel
 from rpukit.testing import assert_same_bits
 
 MODELS = [

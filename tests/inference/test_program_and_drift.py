@@ -5,8 +5,10 @@ import pytest
 
 import rpukit as rk
 from rpukit import elementwise, inference
-from rpukit.inference import digital, noise, ops
-from rpukit.inference.curves import ClippedLog, Polynomial, PowerLaw, Table, pack
+from rpukit.inference.conductance import ops
+from rpukit.inference.conductance.curves import ClippedLog, Polynomial, PowerLaw, Table, pack
+from rpukit.inference.noise import model as noise
+from rpukit.inference.training import ops as training
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.inference import noise_formulas
@@ -127,15 +129,11 @@ def test_source_is_mirror(name, converter, shape, order):
                     nu,
                     model.moment(t),
                     split,
-                    pack([model.reading(t)]),
-                    unit=1 / model.g_max,
+                    noise.read_noise(model, model.reading(t), pack([model.reading(t)])),
                     stream=STREAM,
                     sample=noise.sample_of(t, 2),
                     status=OK,
                     out=np.empty(w.shape, np.float32),
-                    kind=model.reading(t).kind,
-                    degree=model.reading(t).degree,
-                    near=model.reading(t).near,
                 )
             ],
             order,
@@ -150,9 +148,9 @@ def test_division_by_the_scale_is_rounded_once(scale):
     g[0, ::64] *= np.float32(2.0) ** rng.integers(-130, 100, 256).astype("f4")
     g[0, ::97] = 0
     split = ops.Split(np.array([scale, 0], "f4"), np.zeros((1, 8), "f4"), np.ones(1, "f4"))
-    out, options = np.empty(g.shape, "f4"), {"unit": 1.0, "stream": STREAM, "sample": 0}
+    out, options = np.empty(g.shape, "f4"), {"stream": STREAM, "sample": 0, "status": OK}
     with on_cpu(), np.errstate(over="ignore", under="ignore"):
-        ops.drift_conductance(g, None, ops.Moment(), split, None, status=OK, out=out, **options)
+        ops.drift_conductance(g, None, ops.Moment(), split, ops.ReadNoise(), out=out, **options)
         assert_same_bits(out, g / np.float32(scale) + np.float32(0))
 
 
@@ -289,12 +287,10 @@ def test_a_raised_status_stops_every_kernel():
     with on_cpu():
         noise.write(MODELS["pcm"], w, split, stream=STREAM, event=1, status=raised, out=(g, nu))
         options = {"stream": STREAM, "status": raised, "out": out}
-        curve = pack([MODELS["pcm"].reading(1.0)])
-        ops.drift_conductance(
-            g, nu, MODELS["pcm"].moment(1.0), split, curve, unit=1.0, sample=1, **options
-        )
-        digital.modify_weights(w, one, kind=1, std=0.1, event=1, **options)
-        digital.add_scaled(w, None, out, status=raised)
+        read = ops.ReadNoise(pack([MODELS["pcm"].reading(1.0)]))
+        ops.drift_conductance(g, nu, MODELS["pcm"].moment(1.0), split, read, sample=1, **options)
+        training.modify_weights(w, one, training.Modification(1, std=0.1), event=1, **options)
+        training.add_scaled(w, None, out, status=raised)
     assert (g == 5).all()
     assert (nu == 6).all()
     assert (out == 7).all()

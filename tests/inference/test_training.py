@@ -5,7 +5,8 @@ import pytest
 
 import rpukit as rk
 from rpukit import elementwise, errors, inference
-from rpukit.inference import _sums, digital
+from rpukit.inference.training import ops as training
+from rpukit.inference.training import sums
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.inference import noise_formulas
@@ -149,7 +150,7 @@ def test_remap_keeps_the_product():
     remap = inference.WeightRemap(type="channelwise_symmetric", w_max=2.0)
     factors = remap.factors(w)
     assert factors[2] == 1
-    out = digital.add_scaled(w, factors, np.empty_like(w), by="divide_rows", status=OK)
+    out = training.add_scaled(w, factors, np.empty_like(w), by="divide_rows", status=OK)
     largest = np.abs(out).max(1)
     np.testing.assert_allclose(np.delete(largest, 2), 2.0, rtol=1e-6)
     np.testing.assert_allclose(out * factors[:, None], w, rtol=1e-6)
@@ -176,16 +177,16 @@ def test_add_scaled(shape, by, order):
     }[by]
     for add in (False, True) if by != "divide_rows" else (False,):
         options = {"by": by, "add": add, "offset": 4, "status": OK}
-        mirror = digital.add_scaled(part, scale, into.copy(), **options)
+        mirror = training.add_scaled(part, scale, into.copy(), **options)
         with on_cpu(order):
-            source = digital.add_scaled(part, scale, into.copy(), **options)
+            source = training.add_scaled(part, scale, into.copy(), **options)
         assert_same_bits(source, mirror)
         exact = into.astype("f8")
         at = slice(4, 4 + shape[1])
         exact[:, at] = part.astype("f8") * factor + (exact[:, at] if add else 0)
         np.testing.assert_allclose(mirror, exact, atol=2e-7)
     with pytest.raises(errors.ShapeError, match="out"):
-        digital.add_scaled(part, scale, into, by=by, offset=8, status=OK)
+        training.add_scaled(part, scale, into, by=by, offset=8, status=OK)
 
 
 def test_input_range_learns():
@@ -204,10 +205,10 @@ def test_input_range_learns():
 
 def test_total_has_an_order():
     w = weights((300, 70))
-    assert _sums.total(w) == pytest.approx(w.astype("f8").sum(), abs=1e-10)
-    assert _sums.total(np.empty((0, 3), np.float32)) == 0
+    assert sums.total(w) == pytest.approx(w.astype("f8").sum(), abs=1e-10)
+    assert sums.total(np.empty((0, 3), np.float32)) == 0
     with on_cpu(7):
-        assert _sums.total(w) == _sums.total(w.copy())
+        assert sums.total(w) == sums.total(w.copy())
 
 
 @pytest.mark.parametrize(

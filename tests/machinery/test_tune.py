@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _device
 from rpukit._kernels import Kernel, clock, tune
 from rpukit._kernels.times import Record, Store
 from rpukit.errors import DeviceError, ParameterError
@@ -336,7 +337,7 @@ def pretend_gpu(monkeypatch):
 
     monkeypatch.setattr(clock, "device_name", lambda device: "Pretended GPU sm_90")
     monkeypatch.setattr(clock, "capturing", lambda: state["capturing"])
-    monkeypatch.setattr(clock, "on", nullcontext)
+    monkeypatch.setattr(_device, "using", nullcontext)
     monkeypatch.setattr(clock, "gpu_time", gpu_time)
     tune.forget()
     yield state

@@ -17,7 +17,7 @@ from rpukit import _device
 from rpukit._device import Device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
-from rpukit._kernels.again import keep_for_graph
+from rpukit._kernels.replay import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.errors import ParameterError

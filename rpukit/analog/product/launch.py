@@ -23,8 +23,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import shared_limit
 from rpukit._kernels import Kernel
-from rpukit._kernels.again import Again, keep_for_graph
 from rpukit._kernels.launch import Launched, recording
+from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit.analog.product.launch_shapes import (
     FEW,
     FLAT,
@@ -141,8 +141,8 @@ class Plan:
     weight: Any = None  # of the last call
 
 
-class Repeat:
-    """A product that came before; like it comes again, it costs the driver's calls.
+class ProductReplay:
+    """Replay of a product with other inputs.
 
     What the kernels pass on is kept where it is small. Then the array of the next result is made
     after the launches, while the GPU works.
@@ -151,7 +151,8 @@ class Repeat:
     def __init__(self, call: Call, launches: Sequence[Launched], plan: Plan) -> None:
         changing = ("x", "y", "c", "call", "first_sample")  # y is c of det_gemm
         self._size = plan.size if plan.size > _MOST_KEPT else 0
-        self._again = Again(launches, (*changing, "work", "a") if self._size else changing)
+        names = (*changing, "work", "a") if self._size else changing
+        self._replay = Replay.by_name(launches, names)
         self._head = 4 * plan.head
         self._fixed = call.weight, call.status, call.stream
         self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
@@ -159,8 +160,8 @@ class Repeat:
         self._spare: list[Array] = []  # results to come
         self.n_batch = self._shape[0]
 
-    def may(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
-        """Whether a product of inputs of the same shape is like that one."""
+    def valid(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
+        """Whether a product of inputs of the same shape can be replayed."""
         fixed, like = self._fixed, self._like
         return (
             weight is fixed[0]
@@ -170,7 +171,7 @@ class Repeat:
             and x.dtype is like[1]
             and x._c_contiguous
             and not (self._aligned and x.data.ptr % 16)
-            and self._again.may()
+            and self._replay.valid()
         )
 
     def __call__(self, x: Array, first_sample: int, call: int) -> Array:
@@ -178,23 +179,23 @@ class Repeat:
         if self._size:
             y, work = kind(self._shape, np.float32), kind((self._size,), np.float32)
             at, to = work.data.ptr, y.data.ptr
-            self._again(x.data.ptr, to, to, call, first_sample, at, at + self._head)
+            self._replay(x.data.ptr, to, to, call, first_sample, at, at + self._head)
             return y
         try:
             y = self._spare.pop()
         except IndexError:
             y = kind(self._shape, np.float32)
         to = y.data.ptr
-        self._again(x.data.ptr, to, to, call, first_sample)
+        self._replay(x.data.ptr, to, to, call, first_sample)
         self._spare.append(kind(self._shape, np.float32))
         return y
 
 
-def launch(call: Call, plan: Plan, device: _device.Device) -> Repeat | None:
-    """Launch a product; gives what repeats it where one of its kind came before."""
+def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | None:
+    """Launch a product; gives its replay where one of its kind came before."""
     work = _device.empty((plan.size,), np.float32, device) if plan.size else None
     # Worth it where the weights stay, which slices do not.
-    again = device.kind == "gpu" and plan.weight is call.weight and _device.gpu_count() == 1
+    again = device.kind == "gpu" and plan.weight is call.weight and _device.is_current(device)
     plan.weight = call.weight
     if not again or _device.free_stream() is None:
         run(call, plan, work)
@@ -202,7 +203,7 @@ def launch(call: Call, plan: Plan, device: _device.Device) -> Repeat | None:
         return None
     with recording() as launches:
         run(call, plan, work)
-    return Repeat(call, launches, plan)
+    return ProductReplay(call, launches, plan)
 
 
 def run(call: Call, plan: Plan, work: Array | None) -> None:

@@ -17,7 +17,7 @@ from rpukit.analog.product.launch import (
     Call,
     Manner,
     Plan,
-    Repeat,
+    ProductReplay,
     launch,
     launch_outputs,
     launch_scales,
@@ -111,7 +111,7 @@ class ForwardState:
             bound=np.float32(io.out_bound if io.out_bound > 0 else 1.0),
         )
         self._plans: dict[Any, Plan] = {}
-        self.repeats: dict[tuple[int, ...], Repeat] = {}  # by shape of the inputs
+        self.repeats: dict[tuple[int, ...], ProductReplay] = {}  # by shape of the inputs
 
     def take(self, io: IOParameters) -> Manner:
         """Give the manner of a product with these parameters: the state's own, as a rule."""
@@ -132,14 +132,14 @@ class ForwardState:
 
     def repeated(
         self, weight: Array, x: Array, io: IOParameters, status: Array, stream: Stream
-    ) -> Repeat | None:
+    ) -> ProductReplay | None:
         """Find how to repeat a product that came before."""
         if not self.repeats or io is not self.parameters:
             return None
         found = self.repeats.get(getattr(x, "shape", ()))
-        return found if found is not None and found.may(weight, x, status, stream) else None
+        return found if found is not None and found.valid(weight, x, status, stream) else None
 
-    def keep(self, call: Call, repeat: Repeat | None) -> None:
+    def keep(self, call: Call, repeat: ProductReplay | None) -> None:
         """Keep how to repeat a product."""
         if repeat is not None:
             if len(self.repeats) >= _MOST_REPEATS:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import clock
-from rpukit._kernels.repeat import Repeats, repeatable
+from rpukit._kernels.replay import Replays, replayable
 from rpukit.analog.arrays.base import Site
 from rpukit.analog.arrays.compound import UNITS, CompoundUnit
 from rpukit.analog.arrays.compound_ops import combine_devices
@@ -106,7 +106,7 @@ class TransferUnit(CompoundUnit):
         self._trains: Trains | None = None  # of the last part, to be filled again
         self._known: dict[tuple[float, int], Rates] = {}
         self._parameters: UpdateParameters | None = None  # of the launches that come again
-        self._repeats = Repeats()
+        self._repeats = Replays()
         self._cells = [child.record for child in self.children]
         self._readings = [
             Reading.of(cell, k, self._io, state, stream, self._own)
@@ -196,10 +196,10 @@ class TransferUnit(CompoundUnit):
     def _comes_again(self, x: Array, d: Array, parameters: UpdateParameters) -> bool:
         """Whether launches of a batch may be remembered: small ones, where the host is slow."""
         small = x.size + d.size <= _KEPT and x is not d
-        if not small or self.cell.transfer_update.implicit or not repeatable(x):
+        if not small or self.cell.transfer_update.implicit or not replayable(x):
             return False
         if parameters is not self._parameters:
-            self._parameters, self._repeats = parameters, Repeats()
+            self._parameters, self._repeats = parameters, Replays()
         return True
 
     def _numbers(
@@ -226,7 +226,7 @@ class TransferUnit(CompoundUnit):
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-                self._repeats = Repeats()
+                self._repeats = Replays()
             shape, scales = self.site.shape, self._scales
             self._known[key] = rates_of(self.cell, shape, lr, batch_size, scales=scales)
         return self._known[key]

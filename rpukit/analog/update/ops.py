@@ -15,7 +15,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
-from rpukit._kernels.again import keep_for_graph
+from rpukit._kernels.replay import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import Recipe, bounds_of, values_of

@@ -107,7 +107,7 @@ class GpuExecutor(Executor):
         self._captured: list[Any] = [None] * len(graphs)
         self._warm = [False] * len(graphs)
         self._events: list[Any] = []
-        self._bound = _device.gpu_count() == 1
+        self._bound = _device.gpu_count() > 0
 
     def run(self, k: int) -> None:
         cp = self._cupy

@@ -8,24 +8,24 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog.deferred_errors import Guard, check_finite, is_finite
+from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.transposed import TransposedTile, from_columns
-from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
-from rpukit.inference._hardware import AS_WRITTEN, Hardware
-from rpukit.inference._learning import Learning
-from rpukit.inference._saved import Saved
-from rpukit.inference.compensation import DriftCompensation
-from rpukit.inference.converters import Converter, SingleDevice, SinglePair
-from rpukit.inference.devices import ReRamCMO
-from rpukit.inference.digital import add_scaled
-from rpukit.inference.modifiers import WeightModifier, member
-from rpukit.inference.noise import NoiseModel
-from rpukit.inference.ops import Split
-from rpukit.inference.phase_change import PCMLike
-from rpukit.inference.training import InputRange, WeightClip, WeightRemap
-from rpukit.random import MAX_SAMPLE, Stream
+from rpukit.analog.tile.face import TileFace, check_shape, typed
+from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.inference.conductance.converters import Converter, SingleDevice, SinglePair
+from rpukit.inference.conductance.records import Split
+from rpukit.inference.noise.devices import ReRamCMO
+from rpukit.inference.noise.model import NoiseModel
+from rpukit.inference.noise.phase_change import PCMLike
+from rpukit.inference.tile.compensation import DriftCompensation
+from rpukit.inference.tile.hardware import AS_WRITTEN, Hardware
+from rpukit.inference.tile.learning import Learning
+from rpukit.inference.tile.state import Saved
+from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
+from rpukit.inference.training.modifiers import WeightModifier, member
+from rpukit.inference.training.ops import add_scaled
+from rpukit.random import Stream
 
 __all__ = ["InferenceTile"]
 
@@ -33,7 +33,8 @@ Array = Any
 CLOCKS = ("forward", "backward", "program", "modify")
 
 
-class InferenceTile(Hardware, Learning, Saved):
+@_device.enters_device("_fill")
+class InferenceTile(Hardware, Learning, Saved, TileFace):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 
     It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,
@@ -89,8 +90,6 @@ class InferenceTile(Hardware, Learning, Saved):
     >>> y.shape, tile.time, bool(tile.alpha[0] > 1.2)
     ((5, 3), 86400.0, True)
     """
-
-    __array_ufunc__ = None  # so that array @ tile asks the tile
 
     def __init__(
         self,
@@ -172,21 +171,6 @@ class InferenceTile(Hardware, Learning, Saved):
         return np.dtype(np.float32)
 
     @property
-    def ndim(self) -> int:
-        """Number of axes: 2."""
-        return 2
-
-    @property
-    def device(self) -> str:
-        """Compute device that the tile lives on."""
-        return str(self._device)
-
-    @property
-    def T(self) -> TransposedTile:
-        """The tile seen from its other side; it shares everything with this one."""
-        return TransposedTile(self)
-
-    @property
     def clocks(self) -> dict[str, int]:
         """Position of each sample or event clock (a copy)."""
         return {name: self._now[name] for name in CLOCKS}
@@ -196,23 +180,6 @@ class InferenceTile(Hardware, Learning, Saved):
         at = "" if self.time is None else f", t={self.time:g}"
         name = type(self.noise).__name__
         return f"InferenceTile(({n_out}, {n_in}), {name}{at}, device={self.device!r})"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if self._device.kind != "cpu":
-            raise DeviceError(
-                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
-            )
-        if copy is False:
-            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
-        return np.array(self.get_weights(), dtype=dtype)
-
-    def __matmul__(self, x: Array) -> Array:
-        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
-        return from_columns(self.forward, x)
-
-    def __rmatmul__(self, d: Array) -> Array:
-        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
-        return self.backward(d)
 
     # ---- weights -------------------------------------------------------------------------------
 
@@ -391,58 +358,11 @@ class InferenceTile(Hardware, Learning, Saved):
         )
         self._join_factors()
 
-    # ---- checks --------------------------------------------------------------------------------
-
-    def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, self._device, np.float32, name)
-        if array.ndim == 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise ShapeError(
-                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-            )
-        return array
-
-    def _start(self, clock: str, first_sample: int | None, n: int) -> int:
-        start = self._now[clock] if first_sample is None else first_sample
-        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
-            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
-        if start + n > MAX_SAMPLE:
-            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
-        return int(start)
-
-    def _finite(self, array: Array, name: str) -> None:
-        """Check values at once where that needs no synchronisation; else kernels do."""
-        if _device.runs_kernels(_device.namespace(array)):
-            return
-        if not is_finite(array):
-            raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
-
-    def _settle(self) -> None:
-        if self.validate == "sync":
-            self._guard.check()
+    def _position(self, clock: str) -> int:
+        return int(self._now[clock])
 
 
 def _usual(noise: NoiseModel) -> Converter:
     if isinstance(noise, ReRamCMO):
         return SingleDevice(g_max=noise.g_max, g_min=noise.g_min)
     return SinglePair(g_max=noise.g_max)
-
-
-def check_shape(shape: Any) -> tuple[int, int]:
-    """Take (n_out, n_in), both from 1."""
-    try:
-        n_out, n_in = (int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
-    if n_out < 1 or n_in < 1:
-        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
-    return n_out, n_in
-
-
-def typed(value: Any, kind: type, name: str) -> Any:
-    """Take an instance of a class."""
-    if not isinstance(value, kind):
-        hint = f": an object, as {value.__name__}()" if isinstance(value, type) else ""
-        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}{hint}")
-    return value

@@ -15,8 +15,9 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import NonFiniteError, ParameterError
-from rpukit.inference.curves import Curve, Polynomial, checked, pack
-from rpukit.inference.ops import Moment, Split, drift_conductance, program_conductance
+from rpukit.inference.conductance.curves import Curve, Polynomial, checked, pack
+from rpukit.inference.conductance.ops import drift_conductance, program_conductance
+from rpukit.inference.conductance.records import Moment, ReadNoise, Split, WriteNoise
 from rpukit.random import Stream
 
 __all__ = ["NoiseModel", "Programmed", "Verbatim"]
@@ -181,6 +182,7 @@ class NoiseModel:
 
     # ---- devices by themselves -----------------------------------------------------------------
 
+    @_device.enters_arrays
     def program(self, target: Array, *, seed: int | Stream = 0, event: int = 0) -> Programmed:
         """Write conductances.
 
@@ -276,15 +278,11 @@ class NoiseModel:
             None if programmed.nu is None else programmed.nu.reshape(1, -1),
             moment,
             identity(place),
-            _device.to_device(pack([curve]), place),
-            unit=1 / self.g_max,
+            read_noise(self, curve, _device.to_device(pack([curve]), place)),
             stream=stream.child(programmed.event),
             sample=sample_of(self.check_time(t), number),
             status=_device.zeros((1,), np.int32, place),
             out=out,
-            kind=curve.kind,
-            degree=curve.degree,
-            near=curve.near,
             as_conductance=True,
         )
 
@@ -325,6 +323,18 @@ def _forms(model: NoiseModel) -> dict[str, Any]:
     }
 
 
+def write_noise(model: NoiseModel, curves: Array) -> WriteNoise:
+    """Describe the programming of a model; ``curves``: `packed`, on the device."""
+    return WriteNoise(
+        curves, 1 / model.g_max, model.LAW, model.limits, model.nu_scale, **_forms(model)
+    )
+
+
+def read_noise(model: NoiseModel, curve: Curve, packed: Array) -> ReadNoise:
+    """Describe the reading of a model by its curve of a time, and that packed on the device."""
+    return ReadNoise(packed, 1 / model.g_max, curve.kind, curve.degree, curve.near)
+
+
 def write(
     model: NoiseModel,
     weight: Array,
@@ -338,18 +348,15 @@ def write(
 ) -> tuple[Array, Array | None]:
     """Program weights with a model."""
     place = _device.device_of(weight)
+    if curves is None:
+        curves = _device.to_device(packed(model), place)
     return program_conductance(
         weight,
         split,
-        _device.to_device(packed(model), place) if curves is None else curves,
-        unit=1 / model.g_max,
-        law=model.LAW,
-        limits=model.limits,
-        nu_scale=model.nu_scale,
+        write_noise(model, curves),
         stream=stream,
         event=event,
         status=_device.zeros((1,), np.int32, place) if status is None else status,
-        **_forms(model),
         **options,
     )
 

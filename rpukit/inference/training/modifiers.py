@@ -11,10 +11,10 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import ParameterError
-from rpukit.inference._sums import largest_of
-from rpukit.inference.curves import Polynomial
-from rpukit.inference.digital import modify_weights
-from rpukit.inference.ops import Stuck
+from rpukit.inference.conductance.curves import Polynomial
+from rpukit.inference.conductance.records import Stuck
+from rpukit.inference.training.ops import Modification, modify_weights
+from rpukit.inference.training.sums import largest_of
 from rpukit.random import Stream
 
 __all__ = ["ModifierType", "WeightModifier"]
@@ -166,6 +166,7 @@ class WeightModifier:
         """Shares of stuck devices."""
         return self.p_low, self.p_high, self.p_any
 
+    @_device.enters_arrays
     def largest_of(self, weight: Array) -> Array:
         """Give what the noise is measured by, shape (1,), float32, on the device of the weights.
 
@@ -182,6 +183,7 @@ class WeightModifier:
         place = _device.device_of(weight)
         return _device.to_device(np.full(1, self.assumed_wmax, np.float32), place)
 
+    @_device.enters_arrays
     def apply(
         self,
         weight: Array,
@@ -215,20 +217,18 @@ class WeightModifier:
         poly = np.zeros(6, np.float32)
         poly[: len(self.coeffs)] = self.coeffs
         polynomial = self.type in (ModifierType.POLY, ModifierType.PROG_NOISE)
-        return modify_weights(
-            weight,
-            self.largest_of(weight) if largest is None else largest,
-            kind=_KINDS[self.type],
+        change = Modification(
+            _KINDS[self.type],
             std=std,
             step=(1 / self.res if self.res > 1 else self.res) or 1.0,
             bound=self.dorefa_clip,
             drop=self.pdrop,
             spread=self.sto_round and self.type in _STEPPED,
             poly=_device.to_device(poly, place) if polynomial else None,
-            stream=stream,
-            event=event,
-            status=status,
-            out=out,
+        )
+        bound = self.largest_of(weight) if largest is None else largest
+        return modify_weights(
+            weight, bound, change, stream=stream, event=event, status=status, out=out
         )
 
     def stuck_at(self, event: int) -> Stuck | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +12,7 @@ from rpukit import _device
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import ShapeError
-from rpukit.inference.ops import wide
+from rpukit.inference.conductance.ops import wide
 from rpukit.random import Stream
 
 Array = Any
@@ -33,17 +34,34 @@ def _grid(n: int) -> tuple[int]:
     return (-(-n // _BLOCK),)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Modification:
+    """What `modify_weights` does to each weight.
+
+    Parameters
+    ----------
+    kind : int, 0 to 8
+        See the head of the kernel.
+    std, step, bound, drop : float
+    spread : bool
+        Stochastic rounding.
+    poly : array, shape (6,), float32, optional
+    """
+
+    kind: int
+    std: float = 0.0
+    step: float = 1.0
+    bound: float = 1.0
+    drop: float = 0.0
+    spread: bool = False
+    poly: Array | None = None
+
+
 def modify_weights(
     weight: Array,
     largest: Array,
+    change: Modification,
     *,
-    kind: int,
-    std: float = 0.0,
-    step: float = 1.0,
-    bound: float = 1.0,
-    drop: float = 0.0,
-    spread: bool = False,
-    poly: Array | None = None,
     stream: Stream,
     event: int,
     status: Array,
@@ -55,13 +73,8 @@ def modify_weights(
     ----------
     weight : array, float32
     largest : array, shape (1,), float32
-        Largest absolute weight, or what is assumed for it; the bound of `kind` 8.
-    kind : int, 0 to 8
-        See the head of the kernel.
-    std, step, bound, drop : float
-    spread : bool
-        Stochastic rounding.
-    poly : array, shape (6,), float32, optional
+        Largest absolute weight, or what is assumed for it; the bound of kind 8.
+    change : Modification
     stream : Stream
     event : int
     status : array, shape (1,), int32
@@ -77,10 +90,12 @@ def modify_weights(
     -----
     Kernel: kernels_cu/modify_weights.cu.
     """
-    scalars = tuple(np.float32(v) for v in (std, step, bound, drop))
+    numbers = (change.std, change.step, change.bound, change.drop)
+    scalars, poly = tuple(map(np.float32, numbers)), change.poly
+    kind, drops = change.kind, change.drop > 0
     n = weight.size
     if _device.runs_kernels(_device.namespace(weight, out)):
-        macros = {"KIND": kind, "SPREAD": int(spread), "DROP": int(drop > 0)}
+        macros = {"KIND": kind, "SPREAD": int(change.spread), "DROP": int(drops)}
         _MODIFY_WEIGHTS.launch(
             _grid(-(-n // 4)),  # four cells a thread
             (_BLOCK,),
@@ -92,8 +107,8 @@ def modify_weights(
             _mirror().modify_weights,
             n,
             kind,
-            spread,
-            drop > 0,
+            change.spread,
+            drops,
             *scalars,
             event,
             weight.reshape(-1),

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.inference._sums import clip, deviation, total
-from rpukit.inference.modifiers import member, need
+from rpukit.inference.training.modifiers import member, need
+from rpukit.inference.training.sums import clip, deviation, total
 
 __all__ = [
     "ClipType",
@@ -103,6 +103,7 @@ class WeightClip:
             found = total(rows.reshape(1, -1)) / rows.size
         return min(found, self.fixed_value) if self.fixed_value > 0 else found
 
+    @_device.enters_arrays
     def apply(self, weight: Array, *, status: Array) -> None:
         """Clip a matrix in place.
 
@@ -145,6 +146,7 @@ class WeightRemap:
         object.__setattr__(self, "type", member(RemapType, self.type, "type"))
         need(self, 0 < self.w_max < math.inf, "w_max", "a positive number")
 
+    @_device.enters_arrays
     def factors(self, weight: Array) -> Array | None:
         """Find what each row is divided by.
 
@@ -216,6 +218,7 @@ class InputRange:
             self, isinstance(self.n_init, int) and self.n_init >= 0, "n_init", "an integer from 0"
         )
 
+    @_device.enters_arrays
     def start(self, value: float, seen: int, x: Array) -> float:
         """Take one of the first batches into account.
 
@@ -235,6 +238,7 @@ class InputRange:
         found = (value * seen + spread) / (seen + 1)
         return found if found > 0 else value
 
+    @_device.enters_arrays
     def step(self, value: float, x: Array, grad: Array, lr: float) -> float:
         """Learn from the gradient of one batch.
 

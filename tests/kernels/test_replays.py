@@ -1,4 +1,4 @@
-"""Calls that come again: the driver's calls carry what the checked launches carried.
+"""Replayed calls: the driver's calls carry what the checked launches carried.
 
 There is no GPU here. Arrays pretend to be on one, and what would launch in the driver hands the
 addresses of its arguments to the runner of the CPU.
@@ -58,7 +58,8 @@ def pretend(monkeypatch):
         runner.run(self, grid, block, self._cpu_check(*plain), shared)
         self._functions[0] = SimpleNamespace(ptr=self)
         if launch._here.launches is not None:
-            launch._here.launches.append(launch.Launched(self, grid, block, args, shared, early))
+            one = launch.Launched(self, grid, block, args, shared, early, device=0)
+            launch._here.launches.append(one)
 
     def ready(self, args):
         plain = [a.view(np.ndarray) if isinstance(a, GpuArray) else a for a in args]
@@ -86,7 +87,7 @@ def pretend(monkeypatch):
     monkeypatch.setattr(_device, "is_cupy", lambda x: isinstance(x, GpuArray))
     monkeypatch.setattr(_device, "runs_kernels", lambda xp: True)
     monkeypatch.setattr(_device, "device_of", lambda x: GPU)
-    monkeypatch.setattr(_device, "gpu_count", lambda: 1)
+    monkeypatch.setattr(_device, "current_index", lambda: 0)
     monkeypatch.setattr(_device, "current_stream", lambda: 5)
     monkeypatch.setattr(_device, "free_stream", lambda: 5)
     monkeypatch.setattr(_device, "empty", lambda n, dtype, _: np.empty(n, dtype).view(GpuArray))

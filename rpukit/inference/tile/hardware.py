@@ -11,12 +11,13 @@ from rpukit import _device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.errors import ParameterError
-from rpukit.inference.compensation import PERFECT, DriftCompensation, readout
-from rpukit.inference.converters import Converter
-from rpukit.inference.curves import pack
-from rpukit.inference.modifiers import WeightModifier
-from rpukit.inference.noise import NoiseModel, packed, sample_of, write
-from rpukit.inference.ops import Moment, Split, Stuck, drift_conductance
+from rpukit.inference.conductance.converters import Converter
+from rpukit.inference.conductance.curves import pack
+from rpukit.inference.conductance.ops import drift_conductance
+from rpukit.inference.conductance.records import Moment, Split, Stuck
+from rpukit.inference.noise.model import NoiseModel, packed, read_noise, sample_of, write
+from rpukit.inference.tile.compensation import PERFECT, DriftCompensation, readout
+from rpukit.inference.training.modifiers import WeightModifier
 from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
@@ -24,6 +25,7 @@ _OTHER = MAX_SAMPLE - 1  # child of the stream that modifiers draw from
 AS_WRITTEN = -1  # in place of the number of a reading: nothing has been read yet
 
 
+@_device.enters_device()
 class Hardware(ABC):
     """Part of `InferenceTile`: from weights to conductances, and what becomes of them."""
 
@@ -233,15 +235,11 @@ class Hardware(ABC):
             self._arrays.get("nu"),
             moment,
             self._fitted(),
-            self._curve(curve, lambda: pack([curve])),
-            unit=1 / self.noise.g_max,
+            read_noise(self.noise, curve, self._curve(curve, lambda: pack([curve]))),
             stream=stream,
             sample=sample_of(t, number),
             status=self._guard.status,
             out=self._arrays["weight"],
-            kind=curve.kind,
-            degree=curve.degree,
-            near=curve.near,
         )
 
     def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:

@@ -8,9 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._device import Device
+from rpukit.analog.tile.face import check_shape, rows_of
 from rpukit.errors import FormatError, ParameterError, ShapeError
-from rpukit.inference.digital import add_scaled
-from rpukit.inference.tile import InferenceTile, check_shape
+from rpukit.inference.tile.tile import InferenceTile
+from rpukit.inference.training.ops import add_scaled
 from rpukit.random import Stream
 
 __all__ = ["MappedMatrix", "map_matrix"]
@@ -25,6 +27,7 @@ def edges(n: int, largest: int) -> list[int]:
     return [n * k // n_block for k in range(n_block + 1)]
 
 
+@_device.enters_device()
 class MappedMatrix:
     """A matrix over a grid of inference tiles; made by `map_matrix`.
 
@@ -55,6 +58,10 @@ class MappedMatrix:
 
     def __iter__(self) -> Iterator[InferenceTile]:
         return (tile for row in self.tiles for tile in row)
+
+    @property
+    def _device(self) -> Device:
+        return self.tiles[0][0]._device
 
     @property
     def device(self) -> str:
@@ -119,14 +126,7 @@ class MappedMatrix:
         return y[0] if np.ndim(v) == 1 else y
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, _device.parse_device(self.device), np.float32, name)
-        if array.ndim == 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise ShapeError(
-                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-            )
-        return array
+        return rows_of(_device.as_array(v, self._device, np.float32, name), width, name)
 
     def update(self, x: Array, d: Array, lr: float) -> Self:
         """Change the digital weights by ``-lr d x^T``, exactly, in place.
@@ -175,7 +175,7 @@ class MappedMatrix:
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError, ParameterError
         """
-        array = _device.as_array(weight, _device.parse_device(self.device), np.float32, "weight")
+        array = _device.as_array(weight, self._device, np.float32, "weight")
         if array.shape != self.shape:
             raise ShapeError(f"weight: got shape {tuple(array.shape)}, need {self.shape}")
         for k, j, tile in self._placed():
@@ -194,7 +194,7 @@ class MappedMatrix:
         ------
         NonFiniteError
         """
-        place = _device.parse_device(self.device)
+        place = self._device
         weight = _device.empty(self.shape, np.float32, place)
         for k, j, tile in self._placed():
             block = weight[self._out[k] : self._out[k + 1], self._in[j] : self._in[j + 1]]
@@ -309,7 +309,7 @@ class MappedMatrix:
         return {"header": header, "arrays": arrays}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], device: str | _device.Device = "cpu") -> Self:
+    def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
         """Build a matrix from what `state` gave.
 
         Parameters

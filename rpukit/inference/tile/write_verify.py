@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from rpukit import _device
+from rpukit.analog.tile.face import number_of
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
-from rpukit.inference._learning import number_of
-from rpukit.inference._sums import total
+from rpukit.inference.training.sums import total
 
 __all__ = ["WriteVerify", "write_verify"]
 
@@ -134,18 +134,32 @@ def write_verify(
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
             raise ParameterError(f"{name}: got {count!r}, need an integer from 1")
-    xp = _device.namespace(array)
-    largest = float(np.abs(host).max()) or 1.0
+    with _device.using(place):
+        return _converge(tile, array, tolerance, lr, n_read, max_rounds, check_every)
+
+
+def _converge(
+    tile: LearningTile,
+    target: Array,
+    tolerance: float,
+    lr: float,
+    n_read: int,
+    max_rounds: int,
+    check_every: int,
+) -> WriteVerify:
+    """Make rounds until the error is small enough; the device of the tile is current."""
+    xp = _device.namespace(target)
+    largest = float(abs(target).max()) or 1.0
     unit = xp.eye(tile.shape[1], dtype=tile.dtype)
-    wanted = xp.ascontiguousarray(array.T)
+    wanted = xp.ascontiguousarray(target.T)
     history: list[float] = []
     n_round = 0
-    error, missed = _compare(tile, array, largest, tolerance)
+    error, missed = _compare(tile, target, largest, tolerance)
     while error > tolerance and n_round < max_rounds:
         for _ in range(min(check_every, max_rounds - n_round)):
             tile.update(unit, _read(tile, unit, n_read) - wanted, lr / (1 + n_round / _SETTLING))
             n_round += 1
-        error, missed = _compare(tile, array, largest, tolerance)
+        error, missed = _compare(tile, target, largest, tolerance)
         history.append(error)
     return WriteVerify(error <= tolerance, n_round, error, missed, tuple(history))
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
-from rpukit.inference.curves import checked
-from rpukit.inference.ops import Moment, Split, drift_conductance, program_conductance
+from rpukit.inference.conductance.curves import checked
+from rpukit.inference.conductance.ops import drift_conductance, program_conductance
+from rpukit.inference.conductance.records import Moment, ReadNoise, Split, WriteNoise
 from rpukit.random import Stream
 
 __all__ = ["Converter", "CustomPair", "NPairs", "SingleDevice", "SinglePair"]
@@ -120,6 +121,7 @@ class Converter:
         scale = self.reach / largest if largest > 0 else self.reach
         return scale, 0.0
 
+    @_device.enters_arrays
     def split(
         self, weight: Array, w_max: float | None = None, device: _device.Device | None = None
     ) -> Split:
@@ -171,6 +173,7 @@ class Converter:
             put(self.inverse()),
         )
 
+    @_device.enters_arrays
     def to_conductance(self, weight: Array, w_max: float | None = None) -> tuple[Array, Split]:
         """Split weights over the devices of their cells, without noise.
 
@@ -204,17 +207,14 @@ class Converter:
         g, _ = program_conductance(
             array,
             split,
-            None,
-            unit=1.0,
-            law="none",
-            limits=(0.0, math.inf),
-            nu_scale=1.0,
+            WriteNoise(),
             stream=_STILL,
             event=0,
             status=_device.zeros((1,), np.int32, place),
         )
         return g.reshape(-1, *array.shape), split
 
+    @_device.enters_arrays
     def to_weight(self, conductance: Array, split: Split) -> Array:
         """Read weights back from conductances.
 
@@ -243,8 +243,7 @@ class Converter:
             None,
             Moment(),
             split,
-            None,
-            unit=1.0,
+            ReadNoise(),
             stream=_STILL,
             sample=0,
             status=_device.zeros((1,), np.int32, place),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -11,23 +11,24 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.analog.deferred_errors import Guard, check_finite
+from rpukit.analog.tile.face import TileFace, number_of
 from rpukit.analog.update.ops import rank_update
-from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.gemm import det_gemm
-from rpukit.inference._sums import clip
-from rpukit.inference.digital import add_scaled
-from rpukit.inference.modifiers import ModifierType, WeightModifier
-from rpukit.inference.ops import Stuck
-from rpukit.inference.training import InputRange, WeightClip, WeightRemap
+from rpukit.inference.conductance.records import Stuck
+from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
+from rpukit.inference.training.modifiers import ModifierType, WeightModifier
+from rpukit.inference.training.ops import add_scaled
+from rpukit.inference.training.sums import clip
 from rpukit.random import Stream
 
 Array = Any
 
 
-class Learning(ABC):
+@_device.enters_device()
+class Learning(TileFace):
     """Part of `InferenceTile`: what training does with it."""
 
-    shape: tuple[int, int]
     modifier: WeightModifier
     weight_clip: WeightClip
     weight_remap: WeightRemap
@@ -265,10 +266,6 @@ class Learning(ABC):
         return _device.empty(tuple(shape), np.float32, self._device)
 
     @abstractmethod
-    def _settle(self) -> None:
-        """Raise at once what is deferred, where the tile was asked for that."""
-
-    @abstractmethod
     def _leave(self, mode: str) -> None:
         """Change what the products see."""
 
@@ -277,26 +274,9 @@ class Learning(ABC):
         """Make the weights that the hardware would show."""
 
     @abstractmethod
-    def _rows(self, v: Array, width: int, name: str) -> Array:
-        """Take rows of an input."""
-
-    @abstractmethod
-    def _finite(self, array: Array, name: str) -> None:
-        """Refuse non-finite values where that needs no synchronisation."""
-
-    @abstractmethod
     def _scaled(self, rows: Array, *, fresh: bool) -> Array:
         """Multiply outputs by their digital factors."""
 
     @abstractmethod
     def _set_scales(self, scales: Array | None) -> None:
         """Set the digital scales; None: to 1."""
-
-
-def number_of(value: Any, name: str) -> float:
-    """Take a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise DTypeError(f"{name}: got {value!r}, need a number")
-    if not math.isfinite(value):
-        raise ParameterError(f"{name}: got {value!r}, need a finite number")
-    return float(value)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from rpukit.inference.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
-from rpukit.inference.noise import NoiseModel
-from rpukit.inference.ops import Moment
+from rpukit.inference.conductance.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
+from rpukit.inference.conductance.records import Moment
+from rpukit.inference.noise.model import NoiseModel
 
 __all__ = ["CustomDrift", "PCMLike", "PowerDrift", "StateIndependent"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.gemm import det_gemm
-from rpukit.inference.digital import modify_weights
+from rpukit.inference.training.ops import Modification, modify_weights
 from rpukit.random import Stream
 
 Array = Any
@@ -43,7 +43,7 @@ def clip(weight: Array, bound: float, out: Array, *, status: Array) -> Array:
     return modify_weights(
         weight,
         _device.to_device(np.full(1, bound, np.float32), place),
-        kind=_CLIP,
+        Modification(_CLIP),
         stream=Stream(0, 0),
         event=0,
         status=status,

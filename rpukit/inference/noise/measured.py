@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
-from rpukit.inference.curves import Curve, Polynomial, Table
-from rpukit.inference.phase_change import PowerDrift
+from rpukit.inference.conductance.curves import Curve, Polynomial, Table
+from rpukit.inference.noise.phase_change import PowerDrift
 
 __all__ = ["Measured", "fit_model"]
 

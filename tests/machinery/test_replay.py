@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rpukit._kernels import launch, tune
-from rpukit._kernels.repeat import Repeats, repeatable
+from rpukit._kernels.replay import Replays, replayable
 from rpukit.testing import assert_same_bits
 from tests.machinery.test_launch import KERNEL, arguments_for, xp  # noqa: F401
 
@@ -15,7 +15,7 @@ class Twice:
     """``y = a (a x + first) + first`` by two launches; what is between them is not kept."""
 
     def __init__(self, space):
-        self.xp, self.repeats, self.n_call = space, Repeats(), 0
+        self.xp, self.replays, self.n_call = space, Replays(), 0
         self.y = space.zeros(10, np.float32)
 
     def __call__(self, x, a, first, small=4):
@@ -28,8 +28,8 @@ class Twice:
                 numbers = {"a": a, "first": first, "big": 0, "wide": 0, "small": small}
                 KERNEL.launch((1,), (32,), arguments_for(self.xp, x=source, y=to, **numbers))
 
-        assert repeatable(x)
-        self.repeats.run("key", (x,), {"a": a, "first": first}, call)
+        assert replayable(x)
+        self.replays.run("key", (x,), {"a": a, "first": first}, call)
         return self.y.get() if hasattr(self.y, "get") else self.y.copy()
 
 
@@ -58,7 +58,7 @@ def test_numbers_that_were_not_named_must_stay(xp):  # noqa: F811
 
 
 def test_a_failed_call_is_not_remembered(xp):  # noqa: F811
-    repeats, x = Repeats(), xp.zeros(10, np.float32)
+    replays, x = Replays(), xp.zeros(10, np.float32)
 
     def fails():
         KERNEL.launch((1,), (32,), arguments_for(xp, x=x))
@@ -66,5 +66,5 @@ def test_a_failed_call_is_not_remembered(xp):  # noqa: F811
 
     for _ in range(3):
         with pytest.raises(ValueError, match=r"^$"):
-            repeats.run("key", (x,), {}, fails)
+            replays.run("key", (x,), {}, fails)
     assert launch._here.launches is None

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rpukit.inference.curves import ClippedLog, Curve, Polynomial
-from rpukit.inference.noise import NoiseModel
-from rpukit.inference.ops import Moment
-from rpukit.inference.phase_change import PowerDrift
+from rpukit.inference.conductance.curves import ClippedLog, Curve, Polynomial
+from rpukit.inference.conductance.records import Moment
+from rpukit.inference.noise.model import NoiseModel
+from rpukit.inference.noise.phase_change import PowerDrift
 
 __all__ = ["Hermes", "ReRamCMO", "ReRamWan"]
 

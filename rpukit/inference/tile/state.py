@@ -10,12 +10,13 @@ from rpukit import _device
 from rpukit._device import Device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.tile.saving import SavedTile, check_arrays, header_of
 from rpukit.analog.tile.state import decode, encode
 from rpukit.errors import FormatError
-from rpukit.inference.converters import Converter
-from rpukit.inference.modifiers import WeightModifier
-from rpukit.inference.noise import NoiseModel
-from rpukit.inference.training import InputRange, WeightClip, WeightRemap
+from rpukit.inference.conductance.converters import Converter
+from rpukit.inference.noise.model import NoiseModel
+from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
+from rpukit.inference.training.modifiers import WeightModifier
 from rpukit.random import Stream
 
 Array = Any
@@ -35,8 +36,9 @@ _NOW = {"mode": str, "event": int, "time": float, "number": int, "range": float,
 _LATER = ("conductance", "nu", "baseline")  # arrays that a tile has once it was programmed
 
 
-class Saved:
-    """Part of `InferenceTile`: copies, states, pickles."""
+@_device.enters_device("_fill")
+class Saved(SavedTile):
+    """Part of `InferenceTile`: its state."""
 
     shape: tuple[int, int]
     stream: Stream
@@ -104,7 +106,7 @@ class Saved:
         ------
         FormatError, DeviceError
         """
-        header = _check_header(state)
+        header = header_of(state, FORMAT, (VERSION,))
         make: Any = cls
         try:
             options = {
@@ -144,69 +146,9 @@ class Saved:
                 dtype = np.float64 if name == "baseline" else np.float32
                 self._arrays[name] = _device.zeros(later[name], dtype, self._device)
         targets = self._all_arrays()
-        if arrays.keys() != targets.keys():
-            raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
+        check_arrays(arrays, targets)
         if tile._now["mode"] == "programmed" and "conductance" not in arrays:
             raise FormatError("state: a programmed tile without conductances")
         for name, target in targets.items():
-            source = np.asarray(arrays[name])
-            if source.shape != target.shape or source.dtype != target.dtype:
-                raise FormatError(
-                    f"state: array {name} is {source.dtype}{list(source.shape)}, "
-                    f"need {target.dtype}{list(target.shape)}"
-                )
-        for name, target in targets.items():
             target[...] = _device.to_device(arrays[name], self._device)
         tile._find_factors()
-
-    def to(self, device: str) -> Self:
-        """Copy the tile to a compute device.
-
-        Parameters
-        ----------
-        device : str
-            ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
-
-        Returns
-        -------
-        InferenceTile
-            A new tile; both continue to the same bits.
-
-        Raises
-        ------
-        ParameterError, DeviceError, NonFiniteError
-        """
-        return type(self).from_state(self.state(), device)
-
-    def copy(self) -> Self:
-        """Copy the tile; the copy continues to the same bits.
-
-        Returns
-        -------
-        InferenceTile
-        """
-        return type(self).from_state(self.state(), self._device)
-
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles are made on the CPU, so that they open on a machine without a GPU.
-        return type(self).from_state, (self.state(),)
-
-
-def _check_header(state: Any) -> dict[str, Any]:
-    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
-        raise FormatError("state: need a dictionary with header and arrays, as state() gives it")
-    header = state["header"]
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FormatError(f"state: this is not a {FORMAT}")
-    if header.get("version") != VERSION:
-        raise FormatError(
-            f"state: format version {header.get('version')!r}, this rpukit reads {VERSION}: "
-            "update rpukit"
-        )
-    return header

@@ -1,0 +1,233 @@
+"""Replay recorded launches with driver-call overhead only.
+
+Most calls of a training step are those of the step before: the same kernels and launch shapes, the
+same arrays but for inputs and results. `Replay` makes launches that were recorded once more, with
+other values of the arguments that change. A caller either names the parameters that change
+(`by_name`) or has two calls compared (`Replays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rpukit import _device
+from rpukit._kernels import clock, launch, tune
+from rpukit._kernels.arguments import pack
+from rpukit._kernels.launch import Launched
+
+Array = Any
+Places = Sequence[tuple[int, int]]  # of an argument: number of the launch, of its parameter
+
+_graph_arrays: dict[int, Any] = {}  # a graph goes on using them, and nobody says for how long
+
+
+def keep_for_graph(*arrays: Any) -> None:
+    """Keep arrays that the graph which the current stream records will use."""
+    here = {id(a): a for a in arrays if _device.is_cupy(a)}
+    if here and _device.free_stream() is None:
+        _graph_arrays.update(here)
+
+
+class Replay:
+    """Launches that were recorded, to be made again; arguments that do not change are kept alive.
+
+    Parameters
+    ----------
+    launches : sequence of Launched
+        Just made, on the current device and stream, or by the runner on the CPU.
+    changing : sequence of sequences of (int, int)
+        For each value that changes from call to call, the arguments that it is.
+    any_stream : bool
+        Whether the launches may go to any stream, a captured one included: where nothing that they
+        write is read by a later replay.
+    """
+
+    def __init__(
+        self, launches: Sequence[Launched], changing: Sequence[Places], *, any_stream: bool = False
+    ) -> None:
+        self._n_change = tune.n_changes()
+        self._device = launches[0].device if launches else None
+        self._stream = None
+        if self._device is not None and not any_stream:
+            self._stream = _device.current_stream()
+        self._any_stream = any_stream
+        self._kept: list[Any] = []  # what kernels read or write at fixed addresses
+        self._starts: list[Callable[[int], None]] = []
+        words: list[tuple[int, Any]] = []
+        shared: dict[tuple[int, str], Any] = {}
+        value_of = {at: k for k, places in enumerate(changing) for at in places}
+        for i, one in enumerate(launches):
+            gpu = one.device is not None
+            slots = []
+            for j, a in enumerate(one.variant.checked(one.args) if gpu else one.args):
+                slot: Any = pack(a).reshape(1) if gpu else [a]
+                k = value_of.get((i, j))
+                if k is None:
+                    self._kept.append(a)
+                else:
+                    kind = slot.dtype.str if gpu else ""
+                    if (k, kind) not in shared:
+                        shared[k, kind] = slot
+                        words.append((k, slot.data if gpu else slot))
+                    slot = shared[k, kind]
+                slots.append(slot)
+            self._starts.append(_start_of(one, slots))
+        self._words = tuple(words)
+
+    @classmethod
+    def by_name(cls, launches: Sequence[Launched], names: Sequence[str]) -> Replay:
+        """Replay with other values of the parameters of these names, in this order."""
+        every = [
+            (parameter.name, (i, j))
+            for i, one in enumerate(launches)
+            for j, parameter in enumerate(one.parameters)
+        ]
+        return cls(launches, [[at for name, at in every if name == wanted] for wanted in names])
+
+    def valid(self) -> bool:
+        """Whether device, stream and the tuner's choices are those of the recording.
+
+        Not while launches are being recorded, for a graph or for another replay.
+        """
+        if self._n_change != tune.n_changes() or launch.is_recording():
+            return False
+        if self._device is None:
+            return True
+        here = self._device == _device.current_index()
+        return here and (self._any_stream or self._stream == _device.free_stream())
+
+    def __call__(self, *values: Any) -> None:
+        """Launch with these numbers and addresses of arrays, in the order of `changing`."""
+        for k, word in self._words:
+            word[0] = values[k]
+        stream = self._stream
+        if stream is None:
+            stream = _device.current_stream() if self._any_stream else 0
+        for start in self._starts:
+            start(stream)
+
+
+def _start_of(one: Launched, slots: Sequence[Any]) -> Callable[[int], None]:
+    """Make what repeats a launch on a stream with what its slots hold by then."""
+    variant, grid, block, _, shared, early, together, device = one
+    if device is not None:
+        return variant.again(
+            grid, block, slots, shared, early=early, together=together, device=device
+        )
+
+    def start(_: int) -> None:
+        variant.launch(grid, block, [slot[0] for slot in slots], shared)
+
+    return start
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What a call launched, what it was given, and its numbers by name."""
+
+    launches: list[Launched]
+    inputs: Sequence[Array]
+    numbers: Mapping[str, float]
+
+    def replay(self, before: Recorded) -> Replay | None:
+        """Find what changes from an earlier call to this one; None where more does than that."""
+        shapes, others = (
+            [(a.variant, a.grid, a.block, a.shared, a.device) for a in each.launches]
+            for each in (before, self)
+        )
+        if shapes != others:
+            return None
+        places: dict[Hashable, list[tuple[int, int]]] = {}
+        for i, (first, last) in enumerate(zip(before.launches, self.launches, strict=True)):
+            arguments = zip(first.parameters, first.args, last.args, strict=True)
+            for j, (p, a, b) in enumerate(arguments):
+                if p.pointer:
+                    k = self._input_of(b)
+                    if (a is None) != (b is None) or before._input_of(a) != k:
+                        return None
+                    if k >= 0:
+                        places.setdefault(k, []).append((i, j))
+                elif before._takes(p, a) and self._takes(p, b):
+                    places.setdefault(p.name, []).append((i, j))
+                elif a != b:
+                    return None
+        keys = [*range(len(self.inputs)), *self.numbers]
+        return Replay(self.launches, [places.get(key, []) for key in keys])
+
+    def _takes(self, parameter: Any, a: Any) -> bool:
+        """Whether an argument is the call's number of that name."""
+        return bool(self.numbers.get(parameter.name) == a)
+
+    def _input_of(self, a: Array) -> int:
+        """Tell which input an argument is; -1 for none."""
+        return next((k for k, given in enumerate(self.inputs) if a is given), -1)
+
+
+class Replays:
+    """Replays of one object's calls, by key: all that decides the launches.
+
+    Where two calls of one key made the same launches, but for inputs and numbers, those after them
+    replay the second. Arrays that one launch passes to the next are kept for that.
+
+    Parameters
+    ----------
+    most : int
+        Keys that are known at a time; each keeps the arrays of its launches.
+    """
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._known: dict[Hashable, tuple[Recorded | None, Replay | None]] = {}
+        self._n_change = -1
+
+    def run(
+        self,
+        key: Hashable,
+        inputs: Sequence[Array],
+        numbers: Mapping[str, float],
+        call: Callable[[], None],
+    ) -> None:
+        """Replay the launches of a key where two calls agreed on them, else make the call.
+
+        Parameters
+        ----------
+        key : hashable
+            All that decides what is launched.
+        inputs : sequence of arrays
+            What the call is given; no two are the same.
+        numbers : mapping of str to number
+            What changes from call to call, by the names of parameters; the same names each time.
+        call : callable
+            Launches in the usual way.
+        """
+        if self._n_change != tune.n_changes():  # other variants may be picked
+            self._known.clear()
+            self._n_change = tune.n_changes()
+        before, replay = self._known.get(key, (None, None))
+        on_gpu = _device.is_cupy(inputs[0])
+        if replay is not None and replay.valid():
+            given = [a.data.ptr for a in inputs] if on_gpu else inputs
+            replay(*given, *numbers.values())
+            return
+        if on_gpu and not _may_record(inputs[0]):
+            call()
+            return
+        with launch.recording() as launches:
+            call()
+        now = Recorded(launches, inputs, numbers)
+        if len(self._known) >= self._most and key not in self._known:
+            del self._known[next(iter(self._known))]
+        replay = None if before is None else now.replay(before)
+        self._known[key] = (None, replay) if replay is not None else (now, None)
+
+
+def replayable(array: Array) -> bool:
+    """Whether launches work on an array, which can be replayed; else it is the mirrors' work."""
+    return _device.takes_kernels(array)
+
+
+def _may_record(array: Array) -> bool:
+    """Whether the launches to come can be replayed: on the current device, and not for a graph."""
+    return array.data.device_id == _device.current_index() and not clock.capturing()

@@ -1,0 +1,143 @@
+"""What every tile shows: axes, device, products by operators, and the checks of its inputs."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.tile.transposed import TransposedTile, from_columns
+from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.random import MAX_SAMPLE
+
+Array = Any
+
+
+class TileFace(ABC):
+    """Base of `AnalogTile` and `InferenceTile`."""
+
+    __array_ufunc__ = None  # so that array @ tile asks the tile
+
+    shape: tuple[int, int]
+    validate: str
+    _device: _device.Device
+    _guard: Guard
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes: 2."""
+        return 2
+
+    @property
+    def device(self) -> str:
+        """Compute device that the tile lives on."""
+        return str(self._device)
+
+    @property
+    def T(self) -> TransposedTile:
+        """The tile seen from its other side; it shares everything with this one."""
+        return TransposedTile(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._device.kind != "cpu":
+            raise DeviceError(
+                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
+            )
+        if copy is False:
+            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
+        return np.array(self.get_weights(), dtype=dtype)
+
+    def __matmul__(self, x: Array) -> Array:
+        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
+        return from_columns(self.forward, x)
+
+    def __rmatmul__(self, d: Array) -> Array:
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        return self.backward(d)
+
+    def _rows(self, v: Array, width: int, name: str) -> Array:
+        """Take an input as rows of `width` numbers."""
+        return rows_of(_device.as_array(v, self._device, self.dtype, name), width, name)
+
+    def _start(self, clock: str, first_sample: int | None, n: int) -> int:
+        """Position of the first of n samples: as given, or where the clock stands."""
+        start = self._position(clock) if first_sample is None else first_sample
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
+        if start + n > MAX_SAMPLE:
+            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
+        return int(start)
+
+    def _finite(self, array: Array, name: str) -> None:
+        """Check values at once where that needs no synchronisation; else kernels do."""
+        if not (_device.takes_kernels(array) or is_finite(array)):
+            raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+
+    def _settle(self) -> None:
+        """Raise at once what is deferred, where the tile was asked for that."""
+        if self.validate == "sync":
+            self._guard.check()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the weights."""
+
+    @abstractmethod
+    def forward(self, x: Array) -> Array:
+        """Multiply activations by the weights."""
+
+    @abstractmethod
+    def backward(self, d: Array) -> Array:
+        """Multiply errors by the transposed weights."""
+
+    @abstractmethod
+    def get_weights(self) -> Array:
+        """Read the weights."""
+
+    @abstractmethod
+    def _position(self, clock: str) -> int:
+        """Where a sample clock stands."""
+
+
+def rows_of(array: Array, width: int, name: str) -> Array:
+    """Take rows of `width` numbers, or one row as a vector."""
+    if array.ndim == 1:
+        array = array[None, :]
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ShapeError(
+            f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
+        )
+    return array
+
+
+def check_shape(shape: Any) -> tuple[int, int]:
+    """Take (n_out, n_in), both from 1."""
+    try:
+        n_out, n_in = (int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
+    if n_out < 1 or n_in < 1:
+        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
+    return n_out, n_in
+
+
+def typed(value: Any, kind: type, name: str) -> Any:
+    """Take an instance of a class."""
+    if not isinstance(value, kind):
+        hint = f": an object, as {value.__name__}()" if isinstance(value, type) else ""
+        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}{hint}")
+    return value
+
+
+def number_of(value: Any, name: str) -> float:
+    """Take a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise DTypeError(f"{name}: got {value!r}, need a number")
+    if not math.isfinite(value):
+        raise ParameterError(f"{name}: got {value!r}, need a finite number")
+    return float(value)

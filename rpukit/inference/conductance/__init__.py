@@ -1,0 +1,1 @@
+"""From weights to conductances and back: converters, curves, programming and reading."""

@@ -1,0 +1,1 @@
+"""Hardware-aware training: weight modifiers, clipping, remapping, input ranges."""
