@@ -1,8 +1,8 @@
 """Code blocks of README.md and of the documentation run, page by page.
 
-The blocks of one page share one namespace, as a reader would type them one after the other. A comment
-``<!-- needs: gpu -->`` (or ``torch``) on the line above a block says what it needs; where that is
-missing the block is compiled and left. C, shell and text blocks are not looked at.
+The blocks of one page share one namespace, as a reader would type them one after the other. A
+comment ``<!-- needs: gpu -->`` (or ``torch``) on the line above a block says what it needs; where
+that is missing, the block is only compiled. Blocks of C, shell and text are ignored.
 """
 
 import importlib.util
@@ -95,7 +95,7 @@ def test_a_block_that_fails_is_seen(tmp_path):
 
 
 def test_counts_in_the_readme_are_true():
-    """Numbers of kernels, recorded cases and presets, as README.md and docs/devices.md say them."""
+    """Numbers of kernels, recorded cases and presets in README.md and docs/devices.md."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     kernels = len(list((ROOT / "kernels_cu").glob("*.cu")))
     recorded = sorted((ROOT / "tests/golden").glob("**/*.json"))
