@@ -1,4 +1,4 @@
-// Find out whether an array is finite: where it is not, status[0] becomes `call` (if it was 0).
+// Check whether an array is finite: where it is not, status[0] becomes `call` (if it was 0).
 //
 //   x (n)   REAL; status (1)   int32
 //

@@ -1,4 +1,4 @@
-// Of each chosen sum of a layer choose a child, and mark the rows of the child.
+// Choose one child of each chosen sum, by sampling or by the largest term, and mark the rows of the child.
 //
 //   best 0: the first child whose running sum of theta exp(element - M) passes u times the whole sum, M the largest
 //   element that has a weight; best 1: the child with the largest log theta + element, the first of equals

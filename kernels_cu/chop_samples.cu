@@ -1,4 +1,4 @@
-// Turn the lines of a batch round by the choppers of their slices, as each is when its sample comes.
+// Flip the sign of samples by the current chopper state of their slices.
 //
 // The chopper c[j] of slice j flips after the slice is read: event e reads slice (first_slice + e) mod n_slice
 // after sample offset + e * period, so each slice at most once. It flips where the pass over the slices says so

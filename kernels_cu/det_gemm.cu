@@ -1,4 +1,4 @@
-// Batch-invariant product c = op(a) op(b), op being the transpose or nothing.
+// Batch-invariant matrix product in float32 and float64: c = op(a) op(b), op being the transpose or nothing.
 //
 //   a (m, k), or with TRANS_A (k, m); b (k, n), or with TRANS_B (n, k); c (m, n)    REAL, C order
 //

@@ -1,4 +1,4 @@
-// Product of 16-bit floats on Hopper's tensor cores, batch-invariant: o = p q^T.
+// Batch-invariant product of 16-bit floats on the tensor cores of Hopper: o = p q^T.
 //
 //   o_ij = [total_ij +] chain_ij,  chain_ij = [partial_ij +] sum over r of p_ir q_jr
 //

@@ -1,4 +1,4 @@
-// Read programmed conductances at a later time: drift, noise of reading, and the weight that they make.
+// Read programmed conductances at a later time: drift, read noise, and the resulting weight.
 //
 //   LAW 1: g = g_p exp(-nu log_ratio);   LAW 2: g = clip(g_p + mean + std nu, low, high);   LAW 0: g = g_p
 //   READ 1: g = clip(g + (g q(x)) gain xi, low, high), x = g_p unit;   READ 2: g = clip(g + q(x) gain xi, ...), x = g unit

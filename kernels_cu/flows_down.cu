@@ -1,4 +1,4 @@
-// Flows of layers of sums, one right below the other, in one launch: what sum_backward.cu adds to rows, for few samples.
+// Flows of consecutive sum layers in one launch, for few samples: what sum_backward.cu adds to rows.
 //
 //   layer_tile (n_layer + 1) int: the first tile of each layer; arrived (1) u32: see rk_gate.cuh
 //   tiles (n_tile, 4) i64: of OUTPUTS elements that stand side by side in the same lists the first, how many, the first

@@ -1,4 +1,4 @@
-// Give unknown variables a value of their chosen leaf: the most probable (best), or by chance.
+// Sample unknown variables from their chosen leaf, or take its mode.
 //
 //   table: the first largest value, or the first whose running probability passes u times the whole; Gaussian: mean +
 //   std xi; Poisson: floor of the rate, or the first count whose cumulative probability passes u

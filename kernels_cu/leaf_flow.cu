@@ -1,4 +1,4 @@
-// Go on with the statistics of leaves, over the steps (sample, use of a node's parameters).
+// Accumulate expected sufficient statistics of leaves over the steps (sample, use of a node's parameters).
 //
 //   of a table: flow for each value; of numbers: sums of flow x, flow x^2, flow; last the flow of missing values
 //

@@ -1,4 +1,4 @@
-// Values of leaves: those of finite support from their table, the others from their parameters.
+// Log-likelihoods of leaves: finite support from their table, others from their parameters.
 //
 //   Gaussian  -z^2 / 2 - (log(2 pi) / 2 + log std);  Poisson  (x log rate - rate) - lgamma(x + 1)
 //

@@ -1,4 +1,4 @@
-// A step of EM of leaves, in place; a node without flow stays.
+// EM step of the parameters of leaves, in place; a node without flow keeps its parameters.
 //
 //   CATEGORICAL: as sum_maximise; BERNOULLI, BINOMIAL: hits over trials; GAUSSIAN, DISCRETE_LOGISTIC: mean and mean of
 //   squares are moved, std at least c2; POISSON: mean. What is missing counts as the leaf's own expectation.

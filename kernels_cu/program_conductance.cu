@@ -1,4 +1,4 @@
-// Program weights as conductances: split each weight over the devices of its cell, and write them with noise.
+// Program weights as conductances with programming noise, split over the devices of each cell.
 //
 //   v = w scale;   target = clip((sign v - start) inverse, 0, span) + base   (with TABLE: a line through nodes)
 //   g = clip(target + sigma(x) xi_0, low, high),   x = target unit

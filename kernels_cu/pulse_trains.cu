@@ -1,4 +1,4 @@
-// Turn the lines of a batch into pulse trains.
+// Encode the lines of a batch as pulse trains.
 //
 // Each sample gets a bit length BL and two scales A (for d) and B (for x) from lr, the granularity g
 // and, with management, from the largest |x| and |d|; then each slot of a line fires where

@@ -1,4 +1,4 @@
-// Pulse a few samples into a tile: what pulse_trains and pulsed_update do, in one launch.
+// Pulsed update by a few samples in one launch, trains included: pulse_trains and pulsed_update together.
 //
 // Each block makes the trains that it needs itself, since draws have coordinates and cost less than a second
 // launch: first those of d for its ROWS rows; then, of x, only the slots in which one of these rows fired.

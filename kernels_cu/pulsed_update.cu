@@ -1,4 +1,4 @@
-// Change the weights of a tile by the coincidences of pulse trains.
+// Update weights where pulses coincide.
 //
 // Where a slot of line j of x and of line i of d fire together, cell (i, j) gets a pulse: down where
 // the signs agree, up where they differ (the other way round with `flip`, a negative lr). With polarity

@@ -1,4 +1,4 @@
-// The exact update of an ideal tile: weight -= lr d x^T.
+// Exact rank update of an ideal tile: weight -= lr d x^T.
 //
 //   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that goes on from w
 //

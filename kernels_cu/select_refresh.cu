@@ -1,4 +1,4 @@
-// Choose the cells of a pair of one-sided devices that are too full, and what to write back to them.
+// Select pairs of one-sided devices to refresh, and what to write back to them.
 //
 // For cell (i, j) with the reads p of the plus and q of the minus device, full = bound * upper and
 // some = bound * lower: the larger read above full and the smaller above some chooses the cell. Chosen

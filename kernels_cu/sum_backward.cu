@@ -1,4 +1,4 @@
-// Flows of the elements of a layer of sums: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
+// Flows of the children of sum layers: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
 //
 //   groups as in sum_forward.cu; lift (n_sample, n_row), elements, flows (n_sample, n_element)   REAL
 //   parent_first (n_element + 1) i64, parent_group, parent_place int: groups an element is in, ascending, and where

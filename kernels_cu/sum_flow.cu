@@ -1,4 +1,5 @@
-// Go on with the statistics of weights: F = fma(up, child, F) over the steps (sample, use), without the weight itself.
+// Accumulate expected counts of weights: F = fma(up, child, F) over the steps (sample, use), without the weight
+// itself.
 //
 //   block_theta i64 (n_block), block_use int (n_block + 1): first weight and first use of a block of weights (child, node)
 //   use_row, use_size, use_count int, use_x i64 (n_use); up (n_sample, n_up), child (n_sample, n_x) REAL, wide int: see

@@ -1,4 +1,4 @@
-// A step of EM of all weights, in place: parameter = (1 - step) old + step new.
+// EM step of the weights of sums, in place: parameter = (1 - step) old + step new.
 //
 //   new = (w flow + p / n_child) / (sum over children of w flow, plus p), flow = total + chain, p the pseudocount
 //

@@ -1,4 +1,5 @@
-// Flows of the elements of a layer of sums on tensor cores: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
+// Flows of the children of sum layers, on tensor cores: exp((e + M) + log S), (M, S) the mixture of
+// the lifts of the parents.
 //
 //   groups, parents, elements, rows and flows as in sum_backward.cu; group_at (n_group) int, staged (n_sample, ld) u16, top
 //   (n_sample, n_group): of tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu

@@ -1,4 +1,4 @@
-// The product of a tile through its periphery: converters, noise, bound test.
+// Product of a tile through its converters, noise and bound test.
 //
 //   v = clip(rint(x sc / inp_step) inp_step) + noise,  y = sum_j W_ij v_j + noise of reading,
 //   y = clip(rint((y + noise) / out_step) out_step),  result y (out_scale alpha rho)

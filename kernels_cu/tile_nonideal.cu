@@ -1,5 +1,5 @@
-// One round of the product of a tile whose wires and amplifiers are not ideal: tile_forward with voltage
-// drops along the lines, offsets, series resistance, saturating outputs, and passes by the sign of the input.
+// Product of a tile with non-ideal wires and amplifiers, one round: tile_forward with voltage drops along the
+// lines, offsets, series resistance, saturating outputs, and separate passes by the sign of the input.
 //
 //   For each pass (one, or the negative and the positive inputs apart), with n = n_in:
 //     y = sum W v, and where they are asked for, each its own chain: A = sum |W||v|, D = sum W (v g_j),

@@ -1,4 +1,5 @@
-// A tile of Y = alpha op(A) op(B) + beta C, or Relu of it, with up to two axes in front of the matrices.
+// A tile: matrix product, with leading batch axes: Y = alpha op(A) op(B) + beta C, or Relu of it, with up to two of
+// them.
 //
 //   ints: rows, b0, b1, m, n, k, first, last, long, bias, then strides (b0, b1, m, n, k) of a, b, c, y
 //   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias, and is y where bias is 2;

@@ -1,4 +1,4 @@
-// A tile of layer normalisation of rows; mean and 1 / deviation are kept where they are wanted.
+// A tile: layer normalisation of rows; mean and 1 / deviation are kept where they are needed.
 //
 //   ints: rows, not used, length, not used, whether mean and 1 / deviation are wanted; floats: epsilon
 //   x, y (rows, length), scale, bias (length), mean, inv_std (rows)

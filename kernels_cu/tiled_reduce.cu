@@ -1,4 +1,4 @@
-// A tile of a sum over any axes: of elements, of squares of differences, or of products with normalised elements.
+// A tile: sum over axes, of elements, squares or products: squares of differences, products with normalised elements.
 //
 //   ints: results, kind (0 sum, 1 mean, 2 one over the deviation, 3 products, 4 variance), first, last, lengths of four
 //         axes that stay and four that are summed, strides of a, b, c, d, y along these eight

@@ -1,5 +1,5 @@
-// Read slices of an array, each once after its sample of a batch, gather the reads in a digital buffer, and take
-// out what is to be written to the next array.
+// Read slices of a fast array into the transfer buffer, and extract whole pulses. Each slice is read once,
+// after its own sample of a batch; the pulses are for the next array.
 //
 // Event e reads the values z of slice i = slices[e], or (first_slice + e) mod n_slice, after sample
 // t = offset + e / reads * period, through the periphery of a product with a one-hot input. With

@@ -1,4 +1,4 @@
-// Values of layers of sums, one right above the other, in one launch: the mixtures of sum_forward.cu, for few samples.
+// Log-values of consecutive sum layers in one launch, for few samples: the mixtures of sum_forward.cu.
 //
 //   layer_tile (n_layer + 1) int: the first tile of each layer; arrived (1) u32: see rk_gate.cuh
 //   tiles (n_tile, 8) i64: of OUTPUTS sums first weight, first child, children, nodes of the group, row, sums; two unused
