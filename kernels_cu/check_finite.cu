@@ -2,7 +2,7 @@
 //
 //   x (n)   REAL; status (1)   int32
 //
-// A grid-stride loop; which thread stores first does not matter, all store the same. Macro: REAL.
+// A grid-stride loop; all threads store the same value, so the order of stores does not matter. Macro: REAL.
 // mirror: rpukit/analog/_mirror/guard.py::check_finite
 // op: rpukit.analog.deferred_errors.check_finite
 // bits: exact

@@ -159,7 +159,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                             fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
                         } else
                             fetch(to_p, to_q, p, q, i0, j0, first + k * BK, full + 8 * s,
-                                  Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
+                                  Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // for few lines, request no others
                     }
                     if (++s == ST) s = 0, phase ^= 1;
                 }

@@ -11,8 +11,8 @@
 //
 // Draws: op 18, index = cell / 4, sample = moment, block p for plane p, word cell % 4.
 //
-// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, and goes on by the cells of
-// the whole grid.
+// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, in a
+// grid-stride loop.
 //
 // Macros: LAW, READ, TABLE, OUT; NOISE: the kind of the curve, DEGREE of its polynomial, NEAR: rk_curve.cuh;
 // PLANES: n_plane; WIDE.

@@ -6,7 +6,7 @@
 //   kinds, variable, sizes (n_leaf) int: sizes of tables; place i64; table, parameters REAL
 //   codes int, numbers REAL (n_sample, n_variable), changed in place; chosen (n_sample, n_row) u8
 //
-// Grid: (leaves / 256, samples), one thread a leaf: of a variable one is chosen. Draw: op, index = row, sample, word 0.
+// Grid: (leaves / 256, samples), one thread a leaf: one leaf of a variable is chosen. Draw: op, index = row, sample, word 0.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::leaf_choose
 // op: rpukit.circuits.ops.layers.leaf_choose

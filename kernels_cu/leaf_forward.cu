@@ -7,8 +7,8 @@
 //   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1, one past a table
 //   impossible
 //
-// Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps brings 32
-// tables of up to so many values to shared memory, and a warp has the leaves of a sample.
+// Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps loads 32
+// tables of up to so many values into shared memory, and a warp has the leaves of a sample.
 // Macros: REAL, FEW, HELD.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_forward
 // op: rpukit.circuits.ops.layers.leaf_forward

@@ -5,7 +5,7 @@
 //   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias, and is y where bias is 2;
 //   Relu follows where last is 2
 //
-// A thread owns one result: one chain over k, ascending, which goes on from y where the tile is not the first of
+// A thread owns one result: one chain over k, ascending, which continues from y where the tile is not the first of
 // its sums. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/gemm.py::tiled_gemm
 // op: rpukit.tiled.runtime.reference.run_tile

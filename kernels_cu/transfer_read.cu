@@ -12,8 +12,8 @@
 //   n = clip(trunc(q), -length, length); d = -n, or 0 where the event does not write;
 //   where n counts: with forget omega = momentum omega, else omega -= (1 - momentum) n unit, and where
 //   cap > 0 omega is clipped to +-cap; H = omega. (unit: threshold for KIND 2, else 1)
-// With REPLAY the weights are those before the batch: a thread walks the pulses of samples 0 to t on its own
-// cell. The update of the whole array walks them again, by the same draws, since these are named by row,
+// With REPLAY the weights are those before the batch: a thread replays the pulses of samples 0 to t on its own
+// cell. The update of the whole array replays them, by the same draws, since these are named by row,
 // column and sample.
 //
 //   weight, persistent, planes, globals, x_train, d_train   as in pulsed_update.cu

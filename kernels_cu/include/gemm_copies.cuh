@@ -1,4 +1,4 @@
-// How det_gemm.cu brings its factors to shared memory; its macros REAL, TILE_K, THREADS, VEC, TURN, UNIT, ROW hold here.
+// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, VEC, TURN, UNIT, ROW.
 #pragma once
 #include "rk_shared.cuh"
 
@@ -30,7 +30,7 @@ template <int LINES, int ALONG> struct Copies {
     static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
     static __device__ __forceinline__ int at(int u) { return u % turns * THREADS * vec; }
-    // Copies number u to u + N - 1, which come after those that were asked for.
+    // Copies number u to u + N - 1, which follow those already requested.
     template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
 #pragma unroll
         for (int v = 0; v < N; ++v) {

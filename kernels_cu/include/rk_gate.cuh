@@ -1,5 +1,5 @@
-// Blocks of one launch that go through layers together: a layer begins when all blocks have ended the one before. All
-// blocks have to be there at once (a cooperative launch). RK_ON_CPU: blocks run one by one, so a launch is one layer.
+// A grid-wide barrier between layers: a layer begins when all blocks have finished the previous one. All
+// blocks have to be resident at once (a cooperative launch). RK_ON_CPU: blocks run one by one, so a launch is one layer.
 #pragma once
 #include "rk_early.cuh"
 #include "rk_types.cuh"

@@ -1,4 +1,4 @@
-// How tile_forward makes its inputs by itself: the scale of its samples, and the conversion of a stage.
+// Inputs computed inside tile_forward: the scale of its samples, and the conversion of a stage.
 #pragma once
 #include "rk_rounds.cuh"
 #include "rk_scale.cuh"
