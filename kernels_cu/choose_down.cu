@@ -47,7 +47,7 @@ __device__ __forceinline__ int drawn_child(const Children &c, REAL u) {
     int chosen = -1;
     for (int k = 0; k < c.n; ++k) {
         if (c.weight(k) > (REAL)0) so_far = rk_fma(c.weight(k), rk_exp(c.value(k) - m), so_far);
-        if (so_far > last) {  // a child that has a share
+        if (so_far > last) {  // a child with a positive weight
             chosen = k;
             if (so_far > bar) break;
             last = so_far;

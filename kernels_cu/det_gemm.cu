@@ -79,7 +79,7 @@
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
 #define UNIT (16 / (int)sizeof(REAL))
-#define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // code has its cache, too
+#define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // limited by the instruction cache
 #define AHEAD (RM * RN < 4 ? 4 : RM * RN < 64 ? 1 : 0)      // units of the sum that are read before they are used
 // In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
 #define ACROSS_A (TRANS_A || TURN)
@@ -193,7 +193,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     for (int s = 0; s < ST - 1; ++s, rk_copies_end()) ask(s);
 #if DMMA
     Ahead ahead;
-    auto read_ahead = [&](int step) {  // what the stage begins with, when it is there
+    auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
         rk_copies_left<ST - 2>();
         __syncthreads();
         const double *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
@@ -222,7 +222,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
         if (later < n_whole) multiply<true>(acc, as, bs, tm, tn, ca, cb);
         else if (left >= TILE_K) multiply<false>(acc, as, bs, tm, tn, ca, cb);
 #endif
-        else {  // the end of the sum: a zero more would turn -0 into +0
+        else {  // the end of the sum: adding a zero would turn -0 into +0
 #pragma unroll 1
             for (int p = 0; p < left; ++p) {
                 REAL ar[RM], br[RN];

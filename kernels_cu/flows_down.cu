@@ -104,7 +104,7 @@ flows_down(int n_sample, int n_row, int first_layer, int end_layer, const int *l
             for (int k = 0; k < WIDTH; ++k)
                 if (rows[q][k] >= 0) row_flows[line0 + (u64)b * n_row + rows[q][k]] = flow[q][k] + f;
         }
-        __syncthreads();  // before what is shared is written again
+        __syncthreads();  // before shared memory is overwritten
         now = later, above = later_above;
     }
     for (; layer + 1 < end_layer; ++layer) gate.close();

@@ -116,7 +116,7 @@ pulsed_samples(int n_batch, int n_in, int n_out, REAL lr, REAL granularity, int 
         if (lane == 0) { most.x[s][warp] = x_max; most.d[s][warp] = d_max; }
     }
     if (!finite) atomicCAS(status, 0, call);
-    // A block that sees what another one found has found it too, so all leave or none.
+    // A block that sees another's finding has made it itself, so all blocks return or none.
     if (__syncthreads_or(!finite || *status)) return;
 
     Inputs in = {lr, granularity, grad_scale, x_res, d_res, base_length, flags, x, d};

@@ -67,7 +67,7 @@ values_up(int n_sample, int n_row, int first_layer, int end_layer, const int *la
             REAL v = value_of(mixture.total[q], staged.largest[mixture.turn][b], now.weights + i, now.size, now.n_child, b, input);
             values[(u64)(sample0 + b) * n_row + now.row + i] = v;
         }
-        __syncthreads();  // before what is shared is written again
+        __syncthreads();  // before shared memory is overwritten
         now = later;
 #pragma unroll
         for (int x = 0; x < PLACES; ++x) place[x] = later_place[x];

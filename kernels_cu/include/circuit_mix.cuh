@@ -215,7 +215,7 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
                 for (int x = 0; x < VEC; ++x) add_step(sum, weight[x], area.w[l] + (k + x) * STEP);
             }
         }
-        __syncthreads();  // the parts lie where the exponentials were
+        __syncthreads();  // the parts reuse the memory of the exponentials
         if (l < n_segment) {
 #pragma unroll
             for (int x = 0; x < EACH * SAMPLES; ++x) area.part[x % SAMPLES][l][i + x / SAMPLES * COLUMNS] = sum[x / SAMPLES][x % SAMPLES];

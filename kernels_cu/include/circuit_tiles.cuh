@@ -214,7 +214,7 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
             }
         }
     }
-    __syncthreads();  // before the parts are written again, turned
+    __syncthreads();  // before the parts are written again, transposed
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) turned[b * (OUTPUTS + 1) + threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)] = total[q];
     if (threadIdx.x < SAMPLES) staged.largest[0][b] = largest;
