@@ -1,5 +1,10 @@
 """Settings of the documentation: `make docs` writes docs/_build/html."""
 
+import enum
+import inspect
+import sys
+from types import ModuleType
+
 import rpukit
 
 project = "rpukit"
@@ -20,7 +25,35 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
-autosummary_context = {"public": rpukit.__all__}  # these have pages of their own
+
+
+def public_modules(owner: ModuleType, place: str) -> dict[str, ModuleType]:
+    """Modules below one, by the names under which users reach them."""
+    found = {}
+    for name in owner.__all__:
+        if inspect.ismodule(module := getattr(owner, name)):
+            found[f"{place}.{name}"] = module
+            sys.modules.setdefault(f"{place}.{name}", module)  # rk.presets is defined elsewhere
+            found |= public_modules(module, f"{place}.{name}")
+    return found
+
+
+_MODULES = public_modules(rpukit, "rpukit")
+_EXPORTS = {name: list(module.__all__) for name, module in _MODULES.items()}
+_CLASSES = {
+    f"{place}.{name}": value
+    for place, module in {"rpukit": rpukit, **_MODULES}.items()
+    for name in module.__all__
+    if inspect.isclass(value := getattr(module, name))
+}
+autosummary_context = {
+    # names that have a page below their module, and names that have one as rk.<name>
+    "exports": {m: [n for n in all_ if n not in rpukit.__all__] for m, all_ in _EXPORTS.items()},
+    "shared": {m: [n for n in all_ if n in rpukit.__all__] for m, all_ in _EXPORTS.items()},
+    "enums": [name for name, value in _CLASSES.items() if issubclass(value, enum.Enum)],
+    # inherited members are shown, but for those of classes that are not ours
+    "foreign_bases": ["object", "str", "int", "Enum", "BaseException", "BaseEstimator"],
+}
 autodoc_typehints = "none"  # types are said in the docstrings, with shapes and units
 numpydoc_show_class_members = False  # the class template lists them
 

@@ -1,4 +1,4 @@
-// Scale the lines of a product in digital, and add it to columns of a larger one.
+// Scale a partial product digitally and add it to columns of a larger one.
 //
 //   out[b, offset + i] = part[b, i] factor (ADD 0), or fma(part[b, i], factor, out[b, offset + i]) (ADD 1)
 //   factor: SCALE 0 none (1), 1 scale[i] of a column, 2 scale[b] of a row, 3 1 / scale[b] of a row, divided

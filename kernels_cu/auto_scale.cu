@@ -1,4 +1,4 @@
-// Follow the largest |x| and |d| of the samples, and scale the rate of the fast array by them.
+// Scale the learning rate of the fast array by running maxima of |x| and |d|.
 //
 // For each sample in order, with v its maximum and m the running one: m = v where m is not positive, else
 // m = (1 - t) m + t v where v is positive. rate = factor / (m_x m_d), or factor where one of them is 0.

@@ -1,4 +1,4 @@
-// Draw cells of a tile: their planes, from the spread from device to device, and what slow processes need.
+// Draw the parameters of a tile's cells: planes with device-to-device spread, and arrays of slow processes.
 //
 //   recipe (40, then n_out n_in with POINTS)   REAL, numbers of the whole tile: cell_planes.cuh
 //   out (n, n_row, n_in)                       REAL, of rows first_row .. first_row + n_row - 1: the first

@@ -1,8 +1,8 @@
-// Find out whether an array is finite: where it is not, status[0] becomes `call` (if it was 0).
+// Check whether an array is finite: where it is not, status[0] becomes `call` (if it was 0).
 //
 //   x (n)   REAL; status (1)   int32
 //
-// A grid-stride loop; which thread stores first does not matter, all store the same. Macro: REAL.
+// A grid-stride loop; all threads store the same value, so the order of stores does not matter. Macro: REAL.
 // mirror: rpukit/analog/_mirror/guard.py::check_finite
 // op: rpukit.analog.deferred_errors.check_finite
 // bits: exact

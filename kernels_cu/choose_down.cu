@@ -1,4 +1,4 @@
-// Of each chosen sum of a layer choose a child, and mark the rows of the child.
+// Choose one child of each chosen sum, by sampling or by the largest term, and mark the rows of the child.
 //
 //   best 0: the first child whose running sum of theta exp(element - M) passes u times the whole sum, M the largest
 //   element that has a weight; best 1: the child with the largest log theta + element, the first of equals
@@ -47,7 +47,7 @@ __device__ __forceinline__ int drawn_child(const Children &c, REAL u) {
     int chosen = -1;
     for (int k = 0; k < c.n; ++k) {
         if (c.weight(k) > (REAL)0) so_far = rk_fma(c.weight(k), rk_exp(c.value(k) - m), so_far);
-        if (so_far > last) {  // a child that has a share
+        if (so_far > last) {  // a child with a positive weight
             chosen = k;
             if (so_far > bar) break;
             last = so_far;

@@ -1,9 +1,9 @@
-// Turn the lines of a batch round by the choppers of their slices, as each is when its sample comes.
+// Flip the sign of samples by the current chopper state of their slices.
 //
 // The chopper c[j] of slice j flips after the slice is read: event e reads slice (first_slice + e) mod n_slice
 // after sample offset + e * period, so each slice at most once. It flips where the pass over the slices says so
 // (regular_0 in the pass of the first event, regular_1 in the next one), or where U < prob.
-//   out[s, j] = v[s, j] c[j], after the read times -1 where it flips
+//   out[s, j] = v[s, j] c[j], times -1 after the read where it flips
 //   turns[e]: 1 the chopper is negative when slice e is read, 2 it flipped at the read before, 4 it flips now
 //
 //   v, out (n_batch, n_slice)   REAL, the side of the batch that has a line for each slice

@@ -1,4 +1,4 @@
-// Bring weights into the bounds of their cells: w = min(max(w, w_min), w_max).
+// Clip weights to the bounds of their cells: w = min(max(w, w_min), w_max).
 //
 //   low, high, weight (n)   REAL; status (1): not zero: do nothing
 //

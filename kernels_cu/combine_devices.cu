@@ -1,4 +1,4 @@
-// Make the visible weight of cells that hold several devices: weight = sum_k gamma_k w_k.
+// Compute the visible weight of cells with several devices: weight = sum_k gamma_k w_k.
 //
 //   devices (n_device, n_out, n_in)   REAL, the weight of each device of a cell
 //   gamma (n_device)                  REAL

@@ -1,4 +1,4 @@
-// Counts samples of the statistics: their clock goes on, and the flows of the roots are added up.
+// Count samples and accumulate the flows of their roots; the sample clock advances.
 //
 //   weight = weight + sum over (sample, root), in this order, of the weights of those that are possible, in double
 //

@@ -1,4 +1,4 @@
-// Let weights relax towards their resting point: w = (w - b)(1 + alpha (scale - 1)) + b, then clip.
+// Decay weights towards their resting point: w = (w - b)(1 + alpha (scale - 1)) + b, then clip.
 //
 //   scale, low, high, weight (n)   REAL; bias (n) REAL, or null for b = 0
 //   status (1): not zero: do nothing

@@ -1,11 +1,11 @@
-// Batch-invariant product c = op(a) op(b), op being the transpose or nothing.
+// Batch-invariant matrix product in float32 and float64: c = op(a) op(b), op being the transpose or nothing.
 //
 //   a (m, k), or with TRANS_A (k, m); b (k, n), or with TRANS_B (n, k); c (m, n)    REAL, C order
 //
 // One accumulator a result: k ascending, one fma each, from +0; restarted at every multiple of
 // RK_SEGMENT, segment results added left to right. So a result depends on its row of a and its column of
 // b alone, whatever the batch, the tile or the launch. A launch makes one segment, [first, last) of the sum;
-// with ADD = 1 on top of what c holds, with ADD = 2 going on with its chains, with ADD = 3 ALPHA times, on top of it.
+// ADD 1 adds it to c, ADD 2 continues the chains held in c, ADD 3 adds ALPHA times it to c.
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. A
 // thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the multiplications. A tile
@@ -79,7 +79,7 @@
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
 #define UNIT (16 / (int)sizeof(REAL))
-#define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // code has its cache, too
+#define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // limited by the instruction cache
 #define AHEAD (RM * RN < 4 ? 4 : RM * RN < 64 ? 1 : 0)      // units of the sum that are read before they are used
 // In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
 #define ACROSS_A (TRANS_A || TURN)
@@ -154,7 +154,7 @@ __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, co
         for (int u = 0; u < UNIT; ++u)
 #pragma unroll
             for (int x = 0; x < RM * RN; ++x) {
-                int i = x / RN, j = i % 2 ? RN - 1 - x % RN : x % RN;  // to and fro: what was read last is read again
+                int i = x / RN, j = i % 2 ? RN - 1 - x % RN : x % RN;  // alternating direction: the operand read last is reused
                 acc[i][j] = fma_rn(a[i][u], b[j][u], acc[i][j]);
             }
     }
@@ -174,7 +174,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     if (DMMA) tm = warp / (THREADS / 64) * (TILE_M / 2) + lane / 4, tn = warp % (THREADS / 64) * (RN * 4) + lane % 4 * 2;
     REAL acc[RM][RN];
     int um = tm, un = tn;
-    if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));  // found anew at the end, addresses do not crowd the registers
+    if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));  // recomputed at the end: fewer registers hold addresses
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
         int i = row0 + row_of(x / RN, um), j = col0 + column_of(x % RN, un);
@@ -193,7 +193,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     for (int s = 0; s < ST - 1; ++s, rk_copies_end()) ask(s);
 #if DMMA
     Ahead ahead;
-    auto read_ahead = [&](int step) {  // what the stage begins with, when it is there
+    auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
         rk_copies_left<ST - 2>();
         __syncthreads();
         const double *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
@@ -222,7 +222,7 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
         if (later < n_whole) multiply<true>(acc, as, bs, tm, tn, ca, cb);
         else if (left >= TILE_K) multiply<false>(acc, as, bs, tm, tn, ca, cb);
 #endif
-        else {  // the end of the sum: a zero more would turn -0 into +0
+        else {  // the end of the sum: adding a zero would turn -0 into +0
 #pragma unroll 1
             for (int p = 0; p < left; ++p) {
                 REAL ar[RM], br[RN];

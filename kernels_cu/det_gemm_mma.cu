@@ -1,5 +1,5 @@
-// Product of 16-bit floats by mma.sync, batch-invariant: o = p q^T. For architectures without wgmma, and for
-// small batches: a step of the chain takes less time here, and tiles may be small.
+// Batch-invariant product of 16-bit floats by mma.sync, for small batches and GPUs without wgmma: o = p q^T.
+// In small batches a step of the chain takes less time here than in det_gemm_tensor.cu, and tiles may be smaller.
 //
 //   o_ij = [total_ij +] chain_ij,  chain_ij = [partial_ij +] sum over r of p_ir q_jr
 //

@@ -1,4 +1,4 @@
-// Product of 16-bit floats on Hopper's tensor cores, batch-invariant: o = p q^T.
+// Batch-invariant product of 16-bit floats on the tensor cores of Hopper: o = p q^T.
 //
 //   o_ij = [total_ij +] chain_ij,  chain_ij = [partial_ij +] sum over r of p_ir q_jr
 //
@@ -75,7 +75,7 @@
 #define P_BYTES (BM * 2 * BK)
 #define Q_BYTES (BN * 2 * BK)
 #define WIDE (sizeof(RESULT) == 4)
-#define STAGING (!OUT_T ? NC * 2 * 8192 : WIDE ? 0 : NC * BN * 128)  // results on their way out
+#define STAGING (!OUT_T ? NC * 2 * 8192 : WIDE ? 0 : NC * BN * 128)  // results being stored
 #define EACH (1 + BN / 64 / NC)                    // boxes of sums of a warpgroup in a stage
 #define N_SUMS ((BN / 32 + EACH - 1) / EACH)        // stages of a tile's sums
 #define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
@@ -146,7 +146,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
     if (role == 0) {
         if (NC > 1) rk_fewer_registers();
-        u32 phase = 1, turn = 0;  // two warps take turns, since one alone cannot ask fast enough
+        u32 phase = 1, turn = 0;  // two warps alternate: one alone cannot issue requests fast enough
         if (lane == 0 && warp < 2)
             while (tiles.next(i0, j0))
                 for (int k = -N_FROM; k < n_step + N_ADD; ++k) {
@@ -159,7 +159,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                             fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
                         } else
                             fetch(to_p, to_q, p, q, i0, j0, first + k * BK, full + 8 * s,
-                                  Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // of few lines no others are asked for
+                                  Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // for few lines, request no others
                     }
                     if (++s == ST) s = 0, phase ^= 1;
                 }
@@ -192,7 +192,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                     d[x] = v.x, d[x + 1] = v.y;
                 }
             if (N_FROM) take_sums(false);
-            int before = -1;  // a stage that is not yet given back
+            int before = -1;  // a stage that is not yet released
             for (int k = 0; k < n_step; ++k) {
                 rk_wait(full + 8 * s, phase);
                 u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);

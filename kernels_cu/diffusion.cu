@@ -1,4 +1,4 @@
-// Let weights wander: w = w + rate xi, then clip.
+// Add Gaussian diffusion to weights: w = w + rate xi, then clip.
 //
 //   rate, low, high, weight (n)   REAL; status (1): not zero: do nothing
 //

@@ -1,4 +1,4 @@
-// Let weights drift by a power law of the time since each was written, then clip.
+// Apply power-law drift since each cell's last write, then clip.
 //
 //   A cell whose weight differs from `previous` by more than `tol` was written since the last call:
 //   origin = w, written = now, and it rests in this call. Every other cell goes to

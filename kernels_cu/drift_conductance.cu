@@ -1,4 +1,4 @@
-// Read programmed conductances at a later time: drift, noise of reading, and the weight that they make.
+// Read programmed conductances at a later time: drift, read noise, and the resulting weight.
 //
 //   LAW 1: g = g_p exp(-nu log_ratio);   LAW 2: g = clip(g_p + mean + std nu, low, high);   LAW 0: g = g_p
 //   READ 1: g = clip(g + (g q(x)) gain xi, low, high), x = g_p unit;   READ 2: g = clip(g + q(x) gain xi, ...), x = g unit
@@ -11,8 +11,8 @@
 //
 // Draws: op 18, index = cell / 4, sample = moment, block p for plane p, word cell % 4.
 //
-// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, and goes on by the cells of
-// the whole grid.
+// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, in a
+// grid-stride loop.
 //
 // Macros: LAW, READ, TABLE, OUT; NOISE: the kind of the curve, DEGREE of its polynomial, NEAR: rk_curve.cuh;
 // PLANES: n_plane; WIDE.

@@ -1,4 +1,4 @@
-// What tables and densities read of samples, and whether a value is wrong.
+// Encode samples as table codes and numbers, and validate them.
 //
 //   codes = the value where a table takes it, -1 where it is unknown, wrong, or nothing for a table
 //   numbers = the value for densities, NaN where it is unknown, wrong, or nothing for a density

@@ -1,4 +1,5 @@
-// Prepare the steps (sample, use of weights) of sum_flow: exp(lift + value) as exp(lift - s) exp(value + s).
+// Prepare scaled factors for the accumulation of weight counts: exp(lift + value) = exp(lift - s) exp(value + s).
+// One step is a pair (sample, use of weights) of sum_flow.
 //
 //   s = largest lift of the use's nodes; if that plus the largest child is above 60, `wide` is 1 and both stay as they are
 //

@@ -1,7 +1,7 @@
-// Flows of layers of sums, one right below the other, in one launch: what sum_backward.cu adds to rows, for few samples.
+// Flows of consecutive sum layers in one launch, for few samples: what sum_backward.cu adds to rows.
 //
 //   layer_tile (n_layer + 1) int: the first tile of each layer; arrived (1) u32: see rk_gate.cuh
-//   tiles (n_tile, 4) i64: of OUTPUTS elements that stand side by side in the same lists the first, how many, the first
+//   tiles (n_tile, 4) i64: the first of OUTPUTS adjacent elements of the same lists, how many, the first
 //   parent and how many
 //   parents (n_parent, 4) i64: groups that the elements of a tile are in, ascending: weights of the first element, row, nodes;
 //   one unused
@@ -9,7 +9,7 @@
 //   theta: (child, node) for each group; values, row_flows (n_sample, n_row)   REAL
 //
 // Grid: as many blocks as find room at once, or fewer; the parts of a layer, (tile, SAMPLES samples), tiles first, go to the
-// blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads what its next part is.
+// blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads the description of its next part.
 // Macros: REAL, WIDTH, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/passes.py::flows_down
 // op: rpukit.circuits.ops.small_batch.flows_down
@@ -104,7 +104,7 @@ flows_down(int n_sample, int n_row, int first_layer, int end_layer, const int *l
             for (int k = 0; k < WIDTH; ++k)
                 if (rows[q][k] >= 0) row_flows[line0 + (u64)b * n_row + rows[q][k]] = flow[q][k] + f;
         }
-        __syncthreads();  // before what is shared is written again
+        __syncthreads();  // before shared memory is overwritten
         now = later, above = later_above;
     }
     for (; layer + 1 < end_layer; ++layer) gate.close();

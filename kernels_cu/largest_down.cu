@@ -1,4 +1,5 @@
-// Go down to the first largest child of each chosen sum, and leave elements and lifts by which the edge counts the flow.
+// Choose the child with the largest term of each chosen sum, and mark its edge.
+// Elements and lifts are left such that the edge counts the flow; of equal children the first is taken.
 //
 //   the child with the largest log theta + element: its rows are chosen, hard = 0, lift = log flow - log theta
 //

@@ -1,4 +1,4 @@
-// Maximise instead of mixing: the value of node m of a group is the largest log theta[c, m] + element c.
+// Max-product values of sum nodes: the value of node m of a group is the largest log theta[c, m] + element c.
 //
 //   layer, tiles of 32 nodes and arrays as in sum_forward.cu; log_theta REAL, (child, node) for each group
 //

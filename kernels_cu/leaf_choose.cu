@@ -1,4 +1,4 @@
-// Give unknown variables a value of their chosen leaf: the most probable (best), or by chance.
+// Sample unknown variables from their chosen leaf, or take its mode.
 //
 //   table: the first largest value, or the first whose running probability passes u times the whole; Gaussian: mean +
 //   std xi; Poisson: floor of the rate, or the first count whose cumulative probability passes u
@@ -6,7 +6,7 @@
 //   kinds, variable, sizes (n_leaf) int: sizes of tables; place i64; table, parameters REAL
 //   codes int, numbers REAL (n_sample, n_variable), changed in place; chosen (n_sample, n_row) u8
 //
-// Grid: (leaves / 256, samples), one thread a leaf: of a variable one is chosen. Draw: op, index = row, sample, word 0.
+// Grid: (leaves / 256, samples), one thread a leaf: one leaf of a variable is chosen. Draw: op, index = row, sample, word 0.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/queries.py::leaf_choose
 // op: rpukit.circuits.ops.layers.leaf_choose

@@ -1,4 +1,4 @@
-// A gradient step of one vector of leaves, in place, in free parameters that keep it in range.
+// Gradient step of the parameters of leaves, in place: one vector of leaves, in unconstrained parameters.
 //
 //   CATEGORICAL: logits of the values; BERNOULLI, BINOMIAL: the logit; GAUSSIAN, DISCRETE_LOGISTIC: mean / own spread and
 //   the logarithm of the spread, which stays from c2 on; POISSON: the logarithm of the rate. Missing values have no part.

@@ -1,4 +1,4 @@
-// Go on with the statistics of leaves, over the steps (sample, use of a node's parameters).
+// Accumulate expected sufficient statistics of leaves over the steps (sample, use of a node's parameters).
 //
 //   of a table: flow for each value; of numbers: sums of flow x, flow x^2, flow; last the flow of missing values
 //
@@ -6,7 +6,7 @@
 //   use_first (n_node + 1) i64, use_row int: rows that use a node; variable int: of a row
 //   tile_first, tile_size (n_tile) int: up to 32 nodes of one vector
 //   codes int, numbers REAL (n_sample, n_variable), flows (n_sample, n_row) REAL; chains REAL, totals double
-//   position (1) i64: samples before; after every BLOCK-th sample the chains go to the totals and start anew.
+//   position (1) i64: samples before; after every BLOCK-th sample the chains are added to the totals and restart from 0.
 //
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
 // block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
@@ -76,7 +76,7 @@ struct Part {
 #pragma unroll 4
             for (int x = threadIdx.x % 32; x < n_value; x += 32) act(held[x * STRIDE + q], place[q] + first + x);
     }
-    // End a block of samples; totals are asked for together.
+    // End a block of samples; totals are loaded together.
     __device__ __forceinline__ void settle_all(REAL *chains, double *totals) const {
         for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
             for (int x0 = threadIdx.x % 32; x0 < n_value; x0 += 32 * TOGETHER) {

@@ -1,4 +1,4 @@
-// Values of leaves: those of finite support from their table, the others from their parameters.
+// Log-likelihoods of leaves: finite support from their table, others from their parameters.
 //
 //   Gaussian  -z^2 / 2 - (log(2 pi) / 2 + log std);  Poisson  (x log rate - rate) - lgamma(x + 1)
 //
@@ -7,8 +7,8 @@
 //   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1, one past a table
 //   impossible
 //
-// Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps brings 32
-// tables of up to so many values to shared memory, and a warp has the leaves of a sample.
+// Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps loads 32
+// tables of up to so many values into shared memory, and a warp has the leaves of a sample.
 // Macros: REAL, FEW, HELD.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_forward
 // op: rpukit.circuits.ops.layers.leaf_forward

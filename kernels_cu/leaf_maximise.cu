@@ -1,4 +1,4 @@
-// A step of EM of leaves, in place; a node without flow stays.
+// EM step of the parameters of leaves, in place; a node without flow keeps its parameters.
 //
 //   CATEGORICAL: as sum_maximise; BERNOULLI, BINOMIAL: hits over trials; GAUSSIAN, DISCRETE_LOGISTIC: mean and mean of
 //   squares are moved, std at least c2; POISSON: mean. What is missing counts as the leaf's own expectation.
@@ -23,7 +23,7 @@ struct Flow {
     __device__ __forceinline__ double operator[](int i) const { return totals[i] + (double)chains[i]; }
 };
 
-#define TOGETHER 4  // values that a lane asks for at a time
+#define TOGETHER 4  // values that a lane loads at a time
 
 // What values x + 32 j add to the whole; -1 for those that add nothing.
 __device__ __forceinline__ void ask(double *term, int x, const REAL *p, int n, const Flow &flow, double missing, int keep_zeros) {

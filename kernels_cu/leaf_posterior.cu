@@ -1,4 +1,5 @@
-// P(variable = value | what is known): the flows of the leaves of a variable times their probabilities.
+// Posterior of unknown variables, P(variable = value | what is known): flows of a variable's leaves times their
+// probabilities.
 //
 //   out[b, v, x] = sum over the leaves of v, ascending, of flow exp(table[x]), divided by the sum over x; one where known
 //

@@ -1,4 +1,4 @@
-// Values of the leaves of unknown variables under soft evidence: log sum_x soft[x] p(x).
+// Log-likelihoods of leaves under soft evidence: log sum_x soft[x] p(x), for unknown variables.
 //
 //   sizes, variable (n_leaf) int: values of a leaf's table, 0 for numbers; place (n_leaf) i64; table REAL: log p
 //   codes (n_sample, n_variable) int, below 0 unknown; soft (n_sample, n_variable, most), values (n_sample, n_row) REAL

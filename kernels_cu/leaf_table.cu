@@ -1,4 +1,4 @@
-// Log-probabilities of the values of leaves of finite support, a row of n_values a node.
+// Table of log-probabilities of leaves with finite support, a row of n_values a node.
 //
 //   CATEGORICAL log p[x];  BERNOULLI log p, log (1 - p);  BINOMIAL log of ways p^x (1 - p)^(n - x);
 //   DISCRETE_LOGISTIC log of what lies between the edges of bin x, not below -1000;  INDICATOR 0 or -inf

@@ -1,4 +1,4 @@
-// Log-softmax over a vocabulary, first half: what each block of 64 neighbouring logits adds to the sum.
+// Log-softmax over a vocabulary: maximum and sum of each block of 64 logits.
 //
 //   peak[s, b] = max z[s, c],  mass[s, b] = sum exp(z[s, c] - peak)       over the columns c of block b
 //   chosen[s] = z[s, target[s]]                                          where a column of the slice is it

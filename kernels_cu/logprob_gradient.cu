@@ -1,4 +1,4 @@
-// Gradient of log-probabilities by the logits of a slice of the vocabulary.
+// Gradient of log-probabilities with respect to a slice of the logits.
 //
 //   out[s, first + c] = slope[s] ((first + c == target[s]) - exp((z[s, c] - m_s) - l_s)),  (m_s, l_s) = normaliser[s]
 //   0 in rows with a negative target, NaN in rows with one from n_vocab on

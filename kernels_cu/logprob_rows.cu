@@ -1,4 +1,4 @@
-// Log-softmax over a vocabulary, second half: the log-probability of one token a row.
+// Log-softmax over a vocabulary: combine the blocks into one token's log-probability a row.
 //
 //   m = max peak[s, b],  l = log(sum over b of mass[s, b] exp(peak[s, b] - m)),  normaliser[s] = (m, l)
 //   logprob[s] = (chosen[s] - m) - l;  0 for a negative target, NaN for one from n_vocab on

@@ -1,4 +1,4 @@
-// Mark the rows of the chosen ones of kept products.
+// Mark the children of chosen products that are stored.
 //
 //   first (n_out + 1) i64, rows int: rows of each product, as in product_forward.cu; chosen (n_sample, n_row) u8
 //

@@ -1,4 +1,4 @@
-// Apply one of our elementary functions to every element: out = FUNC(x), or out = FUNC(x, y).
+// Apply an elementary function to every element: out = FUNC(x), or out = FUNC(x, y).
 //
 //   x, y, out (n)   REAL; y is not read where ARGUMENTS is 1
 //

@@ -1,4 +1,4 @@
-// Change weights for one forward and backward pass, so that training meets the noise of the hardware.
+// Perturb weights for one forward and backward pass of hardware-aware training.
 //
 //   a = largest[0]; s = std; round(v) = step * (|v| / step to the nearest integer, half up) with the sign of v
 //   KIND 0  w                              1  w + (a s) xi                 2  w ((a s) xi + 1)

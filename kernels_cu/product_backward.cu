@@ -1,4 +1,4 @@
-// Flows of products go on to their children: each row adds those of its products, ascending.
+// Propagate flows from products to their children: each row adds those of its products, ascending.
 //
 //   flows[b, used[i]] += above[b, target + back[k]],  k from back_first[i] to back_first[i + 1] - 1
 //

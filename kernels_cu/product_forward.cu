@@ -1,4 +1,4 @@
-// Products: the logarithms of their children added from the left.
+// Log-values of product nodes: the sum of their children's, added from the left.
 //
 //   out[b, target + i] = values[b, rows[first[i]]] + ... + values[b, rows[first[i + 1] - 1]]
 //

@@ -1,4 +1,4 @@
-// Program weights as conductances: split each weight over the devices of its cell, and write them with noise.
+// Program weights as conductances with programming noise, split over the devices of each cell.
 //
 //   v = w scale;   target = clip((sign v - start) inverse, 0, span) + base   (with TABLE: a line through nodes)
 //   g = clip(target + sigma(x) xi_0, low, high),   x = target unit
@@ -12,12 +12,12 @@
 //
 // Draws: op 17, index = cell / 4, sample = event, of plane p block 2 p for the noise of programming and block 2 p + 1
 // for that of nu, of both word cell % 4.
-// With STUCK a device hangs, where U falls below the three bounds, at base, at base + span, or anywhere between,
+// With STUCK a device is stuck, where U is below one of three bounds, at base, at base + span, or anywhere between,
 // and its nu is 0; draws: op 20, sample = stuck_event, block 2 p whether, block 2 p + 1 where.
 // NOISE 0 writes the targets and draws nothing.
 //
-// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, and goes on by the cells of
-// the whole grid, so that what all cells share is made once.
+// A thread takes four neighbouring cells, which share blocks of draws, plane after plane, in a
+// grid-stride loop, so that values common to all cells are computed once.
 //
 // Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves; DEGREE: the highest of their
 // polynomials; PLANES: n_plane; WIDE.
@@ -63,7 +63,7 @@
 #define OP_PROGRAM 17u
 #define OP_STUCK 20u
 
-// Devices that share the work of a cell: of the two of a pair one is asked for its lowest conductance.
+// The devices of a cell: of the two of a pair, one has its lowest conductance as its target.
 #define PAIR (PLANES % 2 ? 1 : 2)
 #define ONE_IS_COLD (PAIR == 2 && !TABLE)
 

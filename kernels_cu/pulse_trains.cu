@@ -1,4 +1,4 @@
-// Turn the lines of a batch into pulse trains.
+// Encode the lines of a batch as pulse trains.
 //
 // Each sample gets a bit length BL and two scales A (for d) and B (for x) from lr, the granularity g
 // and, with management, from the largest |x| and |d|; then each slot of a line fires where
@@ -15,7 +15,7 @@
 //   status (1): a non-finite input stores `call` there, and the kernels after this one do nothing
 //
 // Grid: (n_batch, blocks, which take THREADS lines in turn: those of x, filled up to a multiple of 32, then
-// those of d). Each block finds the maxima of its sample anew (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
+// those of d). Each block computes the maxima of its sample itself (a maximum has no order). Draws: op 5 (x) or 6 (d), index = line, draw = slot; stochastic
 // rounding of the probability: draw 65532.
 //
 // Macros: REAL, THREADS, IMPLICIT (0, 1, 2).

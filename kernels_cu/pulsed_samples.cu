@@ -1,4 +1,4 @@
-// Pulse a few samples into a tile: what pulse_trains and pulsed_update do, in one launch.
+// Pulsed update by a few samples in one launch, trains included: pulse_trains and pulsed_update together.
 //
 // Each block makes the trains that it needs itself, since draws have coordinates and cost less than a second
 // launch: first those of d for its ROWS rows; then, of x, only the slots in which one of these rows fired.
@@ -116,7 +116,7 @@ pulsed_samples(int n_batch, int n_in, int n_out, REAL lr, REAL granularity, int 
         if (lane == 0) { most.x[s][warp] = x_max; most.d[s][warp] = d_max; }
     }
     if (!finite) atomicCAS(status, 0, call);
-    // A block that sees what another one found has found it too, so all leave or none.
+    // A block that sees another's finding has made it itself, so all blocks return or none.
     if (__syncthreads_or(!finite || *status)) return;
 
     Inputs in = {lr, granularity, grad_scale, x_res, d_res, base_length, flags, x, d};

@@ -1,7 +1,7 @@
-// Change the weights of a tile by the coincidences of pulse trains.
+// Update weights where pulses coincide.
 //
 // Where a slot of line j of x and of line i of d fire together, cell (i, j) gets a pulse: down where
-// the signs agree, up where they differ (the other way round with `flip`, a negative lr). With polarity
+// the signs agree, up where they differ (reversed by `flip`, for a negative lr). With polarity
 // 1 only pulses up count; with -1 only those down, and they go up: both devices of a pair that only goes
 // up. For one cell: samples ascending; within a sample one run of n equal pulses, by STEP
 // (device_steps.cuh).
@@ -17,7 +17,7 @@
 //   status (1)                        not zero: do nothing
 //
 // Grid: (blocks of columns, blocks of ROWS rows). The warps of a block list, for each of its rows, the
-// samples whose line of d fired, in order. Then, with LISTS 0, each thread walks that list for its CELLS
+// samples whose line of d fired, in order. Then, with LISTS 0, each thread loops over that list for its CELLS
 // neighbouring columns (pulse_walk.cuh); with LISTS 1 each warp lists the pulses of SPAN * 32 columns, all
 // its lanes draw for them, and each lane applies those of its cells (pulse_lists.cuh).
 // Draws: words 0 and 1 of the block at op 7, index row, are the key k and the word v of a row and sample.

@@ -1,4 +1,4 @@
-// Quantise each sample to a number of steps that its largest value sets.
+// Quantise each sample to a number of steps set by its largest value.
 //
 // With m = max |v| of a sample and w = m / half (1 where m is 0):
 //   out = clip(rint(v / w [+ (U - 1/2)]), -half, half) w

@@ -1,4 +1,4 @@
-// Fill an array with draws: element i is draw number `draw` of (op, index i, sample).
+// Fill an array with random draws: element i is draw number `draw` of (op, index i, sample).
 //
 //   out (n)   KIND 0: uint32 words, 1: float32 uniforms in (0, 1), 2: float32 standard normals
 //

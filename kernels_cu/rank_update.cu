@@ -1,6 +1,6 @@
-// The exact update of an ideal tile: weight -= lr d x^T.
+// Exact rank update of an ideal tile: weight -= lr d x^T.
 //
-//   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that goes on from w
+//   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that starts from w
 //
 //   x (n_batch, n_in), d (n_batch, n_out), weight (n_out, n_in)   REAL
 //   status (1): not zero: do nothing

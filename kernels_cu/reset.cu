@@ -1,7 +1,7 @@
 // Reset columns of a tile: each of their cells, with probability `prob`, to w = b + std xi, then clip.
 //
 //   bias, low, high, weight (n_out, n_in)   REAL; bias may be null for b = 0
-//   chosen (n_out, n_in)                    REAL, 0 spares a cell; may be null for all
+//   chosen (n_out, n_in)                    REAL, 0 leaves a cell alone; may be null for all
 //   Columns first_col .. first_col + n_col - 1, counted modulo n_in.
 //   status (1): not zero: do nothing
 //

@@ -1,4 +1,4 @@
-// Flows where a pass down begins: those of the roots, 0 for all other rows. Values of the roots go out.
+// Initialise a downward pass with the flows of the roots, 0 for all other rows, and return the values of the roots.
 //
 //   flow of a row = sum over roots k, ascending, that are this row, of weights[b, k]; 0 where the row is impossible
 //

@@ -1,4 +1,4 @@
-// Weights of sums as bfloat16, to nearest, ties to even: what tensor_forward.cu and tensor_backward.cu multiply by.
+// Round the weights of sums to bfloat16, ties to even, for tensor_forward.cu and tensor_backward.cu.
 //
 //   theta float32, words u16 (bits): block k of weights is (n_child, n_node), from block_theta[k] on, and in words, with lines
 //   of n_node rounded up to a multiple of 8, from block_words[k] on; its sizes are those of its first use, block_use[k]

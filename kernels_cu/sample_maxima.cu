@@ -1,4 +1,4 @@
-// Find the largest |x| and |d| of each sample.
+// Largest |x| and |d| of each sample.
 //
 //   x (n_batch, n_in), d (n_batch, n_out)   REAL
 //   maxima (2, n_batch)                     REAL, of x, then of d

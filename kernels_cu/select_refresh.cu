@@ -1,8 +1,8 @@
-// Choose the cells of a pair of one-sided devices that are too full, and what to write back to them.
+// Select pairs of one-sided devices to refresh, and what to write back to them.
 //
-// For cell (i, j) with the reads p of the plus and q of the minus device, full = bound * upper and
+// For cell (i, j) with the reads p of the positive and q of the negative device, full = bound * upper and
 // some = bound * lower: the larger read above full and the smaller above some chooses the cell. Chosen
-// cells are to be reset, then the plus device written p - q, or the minus device q - p.
+// cells are to be reset, then the positive device is written p - q, or the negative one q - p.
 //
 //   plus, minus (n_col, n_out)           REAL, reads of columns first_col .. first_col + n_col - 1
 //   chosen (n_out, n_in)                 REAL, 1 or 0; those columns are written

@@ -1,4 +1,4 @@
-// P(variable = value | what is known, soft evidence); as leaf_posterior where a variable is known.
+// Posterior of unknown variables under soft evidence; as leaf_posterior where a variable is known.
 //
 //   out[b, v, x] = soft[x] times the sum over the leaves of v, ascending, of flow exp(-value) exp(table[x]), divided by
 //   the sum over x; one where known

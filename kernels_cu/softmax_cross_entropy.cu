@@ -1,4 +1,4 @@
-// Cross-entropy of softmax(logits) with labels, and its gradient by the logits.
+// Softmax cross-entropy loss and its gradient with respect to the logits.
 //
 //   z = logits[s, :], m = max z, e_k = exp(z_k - m), sum = ((e_0 + e_1) + e_2) + ...
 //   loss[s] = (log(sum) + m) - z[label],  gradient[s, k] = e_k / sum - (k == label)

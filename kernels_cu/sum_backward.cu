@@ -1,8 +1,8 @@
-// Flows of the elements of a layer of sums: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
+// Flows of the children of sum layers: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
 //
 //   groups as in sum_forward.cu; lift (n_sample, n_row), elements, flows (n_sample, n_element)   REAL
 //   parent_first (n_element + 1) i64, parent_group, parent_place int: groups an element is in, ascending, and where
-//   tile_first, tile_size (n_tile) int: elements that stand side by side in the same lists
+//   tile_first, tile_size (n_tile) int: adjacent elements of the same lists
 //   WIDTH: elements are made of their rows, element_rows (n_element, WIDTH), -1 for none, in values (n_sample, n_row), and
 //   their flows added to those of the rows, row_flows (n_sample, n_row): no row is in two elements
 //   LIFT 0: there is no array of lifts, they are made of values and row_flows
@@ -97,7 +97,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
         int row[TURNS][width];
         REAL v[TURNS], old[TURNS][width];
 #pragma unroll
-        for (int x = 0; x < TURNS; ++x) {  // asked for together; of what is not there something else
+        for (int x = 0; x < TURNS; ++x) {  // loaded together; a missing one is replaced by any valid address
             int p = threadIdx.x + (q0 + x) * THREADS, e = e0 + min(p % OUTPUTS, n_out - 1), b = sample0 + min(p / OUTPUTS, samples - 1);
             u64 line = (u64)b * n_row;
 #pragma unroll

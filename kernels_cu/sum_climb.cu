@@ -1,4 +1,5 @@
-// A gradient step of a block of weights: the totals become counts exp(change), of which EM makes the new weights.
+// Gradient step of the weights of sums: totals become counts exp(change), from which the EM step makes the new
+// weights.
 //
 //   slope = w flow - w (sum over children of w flow), flow = total + chain; change as in circuit_climb.cuh
 //

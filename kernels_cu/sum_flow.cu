@@ -1,14 +1,15 @@
-// Go on with the statistics of weights: F = fma(up, child, F) over the steps (sample, use), without the weight itself.
+// Accumulate expected counts of weights: F = fma(up, child, F) over the steps (sample, use), without the weight
+// itself.
 //
 //   block_theta i64 (n_block), block_use int (n_block + 1): first weight and first use of a block of weights (child, node)
 //   use_row, use_size, use_count int, use_x i64 (n_use); up (n_sample, n_up), child (n_sample, n_x) REAL, wide int: see
 //   flow_steps.cu. Where a step is wide each edge that has a weight adds exp(lift + value).
 //   tile_block (n_tile), tile_place (n_tile, 2) int: CHILDREN x NODES of a block
 //   theta, chains REAL, totals double: in the order of the weights. position (1) i64: samples before; after every BLOCK-th
-//   sample the chains go to the totals and start anew.
+//   sample the chains are added to the totals and restart from 0.
 //
 // Grid: n_tile, a thread ROWS x COLUMNS weights. Order: samples, then uses, ascending. Asynchronous copies fill ST stages
-// of DEPTH steps; steps behind the last one add 0. Tables are read a stage ahead.
+// of DEPTH steps; steps behind the last one add 0. Tables are prefetched one stage.
 // Macros: REAL, CHILDREN, NODES, ROWS, COLUMNS, VEC (values that are copied at a time: 1 or 4).
 // mirror: rpukit/circuits/_mirror/learning.py::sum_flow
 // op: rpukit.circuits.ops.layers.sum_flow
@@ -163,7 +164,7 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
             settled += BLOCK * uses;
 #pragma unroll
             for (int p0 = 0; p0 < ROWS; p0 += LINES) {
-                double old[LINES][COLUMNS];  // asked for together
+                double old[LINES][COLUMNS];  // loaded together
 #pragma unroll
                 for (int z = 0; z < LINES * COLUMNS; ++z) {
                     int p = p0 + z / COLUMNS, q = z % COLUMNS;

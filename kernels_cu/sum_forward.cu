@@ -1,4 +1,4 @@
-// Mixtures of elements: the value of node m of a group is log sum_c theta[c, m] exp(element c).
+// Log-values of sum nodes (mixtures): node m of a group has log sum_c theta[c, m] exp(element c).
 //
 //   list_first (n_list + 1) i64, list_elements int: children of list i, elements of the layer
 //   list_rows (children of all lists, WIDTH) int: their rows, -1 for none; without `elements` they are read there

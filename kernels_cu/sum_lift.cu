@@ -1,4 +1,4 @@
-// Lifts of the sums of a layer: log flow - value, what a parent passes on but for the child's value.
+// Log flow minus log-value of sum nodes (lift): the factor that a parent passes on, apart from the child's value.
 //
 //   values, flows, lift (n_sample, n_row) REAL; rows first to last - 1; -inf where there is no flow
 //

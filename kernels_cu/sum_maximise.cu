@@ -1,9 +1,9 @@
-// A step of EM of all weights, in place: parameter = (1 - step) old + step new.
+// EM step of the weights of sums, in place: parameter = (1 - step) old + step new.
 //
 //   new = (w flow + p / n_child) / (sum over children of w flow, plus p), flow = total + chain, p the pseudocount
 //
 //   theta, chains REAL, totals double: of block k (n_child, n_node), from block_theta[k] on; its sizes are those of
-//   its first use, block_first[k]; tile_block, tile_node (n_tile) int: blocks, and their nodes from which on 32 are dealt with
+//   its first use, block_first[k]; tile_block, tile_node (n_tile) int: blocks, and the first of the 32 nodes of a tile
 //   keep_zeros: weights below 1e-12 become 0 and have no part in the pseudocount. A node without flow stays.
 //
 // Grid: tiles; 8 warps a block, a lane a node: all warps read 64 children each time, the first one adds them, children

@@ -1,4 +1,5 @@
-// Exponentials of what sums mix, for many samples: of each segment of 64 inputs the largest value M, and exp(value - M).
+// Precompute scaled exponentials of the inputs of sums, for many samples.
+// For each segment of 64 inputs: the largest value M, and exp(value - M).
 //
 //   first (n_segment) i64, count int: the inputs of a segment, whose values are products of rows (inputs, WIDTH), -1 for none, of
 //   values (n_sample, n_value); WIDTH 0: input k is column k. LIFT: lifts of values and flows instead.

@@ -1,4 +1,4 @@
-// Take whole pulses out of rows of a digital array.
+// Take whole pulses out of rows of a digital gradient array.
 //
 //   n = trunc(chi / step); chi = fma(-n, step, chi)
 //

@@ -1,10 +1,11 @@
-// Flows of the elements of a layer of sums on tensor cores: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
+// Flows of the children of sum layers, on tensor cores: exp((e + M) + log S), (M, S) the mixture of
+// the lifts of the parents.
 //
 //   groups, parents, elements, rows and flows as in sum_backward.cu; group_at (n_group) int, staged (n_sample, ld) u16, top
 //   (n_sample, n_group): of tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu
 //
-// Grid: n_tile * (samples / BJ), tiles first; tile_first, tile_size (n_tile) int: up to BI elements that stand side by side in
-// the same lists. A block has WI x WJ warps. Order: parents by group, ascending, put together from the left as pairs (largest,
+// Grid: n_tile * (samples / BJ), tiles first; tile_first, tile_size (n_tile) int: up to BI adjacent elements of
+// the same lists. A block has WI x WJ warps. Order: parents by group, ascending, combined from the left as pairs (largest,
 // sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
 // sum_backward.cu.
 // Macros: WIDTH, LIFT (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).

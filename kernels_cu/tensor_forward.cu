@@ -1,4 +1,4 @@
-// Sums of a layer on tensor cores: value = M + log sum_c theta16[c, m] exp16(e_c - M), M the largest child.
+// Log-values of sum nodes, on tensor cores: M + log sum_c theta16[c, m] exp16(e_c - M), M the largest child.
 //
 //   groups and lists as in sum_forward.cu; list_at (n_list) int, staged (n_sample, ld) u16, top (n_sample, n_list): of
 //   tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu

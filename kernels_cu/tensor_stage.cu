@@ -1,4 +1,5 @@
-// Exponentials of what sums mix, for tensor cores: of each list of inputs the largest value M, and exp(value - M) as bfloat16.
+// Precompute scaled exponentials as bfloat16, for tensor cores.
+// For each list of inputs: the largest value M, and exp(value - M).
 //
 //   first (n_list) i64, count, at (n_list) int: a list's first input, its inputs, its first column of `staged`, a multiple of 8;
 //   values of inputs are products of rows (inputs, WIDTH), -1 for none, of values (n_sample, n_value); WIDTH 0: input k is

@@ -1,4 +1,4 @@
-// The product of a tile through its periphery: converters, noise, bound test.
+// Product of a tile through its converters, noise and bound test.
 //
 //   v = clip(rint(x sc / inp_step) inp_step) + noise,  y = sum_j W_ij v_j + noise of reading,
 //   y = clip(rint((y + noise) / out_step) out_step),  result y (out_scale alpha rho)
@@ -111,7 +111,7 @@
 #include "tile_panels.cuh"
 #include "rk_rounds.cuh"
 #include "rk_inputs.cuh"
-#define ENDERS (INPUTS == 2 ? WORKERS : THREADS)  // threads that end outputs, so many of them side by side:
+#define ENDERS (INPUTS == 2 ? WORKERS : THREADS)  // threads of the output stage, that many outputs at a time:
 #define TOGETHER (INPUTS == 2 ? RM * RN : TILE_M * TILE_N >= 4 * THREADS ? 4 : 1)
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALL == 2 && THREADS <= 256 && RM * RN < 32 ? 2 : 1)
@@ -134,7 +134,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         int tile = blockIdx.x, n_row = n_batch;
         const int2 own = row_of_block(w, choice, n_batch, n_peak, n_round, round, tiles, row0, io, tile, n_row);
         const int i0 = tile * TILE_N;
-        const bool active = own.x >= 0, full = (int)blockIdx.x < tiles;  // else these are tries
+        const bool active = own.x >= 0, full = (int)blockIdx.x < tiles;  // else these are trials
         if (t < TILE_M) {
             rows.sample[t] = own.x;
             rows.round[t] = own.y;
@@ -173,7 +173,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
             if (!PERFECT) draw_lines<TOGETHER, OUTPUT_DRAWS, W_NOISE>(o, OUT_OP, key);
         };
         if (INPUTS == 2) {
-            if (t < WORKERS) draw(t);  // while the others ask
+            if (t < WORKERS) draw(t);  // while the others request copies
             bool finite = find_scales(rows, extents, n_batch, n_in, x, threshold, io, n_round > 1 ? w.alpha : nullptr);
             if (!finite) atomicCAS(status, 0, call);
             halted = __syncthreads_or(!finite || *(volatile int *)status != 0);

@@ -1,8 +1,8 @@
-// One round of the product of a tile whose wires and amplifiers are not ideal: tile_forward with voltage
-// drops along the lines, offsets, series resistance, saturating outputs, and passes by the sign of the input.
+// Product of a tile with non-ideal wires and amplifiers, one round: tile_forward with voltage drops along the
+// lines, offsets, series resistance, saturating outputs, and separate passes by the sign of the input.
 //
 //   For each pass (one, or the negative and the positive inputs apart), with n = n_in:
-//     y = sum W v, and where they are asked for, each its own chain: A = sum |W||v|, D = sum W (v g_j),
+//     y = sum W v, and where they are needed, each its own chain: A = sum |W||v|, D = sum W (v g_j),
 //     R = sum |W| v^2 or sum v^2, V = sum v;  g_j = 1 - (1 - j / n)^2
 //     IR_DROP: a = A n / io_more[1], c = a (a (0.05 a - 0.2) + 0.5), y -= io_more[0] c D
 //     OFFSET: o of the line, r = io_more[2], m = io_more[3]; m = 0: y = (1 - o) y / (1 + r |y|); else with

@@ -1,4 +1,4 @@
-// Outputs of a round of a product whose sums another kernel has made: what ends tile_forward, in place.
+// Output stage of a tile's product whose sums come from det_gemm: the end of tile_forward, in place.
 //
 //   y (n_batch, n_out) float32, the sums; then the results
 //   io, line_noise, status: tile_forward.cu; work: rk_lines.cuh, with the scales

@@ -1,5 +1,5 @@
-// The whole product of a tile in one kernel, for tiles of float64: noise management, rounds of bound
-// management, wires and converters. Plain, not fast; float instances give the bits of the kernels of float32.
+// Whole product of a float64 tile in one plain kernel: noise management, rounds of bound management, wires
+// and converters. Plain, not fast; float instances give the bits of the kernels of float32.
 //
 // A block takes a sample through all that tile_scale.cu, tile_forward.cu and tile_nonideal.cu say, where the
 // formulas are: the scale, then rounds until no output meets a bound that counts.

@@ -1,4 +1,4 @@
-// Noise management: the scale of every sample, and its inputs converted for the first round.
+// Noise management: the scale of every sample and its converted inputs for the first round.
 //
 //   x (n_batch, n)   float32, the inputs (errors, for a backward product)
 //   work             see rk_lines.cuh. alpha: row 0 the scale; row 1 that of the worst case (with WORST), else

@@ -1,4 +1,5 @@
-// A tile of the accumulation of a gradient: the gradient itself where `reset` says so, else the sum with it.
+// A tile: accumulate a gradient, or start a new accumulation: the gradient itself where `reset` says so, else the
+// sum with it.
 //
 //   ints: elements; total, gradient (elements); reset (1)
 //

@@ -1,4 +1,4 @@
-// A clock of an analog tile, moved on by the samples of a step.
+// Advance a sample clock of an analog tile by the samples of a step.
 //
 //   ints: 1, samples; clock (1). One thread.
 // mirror: rpukit/tiled/_mirror/analog.py::tiled_advance

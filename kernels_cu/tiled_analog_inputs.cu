@@ -1,4 +1,4 @@
-// A tile of inputs of an analog product, converted for each round of bound management.
+// A tile: converted inputs of an analog product for each round of bound management.
 //
 //   ints: rows (rounds * samples), samples, length, first round, first sample, whether rounds after the first have the
 //   scale of the worst case, tag of the draws, key; floats: the periphery (16 numbers, tile_forward.cu), reductions of

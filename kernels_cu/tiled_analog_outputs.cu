@@ -1,4 +1,4 @@
-// A tile of outputs of an analog product: of each sample those of its first round within bounds, or of the last one.
+// A tile: outputs of an analog product, for each sample those of its first round within bounds, or of the last one.
 //
 //   ints: samples, rounds, length, first sample, whether rounds after the first have the scale of the worst case, whether
 //   each line has a noise of its own, tag of the draws, key; floats: the periphery (16 numbers, tile_forward.cu),

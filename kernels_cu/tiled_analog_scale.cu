@@ -1,4 +1,4 @@
-// A tile of noise management: the scales of samples.
+// A tile: noise management, the scales of samples.
 //
 //   ints: samples, length, mode, whether there is a scale of the worst case; floats: threshold, step, largest
 //   resolution, bound; x (samples, length); alpha (2, samples): the scale, and that of the worst case or 1

@@ -1,4 +1,4 @@
-// A tile of pulse trains: samples of x and d.
+// A tile: pulse trains of samples, of x and d.
 //
 //   ints: samples, lines of x, lines of d, words, first sample, bit length, whether scales start at 1, management, of the
 //   length too, stochastic rounding, coding (pulse_trains.cu, IMPLICIT), key; floats: rate, granularity, factor on the

@@ -1,6 +1,6 @@
-// A tile of rows of a pulsed update, in place.
+// A tile of rows: pulsed update, in place.
 //
-//   ints: rows, columns, samples, words of a train, planes, first row, whether pulses are turned round, coding, key;
+//   ints: rows, columns, samples, words of a train, planes, first row, whether the polarity of pulses is reversed, coding, key;
 //   weight (rows, columns), planes (N_PLANE, rows, columns), globals, x_train (samples, words, columns),
 //   d_train (samples, words, rows), clock (1)
 //

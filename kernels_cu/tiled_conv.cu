@@ -1,4 +1,4 @@
-// A tile of a convolution (cross-correlation) with groups, strides, dilations and zeros around the image.
+// A tile: convolution (cross-correlation) with groups, strides, dilations and zero padding.
 //
 //   ints: planes, channels out, oh, ow, channels in of a group, kp, kq, strides, dilations, place of the first window
 //         (top, left), channels, height and width of x, channels out of a group, first, last, bias

@@ -1,4 +1,4 @@
-// A tile of the gradient of a convolution's weights.
+// A tile: gradient of a convolution's weights.
 //
 //   ints: channels out, channels in of a group, kp, kq, samples, oh, ow, strides, dilations, place of the first window
 //         (top, left), channels, height and width of x, channels out of a group, first

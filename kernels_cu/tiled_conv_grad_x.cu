@@ -1,4 +1,4 @@
-// A tile of the gradient of a convolution's input.
+// A tile: gradient of a convolution's input.
 //
 //   ints: planes, channels in, eh, ew, channels out of a group, kp, kq, strides, dilations, place of the first window
 //         (top, left), channels, height and width of dy, channels in of a group, first

@@ -1,4 +1,4 @@
-// A tile of the gradient of softmax and cross-entropy: (exp(logprob) - onehot) / number of samples.
+// A tile: gradient of softmax cross-entropy, (exp(logprob) - onehot) / number of samples.
 //
 //   ints: samples, classes of the tile, the first of them, classes; floats: number of samples
 //   logprob, y (samples, classes of the tile), labels (samples)

@@ -1,10 +1,11 @@
-// A tile of Y = alpha op(A) op(B) + beta C, or Relu of it, with up to two axes in front of the matrices.
+// A tile: matrix product, with leading batch axes: Y = alpha op(A) op(B) + beta C, or Relu of it, with up to two of
+// them.
 //
 //   ints: rows, b0, b1, m, n, k, first, last, long, bias, then strides (b0, b1, m, n, k) of a, b, c, y
 //   floats: alpha, beta; a, b, c, y: packed rectangles; c is not read without a bias, and is y where bias is 2;
 //   Relu follows where last is 2
 //
-// A thread owns one result: one chain over k, ascending, which goes on from y where the tile is not the first of
+// A thread owns one result: one chain over k, ascending, which continues from y where the tile is not the first of
 // its sums. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/gemm.py::tiled_gemm
 // op: rpukit.tiled.runtime.reference.run_tile

@@ -1,6 +1,6 @@
-// A tile of layer normalisation of rows; mean and 1 / deviation are kept where they are wanted.
+// A tile: layer normalisation of rows; mean and 1 / deviation are kept where they are needed.
 //
-//   ints: rows, not used, length, not used, whether mean and 1 / deviation are wanted; floats: epsilon
+//   ints: rows, not used, length, not used, whether mean and 1 / deviation are stored; floats: epsilon
 //   x, y (rows, length), scale, bias (length), mean, inv_std (rows)
 //
 // A thread owns one row: chains ascending. Macro: REAL.

@@ -1,4 +1,4 @@
-// A tile of the gradient of layer normalisation: s (d - mean d - h mean (d h)) with d = dy scale, h normalised.
+// A tile: gradient of layer normalisation, s (d - mean d - h mean (d h)) with d = dy scale, h normalised.
 //
 //   ints: rows, not used, length
 //   dy, x, dx (rows, length), scale (length), mean, inv_std (rows)

@@ -1,4 +1,4 @@
-// A tile of an elementwise op of up to seven inputs, which may stand still along axes (broadcasting).
+// A tile: elementwise op of up to seven inputs, with broadcasting.
 //
 //   ints: rows, kind, lengths of four axes, strides of seven inputs and y along them; floats: a constant, if any
 //   a to g, y: packed rectangles; those that the kind does not have are not read

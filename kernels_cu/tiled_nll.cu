@@ -1,4 +1,4 @@
-// A tile of the mean negative log-likelihood of labels: samples ascending.
+// A tile: mean negative log-likelihood of labels, samples ascending.
 //
 //   ints: 1, samples, classes, first, last; floats: number of samples
 //   logprob (samples, classes), labels (samples), loss (1)

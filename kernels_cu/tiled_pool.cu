@@ -1,4 +1,4 @@
-// A tile of a pool: the largest, or the mean, of each window.
+// A tile: maximum or average pooling.
 //
 //   ints: planes, kind (0 largest, 1 mean), oh, ow, kp, kq, strides, place of the first window (top, left), height and
 //         width of x, whether zeros around the image count

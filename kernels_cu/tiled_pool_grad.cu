@@ -1,4 +1,4 @@
-// A tile of the gradient of a pool's input: to the largest of each window, the first where several are, or spread.
+// A tile: gradient of pooling: to the largest of each window, the first of equals, or spread evenly.
 //
 //   ints: planes, kind (0 largest, 1 mean), eh, ew, kp, kq, strides, place of the first window (h_at, w_at), height and
 //         width of dy, rows and columns of the image, place of the tile in it, place of x, height and width of x,

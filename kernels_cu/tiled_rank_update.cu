@@ -1,4 +1,4 @@
-// A tile of weights -= lr d x^T, in place: what ideal cells do.
+// A tile: exact rank update, in place, weights -= lr d x^T, as ideal cells do.
 //
 //   ints: rows, columns, samples; floats: rate; weight (rows, columns), x (samples, columns), d (samples, rows)
 //

@@ -1,12 +1,12 @@
-// A tile of a sum over any axes: of elements, of squares of differences, or of products with normalised elements.
+// A tile: sum over axes, of elements, squares or products: squares of differences, products with normalised elements.
 //
 //   ints: results, kind (0 sum, 1 mean, 2 one over the deviation, 3 products, 4 variance), first, last, lengths of four
 //         axes that stay and four that are summed, strides of a, b, c, d, y along these eight
 //   floats: number of elements, epsilon; a, b, c, d, y: packed rectangles
 //
-// The innermost axis is summed first, then the sums of its rows, ascending. TEAM threads own a result: each warp brings
+// The innermost axis is summed first, then the sums of its rows, ascending. TEAM threads own a result: each warp loads
 // a piece of 32 rows to shared memory, along them, of which each thread then sums a row while the next piece is on its
-// way, and the first thread of all adds the sums in order. Where there are fewer rows than threads, several warps bring
+// way, and the first thread of all adds the sums in order. Where there are fewer rows than threads, several warps load
 // pieces of the same rows. Macros: TEAM (1, or the threads of a block), KIND, REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_reduce
 // op: rpukit.tiled.runtime.reference.run_tile

@@ -1,4 +1,4 @@
-// A tile of softmax along an axis, or of its logarithm.
+// A tile: softmax along an axis, or its logarithm.
 //
 //   ints: rows, kind (0 softmax, 1 logarithm), length, step of the axis; x, y: packed rectangles
 //

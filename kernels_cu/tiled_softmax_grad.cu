@@ -1,4 +1,4 @@
-// A tile of the gradient of softmax: y (dy - sum dy y).
+// A tile: gradient of softmax, y (dy - sum dy y).
 //
 //   ints: rows, not used, length, step of the axis; dy, y, dx: packed rectangles
 //

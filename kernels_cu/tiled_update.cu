@@ -1,4 +1,4 @@
-// A tile of a step of SGD, of SGD with momentum or of Adam; or the powers of Adam's decays.
+// A tile: step of SGD, of SGD with momentum, or of Adam; or the powers of Adam's decay rates.
 //
 //   ints: elements, kind (0 SGD, 1 momentum, 2 Adam, 3 powers); floats: rate, decay of the first moment, of the second,
 //   epsilon; w, gradient, m, v (elements), powers (2)

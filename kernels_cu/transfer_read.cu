@@ -1,5 +1,5 @@
-// Read slices of an array, each once after its sample of a batch, gather the reads in a digital buffer, and take
-// out what is to be written to the next array.
+// Read slices of a fast array into the transfer buffer, and extract whole pulses. Each slice is read once,
+// after its own sample of a batch; the pulses are for the next array.
 //
 // Event e reads the values z of slice i = slices[e], or (first_slice + e) mod n_slice, after sample
 // t = offset + e / reads * period, through the periphery of a product with a one-hot input. With
@@ -12,8 +12,8 @@
 //   n = clip(trunc(q), -length, length); d = -n, or 0 where the event does not write;
 //   where n counts: with forget omega = momentum omega, else omega -= (1 - momentum) n unit, and where
 //   cap > 0 omega is clipped to +-cap; H = omega. (unit: threshold for KIND 2, else 1)
-// With REPLAY the weights are those before the batch: a thread walks the pulses of samples 0 to t on its own
-// cell. The update of the whole array walks them again, by the same draws, since these are named by row,
+// With REPLAY the weights are those before the batch: a thread replays the pulses of samples 0 to t on its own
+// cell. The update of the whole array replays them, by the same draws, since these are named by row,
 // column and sample.
 //
 //   weight, persistent, planes, globals, x_train, d_train   as in pulsed_update.cu

@@ -1,4 +1,5 @@
-// Pulse values into slices of an array: an update by samples of which one side is zero but for one line.
+// Write transferred values as pulses into slices of the next array: an update by samples of which one side
+// is zero but for one line.
 //
 // Event e is a sample with the values v = d[e] on the lines and 1 on slice i = slices[e], or
 // (first_slice + e) mod n_slice. With columns slices are columns, v is d, and the 1 is x; else rows, and the

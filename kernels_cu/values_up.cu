@@ -1,4 +1,4 @@
-// Values of layers of sums, one right above the other, in one launch: the mixtures of sum_forward.cu, for few samples.
+// Log-values of consecutive sum layers in one launch, for few samples: the mixtures of sum_forward.cu.
 //
 //   layer_tile (n_layer + 1) int: the first tile of each layer; arrived (1) u32: see rk_gate.cuh
 //   tiles (n_tile, 8) i64: of OUTPUTS sums first weight, first child, children, nodes of the group, row, sums; two unused
@@ -67,7 +67,7 @@ values_up(int n_sample, int n_row, int first_layer, int end_layer, const int *la
             REAL v = value_of(mixture.total[q], staged.largest[mixture.turn][b], now.weights + i, now.size, now.n_child, b, input);
             values[(u64)(sample0 + b) * n_row + now.row + i] = v;
         }
-        __syncthreads();  // before what is shared is written again
+        __syncthreads();  // before shared memory is overwritten
         now = later;
 #pragma unroll
         for (int x = 0; x < PLACES; ++x) place[x] = later_place[x];

@@ -1,4 +1,4 @@
-// Show persistent weights through the noise of writing: weight = persistent + std xi, not clipped.
+// Add write noise to persistent weights: weight = persistent + std xi, not clipped.
 //
 //   persistent, weight (n)   REAL; status (1): not zero: do nothing
 //

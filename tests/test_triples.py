@@ -114,6 +114,20 @@ def test_index_lists_every_kernel_once():
     assert sorted(row for row in rows if row in known) == sorted(known)
 
 
+@each_kernel
+def test_index_says_what_the_head_says(path):
+    """The index has the first words of a kernel's head, without the capital."""
+    (row,) = re.findall(
+        rf"^\| \[{path.stem}\]\({path.name}\) \| (.*?) \| `",
+        (ROOT / "kernels_cu/README.md").read_text(encoding="utf-8"),
+        re.M,
+    )
+    what = row.replace("\\|", "|")
+    lines = path.read_text(encoding="utf-8").split("\n//\n")[0].splitlines()
+    opening = " ".join(line.removeprefix("// ") for line in lines)
+    assert opening.startswith(what[0].upper() + what[1:])
+
+
 @each_source
 def test_includes_are_ours(path):
     for match in re.finditer(r"#include\s+(\S+)", code(path)):

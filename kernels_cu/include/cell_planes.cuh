@@ -4,7 +4,7 @@
 //        point behind them
 //   q    numbers of the whole tile: 0 w_max, 1 its spread, 2 w_min, 3 its spread, 4 dw_min, 5 its spread,
 //        6 min(up_down, 0), 7 -max(up_down, 0), 8 spread of up_down, 9 share of stuck cells, 10 their lowest
-//        value, 11 the range of their values, 12 log-normal, 13 consistent, 14 perfect bias, 15 turned round
+//        value, 11 the range of their values, 12 log-normal, 13 consistent, 14 perfect bias, 15 inverted
 //        (-1 with slopes, 1 with exponents, 0 not), 16.. the model's; of the slow processes 25 diffusion, 27
 //        resting point, 29 lifetime, 31 exponent of drift, each followed by its spread; 33.. the key in 16 bits;
 //        for the mirror 37 the model, 38 its number of planes
@@ -123,7 +123,7 @@ __device__ __forceinline__ void pow_planes(float *p, const float *q, uint2 key, 
     p[5] = fabsf((q[18] + h + r) * q[16]);
 }
 
-// Where pairs of an up and a down step lead to, from 0 on; n pairs, or where n <= 0 as the range asks.
+// The symmetry point: n pairs of an up and a down step from 0; for n <= 0 as many as the range needs.
 __device__ __forceinline__ float rk_symmetry_point(const float *p, int n) {
     const float g[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     float small = p[2] < p[3] ? p[2] : p[3], w = 0.0f;

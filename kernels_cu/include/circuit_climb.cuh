@@ -1,4 +1,4 @@
-// A step up the gradient, in double: what a slope makes of the memories of a parameter, and how far that moves it.
+// A gradient ascent step, in double: update the optimiser's moments of a parameter, and compute its change.
 //
 //   g = slope / weight, cut at clip; SGD: M = m M + g, change = rate M; Adam: M = m M + (1 - m) g, V = d V + (1 - d) g g,
 //   change = rate (M / lack / (sqrt(V / lack2) + 1e-8)), lack = 1 - m^k, lack2 = 1 - d^k; change is cut at 50

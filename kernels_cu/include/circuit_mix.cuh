@@ -1,10 +1,10 @@
 // Sums of weights times exponentials, which both directions of a layer of sums are made of:
 //   log sum_k W(i, k) exp(v_k)  for the outputs i of a tile and a few samples.
-// Inputs k in segments of 64: M the largest v of a segment, one chain of fma of W exp(v - M); segments are put
-// together from the left as pairs (largest, sum). M and exp(v - M) are made once for all outputs of a block.
+// Inputs k in segments of 64: M the largest v of a segment, one chain of fma of W exp(v - M); segments are combined
+// from the left as pairs (largest, sum). M and exp(v - M) are made once for all outputs of a block.
 //
 // A block has COLUMNS x LANES threads: a thread makes the chains of one segment, of OUTPUTS / COLUMNS outputs and all
-// SAMPLES; LANES segments at a time. Then the threads put together a share of the (output, sample) each.
+// SAMPLES; LANES segments at a time. Then each thread combines a share of the (output, sample) pairs.
 #pragma once
 #include "circuit_rows.cuh"
 #include "rk_gate.cuh"
@@ -118,7 +118,7 @@ __device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, 
     }
 }
 
-// What the pairs are scaled by before they are put together.
+// Scale factors of the pairs before they are combined.
 __device__ __forceinline__ void make_scales(Staged &staged, int turn, int n_segment) {
     for (int j = threadIdx.x; j < SAMPLES * n_segment; j += THREADS) {
         int b = j / n_segment, s = j % n_segment;
@@ -176,7 +176,7 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
         int n_segment = min(LANES, (n_in - first + SEGMENT - 1) / SEGMENT), k0 = first + l * SEGMENT;
         bool whole = AHEAD && k0 + SEGMENT <= n_in;
         const REAL *from = line[0] + k0 * in_step;
-        if (whole && (EACH > 1 || held.from != from)) {  // weights are asked for before what they are multiplied by is made
+        if (whole && (EACH > 1 || held.from != from)) {  // weights are requested before their factors are computed
             held.from = from;
 #pragma unroll
             for (int k = 0; k < AHEAD; k += VEC) read_weights(held.few[k / VEC], line, (k0 + k) * in_step);
@@ -215,7 +215,7 @@ __device__ __forceinline__ void mix(Mixture &mixture, Staged &staged, Area &area
                 for (int x = 0; x < VEC; ++x) add_step(sum, weight[x], area.w[l] + (k + x) * STEP);
             }
         }
-        __syncthreads();  // the parts lie where the exponentials were
+        __syncthreads();  // the parts reuse the memory of the exponentials
         if (l < n_segment) {
 #pragma unroll
             for (int x = 0; x < EACH * SAMPLES; ++x) area.part[x % SAMPLES][l][i + x / SAMPLES * COLUMNS] = sum[x / SAMPLES][x % SAMPLES];

@@ -1,4 +1,4 @@
-// The ends of sums: what a largest input and a total make, and sums that are made again because theirs underflowed.
+// Finalisation of sums: the value from the largest input and a total, and recomputation of sums that underflowed.
 #pragma once
 #include "circuit_rows.cuh"
 

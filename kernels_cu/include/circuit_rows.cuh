@@ -1,4 +1,4 @@
-// What the kernels of circuits have in common. Values, flows and lifts are (n_sample, n_row); a value is a
+// Common definitions of the circuit kernels. Values, flows and lifts are (n_sample, n_row); a value is a
 // natural logarithm, -inf is "impossible".
 #pragma once
 #include "rk_early.cuh"

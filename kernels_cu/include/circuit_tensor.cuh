@@ -15,7 +15,7 @@ __device__ __forceinline__ Warp own_part() {
 }
 
 // One chain over n_r inputs for each output and sample; p, q: first weight, first exponential of the tile, n_i, n_j of them.
-// `ready` waits until exponentials can be read: weights are asked for before.
+// `ready` waits until exponentials can be read; weights are requested before that.
 template <class Ready>
 __device__ __forceinline__ void make_chains(float (&d)[MI][MJ][4], u32 shared, Warp own, const u16 *p, int ld_p, int n_i, const u16 *q,
                                             int ld_q, int n_j, int n_r, Ready ready) {

@@ -2,8 +2,8 @@
 //   w (n_segment * 64, n_column) the exponentials, 0 where a segment has no input; top (n_segment, n_column) largest values
 //
 // A block makes OUTPUTS x SAMPLES sums, LANES segments at a time; a thread ROWS x COLUMNS chains of one segment. Asynchronous
-// copies fill ST stages of STEPS inputs, and bring the largest values. Then the threads put together a share of the (output,
-// sample) each. Weights lie along the outputs with ALONG, else along the inputs.
+// copies fill ST stages of STEPS inputs, and load the largest values. Then each thread combines a share of the (output,
+// sample) pairs. Weights lie along the outputs with ALONG, else along the inputs.
 #pragma once
 #include "circuit_rows.cuh"
 #include "rk_shared.cuh"
@@ -45,7 +45,7 @@ struct Staged { REAL largest[1][SAMPLES]; };
 struct __align__(16) Area {
     REAL ring[ST][LANES][OF_WEIGHTS + STEPS * SAMPLES];
     REAL part[LANES][OUTPUTS][OF_PART];
-    REAL top[2][LANES][SAMPLES];  // of the segments at work, and of the next ones
+    REAL top[2][LANES][SAMPLES];  // of the current segments and of the next ones
     REAL scale[LANES][2][SAMPLES];  // what the sums so far, and a segment's part, are multiplied by
 };
 // Sums of the pairs p = threadIdx.x + q * THREADS: output p % OUTPUTS of sample p / OUTPUTS.
@@ -152,7 +152,7 @@ __device__ __forceinline__ REAL make_scales(Area &area, int turn, int n_segment,
 }
 
 // All inputs of OUTPUTS outputs, of samples from the first column of w and top on. `spans(s)` is segment s of n_segment,
-// which is asked for in ascending order. All threads come.
+// which is requested in ascending order. All threads take part.
 template <class Spans>
 __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Area &area, int n_here, int n_out, int n_segment,
                                            const REAL *w, const REAL *top, int n_column, Spans spans) {
@@ -214,7 +214,7 @@ __device__ __forceinline__ void mix_staged(Mixture &mixture, Staged &staged, Are
             }
         }
     }
-    __syncthreads();  // before the parts are written again, turned
+    __syncthreads();  // before the parts are written again, transposed
 #pragma unroll
     for (int q = 0; q < PAIRS; ++q) turned[b * (OUTPUTS + 1) + threadIdx.x / SAMPLES + q * (THREADS / SAMPLES)] = total[q];
     if (threadIdx.x < SAMPLES) staged.largest[0][b] = largest;

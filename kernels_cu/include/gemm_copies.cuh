@@ -1,4 +1,4 @@
-// How det_gemm.cu brings its factors to shared memory; its macros REAL, TILE_K, THREADS, VEC, TURN, UNIT, ROW hold here.
+// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, VEC, TURN, UNIT, ROW.
 #pragma once
 #include "rk_shared.cuh"
 
@@ -21,16 +21,16 @@ template <int LINES, int ALONG> struct Copies {
     __device__ __forceinline__ Copies(u32 stage, const REAL *x, int line0, int n_line, int k0, int n_k) {
         int row = threadIdx.x / across, at = threadIdx.x % across * vec;
         line = line0 + (ALONG ? at : row), p = k0 + (ALONG ? row : at);
-        int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a line that is not there may be any
+        int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a missing line may have any address
         stride = ALONG ? n_line : n_k;
         from = x + (ALONG ? p * stride + there : there * stride + p);
         to = stage + (turned ? at * row_size + row * size : row * row_size + at * size);
     }
-    // Whether `part` may ask for all of a stage whose steps are there.
+    // Whether `part` may request a whole stage, all of whose steps exist.
     static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
     static __device__ __forceinline__ int at(int u) { return u % turns * THREADS * vec; }
-    // Copies number u to u + N - 1, which come after those that were asked for.
+    // Copies number u to u + N - 1, which follow those already requested.
     template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
 #pragma unroll
         for (int v = 0; v < N; ++v) {
@@ -47,7 +47,7 @@ template <int LINES, int ALONG> struct Copies {
         if (number * each < count) next<each>(turns > 1 ? number * each : 0, from, [](int) { return true; });
         static_assert(count % each == 0, "equal parts");
     }
-    // All, as far as they are there.
+    // All that exist.
     __device__ __forceinline__ void all(const REAL *x, int n_line, int last) {
         next<count>(0, x, [&](int u) { return line + (ALONG ? at(u) : row(u)) < n_line && p + (ALONG ? row(u) : at(u)) < last; });
     }

@@ -1,4 +1,4 @@
-// How det_gemm.cu multiplies doubles on tensor cores; its macros, places of elements and copies hold here.
+// Products of doubles on tensor cores for det_gemm.cu. Uses its macros, its element layout and its copies.
 #pragma once
 #include "rk_dmma.cuh"
 

@@ -1,4 +1,4 @@
-// Where the accumulators of det_gemm_tensor.cu come from and go to; its macros BN, OUT_T, WIDE hold here.
+// Loads and stores of the accumulators of det_gemm_tensor.cu. Uses its macros BN, OUT_T, WIDE.
 #pragma once
 #include "rk_tma.cuh"
 

@@ -1,4 +1,4 @@
-// Products of 16-bit floats by mma.sync: the part of a block's tile that a warp makes, and how factors come into
+// Products of 16-bit floats by mma.sync: a warp's part of a block's tile, and loads of factors into
 // shared memory. A block makes a BI x BJ tile with WI x WJ warps; 64 of the sum a stage, ST stages.
 #pragma once
 #include "rk_mma.cuh"
@@ -60,8 +60,8 @@ template <int LINES, int MN> __device__ __forceinline__ void fragment(u32 (&v)[4
     else rk_load_matrices<false>(v, stage + place<LINES, MN>(line + second + row, depth + third));
 }
 
-// Go on with the chains of a tile over n_step stages, of which the first ST - 1 are asked for, a group of copies each;
-// `fetch(slot, k)` asks for stage k. wi, wj: first line of the warp.
+// Continue the chains of a tile over n_step stages, of which the first ST - 1 are requested, a group of copies each;
+// `fetch(slot, k)` requests stage k. wi, wj: first line of the warp.
 template <class Fetch>
 __device__ __forceinline__ void run_stages(float (&d)[MI][MJ][4], u32 shared, int wi, int wj, int n_step, Fetch fetch) {
     for (int k = 0, s = 0; k < n_step; ++k, s = s + 1 == ST ? 0 : s + 1) {

@@ -1,4 +1,4 @@
-// What the products beyond the plain one can be built for: direction, passes, the faults of wires and converters.
+// Build options of non-ideal products: direction, passes, non-idealities of wires and converters.
 #pragma once
 #ifndef PASSES
 #define PASSES 1

@@ -1,4 +1,4 @@
-// How a pulsed update reads and writes its cells: the one place that knows where the planes of a cell are.
+// Loads and stores of cells in a pulsed update: the only file that depends on the layout of planes.
 // CELLS neighbouring cells of a thread at a time (pulse_walk.cuh), or single ones (pulse_lists.cuh).
 // With PROCEDURAL 1 planes are drawn from the recipe of the tile (cell_planes.cuh) for cells that are pulsed.
 #pragma once

@@ -66,7 +66,7 @@ __device__ __forceinline__ int draw(const Masks *m, u32 window, int n_sample, co
     for (int c = 0; c < SPAN; ++c) {
         u32 left = m[c].hit & window;
 #pragma unroll 8
-        for (int a = 0; a < n_sample; ++a)  // all lanes in step: to find the next bit costs more
+        for (int a = 0; a < n_sample; ++a)  // all lanes in lockstep: finding the next bit costs more
             if (left >> a & 1u) queue[at++] = (u32)a << 16 | (u32)(c * 32 + lane);
     }
     __syncwarp();

@@ -1,4 +1,4 @@
-// What every kernel that pulses cells can be built for: the model (its step, whether a run of pulses is one draw,
+// Build options of every kernel that pulses cells: the model (its step, whether a run of pulses is one draw,
 // planes and global parameters of its cells), write noise, counts of pulses, words of a train.
 #pragma once
 #ifndef STEP

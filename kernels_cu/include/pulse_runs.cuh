@@ -1,4 +1,4 @@
-// What the ways of dealing out a pulsed update (pulse_walk.cuh, pulse_lists.cuh) share: lists of the
+// Common parts of the work distributions of a pulsed update (pulse_walk.cuh, pulse_lists.cuh): lists of the
 // samples that pulse a row, numbers of coincidences, the run of pulses of one sample on one cell. Uses
 // the macros of pulsed_update.cu.
 #pragma once
@@ -80,7 +80,7 @@ __device__ __forceinline__ int coincidences(const Update &u, u32 x0, u32 d0, int
 }
 
 // Whether the pulses of a line of x with word 0 x0 go up; a word that fired nothing has no sign, so
-// those that follow are asked too. d0 has the sign of any of its words (see list_row).
+// those that follow are tested too. d0 has the sign of any of its words (see list_row).
 __device__ __forceinline__ bool goes_up(const Update &u, u32 x0, u32 d0, int sample, int col) {
     const u32 *x = u.x_train + (u64)sample * N_WORD * u.n_in + col;
     for (int w = 1; w < N_WORD; ++w) x0 |= x[(u64)w * u.n_in];

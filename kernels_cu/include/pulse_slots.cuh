@@ -1,4 +1,4 @@
-// What makes pulse trains of numbers: the bit length and scales of a sample, the probability of a line, the
+// Encoding of numbers as pulse trains: the bit length and scales of a sample, the probability of a line, the
 // slots that fire. Mirror: rpukit/analog/_mirror/update.py; formulas: docs/semantics/update.md.
 #pragma once
 #include "rk_real.cuh"

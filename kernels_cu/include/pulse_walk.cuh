@@ -1,5 +1,5 @@
-// A pulsed update in which each thread walks the samples of a row for CELLS neighbouring columns: wide
-// loads and little else, for few samples. A warp waits for the lane with most pulses.
+// A pulsed update in which each thread loops over the samples of a row for CELLS neighbouring columns: wide
+// loads and little overhead, for few samples. A warp waits for the lane with most pulses.
 #pragma once
 #include "pulse_cells.cuh"
 

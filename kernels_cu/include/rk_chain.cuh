@@ -1,4 +1,4 @@
-// Where a chain of products starts anew, so that every product of the library has one definition:
+// Restart points of a chain of products, so that every product of the library has one definition:
 // one accumulator, reduction index ascending, fma; restarted at every multiple of RK_SEGMENT;
 // segment results added left to right.
 #pragma once

@@ -1,5 +1,5 @@
 // Functions of one variable as data, so that a device model is an array of numbers and not a kernel.
-// Mirror: rpukit/inference/_mirror.py::curve; what packs them: rpukit/inference/conductance/curves.py.
+// Mirror: rpukit/inference/_mirror.py::curve; packed by rpukit/inference/conductance/curves.py.
 //   A buffer of floats opens with one head of RK_CURVE floats for each curve, tables lie behind the heads:
 //   0 kind, 1 number of nodes, 2 place of the table, 3 end, 4 a, 5 b, 6 low, 7 high, 8 to 13 c0 to c5
 //   kind 0   c0 + c1 x + ... + c5 x^5, by Horner's scheme with fma

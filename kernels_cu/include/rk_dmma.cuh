@@ -1,4 +1,4 @@
-// Tensor cores of float64: a chain of fused multiply-adds in ascending order, as an H200 showed on random data.
+// Tensor cores of float64: a chain of fused multiply-adds in ascending order, as verified on an H200 with random data.
 // RK_ON_CPU: that chain.
 #pragma once
 #include "rk_types.cuh"

@@ -1,4 +1,4 @@
-// Launches that begin while the one before them ends; on GPUs before compute capability 9.0 none do.
+// Programmatic dependent launch: a launch begins while the previous one ends; from compute capability 9.0 on.
 #pragma once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

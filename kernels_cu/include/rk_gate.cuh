@@ -1,5 +1,5 @@
-// Blocks of one launch that go through layers together: a layer begins when all blocks have ended the one before. All
-// blocks have to be there at once (a cooperative launch). RK_ON_CPU: blocks run one by one, so a launch is one layer.
+// A grid-wide barrier between layers: a layer begins when all blocks have finished the previous one. All
+// blocks have to be resident at once (a cooperative launch). RK_ON_CPU: blocks run one by one, so a launch is one layer.
 #pragma once
 #include "rk_early.cuh"
 #include "rk_types.cuh"
@@ -11,7 +11,7 @@ struct Gate {
     bool is_open, later;  // later: not the launch's first layer
 
     __device__ __forceinline__ explicit Gate(u32 *arrived) : arrived(arrived), ticket(0u), is_open(false), later(false) {}
-    // All threads: what the layer before wrote can be read after the next barrier of the block.
+    // All threads: the results of the previous layer can be read after the next barrier of the block.
     __device__ __forceinline__ void open() {
         if (is_open) return;
         is_open = true;
@@ -28,7 +28,7 @@ struct Gate {
         }
 #endif
     }
-    // All threads: this block has ended its layer.
+    // All threads: this block has finished its layer.
     __device__ __forceinline__ void close() {
         open();
         __syncthreads();

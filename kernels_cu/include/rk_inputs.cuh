@@ -1,4 +1,4 @@
-// How tile_forward makes its inputs by itself: the scale of its samples, and the conversion of a stage.
+// Inputs computed inside tile_forward: the scale of its samples, and the conversion of a stage.
 #pragma once
 #include "rk_rounds.cuh"
 #include "rk_scale.cuh"
@@ -13,7 +13,7 @@ __device__ __forceinline__ void convert_inputs(float *xs, const Rows &rows, int 
         Unit *place = (Unit *)(xs + m * ROW_X + at), q = *place;
         float factor = rows.factor[m];
 #pragma unroll
-        for (int u = 0; u < UNIT; ++u)  // beyond n_in there are zeros, which nobody reads
+        for (int u = 0; u < UNIT; ++u)  // beyond n_in there are zeros, which are not read
             q.v[u] = make_input<INPUT_DRAWS>(q.v[u], factor, converter, IN_OP, k0 + at + u, first_sample + s, rows.round[m], key);
         *place = q;
     }

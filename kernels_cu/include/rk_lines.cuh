@@ -1,5 +1,5 @@
-// Inputs and outputs of tile_forward on their way through the periphery, with the bits of rk_periphery.cuh but few
-// branches; and what the kernels of one product pass on. Mirror: rpukit/analog/_mirror/forward.py.
+// Inputs and outputs of tile_forward through the periphery, with the bits of rk_periphery.cuh but few
+// branches; and the work arrays shared by the kernels of one product. Mirror: rpukit/analog/_mirror/forward.py.
 #pragma once
 #include "rk_periphery.cuh"
 
@@ -43,7 +43,7 @@ struct Output {
     bool met;  // whether the bound counts and is passed
     float size;  // what it was passed with
 };
-// N side by side, so that they need not wait for each other. DRAWS 0: without noise and rounding by chance.
+// N independent ones at a time, to hide latency. DRAWS 0: without noise and stochastic rounding.
 template <int N, int DRAWS, int READS> __device__ __forceinline__ void draw_lines(Output (&o)[N], u32 op, uint2 key) {
     if (!DRAWS) return;
     float p[N], xi[N], p_read[N], xi_read[N];

@@ -1,4 +1,4 @@
-// Noise management: what is found in the inputs of a sample, and the scale it makes of that.
+// Noise management: statistics of the inputs of a sample, and the scale computed from them.
 #pragma once
 #include "rk_math.cuh"
 

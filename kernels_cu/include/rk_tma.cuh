@@ -1,10 +1,10 @@
 // The bulk copy engine (TMA): boxes of a matrix to and from shared memory, and the barriers that count their
-// bytes. RK_ON_CPU: plain copies; a wait gives way to the other threads.
+// bytes. RK_ON_CPU: plain copies; a wait yields to the other threads.
 #pragma once
 #include "rk_early.cuh"
 #include "rk_mma.cuh"
 
-// What the driver makes of address, lengths, box and swizzle. On the CPU: address; columns, rows; bytes
+// Descriptor that the driver makes of address, lengths, box and swizzle. On the CPU: address; columns, rows; bytes
 // between rows; columns and rows of the box; all elements have two bytes, all boxes 64 columns.
 #ifdef RK_ON_CPU
 struct RkTensorMap { u64 v[16]; };
@@ -57,7 +57,7 @@ static inline void rk_stores_done() {}
 static inline void rk_see_stores() {}
 static inline void rk_more_registers() {}
 static inline void rk_fewer_registers() {}
-// A barrier of a warpgroup: the last of its 128 threads to come lets the others go on.
+// A barrier of a warpgroup: the last of its 128 threads to arrive releases the others.
 static inline void rk_sync_group(int id) {
     static u32 come[16], round[16];
     u32 mine = round[id];

@@ -34,7 +34,7 @@ template <int TA, int TB, int R> static inline void rk_wgmma(float (&d)[R], u64 
 }
 static inline void rk_wgmma_begin() {}
 static inline void rk_wgmma_end() {}
-template <int> static inline void rk_wgmma_left() { __syncwarp(); }  // lanes of a warp go together there
+template <int> static inline void rk_wgmma_left() { __syncwarp(); }  // the lanes of a warp run together there
 template <int R> static inline void rk_hold(float (&)[R]) {}
 #else
 #define RK_P(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h

@@ -1,4 +1,4 @@
-// What wires and amplifiers that are not ideal make of the sums of a line: tile_nonideal.cu has the formulas.
+// Effect of non-ideal wires and amplifiers on the sums of a line: tile_nonideal.cu has the formulas.
 // Mirror: rpukit/analog/_mirror/nonideal.py. Uses the macros IR_DROP, OFFSET, SATURATES, W_NOISE.
 #pragma once
 #include "rk_periphery.cuh"

@@ -1,6 +1,6 @@
 // The product inside a block of tile_forward: a tile of weights and a tile of inputs in shared memory, filled
 // by copies that run while the block works on earlier ones, and the chains of fma over them.
-//   The includer sets TRANSPOSED, W_NOISE, TILE_M, TILE_N, TILE_K, RM, RN, VEC, HELPERS, and may set DEEP, AHEAD, LANES_N: see there.
+//   The includer sets TRANSPOSED, W_NOISE, TILE_M, TILE_N, TILE_K, RM, RN, VEC, HELPERS, and may set DEEP, AHEAD, LANES_N (tile_forward.cu).
 // Inputs lie as (TILE_M, TILE_K); weights as in memory: (TILE_N, TILE_K), with TRANSPOSED (TILE_K, TILE_N).
 // Lines along k are padded, so that what a warp reads together lies in different banks. A thread reads four
 // steps of the sum of one line at a time, or RN neighbouring lines, four at most.
@@ -28,7 +28,7 @@
 #define ROW_Y (TILE_N + 8)
 #define SIZE_X (TILE_M * ROW_X)
 #define STAGE (SIZE_X + (TRANSPOSED ? TILE_K : TILE_N) * ROW_W)
-#define UNROLL (RM * RN == 1 ? TILE_K / (2 * DEEP * UNIT) : 2)  // nothing but the chain is in the way of one result
+#define UNROLL (RM * RN == 1 ? TILE_K / (2 * DEEP * UNIT) : 2)  // the latency of one result is that of its chain alone
 #define BLOCK_N (!TRANSPOSED ? 1 : RN < UNIT ? RN : UNIT)  // neighbouring lines of a thread
 
 template <int N> struct __align__(4 * N) Vector { float v[N]; };

@@ -1,4 +1,4 @@
-// What tiles of inputs and outputs of an analog product share. Mirror: rpukit/tiled/_mirror/analog.py.
+// Common parts of input and output tiles of an analog product. Mirror: rpukit/tiled/_mirror/analog.py.
 #pragma once
 #include "rk_periphery.cuh"
 

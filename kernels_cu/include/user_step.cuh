@@ -1,2 +1,2 @@
-// The step function of a model from outside rpukit stands in for this file: see register_step.
+// Placeholder: register_step replaces this file by the step function of a user's model.
 #pragma once

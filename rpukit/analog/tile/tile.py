@@ -37,7 +37,8 @@ class AnalogTile(Accounting, Processes, Persistent):
     ----------
     shape : tuple of int, (n_out, n_in)
     cell : Cell
-        The device model at each cross-point: `Ideal`, `ConstantStep`, `SoftBounds`.
+        The device model or compound at each cross-point, for example `SoftBounds`, `Vector` or
+        `ChoppedTransfer`; the guide to devices lists all of them.
     forward, backward : IOParameters, optional
         Converters, noise and management of the two products.
     update : UpdateParameters, optional
