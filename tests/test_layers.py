@@ -18,7 +18,7 @@ LAYERS = {
         "random",
         "_exact",
     ],
-    2: ["_kernels", "elementwise", "testing", "tuning"],
+    2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
         "io",

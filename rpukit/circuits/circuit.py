@@ -11,6 +11,7 @@ from rpukit._device import empty, parse_device
 from rpukit.circuits import state as _saved
 from rpukit.circuits.compiled.encoder import Encoder
 from rpukit.circuits.compiled.layout import make_layout
+from rpukit.circuits.describe import DescribedCircuit
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.learning.cuda_graph import Captured, Maximising
 from rpukit.circuits.learning.fit import Fitting
@@ -28,7 +29,7 @@ Array = Any
 DRAWS = (1 << 48) - 1  # child stream of samples; those of parameters count from 0
 
 
-class Circuit(Queries, Fitting):
+class Circuit(Queries, Fitting, DescribedCircuit):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
     Parameters

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import FormatError, ParameterError, ShapeError
+from rpukit.inference.describe import DescribedMatrix
 from rpukit.inference.digital import add_scaled
 from rpukit.inference.tile import InferenceTile, check_shape
 from rpukit.random import Stream
@@ -25,7 +26,7 @@ def edges(n: int, largest: int) -> list[int]:
     return [n * k // n_block for k in range(n_block + 1)]
 
 
-class MappedMatrix:
+class MappedMatrix(DescribedMatrix):
     """A matrix over a grid of inference tiles; made by `map_matrix`.
 
     Parameters

@@ -18,6 +18,7 @@ from rpukit.inference._learning import Learning
 from rpukit.inference._saved import Saved
 from rpukit.inference.compensation import DriftCompensation
 from rpukit.inference.converters import Converter, SingleDevice, SinglePair
+from rpukit.inference.describe import DescribedTile
 from rpukit.inference.devices import ReRamCMO
 from rpukit.inference.digital import add_scaled
 from rpukit.inference.modifiers import WeightModifier, member
@@ -33,7 +34,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "program", "modify")
 
 
-class InferenceTile(Hardware, Learning, Saved):
+class InferenceTile(Hardware, Learning, Saved, DescribedTile):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 
     It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,

@@ -14,6 +14,7 @@ from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.draw import SLOW, Recipe, bounds_of, draw_cells, recipe_of
 from rpukit.analog.cells.user_steps import check_precision
 from rpukit.analog.deferred_errors import check_finite
+from rpukit.analog.describe import DescribedArray
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.processes.ops import (
@@ -38,7 +39,7 @@ MEMORY = ("origin", "previous", "written")  # of drift
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
 
-class DeviceArray(Unit):
+class DeviceArray(DescribedArray, Unit):
     """A crossbar of single devices: one array of a tile, reached by `AnalogTile.devices`.
 
     Parameters

@@ -13,6 +13,7 @@ from rpukit.analog.arrays.base import Site
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.describe import DescribedTile
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
@@ -30,7 +31,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
-class AnalogTile(Accounting, Processes, Persistent):
+class AnalogTile(Accounting, Processes, Persistent, DescribedTile):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 
     Parameters
