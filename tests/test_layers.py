@@ -14,6 +14,7 @@ LAYERS = {
         "_version",
         "_archive",
         "_device",
+        "_frames",
         "_workers",
         "random",
         "_exact",

@@ -303,6 +303,15 @@ class Circuit(Queries, Fitting, DescribedCircuit):
         _saved.take_state(pc, state)
         return pc
 
+    def __copy__(self) -> Circuit:
+        return self.to(self.device, self.budget)  # nothing is shared
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Circuit:
+        return self.to(self.device, self.budget)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_state, (self.state(),)  # a pickle opens without a GPU
+
     # ---- likelihood and flows -----------------------------------------------------------------
 
     def log_likelihood(

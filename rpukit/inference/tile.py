@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit.analog.deferred_errors import Guard, check_finite, is_finite
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
+from rpukit.analog.tile.operator import LinearMap
 from rpukit.analog.tile.transposed import TransposedTile, from_columns
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.inference._hardware import AS_WRITTEN, Hardware
@@ -34,7 +35,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "program", "modify")
 
 
-class InferenceTile(Hardware, Learning, Saved, DescribedTile):
+class InferenceTile(Hardware, Learning, Saved, DescribedTile, LinearMap):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 
     It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,

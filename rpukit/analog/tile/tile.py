@@ -18,6 +18,7 @@ from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.make_array import leaves, make_unit
+from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
@@ -31,7 +32,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
-class AnalogTile(Accounting, Processes, Persistent, DescribedTile):
+class AnalogTile(Accounting, Processes, Persistent, DescribedTile, SharedWeights):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 
     Parameters
