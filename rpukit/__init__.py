@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from rpukit.inference import InferenceTile
     from rpukit.io import load, save
     from rpukit.random import Stream
+    from rpukit.summaries import Summary, summary
 
 __all__ = [
     "AnalogTile",
@@ -110,6 +111,7 @@ __all__ = [
     "SoftBoundsPmax",
     "SoftBoundsReference",
     "Stream",
+    "Summary",
     "Transfer",
     "UpdateParameters",
     "UpdatePolicy",
@@ -139,6 +141,7 @@ __all__ = [
     "save",
     "set_num_threads",
     "studies",
+    "summary",
     "testing",
     "tiled",
     "torch",
@@ -175,6 +178,7 @@ _HOME = {
     "SoftBoundsPmax": "analog",
     "SoftBoundsReference": "analog",
     "Stream": "random",
+    "Summary": "summaries",
     "Transfer": "analog",
     "UpdateParameters": "analog",
     "UpdatePolicy": "analog",
@@ -191,6 +195,7 @@ _HOME = {
     "register_step": "analog",
     "save": "io",
     "set_num_threads": "_workers",
+    "summary": "summaries",
     "warm_up": "_kernels",
 }
 

@@ -5,6 +5,7 @@ keeps working. A message says what was wrong, what was got and needed, and what 
 """
 
 __all__ = [
+    "CopyError",
     "DTypeError",
     "DeviceError",
     "EstimatorError",
@@ -38,6 +39,10 @@ class DTypeError(RpukitError, TypeError):
 
 class ParameterError(RpukitError, ValueError):
     """A parameter is outside its range, or parameters contradict each other."""
+
+
+class CopyError(ParameterError, BufferError):
+    """Memory was asked for that is only handed out as a copy."""
 
 
 class NonFiniteError(RpukitError, ValueError):

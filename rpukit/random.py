@@ -113,13 +113,14 @@ class Stream:
         return np.uint32(self.key0), np.uint32(self.key1)
 
     @classmethod
-    def from_seed(cls, seed: int | Stream) -> Stream:
+    def from_seed(cls, seed: int | np.random.SeedSequence | Stream) -> Stream:
         """Make a stream from a seed, through `numpy.random.SeedSequence`.
 
         Parameters
         ----------
-        seed : int, at least 0, or Stream
-            A stream is returned as it is.
+        seed : int, at least 0, or numpy.random.SeedSequence, or Stream
+            A stream is returned as it is. A sequence is read, not advanced: that of an integer
+            gives the stream of the integer, and spawned ones give streams of their own.
 
         Returns
         -------
@@ -131,9 +132,7 @@ class Stream:
         """
         if isinstance(seed, Stream):
             return seed
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ParameterError(f"seed: got {seed!r}, need an integer from 0, or a Stream")
-        words = np.random.SeedSequence(int(seed)).generate_state(2)
+        words = _sequence(seed).generate_state(2)
         return cls(int(words[0]), int(words[1]))
 
     def child(self, index: int) -> Stream:
@@ -158,3 +157,25 @@ class Stream:
         low, high = int(index) & 0xFFFFFFFF, int(index) >> 32
         words = philox4x32((low, 0, Op.CHILD << 16, high << 16), (self.key0, self.key1))
         return Stream(words[0], words[1])
+
+
+def _sequence(seed: object) -> np.random.SeedSequence:
+    """Turn a seed into NumPy's sequence of words."""
+    if isinstance(seed, np.random.SeedSequence):
+        return seed
+    if isinstance(seed, np.ndarray) and seed.ndim == 0:
+        seed = seed[()]
+    if not isinstance(seed, bool) and isinstance(seed, (int, np.integer)) and seed >= 0:
+        return np.random.SeedSequence(int(seed))
+    if isinstance(seed, (np.random.Generator, np.random.BitGenerator, np.random.RandomState)):
+        old = isinstance(seed, np.random.RandomState)
+        draw = "int(state.randint(2**31))" if old else "int(generator.integers(2**63))"
+        raise ParameterError(
+            f"seed: got a {type(seed).__name__}, whose state moves with every draw: give an "
+            f"integer drawn from it, {draw}, or a numpy.random.SeedSequence"
+        )
+    if isinstance(seed, (list, tuple, np.ndarray)):
+        raise ParameterError(f"seed: got {seed!r}: give numpy.random.SeedSequence(seed)")
+    raise ParameterError(
+        f"seed: got {seed!r}, need an integer from 0, a numpy.random.SeedSequence or a Stream"
+    )

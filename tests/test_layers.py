@@ -14,11 +14,12 @@ LAYERS = {
         "_version",
         "_archive",
         "_device",
+        "_frames",
         "_workers",
         "random",
         "_exact",
     ],
-    2: ["_kernels", "elementwise", "testing", "tuning"],
+    2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
         "io",

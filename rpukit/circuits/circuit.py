@@ -9,17 +9,19 @@ import numpy as np
 
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core, make_core
+from rpukit.circuits.describe import circuit_summary
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.learning import cuda_graph, em, fit, gradient
 from rpukit.circuits.queries import completion, information, likelihood
 from rpukit.circuits.state import rebuild, state_of, take_state
+from rpukit.summaries import Described, Summary
 
 __all__ = ["Circuit"]
 
 Array = Any
 
 
-class Circuit:
+class Circuit(Described):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
     Parameters
@@ -169,6 +171,9 @@ class Circuit:
         other.__dict__.update(self.__dict__)
         other._core = self._core.copied()
         return other
+
+    def _describe(self) -> Summary:
+        return circuit_summary(self)
 
     def __repr__(self) -> str:
         return (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rpukit.errors import FormatError
+from rpukit.summaries import Described, Summary
 from rpukit.tiled.machine import Compute as Machine
 from rpukit.tiled.machine import Hierarchy, Level
 from rpukit.tiled.tile_space import Box
@@ -236,7 +237,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Described):
     """A plan of one graph, or of a training graph and its optimiser's.
 
     Parameters
@@ -262,6 +263,10 @@ class Plan:
 
     def __str__(self) -> str:
         return str(import_module("rpukit.tiled.runtime.report").describe(self))
+
+    def _describe(self) -> Summary:
+        found: Summary = import_module("rpukit.tiled.runtime.describe").plan_summary(self)
+        return found
 
     def ops(self) -> Iterator[OpPlan]:
         """Go through the ops of all programs.

@@ -15,6 +15,7 @@ from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import SLOW, Recipe, bounds_of, draw_cells, recipe_of
 from rpukit.analog.cells.user_steps import check_precision
 from rpukit.analog.deferred_errors import check_finite
+from rpukit.analog.describe import array_summary
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.processes.ops import (
@@ -32,6 +33,7 @@ from rpukit.analog.update.replay import Writer
 from rpukit.analog.update.trains import Trains
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.random import Stream
+from rpukit.summaries import Described
 
 Array = Any
 SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
@@ -39,7 +41,7 @@ MEMORY = ("origin", "previous", "written")  # of drift
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
 
-class DeviceArray(Unit):
+class DeviceArray(Described, Unit):
     """A crossbar of single devices: one array of a tile, reached by `AnalogTile.devices`.
 
     Parameters
@@ -103,6 +105,9 @@ class DeviceArray(Unit):
                 self._arrays.get("pulse_counts"),
             )
             self.show(noise=False)  # stuck cells show where they are stuck
+
+    def _describe(self) -> Summary:
+        return array_summary(self)
 
     @property
     def _drift(self) -> DriftParameters | None:

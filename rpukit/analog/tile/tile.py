@@ -13,16 +13,19 @@ from rpukit.analog.arrays.base import Site
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.make_array import leaves, make_unit
+from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
 from rpukit.analog.tile.transposed import TransposedTile, from_columns
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.random import MAX_SAMPLE, Stream
+from rpukit.summaries import Described, Summary
 
 __all__ = ["AnalogTile", "TransposedTile"]
 
@@ -30,7 +33,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
-class AnalogTile(Accounting, Processes, Persistent):
+class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 
     Parameters
@@ -184,6 +187,9 @@ class AnalogTile(Accounting, Processes, Persistent):
     def devices(self) -> tuple[DeviceArray, ...]:
         """The arrays of devices behind the weights: one, or several for cells made of several."""
         return tuple(leaves(self._unit))
+
+    def _describe(self) -> Summary:
+        return tile_summary(self)
 
     def __repr__(self) -> str:
         n_out, n_in = self.shape

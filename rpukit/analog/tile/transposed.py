@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rpukit.analog.tile.operator import LinearMap
+
 Array = Any
 
 
@@ -17,6 +19,11 @@ class Tile(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
 
+    @property
+    def device(self) -> str: ...
+
+    def get_weights(self) -> Array: ...
+
     def forward(self, x: Array) -> Array: ...
 
     def backward(self, d: Array) -> Array: ...
@@ -24,7 +31,7 @@ class Tile(Protocol):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
 
 
-class TransposedTile:
+class TransposedTile(LinearMap):
     """An analog tile seen from its other side: shape (n_in, n_out), `forward` is `backward`.
 
     Made by `AnalogTile.T`; it holds no arrays of its own.
@@ -36,6 +43,28 @@ class TransposedTile:
         self.T = tile
         self.shape = (tile.shape[1], tile.shape[0])
         self.dtype = tile.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes: 2."""
+        return 2
+
+    @property
+    def device(self) -> str:
+        """Compute device that the tile lives on."""
+        return self.T.device
+
+    def get_weights(self) -> Array:
+        """Read the transposed weights exactly: a copy, shape (n_in, n_out)."""
+        return self.T.get_weights().T
+
+    def forward(self, d: Array) -> Array:
+        """Multiply rows (n, n_out) by the weights: the tile's backward product."""
+        return self.T.backward(d)
+
+    def backward(self, x: Array) -> Array:
+        """Multiply rows (n, n_in) by the transposed weights: the tile's forward product."""
+        return self.T.forward(x)
 
     def __repr__(self) -> str:
         return f"{self.T!r}.T"

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._exact.twins import mirror, real
+from rpukit._frames import is_frame, numbers_of
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.layout import Layout
@@ -220,5 +221,6 @@ def _column(wrong: Array) -> int:
 def taken(x: Any, device: _device.Device, name: str) -> Array:
     """Take an array where it is, which has to be the device; lists are brought there."""
     if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
+        x = numbers_of(x) if is_frame(x) else x
         return _device.to_device(np.asarray(x), device)
     return _device.as_array(x, device, x.dtype, name)

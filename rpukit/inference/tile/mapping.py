@@ -11,9 +11,11 @@ from rpukit import _device
 from rpukit._device import Device
 from rpukit.analog.tile.face import check_shape, rows_of
 from rpukit.errors import FormatError, ParameterError, ShapeError
+from rpukit.inference.describe import matrix_summary
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.training.ops import add_scaled
 from rpukit.random import Stream
+from rpukit.summaries import Described, Summary
 
 __all__ = ["MappedMatrix", "map_matrix"]
 
@@ -28,7 +30,7 @@ def edges(n: int, largest: int) -> list[int]:
 
 
 @_device.enters_device()
-class MappedMatrix:
+class MappedMatrix(Described):
     """A matrix over a grid of inference tiles; made by `map_matrix`.
 
     Parameters
@@ -51,6 +53,9 @@ class MappedMatrix:
         self._out = [0, *np.cumsum(heights).tolist()]
         self._in = [0, *np.cumsum(widths).tolist()]
         self.shape = (self._out[-1], self._in[-1])
+
+    def _describe(self) -> Summary:
+        return matrix_summary(self)
 
     def __repr__(self) -> str:
         n_row, n_column = len(self.tiles), len(self.tiles[0])

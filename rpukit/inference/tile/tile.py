@@ -15,6 +15,7 @@ from rpukit.analog.tile.face import TileFace, check_shape, typed
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.converters import Converter, SingleDevice, SinglePair
 from rpukit.inference.conductance.records import Split
+from rpukit.inference.describe import tile_summary
 from rpukit.inference.noise.devices import ReRamCMO
 from rpukit.inference.noise.model import NoiseModel
 from rpukit.inference.noise.phase_change import PCMLike
@@ -26,6 +27,7 @@ from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
 from rpukit.inference.training.modifiers import WeightModifier, member
 from rpukit.inference.training.ops import add_scaled
 from rpukit.random import Stream
+from rpukit.summaries import Described, Summary
 
 __all__ = ["InferenceTile"]
 
@@ -33,8 +35,8 @@ Array = Any
 CLOCKS = ("forward", "backward", "program", "modify")
 
 
-@_device.enters_device("_fill")
-class InferenceTile(Hardware, Learning, Saved, TileFace):
+@_device.enters_device("_fill", "_describe")
+class InferenceTile(Hardware, Learning, Saved, TileFace, Described):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 
     It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,
@@ -174,6 +176,9 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
     def clocks(self) -> dict[str, int]:
         """Position of each sample or event clock (a copy)."""
         return {name: self._now[name] for name in CLOCKS}
+
+    def _describe(self) -> Summary:
+        return tile_summary(self)
 
     def __repr__(self) -> str:
         n_out, n_in = self.shape

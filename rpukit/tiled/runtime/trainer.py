@@ -13,6 +13,7 @@ from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.tiled.ir import Training
 from rpukit.tiled.program import Plan
 from rpukit.tiled.runtime.cpu import CpuExecutor
+from rpukit.tiled.runtime.describe import DescribedTrainer
 from rpukit.tiled.runtime.executor import Executor
 from rpukit.tiled.runtime.transfers import Transfers
 
@@ -21,7 +22,7 @@ __all__ = ["Trainer"]
 _FORMAT, _VERSION = "rpukit-training", 1
 
 
-class Trainer:
+class Trainer(DescribedTrainer):
     """Steps of training by a plan; made by `Plan.trainer`.
 
     Parameters
