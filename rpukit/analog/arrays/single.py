@@ -33,7 +33,7 @@ from rpukit.analog.update.replay import Writer
 from rpukit.analog.update.trains import Trains
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.random import Stream
-from rpukit.summaries import Described
+from rpukit.summaries import Described, Summary
 
 Array = Any
 SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
