@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         torch,
         tuning,
     )
-    from rpukit._kernels import warm_up
+    from rpukit._warm_up import warm_up
     from rpukit._workers import get_num_threads, set_num_threads
     from rpukit.analog import (
         AnalogTile,
@@ -196,7 +196,7 @@ _HOME = {
     "save": "io",
     "set_num_threads": "_workers",
     "summary": "summaries",
-    "warm_up": "_kernels",
+    "warm_up": "_warm_up",
 }
 
 if not TYPE_CHECKING:  # a type checker would take it for "any name goes"

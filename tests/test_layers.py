@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+from rpukit._exact import stamp
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "rpukit"
 
@@ -13,6 +15,7 @@ LAYERS = {
         "typing",
         "_version",
         "_archive",
+        "_cache",
         "_device",
         "_frames",
         "_workers",
@@ -31,6 +34,7 @@ LAYERS = {
         "estimators",
         "_density",
         "_figures",
+        "_warm_up",
         "distributed",
     ],
     5: ["__init__", "__main__", "_cli"],
@@ -171,6 +175,21 @@ def test_mirrors_are_loaded_when_used():
             problems += [
                 f"{path.relative_to(ROOT)}: {name} imports Numba, load it later" for name in hit
             ]
+    fail_on(problems)
+
+
+def test_the_stamp_of_machine_code_follows_all_that_mirrors_import():
+    """A mirror has code and constants from files that `rpukit._exact.stamp` reads."""
+    part_of_no_code = {"rpukit._cache", "rpukit._workers", "rpukit.errors"}
+    followed = {module_name(Path(path)) for path in stamp.sources()}
+    assert {module_name(path) for path in FILES if is_numba_file(path)} <= followed
+    problems = [
+        f"{where}, which the stamp of machine code does not follow"
+        for path, module, where in imports()
+        if module_name(path) in followed - {"rpukit._exact.machine_code"}
+        and module.split(".")[0] == "rpukit"
+        and module not in followed | part_of_no_code
+    ]
     fail_on(problems)
 
 

@@ -1,1 +1,1 @@
-"""Exact arithmetic and random numbers that have the same bits on every device."""
+"""The exact arithmetic under all mirrors, and the decorator that compiles them."""

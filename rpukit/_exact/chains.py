@@ -16,6 +16,7 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 
 f4 = np.float32
@@ -192,7 +193,7 @@ else:
         return types.void(*(_ARRAY, _INDEX, _INDEX) * 2), code
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _add(w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step, samples):
     """Go on with the chains of some samples."""
     fours = samples // 4 * 4
@@ -202,7 +203,7 @@ def _add(w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step, samples):
         add_one(w, w_at, w_step, v, v_at + s * v_step, v_step, n, y, y_at + s * y_step, y_step)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _block(weight, along, absolute, i0, i1, k0, k1, block):
     """Put outputs i0 to i1 of steps k0 to k1 into a block, a row of outputs a step."""
     flat = weight.reshape(-1)
@@ -226,13 +227,13 @@ def _block(weight, along, absolute, i0, i1, k0, k1, block):
             block[e] = abs(block[e])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _on_lines(weight):
     """Whether rows that LANES divides begin with lines of the cache."""
     return weight.ctypes.data % (4 * LANES) == 0
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _turn_and_add(w, n_in, v, first, last, y, whole):
     """Go on with `whole` chains of one sample, in turned blocks that stay in registers.
 
@@ -248,14 +249,14 @@ def _turn_and_add(w, n_in, v, first, last, y, whole):
                 y[i] = fma32(w[i * n_in + k], v[k], y[i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def chain(weight, along, absolute, v, first, last, y):
     """y[s, i] = the chain of steps first to last - 1."""
     y[:] = f4(0.0)
     go_on(weight, along, absolute, v, first, last, y)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def go_on(weight, along, absolute, v, first, last, y):
     """Go on with the chains y[s, i] by steps first to last - 1."""
     n_out = y.shape[1]
@@ -282,23 +283,27 @@ def go_on(weight, along, absolute, v, first, last, y):
             _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, results, i0, n_out, samples)
     if whole < n_out:
         sums = np.zeros((samples, WIDTH), f4)
-        sums[:, : n_out - whole] = y[:, whole:]
+        for s in range(samples):  # in loops: for a slice Numba compiles text for its errors too
+            for i in range(n_out - whole):
+                sums[s, i] = y[s, whole + i]
         for k0 in range(first, last, DEPTH):
             k1 = min(k0 + DEPTH, last)
             _block(weight, along, absolute, whole, n_out, k0, k1, block)
             _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, sums.reshape(-1), 0, WIDTH, samples)
-        y[:, whole:] = sums[:, : n_out - whole]
+        for s in range(samples):
+            for i in range(n_out - whole):
+                y[s, whole + i] = sums[s, i]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def product(weight, along, absolute, v, y):
     """y = v W^T; with `along`, rows of W run along the outputs, y = v W; |W| if `absolute`."""
     n_in = v.shape[1]
-    chain(weight, along, absolute, v, 0, min(n_in, SEGMENT), y)
-    if n_in > SEGMENT:
-        part = np.empty(y.shape, f4)
-        for first in range(SEGMENT, n_in, SEGMENT):
-            chain(weight, along, absolute, v, first, min(first + SEGMENT, n_in), part)
-            for s in range(y.shape[0]):
-                for i in range(y.shape[1]):
-                    y[s, i] = f4(y[s, i] + part[s, i])
+    part = np.empty((y.shape[0] if n_in > SEGMENT else 0, y.shape[1]), f4)
+    for first in range(0, max(n_in, 1), SEGMENT):
+        sums = part if first else y
+        sums[:] = f4(0.0)
+        go_on(weight, along, absolute, v, first, min(first + SEGMENT, n_in), sums)
+        for s in range(part.shape[0] if first else 0):
+            for i in range(y.shape[1]):
+                y[s, i] = f4(y[s, i] + part[s, i])

@@ -19,6 +19,8 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from rpukit._exact.jit import jit
+
 f4, f8, i4, i8, u4, u8 = np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64
 
 
@@ -200,18 +202,18 @@ _FAR = tuple(f4([
 ]))  # fmt: skip
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _log1p_core(f):
     return fma32(f4(f * f), horner32(f, _LOG), f)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def exponent32(x):
     """Exponent bits of the power of two that brings a normal positive x to [2/3, 4/3)."""
     return u4(u4(f2u(x) - u4(0x3F2AAAAB)) & u4(0xFF800000))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def log_normal32(x):
     """Natural logarithm of a normal, positive, finite x."""
     e = exponent32(x)
@@ -219,7 +221,7 @@ def log_normal32(x):
     return fma32(f4(i4(e)), LN2_ULP, _log1p_core(f))  # a power of two: n ln 2 as it is
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def log32(x):
     """Natural logarithm."""
     small = x < f4(1.17549435e-38)  # zero, subnormal or negative
@@ -233,7 +235,7 @@ def log32(x):
     return -INF if x == f4(0.0) else NAN if x < f4(0.0) else x
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def log1p32(x):
     """log(1 + x), accurate near 0."""
     # 1 + x is m 2^n, f = m - 1; what the roundings of f and of the leading sum lose is carried.
@@ -256,7 +258,7 @@ def log1p32(x):
     return -INF if x == f4(-1.0) else NAN if x < f4(-1.0) else x
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def scale32(r, j):
     """Compute r 2^j for j in [-150, 128], rounded once where the result is subnormal."""
     half = i4(j >> i4(1))
@@ -265,7 +267,7 @@ def scale32(r, j):
     return f4(f4(r * low) * high)
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def exp32(x):
     """Exponential."""
     if x != x:
@@ -276,7 +278,7 @@ def exp32(x):
     return scale32(horner32(f, _EXP), i4(j))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def exp_within32(x):
     """Exponential of x limited to [-87, 88], where the scale is an addition of exponents."""
     a = x if x > f4(-87.0) else f4(-87.0)
@@ -287,7 +289,7 @@ def exp_within32(x):
     return u2f(u4(f2u(horner32(f, _EXP)) + u4(f2u(t) << u4(23))))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def expm132(x):
     """exp(x) - 1, accurate near 0."""
     if x != x:
@@ -308,26 +310,26 @@ def expm132(x):
     return f4(f4(2.0) * f4(fma32(s, r, f4(-0.5)) + s))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sqrt32(x):
     """Square root, correctly rounded."""
     return f4(np.sqrt(x))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def reciprocal32(x):
     """1 / x, correctly rounded."""
     return f4(f4(1.0) / x)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sigmoid32(x):
     """1 / (1 + exp(-x))."""
     e = exp32(f4(-abs(x)))
     return f4((e if x < f4(0.0) else f4(1.0)) / f4(f4(1.0) + e))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tanh32(x):
     """Hyperbolic tangent."""
     if x != x:
@@ -338,7 +340,7 @@ def tanh32(x):
     return f4(-t) if x < f4(0.0) else x if x == f4(0.0) else t
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def normal_centred32(x):
     """Standard normal quantile of (1 + x) / 2."""
     w = f4(-log_normal32(fma32(f4(-x), x, f4(1.0))))  # -log(1 - x^2)
@@ -347,13 +349,13 @@ def normal_centred32(x):
     return f4(horner32(f4(f4(np.sqrt(w)) - f4(3.0)), _TAIL) * x)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def normal_quantile_draw32(p):
     """Standard normal quantile of p = (k + 1/2) / 2^23; `normal_quantile32` has the same bits."""
     return normal_centred32(fma32(f4(2.0), p, f4(-1.0)))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def normal_quantile32(p):
     """Standard normal quantile of p in (0, 1)."""
     if p >= f4(5.9604645e-08) and p < f4(1.0):

@@ -8,9 +8,9 @@ The algorithms are those of ``math.py``. Coefficients: ``tools/fit_math.py``; la
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import d2u, f8, fma64, horner64, i4, i8, u2d, u8
 
 INF, NAN = f8(np.inf), f8(np.nan)
@@ -83,19 +83,19 @@ _TAIL_4 = tuple(f8([
 ]))  # fmt: skip
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def exponent64(x):
     """Exponent bits of the power of two that brings a normal positive x to [2/3, 4/3)."""
     return u8(u8(d2u(x) - u8(0x3FE5555555555555)) & u8(0xFFF0000000000000))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def exponent_value64(e):
     """The number that exponent bits stand for."""
     return f8(i8(e) >> i8(52))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def log64(x):
     """Natural logarithm."""
     small = x < f8(2.2250738585072014e-308)  # zero, subnormal or negative
@@ -110,7 +110,7 @@ def log64(x):
     return -INF if x == f8(0.0) else NAN if x < f8(0.0) else x
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def log1p64(x):
     """log(1 + x), accurate near 0."""
     # 1 + x is m 2^n, f = m - 1; what the roundings of f and of the leading sum lose is carried.
@@ -132,7 +132,7 @@ def log1p64(x):
     return -INF if x == f8(-1.0) else NAN if x < f8(-1.0) else x
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def scale64(r, j):
     """Compute r 2^j for j in [-1080, 1024], rounded once where the result is subnormal."""
     half = i4(j >> i4(1))
@@ -141,7 +141,7 @@ def scale64(r, j):
     return (r * low) * high
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def exp64(x):
     """Exponential."""
     if x != x:
@@ -152,7 +152,7 @@ def exp64(x):
     return scale64(horner64(f, _EXP), i4(j))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def expm164(x):
     """exp(x) - 1, accurate near 0."""
     if x != x:
@@ -171,26 +171,26 @@ def expm164(x):
     return f8(2.0) * (fma64(s, r, f8(-0.5)) + s)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sqrt64(x):
     """Square root, correctly rounded."""
     return np.sqrt(x)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def reciprocal64(x):
     """1 / x, correctly rounded."""
     return f8(1.0) / x
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sigmoid64(x):
     """1 / (1 + exp(-x))."""
     e = exp64(-abs(x))
     return (e if x < f8(0.0) else f8(1.0)) / (f8(1.0) + e)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tanh64(x):
     """Hyperbolic tangent."""
     if x != x:
@@ -201,7 +201,7 @@ def tanh64(x):
     return -t if x < f8(0.0) else x if x == f8(0.0) else t
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def normal_quantile64(p):
     """Standard normal quantile of p in (0, 1)."""
     x = fma64(f8(2.0), p, f8(-1.0))

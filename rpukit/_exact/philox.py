@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32, normal_centred32
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64
@@ -16,7 +16,7 @@ _SOME = 32  # words that are looked at together
 _W0, _W1 = u4(0x9E3779B9), u4(0xBB67AE85)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def philox(c0, c1, c2, c3, k0, k1):
     """Compute one Philox4x32-10 block; all arguments and results are uint32."""
     a, b, c, d = u8(c0), u8(c1), u8(c2), u8(c3)  # the low halves count: see _LOW
@@ -29,7 +29,7 @@ def philox(c0, c1, c2, c3, k0, k1):
     return u4(a), u4(b), u4(c), u4(d)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def block(k0, k1, op, index, sample, number):
     """Return the four words of one block of draws; ``index`` and ``sample`` are uint64."""
     return philox(
@@ -42,7 +42,7 @@ def block(k0, k1, op, index, sample, number):
     )
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def word(k0, k1, op, index, sample, draw):
     """Return the word of one draw."""
     b0, b1, b2, b3 = block(k0, k1, op, index, sample, u4(draw) >> u4(2))
@@ -56,19 +56,19 @@ def word(k0, k1, op, index, sample, draw):
     return b3
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def uniform(w):
     """Map a word to (0, 1): the top 23 bits and a half."""
     return f4(f4(f4(w >> u4(9)) + f4(0.5)) * f4(1.1920928955078125e-07))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _centred(w):
     """Twice the uniform, less 1."""
     return fma32(f4(w >> u4(9)), f4(2.384185791015625e-07), f4(-0.99999988079071045))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def normal(w):
     """Map a word to a standard normal."""
     return normal_centred32(_centred(w))

@@ -7,11 +7,11 @@ Coefficients: ``tools/fit_math.py``; largest errors: ``docs/math.md``.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from rpukit._exact import math as m4
 from rpukit._exact import math64 as m8
+from rpukit._exact.jit import jit
 from rpukit._exact.math import (
     d2u,
     f2u,
@@ -93,7 +93,7 @@ _SINPI8 = tuple(f8([
 ]))  # fmt: skip
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _log_pair32(x):
     """log of a positive finite x as a sum of two float32, to about 2^-38."""
     small = x < f4(1.17549435e-38)
@@ -122,7 +122,7 @@ def _log_pair32(x):
     return total, f4(f4(f4(lead - total) + high) + fma32(n, m4.LN2_LOW, low))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _parity32(y):
     """0: even, 1: odd, 2: no integer."""
     a = abs(y)
@@ -132,7 +132,7 @@ def _parity32(y):
     return i4(whole & i4(1)) if f4(whole) == a else i4(2)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def pow32(x, y):
     """x to the power y."""
     a = abs(x)
@@ -166,7 +166,7 @@ def pow32(x, y):
     return f4(-r) if negative else r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def erf32(x):
     """Error function."""
     a = abs(x)
@@ -179,7 +179,7 @@ def erf32(x):
     return f4(-r) if x < f4(0.0) else r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def lgamma32(x):
     """log |Gamma(x)|."""
     a = abs(x)
@@ -207,7 +207,7 @@ def lgamma32(x):
     return f4(f4(-m4.log32(s if k == 0 else f4(a * s))) - r)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def logaddexp32(x, y):
     """log(exp(x) + exp(y))."""
     high, low = (x, y) if x > y else (y, x)
@@ -218,7 +218,7 @@ def logaddexp32(x, y):
     return f4(high + m4.log1p32(m4.exp32(f4(low - high))))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def join_sums32(m, s, m_next, s_next):
     """Add the pair (m_next, s_next) to (m, s): each stands for s exp(m)."""
     if m_next > m:
@@ -228,13 +228,13 @@ def join_sums32(m, s, m_next, s_next):
     return m, fma32(s_next, m4.exp32(f4(m_next - m)), s)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def log_of_sum32(m, s):
     """log(s exp(m)); -inf where s is 0."""
     return f4(m + m4.log32(s)) if s != f4(0.0) else -INF4
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _log_pair64(x):
     """log of a positive finite x as a sum of two float64, to about 2^-68."""
     small = x < f8(2.2250738585072014e-308)
@@ -263,7 +263,7 @@ def _log_pair64(x):
     return total, ((lead - total) + high) + fma64(n, m8.LN2_LOW, low)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _parity64(y):
     """0: even, 1: odd, 2: no integer."""
     a = abs(y)
@@ -273,7 +273,7 @@ def _parity64(y):
     return i4(whole & i8(1)) if f8(whole) == a else i4(2)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def pow64(x, y):
     """x to the power y."""
     a = abs(x)
@@ -307,7 +307,7 @@ def pow64(x, y):
     return -r if negative else r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def erf64(x):
     """Error function."""
     a = abs(x)
@@ -323,7 +323,7 @@ def erf64(x):
     return -r if x < f8(0.0) else r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def lgamma64(x):
     """log |Gamma(x)|."""
     a = abs(x)
@@ -351,7 +351,7 @@ def lgamma64(x):
     return -m8.log64(s if k == 0 else a * s) - r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def logaddexp64(x, y):
     """log(exp(x) + exp(y))."""
     high, low = (x, y) if x > y else (y, x)
@@ -362,7 +362,7 @@ def logaddexp64(x, y):
     return high + m8.log1p64(m8.exp64(low - high))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def join_sums64(m, s, m_next, s_next):
     """Add the pair (m_next, s_next) to (m, s): each stands for s exp(m)."""
     if m_next > m:
@@ -372,7 +372,7 @@ def join_sums64(m, s, m_next, s_next):
     return m, fma64(s_next, m8.exp64(m_next - m), s)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def log_of_sum64(m, s):
     """log(s exp(m)); -inf where s is 0."""
     return m + m8.log64(s) if s != f8(0.0) else -INF8

@@ -10,9 +10,9 @@ significand is in [1, 4); a zero has none; the largest is at least -133. A sum o
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import d2u, f2u, f4, f8, i4, i8, u2d, u2f, u4, u8
 from rpukit._workers import run_rows, work_grain
 
@@ -22,7 +22,7 @@ _COLUMNS = 256  # columns of the result at a time: their operands stay in the ca
 _INF, _NAN = u4(0x7F800000), u4(0x7FFFFFFF)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def split(start, stop, half, bits, significand, exponent, special):
     """Rows of 16-bit floats as significands in [1, 2), exponents, and whether one is not finite.
 
@@ -52,7 +52,7 @@ def factor_of(words, half):
     return made
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _cut(total, top, fraction):
     """Round ``total * 2**(top - fraction)`` towards zero to float32; infinite from 2**128 on."""
     exact = f8(total) * u2d(u8(top - fraction + 1023) << u8(52))
@@ -62,7 +62,7 @@ def _cut(total, top, fraction):
     return normal if abs(exact) >= u2d(u8(1023 - 126) << u8(52)) else tiny
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _step(acc, a, ea, b, eb, block, fraction, top, low, high):
     """One step for a row of results: ``acc[j]`` and the products ``a[k] b[k, j]``."""
     n = acc.size
@@ -93,7 +93,7 @@ def _step(acc, a, ea, b, eb, block, fraction, top, low, high):
         acc[j] = acc[j] if f2u(acc[j]) & u4(0x7FFFFFFF) == _INF else cut
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _class(half, a, b, i, j, start, stop, before):
     """What products with infinities or NaN make of an accumulator; 0 where none of them counts."""
     top = u4(0x7C00) if half else u4(0x7F80)
@@ -112,7 +112,7 @@ def _class(half, a, b, i, j, start, stop, before):
     return (_INF if plus else _INF | u4(1 << 31)) if plus or minus else u4(0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _outside(half, a, b, i, special_row, special_columns, j0, start, stop, before, acc):
     """Put right the results of a step that infinities or NaN take part in."""
     for j in range(acc.size):
@@ -122,7 +122,7 @@ def _outside(half, a, b, i, special_row, special_columns, j0, start, stop, befor
                 acc[j] = u2f(word)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def go_on(half, block, fraction, a, sa, ea, b, sb, eb, rows, columns, acc):
     """Go on with the chains of acc (rows, n) over all of the sum."""
     n_k, n = sb.shape
@@ -158,7 +158,7 @@ def go_on(half, block, fraction, a, sa, ea, b, sb, eb, rows, columns, acc):
                     _outside(half, a, b, i, rows[i], columns, j0, k0, k1, before, acc_i)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def round16(half, x):
     """float32 to the bits of a 16-bit float, to nearest, ties to even."""
     u = f2u(x)

@@ -22,10 +22,12 @@ import numpy as np
 
 _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._exact.math", "rpukit._exact.math64"
-# Draws are float32 in both; the fast chains are for float32 only, and no float64 calls them.
+# Draws are float32 in both; the fast chains and what tensor cores do are for float32 only.
 _SHARED = (
+    "rpukit._exact.jit",
     "rpukit._exact.philox",
     "rpukit._exact.chains",
+    "rpukit._exact.tensor_core",
     "rpukit.analog._mirror.planes",
     "rpukit.errors",
 )

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rpukit import _cache as cache
 from rpukit import _device
-from rpukit._kernels import cache
 from rpukit._kernels.source import Source
 from rpukit.errors import KernelCompileError
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rpukit import _cache as disk
 from rpukit import _device
-from rpukit._kernels import cache as disk
 from rpukit._kernels import clock, driver
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import source as sources
@@ -368,25 +368,11 @@ def several_gpus() -> bool:
 
 
 def warm_up() -> int:
-    """Compile every kernel for the current GPU, into the cache folder.
-
-    Each is compiled with its default macros and with those named in its header. What is there
-    already is not compiled again.
-
-    Returns
-    -------
-    int
-        Number of binaries.
+    """Compile every kernel for the current GPU, into the cache folder; see `rpukit.warm_up`.
 
     Raises
     ------
     DeviceError, KernelCompileError
-
-    Examples
-    --------
-    >>> import rpukit as rk
-    >>> rk.warm_up()  # doctest: +SKIP
-    40
     """
     _device.parse_device("gpu")
     arch = nvrtc.architecture(_device.cupy().cuda.Device().compute_capability)

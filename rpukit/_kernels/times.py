@@ -7,7 +7,7 @@ import logging
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rpukit._kernels import cache
+from rpukit import _cache as cache
 
 _log = logging.getLogger("rpukit")
 _FORMAT = 1

@@ -8,9 +8,9 @@ once.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import choose, exp32, fma32, log32
 from rpukit.errors import ParameterError
 
@@ -19,20 +19,20 @@ f4, i4 = np.float32, np.int32
 NORMAL_REACH = f4(5.3)  # no standard normal of ours is larger
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def clip(w, low, high):
     """Clip with the order of tests of the kernels (equal bounds: the bound)."""
     return choose(w < low, low, choose(w > high, high, w))
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def constant_step(w, p, g, up, xi):
     """Change by +-step (1 + sigma xi)."""
     step = p[3] if up else f4(-p[2])
     return clip(f4(w + f4(step * fma32(g[0], xi, f4(1.0)))), p[0], p[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def constant_step_run(w, p, g, up, n, xi):
     """Take n steps at once where no draw of any pulse could bring the weight to a bound."""
     step = p[3] if up else f4(-p[2])
@@ -44,7 +44,7 @@ def constant_step_run(w, p, g, up, n, xi):
     return True, clip(f4(w + f4(step * spread)), p[0], p[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def linear_step(w, p, g, up, xi):
     """Change by +-(step + slope w), the whole of it or the constant part noisy."""
     step = p[3] if up else p[2]
@@ -57,20 +57,20 @@ def linear_step(w, p, g, up, xi):
     return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def part(v, p):
     """Give a part of the range of a cell; 0 where the cell has none."""
     span = f4(p[1] - p[0])
     return choose(span > f4(0.0), f4(v / span), f4(0.0))
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def linear_reference_step(w, p, g, up, xi):
     """Change as `linear_step` does, seen from a reference."""
     return f4(linear_step(f4(w + p[6]), p, g, up, xi) - p[6])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def exp_step(w, p, g, up, xi):
     """Change by +-(s + sigma (|s| + add + slope |w|) xi), s exponential in w."""
     grown = exp32(f4((g[3] if up else f4(-g[4])) * part(w, p)))
@@ -81,7 +81,7 @@ def exp_step(w, p, g, up, xi):
     return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def pow_step(w, p, g, up, xi):
     """Change by +-step r^gamma, r the part of the range that is left in this direction."""
     left = part(f4(p[1] - w) if up else f4(w - p[0]), p)
@@ -93,13 +93,13 @@ def pow_step(w, p, g, up, xi):
     return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def pow_reference_step(w, p, g, up, xi):
     """Change as `pow_step` does, seen from a reference."""
     return f4(pow_step(f4(w + p[6]), p, g, up, xi) - p[6])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def piecewise_step(w, p, g, up, xi):
     """Change by +-step f(w), f linear between nodes over the range."""
     n_up = i4(g[1])
@@ -118,7 +118,7 @@ def piecewise_step(w, p, g, up, xi):
     return clip(f4(w + dw) if up else f4(w - dw), p[0], p[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", forceinline=True)
+@jit(forceinline=True)
 def no_run(w, p, g, up, n, xi):
     """Decline: every pulse is walked."""
     return False, w
@@ -154,4 +154,4 @@ def compiled(function):
         return function
     if not callable(function):
         raise ParameterError(f"mirror, run: got {function!r}, need a function")
-    return nb.njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    return jit(function, forceinline=True)

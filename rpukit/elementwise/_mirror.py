@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from rpukit._exact import math as _math
 from rpukit._exact import math64 as _math64
 from rpukit._exact import special as _math_special
+from rpukit._exact.jit import jit
 from rpukit._exact.math import NAN, exp32, log32
 from rpukit._exact.philox import normal, uniform, word
 
@@ -23,7 +23,7 @@ def function(name, bits):
     raise KeyError(name)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _as_word(w):
     return w
 
@@ -31,28 +31,28 @@ def _as_word(w):
 TRANSFORMS = {"bits": _as_word, "uniform": uniform, "normal": normal}
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def random_fill(start, stop, transform, op, sample, draw, k0, k1, out):
     """Draw elements ``start`` to ``stop - 1``."""
     for i in range(start, stop):
         out[i] = transform(word(k0, k1, u4(op), u8(i), u8(sample), u4(draw)))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def math_map(start, stop, function, x, out):
     """Apply a function to elements ``start`` to ``stop - 1``."""
     for i in range(start, stop):
         out[i] = function(x[i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def math_map_two(start, stop, function, x, y, out):
     """Apply a function of two arguments to elements ``start`` to ``stop - 1``."""
     for i in range(start, stop):
         out[i] = function(x[i], y[i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def softmax_cross_entropy(start, stop, logits, labels, loss, gradient):
     """Loss and gradient of rows ``start`` to ``stop - 1``, classes ascending."""
     n_class = logits.shape[1]

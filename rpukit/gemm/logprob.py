@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._exact import twins
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import DTypeError, ParameterError, ShapeError
@@ -18,6 +18,7 @@ from rpukit.gemm.ops import det_gemm
 Array = Any
 
 BLOCK = 64  # logits whose exponentials are added first; RK_BLOCK of the kernels
+_MIRROR = "rpukit.gemm._mirror.logprob"
 _BLOCKS, _ROWS, _GRADIENT = (Kernel(f"logprob_{part}") for part in ("blocks", "rows", "gradient"))
 _SLICE = {"cpu": 1 << 22, "gpu": 1 << 26}  # bytes of logits that are there at a time
 _MOST_ROWS = 4096
@@ -176,7 +177,7 @@ def logprob_blocks(
             macros={"REAL": _name(z), "TARGET": _name(targets)},
         )
     else:
-        mirror = import_module("rpukit.gemm._mirror.logprob").logprob_blocks
+        mirror = twins.mirror(_MIRROR, z.dtype).logprob_blocks
         grain = work_grain(8 * n_column)
         run_rows(mirror, n_row, first, z, targets, peak, mass, chosen, grain=grain)
 
@@ -200,7 +201,7 @@ def logprob_rows(
             macros={"REAL": _name(peak), "TARGET": _name(targets)},
         )
     else:
-        mirror = import_module("rpukit.gemm._mirror.logprob").logprob_rows
+        mirror = twins.mirror(_MIRROR, peak.dtype).logprob_rows
         arrays = (peak, mass, chosen, targets, normaliser, logprob)
         run_rows(mirror, n_row, n_vocab, *arrays, grain=work_grain(8 * n_block))
 
@@ -225,7 +226,7 @@ def logprob_gradient(
             },
         )
     else:
-        mirror = import_module("rpukit.gemm._mirror.logprob").logprob_gradient
+        mirror = twins.mirror(_MIRROR, z.dtype).logprob_gradient
         arrays = (z, normaliser, slope, targets, words)
         run_rows(mirror, n_row, half, first, *arrays, grain=work_grain(4 * n_column))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import shared_limit
+from rpukit._exact import twins
 from rpukit._kernels import Kernel, Variant
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
@@ -142,7 +142,7 @@ def product(
     if not _device.runs_kernels(xp):
         left = np.ascontiguousarray(a.T) if trans_a else a
         right = np.ascontiguousarray(b.T) if trans_b else b
-        mirror = import_module("rpukit.gemm._mirror.real").det_gemm
+        mirror = twins.mirror("rpukit.gemm._mirror.real", out.dtype).det_gemm
         run_rows(mirror, m, left, right, out, grain=work_grain(n * k))
         return
     size = a.dtype.itemsize

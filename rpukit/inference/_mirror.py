@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import choose, exp_within32, fetch, fma32, log_normal32, tanh32
 from rpukit._exact.philox import block, normal, uniform
 
@@ -18,14 +18,14 @@ LINE = 16  # cells of a line of the cache
 SMALLEST = f4(1e-7)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def limit(v, low, high):
     """Clip; the bounds are no -0, and NaN becomes the lower one."""
     v = v if v > low else low
     return v if v < high else high
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def line(n, xs, ys, x):
     """Evaluate a line through nodes, constant outside of them."""
     low, high = 0, n - 1
@@ -43,7 +43,7 @@ def line(n, xs, ys, x):
     return fma32(f4(ys[high] - ys[low]), share, ys[low])
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _polynomial(x, c, at):
     r = c[at + 5]
     for k in range(5):
@@ -51,7 +51,7 @@ def _polynomial(x, c, at):
     return r
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def curve(buffer, which, x):
     """Evaluate curve number ``which`` of a buffer, see ``rk_curve.cuh``."""
     p = which * CURVE
@@ -69,14 +69,14 @@ def curve(buffer, which, x):
     return _polynomial(x, buffer, p + 8)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def logs_of(x, log, m):
     """Logarithms that curves are made of, once for all of them."""
     for j in range(m):
         log[j] = log_normal32(x[j] if x[j] > SMALLEST else SMALLEST)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def curves_of(buffer, which, x, log, out, m):
     """Evaluate a curve at m places; the kind is asked once, so that the loops vectorise."""
     p = which * CURVE
@@ -106,7 +106,7 @@ def curves_of(buffer, which, x, log, out, m):
             out[j] = curve(buffer, which, x[j])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def draw_words(k0, k1, op, first, sample, number, words, m):
     """Draw one word for each of m cells, four neighbours from a block: word w in row w."""
     group = first >> 2
@@ -117,7 +117,7 @@ def draw_words(k0, k1, op, first, sample, number, words, m):
     return n
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _in_order(first, rows, out, m):
     """Put rows of draws in the order of their cells."""
     begin = first & 3
@@ -130,7 +130,7 @@ def _in_order(first, rows, out, m):
             out[j] = rows[(begin + j) & 3, (begin + j) >> 2]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def draw_normals(k0, k1, op, first, sample, number, words, rows, xi, m):
     """Draw one normal for each of m cells; loops that vectorise."""
     n = draw_words(k0, k1, op, first, sample, number, words, m)
@@ -140,7 +140,7 @@ def draw_normals(k0, k1, op, first, sample, number, words, rows, xi, m):
     _in_order(first, rows, xi, m)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def draw_uniforms(k0, k1, op, first, sample, number, words, rows, u, m):
     """Draw one uniform for each of m cells."""
     n = draw_words(k0, k1, op, first, sample, number, words, m)
@@ -150,14 +150,14 @@ def draw_uniforms(k0, k1, op, first, sample, number, words, rows, u, m):
     _in_order(first, rows, u, m)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _fetch_stretch(array, first):
     """Ask for the cells that come next: caches fetch ahead no further than a page of memory."""
     for at in range(first, min(first + STRETCH, array.size), LINE):
         fetch(array, at)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _targets(table, v, plane, tables, g, m):
     if table:
         n, xs, ys = i8(plane[5]), i8(plane[6]), i8(plane[7])
@@ -170,7 +170,7 @@ def _targets(table, v, plane, tables, g, m):
             g[j] = f4(limit(share, f4(0.0), span) + base)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _hang(p, first, m, event, at_low, at_high, anywhere, plane, words, rows, g, slope, k0, k1):
     whether, where = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     draw_uniforms(k0, k1, OP_STUCK, first, event, 2 * p, words, rows, whether, m)
@@ -183,7 +183,7 @@ def _hang(p, first, m, event, at_low, at_high, anywhere, plane, words, rows, g, 
             slope[j] = f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _spread(curves, law, x, log, hot, m):
     """Deviation of programming, mean and deviation of the drift coefficient at m places."""
     logs_of(x, log, m)
@@ -191,7 +191,7 @@ def _spread(curves, law, x, log, hot, m):
         curves_of(curves, k, x, log, hot[k], m)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _drift_of(law, nu_scale, g, least, hot, cold, xi, slope, m):
     mean, std, cold_mean, cold_std = hot[1], hot[2], cold[1], cold[2]
     for j in range(m):
@@ -202,7 +202,7 @@ def _drift_of(law, nu_scale, g, least, hot, cold, xi, slope, m):
         slope[j] = f4(v * nu_scale)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _written(g, least, hot, cold, xi, low, high, m):
     sigma, cold_sigma = hot[0], cold[0]
     for j in range(m):
@@ -210,7 +210,7 @@ def _written(g, least, hot, cold, xi, low, high, m):
         g[j] = limit(fma32(width, xi[j], g[j]), low, high)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def program_conductance(
     start, stop, noise, table, law, stuck, n, n_plane, unit, low, high, nu_scale, event, at_low,
     at_high, anywhere, stuck_event, weight, fit, planes, tables, curves, conductance, nu, k0, k1,
@@ -264,7 +264,7 @@ def program_conductance(
                 nu[p * n + first : p * n + first + m] = slope[:m]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def drift_conductance(
     start, stop, law, read, table_on, as_conductance, n, n_plane, n_node, unit, log_ratio, mean,
     std, gain, low, high, moment, conductance, nu, fit, shares, table, noise, out, k0, k1,
@@ -316,7 +316,7 @@ def drift_conductance(
                 out[first + j] = f4(f4(total[j] / fit[0]) + fit[1])
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _to_step(v, step, spread, w):
     if spread:
         v = fma32(f4(uniform(w) - f4(0.5)), step, v)
@@ -327,7 +327,7 @@ def _to_step(v, step, spread, w):
     return f4(-r) if v < f4(0.0) else r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _noisy(kind, w, a, std, poly, xi, y, m):
     """Kinds that add noise to the weights as they are."""
     width = f4(a * std)
@@ -346,7 +346,7 @@ def _noisy(kind, w, a, std, poly, xi, y, m):
             y[j] = r
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _stepped(kind, spread, w, a, std, step, bound, xi, words, y, m):
     """Kinds that round to steps."""
     if kind == 3:
@@ -361,7 +361,7 @@ def _stepped(kind, spread, w, a, std, step, bound, xi, words, y, m):
             y[j] = _to_step(f4(tanh32(w[j]) * reach), step, spread, words[j])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def modify_weights(
     start, stop, kind, spread, drop_on, std, step, bound, drop, event, weight, largest, poly, out,
     k0, k1,
@@ -395,7 +395,7 @@ def modify_weights(
                 y[j] = f4(0.0) if uniform(w2[j]) < drop else y[j]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def add_scaled(start, stop, add, by, offset, part, scale, out):
     """Scale rows ``start`` to ``stop - 1``, and add them to columns of another matrix."""
     for row in range(start, stop):

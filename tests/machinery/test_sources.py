@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rpukit._kernels import Kernel, cache, source
+from rpukit import _cache as cache
+from rpukit._kernels import Kernel, source
 from rpukit._kernels import compile as compiler
 from rpukit.errors import KernelCompileError
 from rpukit.testing import on_cpu

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 
 f4 = np.float32
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def combine_devices(start, stop, gamma, devices, row_sign, col_sign, weight):
     """Make the visible weight of rows ``start`` to ``stop - 1``; empty signs stand for none."""
     for i in range(start, stop):
@@ -28,7 +28,7 @@ def combine_devices(start, stop, gamma, devices, row_sign, col_sign, weight):
             weight[i, j] = w
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def select_refresh(start, stop, first_col, full, some, plus, minus, chosen, rise_plus, rise_minus):
     """Choose the cells to refresh in columns ``first_col + start`` to ``first_col + stop - 1``."""
     for c in range(start, stop):

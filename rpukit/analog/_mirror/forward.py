@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from rpukit._exact.chains import product
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit._exact.philox import block, normal, uniform
 
@@ -16,7 +16,7 @@ LARGEST = f4(np.finfo(f4).max)
 TOGETHER = 128  # samples that are worked on at a time; it enters no result
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _np_sum(x, a, step, max_bm_res, bound):
     positive = f4(0.0)
     negative = f4(0.0)
@@ -31,7 +31,7 @@ def _np_sum(x, a, step, max_bm_res, bound):
     return max(a, s)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tile_scale(start, stop, mode, worst, threshold, step, max_bm_res, bound, x, alpha, average):
     """Find the scales of samples ``start`` to ``stop - 1``, in order where an average runs."""
     for s in range(start, stop):
@@ -61,7 +61,7 @@ def tile_scale(start, stop, mode, worst, threshold, step, max_bm_res, bound, x, 
             alpha[1, s] = _np_sum(x[s], limited, step, max_bm_res, bound)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _clip(v, bound):
     if bound > f4(0.0):
         if v > bound:
@@ -71,7 +71,7 @@ def _clip(v, bound):
     return v
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _convert(v, step, stochastic, w):
     if not step > f4(0.0):
         return v
@@ -81,13 +81,13 @@ def _convert(v, step, stochastic, w):
     return f4(f4(np.rint(q)) * step)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _inverse(alpha, rho):
     sc = f4(f4(1.0) / alpha) if alpha > f4(0.0) else f4(1.0)
     return f4((LARGEST if sc > LARGEST else sc) / rho)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _draw(op, sample, number, k0, k1, words):
     """Words 0 to 2 of each line of a round; a loop of its own, which vectorises."""
     for j in range(words.shape[1]):
@@ -97,7 +97,7 @@ def _draw(op, sample, number, k0, k1, words):
         words[2, j] = b2
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _convert_lines(v, step, stochastic, words):
     if stochastic:
         for j in range(v.size):
@@ -107,13 +107,13 @@ def _convert_lines(v, step, stochastic, words):
             v[j] = f4(f4(np.rint(f4(v[j] / step))) * step)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _add_noise(v, std, words):
     for j in range(v.size):
         v[j] = fma32(std, normal(words[j]), v[j])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _bend(v, factor):
     """Multiply what is negative."""
     if factor != f4(1.0):
@@ -121,7 +121,7 @@ def _bend(v, factor):
             v[j] = f4(v[j] * factor) if v[j] < f4(0.0) else v[j]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _inputs(x, sc, io, op, sample, number, k0, k1, words, v):
     """Convert the inputs of one round; ``words`` (3, n_in) is scratch."""
     rounds = io[10] != f4(0.0) and io[1] > f4(0.0)
@@ -140,7 +140,7 @@ def _inputs(x, sc, io, op, sample, number, k0, k1, words, v):
     _bend(v, io[3])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _norm(v):
     total = f4(0.0)
     for first in range(0, v.size, SEGMENT):
@@ -151,7 +151,7 @@ def _norm(v):
     return total
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words):
     """Turn sums into converted outputs, in place; True where a bound that counts was passed."""
     rounds = io[11] != f4(0.0) and io[5] > f4(0.0)
@@ -181,7 +181,7 @@ def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words)
     return met
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _read_sums(weight, along, w_noise, v, read):
     """Sum of the variances of reading, for each sample, or for each output of each."""
     if w_noise == 1:
@@ -195,7 +195,7 @@ def _read_sums(weight, along, w_noise, v, read):
         product(weight, along, True, squares, read)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tile_outputs(
     start,
     stop,
@@ -237,7 +237,7 @@ def tile_outputs(
             y[s, i] = f4(out[i] * factor)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tile_forward(
     start,
     stop,
@@ -276,7 +276,8 @@ def tile_forward(
     waits, failed = np.empty(n_most, np.int64), np.empty(n_most, np.bool_)
     for s0 in range(start, stop, n_most):
         n = min(n_most, stop - s0)
-        waits[:n] = np.arange(s0, s0 + n)
+        for at in range(n):
+            waits[at] = s0 + at
         for number in range(rhos.size):
             rho, scales = rhos[number], alpha[1 if worst and number else 0]
             left = 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
+
+from rpukit._exact.jit import jit
 
 f4 = np.float32
 LARGEST = f4(np.finfo(f4).max)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def check_finite(start, stop, call, x, status):
     """Store ``call`` in the status, if that is 0, where x[start:stop] is not finite."""
     for i in range(start, stop):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit._exact.philox import uniform, word
 
@@ -13,7 +13,7 @@ f4, u4, u8 = np.float32, np.uint32, np.uint64
 ROUNDING_DRAW = u4(65532)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def quantise_rows(start, stop, half, op, stochastic, first_sample, v, out, k0, k1):
     """Quantise samples ``start`` to ``stop - 1``."""
     for s in range(start, stop):
@@ -33,7 +33,7 @@ def quantise_rows(start, stop, half, op, stochastic, first_sample, v, out, k0, k
             out[s, i] = f4(q * width)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def take_pulses(start, stop, first, step, chi, pulses, line):
     """Take the pulses of rows ``first + start`` to ``first + stop - 1``, modulo their number."""
     n_out = chi.shape[0]

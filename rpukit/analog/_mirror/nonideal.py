@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit._exact.philox import block, normal
 from rpukit.analog._mirror.forward import SEGMENT, _clip, _convert, _inputs, _inverse
@@ -12,7 +12,7 @@ from rpukit.analog._mirror.forward import SEGMENT, _clip, _convert, _inputs, _in
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _sums(weight, factor, v, transposed, i, sign, has, sums, part):
     """Make the five sums of output i, of the inputs of one sign (0: of all)."""
     n_in = v.size
@@ -44,7 +44,7 @@ def _sums(weight, factor, v, transposed, i, sign, has, sums, part):
             sums[k] = f4(sums[k] + part[k])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _through_wires(sums, n, o, has, more, w_noise, w):
     y = sums[0]
     if has[0]:
@@ -67,7 +67,7 @@ def _through_wires(sums, n, o, has, more, w_noise, w):
     return y
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _out_stage(y, s, deviation, has, io, more, w1, w2):
     """Give the converted output, and whether a bound that counts was passed."""
     if has[3]:
@@ -82,7 +82,7 @@ def _out_stage(y, s, deviation, has, io, more, w1, w2):
     return _clip(y, bound), met
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _outputs(
     weight, factor, v, transposed, passes, has, io, more, lines, op, sample, number, k0, k1, y
 ):
@@ -109,7 +109,7 @@ def _outputs(
     return met
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tile_nonideal(
     start,
     stop,

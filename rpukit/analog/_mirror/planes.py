@@ -6,9 +6,9 @@ four of those that all models share, then four of a model's own.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32
 from rpukit._exact.philox import block, normal, uniform
 from rpukit.analog._mirror.symmetry import symmetry_point
@@ -20,24 +20,24 @@ RECIPE = 40  # numbers of a tile, see the kernel's header
 SHARED, LINEAR, LINEAR_REFERENCE, POW, POW_REFERENCE = range(5)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _spread(mean, dtod, xi):
     if dtod == f4(0.0) or mean == f4(0.0):
         return mean
     return f4(mean * f4(f4(1.0) + f4(dtod * xi)))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _shifted(mean, std, xi):
     return mean if std == f4(0.0) else f4(mean + f4(std * xi))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _slope(step, at):
     return f4(f4(-step) / at) if step != f4(0.0) and at != f4(0.0) else f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _shared(p, q, z, a, k0, k1, cell, last):
     high, low = _spread(q[0], q[1], z[0, a]), _spread(q[2], q[3], z[1, a])
     gain, r = f4(1.0), f4(0.0)
@@ -68,7 +68,7 @@ def _shared(p, q, z, a, k0, k1, cell, last):
     p[0], p[1], p[2], p[3] = low, high, down, up
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _linear(p, q, z, a):
     up, down = _shifted(q[16], q[17], z[4, a]), _shifted(q[18], q[19], z[5, a])
     if q[20] == f4(0.0):
@@ -79,7 +79,7 @@ def _linear(p, q, z, a):
     p[5] = _slope(f4(up * p[3]), f4(low - q[24]) if q[22] != f4(0.0) else high)
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _linear_reference(p, q, z, a):
     if q[16] > f4(0.0):
         p[1] = f4(p[1] / abs(_spread(f4(1.0), q[16], z[4, a])))
@@ -93,21 +93,21 @@ def _linear_reference(p, q, z, a):
     p[7] = point
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _pow(p, q, z, a):
     h, r = _shifted(f4(1.0), q[17], z[4, a]), _shifted(f4(0.0), q[20], z[5, a])
     p[4] = abs(f4(f4(f4(q[19] + h) - r) * q[16]))
     p[5] = abs(f4(f4(f4(q[18] + h) + r) * q[16]))
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _pow_reference(p, q, z, a, g):
     point = symmetry_point(p, g, i8(q[24])) if q[23] != f4(0.0) else f4(0.0)
     p[6] = f4(_shifted(q[21], q[22], z[6, a]) + point)
     p[7] = point
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _turned(p, sign):
     """Exchange up and down; ``sign`` is that of what bends the steps, 0 for nothing at all."""
     if sign == f4(0.0):
@@ -120,13 +120,13 @@ def _turned(p, sign):
         p[6] = f4(-p[6])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def key_of(q):
     """Read the key in the numbers of a recipe."""
     return u4(u4(q[33]) | u4(u4(q[34]) << u4(16))), u4(u4(q[35]) | u4(u4(q[36]) << u4(16)))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _has_own_draws(q):
     """Whether a model's own parameters differ from cell to cell."""
     model = i8(q[37])
@@ -137,7 +137,7 @@ def _has_own_draws(q):
     return model >= POW
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _draw(q, k0, k1, first, columns, words, z):
     """Draw the normals of some cells of a row that begins with cell ``first``."""
     for b in range(2 if _has_own_draws(q) else 1):
@@ -151,7 +151,7 @@ def _draw(q, k0, k1, first, columns, words, z):
                 z[4 * b + k, a] = normal(words[k, a])
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def _planes(p, q, z, a, g, points, k0, k1, cell, last):
     """Make the planes of a cell; one with a reference has its symmetry point behind them."""
     model = i8(q[37])
@@ -170,7 +170,7 @@ def _planes(p, q, z, a, g, points, k0, k1, cell, last):
     _turned(p, q[15])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _room(q, n):
     """Make room for the planes of one cell, with its symmetry point, and for draws of n cells."""
     n_plane = i8(q[38])
@@ -178,7 +178,7 @@ def _room(q, n):
     return p, np.zeros((4, n), u4), np.zeros((8, n), f4), g
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def planes_at(planes, i, j, n_in, out):
     """Load the planes of one cell, or draw them where ``planes`` is a recipe, (1, 1, n)."""
     if planes.shape[0] > 1:
@@ -195,7 +195,7 @@ def planes_at(planes, i, j, n_in, out):
             out[k] = p[k]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def planes_of_row(recipe, i, columns, out):
     """Draw the planes of some cells of row i."""
     n_in = out.shape[1]
@@ -211,7 +211,7 @@ def planes_of_row(recipe, i, columns, out):
             out[k, j] = p[k]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _slow(slow, q, point, k0, k1, cell, out):
     """Draw what the slow processes need of a cell; the bits of ``slow`` say what."""
     _, _, b2, b3 = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(1))
@@ -231,7 +231,7 @@ def _slow(slow, q, point, k0, k1, cell, out):
         out[at] = _spread(q[31], q[32], normal(b5))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def cell_planes(start, stop, n_out, slow, first_row, recipe, out):
     """Draw rows ``start`` to ``stop - 1`` of ``out``, of which row 0 is row ``first_row``."""
     n_in = out.shape[2]

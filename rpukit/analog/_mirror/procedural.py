@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit.analog._mirror.planes import planes_of_row
 from rpukit.analog._mirror.pulses import BITS
 from rpukit.analog._mirror.pulses import pulsed_update as pulsed_rows
@@ -13,7 +13,7 @@ f4, u4 = np.float32, np.uint32
 ROWS = 16  # whose planes are drawn at a time
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _mark_pulsed(i, implicit, x_train, d_train, pulsed):
     """Mark the columns that may get a pulse in row i."""
     n_batch, n_word, n_in = x_train.shape
@@ -27,7 +27,7 @@ def _mark_pulsed(i, implicit, x_train, d_train, pulsed):
                     pulsed[j] |= u4(x_train[s, w, j] & mask) != u4(0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def pulsed_update(
     start,
     stop,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit.analog._mirror.forward import tile_scale
 from rpukit.analog._mirror.nonideal import _sums, tile_nonideal
 
 f4 = np.float32
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _perfect(start, stop, transposed, has, out_scale, weight, factor, x, y):
     sums, part = np.empty(5, f4), np.empty(5, f4)
     for s in range(start, stop):
@@ -20,7 +20,7 @@ def _perfect(start, stop, transposed, has, out_scale, weight, factor, x, y):
             y[s, i] = f4(sums[0] * out_scale)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tile_product(
     start,
     stop,

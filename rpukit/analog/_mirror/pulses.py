@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32, u2f
 from rpukit._exact.philox import block, normal, word
 from rpukit.analog._mirror.strips import CAP, COLUMN, PAD, UP, philox2x32, pulse_row
@@ -18,7 +18,7 @@ MOST = 8191  # pulses of one sample on one cell
 NUMBER = u4(0x1FFF)  # of pulses; in a word of d the bit length follows
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _popcount(v):
     v = u4(v - u4(u4(v >> u4(1)) & u4(0x55555555)))
     v = u4(u4(v & u4(0x33333333)) + u4(u4(v >> u4(2)) & u4(0x33333333)))
@@ -26,7 +26,7 @@ def _popcount(v):
     return i4(u4(v * u4(0x01010101)) >> u4(24))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def slot_lists(x_train, offsets, columns):
     """List, for each slot of each sample, the columns that fire in it, with their signs.
 
@@ -62,7 +62,7 @@ def slot_lists(x_train, offsets, columns):
         offsets[n_batch * SLOTS] = total
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _hits_of_slot(listed, turn, hit, count):
     """Take the list of a slot; ``turn`` turns the directions round."""
     for a in range(listed.size):
@@ -71,7 +71,7 @@ def _hits_of_slot(listed, turn, hit, count):
     return listed.size
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _hits_of_trains(x_train, d_train, implicit, i, turn, hit, count):
     """Find the columns that a sample pulses in row i; without branches: hits are random."""
     n_word, n_in = x_train.shape
@@ -101,7 +101,7 @@ def _hits_of_trains(x_train, d_train, implicit, i, turn, hit, count):
     return n_hit
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _of_one_polarity(n_hit, polarity, hit, count):
     """Keep the hits of one direction, and let them go up."""
     kept = 0
@@ -112,7 +112,7 @@ def _of_one_polarity(n_hit, polarity, hit, count):
     return kept
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _first_normals(n_hit, n_in, s0, s1, hit, words, xi):
     """Draw for the first pulse of every hit: two neighbouring cells share a block."""
     raw = words[2]
@@ -131,7 +131,7 @@ def _first_normals(n_hit, n_in, s0, s1, hit, words, xi):
         xi[a] = normal(raw[a])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _show(write_noise, i, first_cell, first_sample, last, k0, k1, stored, weight):
     """Draw the write noise of the cells that got pulses."""
     for j in range(last.size):
@@ -141,7 +141,7 @@ def _show(write_noise, i, first_cell, first_sample, last, k0, k1, stored, weight
             weight[i, j] = fma32(write_noise, z, stored[i, j])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def pulsed_update(
     start,
     stop,

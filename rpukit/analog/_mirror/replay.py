@@ -6,9 +6,9 @@ weights and planes are loaded line by line as they lie.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import u2f
 from rpukit._exact.philox import block, normal
 from rpukit.analog._mirror.planes import planes_at
@@ -17,7 +17,7 @@ from rpukit.analog._mirror.pulses import BITS, NUMBER, OP_STEP, UP, _popcount, p
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _coincidences(x_train, d_train, implicit, i, j):
     """Count the pulses of one cell in one sample, and say whether they go up."""
     sign_x, sign_d = x_train[0, j], d_train[0, i]
@@ -35,14 +35,14 @@ def _coincidences(x_train, d_train, implicit, i, j):
     return count, u4(u4(sign_x ^ sign_d) & UP) != u4(0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def first_word(j, s0, s1):
     """Draw for the first pulse of a cell in column j; s0 and s1 belong to row and sample."""
     b0, b1 = philox2x32(u4(u4(j) >> u4(1)), s1, s0)
     return b1 if u4(j) & u4(1) else b0
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def run_of_pulses(step, run, w, p, g, up, n, j, s0, s1, xi):
     """Apply the n pulses of one sample to one cell; xi was drawn for the first."""
     noisy = g[0] != f4(0.0)
@@ -61,7 +61,7 @@ def run_of_pulses(step, run, w, p, g, up, n, j, s0, s1, xi):
     return w
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def gather(stored, planes, columns, slices, w, drawn):
     """Load the weights of slices, and their planes where those are stored, as they lie."""
     for line in range(w.shape[1]):
@@ -75,7 +75,7 @@ def gather(stored, planes, columns, slices, w, drawn):
                     drawn[e, line, k] = planes[k, i, j]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _hits(x_train, d_train, implicit, columns, slice_, turn, hit, count):
     """List the lines of a slice that a sample pulses, with directions; without branches."""
     fixed, lines = (x_train, d_train) if columns else (d_train, x_train)
@@ -100,7 +100,7 @@ def _hits(x_train, d_train, implicit, columns, slice_, turn, hit, count):
     return n_hit
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def replay_pulses(
     step, run, flip, implicit, columns, lasts, first_sample, planes, g, x_train, d_train, slices,
     k0, k1, w, pulsed, n_in, drawn,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit.analog._mirror.pulses import pulsed_update
 from rpukit.analog._mirror.update import pulse_trains
 
 i8, u4 = np.int64, np.uint32
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def pulsed_samples(
     start,
     stop,

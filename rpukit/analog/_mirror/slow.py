@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, log32
 from rpukit._exact.philox import block, normal, uniform, word
 from rpukit.analog._steps import clip
@@ -14,14 +14,14 @@ f4, u4, u8 = np.float32, np.uint32, np.uint64
 OP_DIFFUSION, OP_RESET, OP_WRITE_NOISE, OP_DRIFT = u4(10), u4(11), u4(12), u4(14)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def clip_weights(start, stop, low, high, weight):
     """Bring cells ``start`` to ``stop - 1`` into their bounds."""
     for i in range(start, stop):
         weight[i] = clip(weight[i], low[i], high[i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def decay(start, stop, alpha, scale, bias, low, high, weight):
     """Relax cells towards their bias; empty arrays stand for no bias and no bounds."""
     for i in range(start, stop):
@@ -31,7 +31,7 @@ def decay(start, stop, alpha, scale, bias, low, high, weight):
         weight[i] = clip(w, low[i], high[i]) if low.size else w
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def diffusion(start, stop, first, event, rate, low, high, weight, k0, k1):
     """Add one step of a random walk; empty bounds stand for none; ``first`` is cell 0."""
     for i in range(start, stop):
@@ -40,7 +40,7 @@ def diffusion(start, stop, first, event, rate, low, high, weight, k0, k1):
         weight[i] = clip(w, low[i], high[i]) if low.size else w
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def reset(
     start,
     stop,
@@ -72,7 +72,7 @@ def reset(
             weight[i] = clip(w, low[i], high[i]) if low.size else w
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def write_noise(start, stop, std, event, persistent, weight, k0, k1):
     """Show persistent weights through fresh noise."""
     for i in range(start, stop):
@@ -80,7 +80,7 @@ def write_noise(start, stop, std, event, persistent, weight, k0, k1):
         weight[i] = fma32(std, xi, persistent[i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def drift(
     start,
     stop,

@@ -18,6 +18,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import choose
 from rpukit._exact.philox import normal
 
@@ -49,7 +50,7 @@ else:
         return types.UniTuple(planes.dtype, n)(planes, types.intp, types.intp, blank), code
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def philox2x32(c0, c1, k):
     """Compute one Philox2x32-10 block; all arguments and results are uint32."""
     a, b = u8(c0), u8(c1)  # the low halves count, as in _exact/philox.py
@@ -60,12 +61,12 @@ def philox2x32(c0, c1, k):
     return u4(a), u4(b)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _whole(n):
     return (n + PAD - 1) // PAD * PAD
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False)
+@jit(_nrt=False)
 def _first(step, run, o, n, w, strip, blank, hit, count, g, xi, left):
     """Apply runs taken at once and first pulses; ``left`` gets the lengths of the other runs."""
     for a in range(_whole(n)):
@@ -78,7 +79,7 @@ def _first(step, run, o, n, w, strip, blank, hit, count, g, xi, left):
         w[a] = choose(taken, whole, one)
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False)
+@jit(_nrt=False)
 def _pulse(step, o, n, pulse, w, strip, blank, hit, count, g, xi):
     """Apply pulse number ``pulse`` to those of n cells that have so many."""
     for a in range(_whole(n)):
@@ -86,7 +87,7 @@ def _pulse(step, o, n, pulse, w, strip, blank, hit, count, g, xi):
         w[a] = choose(count[o + a] > pulse, v, w[a])
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False)
+@jit(_nrt=False)
 def _longest_first(n, left, places, order):
     """Order the cells with pulses left by their number, and say how many there are."""
     most = i4(0)
@@ -111,7 +112,7 @@ def _longest_first(n, left, places, order):
     return at
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False)
+@jit(_nrt=False)
 def _walk(step, n, s0, s1, w, strip, blank, hit, count, g, xi0, xi1):
     """Apply the pulses after the first of n cells, those with most pulses first."""
     noisy = g[0] != f4(0.0)
@@ -133,7 +134,7 @@ def _walk(step, n, s0, s1, w, strip, blank, hit, count, g, xi0, xi1):
             n -= 1
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+@jit(_nrt=False, forceinline=True)
 def pulse_row(
     step, run, dear, s0, s1, planes, at, n_cell, blank, g, stored, n_hit, hit, count, most, xi,
     w, strip, left, order, places, rest_w, rest_strip, rest_hit, rest_count, xi0, xi1,

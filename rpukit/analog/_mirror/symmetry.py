@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit.analog._steps import pow_step
 
 f4, i8 = np.float32, np.int64
 MOST_PAIRS = 10_000
 
 
-@nb.njit(nogil=True, error_model="numpy", _nrt=False)
+@jit(_nrt=False)
 def symmetry_point(p, g, n):
     """Take n pairs of an up and a down step from 0 on; n <= 0: as many as the range asks.
 
@@ -32,7 +32,7 @@ def symmetry_point(p, g, n):
     return w
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def symmetry_points(start, stop, n, planes, out):
     """Find the points of the cells of some rows."""
     g = np.zeros(8, f4)

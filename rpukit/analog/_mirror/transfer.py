@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit._exact.philox import block, normal, uniform, word
 from rpukit.analog._mirror.forward import _add_noise, _bend, _clip, _convert, _convert_lines, _draw
@@ -19,7 +19,7 @@ OP_CHOPPER = u4(16)
 NEGATIVE, BEGINS, FLIPS = 1, 2, 4  # what turns say
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def chop_samples(
     start,
     stop,
@@ -67,13 +67,13 @@ def chop_samples(
             out[s, j] = f4(v[s, j] * (signs[0, k] if s <= reads[k] else signs[1, k]))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _shown(noise, w, k0, k1, cell, sample):
     """Show a cell through the noise of writing."""
     return fma32(noise, f4(normal(word(k0, k1, OP_WRITE_NOISE, cell, sample, u4(0)))), w)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _one(rule, io, number, k0, k1):
     """Convert the input 1 of a read."""
     if rule[7] != f4(2.0):
@@ -85,7 +85,7 @@ def _one(rule, io, number, k0, k1):
     return f4(v * io[3]) if v < f4(0.0) else v
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _read_lines(y, v, rule, io, line_noise, number, words, k0, k1):
     """Multiply the weights of a slice by a converted 1 through the periphery, in place."""
     if rule[7] == f4(0.0):
@@ -116,7 +116,7 @@ def _read_lines(y, v, rule, io, line_noise, number, words, k0, k1):
         y[line] = f4(y[line] * io[8])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line):
     """Put one read in the buffer; give the number of pulses that are taken out."""
     length, momentum, cap = rule[1], rule[2], rule[5]
@@ -149,7 +149,7 @@ def _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line):
     return n
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def transfer_read(
     start,
     stop,
@@ -245,7 +245,7 @@ def transfer_read(
             switched[slice_] = 1 if turn & FLIPS else 0
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def transfer_write(
     start,
     stop,
@@ -325,14 +325,14 @@ def transfer_write(
             n_pulses[e] += count
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _followed(m, v, t):
     if not m > f4(0.0):
         return v
     return fma32(t, v, f4(f4(f4(1.0) - t) * m)) if v > f4(0.0) else m
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sample_maxima(start, stop, call, x, d, maxima, status):
     """Find the largest |x| and |d| of samples ``start`` to ``stop - 1``."""
     for s in range(start, stop):
@@ -349,7 +349,7 @@ def sample_maxima(start, stop, call, x, d, maxima, status):
             status[0] = call
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def auto_scale(start, stop, factor, t, maxima, running, rates):
     """Follow the maxima of samples ``start`` to ``stop - 1``, in order; give the rate of each."""
     m_x, m_d = running[0], running[1]

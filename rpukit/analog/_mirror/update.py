@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import f2u, fma32
 from rpukit._exact.philox import block, uniform, word
 
@@ -16,7 +16,7 @@ ROUNDING_DRAW = u4(65532)
 SIGN = u4(0x80000000)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _scales(lr, g, base_length, unit_scale, managed, managed_length, grad_scale, x_max, d_max):
     length = base_length
     a = f4(1.0) if unit_scale else f4(np.sqrt(f4(lr / f4(g * f4(length)))))
@@ -39,7 +39,7 @@ def _scales(lr, g, base_length, unit_scale, managed, managed_length, grad_scale,
     return length, b, a
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _rounded(p, res, stochastic, k0, k1, op, line, sample):
     if not res > f4(0.0):
         return p
@@ -49,7 +49,7 @@ def _rounded(p, res, stochastic, k0, k1, op, line, sample):
     return f4(f4(np.rint(q)) * res)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _train(p, negative, length, n_word, k0, k1, op, line, sample, out):
     sign = SIGN if negative else u4(0)
     b0, b1, b2, b3 = u4(0), u4(0), u4(0), u4(0)
@@ -71,7 +71,7 @@ def _train(p, negative, length, n_word, k0, k1, op, line, sample, out):
         out[w] = u4(fired | sign) if fired else u4(0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _lines(v, scale, length, res, stochastic, implicit, carry, n_word, k0, k1, op, sample, train):
     out = np.empty(n_word, u4)
     for line in range(v.size):
@@ -97,7 +97,7 @@ def _lines(v, scale, length, res, stochastic, implicit, carry, n_word, k0, k1, o
                 train[w, line] = out[w]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def pulse_trains(
     start,
     stop,
@@ -174,7 +174,7 @@ def pulse_trains(
         )
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def rank_update(start, stop, lr, x, d, weight):
     """Move rows ``start`` to ``stop - 1`` by the exact -lr d x^T, samples ascending."""
     for i in range(start, stop):

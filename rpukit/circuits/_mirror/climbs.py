@@ -8,9 +8,9 @@ A step goes on with the memories of a parameter and says how far its free form m
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math64 import exp64, sigmoid64
 
 f8 = np.float64
@@ -20,12 +20,12 @@ PI_BY_ROOT_3 = f8(1.8137993642342178)  # standard deviation of a logistic distri
 STEEPEST = f8(50.0)  # of log weights in a step
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _cut(x, most):
     return min(max(x, -most), most)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _change(i, rate, lack, lack2, first, second):
     """How far the memories move parameter i."""
     if not second.size:
@@ -34,7 +34,7 @@ def _change(i, rate, lack, lack2, first, second):
     return _cut(rate * (first[i] / lack / root), STEEPEST)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _step(i, slope, how, first, second):
     """Go on with the memories of parameter i; ``how``: weight, rate, ... as in the kernels."""
     weight, rate, momentum, decay, clip, lack, lack2 = how
@@ -47,7 +47,7 @@ def _step(i, slope, how, first, second):
     return _change(i, rate, lack, lack2, first, second)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_climb(start, stop, n_child, how, theta, chains, totals, first, second):
     """Counts exp(change) of nodes start to stop - 1 of a block of weights, instead of totals."""
     size = theta.size // n_child
@@ -65,7 +65,7 @@ def sum_climb(start, stop, n_child, how, theta, chains, totals, first, second):
             totals[i] = exp64(_step(i, count - whole[m - start] * w, how, first, second))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_climb(
     start, stop, kind, n_values, constants, how, chains, totals, first, second, parameters
 ):
@@ -107,7 +107,7 @@ def leaf_climb(
             p[0] = rate * exp64(_step(at, flow[0] - flow[2] * rate, how, first, second))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _climb_table(p, flow, how, first, second, at):
     whole, total = f8(0.0), f8(0.0)
     weights = np.empty(p.size, f8)
@@ -121,7 +121,7 @@ def _climb_table(p, flow, how, first, second, at):
         p[x] = weights[x] / total
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _edge(i, n, z):
     """Of an edge of a bin, outer ones at infinity: its logistic, the rest, z times both."""
     if i == 0:
@@ -132,7 +132,7 @@ def _edge(i, n, z):
     return up, down, z * up * down
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _bin_slopes(flow, n, low, width, mean, scale):
     """Slopes of a logistic distribution in mean / scale and log scale.
 

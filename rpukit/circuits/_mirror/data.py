@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
+
+from rpukit._exact.jit import jit
 
 f4, i4, i8 = np.float32, np.int32, np.int64
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def encode_samples(start, stop, x, unknown, support, traits, codes, numbers, fault):
     """Codes, -1 for none, and numbers, NaN for none, of samples; fault 1 if a value is wrong."""
     masks = unknown.shape[0]

@@ -11,10 +11,10 @@ call to call are ``np.bool_``: Numba would compile a function again for each Tru
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from rpukit._exact.chains import chain
+from rpukit._exact.jit import jit
 from rpukit._exact.math import choose, exp32, fma32, log32
 
 f4 = np.float32
@@ -27,7 +27,7 @@ NOTHING = f4(-np.inf)
 TINY = f4(np.finfo(np.float32).tiny)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _end_of_run(first, rows, lead, i):
     """Find the end of the outputs from i on whose rows, and own places, lie side by side."""
     n, j = first[i + 1] - first[i], i + 1
@@ -41,7 +41,7 @@ def _end_of_run(first, rows, lead, i):
     return j
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def product_forward(start, stop, first, rows, values, out, target):
     """Add up rows: output i is values[rows[first[i]]] + ..., from the left."""
     i = 0
@@ -58,7 +58,7 @@ def product_forward(start, stop, first, rows, values, out, target):
         i = end
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def product_backward(start, stop, used, back_first, back, above, target, flows):
     """Add the flows of products to those of their rows, products ascending."""
     i = 0
@@ -73,7 +73,7 @@ def product_backward(start, stop, used, back_first, back, above, target, flows):
         i = end
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _chains(weights, along, v, first, last, y):
     """y[s, i] = sum_k weights[k, i] v[s, k], or of weights[i, k], k from first to last - 1."""
     if FAST and y.shape[1] >= FEW:
@@ -91,7 +91,7 @@ def _chains(weights, along, v, first, last, y):
                     y[s, i] = fma32(weights[i, k], x, y[s, i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _room(widest, n_in, n_out):
     """Scratch of so many samples as fit into a near cache, and their number."""
     n = max(TOGETHER, min(4 * TOGETHER, 8192 // widest))
@@ -100,7 +100,7 @@ def _room(widest, n_in, n_out):
     return n, inside, outside, np.empty((3, n, n_segment), f4), np.empty(n, f4)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _stage(v, w, factors, largest):
     """Of each sample: the largest value; of its segments exp(value - largest of the segment).
 
@@ -129,7 +129,7 @@ def _stage(v, w, factors, largest):
         flat[k] = exp32(flat[k])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _combine(weights, along, w, factors, part, total):
     """Chains of segments, put together from the left; of the first the factors are 0 and 1."""
     for s in range(factors.shape[2]):
@@ -142,7 +142,7 @@ def _combine(weights, along, w, factors, part, total):
                     total[b, i] = fma32(total[b, i], left, f4(part[b, i] * right))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _own(weights, step, values):
     """log sum_k weights[k step] exp(values[k]) by the largest value that has a weight."""
     m = NOTHING
@@ -158,7 +158,7 @@ def _own(weights, step, values):
     return f4(m + log32(total))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_forward(
     start,
     stop,
@@ -205,7 +205,7 @@ def sum_forward(
                             line[m] = _own(flat[m:], size, child[b])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_stage(start, stop, first, count, rows, values, w, top):
     """Exponentials of segments of inputs, products of rows, and their largest values.
 
@@ -226,7 +226,7 @@ def sum_stage(start, stop, first, count, rows, values, w, top):
                 w[s * SEGMENT + k, b] = exp32(f4(line[k] - m)) if m > NOTHING else f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _logarithms(x, out):
     """Logarithms of all x, and whether all x are normal numbers."""
     x, out = x.reshape(-1), out.reshape(-1)
@@ -237,7 +237,7 @@ def _logarithms(x, out):
     return usual
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def root_flows(start, stop, roots, weights, values, flows, out):
     """Flows of the roots, 0 for all other rows; values of the roots go out."""
     for b in range(start, stop):
@@ -249,7 +249,7 @@ def root_flows(start, stop, roots, weights, values, flows, out):
                 flows[b, r] = flows[b, r] + weights[b, k]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_lift(start, stop, first, last, values, flows, lift):
     """lift = log flow - value: what a parent passes on to a child, but for the child's value."""
     for b in range(start, stop):
@@ -259,7 +259,7 @@ def sum_lift(start, stop, first, last, values, flows, lift):
             line[r] = choose(some, f4(log32(f[r]) - v[r]), NOTHING)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_backward(
     start,
     stop,
@@ -331,7 +331,7 @@ def sum_backward(
             )
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _again(
     largest,
     total,
@@ -364,7 +364,7 @@ def _again(
             flows[e] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _alone(ids, parent_first):
     """Whether all these elements have one group of parents."""
     most = 0
@@ -373,7 +373,7 @@ def _alone(ids, parent_first):
     return most == 1
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _join(t, part, ids, largest, total):
     """Add a segment to sums of elements that have other parents, too."""
     if not t > NOTHING:
@@ -387,7 +387,7 @@ def _join(t, part, ids, largest, total):
         largest[ids[k]] = both
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _flows(elements, largest, total, flows):
     """exp(element + largest + log total), and whether all totals in use are normal numbers."""
     v, m, t, f = elements.reshape(-1), largest.reshape(-1), total.reshape(-1), flows.reshape(-1)
@@ -400,7 +400,7 @@ def _flows(elements, largest, total, flows):
     return usual
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _own_parents(
     e,
     group_row,

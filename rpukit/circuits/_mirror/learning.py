@@ -8,10 +8,10 @@ samples; blocks are added in float64, ascending. See ``docs/semantics/circuits.m
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from rpukit._exact.chains import go_on
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, log32, sigmoid32
 from rpukit._exact.special import lgamma32
 
@@ -28,13 +28,13 @@ FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
 STEPS, TOGETHER = 64, 16  # steps and nodes that are worked on at a time; they enter no result
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _times_log(n, p):
     """n log p, where nothing times the logarithm of 0 is 0."""
     return f4(0.0) if n == f4(0.0) else f4(n * log32(p))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_table(start, stop, kind, n_values, c0, c1, parameters, table):
     """Log-probabilities of the values of leaves of finite support, one row a node."""
     n_parameter = parameters.size // (table.size // n_values)
@@ -66,7 +66,7 @@ def leaf_table(start, stop, kind, n_values, c0, c1, parameters, table):
                 out[x] = f4(0.0) if f4(x) == p[0] else NOTHING
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_forward(
     start, stop, kinds, variable, place, sizes, codes, numbers, table, parameters, values
 ):
@@ -95,7 +95,7 @@ def leaf_forward(
                 values[b, r] = f4(rise - lgamma32(f4(v + f4(1.0))))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_flow(
     start,
     stop,
@@ -162,7 +162,7 @@ def leaf_flow(
         n0 = n1
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _alike(n0, stop, kinds, n_statistic, use_first, use_row, variable):
     """End of the leaves of one kind and width from n0 on whose uses lie side by side."""
     n_use, n1 = use_first[n0 + 1] - use_first[n0], n0 + 1
@@ -179,7 +179,7 @@ def _alike(n0, stop, kinds, n_statistic, use_first, use_row, variable):
     return n1
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def flow_steps(
     start,
     stop,
@@ -230,7 +230,7 @@ def flow_steps(
                     child[b, x + c] = elements[at + children[use_child[u] + c]]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_flow(
     start,
     stop,
@@ -282,7 +282,7 @@ def sum_flow(
     _go_on(n, a, x, turned, sums)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _go_on(n, a, x, turned, sums):
     """sums[c, m] = fma(a[t, m], x[t, c], sums[c, m]) for t from 0 to n - 1."""
     if FAST and x.shape[1] > 1 and n > 1:
@@ -299,7 +299,7 @@ def _go_on(n, a, x, turned, sums):
                 sums[c, m] = fma32(a[t, m], v, sums[c, m])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _settle(chains, totals):
     """Add the chains of a finished block of samples to the totals, and start anew."""
     for i in range(chains.size):
@@ -307,7 +307,7 @@ def _settle(chains, totals):
         chains[i] = f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def count_samples(start, stop, out, weights, clock, weight):
     """Count samples, and add up the flows of their roots in order: one chain, one row of work."""
     for _ in range(start, stop):
@@ -320,7 +320,7 @@ def count_samples(start, stop, out, weights, clock, weight):
         clock[0] += out.shape[0]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def sum_maximise(start, stop, n_child, step, pseudocount, keep_zeros, chains, totals, theta):
     """EM step of nodes start to stop - 1 of a block of weights; a node without flow stays."""
     size = theta.size // n_child
@@ -349,7 +349,7 @@ def sum_maximise(start, stop, n_child, step, pseudocount, keep_zeros, chains, to
             theta[i] = f4((f8(1.0) - step) * w + step * new)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _moments(kind, n_values, c0, c1, flow, p0, p1):
     """Sums of flow v, flow v^2 and flow of bins (v their middles), and of what is missing."""
     s0, s1, s2 = f8(0.0), f8(0.0), f8(0.0)
@@ -369,7 +369,7 @@ def _moments(kind, n_values, c0, c1, flow, p0, p1):
     return s0, s1, s2 + missing
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_maximise(
     start,
     stop,
@@ -427,7 +427,7 @@ def leaf_maximise(
                 p[0] = f4((f8(1.0) - step) * rate + step * new)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _maximise_table(p, flow, step, pseudocount, keep_zeros):
     part = pseudocount / f8(p.size)
     whole = f8(0.0)

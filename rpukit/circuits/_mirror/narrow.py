@@ -10,9 +10,9 @@ order, are those of ``layers.py``; tables as in ``passes.py``.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import choose, exp32, fma32, log32
 from rpukit.circuits._mirror.layers import NOTHING, TINY, _alone, _own, _own_parents
 
@@ -21,12 +21,12 @@ f4 = np.float32
 NEAR = 1 << 17  # values of rows that samples worked on together have; it enters no result
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _table(tables, at, layer, k):
     return tables[at[layer, k] : at[layer, k + 1]]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _turn(lines, b0, first, last, columns):
     """columns[r, s] = lines[b0 + s, r]"""
     for s in range(columns.shape[1]):
@@ -34,14 +34,14 @@ def _turn(lines, b0, first, last, columns):
             columns[r, s] = lines[b0 + s, r]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _turn_back(columns, first, last, lines, b0):
     for s in range(columns.shape[1]):
         for r in range(first, last):
             lines[b0 + s, r] = columns[r, s]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _sizes(layers, n_row):
     """First row above the leaves, most elements of a layer, and samples to take together."""
     leaves, most = n_row, 1
@@ -51,7 +51,7 @@ def _sizes(layers, n_row):
     return leaves, most, max(16, min(64, NEAR // n_row // 16 * 16))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _products(first, rows, values, out, target):
     for i in range(first.size - 1):
         to, row = target + i, rows[first[i]]
@@ -63,7 +63,7 @@ def _products(first, rows, values, out, target):
                 out[to, s] = f4(out[to, s] + values[row, s])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _products_back(used, back_first, back, above, target, flows):
     for i in range(used.size):
         row = used[i]
@@ -73,7 +73,7 @@ def _products_back(used, back_first, back, above, target, flows):
                 flows[row, s] = f4(flows[row, s] + above[at, s])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _stage(values, ids, base, w, largest):
     """Largest of some rows, and exp(value - largest) of each."""
     n = values.shape[1]
@@ -90,7 +90,7 @@ def _stage(values, ids, base, w, largest):
             w[k, s] = exp32(f4(values[row, s] - shift))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _chain(weights, first, step, count, w, out):
     """out[s] = sum_k weights[first + k step] w[k, s]"""
     for s in range(out.size):
@@ -101,7 +101,7 @@ def _chain(weights, first, step, count, w, out):
             out[s] = fma32(x, w[k, s], out[s])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _mix(list_first, list_elements, groups, theta, elements, room, values):
     """Values of the sums of a layer."""
     group_list, group_row, group_size, group_theta = groups
@@ -128,7 +128,7 @@ def _mix(list_first, list_elements, groups, theta, elements, room, values):
                         values[row + m, s] = _own(theta[first:], size, child)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _lifts(first, last, values, flows, lift):
     for r in range(first, last):
         for s in range(values.shape[1]):
@@ -137,7 +137,7 @@ def _lifts(first, last, values, flows, lift):
             lift[r, s] = choose(some, f4(log32(f) - v), NOTHING)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, room, flows):
     """Flows of the elements of a layer."""
     group_list, group_row, group_size, group_theta = groups
@@ -183,7 +183,7 @@ def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, ro
                     flows[e, s] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _groups(i, at_wide, at_narrow, wide, narrow):
     return (
         _table(narrow, at_narrow, i, 4),
@@ -193,13 +193,13 @@ def _groups(i, at_wide, at_narrow, wide, narrow):
     )
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _room(widest, n):
     """Scratch of so many elements and samples."""
     return np.empty((widest, n), f4), np.empty((widest, n), f4), np.empty(n, f4), np.empty(n, f4)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, values, elements):
     """As ``passes.values_up``."""
     n, n_row = values.shape
@@ -225,7 +225,7 @@ def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, valu
         b0 += k
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def flows_down(
     start,
     stop,

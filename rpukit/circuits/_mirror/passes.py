@@ -9,9 +9,9 @@ stand one behind the other in ``wide`` and ``narrow``, those of a layer from ``a
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit.circuits._mirror.layers import (
     product_backward,
     product_forward,
@@ -25,17 +25,17 @@ f4 = np.float32
 NEAR = 1 << 16  # values of rows that samples worked on together have; it enters no result
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _table(tables, at, layer, k):
     return tables[at[layer, k] : at[layer, k + 1]]
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _together(n_row):
     return max(16, min(64, NEAR // n_row))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, values, elements):
     """Values of all rows above those of leaves, and the elements of all sums."""
     n = values.shape[0]
@@ -66,7 +66,7 @@ def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, valu
             )
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def flows_down(
     start,
     stop,

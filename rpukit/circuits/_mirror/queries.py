@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, log32
 from rpukit._exact.philox import block, normal, uniform
 
@@ -16,7 +16,7 @@ GAUSSIAN, POISSON = 5, 6
 NOTHING = f4(-np.inf)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_posterior(start, stop, sizes, variable, place, support, table, codes, flows, out):
     """P(variable = value | what is known), rows ascending; one at the known value."""
     for b in range(start, stop):
@@ -31,7 +31,7 @@ def leaf_posterior(start, stop, sizes, variable, place, support, table, codes, f
             _divide(codes[b, v], out[b, v, : support[v]])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _divide(known, line):
     """Divide by the sum; where the value is known, it has all."""
     if known >= 0:
@@ -45,7 +45,7 @@ def _divide(known, line):
             line[x] = f4(line[x] / whole)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_soft(start, stop, sizes, variable, place, table, codes, soft, values):
     """Values of the leaves of unknown variables: log sum_x soft[x] p(x), x ascending."""
     p = np.empty(soft.shape[2], f4)
@@ -64,7 +64,7 @@ def leaf_soft(start, stop, sizes, variable, place, table, codes, soft, values):
             values[b, r] = log32(total)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def soft_posterior(
     start, stop, sizes, variable, place, support, table, codes, values, flows, soft, out
 ):
@@ -85,7 +85,7 @@ def soft_posterior(
             _divide(codes[b, v], out[b, v, : support[v]])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def largest_forward(
     start,
     stop,
@@ -113,7 +113,7 @@ def largest_forward(
                     values[b, row + m] = max(values[b, row + m], v)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _pick(u, theta, step, elements, ids, weights):
     """Child of a sum by chance: where the running sum of theta exp(element) passes u times all."""
     m = NOTHING
@@ -139,7 +139,7 @@ def _pick(u, theta, step, elements, ids, weights):
     return chosen
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _best(log_theta, step, elements, ids):
     """Child with the largest log theta + element, the first of equals."""
     most, chosen = NOTHING, -1
@@ -150,7 +150,7 @@ def _best(log_theta, step, elements, ids):
     return chosen
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def choose_down(
     start,
     stop,
@@ -199,7 +199,7 @@ def choose_down(
                         chosen[b, element_rows[i]] = True
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def largest_down(
     start,
     stop,
@@ -240,7 +240,7 @@ def largest_down(
                     chosen[b, element_rows[i]] = True
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def mark_products(start, stop, first, rows, target, chosen):
     """Mark the rows of the chosen ones of kept products."""
     for b in range(start, stop):
@@ -250,7 +250,7 @@ def mark_products(start, stop, first, rows, target, chosen):
                     chosen[b, rows[k]] = True
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def leaf_choose(
     start,
     stop,
@@ -295,7 +295,7 @@ def leaf_choose(
                     numbers[b, v] = _poisson(u, parameters[p])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _value(best, u, table):
     """Value of a table of log-probabilities: the first largest one, or by chance."""
     most, whole = 0, f4(0.0)
@@ -313,7 +313,7 @@ def _value(best, u, table):
     return most
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _poisson(u, rate):
     """Smallest count whose cumulative probability passes u."""
     log_rate, k, log_p, so_far = log32(rate), 0, f4(-rate), f4(0.0)

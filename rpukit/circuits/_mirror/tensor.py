@@ -8,9 +8,9 @@ step. See ``docs/semantics/circuits.md``, section 5.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, log32
 from rpukit._exact.tensor_core import go_on, round16, split
 from rpukit.circuits._mirror.layers import NOTHING, TINY, _again, _flows, _join, _own
@@ -20,7 +20,7 @@ f4 = np.float32
 STEP, FRACTION = 16, 25  # of the tensor core that is modelled
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def round_weights(start, stop, theta, words):
     """Rows of weights (n_child, n_node) as bfloat16; ``words`` has lines of a multiple of 8."""
     for c in range(start, stop):
@@ -29,7 +29,7 @@ def round_weights(start, stop, theta, words):
             words[c, m] = round16(False, theta[c, m])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tensor_stage(start, stop, first, count, at, rows, values, staged, top):
     """Exponentials of lists of inputs, products of rows, and the largest value of each list."""
     for b in range(start, stop):
@@ -50,7 +50,7 @@ def tensor_stage(start, stop, first, count, at, rows, values, staged, top):
                 staged[b, at[s] + k] = round16(False, w)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _factor(words):
     """What a factor of a product is to the model."""
     significand, exponent = np.empty(words.shape, np.float32), np.empty(words.shape, np.int32)
@@ -59,7 +59,7 @@ def _factor(words):
     return significand, exponent, special
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _chains(inputs, weights):
     """Chains of inputs (n, k) times weights (k, m), from 0."""
     sa, ea, special_a = _factor(inputs)
@@ -74,14 +74,14 @@ def _chains(inputs, weights):
     return y
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _weights(words, first, n_child, size):
     """The words of a group, (n_child, size)."""
     line = (size + 7) // 8 * 8
     return words[first : first + n_child * line].reshape(n_child, line)[:, :size]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tensor_forward(
     start,
     stop,
@@ -122,7 +122,7 @@ def tensor_forward(
                 values[b, row + i] = _own(flat[i:], size, child) if m > NOTHING else NOTHING
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tensor_backward(
     start,
     stop,

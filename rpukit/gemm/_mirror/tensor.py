@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.tensor_core import go_on, round16
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _give(half, adding, total, acc, first, out):
     """Results of one segment: on top of those before, rounded where out has 16 bits."""
     for i in range(acc.shape[0]):
@@ -20,7 +20,7 @@ def _give(half, adding, total, acc, first, out):
                 out[first + i, j] = value
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def det_gemm_tensor(
     start,
     stop,
@@ -69,7 +69,7 @@ def det_gemm_tensor(
     _give(half, adding, total, acc, start, out)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def det_gemm_mma(start, stop, *rest):
     """The same: a step of mma.sync is a step of wgmma."""
     det_gemm_tensor(start, stop, *rest)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit.analog._mirror.forward import _inputs, _inverse, _outputs, tile_scale
 from rpukit.analog._mirror.pulses import pulsed_update
@@ -13,7 +13,7 @@ from rpukit.analog._mirror.update import pulse_trains
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_analog_scale(start, stop, ints, floats, x, alpha):
     """Scales of samples ``start`` to ``stop - 1``."""
     n, n_in, mode, worst = ints[0], ints[1], ints[2], ints[3]
@@ -25,7 +25,7 @@ def tiled_analog_scale(start, stop, ints, floats, x, alpha):
     tile_scale(start, stop, mode, worst != 0, threshold, step, res, bound, rows, scales, average)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _scale_of(io, alpha, n, s, worst, number):
     """Scale of a sample in a round, and whether its output is 0 whatever the weights."""
     a = f4(1.0)
@@ -34,7 +34,7 @@ def _scale_of(io, alpha, n, s, worst, number):
     return a, not a > f4(0.0) and io[14] != f4(0.0)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_analog_inputs(start, stop, ints, floats, x, alpha, clock, v):
     """Converted inputs of rows ``start`` to ``stop - 1``, which are (round, sample)."""
     n, n_in, r0, n0, worst, op, k0, k1 = ints[1:9]
@@ -53,7 +53,7 @@ def tiled_analog_inputs(start, stop, ints, floats, x, alpha, clock, v):
         _inputs(line, sc, io, u4(op), sample, u4(r0 + r), u4(k0), u4(k1), words, out)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_analog_outputs(start, stop, ints, floats, sums, alpha, clock, deviation, y):
     """Samples ``start`` to ``stop - 1``: outputs of the first round within bounds, or the last."""
     n, rounds, n_out, n0, worst, noisy, op, k0, k1 = ints[:9]
@@ -78,7 +78,7 @@ def tiled_analog_outputs(start, stop, ints, floats, sums, alpha, clock, deviatio
                 break
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_analog_trains(start, stop, ints, floats, x, d, clock, x_train, d_train):
     """Trains of samples ``start`` to ``stop - 1``."""
     n, n_in, n_out, words, n0, length, unit, managed, managed_length, rounding, coding = ints[:11]
@@ -91,7 +91,7 @@ def tiled_analog_trains(start, stop, ints, floats, x, d, clock, x_train, d_train
     )  # fmt: skip
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_analog_update(
     start, stop, step, run, dear, blank, ints, floats, weight, planes, g, x_train, d_train, clock
 ):
@@ -106,7 +106,7 @@ def tiled_analog_update(
     )  # fmt: skip
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_rank_update(start, stop, ints, floats, weight, x, d):
     """Move rows ``start`` to ``stop - 1`` by -lr d x^T, samples ascending."""
     rows, n_in, n = ints[0], ints[1], ints[2]
@@ -118,7 +118,7 @@ def tiled_rank_update(start, stop, ints, floats, weight, x, d):
                 row[j] = fma32(step, x[s * n_in + j], row[j])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_advance(start, stop, ints, floats, clock):
     """Move a clock on."""
     clock[0] += ints[1]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 
 f4 = np.float32
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _padded(x, x0, channels, xh, xw, top, left, ph, pw, out):
     """Copy an image so that its windows lie inside: zeros stand where it has no pixels."""
     out[:] = f4(0.0)
@@ -21,7 +21,7 @@ def _padded(x, x0, channels, xh, xw, top, left, ph, pw, out):
                 row[j] = line[j + left]
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_conv(start, stop, ints, floats, x, w, bias, y):
     """Planes ``start`` to ``stop - 1`` (sample, channel) of a tile; padding counts as zeros."""
     co, oh, ow, ci, kp, kq, sh, sw, dh, dw, top, left, xc, xh, xw, cog, first, last, add = ints[
@@ -56,7 +56,7 @@ def tiled_conv(start, stop, ints, floats, x, w, bias, y):
                 plane[i] = f4(plane[i] + bias[o])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_conv_grad_x(start, stop, ints, floats, dy, w, dx):
     """Planes ``start`` to ``stop - 1`` (sample, channel) of a tile of the input's gradient."""
     ci, eh, ew, co, kp, kq, sh, sw, dh, dw, top, left, yc, yh, yw, cig, first = ints[1:18]
@@ -83,7 +83,7 @@ def tiled_conv_grad_x(start, stop, ints, floats, dy, w, dx):
                             out[at] = fma32(line[j], v, out[at])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_conv_grad_w(start, stop, ints, floats, dy, x, dw_out):
     """Output channels ``start`` to ``stop - 1`` of a tile of the weights' gradient."""
     ci, kp, kq, n, oh, ow, sh, sw, dh, dw, top, left, xc, xh, xw, cog, first = ints[1:18]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, sigmoid32, sqrt32, tanh32
 from rpukit._exact.special import erf32
 
@@ -12,18 +12,18 @@ f4 = np.float32
 _HALF_ROOT, _DENSITY = f4(0.7071067811865476), f4(0.3989422804014327)  # 1/sqrt(2), 1/sqrt(2 pi)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _phi(x):
     """Distribution function of a standard normal."""
     return f4(f4(0.5) * f4(f4(1.0) + erf32(f4(x * _HALF_ROOT))))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _gelu_slope(x):
     return fma32(x, f4(_DENSITY * exp32(f4(f4(f4(-0.5) * x) * x))), _phi(x))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _two(kind, a, b):
     """Results of two inputs."""
     if kind == 1:
@@ -43,7 +43,7 @@ def _two(kind, a, b):
     return f4(a * f4(b * f4(f4(1.0) - b)))
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _one(kind, a, by):
     """Results of one input."""
     if kind == 0:
@@ -59,7 +59,7 @@ def _one(kind, a, by):
     return sigmoid32(a)
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _batch_norm_grad(dy, x, scale, mean, inv, dscale, dbias, n):
     """Gradient of a normalised element: s g / n (n dy - dbias - h dscale)."""
     h = f4(f4(x - mean) * inv)
@@ -67,7 +67,7 @@ def _batch_norm_grad(dy, x, scale, mean, inv, dscale, dbias, n):
     return f4(f4(f4(scale * inv) / n) * inner)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
     """Rows ``start`` to ``stop - 1`` of a tile of an elementwise op."""
     kind, n1, n2, n3 = ints[1], ints[3], ints[4], ints[5]
@@ -100,7 +100,7 @@ def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
             out[i * sy] = v
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_accumulate(start, stop, ints, floats, total, gradient, reset):
     """Elements ``start`` to ``stop - 1``: the gradient, or the sum with it."""
     anew = reset[0] != 0
@@ -108,7 +108,7 @@ def tiled_accumulate(start, stop, ints, floats, total, gradient, reset):
         total[i] = gradient[i] if anew else f4(total[i] + gradient[i])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_update(start, stop, ints, floats, w, gradient, m, v, powers):
     """Elements ``start`` to ``stop - 1`` of a step of SGD, of SGD with momentum or of Adam.
 

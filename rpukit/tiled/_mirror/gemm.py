@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 
 f4 = np.float32
 _SEGMENT = 16384
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _add(a, a0, a_step, b, b0, b_row, b_step, k0, k1, y):
     """Go on with the chains of a row of results by steps k0 to k1 - 1."""
     for k in range(k0, k1):
@@ -25,7 +25,7 @@ def _add(a, a0, a_step, b, b0, b_row, b_step, k0, k1, y):
                 y[j] = fma32(v, b[at + j * b_step], y[j])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _add_row(a, a0, a_step, b, b0, b_row, b_step, k0, k1, y):
     """The same in blocks of columns where these lie far apart, so that lines stay in the cache."""
     width = y.size if b_step == 1 else 32
@@ -33,7 +33,7 @@ def _add_row(a, a0, a_step, b, b0, b_row, b_step, k0, k1, y):
         _add(a, a0, a_step, b, b0 + j * b_step, b_row, b_step, k0, k1, y[j : j + width])
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_gemm(start, stop, ints, floats, a, b, c, y):
     """Rows ``start`` to ``stop - 1`` of a tile of alpha op(A) op(B) + beta C, or Relu of it."""
     b1, m, n, depth = ints[2], ints[3], ints[4], ints[5]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
+
+from rpukit._exact.jit import jit
 
 f4 = np.float32
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_pool(start, stop, ints, floats, x, y):
     """Planes ``start`` to ``stop - 1`` (sample, channel) of a tile; windows row by row."""
     kind, oh, ow, kp, kq, sh, sw, top, left, xh, xw, include = ints[1:13]
@@ -32,7 +33,7 @@ def tiled_pool(start, stop, ints, floats, x, y):
                 plane[i * ow + j] = v
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_pool_grad(start, stop, ints, floats, dy, x, dx):
     """Planes ``start`` to ``stop - 1`` (sample, channel) of a tile; windows ascending."""
     kind, eh, ew, kp, kq, sh, sw, h_at, w_at, yh, yw = ints[1:12]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import NAN, exp32, fma32, sqrt32
 
 f4 = np.float32
 
 
-@nb.njit(nogil=True, error_model="numpy", inline="always")
+@jit(inline="always")
 def _finish(kind, total, count, epsilon):
     """What becomes of a sum at its end."""
     if kind == 0 or kind == 3:
@@ -20,7 +20,7 @@ def _finish(kind, total, count, epsilon):
     return f4(total / count)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def _row(kind, n, a, sa, b, sb, c, sc, d, sd):
     """Sum of one row."""
     s = f4(0.0)
@@ -37,7 +37,7 @@ def _row(kind, n, a, sa, b, sb, c, sc, d, sd):
     return s
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_reduce(start, stop, ints, floats, a, b, c, d, y):
     """Results ``start`` to ``stop - 1`` of a tile of a sum."""
     kind, first, last = ints[1], ints[2], ints[3]
@@ -61,7 +61,7 @@ def tiled_reduce(start, stop, ints, floats, a, b, c, d, y):
         y[p[4]] = _finish(kind, total, floats[0], floats[1]) if last else total
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_nll(start, stop, ints, floats, logprob, labels, loss):
     """Samples of a tile, ascending; a label out of range gives NaN."""
     if start == 0 and stop > 0:
@@ -73,7 +73,7 @@ def tiled_nll(start, stop, ints, floats, logprob, labels, loss):
         loss[0] = f4(total / floats[0]) if ints[4] else total
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_cross_entropy_grad(start, stop, ints, floats, logprob, labels, y):
     """Samples ``start`` to ``stop - 1`` of a tile of classes; `ints` say which."""
     c, c0, n_class = ints[1], ints[2], ints[3]

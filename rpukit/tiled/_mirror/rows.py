@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, log32, sqrt32
 
 f4 = np.float32
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_softmax(start, stop, ints, floats, x, y):
     """Rows ``start`` to ``stop - 1``: softmax, or its logarithm."""
     kind, n, inner = ints[1], ints[2], ints[3]
@@ -34,7 +34,7 @@ def tiled_softmax(start, stop, ints, floats, x, y):
                 y[p + k * inner] = f4(f4(x[p + k * inner] - top) - size)
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_softmax_grad(start, stop, ints, floats, dy, y, dx):
     """Rows ``start`` to ``stop - 1``: y (dy - sum dy y)."""
     n, inner = ints[2], ints[3]
@@ -47,7 +47,7 @@ def tiled_softmax_grad(start, stop, ints, floats, dy, y, dx):
             dx[p + k * inner] = f4(y[p + k * inner] * f4(dy[p + k * inner] - s))
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_layer_norm(start, stop, ints, floats, x, scale, bias, y, mean, inv_std):
     """Rows ``start`` to ``stop - 1``; mean and 1 / deviation are kept where they are wanted."""
     n = ints[2]
@@ -71,7 +71,7 @@ def tiled_layer_norm(start, stop, ints, floats, x, scale, bias, y, mean, inv_std
             inv_std[row] = inv
 
 
-@nb.njit(nogil=True, error_model="numpy")
+@jit
 def tiled_layer_norm_grad(start, stop, ints, floats, dy, x, scale, mean, inv_std, dx):
     """Rows ``start`` to ``stop - 1``: s (d - mean d - h mean (d h)), d = dy scale."""
     n = ints[2]

@@ -1,0 +1,69 @@
+"""The decorator of all functions for the CPU: Numba's ``njit``, with machine code that is kept.
+
+Numba's own ``cache=True`` does not serve here. It notices no change of a function that is called,
+it tells functions apart by file, line and bytecode, which float64 twins share with their originals
+(see ``twins.py``), and it keeps nothing of a function that takes functions. So each function
+gets a cache of ours, `MachineCode`, and a type name that does not change from process to process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba as nb
+from numba.core import types
+
+from rpukit._exact import stamp
+from rpukit._exact.machine_code import MachineCode, known
+
+
+def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function when it is called first: without the GIL, division as NumPy has it.
+
+    Parameters
+    ----------
+    function : callable, optional
+    **options
+        Those of `numba.njit`, such as ``inline="always"``.
+
+    Returns
+    -------
+    callable
+        The compiled function, or a decorator where only options are given.
+    """
+    if function is None:
+        return lambda given: jit(given, **options)
+    if nb.config.DISABLE_JIT:
+        return function
+    made = nb.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    _take_constants_as_numbers(made)
+    if _can_be_found_again(function):
+        _keep(made, options)
+    return made
+
+
+def _take_constants_as_numbers(made: Any) -> None:
+    """Keep Numba from compiling a function again for each constant that another one passes."""
+    resolve = made.get_call_template
+
+    def get_call_template(args: Any, kws: dict[str, Any]) -> Any:
+        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return resolve(tuple(types.unliteral(kind) for kind in args), plain)
+
+    made.get_call_template = get_call_template
+
+
+def _can_be_found_again(function: Callable[..., Any]) -> bool:
+    """Whether module and name say all of a function: not if it was made in another one."""
+    plain = function.__closure__ is None and "<" not in function.__qualname__
+    return plain and stamp.covers(function)
+
+
+def _keep(made: Any, options: dict[str, Any]) -> None:
+    function = made.py_func
+    name = f"{function.__module__}.{function.__qualname__}"
+    # Names of types are parts of symbols. Numba's name for the type of a function has its address.
+    nb.typeof(made).name = f"function({name})"
+    known[name] = made
+    made._cache = MachineCode(name, repr(sorted(options.items())))

@@ -1,0 +1,93 @@
+"""What machine code depends on: all sources of mirrors, and what compiles them."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba as nb
+import numpy as np
+
+_PACKAGE = Path(__file__).parents[1]
+# Beginnings of names of files and folders: whatever a mirror takes its code or constants from.
+# `tests/test_layers.py` holds the imports of mirrors to it.
+_PARTS = ("_exact", "_mirror", "_steps")
+# Settings of Numba that change no code.
+_NO_MATTER = (
+    "CACHE",
+    "DEBUG_CACHE",
+    "DUMP",
+    "NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "CUDA",
+    "CUDADRV",
+)
+
+_loaded: set[str] = set()
+_changed: set[str] = set()
+
+
+def sources() -> list[str]:
+    """All files that the stamp follows."""
+    return [
+        str(path)
+        for path in sorted(_PACKAGE.rglob("*.py"))
+        if any(part.startswith(_PARTS) for part in path.relative_to(_PACKAGE).parts)
+    ]
+
+
+@cache
+def _digests() -> dict[str, bytes]:
+    """Digests of all sources, as they are when the first of them is loaded."""
+    return {path: _digest(path) for path in sources()}
+
+
+def _digest(path: Path | str) -> bytes:
+    return hashlib.sha256(Path(path).read_bytes()).digest()
+
+
+def covers(function: Callable[..., Any]) -> bool:
+    """Whether the stamp follows the source of a function.
+
+    A source that is not any more what it was when the stamp was taken is noted: then no machine
+    code is kept, since it would be found again under the stamp of another text.
+    """
+    path = function.__code__.co_filename
+    if path not in _digests():
+        return False
+    if path not in _loaded:
+        _loaded.add(path)
+        if _digest(path) != _digests()[path]:
+            _changed.add(path)
+    return True
+
+
+def current() -> str | None:
+    """Stamp of this process; None where sources changed while they were loaded."""
+    return None if _changed else _whole()
+
+
+@cache
+def _whole() -> str:
+    text = hashlib.sha256()
+    for path, digest in _digests().items():
+        text.update(Path(path).relative_to(_PACKAGE).as_posix().encode() + digest)
+    versions = (nb.__version__, llvmlite.__version__, np.__version__, sys.version, sys.platform)
+    text.update(repr((versions, _settings())).encode())
+    return text.hexdigest()[:24]
+
+
+def _settings() -> list[tuple[str, Any]]:
+    """Settings of Numba from the environment and files: level of optimisation, name of the CPU."""
+    return [
+        (name, value)
+        for name, value in sorted(vars(nb.config).items())
+        if name.isupper()
+        and not name.startswith(_NO_MATTER)
+        and isinstance(value, (str, int, float, type(None)))
+    ]
