@@ -12,8 +12,8 @@ from golden_cases import Case, put
 sys.path.append(str(Path(__file__).parent / "tiled"))
 
 from analog_nets import TILES, built
-from tile_formulas import CASES
-from tiled_cases import made
+from op_cases import made
+from op_formulas import CASES
 
 from rpukit.tiled import ops
 from rpukit.tiled.runtime.reference import run as compute

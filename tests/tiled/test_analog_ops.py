@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from analog_nets import TILES, built, make
-from tile_cut import run_cut
+from cut_nodes import run_cut
 
 import rpukit as rk
 from rpukit import tiled

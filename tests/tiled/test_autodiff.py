@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from known_models import train
+from reference_models import train
 
 from rpukit import tiled
 from rpukit.errors import DTypeError, GraphError, ParameterError

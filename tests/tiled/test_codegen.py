@@ -5,8 +5,8 @@ import shutil
 import subprocess
 
 import pytest
-from known_models import NAMES
-from plans_of import model, plan_of
+from reference_models import NAMES
+from reference_plans import model, plan_of
 
 from rpukit import tiled
 from rpukit.errors import PlanError

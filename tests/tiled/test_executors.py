@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 from fake_gpu import World
-from known_models import NAMES
-from plans_of import model, plan_of, trained, untiled
+from reference_models import NAMES
+from reference_plans import model, plan_of, trained, untiled
 
 from rpukit import tiled
 from rpukit.errors import (

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from analog_nets import built
 from fake_gpu import World
-from known_models import NAMES
-from plans_of import model, untiled
-from test_fuse import dense
+from reference_models import NAMES
+from reference_plans import model, untiled
+from test_fusion import dense
 
 from rpukit import _device, tiled
 from rpukit.errors import PlanError

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from known_models import NAMES, folder, load
-from tiled.known import cases
+from reference_models import NAMES, folder, load
+from tiled.reference_cases import cases
 
 from rpukit import tiled
 from rpukit.errors import FormatError, ParameterError, PlanError
+from rpukit.tiled import Plan
 from rpukit.tiled.planner.buffering import STRATEGIES
 from rpukit.tiled.planner.tile_search import Problem
-from rpukit.tiled.program import Copy, Plan, Wait
+from rpukit.tiled.program import Copy, Wait
 from rpukit.tiled.tile_space import Axis, Cut, Operand, TileSpace
 from rpukit.tiled.verify.simulate import simulate
 
@@ -19,8 +20,8 @@ SMALL = ("models/mlp_relu", "models/lenet_max")
 
 
 def training(name):
-    known = load(name)
-    return tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    reference = load(name)
+    return tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.ir import Training
-from rpukit.tiled.program import Compute, Copy, Plan, Program, Wait
-from rpukit.tiled.runtime.executor import Executor, Tile
+from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
+from rpukit.tiled.runtime.executor import Executor, PreparedTile
 from rpukit.tiled.runtime.trainer import Trainer
 
 __all__ = ["generate_c"]
@@ -41,7 +41,7 @@ class _Table:
 
 
 def generate_c(
-    plan: Plan,
+    plan: BasePlan,
     training: Training,
     folder: str | Path,
     batches: Sequence[tuple[Any, Any]],
@@ -97,7 +97,9 @@ def generate_c(
     for name, program, steps, small in zip(_NAMES, plan.programs, found, tokens, strict=True):
         files[f"{name}.c"] = _network(name, plan, program, steps, small)
         files[f"{name}.h"] = _network_h(name, program)
-    used = sorted({one.op.kernel for steps in found for one in steps if isinstance(one, Tile)})
+    used = sorted(
+        {one.op.kernel for steps in found for one in steps if isinstance(one, PreparedTile)}
+    )
     files |= {"kernels.h": _kernels_h(used), "kernels.c": _kernels_c(used)}
     files |= {"run.c": _run_c(used), "memory.c": _memory(plan), "sizes.h": _sizes(plan, n_tokens)}
     constants = _constants(executor, training)
@@ -146,7 +148,7 @@ def _tokens(programs: Sequence[Program]) -> tuple[list[dict[int, int]], int]:
 
 
 def _network(
-    name: str, plan: Plan, program: Program, steps: Sequence[Any], small: dict[int, int]
+    name: str, plan: BasePlan, program: Program, steps: Sequence[Any], small: dict[int, int]
 ) -> str:
     """Write one program: tables of numbers, then its steps with the ops as comments."""
     levels = [level.name for level in plan.hierarchy.levels]
@@ -161,7 +163,7 @@ def _network(
                 f"    {_copy(one, small[one.token], levels)},  /* {_plain(one.tensor)} */"
             )
         else:
-            assert isinstance(one, Compute)
+            assert isinstance(one, ComputeTile)
             if one.node != seen:
                 seen, op = one.node, about[one.node]
                 tiles = f"{op.n_tiles} tile{'s' * (op.n_tiles > 1)} of {op.extents[-1]}"
@@ -199,7 +201,7 @@ def _copy(one: Copy, token: int, levels: list[str]) -> str:
     return f"{kind}({token}, {to_level}, {to}, {from_level}, {begin}, {one.shape[-1]}, {rows})"
 
 
-def _tile(tile: Tile, plan: Plan, ints: _Table, floats: _Table) -> str:
+def _tile(tile: PreparedTile, plan: BasePlan, ints: _Table, floats: _Table) -> str:
     if tile.floats.dtype != np.float32:
         raise PlanError(f"node {tile.node.name} is of {tile.floats.dtype}, C code is float32")
     at = ints.place(tuple(_checked(int(v), "a number of a tile") for v in tile.ints))
@@ -271,7 +273,7 @@ def _run_c(used: Sequence[str]) -> str:
     return _fixed("run.c").replace("    /* kernels */", "\n".join(cases))
 
 
-def _sizes(plan: Plan, n_tokens: int) -> str:
+def _sizes(plan: BasePlan, n_tokens: int) -> str:
     """Write how many levels, transfers under way at once, and pieces of one transfer there are."""
     copies = [one for p in plan.programs for one in p.instructions if isinstance(one, Copy)]
     sizes = {
@@ -283,7 +285,7 @@ def _sizes(plan: Plan, n_tokens: int) -> str:
     return f"{_MADE}#ifndef SIZES_H\n#define SIZES_H\n\n{lines}\n#endif\n"
 
 
-def _memory(plan: Plan) -> str:
+def _memory(plan: BasePlan) -> str:
     """Write the arenas, the blocks of the inner levels, and the links between levels."""
     levels = plan.hierarchy.levels
     text = [_MADE, '#include "network.h"\n\n/* The arenas; 8 bytes aligned, as labels need. */\n']
@@ -303,7 +305,7 @@ def _memory(plan: Plan) -> str:
     return "".join(text)
 
 
-def _blocks(plan: Plan) -> list[tuple[int, int, int]]:
+def _blocks(plan: BasePlan) -> list[tuple[int, int, int]]:
     levels = [level.name for level in plan.hierarchy.levels]
     found = set()
     for op in plan.ops():

@@ -11,7 +11,7 @@ import numpy as np
 from rpukit import _archive, _device
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.tiled.ir import Training
-from rpukit.tiled.program import Plan
+from rpukit.tiled.program import BasePlan
 from rpukit.tiled.runtime.cpu import CpuExecutor
 from rpukit.tiled.runtime.executor import Executor
 from rpukit.tiled.runtime.transfers import Transfers
@@ -62,7 +62,7 @@ class Trainer:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BasePlan,
         training: Training,
         *,
         device: str = "cpu",
@@ -267,7 +267,7 @@ def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -
 
 
 def _executor(
-    plan: Plan, training: Training, device: str, transfers: str | Transfers, seed: int
+    plan: BasePlan, training: Training, device: str, transfers: str | Transfers, seed: int
 ) -> Executor:
     graphs = (training.train, training.optimiser)
     if _device.parse_device(device).kind == "cpu":

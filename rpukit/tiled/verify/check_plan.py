@@ -16,9 +16,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from rpukit.errors import PlanError
 from rpukit.tiled import ops
-from rpukit.tiled.ir import Graph, Node, Training
-from rpukit.tiled.planner.lifetimes import graphs_of
-from rpukit.tiled.program import Compute, Copy, Home, OpPlan, Plan, Program, Wait
+from rpukit.tiled.ir import BaseGraph, Node, Training, graphs_of
+from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Home, OpPlan, Program, Wait
 from rpukit.tiled.tile_space import Box, Cut, Operand, TileSpace
 from rpukit.tiled.verify.hazards import covered_once
 
@@ -28,7 +27,7 @@ _NOTHING = -1
 _MOST_FAULTS = 20
 
 
-def check_plan(plan: Plan, graph: Graph | Training) -> None:
+def check_plan(plan: BasePlan, graph: BaseGraph | Training) -> None:
     """Refuse a plan that is not safe or not complete.
 
     Parameters
@@ -46,7 +45,7 @@ def check_plan(plan: Plan, graph: Graph | Training) -> None:
         raise PlanError("the plan is not safe to run:\n" + "\n".join(faults))
 
 
-def find_faults(plan: Plan, graph: Graph | Training) -> list[str]:
+def find_faults(plan: BasePlan, graph: BaseGraph | Training) -> list[str]:
     """Find what is wrong with a plan.
 
     Parameters
@@ -121,7 +120,7 @@ class _Run:
     """One program."""
 
     def __init__(
-        self, plan: Plan, program: Program, graph: Graph, number: int, shared: set[str]
+        self, plan: BasePlan, program: Program, graph: BaseGraph, number: int, shared: set[str]
     ) -> None:
         self.plan, self.program, self.graph, self.number = plan, program, graph, number
         self.homes = {home.value: home for home in plan.homes}
@@ -157,7 +156,7 @@ class _Run:
                 tensor = self.graph.tensors.get(one.tensor)
                 runs = (one.shape[-1],) if tensor is None or tensor.size > 1 else ()
                 found = gcd(found, one.source[1], one.target[1], *steps, *runs)
-            elif isinstance(one, Compute):
+            elif isinstance(one, ComputeTile):
                 found = gcd(found, *one.addresses)
         for home in self.plan.homes:
             found = gcd(found, home.address)
@@ -326,7 +325,7 @@ class _Run:
             self.spaces[node.name] = op.space(node, self.graph.tensors)
         return self.spaces[node.name]
 
-    def compute(self, one: Compute) -> None:
+    def compute(self, one: ComputeTile) -> None:
         node = self.nodes.get(one.node)
         if node is None or one.node not in self.ops:
             self.fault("missing", f"no node {one.node}")

@@ -1,4 +1,4 @@
-"""Plans of the known models, and what training by them gives."""
+"""Plans of the reference models, and what training by them gives."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from known_models import load, train
+from reference_models import load, train
 
 from rpukit import tiled
 
 
 @cache
 def model(name):
-    """A known model as a training with values to begin with, and its mini-batches."""
-    known = load(name)
-    training = tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    """A reference model as a training with values to begin with, and its mini-batches."""
+    reference = load(name)
+    training = tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
     tensors = training.train.tensors
     start = {
         key: np.asarray(value, np.float32).reshape(tensors[key].shape)
-        for key, value in known.start(training.parameters).items()
+        for key, value in reference.start(training.parameters).items()
     }
     batches = []
-    for number in range(known.n_batches):
-        pair = zip((training.data, training.target), known.batch(number), strict=True)
+    for number in range(reference.n_batches):
+        pair = zip((training.data, training.target), reference.batch(number), strict=True)
         batches.append(
             tuple(np.asarray(v, tensors[n].dtype).reshape(tensors[n].shape) for n, v in pair)
         )
-    return replace(training, initial=start), batches, known.n_accum
+    return replace(training, initial=start), batches, reference.n_accum
 
 
 @cache

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tile_cut import run_cut
-from tile_formulas import CASES
-from tiled_cases import made
+from cut_nodes import run_cut
+from op_cases import made
+from op_formulas import CASES
 
 from rpukit.testing import assert_same_bits
 

@@ -1,7 +1,7 @@
 """Graphs of one node, with values for their inputs."""
 
 import numpy as np
-from tile_formulas import CASES
+from op_formulas import CASES
 
 from rpukit.tiled import Node, Tensor, make_graph
 

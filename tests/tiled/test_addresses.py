@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiled.known import cases
+from tiled.reference_cases import cases
 
 from rpukit.errors import FormatError
 from rpukit.tiled import Block, Candidate, live_bytes, pack, promote, read_csv, write_csv

@@ -1,11 +1,11 @@
 """What is unsafe about a schedule is found, by its name."""
 
-from tiled.known import cases
+from tiled.reference_cases import cases
 
 from rpukit.tiled import find_hazards
 
 
-def test_known_schedules_get_the_known_findings():
+def test_recorded_schedules_get_the_recorded_findings():
     found = {
         case["name"]: find_hazards(case["buffers"], case["schedule"])
         for case in cases("schedules/race_cases")

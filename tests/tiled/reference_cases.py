@@ -1,4 +1,4 @@
-"""Known answers of the planner's parts."""
+"""Recorded answers of other toolkits to problems of the planner's parts."""
 
 from __future__ import annotations
 

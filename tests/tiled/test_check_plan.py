@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from known_models import load
-from plans_of import trained, untiled
+from reference_models import load
+from reference_plans import trained, untiled
 
 from rpukit import tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits
-from rpukit.tiled.program import Compute, Copy, Wait
+from rpukit.tiled.program import ComputeTile, Copy, Wait
 
 SLOW_LINK = {"width": 2, "setup": 60, "row": 10}
 LEVELS = tiled.Hierarchy(
@@ -24,8 +24,8 @@ LEVELS = tiled.Hierarchy(
 
 @pytest.fixture(scope="module", params=["double", "auto"])
 def case(request):
-    known = load("models/dscnn_like")
-    graph = tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    reference = load("models/dscnn_like")
+    graph = tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
     return graph, tiled.plan(graph, LEVELS, buffering=request.param)
 
 
@@ -152,7 +152,7 @@ def sums(instructions, graph):
     found = [
         k
         for k, one in enumerate(instructions)
-        if isinstance(one, Compute)
+        if isinstance(one, ComputeTile)
         and not (spaces[one.node].first(one.box) and spaces[one.node].last(one.box))
     ]
     return [k for k in found if not spaces[instructions[k].node].first(instructions[k].box)]
@@ -180,10 +180,10 @@ def test_part_of_a_sum_left_out_or_in_another_buffer(case):
 
 def test_tile_left_out_and_tile_twice(case):
     def forget(instructions):
-        del instructions[place_of(instructions, Compute, -1)]
+        del instructions[place_of(instructions, ComputeTile, -1)]
 
     def twice(instructions):
-        k = place_of(instructions, Compute, -1, lambda one: "GradientAcc" not in one.node)
+        k = place_of(instructions, ComputeTile, -1, lambda one: "GradientAcc" not in one.node)
         instructions.insert(k, instructions[k])
 
     assert faults(case, forget) >= {"coverage"}
@@ -261,7 +261,7 @@ def test_mean_over_a_tile_instead_of_the_whole(op):
     levels = tiled.siracusa_l2(l1=3_000)
     whole, part = graph(64), graph(16)
     plan = tiled.plan(whole, levels)
-    boxes = [one.box for one in plan.programs[0].instructions if isinstance(one, Compute)]
+    boxes = [one.box for one in plan.programs[0].instructions if isinstance(one, ComputeTile)]
     assert len(boxes) > 1
     kind, node = tiled.ops.find(op), whole.nodes[0]
     numbers = [kind.parameters(node, whole.tensors, box)[1].tolist() for box in boxes]
@@ -285,11 +285,11 @@ def test_lengths_cut_to_too_few_bits():
         instructions[k] = replace(instructions[k], shape=(instructions[k].shape[-1] & 0xFFFF,))
 
     def tile(instructions):
-        k = place_of(instructions, Compute)
+        k = place_of(instructions, ComputeTile)
         ends = tuple((lo, hi & 0x7FFF) if hi > 1 << 15 else (lo, hi) for lo, hi in box)
         instructions[k] = replace(instructions[k], box=ends)
 
-    box = next(o for o in case[1].programs[0].instructions if isinstance(o, Compute)).box
+    box = next(o for o in case[1].programs[0].instructions if isinstance(o, ComputeTile)).box
     assert faults(case, copy) >= {"uninitialised"}
     assert faults(case, tile) & {"coverage", "stale"}
 

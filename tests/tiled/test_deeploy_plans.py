@@ -1,8 +1,8 @@
 """Beside the plans of Deeploy: the same buffers by its rules, fewer cycles and bytes by ours."""
 
-import anchor
+import deeploy_plans
 import pytest
-from known_models import folder, load
+from reference_models import folder, load
 
 from rpukit import tiled
 from rpukit.tiled.planner.buffering import OPTED_OUT, deeploy_buffers
@@ -25,7 +25,7 @@ def test_buffers_are_those_of_its_rules(rule):
     for path in PLANS:
         if not path.name.endswith(f"_{rule}.json.gz"):
             continue
-        plan = anchor.read(path)
+        plan = deeploy_plans.read(path)
         if plan["summary"]["status"] != "ok":
             continue
         for op in plan["ops"]:
@@ -59,15 +59,15 @@ MODELS = {
 def test_fewer_cycles_and_bytes(name):
     model, home, l1 = MODELS[name]
     levels = (tiled.siracusa_l2 if home == "L2" else tiled.siracusa_l3)(l1=l1)
-    known = load(f"fixtures/{model}")
-    graph = tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    reference = load(f"fixtures/{model}")
+    graph = tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
     program = tiled.plan(graph, levels).programs[0]
     theirs = {}
     for kind in ("sb", "db_final", "db_l3"):
         path = folder() / "plans" / f"{name}_train_train_{home}_{l1}_{kind}.json.gz"
-        plan = anchor.read(path) if path.exists() else None
+        plan = deeploy_plans.read(path) if path.exists() else None
         if plan and plan["summary"]["status"] == "ok":
-            theirs[kind] = anchor.total(plan, levels)
+            theirs[kind] = deeploy_plans.total(plan, levels)
     assert len(theirs) == 2
     assert program.cycles < 0.75 * min(theirs.values()), (program.cycles, theirs)
     others = [tiled.plan(graph, levels, buffering=b) for b in ("single", "double")]
