@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from rpukit.errors import FormatError
 from rpukit.tiled.ir import Training
-from rpukit.tiled.program import BasePlan
+from rpukit.tiled.program import BasePlan, read_json
 from rpukit.tiled.runtime.codegen import generate_c
 from rpukit.tiled.runtime.report import describe
 from rpukit.tiled.runtime.trainer import Trainer
+from rpukit.tiled.verify.structure import shared_memory, structural_faults, token_faults
 
 __all__ = ["Plan"]
 
@@ -32,6 +34,32 @@ class Plan(BasePlan):
 
     def __str__(self) -> str:
         return describe(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote, and prove its structure.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        Plan
+            Addresses and lengths are within their levels; whether it belongs to a graph is
+            checked where both are given: `check_plan`, `trainer`, `generate_c`.
+
+        Raises
+        ------
+        FormatError
+        """
+        plan = read_json(cls, text)
+        faults = structural_faults(plan) or shared_memory(plan)
+        for program in plan.programs if not faults else ():
+            faults = faults or token_faults(program)
+        if faults:
+            raise FormatError("not a plan that can run:\n" + "\n".join(faults))
+        return plan
 
     def trainer(self, training: Training, **options: Any) -> Trainer:
         """Train by this plan.

@@ -70,7 +70,7 @@ def without_wait(plan, number):
 def test_a_missing_wait_shows_in_the_loss():
     name = SMALL[0]
     broken = without_wait(plan_of(name, 16_000, "double"), 0)
-    losses, _ = trained(name, broken, transfers="at_wait")
+    losses, _ = trained(name, broken, checked=False, transfers="at_wait")
     assert (losses != untiled(name)[0]).all()  # NaN, or what a Relu made of it
 
 

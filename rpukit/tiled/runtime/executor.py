@@ -15,6 +15,7 @@ from rpukit.errors import PlanError
 from rpukit.tiled import ops
 from rpukit.tiled.ir import BaseGraph, Node, Tensor
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Home, Program, Wait
+from rpukit.tiled.verify.check_plan import check_programs
 
 __all__ = ["Executor", "PreparedTile"]
 
@@ -54,7 +55,7 @@ class Executor(ABC):
     Raises
     ------
     PlanError
-        Where the plan is not one of these graphs.
+        Where the plan is none of these graphs, or `find_faults` finds something.
     """
 
     def __init__(self, plan: BasePlan, graphs: Sequence[BaseGraph]) -> None:
@@ -62,6 +63,7 @@ class Executor(ABC):
             raise PlanError(
                 f"got {len(graphs)} graphs, the plan has {len(plan.programs)} programs"
             )
+        check_programs(plan, graphs)
         self.plan, self.graphs = plan, tuple(graphs)
         self._homes: dict[str, Home] = {home.value: home for home in plan.homes}
         self._aliases = [graph.aliases for graph in graphs]
