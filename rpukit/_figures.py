@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from rpukit.errors import ParameterError, PlotError
-from rpukit.tiled import Plan, simulate
-from rpukit.tiled.ir import Graph, Training
+from rpukit.tiled import Graph, Plan, Training, simulate
 
 Axes = Any
 

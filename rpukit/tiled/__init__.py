@@ -3,15 +3,15 @@
 from rpukit.tiled import ops
 from rpukit.tiled.graph.builder import Builder
 from rpukit.tiled.graph.fusion import fuse_activations, fuse_updates
-from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.graph.onnx import from_onnx, training_from_onnx
 from rpukit.tiled.graph.optimisers import SGD, Adam, MomentumSGD
-from rpukit.tiled.ir import Graph, Node, Tensor, Training
+from rpukit.tiled.ir import Node, Tensor, Training
 from rpukit.tiled.machine import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
+from rpukit.tiled.plan import Plan
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.planner.homes import Candidate, promote
 from rpukit.tiled.planner.planner import plan
-from rpukit.tiled.program import Plan
 from rpukit.tiled.runtime.codegen import generate_c
 from rpukit.tiled.runtime.cpu import CpuExecutor
 from rpukit.tiled.runtime.gpu import GpuExecutor

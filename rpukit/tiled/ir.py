@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit.errors import GraphError
 
-__all__ = ["Graph", "Node", "Tensor", "Training"]
+__all__ = ["BaseGraph", "Node", "Tensor", "Training", "graphs_of", "sort_nodes"]
 
 DTYPES = ("float32", "float64", "int64", "uint32", "bool")
 
@@ -87,22 +87,23 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    """Nodes in an order in which they can run, and the tensors between them.
+class BaseGraph(ABC):
+    """The data of a graph, and what its users call; `rpukit.tiled.Graph` is the class to make.
 
     Parameters
     ----------
     name : str
     nodes : tuple of Node
-        Sorted: a node comes after those that make its inputs.
+        Sorted: a node comes after those that produce its inputs.
     tensors : mapping of str to Tensor
     inputs, outputs : tuple of str
     constants : mapping of str to array
         Values that are part of the graph.
 
-    Notes
-    -----
-    Made by `Builder.graph`, `from_onnx` or `make_graph`, which check all that can be checked.
+    Attributes
+    ----------
+    aliases : mapping of str to str
+        For each tensor that is a view or an update in place, the tensor whose memory it shares.
     """
 
     name: str
@@ -111,40 +112,15 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    aliases: Mapping[str, str] = field(init=False, compare=False)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.nodes)} nodes, {len(self.tensors)} tensors"
         return f"Graph({self.name!r}, {sizes}, {len(self.inputs)} inputs)"
 
-    @property
-    def aliases(self) -> dict[str, str]:
-        """What shares memory: each tensor that is a view or an update, and the one it lives in."""
-        ops = import_module("rpukit.tiled.ops")
-        found: dict[str, str] = {}
-        for node in self.nodes:
-            for output, source in ops.find(node.op).aliases(node):
-                found[output] = found.get(source, source)
-        return found
-
+    @abstractmethod
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Compute the graph node by node, each as one tile: the reference of all executors.
-
-        Parameters
-        ----------
-        inputs : mapping of str to array
-            All inputs, shapes and dtypes as `tensors` says. They are not changed.
-
-        Returns
-        -------
-        dict of str to array
-            The outputs.
-
-        Raises
-        ------
-        ShapeError, DTypeError, GraphError
-        """
-        done = import_module("rpukit.tiled.runtime.reference").run(self, inputs)
-        return {name: done[name] for name in self.outputs}
+        """Compute the graph node by node; see `rpukit.tiled.Graph.run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +155,8 @@ class Training:
     Both graphs use the same names for parameters and accumulators; these live on between steps.
     """
 
-    train: Graph
-    optimiser: Graph
+    train: BaseGraph
+    optimiser: BaseGraph
     data: str
     target: str
     parameters: tuple[str, ...]
@@ -195,6 +171,20 @@ class Training:
         values = [self.train.tensors[name] for name in (*self.parameters, *self.kept)]
         size = sum(tensor.size for tensor in values if tensor.dtype != "int64")
         return f"Training({self.train.name!r}, {len(self.train.nodes)} nodes, {size} parameters)"
+
+
+def graphs_of(graph: BaseGraph | Training) -> tuple[BaseGraph, ...]:
+    """The graphs that are planned together.
+
+    Parameters
+    ----------
+    graph : Graph or Training
+
+    Returns
+    -------
+    tuple of Graph
+    """
+    return (graph.train, graph.optimiser) if isinstance(graph, Training) else (graph,)
 
 
 def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from rpukit.errors import FormatError
-from rpukit.summaries import Described, Summary
-from rpukit.tiled.machine import Compute as Machine
-from rpukit.tiled.machine import Hierarchy, Level
+from rpukit.tiled.machine import Compute, Hierarchy, Level
 from rpukit.tiled.tile_space import Box
 
-if TYPE_CHECKING:
-    from rpukit.tiled.ir import Training
-    from rpukit.tiled.runtime.trainer import Trainer
-
-__all__ = ["Compute", "Copy", "Home", "Instruction", "OpPlan", "OperandPlan", "Place", "Plan"]
-__all__ += ["Program", "Wait"]
+__all__ = [
+    "BasePlan",
+    "Busy",
+    "ComputeTile",
+    "Copy",
+    "Home",
+    "Instruction",
+    "OpPlan",
+    "OperandPlan",
+]
+__all__ += ["Place", "Program", "Wait", "read_json"]
 
 _FORMAT = "rpukit-plan", 1
 
@@ -67,7 +68,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
+class ComputeTile:
     """Compute one tile.
 
     Parameters
@@ -83,7 +84,7 @@ class Compute:
     addresses: tuple[int, ...]
 
 
-Instruction = Copy | Wait | Compute
+Instruction = Copy | Wait | ComputeTile
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,15 @@ class OpPlan:
         return self.serial - self.least
 
 
+class Busy(NamedTuple):
+    """An engine at work: ``engine`` is "compute", or in/out with the name of the inner level."""
+
+    engine: str
+    step: int
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What is run at once: a training step's graph, or the optimiser's.
@@ -237,8 +247,8 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Described):
-    """A plan of one graph, or of a training graph and its optimiser's.
+class BasePlan:
+    """The data of a plan, and its text form; `rpukit.tiled.Plan` trains and prints as well.
 
     Parameters
     ----------
@@ -261,13 +271,6 @@ class Plan(Described):
         """Cycles of all programs in the model."""
         return sum(program.cycles for program in self.programs)
 
-    def __str__(self) -> str:
-        return str(import_module("rpukit.tiled.runtime.report").describe(self))
-
-    def _describe(self) -> Summary:
-        found: Summary = import_module("rpukit.tiled.runtime.describe").plan_summary(self)
-        return found
-
     def ops(self) -> Iterator[OpPlan]:
         """Go through the ops of all programs.
 
@@ -277,53 +280,6 @@ class Plan(Described):
         """
         for program in self.programs:
             yield from program.ops
-
-    def trainer(self, training: Training, **options: Any) -> Trainer:
-        """Train by this plan.
-
-        Parameters
-        ----------
-        training : Training
-            The graphs that it was made of.
-        **options
-            Of `Trainer`: ``device``, ``n_accumulate``, ``parameters``, ``transfers``, ``undo``.
-
-        Returns
-        -------
-        Trainer
-
-        Raises
-        ------
-        PlanError, ParameterError, ShapeError, DTypeError, DeviceError
-        """
-        from rpukit.tiled.runtime.trainer import Trainer
-
-        return Trainer(self, training, **options)
-
-    def generate_c(
-        self, folder: str | Path, training: Training, batches: Sequence[Any], **options: Any
-    ) -> list[Path]:
-        """Write this plan as C99; see `rpukit.tiled.generate_c`.
-
-        Parameters
-        ----------
-        folder : str or path
-        training : Training
-        batches : sequence of (array, array)
-        **options
-            ``n_accumulate``.
-
-        Returns
-        -------
-        list of Path
-
-        Raises
-        ------
-        PlanError, ParameterError, ShapeError, DTypeError
-        """
-        from rpukit.tiled.runtime.codegen import generate_c
-
-        return generate_c(self, training, folder, batches, **options)
 
     def to_json(self) -> str:
         """Write the plan as text.
@@ -336,7 +292,7 @@ class Plan(Described):
         for program in self.programs:
             data = asdict(program)
             data["instructions"] = [
-                [type(one).__name__, *(getattr(one, name) for name in one.__slots__)]
+                [_NAMES[type(one)], *(getattr(one, name) for name in one.__slots__)]
                 for one in program.instructions
             ]
             programs.append(data)
@@ -351,39 +307,47 @@ class Plan(Described):
         }
         return json.dumps(data, separators=(",", ":"))
 
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Read what `to_json` wrote.
 
-        Parameters
-        ----------
-        text : str
-
-        Returns
-        -------
-        Plan
-
-        Raises
-        ------
-        FormatError
-        """
-        try:
-            data = json.loads(text)
-            if tuple(data["format"]) != _FORMAT:
-                raise FormatError(f"format: got {data['format']}, need {list(_FORMAT)}")
-            levels = [Level(**level) for level in data["levels"]]
-            return cls(
-                Hierarchy(levels, Machine(**data["compute"])),
-                data["buffering"],
-                tuple(Home(**home) for home in data["homes"]),
-                tuple(_program(one) for one in data["programs"]),
-                data["peaks"],
-            )
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise FormatError(f"not a plan: {type(error).__name__} {error}") from error
+_KINDS = {"Copy": Copy, "Wait": Wait, "Compute": ComputeTile}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-_KINDS = {kind.__name__: kind for kind in (Copy, Wait, Compute)}
+AnyPlan = TypeVar("AnyPlan", bound=BasePlan)
+
+
+def read_json(kind: type[AnyPlan], text: str) -> AnyPlan:
+    """Read what `BasePlan.to_json` wrote, without a proof that it is right.
+
+    Parameters
+    ----------
+    kind : type
+        Of the plan.
+    text : str
+
+    Returns
+    -------
+    BasePlan
+
+    Raises
+    ------
+    FormatError
+    """
+    try:
+        data = json.loads(text)
+        if tuple(data["format"]) != _FORMAT:
+            raise FormatError(f"format: got {data['format']}, need {list(_FORMAT)}")
+        levels = [Level(**level) for level in data["levels"]]
+        return kind(
+            Hierarchy(levels, Compute(**data["compute"])),
+            data["buffering"],
+            tuple(Home(**home) for home in data["homes"]),
+            tuple(_program(one) for one in data["programs"]),
+            data["peaks"],
+        )
+    except FormatError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise FormatError(f"not a plan: {type(error).__name__}: {error}") from error
 
 
 def _tuples(value: Any) -> Any:

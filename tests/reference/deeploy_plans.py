@@ -13,7 +13,7 @@ from math import ceil, prod
 from pathlib import Path
 
 from rpukit.tiled import Hierarchy
-from rpukit.tiled.planner.cycle_model import Tile, double_buffered, single_buffered
+from rpukit.tiled.planner.cycle_model import TileCycles, double_buffered, single_buffered
 from rpukit.tiled.planner.tile_search import rows_of
 
 
@@ -48,7 +48,7 @@ def cycles(op: dict, levels: Hierarchy) -> int:
     macs, elements = work(op)
     kernel = levels.compute.cycles(ceil(macs / n), ceil(elements / n))
     body, buffers = [kernel] * n, 1
-    tiles: list[Tile] = []
+    tiles: list[TileCycles] = []
     for name in reversed(names):
         link = levels[levels.index(name)]
         ways = {"input": 0, "output": 0}
@@ -61,7 +61,7 @@ def cycles(op: dict, levels: Hierarchy) -> int:
             whole = tensor["shape"] if name == names[0] else place["tile"]
             rows = rows_of(place["tile"], whole) if len(whole) == len(place["tile"]) else 1
             ways[tensor["io"]] += link.cycles(4 * prod(place["tile"]), rows)
-        tiles = [Tile(ways["input"], one, ways["output"]) for one in body]
+        tiles = [TileCycles(ways["input"], one, ways["output"]) for one in body]
         body = [sum(tile) for tile in tiles]
     return double_buffered(tiles) if buffers > 1 else single_buffered(tiles)
 

@@ -1,4 +1,4 @@
-"""Training graphs with known losses, gradients and weights."""
+"""Training graphs with recorded losses, gradients and weights of another toolkit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = sorted(
 
 
 @dataclass
-class Known:
+class ReferenceModel:
     """One model: its files and its mini-batches."""
 
     path: Path
@@ -51,7 +51,7 @@ class Known:
         return {name: self.data[f"arr_{2 + i:04}"] for i, name in enumerate(names)}
 
 
-def load(name: str) -> Known:
+def load(name: str) -> ReferenceModel:
     """Read a model by the name that `NAMES` gives it."""
     path = folder() / name
     with np.load(next(path.glob("*_train/inputs.npz"))) as file:
@@ -60,10 +60,10 @@ def load(name: str) -> Known:
         golden = dict(file)
     with np.load(next(path.glob("*_train/outputs.npz"), path / "golden_f64.npz")) as file:
         ends = {f"final/{key}": file[key] for key in file.files if "/" not in key}
-    return Known(path, data, {**ends, **golden})
+    return ReferenceModel(path, data, {**ends, **golden})
 
 
-def train(training: tiled.Training, known: Known, start: dict[str, np.ndarray]):
+def train(training: tiled.Training, reference: ReferenceModel, start: dict[str, np.ndarray]):
     """Train with the reference execution: losses, gradients of the first batch, final values."""
     real = training.train.tensors[training.loss].dtype
     state = {}
@@ -72,17 +72,17 @@ def train(training: tiled.Training, known: Known, start: dict[str, np.ndarray]):
         tensor = graph.tensors[name]
         state[name] = np.asarray(start.get(name, np.zeros(tensor.shape)), tensor.dtype)
     losses, first = [], {}
-    for number in range(known.n_batches):
-        data, target = known.batch(number)
+    for number in range(reference.n_batches):
+        data, target = reference.batch(number)
         target = target.astype(real) if target.dtype.kind == "f" else target
         inputs = {training.data: data.astype(real), training.target: target}
-        step = number % known.n_accum
+        step = number % reference.n_accum
         inputs[training.reset] = np.array([step == 0])
         _run(training.train, inputs, state, losses, training.loss)
         if number == 0:
             pairs = zip(training.parameters, training.accumulators, strict=True)
             first = {name: state[total] for name, total in pairs}
-        if step == known.n_accum - 1:
+        if step == reference.n_accum - 1:
             _run(training.optimiser, {}, state)
     return np.array(losses), first, {name: state[name] for name in training.parameters}
 

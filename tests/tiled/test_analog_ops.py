@@ -9,7 +9,7 @@ from rpukit.errors import ParameterError
 from rpukit.testing import assert_same_bits
 from rpukit.tiled import ops
 from tests.tiled.analog_nets import TILES, built, make
-from tests.tiled.tile_cut import run_cut
+from tests.tiled.cut_nodes import run_cut
 
 
 @pytest.mark.parametrize("name", TILES)

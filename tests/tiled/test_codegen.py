@@ -9,7 +9,7 @@ import pytest
 from rpukit import tiled
 from rpukit.errors import PlanError
 from tests.reference.models import NAMES
-from tests.tiled.plans_of import model, plan_of
+from tests.tiled.reference_plans import model, plan_of
 
 WARN = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

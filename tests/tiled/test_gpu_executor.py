@@ -10,8 +10,8 @@ from rpukit.tiled.runtime import gpu
 from tests.reference.models import NAMES
 from tests.tiled.analog_nets import built
 from tests.tiled.fake_gpu import World
-from tests.tiled.plans_of import model, untiled
-from tests.tiled.test_fuse import dense
+from tests.tiled.reference_plans import model, untiled
+from tests.tiled.test_fusion import dense
 
 MLP = [n for n in NAMES if n.split("/")[-1] in ("ae_mse_b16", "lenet_max")]
 

@@ -1,4 +1,4 @@
-"""Training graphs from files: losses, gradients and weights are the known ones."""
+"""Training graphs from files: losses, gradients and weights are the recorded ones."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TOLERANCES = {"float32": (3e-6, 1e-5, 1e-6), "float64": (1e-10, 1e-10, 1e-6)}
 
 
 def close(name, dtype, result, golden):
-    """Hold losses, first gradients and final weights to the known ones."""
+    """Hold losses, first gradients and final weights to the recorded ones."""
     losses, gradients, weights = result
     loss, slope, weight = TOLERANCES[dtype]
     slope *= 10 if "MobileNetV1" in name and dtype == "float32" else 1
@@ -30,16 +30,18 @@ WIDE = [(name, "float64") for name in NAMES if name.split("/")[-1] in ("dscnn_li
 
 
 @pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in NAMES), *WIDE])
-def test_known_training(name, dtype):
-    known = load(name)
-    training = tiled.training_from_onnx(known.file("train"), known.file("optimizer"), dtype=dtype)
-    start = known.start(training.parameters)
-    close(name, dtype, train(training, known, start), known.golden)
+def test_recorded_training(name, dtype):
+    reference = load(name)
+    training = tiled.training_from_onnx(
+        reference.file("train"), reference.file("optimizer"), dtype=dtype
+    )
+    start = reference.start(training.parameters)
+    close(name, dtype, train(training, reference, start), reference.golden)
     # Gradients found anew from the forward part of the same file
-    builder = tiled.Builder.from_onnx(known.file("train"), start, dtype=dtype)
+    builder = tiled.Builder.from_onnx(reference.file("train"), start, dtype=dtype)
     rate = next(node.attributes["lr"] for node in training.optimiser.nodes)
     own = builder.training(training.loss, tiled.SGD(lr=rate))
-    close(name, dtype, train(own, known, start), known.golden)
+    close(name, dtype, train(own, reference, start), reference.golden)
 
 
 SINGLE = sorted(path.parent.name for path in folder().glob("kernels/*/network.onnx"))

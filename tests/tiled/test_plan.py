@@ -7,9 +7,10 @@ import pytest
 
 from rpukit import tiled
 from rpukit.errors import FormatError, ParameterError, PlanError
+from rpukit.tiled import Plan
 from rpukit.tiled.planner.buffering import STRATEGIES
 from rpukit.tiled.planner.tile_search import Problem
-from rpukit.tiled.program import Copy, Plan, Wait
+from rpukit.tiled.program import Copy, Wait
 from rpukit.tiled.tile_space import Axis, Cut, Operand, TileSpace
 from rpukit.tiled.verify.simulate import simulate
 from tests.reference.models import NAMES, folder, load
@@ -19,8 +20,8 @@ SMALL = ("models/mlp_relu", "models/lenet_max")
 
 
 def training(name):
-    known = load(name)
-    return tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    reference = load(name)
+    return tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ def test_files_that_are_no_plans():
 FIXTURES = [name for name in NAMES if name.startswith("fixtures/")]
 
 
-@pytest.mark.skipif(not FIXTURES, reason="needs the full set of reference data (RPUKIT_REFERENCE)")
+@pytest.mark.skipif(not FIXTURES, reason="needs the full set of reference data (RPUKIT_ORACLE)")
 @pytest.mark.parametrize(
     ("name", "peak"), [("SimpleMLP", 7404), ("Autoencoder", 269_320), ("DSCNN", 66_132)]
 )

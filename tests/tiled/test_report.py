@@ -14,8 +14,8 @@ mpl.use("Agg")
 
 @pytest.fixture(scope="module")
 def plans():
-    known = load("models/mlp_relu")
-    graph = tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    reference = load("models/mlp_relu")
+    graph = tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
     strategies = ("single", "double", "auto")
     return graph, {s: tiled.plan(graph, LEVELS, buffering=s, single={"SGD"}) for s in strategies}
 

@@ -13,11 +13,11 @@ from rpukit.analog import AnalogTile
 from rpukit.errors import DTypeError, GraphError
 from rpukit.tiled.graph.analog import TileRecord, check_tile, learning, periphery
 from rpukit.tiled.graph.autodiff import gradients
-from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.graph.onnx import read_nodes
 from rpukit.tiled.graph.optimisers import SGD, Optimiser, optimiser_graph
 from rpukit.tiled.graph.tape import Sketch
-from rpukit.tiled.ir import Graph, Node, Training
+from rpukit.tiled.ir import Node, Training
 
 __all__ = ["Builder"]
 

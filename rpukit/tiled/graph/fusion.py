@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from rpukit.errors import GraphError
-from rpukit.tiled.graph.make import make_graph
-from rpukit.tiled.ir import Graph, Node, Tensor, Training
+from rpukit.tiled.graph.make import Graph, make_graph
+from rpukit.tiled.ir import Node, Tensor, Training
 
 __all__ = ["fuse_activations", "fuse_updates"]
 

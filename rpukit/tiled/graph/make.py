@@ -1,16 +1,71 @@
-"""Making graphs: parts for composed ops, order, shapes, checks."""
+"""Graphs, made of nodes in any order: composed ops taken apart, shapes inferred, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rpukit.errors import GraphError
 from rpukit.tiled import ops
-from rpukit.tiled.ir import Graph, Node, Tensor, sort_nodes
+from rpukit.tiled.ir import BaseGraph, Node, Tensor, sort_nodes
+from rpukit.tiled.runtime.reference import run
 
-__all__ = ["make_graph"]
+__all__ = ["Graph", "make_graph"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Graph(BaseGraph):
+    """Nodes in an order in which they can run, and the tensors between them.
+
+    Parameters
+    ----------
+    name : str
+    nodes : tuple of Node
+        Sorted: a node comes after those that produce its inputs.
+    tensors : mapping of str to Tensor
+    inputs, outputs : tuple of str
+    constants : mapping of str to array
+        Values that are part of the graph.
+
+    Attributes
+    ----------
+    aliases : mapping of str to str
+        For each tensor that is a view or an update in place, the tensor whose memory it shares.
+
+    Notes
+    -----
+    Made by `Builder.graph`, `from_onnx` or `make_graph`, which check all that can be checked.
+    """
+
+    def __post_init__(self) -> None:
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            for output, source in ops.find(node.op).aliases(node):
+                found[output] = found.get(source, source)
+        object.__setattr__(self, "aliases", found)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Compute the graph node by node, each as one tile: the reference of all executors.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            All inputs, shapes and dtypes as `tensors` says. They are not changed.
+
+        Returns
+        -------
+        dict of str to array
+            The outputs.
+
+        Raises
+        ------
+        ShapeError, DTypeError, GraphError
+        """
+        done = run(self, inputs)
+        return {name: done[name] for name in self.outputs}
 
 
 def make_graph(

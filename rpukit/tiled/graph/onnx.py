@@ -11,8 +11,8 @@ import numpy as np
 
 from rpukit.errors import FormatError, GraphError, OnnxError
 from rpukit.tiled import ops
-from rpukit.tiled.graph.make import make_graph
-from rpukit.tiled.ir import Graph, Node, Tensor, Training, sort_nodes
+from rpukit.tiled.graph.make import Graph, make_graph
+from rpukit.tiled.ir import Node, Tensor, Training, sort_nodes
 
 __all__ = ["from_onnx", "training_from_onnx"]
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rpukit.errors import ParameterError
-from rpukit.tiled.graph.make import make_graph
-from rpukit.tiled.ir import Graph, Node, Tensor
+from rpukit.tiled.graph.make import Graph, make_graph
+from rpukit.tiled.ir import Node, Tensor
 
 __all__ = ["SGD", "Adam", "MomentumSGD", "Optimiser"]
-
-Plan = tuple[Graph, dict[str, np.ndarray]]
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
@@ -98,7 +96,7 @@ def optimiser_graph(
     tensors: Mapping[str, Tensor],
     pairs: Sequence[tuple[str, str]],
     name: str,
-) -> Plan:
+) -> tuple[Graph, dict[str, np.ndarray]]:
     """Make the graph of an optimiser's step.
 
     Parameters

@@ -11,71 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rpukit.tiled.ir import Tensor
 from rpukit.tiled.machine import Compute, Level
-from rpukit.tiled.planner.cycle_model import Tile, double_buffered
-from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.cycle_model import TileCycles, double_buffered
+from rpukit.tiled.planner.draft import Band, OpDraft, PartEstimate, TurnEstimate
+from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 from rpukit.tiled.planner.tile_search import Choice, candidates, rows_of
 from rpukit.tiled.tile_space import Cut, Operand, TileSpace, axis_of
 
-if TYPE_CHECKING:
-    from rpukit.tiled.planner.planner import Draft
-
-__all__ = ["Band", "Bands", "Turns"]
+__all__ = ["Bands"]
 
 _MOST_PARTS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Steps that take turns.
-
-    Parameters
-    ----------
-    first, last : int
-        Steps.
-    shared : frozenset of str
-        Values of which several of the ops use the same parts.
-    choices : tuple of Choice
-        Of each op.
-    turn : _Turn
-        What it does with values, and its cycles by a guess.
-    """
-
-    first: int
-    last: int
-    shared: frozenset[str]
-    choices: tuple[Choice, ...]
-    turn: _Turn
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a turn does with a value: the part that a tile uses, and how many buffers that has."""
-
-    bytes: int
-    rows: int
-    slots: int
-    moves: bool
-    read: bool  # by the first that uses it
-    written: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """An op or a band: cycles of its kernels, and of all its copies in and out."""
-
-    work: int
-    inward: int
-    outward: int
-    parts: dict[str, _Part]
-
-    @property
-    def cycles(self) -> int:
-        """Cycles if all transfers that can be hidden are."""
-        return max(self.work, self.inward, self.outward)
 
 
 @dataclass
@@ -111,32 +59,7 @@ class _Way(NamedTuple):
     part: int
     axes: tuple[int, ...]
     uses: dict[str, _Use]
-    turn: _Turn
-
-
-class Turns:
-    """The order in which ops and bands run: a turn is one or the other.
-
-    Parameters
-    ----------
-    drafts : sequence of Draft
-    """
-
-    def __init__(self, drafts: Sequence[Draft]) -> None:
-        self.of: list[int] = []  # the turn of each step
-        self.steps: list[tuple[int, int]] = []  # of each turn, the last excluded
-        self.starts: set[int] = set()  # of programs, and the end
-        program = -1
-        for number, draft in enumerate(drafts):
-            if draft.band is not None and number > draft.band.first:
-                self.steps[-1] = self.steps[-1][0], number + 1
-            else:
-                self.steps.append((number, number + 1))
-            self.of.append(len(self.steps) - 1)
-            if draft.step.program != program:
-                program = draft.step.program
-                self.starts.add(self.of[-1])
-        self.starts.add(len(self.steps))
+    turn: TurnEstimate
 
 
 class Bands:
@@ -144,17 +67,17 @@ class Bands:
 
     Parameters
     ----------
-    drafts : sequence of Draft
-    timeline : Timeline
+    drafts : sequence of OpDraft
+    lifetimes : Lifetimes
     link : Level
         The inner level.
     compute : Compute
     """
 
     def __init__(
-        self, drafts: Sequence[Draft], timeline: Timeline, link: Level, compute: Compute
+        self, drafts: Sequence[OpDraft], lifetimes: Lifetimes, link: Level, compute: Compute
     ) -> None:
-        self.drafts, self.timeline, self.link, self.compute = drafts, timeline, link, compute
+        self.drafts, self.lifetimes, self.link, self.compute = drafts, lifetimes, link, compute
         self.known: dict[tuple[int, int], Sequence[Band | None]] = {}
 
     def find(self, longest: int) -> list[Band]:
@@ -169,9 +92,10 @@ class Bands:
         -------
         list of Band
         """
-        best: list[list[tuple[int, _Turn | None, list[Band]]]] = [[(0, None, [])]]  # by last turn
+        # By the last turn: cycles, what that turn does, bands so far
+        best: list[list[tuple[int, TurnEstimate | None, list[Band]]]] = [[(0, None, [])]]
         for stop in range(1, len(self.drafts) + 1):
-            found: list[tuple[int, _Turn | None, list[Band]]] = []
+            found: list[tuple[int, TurnEstimate | None, list[Band]]] = []
             for first in range(stop - 1, max(-1, stop - longest - 1), -1):
                 for band in self.bands(first, stop - 1):
                     turn = self.alone(first) if band is None else band.turn
@@ -185,7 +109,7 @@ class Bands:
             best.append(found)
         return min(best[-1], key=lambda way: way[0])[2]
 
-    def after(self, before: _Turn | None, turn: _Turn) -> int:
+    def after(self, before: TurnEstimate | None, turn: TurnEstimate) -> int:
         """Guess the cycles from the last kernel of a turn to that of the next.
 
         What one has just made goes out and in again before the other can begin, unless it may stay
@@ -196,7 +120,7 @@ class Bands:
         free -= sum(self.link.rounded(one.bytes) * one.slots for one in parts.values())
         inward, late = turn.inward, 0
         for name, part in turn.parts.items():
-            size, own = self.timeline.values[name].bytes, parts.get(name)
+            size, own = self.lifetimes.values[name].bytes, parts.get(name)
             if not part.read:
                 continue
             if own and own.rows == 1 and part.rows == 1:
@@ -213,22 +137,22 @@ class Bands:
             late += self.link.cycles(part.bytes, part.rows)
         return max(turn.work, inward, turn.outward) + late
 
-    def alone(self, number: int, choice: Choice | None = None) -> _Turn:
+    def alone(self, number: int, choice: Choice | None = None) -> TurnEstimate:
         """Guess the cycles of one op, all transfers that can be hidden hidden."""
         draft = self.drafts[number]
         step, choice = draft.step, choice or draft.choices[0]
-        tensors = self.timeline.graph(step).tensors
+        tensors = self.lifetimes.graph(step).tensors
         sides, parts = [0, 0], {}
         for operand, slots in zip(step.space.operands, choice.slots, strict=True):
-            name, tensor = self.timeline.root(step, operand.tensor), tensors[operand.tensor]
-            size = self.timeline.values[name].bytes
+            name, tensor = self.lifetimes.root(step, operand.tensor), tensors[operand.tensor]
+            size = self.lifetimes.values[name].bytes
             read, written = operand.mode != "out", operand.mode != "in"
             sides[0] += self.link.cycles(size) * read * self.again(step, operand, choice)
             sides[1] += self.link.cycles(size) * written
             lengths = step.space.worst(operand, choice.extents)
             part, rows = prod(lengths) * tensor.itemsize, rows_of(lengths, tensor.shape)
-            parts[name] = _Part(part, rows, slots, part < size, read, written)
-        return _Turn(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
+            parts[name] = PartEstimate(part, rows, slots, part < size, read, written)
+        return TurnEstimate(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
 
     def again(self, step: Step, operand: Operand, choice: Choice) -> int:
         """How often each part of an operand is fetched."""
@@ -270,7 +194,7 @@ class Bands:
                 found.append(Band(number, number, frozenset(), (way,), turn))
         return found
 
-    def fits(self, turn: _Turn, most: int) -> bool:
+    def fits(self, turn: TurnEstimate, most: int) -> bool:
         """Tell whether an op has room for its buffers, and takes no longer by itself than that."""
         parts, link = turn.parts.values(), self.link
         ends = sum(link.cycles(p.bytes, p.rows) * (p.read + p.written) for p in parts)
@@ -334,13 +258,13 @@ class Bands:
 
     def names(self, step: Step) -> list[str]:
         """Values of the operands of an op."""
-        return [self.timeline.root(step, o.tensor) for o in step.space.operands]
+        return [self.lifetimes.root(step, o.tensor) for o in step.space.operands]
 
     def uses(self, steps: Sequence[Step], axes: Sequence[int]) -> dict[str, _Use] | None:
         """What happens to each value; None where ops may not take turns."""
         found: dict[str, _Use] = {}
         for step, axis in zip(steps, axes, strict=True):
-            space, tensors = step.space, self.timeline.graph(step).tensors
+            space, tensors = step.space, self.lifetimes.graph(step).tensors
             for operand, name in zip(space.operands, self.names(step), strict=True):
                 places = tuple(
                     "cut" if span == Cut(axis) else "moves" if axis_of(span) == axis
@@ -398,7 +322,7 @@ class Bands:
         link, room, last = self.link, self.link.bytes, steps[-1].number
         sides, first, ahead, parts = [0, 0], 0, 0, {}
         for name, use in uses.items():
-            value, (slot, rows) = self.timeline.values[name], use.slot(part)
+            value, (slot, rows) = self.lifetimes.values[name], use.slot(part)
             cycles, times = link.cycles(slot, rows), n if use.moves else 1
             room -= link.rounded(slot) * use.slots
             if use.read:
@@ -407,11 +331,11 @@ class Bands:
             if use.written and (value.wanted or value.uses[-1][0] > last):
                 sides[1] += cycles * times
             ahead += link.rounded(slot) * (use.read or use.moves)
-            parts[name] = _Part(slot, rows, use.slots, use.moves, use.read, use.written)
+            parts[name] = PartEstimate(slot, rows, use.slots, use.moves, use.read, use.written)
         if room < 0:
             return
         fill = first if ahead > room else 0  # a band like this one cannot be begun beside it
-        turn = _Turn(self.work(steps, n), sides[0], sides[1], parts)
+        turn = TurnEstimate(self.work(steps, n), sides[0], sides[1], parts)
         yield _Way(turn.cycles + fill + sum(sides) // n, n, part, axes, uses, turn)
 
     def fair(self, one: Step, steps: Sequence[Step], way: _Way) -> bool:
@@ -420,7 +344,7 @@ class Bands:
         before = {name for step in steps if step.number < one.number for name in self.names(step)}
         once, each = [0, 0], [0, 0]
         for operand, name in zip(one.space.operands, self.names(one), strict=True):
-            use, value = way.uses[name], self.timeline.values[name]
+            use, value = way.uses[name], self.lifetimes.values[name]
             cycles = self.link.cycles(*use.slot(way.part))
             writers = [number for number, mode in value.uses if mode != "in" and number <= last]
             goes = writers[-1:] == [one.number] and (value.wanted or value.uses[-1][0] > last)
@@ -428,8 +352,8 @@ class Bands:
             for side, moved in enumerate((comes, goes and operand.mode != "in")):
                 (each if use.moves else once)[side] += cycles * moved
         work = self.work([one], way.n) // way.n
-        tiles = [Tile(each[0], work, each[1])] * way.n
-        tiles[0] = Tile(once[0] + each[0], work, each[1])
+        tiles = [TileCycles(each[0], work, each[1])] * way.n
+        tiles[0] = TileCycles(once[0] + each[0], work, each[1])
         tiles[-1] = tiles[-1]._replace(store=once[1] + each[1])
         return double_buffered(tiles) <= self.drafts[one.number].choices[0].cycles
 

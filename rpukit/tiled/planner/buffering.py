@@ -11,7 +11,7 @@ from math import prod
 
 from rpukit.errors import ParameterError
 from rpukit.tiled.ir import Node
-from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 
 __all__ = ["STRATEGIES", "Wish", "deeploy_buffers", "wishes"]
 
@@ -62,13 +62,13 @@ def deeploy_buffers(
 
 
 def wishes(
-    timeline: Timeline, step: Step, buffering: str, single: Collection[str], n_hops: int
+    lifetimes: Lifetimes, step: Step, buffering: str, single: Collection[str], n_hops: int
 ) -> list[Wish]:
     """What a strategy asks for on each hop of an op, the outermost first.
 
     Parameters
     ----------
-    timeline : Timeline
+    lifetimes : Lifetimes
     step : Step
     buffering : {"auto", "deeploy", "double", "double_outer", "single"}
     single : collection of str
@@ -99,7 +99,7 @@ def wishes(
         if buffering == "double_outer":
             found.append(("double", "") if outer else ("single", "inner hop"))
             continue
-        tensors = timeline.graph(step).tensors
+        tensors = lifetimes.graph(step).tensors
         shapes = [tensors[o.tensor].shape for o in step.space.operands]
         n, reason = deeploy_buffers(_deeploy_name(node), shapes, outer=outer)
         found.append(("double", "") if n == 2 else ("single", reason))
@@ -110,12 +110,12 @@ def _deeploy_name(node: Node) -> str:
     return {"CrossEntropyGrad": "SoftmaxCrossEntropyLossGrad"}.get(node.op, node.op)
 
 
-def check_names(timeline: Timeline, single: Collection[str]) -> None:
+def check_names(lifetimes: Lifetimes, single: Collection[str]) -> None:
     """Refuse names in ``single=`` that nothing has.
 
     Parameters
     ----------
-    timeline : Timeline
+    lifetimes : Lifetimes
     single : collection of str
 
     Raises
@@ -123,16 +123,16 @@ def check_names(timeline: Timeline, single: Collection[str]) -> None:
     ParameterError
     """
     known: set[str] = set()
-    for graph in timeline.graphs:
+    for graph in lifetimes.graphs:
         for node in graph.nodes:
             known |= {node.op, node.name, node.origin}
     unknown = sorted(set(single) - known)
     if unknown:
         raise ParameterError(
-            f"single: got {', '.join(unknown)}, need ops ({', '.join(sorted(_ops(timeline)))}) "
+            f"single: got {', '.join(unknown)}, need ops ({', '.join(sorted(_ops(lifetimes)))}) "
             "or names of nodes"
         )
 
 
-def _ops(timeline: Timeline) -> set[str]:
-    return {step.node.op for step in timeline.steps}
+def _ops(lifetimes: Lifetimes) -> set[str]:
+    return {step.node.op for step in lifetimes.steps}

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Event", "Tile", "double_buffered", "lower_bound", "single_buffered"]
+__all__ = ["Event", "TileCycles", "double_buffered", "lower_bound", "single_buffered"]
 
 
-class Tile(NamedTuple):
+class TileCycles(NamedTuple):
     """Cycles of one tile: all its fetches, its kernel, all its stores."""
 
     fetch: int
@@ -31,12 +31,12 @@ class Event(NamedTuple):
     end: int
 
 
-def single_buffered(tiles: Sequence[Tile]) -> int:
+def single_buffered(tiles: Sequence[TileCycles]) -> int:
     """Cycles with one buffer: everything in turn.
 
     Parameters
     ----------
-    tiles : sequence of Tile
+    tiles : sequence of TileCycles
 
     Returns
     -------
@@ -46,7 +46,7 @@ def single_buffered(tiles: Sequence[Tile]) -> int:
 
 
 def double_buffered(
-    tiles: Sequence[Tile],
+    tiles: Sequence[TileCycles],
     *,
     duplex: bool = True,
     in_place: bool = False,
@@ -56,7 +56,7 @@ def double_buffered(
 
     Parameters
     ----------
-    tiles : sequence of Tile
+    tiles : sequence of TileCycles
     duplex : bool
         One engine for each direction; else one engine serves in order of issue.
     in_place : bool
@@ -93,12 +93,12 @@ def double_buffered(
     return max(now, stored)
 
 
-def lower_bound(tiles: Sequence[Tile], *, duplex: bool = True) -> int:
+def lower_bound(tiles: Sequence[TileCycles], *, duplex: bool = True) -> int:
     """Cycles below which no schedule gets: the busiest of the engines and the kernel.
 
     Parameters
     ----------
-    tiles : sequence of Tile
+    tiles : sequence of TileCycles
     duplex : bool
 
     Returns

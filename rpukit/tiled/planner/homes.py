@@ -13,7 +13,7 @@ import numpy as np
 
 from rpukit.tiled.machine import Hierarchy
 from rpukit.tiled.planner.addresses import Block, pack, peak
-from rpukit.tiled.planner.lifetimes import Timeline
+from rpukit.tiled.planner.lifetimes import Lifetimes
 
 __all__ = ["Candidate", "promote", "promoted"]
 
@@ -142,12 +142,12 @@ def _exact(
     return [c for x, c in zip(take, candidates, strict=True) if solver.value(x)]
 
 
-def promoted(timeline: Timeline, levels: Hierarchy) -> dict[str, int]:
+def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> dict[str, int]:
     """Choose values that live in the second level for good.
 
     Parameters
     ----------
-    timeline : Timeline
+    lifetimes : Lifetimes
     levels : Hierarchy
         Of three levels or more.
 
@@ -157,7 +157,7 @@ def promoted(timeline: Timeline, levels: Hierarchy) -> dict[str, int]:
         Their addresses.
     """
     level = levels[1]
-    able = [v for v in timeline.values.values() if v.uses and v.given == v.wanted]
+    able = [v for v in lifetimes.values.values() if v.uses and v.given == v.wanted]
     able = [v for v in able if v.lasting or not v.given]
     candidates = [
         Candidate(v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses))

@@ -13,20 +13,11 @@ from typing import NamedTuple
 
 from rpukit.tiled.machine import Hierarchy
 from rpukit.tiled.planner.tasks import Task
-from rpukit.tiled.program import Compute, Copy, Instruction, OpPlan, Wait
+from rpukit.tiled.program import Busy, ComputeTile, Copy, Instruction, OpPlan, Wait
 
-__all__ = ["Busy", "Scheduled", "overlapped", "schedule"]
+__all__ = ["Scheduled", "overlapped", "schedule"]
 
 _LOOK_AHEAD = 24  # copies of one engine that are looked at
-
-
-class Busy(NamedTuple):
-    """An engine at work: ``engine`` is "compute", or in/out with the name of the inner level."""
-
-    engine: str
-    step: int
-    start: int
-    end: int
 
 
 class Scheduled(NamedTuple):
@@ -202,7 +193,7 @@ class _Scheduler:
         for t in sorted(need - self.done):
             self.wait(t)
         self.issue(limit, self.now + task.cycles)
-        self.out.append(Compute(self.nodes[task.step], task.box, task.addresses))
+        self.out.append(ComputeTile(self.nodes[task.step], task.box, task.addresses))
         self.busy.append(Busy("compute", task.step, self.now, self.now + task.cycles))
         self.done.add(number)
         self.advance(self.now + task.cycles)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rpukit.tiled import ops
-from rpukit.tiled.ir import Graph, Node, Training
+from rpukit.tiled.ir import BaseGraph, Node, Training, graphs_of
 from rpukit.tiled.tile_space import TileSpace
 
-__all__ = ["Step", "Timeline", "Value"]
+__all__ = ["Lifetimes", "Step", "Value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,7 @@ class Value:
     uses: tuple[tuple[int, str], ...]
 
 
-def graphs_of(graph: Graph | Training) -> tuple[Graph, ...]:
-    """The graphs that are planned together.
-
-    Parameters
-    ----------
-    graph : Graph or Training
-
-    Returns
-    -------
-    tuple of Graph
-    """
-    return (graph.train, graph.optimiser) if isinstance(graph, Training) else (graph,)
-
-
-class Timeline:
+class Lifetimes:
     """All steps and values of one or two graphs.
 
     Parameters
@@ -89,7 +75,7 @@ class Timeline:
     graph : Graph or Training
     """
 
-    def __init__(self, graph: Graph | Training) -> None:
+    def __init__(self, graph: BaseGraph | Training) -> None:
         self.graphs = graphs_of(graph)
         self.shared: frozenset[str] = (
             frozenset({*graph.parameters, *graph.accumulators, *graph.state})
@@ -118,7 +104,7 @@ class Timeline:
             roots[name] = root if root in self.shared or not program else f"{root}@{program}"
         return roots
 
-    def graph(self, step: Step) -> Graph:
+    def graph(self, step: Step) -> BaseGraph:
         """Graph of a step.
 
         Parameters
@@ -176,7 +162,7 @@ class Timeline:
         return values
 
 
-def _early_updates(graph: Graph) -> list[Node]:
+def _early_updates(graph: BaseGraph) -> list[Node]:
     """Bring updates in place as far forward as they can go: what they read need not live on."""
     made: dict[str, int] = {}  # value: the node after which it is there
     used: dict[str, int] = {}  # value: the node after which it may be changed

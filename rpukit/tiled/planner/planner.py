@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from rpukit.errors import ParameterError, PlanError
-from rpukit.tiled.ir import Graph, Training
+from rpukit.tiled.ir import BaseGraph, Training
 from rpukit.tiled.machine import Hierarchy
-from rpukit.tiled.planner.bands import Band, Bands
+from rpukit.tiled.plan import Plan
+from rpukit.tiled.planner.bands import Bands
 from rpukit.tiled.planner.buffering import Wish, check_names, wishes
+from rpukit.tiled.planner.draft import OpDraft
 from rpukit.tiled.planner.instructions import Scheduled, overlapped, schedule
-from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 from rpukit.tiled.planner.lower_bounds import bounds
 from rpukit.tiled.planner.residents import Placement
 from rpukit.tiled.planner.tasks import Task, trace
 from rpukit.tiled.planner.tile_search import Choice, Problem
-from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place, Plan, Program
+from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place, Program
 from rpukit.tiled.tile_space import TileSpace
 from rpukit.tiled.verify.check_plan import check_plan
 
@@ -30,7 +32,7 @@ _BANDS = (2, 3, 4)  # most ops of a band: all are tried
 
 
 def plan(
-    graph: Graph | Training,
+    graph: BaseGraph | Training,
     levels: Hierarchy,
     *,
     buffering: str = "auto",
@@ -71,48 +73,13 @@ def plan(
     >>> rk.tiled.plan(graph, rk.tiled.siracusa_l2(l1=16_000)).programs[0].ops[0].n_tiles
     11
     """
-    timeline = Timeline(graph)
-    check_names(timeline, single)
-    if not timeline.steps:
-        raise PlanError(f"graph {timeline.graphs[0].name} has no node that computes")
-    made = _Planner(timeline, check_levels(levels), buffering, frozenset(single)).run()
+    lifetimes = Lifetimes(graph)
+    check_names(lifetimes, single)
+    if not lifetimes.steps:
+        raise PlanError(f"graph {lifetimes.graphs[0].name} has no node that computes")
+    made = _Planner(lifetimes, check_levels(levels), buffering, frozenset(single)).run()
     check_plan(made, graph)
     return made
-
-
-@dataclass
-class Draft:
-    """What is decided about an op before anything has an address.
-
-    Parameters
-    ----------
-    step : Step
-    wishes : list of (str, str)
-    choices : list of Choice
-        One for each hop, the outermost first.
-    reason : str
-    band : Band or None
-        The ops that it takes turns with.
-    """
-
-    step: Step
-    wishes: list[Wish]
-    choices: list[Choice] = field(default_factory=list)
-    reason: str = ""
-    band: Band | None = None
-
-    def shares(self, value: str) -> bool:
-        """Whether other ops of its band use the same parts of a value, in the same buffers."""
-        return self.band is not None and value in self.band.shared
-
-    @property
-    def overlap(self) -> Any:
-        """How far transfers of the op overlap with kernels."""
-        if self.wishes[0][1].startswith("asked for"):
-            return "none"
-        if self.wishes[0][0] == "auto":
-            return "across"
-        return "inside" if any(max(c.slots, default=0) > 1 for c in self.choices) else "none"
 
 
 @dataclass
@@ -131,30 +98,30 @@ class _Made:
 
 class _Planner:
     def __init__(
-        self, timeline: Timeline, levels: Hierarchy, buffering: str, single: frozenset[str]
+        self, lifetimes: Lifetimes, levels: Hierarchy, buffering: str, single: frozenset[str]
     ) -> None:
-        self.timeline, self.levels, self.buffering = timeline, levels, buffering
+        self.lifetimes, self.levels, self.buffering = lifetimes, levels, buffering
         self.single = single
         self.n_hops = len(levels) - 1
         self.problems: dict[Any, Problem] = {}
         self.best: dict[Any, tuple[list[Choice], str]] = {}
 
     def run(self) -> Plan:
-        placement = Placement(self.timeline, self.levels, self.buffering == "auto")
-        drafts = [self.draft(step, placement) for step in self.timeline.steps]
+        placement = Placement(self.lifetimes, self.levels, self.buffering == "auto")
+        drafts = [self.draft(step, placement) for step in self.lifetimes.steps]
         made = self.made(placement, drafts)
         if self.buffering == "auto" and self.n_hops == 1:  # worth more tries where it is quick
             made = self.best_of(placement, drafts, made)
-        programs = tuple(self.program(p, made) for p in range(len(self.timeline.graphs)))
+        programs = tuple(self.program(p, made) for p in range(len(self.lifetimes.graphs)))
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
-    def best_of(self, placement: Placement, drafts: list[Draft], made: _Made) -> _Made:
+    def best_of(self, placement: Placement, drafts: list[OpDraft], made: _Made) -> _Made:
         """Try other ways to place the ops, and the best two with buffers that last longer."""
         ways = [(drafts, False, False), *self.banded(drafts)]
         found = [(made.cycles, 0, made)]
 
         def attempt(number: int) -> None:
-            way, placement.hurry, placement.reserve = ways[number]
+            way, placement.prefetch, placement.reserve = ways[number]
             try:
                 other = self.made(placement, way)
                 found.append((other.cycles, number, other))
@@ -168,10 +135,10 @@ class _Planner:
             attempt(number)
         return min(found, key=lambda one: one[:2])[2]
 
-    def banded(self, drafts: list[Draft]) -> Iterator[tuple[list[Draft], bool, bool]]:
-        """The ops as they are and in bands of some lengths, and whether to hurry or reserve."""
+    def banded(self, drafts: list[OpDraft]) -> Iterator[tuple[list[OpDraft], bool, bool]]:
+        """Ops alone and in bands, each with whether to prefetch operands and to reserve room."""
         yield drafts, True, False
-        finder = Bands(drafts, self.timeline, self.levels[1], self.levels.compute)
+        finder = Bands(drafts, self.lifetimes, self.levels[1], self.levels.compute)
         seen = set()
         found = [finder.find(longest) for longest in _BANDS]
         found.append([band for band in found[-1] if band.last > band.first])
@@ -188,13 +155,13 @@ class _Planner:
             yield joined, True, False
             yield joined, False, True
 
-    def made(self, placement: Placement, drafts: list[Draft]) -> _Made:
+    def made(self, placement: Placement, drafts: list[OpDraft]) -> _Made:
         """Place what was chosen, and write the instructions."""
         homes, ops, peaks = placement.place(drafts)
         runs = []
-        for p in range(len(self.timeline.graphs)):
-            own = [(s, ops[s.number]) for s in self.timeline.steps if s.program == p]
-            tasks = trace(self.timeline, self.levels, homes, own)
+        for p in range(len(self.lifetimes.graphs)):
+            own = [(s, ops[s.number]) for s in self.lifetimes.steps if s.program == p]
+            tasks = trace(self.lifetimes, self.levels, homes, own)
             done = schedule(tasks, [(step.number, op) for step, op in own], self.levels)
             runs.append((own, tasks, done))
         return _Made(homes, peaks, runs)
@@ -225,13 +192,13 @@ class _Planner:
                     least=least,
                 )
             )
-        name, moved = self.timeline.graphs[p].name, _moved(tasks, self.levels)
+        name, moved = self.lifetimes.graphs[p].name, _moved(tasks, self.levels)
         cycles, both = sum(done.cycles.values()), overlapped(done.busy)
         return Program(name, tuple(timed), done.instructions, cycles, moved, *both)
 
-    def draft(self, step: Step, placement: Placement) -> Draft:
+    def draft(self, step: Step, placement: Placement) -> OpDraft:
         """Choose tiles; over several hops the best of three ways to go about it, by the model."""
-        asked = wishes(self.timeline, step, self.buffering, self.single, self.n_hops)
+        asked = wishes(self.lifetimes, step, self.buffering, self.single, self.n_hops)
         if self.n_hops == 1 or asked[0][0] != "auto":
             return self.cut(step, placement, asked)
         here = tuple(placement.here(step, hop + 1) for hop in range(self.n_hops))
@@ -247,15 +214,15 @@ class _Planner:
             one = "one tile" if whole else "two buffers are no faster"
             self.best[key] = best.choices, "" if double else one
         choices, reason = self.best[key]
-        return Draft(step, asked, list(choices), reason)
+        return OpDraft(step, asked, list(choices), reason)
 
-    def alone(self, draft: Draft, placement: Placement) -> int:
+    def alone(self, draft: OpDraft, placement: Placement) -> int:
         """Cycles of one op with nothing beside it, wherever its buffers are."""
         step, operands, homes, top = draft.step, [], {}, 0
-        tensors = self.timeline.graph(step).tensors
+        tensors = self.lifetimes.graph(step).tensors
         for k, operand in enumerate(step.space.operands):
-            name = self.timeline.root(step, operand.tensor)
-            home, size = placement.home(name), self.timeline.values[name].bytes
+            name = self.lifetimes.root(step, operand.tensor)
+            home, size = placement.home(name), self.lifetimes.values[name].bytes
             homes[name] = Home(name, self.levels[home].name, top, size, 0, 0, False)
             top += self.levels[0].rounded(size)
             places = []
@@ -271,12 +238,12 @@ class _Planner:
         extents, orders = zip(*((c.extents, c.order) for c in draft.choices), strict=True)
         node, every = step.node, tuple(operands)
         op = OpPlan(node.name, node.op, extents, orders, every, "inside", "", 1)
-        tasks = trace(self.timeline, self.levels, homes, [(step, op)])
+        tasks = trace(self.lifetimes, self.levels, homes, [(step, op)])
         return schedule(tasks, [(step.number, op)], self.levels).cycles[step.number]
 
-    def cut(self, step: Step, placement: Placement, asked: list[Wish]) -> Draft:
+    def cut(self, step: Step, placement: Placement, asked: list[Wish]) -> OpDraft:
         """Choose tiles hop by hop, from the slowest link inwards."""
-        draft = Draft(step, asked)
+        draft = OpDraft(step, asked)
         bounds = tuple(axis.extent for axis in step.space.axes)
         reasons = []
         for hop in range(self.n_hops):

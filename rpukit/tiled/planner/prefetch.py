@@ -8,105 +8,26 @@ is needed first takes free memory first.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rpukit.tiled.machine import Level
 from rpukit.tiled.planner.addresses import Block
+from rpukit.tiled.planner.draft import OpDraft
+from rpukit.tiled.planner.level_plan import (
+    Lengths,
+    LevelPlan,
+    PlacementContext,
+    Residency,
+    ValueUse,
+)
 
-if TYPE_CHECKING:
-    from rpukit.tiled.planner.planner import Draft
-    from rpukit.tiled.planner.residents import Placement
-
-__all__ = ["Inside", "Stay", "Use", "fetch_ahead", "hurry", "widened", "windows"]
-
-
-@dataclass
-class Stay:
-    """A value in a level from its use in one turn to that in another.
-
-    Parameters
-    ----------
-    value : str
-    first, last : int
-        Turns.
-    name : str
-        Of its block.
-    before, after : int
-        Turns more for which there is memory, to fill it and to empty it.
-    """
-
-    value: str
-    first: int
-    last: int
-    name: str = ""
-    before: int = 0
-    after: int = 0
-
-
-@dataclass
-class Inside:
-    """What is decided for one level but the home.
-
-    Parameters
-    ----------
-    index : int
-        Of the level.
-    fetch, store : set of (int, int)
-        Steps and operands that are copied in from the next outer level, and out to it.
-    stays : dict of (int, str) to Stay
-        By turn and value.
-    blocks : list of Block
-    offsets : dict of str to int
-    """
-
-    index: int
-    fetch: set[tuple[int, int]] = field(default_factory=set)
-    store: set[tuple[int, int]] = field(default_factory=set)
-    stays: dict[tuple[int, str], Stay] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
-    offsets: dict[str, int] = field(default_factory=dict)
-
-
-class Use(NamedTuple):
-    """What a turn does with a value that lives further out.
-
-    Parameters
-    ----------
-    size : int
-        Bytes of a buffer of the whole value.
-    taken : int
-        Bytes that it has in this turn without one.
-    cycles : int
-        Of a copy of the whole value.
-    fetched, stored : bool
-        Whether it is copied in for the turn, and out after it.
-    whole : bool
-        Whether it has a buffer of the whole value already.
-    able : bool
-        Whether it may get one.
-    last : bool
-        Whether the buffer is free after the turn.
-    """
-
-    size: int
-    taken: int
-    cycles: int
-    fetched: bool
-    stored: bool
-    whole: bool
-    able: bool
-    last: bool
-
-
-Lengths = dict[tuple[int, str], int]  # turns, by turn and value
+__all__ = ["extend_buffers", "prefetch_operands", "prefetch_values", "windows"]
 
 
 def windows(
-    uses: Sequence[Mapping[str, Use]],
+    uses: Sequence[Mapping[str, ValueUse]],
     work: Sequence[int],
     starts: Collection[int],
     used: np.ndarray,
@@ -116,7 +37,7 @@ def windows(
 
     Parameters
     ----------
-    uses : sequence of mapping of str to Use
+    uses : sequence of mapping of str to ValueUse
         Of each turn, by value.
     work : sequence of int
         Cycles that each turn takes with all that it needs at hand.
@@ -136,8 +57,9 @@ def windows(
     Examples
     --------
     >>> import numpy as np
-    >>> from rpukit.tiled.planner.prefetch import Use, windows
-    >>> late = Use(8, 2, 25, True, False, False, True, True)
+    >>> from rpukit.tiled.planner.level_plan import ValueUse
+    >>> from rpukit.tiled.planner.prefetch import windows
+    >>> late = ValueUse(8, 2, 25, True, False, False, True, True)
     >>> windows([{}, {}, {}, {"w": late}], [10] * 4, {0, 4}, np.array([0, 4, 0, 2]), 10)
     ({(3, 'w'): 1}, {})
     """
@@ -177,10 +99,10 @@ def windows(
     return before, after
 
 
-def fetch_ahead(
-    placement: Placement,
-    one: Inside,
-    drafts: Sequence[Draft],
+def prefetch_values(
+    context: PlacementContext,
+    one: LevelPlan,
+    drafts: Sequence[OpDraft],
     inside: Collection[tuple[int, int]],
     room: int,
 ) -> None:
@@ -188,33 +110,33 @@ def fetch_ahead(
 
     Parameters
     ----------
-    placement : Placement
-    one : Inside
-        Of a level that is not the innermost; gets stays that are new or longer.
-    drafts : sequence of Draft
+    context : PlacementContext
+    one : LevelPlan
+        Of a level that is not the innermost; gets residencies that are new or longer.
+    drafts : sequence of OpDraft
     inside : collection of (int, int)
         Steps and operands that pass through the level.
     room : int
         Bytes there are.
     """
-    level, n = placement.levels[one.index], len(placement.turns)
-    values = placement.timeline.values
+    level, n = context.levels[one.index], len(context.turns.steps)
+    values = context.lifetimes.values
     used, work = np.zeros(n, np.int64), [0] * n
-    uses: list[dict[str, Use]] = [{} for _ in range(n)]
+    uses: list[dict[str, ValueUse]] = [{} for _ in range(n)]
     for draft in drafts:
-        number, turn = draft.step.number, placement.turn[draft.step.number]
+        number, turn = draft.step.number, context.turns.of[draft.step.number]
         work[turn] += draft.choices[-1].cycles * prod(c.n_tiles for c in draft.choices[:-1])
         for k, operand in enumerate(draft.step.space.operands):
             if (number, k) not in inside:
                 continue
-            value = values[placement.timeline.root(draft.step, operand.tensor)]
-            stay, old = one.stays.get((turn, value.name)), uses[turn].get(value.name)
+            value = values[context.lifetimes.root(draft.step, operand.tensor)]
+            stay, old = one.residencies.get((turn, value.name)), uses[turn].get(value.name)
             taken = 0
             if stay is None:
                 n_slots = draft.choices[one.index - 1].slots[k]
-                taken = placement.slot_bytes(draft, k, one.index) * n_slots
+                taken = context.slot_bytes(draft, k, one.index) * n_slots
             used[turn] += taken
-            uses[turn][value.name] = Use(
+            uses[turn][value.name] = ValueUse(
                 level.rounded(value.bytes),
                 taken + (old.taken if old else 0),
                 level.cycles(value.bytes),
@@ -224,18 +146,18 @@ def fetch_ahead(
                 draft.overlap == "across" and (old is None or old.able),
                 stay is None or stay.last == turn,
             )
-    for stay in {id(stay): stay for stay in one.stays.values()}.values():
+    for stay in {id(stay): stay for stay in one.residencies.values()}.values():
         used[stay.first : stay.last + 1] += level.rounded(values[stay.value].bytes)
-    before, after = windows(uses, work, placement.starts, used, room)
+    before, after = windows(uses, work, context.turns.starts, used, room)
     for (turn, name), length in before.items():
-        one.stays.setdefault((turn, name), Stay(name, turn, turn)).before = length
+        one.residencies.setdefault((turn, name), Residency(name, turn, turn)).before = length
     for key, length in after.items():
-        one.stays[key].after = length
+        one.residencies[key].after = length
 
 
-def widened(
+def extend_buffers(
     blocks: Sequence[tuple[Block, bool, bool]],
-    placement: Placement,
+    context: PlacementContext,
     used: np.ndarray,
     room: int,
     level: Level,
@@ -247,7 +169,7 @@ def widened(
     ----------
     blocks : sequence of (Block, bool, bool)
         With whether it may begin earlier, and end later.
-    placement : Placement
+    context : PlacementContext
     used : array, shape (n_turns,), int64, in bytes
         Changed in place.
     room : int
@@ -267,23 +189,23 @@ def widened(
             need = level.cycles(block.size) if far else 1
             for end, step in ((0, -1), (1, 1)):
                 turn = span[end] - (end == 0)
-                if not free[end] or span[end] in placement.starts or gained[end] >= need:
+                if not free[end] or span[end] in context.turns.starts or gained[end] >= need:
                     continue
                 if used[turn] + block.size > room:
                     gained[end] = need
                     continue
                 used[turn] += block.size
-                gained[end] += placement.kernels[turn]
+                gained[end] += context.turns.kernels[turn]
                 span[end] += step
     return [
         b._replace(lower=lo, upper=hi) for (b, *_), (lo, hi) in zip(blocks, spans, strict=True)
     ]
 
 
-def hurry(
-    placement: Placement,
-    one: Inside,
-    drafts: Sequence[Draft],
+def prefetch_operands(
+    context: PlacementContext,
+    one: LevelPlan,
+    drafts: Sequence[OpDraft],
     slots: Mapping[tuple[int, str], int],
     fit: Mapping[tuple[int, str], bool],
     used: np.ndarray,
@@ -293,10 +215,10 @@ def hurry(
 
     Parameters
     ----------
-    placement : Placement
-    one : Inside
-        Gets stays of one turn.
-    drafts : sequence of Draft
+    context : PlacementContext
+    one : LevelPlan
+        Gets residencies of one turn.
+    drafts : sequence of OpDraft
     slots : mapping of (int, str) to int
         Bytes that a value has in a turn.
     fit : mapping of (int, str) to bool
@@ -306,36 +228,36 @@ def hurry(
     room : int
         Bytes there are.
     """
-    level = placement.levels[one.index]
-    own = [drafts[slice(*steps)] for steps in placement.turns]
-    slack = [sum(_slack(placement, one, draft) for draft in every) for every in own]
+    level = context.levels[one.index]
+    own = [drafts[slice(*steps)] for steps in context.turns.steps]
+    slack = [sum(_slack(context, one, draft) for draft in every) for every in own]
     for turn in range(1, len(own)):
-        if slack[turn] >= 0 or slack[turn - 1] <= 0 or turn in placement.starts:
+        if slack[turn] >= 0 or slack[turn - 1] <= 0 or turn in context.turns.starts:
             continue
         for step, operand in ((d.step, o) for d in own[turn] for o in d.step.space.operands):
-            name = placement.timeline.root(step, operand.tensor)
+            name = context.lifetimes.root(step, operand.tensor)
             key = turn, name
-            if operand.mode == "out" or key in one.stays or not fit.get(key):
+            if operand.mode == "out" or key in one.residencies or not fit.get(key):
                 continue
-            size = level.rounded(placement.timeline.values[name].bytes)
+            size = level.rounded(context.lifetimes.values[name].bytes)
             more = size, size - slots[key]
             if (used[turn - 1 : turn + 1] + more).max() > room:
                 continue
             used[turn - 1 : turn + 1] += more
-            one.stays[key] = Stay(name, turn, turn)
+            one.residencies[key] = Residency(name, turn, turn)
 
 
-def _slack(placement: Placement, one: Inside, draft: Draft) -> int:
+def _slack(context: PlacementContext, one: LevelPlan, draft: OpDraft) -> int:
     """Cycles of an op's kernels less those of its copies inwards."""
-    step, level = draft.step, placement.levels[one.index]
-    work = placement.levels.compute.cycles(
+    step, level = draft.step, context.levels[one.index]
+    work = context.levels.compute.cycles(
         step.space.macs(step.space.whole), step.space.elements(step.space.whole)
     )
     for operand in step.space.operands:
-        name = placement.timeline.root(step, operand.tensor)
-        value = placement.timeline.values[name]
-        stay = one.stays.get((placement.turn[step.number], name))
-        fetched = stay is None or stay.first == placement.turn[step.number]
-        if operand.mode != "out" and fetched and placement.home(name) < one.index:
+        name = context.lifetimes.root(step, operand.tensor)
+        value = context.lifetimes.values[name]
+        stay = one.residencies.get((context.turns.of[step.number], name))
+        fetched = stay is None or stay.first == context.turns.of[step.number]
+        if operand.mode != "out" and fetched and context.homes[name] < one.index:
             work -= level.cycles(value.bytes)
     return work

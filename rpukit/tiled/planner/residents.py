@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.machine import Hierarchy, Level
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, peak
-from rpukit.tiled.planner.bands import Turns
+from rpukit.tiled.planner.draft import OpDraft
 from rpukit.tiled.planner.homes import promoted
-from rpukit.tiled.planner.lifetimes import Step, Timeline, Value, merged
-from rpukit.tiled.planner.prefetch import Inside, Stay, fetch_ahead, hurry, widened
+from rpukit.tiled.planner.level_plan import LevelPlan, PlacementContext, Residency, Turns
+from rpukit.tiled.planner.lifetimes import Lifetimes, Step, Value, merged
+from rpukit.tiled.planner.prefetch import extend_buffers, prefetch_operands, prefetch_values
 from rpukit.tiled.planner.tasks import nested_boxes
 from rpukit.tiled.planner.tile_search import rows_of
 from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place
-
-if TYPE_CHECKING:
-    from rpukit.tiled.planner.planner import Draft
 
 __all__ = ["Placement"]
 
@@ -40,21 +37,21 @@ class Placement:
 
     Parameters
     ----------
-    timeline : Timeline
+    lifetimes : Lifetimes
     levels : Hierarchy
     auto : bool
         Promote values and keep residents.
     """
 
-    def __init__(self, timeline: Timeline, levels: Hierarchy, auto: bool) -> None:
-        self.timeline, self.levels, self.auto = timeline, levels, auto
+    def __init__(self, lifetimes: Lifetimes, levels: Hierarchy, auto: bool) -> None:
+        self.lifetimes, self.levels, self.auto = lifetimes, levels, auto
         self.far = len(levels) > 2  # whether buffers are filled more than a turn ahead
-        self.hurry = False  # whether ops that wait get whole buffers, filled ahead
+        self.prefetch = False  # whether ops that wait get whole buffers, filled ahead
         self.reserve = False  # whether room to fetch whole values ahead goes before residents
-        self.promoted = promoted(timeline, levels) if auto and len(levels) > 2 else {}
+        self.promoted = promoted(lifetimes, levels) if auto and len(levels) > 2 else {}
         self.runs: dict[Hashable, bool] = {}
         self.base = [0] * len(levels)
-        values = timeline.values
+        values = lifetimes.values
         self.base[1] = max(
             (a + values[name].bytes for name, a in self.promoted.items()), default=0
         )
@@ -68,7 +65,7 @@ class Placement:
         """Operands that live in a level or further in."""
         operands = enumerate(step.space.operands)
         return frozenset(
-            k for k, o in operands if self.home(self.timeline.root(step, o.tensor)) >= level
+            k for k, o in operands if self.home(self.lifetimes.root(step, o.tensor)) >= level
         )
 
     def room(self, step: Step, level: int) -> int:
@@ -77,17 +74,17 @@ class Placement:
 
     def sizes(self, step: Step) -> tuple[int, ...]:
         """Bytes of an element of each operand."""
-        tensors = self.timeline.graph(step).tensors
+        tensors = self.lifetimes.graph(step).tensors
         return tuple(tensors[o.tensor].itemsize for o in step.space.operands)
 
     def place(
-        self, drafts: Sequence[Draft]
+        self, drafts: Sequence[OpDraft]
     ) -> tuple[dict[str, Home], dict[int, OpPlan], dict[str, int]]:
         """Give everything an address.
 
         Parameters
         ----------
-        drafts : sequence of Draft
+        drafts : sequence of OpDraft
 
         Returns
         -------
@@ -95,15 +92,13 @@ class Placement:
         ops : dict of int to OpPlan
         peaks : dict of str to int
         """
-        turns = Turns(drafts)
-        self.turn, self.turns, self.starts = turns.of, turns.steps, turns.starts
-        self.kernels = [0] * len(self.turns)
-        for space, turn in ((d.step.space, self.turn[d.step.number]) for d in drafts):
-            macs, elements = space.macs(space.whole), space.elements(space.whole)
-            self.kernels[turn] += self.levels.compute.cycles(macs, elements)
+        self.turns = Turns(drafts, self.levels.compute)
+        names = self.lifetimes.values
+        places = {name: self.home(name) for name in names}
+        self.context = PlacementContext(self.lifetimes, self.levels, places, self.turns)
         homes, peaks = self._homes()
         inner = len(self.levels) - 1
-        found: dict[int, Inside] = {}
+        found: dict[int, LevelPlan] = {}
         need_in = {
             (d.step.number, k)
             for d in drafts
@@ -126,10 +121,10 @@ class Placement:
         return homes, ops, peaks
 
     def _homes(self) -> tuple[dict[str, Home], dict[str, int]]:
-        level = self.levels[0]
-        values = self.timeline.values
+        level, turns = self.levels[0], self.turns
+        values = self.lifetimes.values
         spans = {
-            v.name: (self.turns[self.turn[v.lower]][0], self.turns[self.turn[v.upper - 1]][1])
+            v.name: (turns.steps[turns.of[v.lower]][0], turns.steps[turns.of[v.upper - 1]][1])
             for v in values.values()
         }
         blocks = [
@@ -156,10 +151,10 @@ class Placement:
     def _level(
         self,
         index: int,
-        drafts: Sequence[Draft],
+        drafts: Sequence[OpDraft],
         need_in: set[tuple[int, int]],
         need_out: set[tuple[int, int]],
-    ) -> Inside:
+    ) -> LevelPlan:
         """Residents and addresses of one level; fewer residents until all fits."""
         level, room = self.levels[index], self.levels[index].bytes - self.base[index]
         inmost = index == len(self.levels) - 1
@@ -169,12 +164,12 @@ class Placement:
         if inmost:
             tries = [*(tries[:4] if self.far else ()), *((s, s, 1) for s in dict(_SHARES))]
         for share, ahead, reach in tries:
-            one = Inside(index, need_in & inside, need_out & inside)
+            one = LevelPlan(index, need_in & inside, need_out & inside)
             if self.auto and share:
-                self._stay(one, drafts, inside, int(room * share))
+                self._choose_residents(one, drafts, inside, int(room * share))
             self._lighten(one, drafts)
             if self.auto and share and not inmost:
-                fetch_ahead(self, one, drafts, inside, int(room * ahead))
+                prefetch_values(self.context, one, drafts, inside, int(room * ahead))
             self._blocks(one, drafts, inside, int(room * ahead) if self.auto else 0, reach)
             one.offsets = pack(one.blocks, align=level.align, limit=room, rounds=0, effort=0)
             if peak(one.blocks, one.offsets) <= room:
@@ -184,24 +179,26 @@ class Placement:
             f"{room} are there"
         )
 
-    def _stay(
-        self, one: Inside, drafts: Sequence[Draft], inside: set[tuple[int, int]], room: int
+    def _choose_residents(
+        self, one: LevelPlan, drafts: Sequence[OpDraft], inside: set[tuple[int, int]], room: int
     ) -> None:
         """Choose residents."""
         level, index = self.levels[one.index], one.index
-        used = np.zeros(len(self.turns), np.int64)
+        used = np.zeros(len(self.turns.steps), np.int64)
         slots: dict[tuple[int, str], int] = {}
         fit: dict[tuple[int, str], bool] = {}
         whole: dict[tuple[int, str], int] = {}  # what is fetched as one, and its bytes
         for draft in drafts:
-            number, turn = draft.step.number, self.turn[draft.step.number]
+            number, turn = draft.step.number, self.turns.of[draft.step.number]
             for k, operand in enumerate(draft.step.space.operands):
                 if (number, k) not in inside:
                     continue
-                taken = self.slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
-                name = self.timeline.root(draft.step, operand.tensor)
+                taken = (
+                    self.context.slot_bytes(draft, k, index) * draft.choices[index - 1].slots[k]
+                )
+                name = self.lifetimes.root(draft.step, operand.tensor)
                 fetched = (turn, name) not in slots and operand.mode != "out"
-                if fetched and taken >= self.timeline.values[name].bytes:
+                if fetched and taken >= self.lifetimes.values[name].bytes:
                     whole[turn, name] = taken
                 if (turn, name) not in slots or not draft.shares(name):
                     used[turn] += taken
@@ -211,13 +208,13 @@ class Placement:
                 )
                 fit[turn, name] = fit.get((turn, name), True) and good
         for (turn, name), taken in whole.items() if self.reserve else ():
-            if turn not in self.starts and (turn - 1, name) not in slots:
+            if turn not in self.turns.starts and (turn - 1, name) not in slots:
                 used[turn - 1] += taken
         for _, a, b, value in self._pairs(level, fit):
             size = level.rounded(value.bytes)
             more = np.full(b - a + 1, size)
             for place, number in ((0, a), (-1, b)):
-                if (number, value.name) in one.stays:
+                if (number, value.name) in one.residencies:
                     more[place] = 0
                 else:
                     more[place] -= slots[number, value.name]
@@ -225,21 +222,21 @@ class Placement:
                 continue
             used[a : b + 1] += more
             self._join(one, value, a, b)
-        if self.hurry:
-            hurry(self, one, drafts, slots, fit, used, room)
+        if self.prefetch:
+            prefetch_operands(self.context, one, drafts, slots, fit, used, room)
 
     def _pairs(
         self, level: Level, fit: Mapping[tuple[int, str], bool]
     ) -> list[tuple[float, int, int, Value]]:
         """Uses of a value that follow one another, by what a resident saves for what it takes."""
         pairs = []
-        for value in self.timeline.values.values():
-            uses = merged([(self.turn[n], mode) for n, mode in value.uses])
+        for value in self.lifetimes.values.values():
+            uses = merged([(self.turns.of[n], mode) for n, mode in value.uses])
             for i in range(len(uses) - 1):
                 (a, mode), (b, _) = uses[i : i + 2]
                 if not fit.get((a, value.name)) or not fit.get((b, value.name)):
                     continue
-                if any(a < start <= b for start in self.starts):  # of two programs
+                if any(a < start <= b for start in self.turns.starts):  # of two programs
                     continue
                 saved = level.cycles(value.bytes)
                 if mode != "in" and i + 2 == len(uses) and not value.wanted:
@@ -248,52 +245,47 @@ class Placement:
                 pairs.append((-saved / price, a, b, value))
         return sorted(pairs, key=lambda pair: (*pair[:3], pair[3].name))
 
-    def _join(self, one: Inside, value: Value, a: int, b: int) -> None:
-        left, right = one.stays.get((a, value.name)), one.stays.get((b, value.name))
-        stay = left or right or Stay(value.name, a, b)
+    def _join(self, one: LevelPlan, value: Value, a: int, b: int) -> None:
+        left, right = one.residencies.get((a, value.name)), one.residencies.get((b, value.name))
+        stay = left or right or Residency(value.name, a, b)
         stay.first, stay.last = min(stay.first, a), max(stay.last, b)
         if left and right and left is not right:
             left.first, left.last = min(left.first, right.first), max(left.last, right.last)
-            for key, old in one.stays.items():
+            for key, old in one.residencies.items():
                 if old is right:
-                    one.stays[key] = left
-        one.stays[a, value.name] = one.stays[b, value.name] = stay
+                    one.residencies[key] = left
+        one.residencies[a, value.name] = one.residencies[b, value.name] = stay
 
-    def _lighten(self, one: Inside, drafts: Sequence[Draft]) -> None:
+    def _lighten(self, one: LevelPlan, drafts: Sequence[OpDraft]) -> None:
         """Drop the copies that residents and bands make needless."""
         for draft in drafts:
-            number, turn = draft.step.number, self.turn[draft.step.number]
+            number, turn = draft.step.number, self.turns.of[draft.step.number]
             for k, operand in enumerate(draft.step.space.operands):
-                name = self.timeline.root(draft.step, operand.tensor)
-                stay = one.stays.get((turn, name))
+                name = self.lifetimes.root(draft.step, operand.tensor)
+                stay = one.residencies.get((turn, name))
                 if stay is None and not draft.shares(name):
                     continue
                 first, last = (turn, turn) if stay is None else (stay.first, stay.last)
                 if first < turn:
                     one.fetch.discard((number, k))
-                value = self.timeline.values[name]
-                writes = [n for n, mode in value.uses if mode != "in" and self.turn[n] <= last]
-                later = value.wanted or self.turn[value.uses[-1][0]] > last
+                value = self.lifetimes.values[name]
+                writes = [n for n, mode in value.uses if mode != "in" and self.turns.of[n] <= last]
+                later = value.wanted or self.turns.of[value.uses[-1][0]] > last
                 if number != max(writes, default=-1) or not later:
                     one.store.discard((number, k))
 
-    def slot_bytes(self, draft: Draft, k: int, index: int) -> int:
-        space, extents = draft.step.space, draft.choices[index - 1].extents
-        lengths = space.worst(space.operands[k], extents)
-        return self.levels[index].rounded(prod(lengths) * self.sizes(draft.step)[k])
-
-    def _contiguous(self, draft: Draft, k: int) -> bool:
+    def _contiguous(self, draft: OpDraft, k: int) -> bool:
         """Whether every rectangle of an operand is one run of its value."""
         key = draft.step.number, k, *draft.choices
         if key not in self.runs:
             self.runs[key] = self._one_run(draft, k)
         return self.runs[key]
 
-    def _one_run(self, draft: Draft, k: int) -> bool:
+    def _one_run(self, draft: OpDraft, k: int) -> bool:
         step = draft.step
         if prod(c.n_tiles for c in draft.choices) > _MOST_TILES:
             return False
-        shape = self.timeline.graph(step).tensors[step.space.operands[k].tensor].shape
+        shape = self.lifetimes.graph(step).tensors[step.space.operands[k].tensor].shape
         parts = {
             step.space.rectangle(step.space.operands[k], tile[-1])
             for tile in nested_boxes(
@@ -306,61 +298,61 @@ class Placement:
 
     def _blocks(
         self,
-        one: Inside,
-        drafts: Sequence[Draft],
+        one: LevelPlan,
+        drafts: Sequence[OpDraft],
         inside: set[tuple[int, int]],
         room: int,
         reach: int,
     ) -> None:
         """List the memory that is taken, early fetches and late stores included where it fits."""
-        used = np.zeros(len(self.turns), np.int64)
+        used = np.zeros(len(self.turns.steps), np.int64)
         blocks: dict[str, tuple[Block, bool, bool]] = {}
         level = self.levels[one.index]
         for draft in drafts:
             number, across = draft.step.number, draft.overlap == "across"
-            turn = self.turn[number]
+            turn = self.turns.of[number]
             for k, operand in enumerate(draft.step.space.operands):
                 if (number, k) not in inside:
                     continue
-                name = self.timeline.root(draft.step, operand.tensor)
+                name = self.lifetimes.root(draft.step, operand.tensor)
                 early, late = across and operand.mode != "out", across and operand.mode != "in"
-                stay = one.stays.get((turn, name))
+                stay = one.residencies.get((turn, name))
                 if stay is not None and not stay.name:
-                    size = level.rounded(self.timeline.values[name].bytes)
-                    stay.name = f"{level.name}:{name}+{self.turns[stay.first][0]}"
+                    size = level.rounded(self.lifetimes.values[name].bytes)
+                    stay.name = f"{level.name}:{name}+{self.turns.steps[stay.first][0]}"
                     lower, upper = stay.first - stay.before, stay.last + 1 + stay.after
                     block = Block(stay.name, lower, upper, size)
                     blocks[stay.name] = block, early and not stay.before, False
                 if stay is not None:
                     continue
-                size = self.slot_bytes(draft, k, one.index)
+                size = self.context.slot_bytes(draft, k, one.index)
                 for n, slot in enumerate(self._slots(one, draft, k)):
                     block = Block(slot, turn, turn + 1, size)
                     old = blocks.get(slot, (block, early and n == 0, late))
                     blocks[slot] = block, old[1], old[2] or late
         for block, _, _ in blocks.values():
             used[block.lower : block.upper] += block.size
-        one.blocks = widened([*blocks.values()], self, used, room, level, reach)
+        one.blocks = extend_buffers([*blocks.values()], self.context, used, room, level, reach)
 
-    def _slots(self, one: Inside, draft: Draft, k: int) -> list[str]:
+    def _slots(self, one: LevelPlan, draft: OpDraft, k: int) -> list[str]:
         """Names of the buffers of an operand; ops of a band share those of what they share."""
-        name = self.timeline.root(draft.step, draft.step.space.operands[k].tensor)
+        name = self.lifetimes.root(draft.step, draft.step.space.operands[k].tensor)
         own = f"{draft.step.number}.{k}"
         if draft.shares(name):
             assert draft.band is not None
             own = f"{draft.band.first} to {draft.band.last}: {name}"
         return [f"{own}/{n}" for n in range(draft.choices[one.index - 1].slots[k])]
 
-    def _op(self, draft: Draft, found: Mapping[int, Inside]) -> OpPlan:
-        step, tensors = draft.step, self.timeline.graph(draft.step).tensors
+    def _op(self, draft: OpDraft, found: Mapping[int, LevelPlan]) -> OpPlan:
+        step, tensors = draft.step, self.lifetimes.graph(draft.step).tensors
         spans = {k: {b.name: b for b in one.blocks} for k, one in found.items()}
         operands = []
         for k, operand in enumerate(step.space.operands):
-            value = self.timeline.root(step, operand.tensor)
+            value = self.lifetimes.root(step, operand.tensor)
             places = []
             for index in sorted(found):
                 one, base = found[index], self.base[index]
-                stay = one.stays.get((self.turn[step.number], value))
+                stay = one.residencies.get((self.turns.of[step.number], value))
                 slots = self._slots(one, draft, k)
                 names = slots if stay is None else [stay.name]
                 if index <= self.home(value) or (names[:1] and names[0] not in one.offsets):
@@ -374,8 +366,8 @@ class Placement:
                         f"{level}:{names[0].rpartition('/')[0]}" if stay is None else stay.name,
                         tuple(base + one.offsets[name] for name in names),
                         blocks[0].size if stay is None else tensors[operand.tensor].nbytes,
-                        self.turns[min(b.lower for b in blocks)][0],
-                        self.turns[max(b.upper for b in blocks) - 1][1],
+                        self.turns.steps[min(b.lower for b in blocks)][0],
+                        self.turns.steps[max(b.upper for b in blocks) - 1][1],
                         (step.number, k) in one.store,
                     )
                 )

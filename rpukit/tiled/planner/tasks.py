@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rpukit.tiled.machine import Hierarchy, Level
-from rpukit.tiled.planner.lifetimes import Step, Timeline
+from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 from rpukit.tiled.planner.tile_search import boxes
 from rpukit.tiled.program import Home, OpPlan, Place
 from rpukit.tiled.tile_space import Box, Operand
@@ -150,12 +150,12 @@ def _inside(shape: object, one: Box, other_shape: object, other: Box) -> bool:
 class _Tracer:
     def __init__(
         self,
-        timeline: Timeline,
+        lifetimes: Lifetimes,
         hierarchy: Hierarchy,
         homes: Mapping[str, Home],
         ops: Sequence[tuple[Step, OpPlan]],
     ) -> None:
-        self.timeline, self.hierarchy, self.homes, self.ops = timeline, hierarchy, homes, ops
+        self.lifetimes, self.hierarchy, self.homes, self.ops = lifetimes, hierarchy, homes, ops
         self.tasks: list[Task] = []
         self.logs: dict[str, _Log] = {}
         self.present: dict[str, np.ndarray] = {}
@@ -211,7 +211,7 @@ class _OpTracer:
     def __init__(self, all_: _Tracer, step: Step, op: OpPlan) -> None:
         self.all, self.step, self.op = all_, step, op
         self.space = step.space
-        self.tensors = all_.timeline.graph(step).tensors
+        self.tensors = all_.lifetimes.graph(step).tensors
         self.inner = len(all_.hierarchy) - 1
         n = len(op.operands)
         self.at: list[dict[int, int]] = [{} for _ in range(n)]  # level: buffer in use
@@ -248,7 +248,7 @@ class _OpTracer:
         place, rectangle = self.places[k][level], self.rectangle(operand, level, tile)
         if place.kind == "resident":
             shape = self.tensors[operand.tensor].shape
-            value = self.all.timeline.values[self.op.operands[k].value]
+            value = self.all.lifetimes.values[self.op.operands[k].value]
             if place.block not in self.all.present:
                 self.all.present[place.block] = np.zeros(value.bytes // value.itemsize, bool)
             mask = self.all.present[place.block]
@@ -423,7 +423,7 @@ def _merged(
 
 
 def trace(
-    timeline: Timeline,
+    lifetimes: Lifetimes,
     hierarchy: Hierarchy,
     homes: Mapping[str, Home],
     ops: Sequence[tuple[Step, OpPlan]],
@@ -432,7 +432,7 @@ def trace(
 
     Parameters
     ----------
-    timeline : Timeline
+    lifetimes : Lifetimes
     hierarchy : Hierarchy
     homes : mapping of str to Home
     ops : sequence of (Step, OpPlan)
@@ -442,4 +442,4 @@ def trace(
     -------
     list of Task
     """
-    return _Tracer(timeline, hierarchy, homes, ops).run()
+    return _Tracer(lifetimes, hierarchy, homes, ops).run()

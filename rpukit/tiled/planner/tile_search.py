@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rpukit.tiled.machine import Compute, Level
-from rpukit.tiled.planner.cycle_model import Tile, double_buffered
+from rpukit.tiled.planner.cycle_model import TileCycles, double_buffered
 from rpukit.tiled.tile_space import Axis, Box, Span, TileSpace, axis_of
 
 __all__ = ["Choice", "Problem", "boxes", "candidates", "rows_of"]
@@ -360,7 +360,7 @@ class Problem:
             if rest and turn:
                 yield turn + rest + sums
 
-    def tiles(self, extents: Sequence[int], order: Sequence[int]) -> list[Tile]:
+    def tiles(self, extents: Sequence[int], order: Sequence[int]) -> list[TileCycles]:
         """Cycles of each tile; what is there already is not fetched again."""
         there: dict[int, Box] = {}
         found = []
@@ -386,7 +386,7 @@ class Problem:
             lengths = _lengths_of(box)
             if lengths not in work:
                 work[lengths] = self.compute.cycles(self.space.macs(box), self.space.elements(box))
-            found.append(Tile(fetch, work[lengths], store))
+            found.append(TileCycles(fetch, work[lengths], store))
         return found
 
     def best(self, buffers: str) -> Choice | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -13,14 +15,15 @@ import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.ir import Training
-from rpukit.tiled.program import Compute, Copy, Plan, Program, Wait
-from rpukit.tiled.runtime.executor import Executor, Tile
+from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
+from rpukit.tiled.runtime.executor import Executor, PreparedTile
 from rpukit.tiled.runtime.trainer import Trainer
 
 __all__ = ["generate_c"]
 
 _FIXED = ("exact.h", "dma.h", "dma_host.h", "dma_host.c", "network.h", "main.c", "Makefile")
 _NAMES = ("training_network", "optimizer_network")
+_SAFE = frozenset(string.ascii_letters + string.digits + "_-.:/@#+,() []")
 _MADE = "/* Made by rpukit; make it anew rather than edit it. */\n"
 
 
@@ -41,7 +44,7 @@ class _Table:
 
 
 def generate_c(
-    plan: Plan,
+    plan: BasePlan,
     training: Training,
     folder: str | Path,
     batches: Sequence[tuple[Any, Any]],
@@ -73,6 +76,9 @@ def generate_c(
 
     Notes
     -----
+    No name of a user is part of the code: tensors are ``tensor_0`` and so on, ``names.json`` says
+    which they are, and comments have names with all unusual characters written as ``%XX``.
+
     The two files ``*_network.c`` are the programs of the plan, step by step; ``kernels.c``
     has the kernels that they use, ``exact.h`` their elementary functions; ``dma.h`` is what a
     target has to bring. ``make run`` in the folder builds and trains.
@@ -83,8 +89,6 @@ def generate_c(
     >>> plan, training, batches = ...  # doctest: +SKIP
     >>> rk.tiled.generate_c(plan, training, "out", batches)  # doctest: +SKIP
     """
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(plan, training, n_accumulate=n_accumulate)
     executor = trainer._executor
     begin = trainer.parameters(everything=True)
@@ -97,11 +101,18 @@ def generate_c(
     for name, program, steps, small in zip(_NAMES, plan.programs, found, tokens, strict=True):
         files[f"{name}.c"] = _network(name, plan, program, steps, small)
         files[f"{name}.h"] = _network_h(name, program)
-    used = sorted({one.op.kernel for steps in found for one in steps if isinstance(one, Tile)})
+    used = sorted(
+        {one.op.kernel for steps in found for one in steps if isinstance(one, PreparedTile)}
+    )
     files |= {"kernels.h": _kernels_h(used), "kernels.c": _kernels_c(used)}
     files |= {"run.c": _run_c(used), "memory.c": _memory(plan), "sizes.h": _sizes(plan, n_tokens)}
     constants = _constants(executor, training)
-    files["data.h"] = _data_h(executor, training, begin, constants, batches, n_accumulate)
+    names: dict[tuple[int, str], str] = {}
+    given = (executor, training, begin, constants, batches, n_accumulate)
+    files["data.h"] = _data_h(*given, names)
+    files["names.json"] = _names_json(plan, names)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (target / name).write_text(text, encoding="ascii")
     data = [(training.train, training.data), (training.train, training.target)]
@@ -146,7 +157,7 @@ def _tokens(programs: Sequence[Program]) -> tuple[list[dict[int, int]], int]:
 
 
 def _network(
-    name: str, plan: Plan, program: Program, steps: Sequence[Any], small: dict[int, int]
+    name: str, plan: BasePlan, program: Program, steps: Sequence[Any], small: dict[int, int]
 ) -> str:
     """Write one program: tables of numbers, then its steps with the ops as comments."""
     levels = [level.name for level in plan.hierarchy.levels]
@@ -158,14 +169,14 @@ def _network(
             lines.append(f"    WAIT({small[one.token]}),")
         elif isinstance(one, Copy):
             lines.append(
-                f"    {_copy(one, small[one.token], levels)},  /* {_plain(one.tensor)} */"
+                f"    {_copy(one, small[one.token], levels)},  /* {_comment(one.tensor)} */"
             )
         else:
-            assert isinstance(one, Compute)
+            assert isinstance(one, ComputeTile)
             if one.node != seen:
                 seen, op = one.node, about[one.node]
                 tiles = f"{op.n_tiles} tile{'s' * (op.n_tiles > 1)} of {op.extents[-1]}"
-                lines.append(f"    /* {_plain(op.node)}: {op.op}, {tiles} */")
+                lines.append(f"    /* {_comment(op.node)}: {_comment(op.op)}, {tiles} */")
             lines.append(f"    {_tile(ready, plan, ints, floats)},")
     count = len(program.instructions)
     text = [_MADE, f'#include "{name}.h"\n\n#include "kernels.h"\n\n']
@@ -180,7 +191,7 @@ def _network_h(name: str, program: Program) -> str:
     guard = f"{name.upper()}_H"
     copies = sum(isinstance(one, Copy) for one in program.instructions)
     about = f"{len(program.ops)} ops, {copies} transfers, {program.cycles} cycles in the model"
-    text = f"/* {_plain(program.name)}: {about}. */\n#ifndef {guard}\n#define {guard}\n\n"
+    text = f"/* {_comment(program.name)}: {about}. */\n#ifndef {guard}\n#define {guard}\n\n"
     return f'{_MADE}{text}#include "network.h"\n\nextern const program_t {name};\n\n#endif\n'
 
 
@@ -199,7 +210,7 @@ def _copy(one: Copy, token: int, levels: list[str]) -> str:
     return f"{kind}({token}, {to_level}, {to}, {from_level}, {begin}, {one.shape[-1]}, {rows})"
 
 
-def _tile(tile: Tile, plan: Plan, ints: _Table, floats: _Table) -> str:
+def _tile(tile: PreparedTile, plan: BasePlan, ints: _Table, floats: _Table) -> str:
     if tile.floats.dtype != np.float32:
         raise PlanError(f"node {tile.node.name} is of {tile.floats.dtype}, C code is float32")
     at = ints.place(tuple(_checked(int(v), "a number of a tile") for v in tile.ints))
@@ -219,8 +230,11 @@ def _float(value: float) -> str:
     return f"{float(np.float32(value))!r}f" if math.isfinite(value) else "EXACT_NAN"
 
 
-def _plain(text: str) -> str:
-    return text.encode("ascii", "replace").decode().replace("*/", "* /")
+def _comment(text: str) -> str:
+    """A name as it may stand in a comment: all but some characters written as %XX, cut to 60."""
+    raw = text.encode("utf-8", "surrogatepass")
+    safe = "".join(chr(c) if chr(c) in _SAFE else f"%{c:02X}" for c in raw[:60])
+    return safe + "..." * (len(raw) > 60)
 
 
 def _array(kind: str, name: str, table: _Table, write: Any) -> str:
@@ -271,7 +285,7 @@ def _run_c(used: Sequence[str]) -> str:
     return _fixed("run.c").replace("    /* kernels */", "\n".join(cases))
 
 
-def _sizes(plan: Plan, n_tokens: int) -> str:
+def _sizes(plan: BasePlan, n_tokens: int) -> str:
     """Write how many levels, transfers under way at once, and pieces of one transfer there are."""
     copies = [one for p in plan.programs for one in p.instructions if isinstance(one, Copy)]
     sizes = {
@@ -283,13 +297,13 @@ def _sizes(plan: Plan, n_tokens: int) -> str:
     return f"{_MADE}#ifndef SIZES_H\n#define SIZES_H\n\n{lines}\n#endif\n"
 
 
-def _memory(plan: Plan) -> str:
+def _memory(plan: BasePlan) -> str:
     """Write the arenas, the blocks of the inner levels, and the links between levels."""
     levels = plan.hierarchy.levels
     text = [_MADE, '#include "network.h"\n\n/* The arenas; 8 bytes aligned, as labels need. */\n']
     for k, level in enumerate(levels):
         words = -(-plan.peaks[level.name] // 8) + 1
-        text.append(f"static uint64_t arena_{k}[{words}]; /* {_plain(level.name)} */\n")
+        text.append(f"static uint64_t arena_{k}[{words}]; /* {_comment(level.name)} */\n")
     names = ", ".join(f"(uint8_t *)arena_{k}" for k in range(len(levels)))
     sizes = ", ".join(f"sizeof arena_{k}" for k in range(len(levels)))
     text.append(f"\nuint8_t *const arenas[N_LEVELS] = {{{names}}};\n")
@@ -303,7 +317,7 @@ def _memory(plan: Plan) -> str:
     return "".join(text)
 
 
-def _blocks(plan: Plan) -> list[tuple[int, int, int]]:
+def _blocks(plan: BasePlan) -> list[tuple[int, int, int]]:
     levels = [level.name for level in plan.hierarchy.levels]
     found = set()
     for op in plan.ops():
@@ -314,6 +328,13 @@ def _blocks(plan: Plan) -> list[tuple[int, int, int]]:
     for home in plan.homes:
         found.add((levels.index(home.level), home.address, home.bytes))
     return sorted(found)
+
+
+def _names_json(plan: BasePlan, names: dict[tuple[int, str], str]) -> str:
+    """Write what the user calls the tensors and programs that have names of our own in C."""
+    programs = [program.name for program in plan.programs]
+    tensors = {own: {"name": name, "program": k} for (k, name), own in names.items()}
+    return json.dumps({"programs": programs, "tensors": tensors}, indent=1) + "\n"
 
 
 def _constants(executor: Executor, training: Training) -> list[tuple[int, str, np.ndarray]]:
@@ -332,15 +353,20 @@ def _data_h(
     constants: Sequence[tuple[int, str, np.ndarray]],
     batches: Sequence[Any],
     n_accumulate: int,
+    names: dict[tuple[int, str], str],
 ) -> str:
-    """Write where inputs, weights and results live, and how many bytes there are of each."""
+    """Write where inputs, weights and results live, and how many bytes there are of each.
+
+    Tensors get names of our own, which are noted in `names`: what a user calls them is no C.
+    """
     levels = [level.name for level in executor.plan.hierarchy.levels]
 
     def row(name: str, program: int = 0) -> tuple[str, int]:
         home = executor.home(name, program)
         size = executor.graphs[program].tensors[name].nbytes
-        text = f'{{"{_plain(name)}", {levels.index(home.level)}, {home.address}, {size}}}'
-        return text, size
+        own = names.setdefault((program, name), f"tensor_{len(names)}")
+        text = f'{{"{own}", {levels.index(home.level)}, {home.address}, {size}}}'
+        return f"{text} /* {_comment(name)} */", size
 
     own = [(n, 0 if n in training.train.tensors else 1) for n in lasting]
     groups = {
@@ -360,7 +386,7 @@ def _data_h(
     )
     text.append(f"#define EXPECTED_BYTES {4 * n + sizes['final']}\n\n")
     for name, rows in groups.items():
-        body = ",\n    ".join(text for text, _ in rows)
+        body = ",\n    ".join(text for text, _ in rows) + "\n"
         text.append(f"#define N_{name.upper()}{'S' * (name != 'final')} {len(rows)}\n")
         text.append(f"static const tensor_t {name}_tensors[] = {{\n    {body}}};\n\n")
     text.append(f"static const tensor_t reset_tensor = {row(training.reset)[0]};\n")

@@ -9,9 +9,9 @@ import numpy as np
 
 from rpukit._workers import run_rows
 from rpukit.errors import PlanError, TransferError
-from rpukit.tiled.ir import Graph
-from rpukit.tiled.program import Copy, Plan, Program, Wait
-from rpukit.tiled.runtime.executor import Executor, Tile
+from rpukit.tiled.ir import BaseGraph
+from rpukit.tiled.program import BasePlan, Copy, Program, Wait
+from rpukit.tiled.runtime.executor import Executor, PreparedTile
 from rpukit.tiled.runtime.reference import mirror
 from rpukit.tiled.runtime.transfers import Transfers, make_transfers, poison
 
@@ -40,8 +40,8 @@ class CpuExecutor(Executor):
 
     def __init__(
         self,
-        plan: Plan,
-        graphs: Sequence[Graph],
+        plan: BasePlan,
+        graphs: Sequence[BaseGraph],
         transfers: str | Transfers = "at_issue",
         seed: int = 0,
     ) -> None:
@@ -77,12 +77,12 @@ class CpuExecutor(Executor):
             name = self.plan.programs[k].name
             raise TransferError(f"program {name}: a transfer failed: {error}") from error
 
-    def _prepared(self, program: Program, graph: Graph) -> list[tuple[int, Any]]:
+    def _prepared(self, program: Program, graph: BaseGraph) -> list[tuple[int, Any]]:
         """Look up everything once: a step is then a walk over a list."""
         ready: list[tuple[int, Any]] = []
         inner = self._arenas[self.plan.hierarchy.levels[-1].name]
         for one in self._tiles(program, graph):
-            if isinstance(one, Tile):
+            if isinstance(one, PreparedTile):
                 ready.append((0, _call(one, inner)))
             elif isinstance(one, Copy):
                 ready.append((1, (one.token, one.engine == "in", *self._ends(one))))
@@ -135,7 +135,7 @@ def _arena(n_bytes: int) -> np.ndarray:
     return arena
 
 
-def _call(tile: Tile, inner: np.ndarray) -> tuple[Any, ...]:
+def _call(tile: PreparedTile, inner: np.ndarray) -> tuple[Any, ...]:
     """Make the arguments of `run_rows` for a tile."""
     nothing = np.empty(0, tile.floats.dtype)
     buffers = [nothing if span is None else _view(inner, *span) for span in tile.spans]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from rpukit.summaries import Described, Fact, Summary, count, memory, size
+from rpukit.summaries import Fact, Summary, count, memory, size
 from rpukit.tiled import ops
-
-if TYPE_CHECKING:
-    from rpukit.tiled.program import Plan, Program
-    from rpukit.tiled.runtime.trainer import Trainer
+from rpukit.tiled.program import BasePlan, Program
 
 
-def plan_summary(plan: Plan) -> Summary:
+def plan_summary(plan: BasePlan) -> Summary:
     """Describe a plan: what each level holds, what each program costs."""
     n_op = sum(len(program.ops) for program in plan.programs)
     facts = [
@@ -28,7 +25,7 @@ def plan_summary(plan: Plan) -> Summary:
     return Summary("Plan", title, tuple(facts))
 
 
-def _levels(plan: Plan) -> list[Fact]:
+def _levels(plan: BasePlan) -> list[Fact]:
     facts = []
     for level in plan.hierarchy.levels:
         used = int(plan.peaks[level.name])
@@ -49,14 +46,7 @@ def _program(program: Program) -> list[Fact]:
     return [Fact(f"program {program.name}", f"{text}; {over}" if over else text, value)]
 
 
-class DescribedTrainer(Described):
-    """Part of `Trainer`: what it is, at a glance."""
-
-    def _describe(self) -> Summary:
-        return trainer_summary(self)  # type: ignore[arg-type]
-
-
-def trainer_summary(trainer: Trainer) -> Summary:
+def trainer_summary(trainer: Any) -> Summary:
     """Describe training by a plan."""
     training = trainer.training
     tensors = training.train.tensors
@@ -77,7 +67,7 @@ def trainer_summary(trainer: Trainer) -> Summary:
     return Summary("Trainer", title, tuple(facts))
 
 
-def _macs(trainer: Trainer) -> int:
+def _macs(trainer: Any) -> int:
     """Multiply-adds of one pass through the training graph: forward, backward, gradients."""
     graph = trainer.training.train
     found = 0

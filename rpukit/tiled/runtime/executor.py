@@ -13,14 +13,15 @@ import numpy as np
 from rpukit._device import Array
 from rpukit.errors import PlanError
 from rpukit.tiled import ops
-from rpukit.tiled.ir import Graph, Node, Tensor
-from rpukit.tiled.program import Compute, Copy, Home, Plan, Program, Wait
+from rpukit.tiled.ir import BaseGraph, Node, Tensor
+from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Home, Program, Wait
+from rpukit.tiled.verify.check_plan import check_programs
 
-__all__ = ["Executor", "Tile"]
+__all__ = ["Executor", "PreparedTile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class PreparedTile:
     """A tile made ready: its kernel, its numbers, and where its buffers are.
 
     Parameters
@@ -54,14 +55,15 @@ class Executor(ABC):
     Raises
     ------
     PlanError
-        Where the plan is not one of these graphs.
+        Where the plan is none of these graphs, or `find_faults` finds something.
     """
 
-    def __init__(self, plan: Plan, graphs: Sequence[Graph]) -> None:
+    def __init__(self, plan: BasePlan, graphs: Sequence[BaseGraph]) -> None:
         if len(graphs) != len(plan.programs):
             raise PlanError(
                 f"got {len(graphs)} graphs, the plan has {len(plan.programs)} programs"
             )
+        check_programs(plan, graphs)
         self.plan, self.graphs = plan, tuple(graphs)
         self._homes: dict[str, Home] = {home.value: home for home in plan.homes}
         self._aliases = [graph.aliases for graph in graphs]
@@ -139,12 +141,12 @@ class Executor(ABC):
                 if self.has_home(name, k):
                     self.array(name, k)[...] = value
 
-    def _tiles(self, program: Program, graph: Graph) -> Iterator[Copy | Wait | Tile]:
+    def _tiles(self, program: Program, graph: BaseGraph) -> Iterator[Copy | Wait | PreparedTile]:
         """Go through a program with every computation made ready."""
         nodes = {node.name: node for node in graph.nodes}
         size = self.plan.peaks[self.plan.hierarchy.levels[-1].name]
         for one in program.instructions:
-            if not isinstance(one, Compute):
+            if not isinstance(one, ComputeTile):
                 yield one
                 continue
             if one.node not in nodes:
@@ -152,7 +154,7 @@ class Executor(ABC):
             yield _tile(nodes[one.node], graph.tensors, one, size)
 
 
-def _tile(node: Node, tensors: Mapping[str, Tensor], one: Compute, size: int) -> Tile:
+def _tile(node: Node, tensors: Mapping[str, Tensor], one: ComputeTile, size: int) -> PreparedTile:
     op = ops.find(node.op)
     assert isinstance(op, ops.Tiled)
     space = op.space(node, tensors)
@@ -171,4 +173,4 @@ def _tile(node: Node, tensors: Mapping[str, Tensor], one: Compute, size: int) ->
         spans[operand.slot] = (address, count, tensor.dtype)
     ints, floats = op.parameters(node, tensors, one.box)
     work = (space.macs(one.box), space.elements(one.box))
-    return Tile(op, node, ints, floats, tuple(spans), work)
+    return PreparedTile(op, node, ints, floats, tuple(spans), work)

@@ -20,10 +20,10 @@ from rpukit._kernels.arguments import pack
 from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError, PlanError, TransferError
 from rpukit.gemm.real import SEGMENT, product
-from rpukit.tiled.ir import Graph
-from rpukit.tiled.program import Copy, Plan, Program, Wait
+from rpukit.tiled.ir import BaseGraph
+from rpukit.tiled.program import BasePlan, Copy, Program, Wait
 from rpukit.tiled.runtime import launch as kernels
-from rpukit.tiled.runtime.executor import Executor, Tile
+from rpukit.tiled.runtime.executor import Executor, PreparedTile
 
 __all__ = ["GpuExecutor", "Overlap"]
 
@@ -79,8 +79,8 @@ class GpuExecutor(Executor):
 
     def __init__(
         self,
-        plan: Plan,
-        graphs: Sequence[Graph],
+        plan: BasePlan,
+        graphs: Sequence[BaseGraph],
         device: str = "gpu",
         captured: bool | None = None,
     ) -> None:
@@ -201,17 +201,17 @@ class GpuExecutor(Executor):
         return partial(_launch_all, again, stream)
 
     def _prepared(
-        self, program: Program, graph: Graph
+        self, program: Program, graph: BaseGraph
     ) -> list[tuple[str, int, Callable[..., None]]]:
         """Look up everything once; the numbers of all tiles go to the GPU in two tables."""
         found = list(self._tiles(program, graph))
-        tiles = [one for one in found if isinstance(one, Tile)]
+        tiles = [one for one in found if isinstance(one, PreparedTile)]
         tables = _Tables(self._cupy, tiles)
         self._kept.append(tables)
         inner = self._arenas[self.plan.hierarchy.levels[1].name]
         ready: list[tuple[str, int, Callable[..., None]]] = []
         for one in found:
-            if isinstance(one, Tile):
+            if isinstance(one, PreparedTile):
                 ready.append(("compute", 0, self._call(one, tables, inner)))
             elif isinstance(one, Copy):
                 ready.append((one.engine, one.token, self._copy(one)))
@@ -220,7 +220,7 @@ class GpuExecutor(Executor):
                 ready.append(("wait", one.token, _nothing))
         return ready
 
-    def _call(self, tile: Tile, tables: _Tables, inner: Any) -> Callable[[], None]:
+    def _call(self, tile: PreparedTile, tables: _Tables, inner: Any) -> Callable[[], None]:
         buffers = [None if span is None else _view(inner, *span) for span in tile.spans]
         if tile.op.kernel == "tiled_gemm":
             whole = _product(tile, buffers)
@@ -258,7 +258,7 @@ class GpuExecutor(Executor):
 class _Tables:
     """Numbers of all tiles of a program, in one array of ints and one of floats on the GPU."""
 
-    def __init__(self, cp: Any, tiles: Sequence[Tile]) -> None:
+    def __init__(self, cp: Any, tiles: Sequence[PreparedTile]) -> None:
         self._places: dict[tuple[int, bool], tuple[slice, slice]] = {}
         rows: list[np.ndarray] = []
         reals: list[np.ndarray] = []
@@ -281,25 +281,25 @@ class _Tables:
         self._ints = cp.asarray(np.concatenate([*rows, np.zeros(1, np.int64)]))
         self._reals = cp.asarray(np.concatenate([*reals, np.zeros(1, kinds.pop())]))
 
-    def of(self, tile: Tile, end: bool = False) -> tuple[Any, Any]:
+    def of(self, tile: PreparedTile, end: bool = False) -> tuple[Any, Any]:
         """Numbers of a tile where the kernel reads them."""
         ints, reals = self._places[id(tile), end]
         return self._ints[ints], self._reals[reals]
 
-    def ends(self, tile: Tile, buffers: Sequence[Any]) -> Callable[[], None]:
+    def ends(self, tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None]:
         """What follows a product: scale, bias, Relu, as the end of a tile without products."""
         numbers = self.of(tile, end=True)
         return kernels.bind(tile.op.kernel, _end_of(tile), numbers, buffers)
 
 
-def _end_of(tile: Tile) -> np.ndarray:
+def _end_of(tile: PreparedTile) -> np.ndarray:
     """Numbers of the rest of a product: no steps, not the first."""
     ints = tile.ints.copy()
     ints[5], ints[6] = 0, 0
     return ints
 
 
-def _product(tile: Tile, buffers: Sequence[Any]) -> Callable[[], None] | None:
+def _product(tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None] | None:
     """Make a tile a product of `det_gemm`, which has the same chains.
 
     None for a stack of products; one whose matrices share the second factor is one product.

@@ -14,7 +14,7 @@ from rpukit._exact import twins
 from rpukit._workers import run_rows
 from rpukit.errors import DTypeError, GraphError, ShapeError
 from rpukit.tiled import ops
-from rpukit.tiled.ir import Graph, Node, Tensor
+from rpukit.tiled.ir import BaseGraph, Node, Tensor
 from rpukit.tiled.runtime import launch as kernels
 from rpukit.tiled.tile_space import Box
 
@@ -69,7 +69,7 @@ def run_tile(
     run_rows(function, int(ints[0]), *more, ints, floats, *given)
 
 
-def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def run(graph: BaseGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Compute all tensors of a graph, node by node, each as one tile.
 
     Parameters
@@ -112,7 +112,7 @@ def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return values
 
 
-def checked(graph: Graph, name: str, inputs: Mapping[str, Any]) -> np.ndarray:
+def checked(graph: BaseGraph, name: str, inputs: Mapping[str, Any]) -> np.ndarray:
     """Copy an input, after a look at its shape and dtype."""
     tensor = graph.tensors[name]
     if name not in inputs:

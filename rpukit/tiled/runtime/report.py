@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rpukit.tiled.program import OpPlan, Plan
+from rpukit.tiled.program import BasePlan, OpPlan
 
 __all__ = ["compare_plans", "describe"]
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: BasePlan) -> str:
     """Write a plan as text: levels, then every op with tiles, buffers, cycles and the reason.
 
     "hidden %" is the share of the transfers' time that can be hidden and is, of ops of two tiles
@@ -73,7 +73,7 @@ def _buffers(op: OpPlan) -> str:
     return " ".join(words)
 
 
-def compare_plans(plans: Mapping[str, Mapping[str, Plan]]) -> str:
+def compare_plans(plans: Mapping[str, Mapping[str, BasePlan]]) -> str:
     """Write single, double and automatic buffering side by side, as Markdown.
 
     Parameters
@@ -114,7 +114,7 @@ def compare_plans(plans: Mapping[str, Mapping[str, Plan]]) -> str:
     return "\n".join(lines)
 
 
-def _cycles(plan: Plan, program: int) -> int | None:
+def _cycles(plan: BasePlan, program: int) -> int | None:
     return plan.programs[program].cycles if program < len(plan.programs) else None
 
 
@@ -128,7 +128,7 @@ def _change(single: int | None, other: int | None) -> str:
     return f"{100 * (other - single) / single:+.1f}"
 
 
-def _overlap(plan: Plan, program: int) -> str:
+def _overlap(plan: BasePlan, program: int) -> str:
     """Share of the transfers' time in which a kernel runs as well."""
     if program >= len(plan.programs) or not plan.programs[program].transferring:
         return "n/a"
@@ -136,7 +136,7 @@ def _overlap(plan: Plan, program: int) -> str:
     return f"{100 * one.hidden / one.transferring:.0f}"
 
 
-def _moved(plan: Plan | None, program: int) -> str:
+def _moved(plan: BasePlan | None, program: int) -> str:
     """Bytes in and out over each link."""
     if plan is None or program >= len(plan.programs):
         return "n/a"

@@ -10,10 +10,11 @@ import numpy as np
 
 from rpukit import _archive, _device
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
+from rpukit.summaries import Described, Summary
 from rpukit.tiled.ir import Training
-from rpukit.tiled.program import Plan
+from rpukit.tiled.program import BasePlan
 from rpukit.tiled.runtime.cpu import CpuExecutor
-from rpukit.tiled.runtime.describe import DescribedTrainer
+from rpukit.tiled.runtime.describe import trainer_summary
 from rpukit.tiled.runtime.executor import Executor
 from rpukit.tiled.runtime.transfers import Transfers
 
@@ -22,7 +23,7 @@ __all__ = ["Trainer"]
 _FORMAT, _VERSION = "rpukit-training", 1
 
 
-class Trainer(DescribedTrainer):
+class Trainer(Described):
     """Steps of training by a plan; made by `Plan.trainer`.
 
     Parameters
@@ -63,7 +64,7 @@ class Trainer(DescribedTrainer):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BasePlan,
         training: Training,
         *,
         device: str = "cpu",
@@ -89,6 +90,9 @@ class Trainer(DescribedTrainer):
             self._lasting(name)[...] = 0
         for name, value in given.items():
             self._put(name, self._lasting(name), value)
+
+    def _describe(self) -> Summary:
+        return trainer_summary(self)
 
     @property
     def n_step(self) -> int:
@@ -268,7 +272,7 @@ def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -
 
 
 def _executor(
-    plan: Plan, training: Training, device: str, transfers: str | Transfers, seed: int
+    plan: BasePlan, training: Training, device: str, transfers: str | Transfers, seed: int
 ) -> Executor:
     graphs = (training.train, training.optimiser)
     if _device.parse_device(device).kind == "cpu":

@@ -5,16 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from rpukit.tiled import ops
-from rpukit.tiled.ir import Graph, Training
-from rpukit.tiled.planner.instructions import Busy
-from rpukit.tiled.planner.lifetimes import graphs_of
-from rpukit.tiled.program import Copy, Plan, Wait
+from rpukit.tiled.ir import BaseGraph, Training, graphs_of
+from rpukit.tiled.program import BasePlan, Busy, Copy, Wait
 from rpukit.tiled.tile_space import TileSpace
 
 __all__ = ["simulate"]
 
 
-def simulate(plan: Plan, graph: Graph | Training, program: int = 0) -> list[Busy]:
+def simulate(plan: BasePlan, graph: BaseGraph | Training, program: int = 0) -> list[Busy]:
     """Find when every transfer and every kernel of a program runs.
 
     Parameters

@@ -11,8 +11,8 @@ from rpukit.tiled.runtime.reference import run as compute
 from rpukit.tiled.runtime.reference import run_tile
 from tests.golden.cases.case import Case, put
 from tests.tiled.analog_nets import TILES, built
-from tests.tiled.tile_formulas import CASES
-from tests.tiled.tiled_cases import made
+from tests.tiled.op_cases import made
+from tests.tiled.op_formulas import CASES
 
 
 def whole_node(graph, node, values, device):

@@ -8,7 +8,7 @@ from rpukit.errors import ParameterError
 from rpukit.tiled import Compute, Hierarchy, Level
 from rpukit.tiled.planner.cycle_model import (
     Event,
-    Tile,
+    TileCycles,
     double_buffered,
     lower_bound,
     single_buffered,
@@ -21,11 +21,11 @@ def link(params: dict, **more) -> Level:
 
 
 @pytest.mark.parametrize("number", range(0, 80, 8))
-def test_pipelines_take_the_known_cycles(number):
+def test_pipelines_take_the_recorded_cycles(number):
     for case in cases("timing/pipeline_cases")[number : number + 8]:
         level = link(case["params"])
         tiles = [
-            Tile(
+            TileCycles(
                 sum(level.cycles(*transfer) for transfer in tile["in"]),
                 tile["compute"],
                 sum(level.cycles(*transfer) for transfer in tile["out"]),
@@ -44,7 +44,7 @@ def test_pipelines_take_the_known_cycles(number):
                 assert in_place or not expected or [list(e) for e in trace] == expected
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 999)] * 3).map(lambda t: Tile(*t)), max_size=9))
+@given(st.lists(st.tuples(*[st.integers(0, 999)] * 3).map(lambda t: TileCycles(*t)), max_size=9))
 def test_bounds_hold(tiles):
     fifo, duplex = (double_buffered(tiles, duplex=d) for d in (False, True))
     assert lower_bound(tiles) <= duplex <= fifo <= single_buffered(tiles)

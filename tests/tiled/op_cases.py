@@ -3,7 +3,7 @@
 import numpy as np
 
 from rpukit.tiled import Node, Tensor, make_graph
-from tests.tiled.tile_formulas import CASES
+from tests.tiled.op_formulas import CASES
 
 N_OUTPUTS = {"LayerNormalization": 3, "MomentumSGD": 2, "Adam": 3}
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rpukit.testing import assert_same_bits
-from tests.tiled.tile_cut import run_cut
-from tests.tiled.tile_formulas import CASES
-from tests.tiled.tiled_cases import made
+from tests.tiled.cut_nodes import run_cut
+from tests.tiled.op_cases import made
+from tests.tiled.op_formulas import CASES
 
 
 @pytest.mark.parametrize("name", CASES)

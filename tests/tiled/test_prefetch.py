@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rpukit import tiled
-from rpukit.tiled.planner.prefetch import Use, windows
+from rpukit.tiled.planner.level_plan import ValueUse
+from rpukit.tiled.planner.prefetch import windows
 from rpukit.tiled.verify.simulate import simulate
 
 ROOM = 100
@@ -18,7 +19,7 @@ def random_turns(rng):
         for value in "abc"[: rng.integers(0, 4)]:
             size, slots, cycles = (int(n) for n in rng.integers(1, (61, 61, 201)))
             flags = [bool(flag) for flag in rng.integers(0, 2, 4)]
-            own[value] = Use(size, min(slots, size), cycles, *flags, last=True)
+            own[value] = ValueUse(size, min(slots, size), cycles, *flags, last=True)
         turns.append((own, int(rng.integers(1, 61))))
     return turns
 
@@ -46,7 +47,7 @@ def test_buffers_stay_within_their_program_and_the_room(seed):
 
 def test_what_is_needed_late_is_fetched_while_much_is_computed():
     """Eight turns of work before a value whose copy takes as long as five of them."""
-    late = Use(50, 10, 50, fetched=True, stored=True, whole=False, able=True, last=True)
+    late = ValueUse(50, 10, 50, fetched=True, stored=True, whole=False, able=True, last=True)
     used = np.array([0, 0, 60, 0, 0, 0, 0, 0, 10, 0, 0, 0], np.int64)
     uses = [{}] * 8 + [{"w": late}] + [{}] * 3
     before, after = windows(uses, [10] * 12, {0, 12}, used, ROOM)

@@ -9,7 +9,7 @@ from tests.reference.models import folder, load
 
 PLANS = sorted(folder().glob("plans/*.json.gz"))
 pytestmark = pytest.mark.skipif(
-    not PLANS, reason="needs the full set of reference data (RPUKIT_REFERENCE)"
+    not PLANS, reason="needs the full set of reference data (RPUKIT_ORACLE)"
 )
 # The strategies that their names stand for: rule on scalars, ops that are opted out
 RULES = {
@@ -59,8 +59,8 @@ MODELS = {
 def test_fewer_cycles_and_bytes(name):
     model, home, l1 = MODELS[name]
     levels = (tiled.siracusa_l2 if home == "L2" else tiled.siracusa_l3)(l1=l1)
-    known = load(f"fixtures/{model}")
-    graph = tiled.training_from_onnx(known.file("train"), known.file("optimizer"))
+    reference = load(f"fixtures/{model}")
+    graph = tiled.training_from_onnx(reference.file("train"), reference.file("optimizer"))
     program = tiled.plan(graph, levels).programs[0]
     theirs = {}
     for kind in ("sb", "db_final", "db_l3"):

@@ -4,7 +4,7 @@ from rpukit.tiled import find_hazards
 from tests.reference.planner import cases
 
 
-def test_known_schedules_get_the_known_findings():
+def test_recorded_schedules_get_the_recorded_findings():
     found = {
         case["name"]: find_hazards(case["buffers"], case["schedule"])
         for case in cases("schedules/race_cases")

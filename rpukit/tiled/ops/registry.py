@@ -1,0 +1,61 @@
+"""The registry of ops: an op by its name, and composed ops taken apart."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from rpukit.errors import GraphError
+from rpukit.tiled.ops import (
+    analog,
+    convolutions,
+    elementwise,
+    pools,
+    products,
+    reductions,
+    rows,
+    updates,
+    views,
+)
+from rpukit.tiled.ops._base import Op
+from rpukit.tiled.ops.composites import LOWERINGS, lower
+
+__all__ = ["OPS", "find", "known", "lower"]
+
+_FILES = (products, elementwise, reductions, rows, convolutions, pools, updates, analog, views)
+OPS: MappingProxyType[str, Op] = MappingProxyType(
+    {op.name: op for file in _FILES for op in file.OPS}
+)
+
+
+def known(name: str) -> bool:
+    """Whether there is such an op, by itself or made of others.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    bool
+    """
+    return name in OPS or name in LOWERINGS
+
+
+def find(name: str) -> Op:
+    """Find an op.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Op
+
+    Raises
+    ------
+    GraphError
+    """
+    if name not in OPS:
+        raise GraphError(f"op {name}: not known; there are {', '.join(sorted(OPS))}")
+    return OPS[name]
