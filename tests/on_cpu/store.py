@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rpukit._kernels import cache
+from rpukit import _cache
 
 DAY = 24 * 3600.0
 MONTH = 30 * DAY
@@ -23,7 +23,7 @@ MONTH = 30 * DAY
 def folder() -> Path:
     """Where files are kept; made if need be."""
     named = os.environ.get("RPUKIT_ON_CPU_CACHE")
-    place = Path(named) if named else (cache.folder() or Path(tempfile.gettempdir())) / "on_cpu"
+    place = Path(named) if named else (_cache.folder() or Path(tempfile.gettempdir())) / "on_cpu"
     place.mkdir(parents=True, exist_ok=True)
     return place
 
