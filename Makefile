@@ -23,7 +23,7 @@ NOTEBOOKS := $(wildcard notebooks/*.py)
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -7
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -6
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python -m rpukit demo $(DEMO_ARGS)

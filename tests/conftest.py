@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rpukit import _device, testing
-from tests.on_cpu import runner
+from tests.on_cpu import runner, store
 
 testing.set_runner(runner.run)
 
@@ -30,10 +30,40 @@ def device(request):
         yield "cpu"
 
 
+NEEDS = {"gpu": 1, "multi_gpu": 2}
+left_out = pytest.StashKey[int]()
+
+
 def pytest_collection_modifyitems(config, items):
+    """Leave out the tests that need more GPUs than there are."""
     n_gpu = _device.gpu_count()
-    for mark, need in (("gpu", 1), ("multi_gpu", 2)):
-        skip = pytest.mark.skip(reason=f"needs {need} GPU(s), this machine has {n_gpu}")
-        for item in items:
-            if item.get_closest_marker(mark) and n_gpu < need:
-                item.add_marker(skip)
+    missing = [mark for mark, need in NEEDS.items() if n_gpu < need]
+    out = [item for item in items if any(item.get_closest_marker(mark) for mark in missing)]
+    config.stash[left_out] = len(out)
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
+
+
+def pytest_sessionfinish(session):
+    """Tell the process that writes the summary; the last one to leave tidies the store."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is None:
+        store.prune()
+    else:
+        output["left_out"] = session.config.stash.get(left_out, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take over what a process of xdist left out; each of them collects all tests."""
+    node.config.stash[left_out] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    n = config.stash.get(left_out, 0)
+    if n:
+        n_gpu = _device.gpu_count()
+        terminalreporter.write_line(
+            f"{n} tests were left out: they need a GPU, or two, and this machine has {n_gpu}"
+        )

@@ -1,9 +1,14 @@
-"""Who may import whom: a file of rpukit imports from lower layers and from its own folder only."""
+"""Who may import whom: a file of rpukit imports from lower layers and from its own folder only.
+
+An import counts wherever it stands: at the top of a file, inside a function, for type checkers
+only, or as a module's name in a string, as ``import_module("rpukit.analog.presets")`` takes it.
+"""
 
 import ast
+from functools import cache
 from pathlib import Path
 
-from rpukit._exact import stamp
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "rpukit"
@@ -11,33 +16,16 @@ PACKAGE = ROOT / "rpukit"
 # Bottom-up; a folder stands for all of its files. `kernels_cu` is layer 0 and holds no Python.
 LAYERS = {
     1: [
-        "errors",
-        "typing",
-        "_version",
-        "_archive",
-        "_cache",
-        "_device",
-        "_frames",
-        "_workers",
-        "random",
+        *("errors", "_version", "_archive", "_cache", "_device", "_frames", "_workers", "random"),
         "_exact",
     ],
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
-        "io",
-        "plot",
-        "studies",
-        "demo",
-        "torch",
-        "onnx",
-        "estimators",
-        "_density",
-        "_figures",
+        *("io", "plot", "studies", "demo", "torch", "estimators", "_density", "_figures"),
         "_warm_up",
-        "distributed",
     ],
-    5: ["__init__", "__main__", "_cli"],
+    5: ["__init__", "__main__"],
 }
 # The only imports between different folders of one layer.
 SIDEWAYS = {
@@ -50,8 +38,26 @@ SIDEWAYS = {
     ("tiled", "gemm"),
     ("tiled", "analog"),
 }
+# The parts of a package, bottom-up: each imports only from those before it.
+PARTS: dict[str, list[str]] = {
+    "analog": [
+        *("_steps", "parameters", "_mirror", "cells", "deferred_errors", "processes", "describe"),
+        *("product", "update", "arrays", "transfer", "tile", "presets"),
+    ],
+    "circuits": [
+        *("_mirror", "graph", "compiled", "describe", "structures", "ops", "parameters"),
+        *("memory", "momenta", "core", "queries", "state", "learning", "circuit"),
+    ],
+    "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile"],
+    "tiled": [
+        *("_mirror", "ir", "machine", "tile_space", "ops", "program", "verify", "runtime"),
+        *("graph", "plan", "planner"),
+    ],
+}
+MOST_FILES = 15
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
+FOLDERS = sorted({path.parent for path in FILES})
 
 
 def unit(module: str) -> str:
@@ -75,17 +81,24 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path) for path in FILES}
 
 
-def imported(path: Path) -> list[tuple[str, int]]:
-    """List (module, line) of all imports of a file, those by `import_module("...")` included."""
+def imports_of(tree: ast.AST, where: str) -> list[tuple[str, int]]:
+    """List (module, line) of all imports of a file, wherever they stand.
+
+    A module's name in a string counts, but for that of a package whose data files are read.
+    """
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    data = {id(n.args[0]) for n in ast.walk(tree) if isinstance(n, ast.Call) and is_files(n)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import, write it in full"
+            assert node.level == 0, f"{where}:{node.lineno}: relative import, write it in full"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 found.append((whole if whole in MODULES else str(node.module), node.lineno))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if "." in node.value and node.value in MODULES and id(node) not in data:
+                found.append((node.value, node.lineno))
         elif isinstance(node, ast.Call) and node.args:
             name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             name = node.func.id if isinstance(node.func, ast.Name) else name
@@ -93,6 +106,18 @@ def imported(path: Path) -> list[tuple[str, int]]:
             if name.endswith("import_module") and isinstance(target, ast.Constant):
                 found.append((str(target.value), node.lineno))
     return found
+
+
+def is_files(call: ast.Call) -> bool:
+    """Tell whether a call is ``resources.files(package)``."""
+    return bool(call.args) and ast.unparse(call.func) == "resources.files"
+
+
+@cache
+def imported(path: Path) -> list[tuple[str, int]]:
+    """List (module, line) of all imports of a file of the package."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return imports_of(tree, str(path.relative_to(ROOT)))
 
 
 def fail_on(problems: list[str]) -> None:
@@ -109,6 +134,40 @@ def imports() -> list[tuple[Path, str, str]]:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import rpukit.errors",
+        "from rpukit import errors",
+        "from rpukit.errors import RpukitError",
+        "def f():\n    from rpukit import errors",
+        "if TYPE_CHECKING:\n    from rpukit.errors import RpukitError",
+        'module = import_module("rpukit.errors")',
+        'mirror = twins.mirror("rpukit.errors", dtype)',
+        'HOME = {"RpukitError": "rpukit.errors"}',
+    ],
+)
+def test_imports_are_seen_wherever_they_stand(text):
+    assert {name for name, _ in imports_of(ast.parse(text), "text")} == {"rpukit.errors"}
+
+
+def test_reading_data_files_is_no_import():
+    text = 'text = resources.files("rpukit.tiled").joinpath("c/exact.h").read_text()'
+    assert imports_of(ast.parse(text), "text") == []
+
+
+def test_every_name_of_the_lists_is_there():
+    missing = [name for name in LAYER_OF if not exists(PACKAGE, name)]
+    missing += [f"{p}/{name}" for p in PARTS for name in PARTS[p] if not exists(PACKAGE / p, name)]
+    assert missing == []
+    used = {(unit(module_name(path)), unit(module)) for path, module, _ in imports()}
+    assert used >= SIDEWAYS
+
+
+def exists(folder: Path, name: str) -> bool:
+    return (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file()
+
+
 def test_imports_only_from_below():
     problems = []
     for path, module, where in imports():
@@ -121,6 +180,92 @@ def test_imports_only_from_below():
         if folders and theirs != mine and (mine, theirs) not in SIDEWAYS:
             problems.append(f"{where}, a neighbour that it must not know")
     fail_on(problems)
+
+
+def part_of(module: str, folder: str) -> str | None:
+    """Name the file or folder directly in a folder that a module belongs to, if to any."""
+    if module == folder:
+        return "__init__"
+    return module[len(folder) + 1 :].split(".")[0] if module.startswith(f"{folder}.") else None
+
+
+def graph_of(folder: Path) -> dict[str, dict[str, str]]:
+    """Map each part of a folder to the parts that it imports, with one place where it does."""
+    name, graph = module_name(folder / "__init__.py"), {}
+    for path in sorted(folder.rglob("*.py")):
+        mine = part_of(module_name(path), name)
+        targets = graph.setdefault(mine, {})
+        for module, line in imported(path):
+            theirs = part_of(module, name)
+            if theirs not in (None, mine):
+                targets.setdefault(theirs, f"{path.relative_to(ROOT)}:{line}: imports {module}")
+    return graph
+
+
+def circles(graph: dict[str, dict[str, str]]) -> list[str]:
+    """Describe one way round for every part that can be reached from itself."""
+    found, told = [], set()
+    for start in sorted(graph):
+        trails = [[start]]
+        seen = set()
+        while trails and start not in told:
+            trail = trails.pop(0)
+            for target in sorted(graph.get(trail[-1], {})):
+                if target == start:
+                    places = [graph[a][b] for a, b in zip(trail, [*trail[1:], start], strict=True)]
+                    found.append(f"{' -> '.join([*trail, start])}\n    " + "\n    ".join(places))
+                    told.update(trail)
+                elif target not in seen:
+                    seen.add(target)
+                    trails.append([*trail, target])
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_circles(folder):
+    """Neither between the files of a folder, nor between the folders in it."""
+    fail_on(circles(graph_of(folder)))
+
+
+def test_circles_are_found():
+    graph = {"a": {"b": "a:1"}, "b": {"c": "b:2"}, "c": {"b": "c:3", "d": "c:4"}, "d": {}}
+    assert circles(graph) == ["b -> c -> b\n    b:2\n    c:3"]
+    del graph["c"]["b"]
+    assert circles(graph) == []
+
+
+def test_no_circles_between_files():
+    """Over the whole package: a way round through several folders is one, too."""
+    graph = {
+        module_name(path): {m: f"line {n}" for m, n in imported(path) if m in MODULES}
+        for path in FILES
+    }
+    for module, targets in graph.items():
+        targets.pop(module, None)
+    fail_on(circles(graph))
+
+
+@pytest.mark.parametrize("package", PARTS)
+def test_parts_import_from_those_before_them(package):
+    order, graph = PARTS[package], graph_of(PACKAGE / package)
+    graph.pop("__init__")  # the face of the package, which nothing in it imports
+    assert sorted(graph) == sorted(order), f"PARTS of {__file__} lists others"
+    fail_on(
+        [
+            f"{place}, which comes after {mine}"
+            for mine, targets in graph.items()
+            for theirs, place in targets.items()
+            if theirs == "__init__" or order.index(theirs) > order.index(mine)
+        ]
+    )
+
+
+def test_folders_are_small():
+    """Mirrors excepted, which are as many as the kernels."""
+    for folder in FOLDERS:
+        n = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+        if folder.name != "_mirror":
+            assert n <= MOST_FILES, f"{folder.relative_to(ROOT)}: {n} files, at most {MOST_FILES}"
 
 
 def is_numba_file(path: Path) -> bool:
@@ -176,33 +321,3 @@ def test_mirrors_are_loaded_when_used():
                 f"{path.relative_to(ROOT)}: {name} imports Numba, load it later" for name in hit
             ]
     fail_on(problems)
-
-
-def test_the_stamp_of_machine_code_follows_all_that_mirrors_import():
-    """A mirror has code and constants from files that `rpukit._exact.stamp` reads."""
-    part_of_no_code = {"rpukit._cache", "rpukit._workers", "rpukit.errors"}
-    followed = {module_name(Path(path)) for path in stamp.sources()}
-    assert {module_name(path) for path in FILES if is_numba_file(path)} <= followed
-    problems = [
-        f"{where}, which the stamp of machine code does not follow"
-        for path, module, where in imports()
-        if module_name(path) in followed - {"rpukit._exact.machine_code"}
-        and module.split(".")[0] == "rpukit"
-        and module not in followed | part_of_no_code
-    ]
-    fail_on(problems)
-
-
-def test_no_cycles():
-    graph = {module_name(path): set(loaded(path)) & MODULES for path in FILES}
-    done: set[str] = set()
-
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, f"import cycle: {' -> '.join((*trail, name))}"
-        if name not in done:
-            for target in sorted(graph[name] - {name}):
-                visit(target, (*trail, name))
-            done.add(name)
-
-    for name in sorted(graph):
-        visit(name, ())

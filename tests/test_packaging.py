@@ -6,6 +6,7 @@ import fnmatch
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,18 @@ def test_every_set_up_is_pinned(config):
     for extra in ("cuda12x-min", "demo", "test", "notebooks", "docs", "dev"):
         wanted += lines(config["options.extras_require"][extra])
     assert {package_of(line) for line in wanted} - pinned == {"rpukit"}
+
+
+def test_settings_name_files_that_are_there(config):
+    """Of ruff, mypy and coverage: a setting for a file that has moved would do nothing."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    paths = [*tools["ruff"]["lint"]["per-file-ignores"], *lines(config["coverage:report"]["omit"])]
+    for section in config.sections():
+        if section.startswith("mypy-rpukit"):
+            names = section.removeprefix("mypy-").split(",")
+            paths += [name.strip().replace(".", "/") + "*" for name in names]
+    assert len(paths) > 10
+    assert [path for path in paths if not any(ROOT.glob(path))] == []
 
 
 def test_manifest_grafts_what_is_not_in_the_wheel():

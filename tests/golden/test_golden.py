@@ -11,18 +11,29 @@ from rpukit.testing import on_cpu
 from tests.golden.cases import CASES, digest
 
 FOLDER = Path(__file__).parent / "hashes"
-ALL = [
-    pytest.param(kernel, case, id=f"{kernel}-{case.name}")
-    for kernel in CASES
-    for case in CASES[kernel]
-]
-# Every fifth one where g++ checks addresses, which takes several times as long to compile.
-EACH = 5 if os.environ.get("RPUKIT_ON_CPU_SANITIZE") else 1
-SMALL = [
-    pytest.param(kernel, case, id=f"{kernel}-{case.name}")
-    for kernel in CASES
-    for case in [case for case in CASES[kernel] if case.small][::EACH]
-]
+
+
+def share(cases):
+    """Every fifth case and the last one; all of them where RPUKIT_GOLDEN=all asks for them.
+
+    Each set of macros is one more run of g++, which checks of addresses make several times longer.
+    """
+    if os.environ.get("RPUKIT_GOLDEN") == "all":
+        return cases
+    return [case for k, case in enumerate(cases) if k % 5 == 0 or k == len(cases) - 1]
+
+
+def parameters(cases_of):
+    """Pairs of a kernel and a case, with names."""
+    return [
+        pytest.param(kernel, case, id=f"{kernel}-{case.name}")
+        for kernel, cases in CASES.items()
+        for case in cases_of(cases)
+    ]
+
+
+ALL = parameters(list)
+SMALL = parameters(lambda cases: share([case for case in cases if case.small]))
 
 
 def recorded(kernel):

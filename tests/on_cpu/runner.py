@@ -1,20 +1,18 @@
 """Compile a kernel with g++ against ``cuda_on_cpu.h`` and run it with the arguments of a launch.
 
 Environment variables: ``CXX`` names the compiler; ``RPUKIT_ON_CPU_CACHE`` the folder of compiled
-kernels; ``RPUKIT_ON_CPU_SANITIZE=1`` builds with AddressSanitizer and UBSan (the process then
-needs libasan preloaded); ``RPUKIT_ON_CPU_UCONTEXT=1`` switches stacks in the way of other
+kernels (`store`); ``RPUKIT_ON_CPU_SANITIZE=1`` builds with AddressSanitizer and UBSan (the process
+then needs libasan preloaded); ``RPUKIT_ON_CPU_UCONTEXT=1`` switches stacks in the way of other
 processors than x86-64.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ import numpy as np
 from rpukit import testing
 from rpukit._kernels.launch import Variant
 from rpukit.errors import KernelCompileError, LaunchError
+from tests.on_cpu import store
 
 HERE = Path(__file__).parent
 HEADERS = ("cuda_on_cpu.h", "fibers.h", "intrinsics.h")
@@ -70,14 +69,6 @@ def flags() -> tuple[str, ...]:
     )
 
 
-def folder() -> Path:
-    """Where compiled kernels are kept."""
-    named = os.environ.get("RPUKIT_ON_CPU_CACHE")
-    place = Path(named) if named else Path(tempfile.gettempdir()) / f"rpukit_on_cpu_{os.getuid()}"
-    place.mkdir(parents=True, exist_ok=True)
-    return place
-
-
 def text_of(variant: Variant) -> str:
     """The translation unit: the header, the macros, the source, an exported launcher."""
     defines = "".join(f"#define {name} {value}\n" for name, value in variant.macros.items())
@@ -87,17 +78,18 @@ def text_of(variant: Variant) -> str:
 
 
 def library(variant: Variant) -> ctypes.CDLL:
-    """The compiled kernel, from memory, from the folder, or made now."""
+    """The compiled kernel, from memory, from the store, or made now."""
     text, options = text_of(variant), flags()
     ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in HEADERS)
-    common = hashlib.sha256("\0".join((ours, *options)).encode()).hexdigest()
-    key = hashlib.sha256(f"{common}{text}".encode()).hexdigest()
+    common = store.key_of(ours, *options)
+    key = store.key_of(common, text)
     with _lock:
         if key not in _libraries:
-            target = folder() / f"{variant.source.name}-{key[:24]}.so"
-            if not target.exists():
-                build(variant, text, options, target, common)
-            _libraries[key] = ctypes.CDLL(str(target))
+            path = store.kept(
+                f"{variant.source.name}-{key}.so",
+                lambda target: build(variant, text, options, target, common),
+            )
+            _libraries[key] = ctypes.CDLL(str(path))
         return _libraries[key]
 
 
@@ -111,35 +103,28 @@ def compiled(command: Sequence[str], text: str = "") -> subprocess.CompletedProc
 
 def header(compiler: str, options: Sequence[str], key: str) -> Path:
     """Where our header is, precompiled: a third of the time of a small kernel."""
-    place = folder() / f"header-{key[:24]}"
-    target = place / "cuda_on_cpu.h.gch"
-    if not target.exists():
-        place.mkdir(exist_ok=True)
-        scratch = place / f"{os.getpid()}.gch"
+
+    def make(target: Path) -> None:
         flags = [option for option in options if option != "-shared"]
         command = [compiler, "-x", "c++-header", str(HERE / "cuda_on_cpu.h"), *flags]
-        done = compiled([*command, "-o", str(scratch)])
-        if done.returncode == 0:  # else the compiler reads the header itself
-            os.replace(scratch, target)
-    return place
+        compiled([*command, "-o", str(target)])  # if it fails the compiler reads the header itself
+
+    return store.kept(f"header-{key}/cuda_on_cpu.h.gch", make).parent
 
 
 def build(variant: Variant, text: str, options: Sequence[str], target: Path, common: str) -> None:
-    """Compile to a file of its own, then move it: several processes may want the same kernel."""
+    """Compile a kernel to a file."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise KernelCompileError("no g++ to run kernels on the CPU: install g++, or set CXX")
-    scratch = target.with_suffix(f".{os.getpid()}")
     places = [f"-I{header(compiler, options, common)}", f"-I{HERE}"]
-    command = [compiler, "-x", "c++", "-", *options, *places, "-o", str(scratch)]
-    done = compiled(command, text)
+    done = compiled([compiler, "-x", "c++", "-", *options, *places, "-o", str(target)], text)
     if done.returncode:
         raise KernelCompileError(
             f"{variant.source.path.name} does not compile with {compiler}:\n{done.stderr}",
             log=done.stderr,
             source=text,
         )
-    os.replace(scratch, target)
 
 
 def run(
