@@ -32,8 +32,6 @@ LAYERS = {
         "torch",
         "onnx",
         "estimators",
-        "_density",
-        "_figures",
         "_warm_up",
         "distributed",
     ],

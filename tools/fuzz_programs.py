@@ -178,7 +178,7 @@ def _tile(own: Lines) -> None:
     def wrong() -> None:
         own.add(own.one([
             f"t.forward(put(np.zeros((2, {n_in + 1}), '{real}')))",
-            f"t.update(put(np.zeros((2, {n_in}), '{real}')), put(np.zeros((3, {n_out}), '{real}')), 0.1)",
+            f"t.update(put(np.zeros((2, {n_in}), '{real}')), put(np.ones((3, {n_out}), 'f4')), 1)",
             f"t.forward(put(np.full((2, {n_in}), np.nan, '{real}'))); rk.check()",
             "t.decay(np.inf)",
         ]))  # fmt: skip
