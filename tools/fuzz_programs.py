@@ -31,10 +31,10 @@ COMPOUND = (
     "rk.OneSided(device=rk.SoftBounds(dw_min=0.02, w_min=0), refresh_every=5)",
     "rk.Vector(devices=(rk.SoftBounds(dw_min=0.02), rk.ConstantStep(dw_min=0.01)))",
     "rk.Reference(devices=(rk.SoftBounds(dw_min=0.02), rk.SoftBounds(dw_min=0.02)))",
-    "rk.Transfer(fast=rk.SoftBounds(), slow=rk.SoftBounds(), transfer_every=2)",
-    "rk.BufferedTransfer(fast=rk.SoftBounds(), slow=rk.SoftBounds(), transfer_every=1)",
-    "rk.ChoppedTransfer(fast=rk.SoftBounds(), slow=rk.SoftBounds())",
-    "rk.DynamicTransfer(fast=rk.SoftBounds(), slow=rk.SoftBounds())",
+    "rk.Transfer(devices=(rk.SoftBounds(), rk.SoftBounds()), transfer_every=2)",
+    "rk.BufferedTransfer(devices=(rk.SoftBounds(), rk.SoftBounds()), transfer_every=1)",
+    "rk.ChoppedTransfer(devices=(rk.SoftBounds(), rk.SoftBounds()))",
+    "rk.DynamicTransfer(devices=(rk.SoftBounds(), rk.SoftBounds()))",
     "rk.MixedPrecision(device=rk.SoftBounds(dw_min=0.02))",
 )
 IO = (
