@@ -231,15 +231,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     # ---- what is work --------------------------------------------------------------------------
 
     def __getitem__(self, at: Any) -> Array:
-        keys = [k for k in (at if isinstance(at, tuple) else (at,)) if isinstance(k, Array)]
-        found = self._host[_bare(at)]
-        if np.may_share_memory(found, self._host) and isinstance(found, np.ndarray):
-            return self._like(found)
-        if not keys and np.ndim(found) == 0:  # a scalar is a view as well
-            flat = np.arange(self._host.size).reshape(self._host.shape)[_bare(at)]
-            return self._like(self._host.reshape(-1)[flat : flat + 1].reshape(()))
-        machine().work("indexing", [self, *keys])
-        return _fresh(found)
+        keys = at if isinstance(at, tuple) else (at,)
+        if all(k is None or isinstance(k, (int, np.integer, slice, type(...))) for k in keys):
+            return self._like(self._host[(*keys, ...)])  # a view, of a scalar as well
+        machine().work("indexing", [self, *(k for k in keys if isinstance(k, Array))])
+        return _fresh(self._host[_bare(at)])
 
     def __setitem__(self, at: Any, value: Any) -> None:
         used = [v for v in (value, at) if isinstance(v, Array)]
