@@ -7,7 +7,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus
-from tests.on_cpu.two_gpus import Device, Misplaced, Stream
+from tests.on_cpu.fake_cupy import Device, Misplaced, Stream
 
 GPU1 = _device.Device("gpu", 1)
 
