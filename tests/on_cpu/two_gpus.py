@@ -16,7 +16,7 @@ from rpukit import _device
 from rpukit._kernels import driver, launch, tensor_map
 from rpukit._kernels.arguments import checker
 from tests.on_cpu import runner
-from tests.on_cpu.fake_cupy import Array, Misplaced, bare, machine, module, started
+from tests.on_cpu.fake_cupy import Array, Machine, Misplaced, bare, machine, module, started
 
 
 class Function:
