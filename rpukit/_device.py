@@ -9,20 +9,17 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache, wraps
-from types import FunctionType, ModuleType
-from typing import Any, TypeVar, cast
+from functools import cache
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from rpukit.errors import DeviceError, DTypeError, ParameterError
 
 Array = Any  # numpy.ndarray or cupy.ndarray
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_Class = TypeVar("_Class", bound=type)
 
 _LINE = 64  # bytes of a line of the cache of a CPU
 _LARGE = 1 << 16  # bytes
@@ -236,61 +233,6 @@ def using(device: Device) -> AbstractContextManager[None]:
     on the CPU, nothing is done.
     """
     return _INSIDE if is_current(device) else _Entered(device.index)
-
-
-def enters(method: _Function) -> _Function:
-    """Decorate a method of an object that has a ``_device``: it runs with that device current."""
-
-    @wraps(method)
-    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
-        device = self._device
-        if device.kind == "cpu" or current_index() == device.index:
-            return method(self, *args, **kwargs)
-        with _Entered(device.index):
-            return method(self, *args, **kwargs)
-
-    return cast(_Function, entered)
-
-
-def _entered(function: Any) -> Any:
-    return None if function is None else enters(function)
-
-
-def enters_device(*also: str) -> Callable[[_Class], _Class]:
-    """Decorate a class whose objects have a ``_device``: see `enters`.
-
-    It holds for public methods and properties, and for the others that are named. So nothing that
-    a public call does can meet another device as the current one.
-    """
-
-    def decorate(cls: _Class) -> _Class:
-        for name, value in list(vars(cls).items()):
-            if name.startswith("_") and name not in also:
-                continue
-            if isinstance(value, FunctionType):
-                setattr(cls, name, enters(value))
-            elif isinstance(value, property):
-                fget, fset = _entered(value.fget), _entered(value.fset)
-                setattr(cls, name, property(fget, fset, doc=value.__doc__))
-        return cls
-
-    return decorate
-
-
-def enters_arrays(function: _Function) -> _Function:
-    """Decorate a function: it runs with the device of its first CuPy array current."""
-
-    @wraps(function)
-    def entered(*args: Any, **kwargs: Any) -> Any:
-        kind = cupy_array_class()
-        if kind is not None:
-            for a in (*args, *kwargs.values()):
-                if isinstance(a, kind):
-                    with using(device_of(a)):
-                        return function(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return cast(_Function, entered)
 
 
 def to_device(array: Array, device: Device, dtype: Any = None) -> Array:

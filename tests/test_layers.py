@@ -22,7 +22,7 @@ LAYERS = {
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
-        *("io", "plot", "studies", "demo", "torch", "estimators", "_density", "_figures"),
+        *("io", "plot", "studies", "demo", "torch", "estimators"),
         "_warm_up",
     ],
     5: ["__init__", "__main__"],

@@ -10,6 +10,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels import Kernel
+from rpukit._kernels.entering import enters_arrays
 from rpukit._workers import run_rows
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.random import MAX_SAMPLE, Op, Stream
@@ -139,7 +140,7 @@ def random_fill(
     return out
 
 
-@_device.enters_arrays
+@enters_arrays
 def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None = None) -> Array:
     """Apply one of our elementary functions to every element.
 
@@ -217,7 +218,7 @@ def _inputs(x: Array, y: Array | None) -> list[Array]:
     return inputs
 
 
-@_device.enters_arrays
+@enters_arrays
 def softmax_cross_entropy(
     logits: Array, labels: Array, *, out: tuple[Array, Array] | None = None
 ) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import DeviceError, DTypeError
 
 Array = Any
@@ -90,7 +91,7 @@ def bits(array: Array) -> Array:
     return array if array.dtype == np.uint16 else array.view(np.uint16)
 
 
-@_device.enters_arrays
+@enters_arrays
 def to_bfloat16(x: Array) -> Array:
     """Round float32 to the bits of bfloat16, to nearest, ties to even.
 
@@ -128,7 +129,7 @@ def to_bfloat16(x: Array) -> Array:
     return made.reshape(x.shape)
 
 
-@_device.enters_arrays
+@enters_arrays
 def from_bfloat16(bits: Array) -> Array:
     """Values of bfloat16 bits, exactly, as float32.
 

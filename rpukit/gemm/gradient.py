@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import tensor
 from rpukit.gemm.formats import TENSOR, arithmetic, bits, format_of
@@ -73,7 +74,7 @@ class WeightGradient:
         self._waiting_a, self._waiting_dc = waiting
         self.n_rows = 0
 
-    @_device.enters
+    @enters
     def add(
         self,
         a: Array,
@@ -106,7 +107,7 @@ class WeightGradient:
             a, dc = (self._packed(x, source, place, n_rows) for x in (a, dc))
         self._add(bits(a), bits(dc))
 
-    @_device.enters
+    @enters
     def result(self, out_dtype: Any = None) -> Array:
         """Gradient of all rows so far; the state stays as it is.
 

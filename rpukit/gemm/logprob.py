@@ -10,6 +10,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
+from rpukit._kernels.entering import enters_arrays
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 from rpukit.gemm.formats import arithmetic, bits
@@ -24,7 +25,7 @@ _SLICE = {"cpu": 1 << 22, "gpu": 1 << 26}  # bytes of logits that are there at a
 _MOST_ROWS = 4096
 
 
-@_device.enters_arrays
+@enters_arrays
 def linear_logprob(
     hidden: Array, weight: Array, targets: Array, *, with_normaliser: bool = False
 ) -> Any:
@@ -84,7 +85,7 @@ def linear_logprob(
     return (logprob, normaliser) if with_normaliser else logprob
 
 
-@_device.enters_arrays
+@enters_arrays
 def linear_logprob_backward(
     hidden: Array,
     weight: Array,
@@ -137,7 +138,7 @@ def linear_logprob_backward(
     return dhidden, det_gemm(dz, hidden, trans_a=True, out_dtype=out_dtype)
 
 
-@_device.enters_arrays
+@enters_arrays
 def gradient_of_logits(
     hidden: Array, weight: Array, targets: Array, dlogprob: Array, normaliser: Array | None
 ) -> Array:

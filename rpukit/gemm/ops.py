@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _replays, real, tensor
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
@@ -90,7 +91,7 @@ def det_gemm(
     return out
 
 
-@_device.enters_arrays
+@enters_arrays
 def det_gemm_backward(
     a: Array,
     b: Array,

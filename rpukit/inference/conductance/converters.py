@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.curves import checked
 from rpukit.inference.conductance.ops import drift_conductance, program_conductance
@@ -121,7 +122,7 @@ class Converter:
         scale = self.reach / largest if largest > 0 else self.reach
         return scale, 0.0
 
-    @_device.enters_arrays
+    @enters_arrays
     def split(
         self, weight: Array, w_max: float | None = None, device: _device.Device | None = None
     ) -> Split:
@@ -173,7 +174,7 @@ class Converter:
             put(self.inverse()),
         )
 
-    @_device.enters_arrays
+    @enters_arrays
     def to_conductance(self, weight: Array, w_max: float | None = None) -> tuple[Array, Split]:
         """Split weights over the devices of their cells, without noise.
 
@@ -214,7 +215,7 @@ class Converter:
         )
         return g.reshape(-1, *array.shape), split
 
-    @_device.enters_arrays
+    @enters_arrays
     def to_weight(self, conductance: Array, split: Split) -> Array:
         """Read weights back from conductances.
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import NonFiniteError, ParameterError
 from rpukit.inference.conductance.curves import Curve, Polynomial, checked, pack
 from rpukit.inference.conductance.ops import drift_conductance, program_conductance
@@ -182,7 +183,7 @@ class NoiseModel:
 
     # ---- devices by themselves -----------------------------------------------------------------
 
-    @_device.enters_arrays
+    @enters_arrays
     def program(self, target: Array, *, seed: int | Stream = 0, event: int = 0) -> Programmed:
         """Write conductances.
 

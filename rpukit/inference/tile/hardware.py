@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.errors import ParameterError
@@ -25,7 +26,7 @@ _OTHER = MAX_SAMPLE - 1  # child of the stream that modifiers draw from
 AS_WRITTEN = -1  # in place of the number of a reading: nothing has been read yet
 
 
-@_device.enters_device()
+@enters_device()
 class Hardware(ABC):
     """Part of `InferenceTile`: from weights to conductances, and what becomes of them."""
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.tile.face import TileFace, number_of
 from rpukit.analog.update.ops import rank_update
@@ -25,7 +26,7 @@ from rpukit.random import Stream
 Array = Any
 
 
-@_device.enters_device()
+@enters_device()
 class Learning(TileFace):
     """Part of `InferenceTile`: what training does with it."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.tile.face import check_shape, rows_of
 from rpukit.errors import FormatError, ParameterError, ShapeError
 from rpukit.inference.describe import matrix_summary
@@ -29,7 +30,7 @@ def edges(n: int, largest: int) -> list[int]:
     return [n * k // n_block for k in range(n_block + 1)]
 
 
-@_device.enters_device()
+@enters_device("_describe")
 class MappedMatrix(Described):
     """A matrix over a grid of inference tiles; made by `map_matrix`.
 

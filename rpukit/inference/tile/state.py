@@ -8,6 +8,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.tile.saving import SavedTile, check_arrays, header_of
@@ -36,7 +37,7 @@ _NOW = {"mode": str, "event": int, "time": float, "number": int, "range": float,
 _LATER = ("conductance", "nu", "baseline")  # arrays that a tile has once it was programmed
 
 
-@_device.enters_device("_fill")
+@enters_device()
 class Saved(SavedTile):
     """Part of `InferenceTile`: its state."""
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
@@ -35,7 +36,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "program", "modify")
 
 
-@_device.enters_device("_fill", "_describe")
+@enters_device("_describe")
 class InferenceTile(Hardware, Learning, Saved, TileFace, Described):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_arrays
 from rpukit.inference.training.modifiers import member, need
 from rpukit.inference.training.sums import clip, deviation, total
 
@@ -103,7 +104,7 @@ class WeightClip:
             found = total(rows.reshape(1, -1)) / rows.size
         return min(found, self.fixed_value) if self.fixed_value > 0 else found
 
-    @_device.enters_arrays
+    @enters_arrays
     def apply(self, weight: Array, *, status: Array) -> None:
         """Clip a matrix in place.
 
@@ -146,7 +147,7 @@ class WeightRemap:
         object.__setattr__(self, "type", member(RemapType, self.type, "type"))
         need(self, 0 < self.w_max < math.inf, "w_max", "a positive number")
 
-    @_device.enters_arrays
+    @enters_arrays
     def factors(self, weight: Array) -> Array | None:
         """Find what each row is divided by.
 
@@ -218,7 +219,7 @@ class InputRange:
             self, isinstance(self.n_init, int) and self.n_init >= 0, "n_init", "an integer from 0"
         )
 
-    @_device.enters_arrays
+    @enters_arrays
     def start(self, value: float, seen: int, x: Array) -> float:
         """Take one of the first batches into account.
 
@@ -238,7 +239,7 @@ class InputRange:
         found = (value * seen + spread) / (seen + 1)
         return found if found > 0 else value
 
-    @_device.enters_arrays
+    @enters_arrays
     def step(self, value: float, x: Array, grad: Array, lr: float) -> float:
         """Learn from the gradient of one batch.
 

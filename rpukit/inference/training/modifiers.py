@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import ParameterError
 from rpukit.inference.conductance.curves import Polynomial
 from rpukit.inference.conductance.records import Stuck
@@ -166,7 +167,7 @@ class WeightModifier:
         """Shares of stuck devices."""
         return self.p_low, self.p_high, self.p_any
 
-    @_device.enters_arrays
+    @enters_arrays
     def largest_of(self, weight: Array) -> Array:
         """Give what the noise is measured by, shape (1,), float32, on the device of the weights.
 
@@ -183,7 +184,7 @@ class WeightModifier:
         place = _device.device_of(weight)
         return _device.to_device(np.full(1, self.assumed_wmax, np.float32), place)
 
-    @_device.enters_arrays
+    @enters_arrays
     def apply(
         self,
         weight: Array,

@@ -1,30 +1,19 @@
-"""Matplotlib, imported when the first figure is drawn; the figure of a plan."""
+"""Figure of a plan: memory over ops, and what every engine does when."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
-from rpukit.errors import ParameterError, PlotError
+from rpukit.errors import ParameterError
+from rpukit.plot.axes import pyplot
 from rpukit.tiled import Graph, Plan, Training, simulate
+
+__all__ = ["plot_plan"]
 
 Axes = Any
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown")
-
-
-def pyplot() -> Any:
-    """Import Matplotlib, or say what to install."""
-    try:
-        return import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise PlotError('figures need matplotlib: pip install "rpukit[plot]"') from error
-
-
-def axes(ax: Axes | None) -> Axes:
-    """Use the given Axes, or make one."""
-    return pyplot().subplots(figsize=(5, 3.2), layout="constrained")[1] if ax is None else ax
 
 
 def plot_plan(

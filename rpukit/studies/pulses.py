@@ -1,4 +1,4 @@
-"""Small studies of devices: how cells answer to pulses."""
+"""Studies of single pulses: responses, steps, states, symmetric points."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""Decorators by which calls enter a device: of their object, of an argument, of their arrays.
+
+Below a public call nothing asks which GPU is current: it is the one that the call works on. CuPy's
+operators, allocations and reads, which all go to the current device, are right then.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any, TypeVar, cast
+
+from rpukit import _device
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+
+
+def enters(method: _Function) -> _Function:
+    """Decorate a method of an object that has a ``_device``: it runs with that device current."""
+
+    @wraps(method)
+    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        device = self._device
+        if device.kind == "cpu" or _device.current_index() == device.index:
+            return method(self, *args, **kwargs)
+        with _device.using(device):
+            return method(self, *args, **kwargs)
+
+    return cast(_Function, entered)
+
+
+def enters_named(function: _Function) -> _Function:
+    """Decorate a function: it runs with the device that its argument ``device`` names current."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        try:
+            named = signature.bind_partial(*args, **kwargs).arguments.get("device", "cpu")
+        except TypeError:
+            return function(*args, **kwargs)  # which says what is wrong
+        if named is None or named == "cpu":
+            return function(*args, **kwargs)
+        with _device.using(_device.parse_device(named)):
+            return function(*args, **kwargs)
+
+    return cast(_Function, entered)
+
+
+def enters_device(*also: str) -> Callable[[_Class], _Class]:
+    """Decorate a class whose objects have a ``_device``, which its calls are to enter.
+
+    Public methods and properties, and the others that are named, are wrapped by `enters`; what
+    takes an argument ``device`` and makes an object, by `enters_named`. So nothing that a public
+    call does can meet another device as the current one.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, classmethod) and _names_device(value.__func__):
+                setattr(cls, name, classmethod(enters_named(value.__func__)))
+            elif name == "__init__":
+                if _names_device(value):
+                    setattr(cls, name, enters_named(value))
+            elif name.startswith("_") and name not in also:
+                continue
+            elif isinstance(value, FunctionType):
+                setattr(cls, name, enters(value))
+            elif isinstance(value, property):
+                fget, fset = (_entered(f) for f in (value.fget, value.fset))
+                setattr(cls, name, property(fget, fset, doc=value.__doc__))
+        return cls
+
+    return decorate
+
+
+def _entered(function: Any) -> Any:
+    return None if function is None else enters(function)
+
+
+def _names_device(function: Any) -> bool:
+    return "device" in inspect.signature(function).parameters
+
+
+def enters_arrays(function: _Function) -> _Function:
+    """Decorate a function: it runs with the device of its first CuPy array current."""
+
+    @wraps(function)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        kind = _device.cupy_array_class()
+        if kind is not None:
+            for a in (*args, *kwargs.values()):
+                if isinstance(a, kind):
+                    with _device.using(_device.device_of(a)):
+                        return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast(_Function, entered)

@@ -1,0 +1,26 @@
+"""Figures of devices, circuits and plans; each takes ``ax=None`` and returns the Axes.
+
+Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
+"""
+
+from rpukit.plot.circuits import plot_structure
+from rpukit.plot.devices import (
+    plot_conductances,
+    plot_devices,
+    plot_learning,
+    plot_response,
+    plot_spread,
+    plot_steps,
+)
+from rpukit.plot.plan import plot_plan
+
+__all__ = [
+    "plot_conductances",
+    "plot_devices",
+    "plot_learning",
+    "plot_plan",
+    "plot_response",
+    "plot_spread",
+    "plot_steps",
+    "plot_structure",
+]

@@ -1,0 +1,19 @@
+"""Small studies of devices: how cells answer to pulses."""
+
+from rpukit.studies.pulses import (
+    PulseResponse,
+    StepStatistics,
+    count_states,
+    pulse_response,
+    step_statistics,
+    symmetric_point,
+)
+
+__all__ = [
+    "PulseResponse",
+    "StepStatistics",
+    "count_states",
+    "pulse_response",
+    "step_statistics",
+    "symmetric_point",
+]

@@ -1,0 +1,252 @@
+"""Compare random programs on several devices: the same bits, or the same kind of error.
+
+    python tools/fuzz_devices.py --devices cpu,gpu:0,gpu:1 --cases 10000 --seconds 600 --seed 1
+    python tools/fuzz_devices.py --devices cpu,gpu:1 --seed 1 --case 17
+
+A case is a short program: it makes an object (a tile of any cell, an inference tile, a mapped
+matrix, a circuit, products) and calls it. It is run once from each device of the list. Batches are
+cut at random places, objects are moved between the devices of the run, saved and loaded, while any
+GPU is the current one and any stream is current on it. What a run keeps is compared to the bit
+with that of the first device. A case that differs is printed as a program, with the command that
+runs it alone. ``runner`` among the devices stands for the CUDA sources on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import pickle
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import rpukit as rk  # noqa: E402
+from rpukit import _device  # noqa: E402
+from tools.fuzz_programs import KINDS, program  # noqa: E402
+
+RUNNER = "runner"
+
+
+class World:
+    """Where a run takes place, and what the program of a case calls.
+
+    Parameters
+    ----------
+    start : str
+        Device that objects are made on.
+    devices : list of str
+        Devices that they may be moved to.
+    seed : int
+        Of what differs from run to run: cuts, moves, current devices and streams.
+    """
+
+    def __init__(self, start: str, devices: list[str], seed: int) -> None:
+        self.device = "cpu" if start == RUNNER else start
+        self.devices = [d for d in devices if d != RUNNER] if start != RUNNER else ["cpu"]
+        if start == "cpu":
+            self.devices = ["cpu"]
+        self.gpus = [int(d.partition(":")[2] or 0) for d in devices if d.startswith("gpu")]
+        self.rng, self.kept, self.streams = np.random.default_rng(seed), [], {}
+
+    # ---- what programs call --------------------------------------------------------------------
+
+    def put(self, array: Any) -> Any:
+        """Copy an array to where the object is now."""
+        return _device.to_device(np.asarray(array), _device.parse_device(self.device))
+
+    def keep(self, *values: Any) -> None:
+        """Keep results for the comparison, on the CPU."""
+        for value in values:
+            self.kept.extend(flat(value))
+        self.wander()
+
+    def cut(self, call: Callable[..., Any], *arrays: Any, join: bool = True) -> Any:
+        """Make a call for a batch in pieces, cut at random; join what it gives."""
+        n = len(arrays[0])
+        n_cut = int(self.rng.integers(0, min(3, n))) if n > 1 else 0
+        edges = [0, *sorted(self.rng.choice(np.arange(1, n), n_cut, replace=False).tolist()), n]
+        parts = []
+        for start, stop in pairwise(edges):
+            parts.append(call(*(self.put(a[start:stop]) for a in arrays)))
+            self.wander()
+        return [np.concatenate([flat(p)[0] for p in parts])] if join else None
+
+    def moved(self, thing: Any) -> Any:
+        """Move an object to any device of the run."""
+        self.device = str(self.rng.choice(self.devices))
+        return thing.to(self.device)
+
+    def reloaded(self, thing: Any) -> Any:
+        """Save an object, or pickle it, and load it to any device of the run."""
+        self.device = str(self.rng.choice(self.devices))
+        if self.rng.random() < 0.3:
+            return pickle.loads(pickle.dumps(thing)).to(self.device)
+        with tempfile.TemporaryDirectory() as folder:
+            rk.save(Path(folder) / "thing.npz", thing)
+            return rk.load(Path(folder) / "thing.npz", self.device)
+
+    # ---- what must not matter ------------------------------------------------------------------
+
+    def wander(self) -> None:
+        """Make any GPU the current one, and any stream of any GPU its current stream."""
+        if not self.gpus:
+            return
+        cuda = _device.cupy().cuda
+        for gpu in self.gpus:
+            if self.rng.random() < 0.2:
+                cuda.Device(gpu).use()
+                cuda.get_current_stream().synchronize()  # a user orders his own streams
+                self.stream(gpu).use()
+        cuda.Device(int(self.rng.choice(self.gpus))).use()
+
+    def stream(self, gpu: int) -> Any:
+        """One of two streams of a GPU, which is the current one."""
+        cuda = _device.cupy().cuda
+        if self.rng.random() < 0.5:
+            return cuda.Stream.null
+        if gpu not in self.streams:
+            self.streams[gpu] = cuda.Stream(non_blocking=True)
+        return self.streams[gpu]
+
+    def leave(self) -> None:
+        """Go back to the first GPU and to default streams."""
+        cuda = _device.cupy().cuda if self.gpus else None
+        for gpu in self.gpus[::-1]:
+            cuda.Device(gpu).use()
+            cuda.get_current_stream().synchronize()
+            cuda.Stream.null.use()
+
+
+def flat(value: Any) -> list[np.ndarray]:
+    """List the arrays of a result, on the CPU."""
+    if isinstance(value, dict):
+        return [a for name in sorted(value, key=str) for a in flat(value[name])]
+    if isinstance(value, (tuple, list)):
+        return [a for v in value for a in flat(v)]
+    if value is None or isinstance(value, (bool, int, float, np.generic)):
+        return [np.array(0 if value is None else value)]
+    return [np.array(_device.to_numpy(value))]
+
+
+def run(text: str, start: str, devices: list[str], seed: int) -> tuple[str, list[np.ndarray]]:
+    """Run a program from a device; give the kind of its error, or "", and what it kept."""
+    world = World(start, devices, seed)
+    names = {"np": np, "rk": rk, "world": world, "data": data, "integers": integers}
+    names |= {n: getattr(world, n) for n in ("put", "keep", "cut", "moved", "reloaded")}
+    try:
+        with on(start, seed):
+            world.wander()
+            exec(compile(text, "<case>", "exec"), names)
+    except rk.errors.RpukitError as error:
+        return type(error).__name__, world.kept
+    finally:
+        world.leave()
+    return "", world.kept
+
+
+def on(start: str, seed: int) -> AbstractContextManager[None]:
+    """Have the runner take the kernels, in any order of threads, where it was asked for."""
+    return rk.testing.on_cpu(seed % 3) if start == RUNNER else nullcontext()
+
+
+def data(shape: Any, seed: int, dtype: str = "f4", scale: float = 1.0) -> np.ndarray:
+    """Numbers in [-scale, scale)."""
+    return (np.random.default_rng(seed).uniform(-scale, scale, shape)).astype(dtype)
+
+
+def integers(high: int, shape: Any, seed: int) -> np.ndarray:
+    """Numbers from 0, below a bound."""
+    return np.random.default_rng(seed).integers(0, high, shape).astype(np.int32)
+
+
+def difference(one: tuple[str, list], two: tuple[str, list]) -> str:
+    """Say how two runs differ; "" where they do not."""
+    if one[0] != two[0]:
+        return f"{one[0] or 'no error'} and {two[0] or 'no error'}"
+    if one[0]:
+        return ""  # an error on a GPU may come some calls later
+    if len(one[1]) != len(two[1]):
+        return f"{len(one[1])} and {len(two[1])} results"
+    for k, (a, b) in enumerate(zip(one[1], two[1], strict=True)):
+        try:
+            rk.testing.assert_same_bits(b, a)
+        except AssertionError as error:
+            return f"result {k}: {error}"
+    return ""
+
+
+@contextmanager
+def runner_installed(devices: list[str]) -> Iterator[None]:
+    """Install the runner of the tests, where it is among the devices."""
+    if RUNNER in devices:
+        from tests.on_cpu import runner
+
+        rk.testing.set_runner(runner.run)
+    yield
+
+
+def case(seed: int, number: int, devices: list[str], kinds: list[str]) -> tuple[str, str, str]:
+    """Run one case; give its kind, its program and how the devices differ."""
+    rng = np.random.default_rng([seed, number])
+    kind = str(rng.choice(kinds))
+    text = program(kind, rng)
+    expected, found = None, ""
+    for k, device in enumerate(devices):
+        try:
+            result = run(text, device, devices, int(rng.integers(1 << 31)))
+        except Exception:  # what is no RpukitError is a fault by itself
+            found = f"{device}: {traceback.format_exc(limit=-4)}"
+            break
+        if k == 0:
+            expected = result
+        elif difference(expected, result):
+            found = f"{devices[0]} and {device}: {difference(expected, result)}"
+            break
+    return kind, text, found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--devices", default="cpu,runner")
+    parser.add_argument("--cases", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", type=int, help="run this case alone, and print its program")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    options = parser.parse_args()
+    devices, kinds = options.devices.split(","), options.kinds.split(",")
+    numbers = range(options.cases) if options.case is None else [options.case]
+    begin, counts, failed = time.monotonic(), collections.Counter(), 0
+    with runner_installed(devices):
+        for number in numbers:
+            if time.monotonic() - begin > options.seconds:
+                break
+            kind, text, found = case(options.seed, number, devices, kinds)
+            counts[kind] += 1
+            if options.case is not None:
+                print(text)
+            if found:
+                failed += 1
+                command = f"--seed {options.seed} --case {number} --kinds {options.kinds}"
+                print(f"\n# {found}\n# python tools/fuzz_devices.py --devices {options.devices} "
+                      f"{command}\n{text}", flush=True)  # fmt: skip
+    done = ", ".join(f"{kind} {n}" for kind, n in sorted(counts.items()))
+    print(f"{sum(counts.values())} cases ({done}) on {', '.join(devices)}: {failed} differ")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
