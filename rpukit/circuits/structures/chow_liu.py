@@ -101,7 +101,7 @@ def _by_values(data: Array) -> Array:
 def _by_bins(soft: Array) -> Array:
     n, n_variables, bins = soft.shape
     flat = np.ascontiguousarray(soft.reshape(n, -1))
-    pairs = np.zeros((flat.shape[1],) * 2)
+    pairs: Array = np.zeros((flat.shape[1],) * 2)
     grain = max(1, work_grain(n * flat.shape[1]))
     run_rows(mirror(_MIRROR, np.float32).pair_sums, len(pairs), flat, pairs, grain=grain)
     lower = np.tril_indices(len(pairs), -1)
