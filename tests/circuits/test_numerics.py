@@ -1,4 +1,4 @@
-"""Results that rounding must not spoil: data far from 0, impossible samples, columns of any scale."""
+"""What rounding must not spoil: data far from 0, impossible samples, columns of any scale."""
 
 import numpy as np
 import pytest
