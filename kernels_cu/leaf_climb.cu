@@ -72,9 +72,8 @@ __device__ __forceinline__ void climb_moments(REAL *p, int kind, int n_values, d
     if (kind == DISCRETE_LOGISTIC) {
         slope = bin_slopes(flow, n_values, c0, c1, mean, spread);
     } else {
-        double s1 = flow[0], s2 = flow[1], whole = flow[2];
-        slope.x = (s1 - whole * mean) / spread;
-        slope.y = (s2 - 2.0 * mean * s1 + whole * (mean * mean)) / (spread * spread) - whole;
+        slope.x = flow[0] / spread;  // moments about the mean
+        slope.y = flow[1] / (spread * spread) - flow[2];
     }
     double by_mean = climb.step(at, slope.x), by_spread = climb.step(at + 1, slope.y);
     double least = kind == DISCRETE_LOGISTIC ? c2 / 1.8137993642342178 : c2;  // pi / sqrt(3)

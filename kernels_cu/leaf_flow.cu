@@ -1,11 +1,12 @@
 // Accumulate expected sufficient statistics of leaves over the steps (sample, use of a node's parameters).
 //
-//   of a table: flow for each value; of numbers: sums of flow x, flow x^2, flow; last the flow of missing values
+//   of a table: flow for each value; of numbers: sums of flow d, flow d^2, flow, where d is x, of a GAUSSIAN x minus its
+//   mean; last the flow of missing values
 //
-//   kinds, n_statistic (n_node) int, place i64: where a node's statistics begin
+//   kinds, n_statistic (n_node) int; place, centre i64: where a node's statistics begin, and where a GAUSSIAN has its mean
 //   use_first (n_node + 1) i64, use_row int: rows that use a node; variable int: of a row
 //   tile_first, tile_size (n_tile) int: up to 32 nodes of one vector
-//   codes int, numbers REAL (n_sample, n_variable), flows (n_sample, n_row) REAL; chains REAL, totals double
+//   codes int, numbers REAL (n_sample, n_variable), parameters REAL, flows (n_sample, n_row) REAL; chains REAL, totals double
 //   position (1) i64: samples before; after every BLOCK-th sample the chains are added to the totals and restart from 0.
 //
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
@@ -98,8 +99,8 @@ struct Part {
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const int *kinds, const int *n_statistic, const i64 *use_first,
-          const int *use_row, const int *variable, const i64 *place, const int *tile_first, const int *tile_size,
-          const int *codes, const REAL *numbers, const REAL *flows, REAL *chains, double *totals) {
+          const int *use_row, const int *variable, const i64 *place, const i64 *centre, const int *tile_first, const int *tile_size,
+          const int *codes, const REAL *numbers, const REAL *parameters, const REAL *flows, REAL *chains, double *totals) {
     __shared__ List list;
     __shared__ REAL held[HELD * STRIDE];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n0 = tile_first[blockIdx.x], n_node = tile_size[blockIdx.x];
@@ -113,6 +114,7 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     Part part{holds ? held : nullptr, place + n0, n_node, first, n_value};
     wait_for_earlier();
     if (holds) part.each([&](REAL &chain, i64 at) { chain = chains[at]; });
+    REAL mean = kinds[n0] == GAUSSIAN ? parameters[centre[n0 + min(lane, n_node - 1)]] : (REAL)0;
     i64 before = *position % BLOCK;
     for (int s0 = 0, end = (int)(BLOCK - before) * uses; s0 < n_step;) {  // end: of a block of samples
         int stop = min(min(s0 + SCAN, end), n_step);
@@ -150,8 +152,9 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
                         if (y != y) {
                             line[3] = line[3] + f[0];
                         } else {
-                            line[0] = rk_fma(f[0], y, line[0]);
-                            line[1] = rk_fma(f[0], y * y, line[1]);
+                            REAL d = y - mean;
+                            line[0] = rk_fma(f[0], d, line[0]);
+                            line[1] = rk_fma(f[0], d * d, line[1]);
                             line[2] = line[2] + f[0];
                         }
                     }

@@ -1,7 +1,8 @@
 // EM step of the parameters of leaves, in place; a node without flow keeps its parameters.
 //
-//   CATEGORICAL: as sum_maximise; BERNOULLI, BINOMIAL: hits over trials; GAUSSIAN, DISCRETE_LOGISTIC: mean and mean of
-//   squares are moved, std at least c2; POISSON: mean. What is missing counts as the leaf's own expectation.
+//   CATEGORICAL: as sum_maximise; BERNOULLI, BINOMIAL: hits over trials; GAUSSIAN: mean and variance, by moments about
+//   the old mean; DISCRETE_LOGISTIC: mean and mean of squares; std at least c2; POISSON: mean. What is missing counts as
+//   the leaf's own expectation.
 //
 //   parameters (n_node, n_parameter), chains (n_node, n_statistic + 1) REAL, totals likewise double
 //   c0, c1: lower edge and width of the bins
@@ -23,6 +24,10 @@ struct Flow {
     __device__ __forceinline__ double operator[](int i) const { return totals[i] + (double)chains[i]; }
 };
 
+#define SCALE 1.8137993642342178  // standard deviation of a logistic distribution / scale: pi / sqrt(3)
+#define SPREAD 3.289868133696453  // its square
+// A variance is not resolved below this part of the mean square about the centre.
+#define LOST (sizeof(REAL) == 4 ? 9.5367431640625e-07 : 1.7763568394002505e-15)
 #define TOGETHER 4  // values that a lane loads at a time
 
 // What values x + 32 j add to the whole; -1 for those that add nothing.
@@ -74,28 +79,37 @@ __device__ __forceinline__ void maximise_trials(REAL *p, int n_values, const Flo
     if (count > 0.0) p[0] = (REAL)((1.0 - step) * q + step * ((hits + 0.5 * pseudocount * trials) / (trials * count)));
 }
 
-__device__ __forceinline__ void maximise_moments(REAL *p, int kind, int n_values, double c0, double c1, double c2, const Flow &flow,
-                                                 double step) {
-    bool bins = kind == DISCRETE_LOGISTIC;
-    double scale = bins ? 1.8137993642342178 : 1.0;  // pi / sqrt(3)
-    double mean = (double)p[0], own = (double)p[1], std = own * scale, s0 = 0.0, s1 = 0.0, s2 = 0.0;
-    for (int x = 0; bins && x < n_values; ++x) {
-        double v = c0 + ((double)x + 0.5) * c1, f = flow[x];
+// Moments about the mean: flow d, flow d^2, flow, flow of missing values.
+__device__ __forceinline__ void maximise_gaussian(REAL *p, double least, const Flow &flow, double step) {
+    double std = (double)p[1], missing = flow[3], whole = flow[2] + missing;
+    if (!(whole > 0.0)) return;
+    double shift = step * (flow[0] / whole);
+    double square = (1.0 - step) * (std * std) + step * ((flow[1] + missing * (std * std)) / whole);
+    if (!(square < -(double)NOTHING)) return;
+    double var = rk_max(square - shift * shift, square * LOST);
+    p[0] = (REAL)((double)p[0] + shift);
+    p[1] = (REAL)(var < least * least ? least : rk_sqrt(var));
+}
+
+// Moments of the middles of bins.
+__device__ __forceinline__ void maximise_bins(REAL *p, int n_values, double low, double width, double least, const Flow &flow,
+                                              double step) {
+    double mean = (double)p[0], own = (double)p[1], std = own * SCALE, s0 = 0.0, s1 = 0.0, s2 = 0.0, missing = flow[n_values];
+    for (int x = 0; x < n_values; ++x) {
+        double v = low + ((double)x + 0.5) * width, f = flow[x];
         s0 = s0 + f * v;
         s1 = s1 + f * (v * v);
         s2 = s2 + f;
     }
-    if (!bins) s0 = flow[0], s1 = flow[1], s2 = flow[2];
-    double missing = flow[bins ? n_values : 3], spread = own * own * (bins ? 3.289868133696453 : 1.0);
     s0 = s0 + missing * mean;
-    s1 = s1 + missing * (spread + mean * mean);
+    s1 = s1 + missing * (own * own * SPREAD + mean * mean);
     s2 = s2 + missing;
     if (!(s2 > 0.0)) return;
     double t1 = (1.0 - step) * mean + step * (s0 / (s2 + 1e-10));
     double t2 = (1.0 - step) * (std * std + mean * mean) + step * (s1 / (s2 + 1e-10));
     double var = t2 - t1 * t1;
     p[0] = (REAL)t1;
-    p[1] = (REAL)((var < c2 * c2 ? c2 : rk_sqrt(var)) / scale);
+    p[1] = (REAL)((var < least * least ? least : rk_sqrt(var)) / SCALE);
 }
 
 extern "C" __global__ void __launch_bounds__(64)
@@ -112,8 +126,10 @@ leaf_maximise(int n_node, int kind, int n_values, int n_parameter, int n_statist
         return;
     } else if (kind == BERNOULLI || kind == BINOMIAL) {
         maximise_trials(p, n_values, flow, step, pseudocount);
-    } else if (kind == DISCRETE_LOGISTIC || kind == GAUSSIAN) {
-        maximise_moments(p, kind, n_values, c0, c1, c2, flow, step);
+    } else if (kind == DISCRETE_LOGISTIC) {
+        maximise_bins(p, n_values, c0, c1, c2, flow, step);
+    } else if (kind == GAUSSIAN) {
+        maximise_gaussian(p, c2, flow, step);
     } else if (kind == POISSON) {
         double rate = (double)p[0], hits = flow[0] + flow[3] * rate, count = flow[2] + flow[3] + pseudocount;
         if (count > 0.0) p[0] = (REAL)((1.0 - step) * rate + step * ((hits + pseudocount * rate) / count));

@@ -18,6 +18,7 @@ from rpukit.circuits.graph.nodes import (
     sum,
 )
 from rpukit.circuits.momenta import Momenta
+from rpukit.circuits.parameters import shift_moments
 from rpukit.errors import FormatError, RpukitError
 from rpukit.random import Stream
 
@@ -75,6 +76,7 @@ def state_of(core: Core) -> dict[str, Any]:
         "n_sample": core.statistics.n_sample,
         "weight": core.statistics.weight,
         "exponent": core.statistics.exponent,
+        "centred": True,  # statistics of Gaussians are about their means
     }
     momenta = core.momenta
     if momenta is not None:
@@ -130,7 +132,13 @@ def take_state(core: Core, state: dict[str, Any]) -> None:
             raise FormatError(f"array {name!r}: need {array.dtype} of shape {array.shape}")
         array[...] = core.parameters.on_device(given)
     core.parameters.refresh_all()
-    header = state["header"]
+    header, statistics = state["header"], core.statistics
+    if not header.get("centred"):  # of an older version: moments about 0
+        statistics.leaf_totals += statistics.leaf_chains
+        statistics.leaf_chains[:] = 0
+        for source in core.parameters.sources:
+            flow = statistics.leaf_totals[source.statistic]
+            shift_moments(source, core.parameters, flow, back=True)
     core.stream, core.n_drawn = Stream(*header["stream"]), int(header["n_drawn"])
     core.statistics.resume(int(header["n_sample"]), float(header["weight"]))
     core.statistics.exponent = float(header.get("exponent", 1.0))

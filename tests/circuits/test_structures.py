@@ -1,5 +1,6 @@
 """Structures and transformations: distributions stay distributions, likelihoods what they were."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -177,3 +178,31 @@ def test_transformation_errors():
         circuits.grow(a, noise=-1)
     with pytest.raises(rk.errors.ParameterError):
         circuits.deepcopy(a, variables=[0])
+
+
+@pytest.mark.parametrize(
+    ("bins", "digest"),
+    [(8, "b379958d6e4a63f9"), (None, "1357f364a108cf8b")],
+)
+def test_mutual_information_has_one_result_on_every_cpu(bins, digest):
+    """A library's product or logarithm would give other low bits on another processor."""
+    x = rk.elementwise.random_fill(rk.Stream.from_seed(1), (501, 9), "normal").astype(np.float64)
+    x[:, 1] += x[:, 0]
+    x[:, 4] -= x[:, 3]
+    if bins is None:
+        x = np.floor(np.clip(x * 2 + 4, 0, 8)).astype(int)
+    found = circuits.mutual_information(x, n_bins=bins)
+    assert hashlib.sha256(found.tobytes()).hexdigest()[:16] == digest
+
+
+def test_mutual_information_by_bins_is_its_formula():
+    x = np.random.default_rng(4).normal(size=(30, 3))
+    scaled = (x - x.min()) / (x.max() - x.min())
+    soft = np.exp(-((scaled[:, :, None] - np.arange(4) / 3) ** 2) / (2 * 0.125**2))
+    pairs = np.einsum("nvi,nwj->vwij", soft, soft)
+    pairs /= pairs.sum(axis=(2, 3), keepdims=True)
+    single = (soft / soft.sum(axis=2, keepdims=True)).mean(axis=0)
+    h1 = -(single * np.log(single + 1e-4)).sum(axis=1)
+    h2 = -(pairs * np.log(pairs + 1e-4)).sum(axis=(2, 3))
+    got = circuits.mutual_information(x, n_bins=4)
+    np.testing.assert_allclose(got, h1[:, None] + h1 - h2, rtol=0, atol=1e-13)  # 16 terms

@@ -94,9 +94,8 @@ def leaf_climb(
             if kind == DISCRETE_LOGISTIC:
                 by_mean, by_spread = _bin_slopes(flow, n_values, c0, c1, mean, spread)
             else:
-                by_mean = (flow[0] - flow[2] * mean) / spread
-                square = flow[1] - f8(2.0) * mean * flow[0] + flow[2] * (mean * mean)
-                by_spread = square / (spread * spread) - flow[2]
+                by_mean = flow[0] / spread  # moments about the mean
+                by_spread = flow[1] / (spread * spread) - flow[2]
             by_mean = _step(at, by_mean, how, first, second)
             by_spread = _step(at + 1, by_spread, how, first, second)
             p[0] = mean + spread * by_mean

@@ -23,8 +23,13 @@ HALF_LOG_2PI = f4(0.9189385332046727)
 FLOOR = f4(-1000.0)
 WIDE = f4(60.0)
 BLOCK = 256  # samples whose statistics are one chain
+# Of a logistic distribution: standard deviation / scale, and its square, pi^2 / 3.
+SCALE, SPREAD = f8(1.8137993642342178), f8(3.289868133696453)
+SINGLE = f4(1.0).itemsize == 4
+# A variance is not resolved below this part of the mean square about the centre.
+LOST = f8(9.5367431640625e-07) if SINGLE else f8(1.7763568394002505e-15)
 
-FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
+FAST = SINGLE  # the chains of vectors are for float32
 STEPS, TOGETHER = 64, 16  # steps and nodes that are worked on at a time; they enter no result
 
 
@@ -106,16 +111,19 @@ def leaf_flow(
     use_row,
     variable,
     place,
+    centre,
     codes,
     numbers,
+    parameters,
     flows,
     chains,
     totals,
 ):
-    """Go on with the statistics of leaves: nodes start to stop - 1 of the sources.
+    """Continue the statistics of leaves: nodes start to stop - 1 of the sources.
 
-    Of a table: flow for each value. Of numbers: sums of flow x, flow x^2, flow. Last of each node
-    comes the flow of missing values. ``position``: samples before.
+    Of a table: flow for each value. Of numbers: sums of flow d, flow d^2, flow; d is x, for a
+    Gaussian x minus its mean. Last of each node comes the flow of missing values. ``position``:
+    samples before.
     """
     n0 = start
     while n0 < stop:
@@ -145,13 +153,17 @@ def leaf_flow(
                     continue
                 v = numbers[b, variable[use_row[u]]]
                 for n in range(f.size):
-                    i = first + n * width
+                    if not f[n] > f4(0.0):  # 0 times infinity would be NaN
+                        continue
+                    i, d = first + n * width, v
                     if v != v:
                         chains[i + 3] = f4(chains[i + 3] + f[n])
-                    else:
-                        chains[i] = fma32(f[n], v, chains[i])
-                        chains[i + 1] = fma32(f[n], f4(v * v), chains[i + 1])
-                        chains[i + 2] = f4(chains[i + 2] + f[n])
+                        continue
+                    if kinds[n0] == GAUSSIAN:
+                        d = f4(v - parameters[centre[n0 + n]])
+                    chains[i] = fma32(f[n], d, chains[i])
+                    chains[i + 1] = fma32(f[n], f4(d * d), chains[i + 1])
+                    chains[i + 2] = f4(chains[i + 2] + f[n])
             if (position + b + 1) % BLOCK == 0:
                 if by_values:
                     chains[first:end].reshape(n1 - n0, width)[:] = of_values.T
@@ -350,23 +362,42 @@ def sum_maximise(start, stop, n_child, step, pseudocount, keep_zeros, chains, to
 
 
 @jit
-def _moments(kind, n_values, c0, c1, flow, p0, p1):
-    """Sums of flow v, flow v^2 and flow of bins (v their middles), and of what is missing."""
-    s0, s1, s2 = f8(0.0), f8(0.0), f8(0.0)
-    if kind == DISCRETE_LOGISTIC:
-        for x in range(n_values):
-            v = c0 + (f8(x) + f8(0.5)) * c1
-            s0 = s0 + flow[x] * v
-            s1 = s1 + flow[x] * (v * v)
-            s2 = s2 + flow[x]
-        missing = flow[n_values]
-    else:
-        s0, s1, s2, missing = flow[0], flow[1], flow[2], flow[3]
-    # std^2 of a logistic distribution is scale^2 pi^2 / 3.
-    spread = p1 * p1 * (f8(3.289868133696453) if kind == DISCRETE_LOGISTIC else f8(1.0))
-    s0 = s0 + missing * p0
-    s1 = s1 + missing * (spread + p0 * p0)
-    return s0, s1, s2 + missing
+def _maximise_gaussian(p, flow, step, least):
+    """Move mean and standard deviation by moments about the mean."""
+    std, missing = f8(p[1]), flow[3]
+    whole = flow[2] + missing
+    if not whole > f8(0.0):
+        return
+    shift = step * (flow[0] / whole)
+    square = (f8(1.0) - step) * (std * std) + step * ((flow[1] + missing * (std * std)) / whole)
+    if not square < f8(np.inf):
+        return
+    var = max(square - shift * shift, square * LOST)
+    p[0] = f4(f8(p[0]) + shift)
+    p[1] = f4(least if var < least * least else np.sqrt(var))
+
+
+@jit
+def _maximise_bins(p, n_values, low, width, least, flow, step):
+    """Move mean and scale of a logistic distribution by moments of the middles of its bins."""
+    mean, own = f8(p[0]), f8(p[1])
+    s0, s1, s2, missing = f8(0.0), f8(0.0), f8(0.0), flow[n_values]
+    for x in range(n_values):
+        v = low + (f8(x) + f8(0.5)) * width
+        s0 = s0 + flow[x] * v
+        s1 = s1 + flow[x] * (v * v)
+        s2 = s2 + flow[x]
+    s0 = s0 + missing * mean
+    s1 = s1 + missing * (own * own * SPREAD + mean * mean)
+    s2 = s2 + missing
+    if not s2 > f8(0.0):
+        return
+    std = own * SCALE
+    t1 = (f8(1.0) - step) * mean + step * (s0 / (s2 + f8(1e-10)))
+    t2 = (f8(1.0) - step) * (std * std + mean * mean) + step * (s1 / (s2 + f8(1e-10)))
+    var = t2 - t1 * t1
+    p[0] = f4(t1)
+    p[1] = f4((least if var < least * least else np.sqrt(var)) / SCALE)
 
 
 @jit
@@ -408,17 +439,10 @@ def leaf_maximise(
             if count > f8(0.0):
                 new = (hits + f8(0.5) * pseudocount * trials) / (trials * count)
                 p[0] = f4((f8(1.0) - step) * q + step * new)
-        elif kind in (DISCRETE_LOGISTIC, GAUSSIAN):
-            scale = f8(1.8137993642342178) if kind == DISCRETE_LOGISTIC else f8(1.0)
-            mean, std = f8(p[0]), f8(p[1]) * scale
-            s0, s1, s2 = _moments(kind, n_values, c0, c1, flow, mean, f8(p[1]))
-            if s2 > f8(0.0):
-                t1 = (f8(1.0) - step) * mean + step * (s0 / (s2 + f8(1e-10)))
-                t2 = (f8(1.0) - step) * (std * std + mean * mean) + step * (s1 / (s2 + f8(1e-10)))
-                var = t2 - t1 * t1
-                least = c2 * c2
-                p[0] = f4(t1)
-                p[1] = f4((c2 if var < least else np.sqrt(var)) / scale)
+        elif kind == DISCRETE_LOGISTIC:
+            _maximise_bins(p, n_values, c0, c1, c2, flow, step)
+        elif kind == GAUSSIAN:
+            _maximise_gaussian(p, flow, step, c2)
         elif kind == POISSON:
             rate = f8(p[0])
             hits, count = flow[0] + flow[3] * rate, flow[2] + flow[3] + pseudocount

@@ -14,7 +14,7 @@ from rpukit.circuits.graph.nodes import Nodes, SumNodes
 from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
-from rpukit.circuits.parameters import Parameters, Statistics
+from rpukit.circuits.parameters import Parameters, Statistics, shift_moments
 from rpukit.circuits.queries.passes import Propagation, both_ways, gather, propagation_of
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import power
@@ -158,6 +158,7 @@ def parameter_flows(self: CircuitLike, nodes: Nodes) -> Array:
     source = next(s for s in core.parameters.sources if s.nodes is owner)
     at = source.statistic
     flow = statistics.leaf_totals[at] + statistics.leaf_chains[at]
+    shift_moments(source, core.parameters, flow)
     return _device.to_numpy(flow).reshape(owner.n_node, -1)
 
 

@@ -15,7 +15,7 @@ from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import need_counts, take_em_step
 from rpukit.circuits.momenta import Momenta
 from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
-from rpukit.circuits.parameters import Statistics, parts
+from rpukit.circuits.parameters import Statistics, parts, shift_moments
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.errors import ParameterError
@@ -180,8 +180,15 @@ def _scale_counts(core: Core, step: float, momentum: float) -> None:
         statistics.totals[part] = step * counts + ((1 - step) * n) * prior.chains[part]
     mean = momenta.leaf_first
     mean *= momentum
-    mean += ((1 - momentum) / n) * (statistics.leaf_totals + statistics.leaf_chains)
-    statistics.leaf_totals[:] = (step * share) * mean + ((1 - step) * n) * prior.leaf_chains
+    counts = statistics.leaf_totals + statistics.leaf_chains
+    for source in parameters.sources:  # means move: momenta hold moments about 0
+        shift_moments(source, parameters, counts[source.statistic])
+    mean += ((1 - momentum) / n) * counts
+    statistics.leaf_totals[:] = (step * share) * mean
+    for source in parameters.sources:
+        at = source.statistic
+        shift_moments(source, parameters, statistics.leaf_totals[at], back=True)
+    statistics.leaf_totals += ((1 - step) * n) * prior.leaf_chains
     statistics.chains[:], statistics.leaf_chains[:] = 0, 0
 
 

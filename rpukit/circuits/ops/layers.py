@@ -276,10 +276,18 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
 
 
 def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
-    """Go on with the statistics of the leaves that own parameters."""
+    """Continue the statistics of the leaves that own parameters."""
     of, gathered = held.leaves, (held.leaf_chains, held.leaf_totals)
-    data = (codes, numbers, flows, *gathered)
-    tables = (of.kinds, of.n_statistic, of.use_first, of.use_row, rows.variable, of.place)
+    data = (codes, numbers, rows.parameters, flows, *gathered)
+    tables = (
+        of.kinds,
+        of.n_statistic,
+        of.use_first,
+        of.use_row,
+        rows.variable,
+        of.place,
+        of.centre,
+    )
     if _device.takes_kernels(flows):
         sizes = (len(flows), codes.shape[1], flows.shape[1])
         n_tile, room = len(of.tile_first), 1056 // flows.dtype.itemsize  # as in the kernel

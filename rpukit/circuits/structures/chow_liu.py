@@ -1,4 +1,4 @@
-"""Hidden Chow-Liu trees: the strongest tree of pairs of variables, with hidden ones above."""
+"""Chow-Liu trees: mutual information of pairs, and structures with a hidden tree."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._exact.twins import mirror
+from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.graph.leaves import Categorical, Leaf
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
 from rpukit.circuits.structures.hmm import _block_of, _count, _leaf_of
 from rpukit.circuits.structures.region_graph import boxes, build_regions
+from rpukit.elementwise import exp, log
 from rpukit.errors import ParameterError, ShapeError
 
 __all__ = ["chow_liu_tree", "hclt", "mutual_information", "pd_hclt"]
 
 Array = Any
+
+_MIRROR = "rpukit.circuits._mirror.soft_bins"
+_EXACT = 1 << 20  # samples whose counts are added in float32
 
 
 def mutual_information(x: Any, *, n_bins: int | None = None, sigma: float | None = None) -> Array:
@@ -64,38 +70,55 @@ def mutual_information(x: Any, *, n_bins: int | None = None, sigma: float | None
     scaled = (data - low) / (high - low if high > low else 1.0)
     centres = np.arange(bins) / (bins - 1)
     width = 0.5 / bins if sigma is None else sigma
-    soft = np.exp(-((scaled[:, :, None] - centres) ** 2) / (2 * width**2))
+    soft = exp(-((scaled[:, :, None] - centres) ** 2) / (2 * width**2))
     return _by_bins(soft)
 
 
 def _by_values(data: Array) -> Array:
     if data.dtype.kind not in "iub" or data.min() < 0:
-        raise ParameterError("x: need integers from 0, or n_bins for other numbers")
+        raise ParameterError(
+            f"x: got {data.dtype} from {data.min()}, need integers from 0, or n_bins for other "
+            "numbers"
+        )
     n, n_variables = data.shape
     n_values = int(data.max()) + 1
-    hot = np.zeros((n, n_variables * n_values), np.float32)
-    rows = np.repeat(np.arange(n), n_variables)
-    hot[rows, (np.arange(n_variables) * n_values + data).reshape(-1)] = 1
-    joint = (hot.T @ hot).astype(np.float64) / n
+    joint = np.zeros((n_variables * n_values,) * 2)
+    for first in range(0, n, _EXACT):
+        some = data[first : first + _EXACT]
+        hot = np.zeros((len(some), n_variables * n_values), np.float32)
+        rows = np.repeat(np.arange(len(some)), n_variables)
+        hot[rows, (np.arange(n_variables) * n_values + some).reshape(-1)] = 1
+        joint += hot.T @ hot  # counts below 2^24: exact in float32 for any order of the sum
     shape = (n_variables, n_values, n_variables, n_values)
-    joint = joint.reshape(shape).transpose(0, 2, 1, 3)
+    joint = (joint / n).reshape(shape).transpose(0, 2, 1, 3)
     single = np.einsum("vvii->vi", joint)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = joint / (single[:, None, :, None] * single[None, :, None, :])
-        terms = np.where(joint > 0, joint * np.log(ratio), 0.0)
-    return np.maximum(terms.sum(axis=(2, 3)), 0)
+    expected = single[:, None, :, None] * single[None, :, None, :]
+    seen = joint > 0
+    ratio = np.where(seen, joint, 1.0) / np.where(seen, expected, 1.0)
+    return np.maximum(_added(joint * log(ratio), 2), 0)
 
 
 def _by_bins(soft: Array) -> Array:
     n, n_variables, bins = soft.shape
-    flat = soft.reshape(n, -1)
-    pairs = (flat.T @ flat).reshape(n_variables, bins, n_variables, bins).transpose(0, 2, 1, 3)
-    pairs = pairs / pairs.sum(axis=(2, 3), keepdims=True)
-    shares = soft / soft.sum(axis=2, keepdims=True)
-    single = shares.mean(axis=0)
-    h1 = -(single * np.log(single + 1e-4)).sum(axis=1)
-    h2 = -(pairs * np.log(pairs + 1e-4)).sum(axis=(2, 3))
+    flat = np.ascontiguousarray(soft.reshape(n, -1))
+    pairs: Array = np.zeros((flat.shape[1],) * 2)
+    grain = max(1, work_grain(n * flat.shape[1]))
+    run_rows(mirror(_MIRROR, np.float32).pair_sums, len(pairs), flat, pairs, grain=grain)
+    lower = np.tril_indices(len(pairs), -1)
+    pairs[lower] = pairs.T[lower]
+    pairs = pairs.reshape(n_variables, bins, n_variables, bins).transpose(0, 2, 1, 3)
+    pairs = pairs / _added(pairs, 2)[:, :, None, None]
+    shares = soft / _added(soft, 1)[:, :, None]
+    single = np.add.accumulate(shares, axis=0)[-1] / n
+    h1 = -_added(single * log(single + 1e-4), 1)
+    h2 = -_added(pairs * log(pairs + 1e-4), 2)
     return h1[:, None] + h1[None, :] - h2
+
+
+def _added(terms: Array, n_axis: int) -> Array:
+    """Sum over the last axes, one term after another: the same bits on every CPU."""
+    flat = terms.reshape(*terms.shape[:-n_axis], -1)
+    return np.add.accumulate(flat, axis=-1)[..., -1]
 
 
 def chow_liu_tree(information: Any) -> tuple[Array, int]:

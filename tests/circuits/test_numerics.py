@@ -1,0 +1,106 @@
+"""What rounding must not spoil: data far from 0, impossible samples, columns of any scale."""
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit import circuits
+
+RNG = np.random.default_rng(0)
+
+
+def one_gaussian(dtype="float32", **leaf):
+    return rk.Circuit(circuits.mixture(1, 1, circuits.Gaussian(**leaf)), dtype=dtype, seed=1)
+
+
+def near(mean, n=1000):
+    return (mean + RNG.normal(size=(n, 1))).astype(np.float32)
+
+
+class TestGaussiansFarFromZero:
+    @pytest.mark.parametrize("mean", [0.0, 2000.0, 5000.0, 1e5])
+    def test_em_finds_the_moments(self, mean):
+        x, pc = near(mean), one_gaussian(mean=mean)
+        for _ in range(3):
+            pc.em_step(x)
+        got = pc.parameters(pc.layout.inputs[0])[0]
+        # A mean in float32 has half a unit in the last place; deviations 24 bits less the chain's.
+        np.testing.assert_allclose(got[0], x.astype(float).mean(), rtol=1.2e-7, atol=1e-6)
+        np.testing.assert_allclose(got[1], x.astype(float).std(), rtol=2e-5)
+
+    def test_em_never_lowers_the_likelihood(self):
+        """Also from a mean that is 2000 deviations away, where one step finds no variance."""
+        for start in (0.0, 2000.0):
+            x, pc = near(2000.0), one_gaussian(mean=start)
+            trace = [float(pc.em_step(x).mean(dtype=float)) for _ in range(6)]
+            assert (np.diff(trace) > -1e-5).all()  # values near 1.4 in float32
+            assert trace[-1] == pytest.approx(-1.3954, abs=0.1)
+
+    @pytest.mark.parametrize("method", ["em", "scaled_em", "sgd", "adam"])
+    def test_float32_learns_as_float64(self, method):
+        x = np.concatenate([near(700.0, 300), near(720.0, 300)])
+        learned = []
+        for dtype in ("float32", "float64"):
+            root = circuits.mixture(1, 2, circuits.Gaussian(mean=710.0, std=10.0))
+            pc = rk.Circuit(root, dtype=dtype, seed=1)
+            pc.fit(x, n_epochs=5, method=method, momentum=0.5, pseudocount=0.0)
+            learned.append(pc.log_likelihood(x.astype(dtype)).mean(dtype=float))
+        assert learned[0] == pytest.approx(learned[1], abs=2e-4)  # float32 means near 700
+
+    def test_counts_are_about_zero_for_users(self):
+        x, pc = near(50.0, 300), one_gaussian("float64", mean=50.0)
+        pc.accumulate(x)
+        flow = pc.parameter_flows(pc.layout.inputs[0])[0]
+        wide = x.astype(float)
+        want = [wide.sum(), (wide * wide).sum(), 300.0, 0.0]
+        np.testing.assert_allclose(flow, want, rtol=1e-13)
+
+    def test_counts_of_files_of_older_versions(self):
+        """They are about 0, and no key of the header says otherwise."""
+        x = near(3.0, 300)
+        for split in (100, 256):
+            pc = one_gaussian("float64", mean=3.0)
+            pc.accumulate(x[:split])
+            state = pc.state()
+            older = {**state, "header": {**state["header"]}, "arrays": dict(state["arrays"])}
+            del older["header"]["centred"]
+            raw = pc.parameter_flows(pc.layout.inputs[0]).reshape(-1)
+            older["arrays"]["leaf_totals"], older["arrays"]["leaf_chains"] = raw, 0 * raw
+            again = rk.Circuit.from_state(older)
+            for circuit in (pc, again):
+                circuit.em_step(x[split:])
+            got, want = (c.parameters(c.layout.inputs[0]) for c in (again, pc))
+            np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+class TestImpossibleSamples:
+    @pytest.mark.parametrize(("dtype", "far"), [("float32", 1e20), ("float64", 1e160)])
+    @pytest.mark.parametrize("step", ["em_step", "scaled_em_step", "gradient_step"])
+    def test_a_value_too_far_adds_nothing(self, dtype, far, step):
+        learned = []
+        for x in ([[0.0], [1.0], [far]], [[0.0], [1.0]]):
+            root = circuits.mixture(1, 2, circuits.Gaussian())
+            pc = rk.Circuit(root, dtype=dtype, seed=1)
+            found = getattr(pc, step)(x)
+            assert (found[2:] == -np.inf).all()
+            learned.append(pc.parameters(pc.layout.inputs[0]))
+        np.testing.assert_array_equal(*learned)
+
+    def test_validation_with_an_impossible_sample_keeps_what_was_learned(self):
+        x = RNG.integers(0, 2, (200, 3))
+        x[:, 1] = x[:, 0]
+        leaf = circuits.MaskedCategorical(n_values=3, allowed=(0, 1))
+        pc = rk.Circuit(circuits.mixture(3, 3, leaf), seed=1)
+        before = pc.log_likelihood(x).mean()
+        trace = pc.fit(x, n_epochs=30, x_valid=np.concatenate([x[:50], [[2, 2, 2]]]))
+        assert trace["valid"][-1] == -np.inf
+        assert pc.log_likelihood(x).mean() > before + 0.2
+
+    def test_validation_prefers_fewer_impossible_samples(self):
+        """One epoch makes a sample impossible: the parameters before it are kept."""
+        leaves = circuits.inputs(0, circuits.Categorical(n_values=2), 1, parameters=[[0.5, 0.5]])
+        pc = rk.Circuit(circuits.sum(leaves, n_nodes=1), dtype="float64")
+        trace = pc.fit([[1], [1]], n_epochs=1, pseudocount=0.0, x_valid=[[0], [1]])
+        assert trace["valid"] == [-np.inf]
+        trace = pc.fit([[0], [1]], n_epochs=2, pseudocount=1.0, x_valid=[[0], [1]])
+        assert np.isfinite(trace["valid"][-1])
