@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit.analog.tile.inputs import Leading, rows_of, with_leading
 from rpukit.errors import FormatError, ParameterError, ShapeError
 from rpukit.inference.digital import add_scaled
 from rpukit.inference.tile import InferenceTile, check_shape
@@ -107,7 +108,7 @@ class MappedMatrix:
         made: list[int],
         first: int | None,
     ) -> Array:
-        rows = self._rows(v, given[-1], "d" if way == "backward" else "x")
+        rows, leading = self._samples(v, given[-1], "d" if way == "backward" else "x")
         place = _device.device_of(rows)
         y = _device.empty((rows.shape[0], made[-1]), np.float32, place)
         status = _device.zeros((1,), np.int32, place)
@@ -116,17 +117,13 @@ class MappedMatrix:
                 block = _device.namespace(rows).ascontiguousarray(rows[:, given[j] : given[j + 1]])
                 part = getattr(tile, way)(block, first_sample=first)
                 add_scaled(part, None, y, by="none", add=j > 0, offset=made[k], status=status)
-        return y[0] if np.ndim(v) == 1 else y
+        return with_leading(y, leading)
+
+    def _samples(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
+        return rows_of(v, _device.parse_device(self.device), np.dtype(np.float32), width, name)
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, _device.parse_device(self.device), np.float32, name)
-        if array.ndim == 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise ShapeError(
-                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-            )
-        return array
+        return self._samples(v, width, name)[0]
 
     def update(self, x: Array, d: Array, lr: float) -> Self:
         """Change the digital weights by ``-lr d x^T``, exactly, in place.

@@ -11,7 +11,9 @@ from rpukit import _device
 from rpukit.analog.deferred_errors import Guard, check_finite, is_finite
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.transposed import TransposedTile, from_columns
+from rpukit.analog.tile.inputs import Leading, rows_of, with_leading
+from rpukit.analog.tile.numpy_protocol import NumPyProtocol
+from rpukit.analog.tile.transposed import TransposedTile
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.inference._hardware import AS_WRITTEN, Hardware
 from rpukit.inference._learning import Learning
@@ -33,7 +35,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "program", "modify")
 
 
-class InferenceTile(Hardware, Learning, Saved):
+class InferenceTile(NumPyProtocol, Hardware, Learning, Saved):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 
     It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,
@@ -89,8 +91,6 @@ class InferenceTile(Hardware, Learning, Saved):
     >>> y.shape, tile.time, bool(tile.alpha[0] > 1.2)
     ((5, 3), 86400.0, True)
     """
-
-    __array_ufunc__ = None  # so that array @ tile asks the tile
 
     def __init__(
         self,
@@ -172,11 +172,6 @@ class InferenceTile(Hardware, Learning, Saved):
         return np.dtype(np.float32)
 
     @property
-    def ndim(self) -> int:
-        """Number of axes: 2."""
-        return 2
-
-    @property
     def device(self) -> str:
         """Compute device that the tile lives on."""
         return str(self._device)
@@ -206,12 +201,8 @@ class InferenceTile(Hardware, Learning, Saved):
             raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
         return np.array(self.get_weights(), dtype=dtype)
 
-    def __matmul__(self, x: Array) -> Array:
-        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
-        return from_columns(self.forward, x)
-
     def __rmatmul__(self, d: Array) -> Array:
-        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (..., n_out)."""
         return self.backward(d)
 
     # ---- weights -------------------------------------------------------------------------------
@@ -275,46 +266,46 @@ class InferenceTile(Hardware, Learning, Saved):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), float32
+        x : array_like, shape (..., n_in)
         first_sample : int, optional
             Position of the first sample on the forward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_out) or (n_out,), float32
+        array, shape (..., n_out), float32
             With digital scales and drift compensation.
 
         Raises
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        rows = self._rows(x, self.shape[1], "x")
+        rows, leading = self._samples(x, self.shape[1], "x")
         y = self._product("forward", rows, self._periphery(), first_sample)
         y = self._scaled(y, fresh=False)
-        return y[0] if np.ndim(x) == 1 else y
+        return with_leading(y, leading)
 
     def backward(self, d: Array, *, first_sample: int | None = None) -> Array:
         """Multiply errors by the transposed weights, as the hardware does.
 
         Parameters
         ----------
-        d : array, shape (n_batch, n_out) or (n_out,), float32
+        d : array_like, shape (..., n_out)
         first_sample : int, optional
             Position of the first sample on the backward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_in) or (n_in,), float32
+        array, shape (..., n_in), float32
 
         Raises
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        rows = self._rows(d, self.shape[0], "d")
+        rows, leading = self._samples(d, self.shape[0], "d")
         self._finite(rows, "d")
         scaled = self._scaled(rows, fresh=True)
         g = self._product("backward", scaled, self.backward_parameters, first_sample)
-        return g[0] if np.ndim(d) == 1 else g
+        return with_leading(g, leading)
 
     def _product(self, way: str, rows: Array, io: IOParameters, first: int | None) -> Array:
         name = "d" if way == "backward" else "x"
@@ -393,15 +384,11 @@ class InferenceTile(Hardware, Learning, Saved):
 
     # ---- checks --------------------------------------------------------------------------------
 
+    def _samples(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
+        return rows_of(v, self._device, self.dtype, width, name)
+
     def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, self._device, np.float32, name)
-        if array.ndim == 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise ShapeError(
-                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-            )
-        return array
+        return self._samples(v, width, name)[0]
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
         start = self._now[clock] if first_sample is None else first_sample

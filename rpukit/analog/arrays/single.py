@@ -102,7 +102,7 @@ class DeviceArray(Unit):
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
             )
-            self.show(noise=False)  # stuck cells show where they are stuck
+            self.settle()  # a stuck cell is where it is stuck from the beginning
 
     @property
     def _drift(self) -> DriftParameters | None:

@@ -16,11 +16,13 @@ from rpukit.analog.deferred_errors import Guard, is_finite
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
+from rpukit.analog.tile.inputs import Leading, check_same_samples, rows_of, with_leading
 from rpukit.analog.tile.make_array import leaves, make_unit
+from rpukit.analog.tile.numpy_protocol import NumPyProtocol
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
-from rpukit.analog.tile.transposed import TransposedTile, from_columns
+from rpukit.analog.tile.transposed import TransposedTile
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.random import MAX_SAMPLE, Stream
 
@@ -30,7 +32,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
-class AnalogTile(Accounting, Processes, Persistent):
+class AnalogTile(NumPyProtocol, Accounting, Processes, Persistent):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 
     Parameters
@@ -86,8 +88,6 @@ class AnalogTile(Accounting, Processes, Persistent):
     >>> wide.forward([1, 0.5, -1]).dtype
     dtype('float64')
     """
-
-    __array_ufunc__ = None  # so that array @ tile asks the tile
 
     def __init__(
         self,
@@ -151,11 +151,6 @@ class AnalogTile(Accounting, Processes, Persistent):
         return self._dtype
 
     @property
-    def ndim(self) -> int:
-        """Number of axes: 2."""
-        return 2
-
-    @property
     def device(self) -> str:
         """Compute device that the tile lives on."""
         return str(self._device)
@@ -199,12 +194,8 @@ class AnalogTile(Accounting, Processes, Persistent):
             raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
         return np.array(self.get_weights(), dtype=dtype)
 
-    def __matmul__(self, x: Array) -> Array:
-        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
-        return from_columns(self.forward, x)
-
     def __rmatmul__(self, d: Array) -> Array:
-        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (..., n_out)."""
         return self.backward(d)
 
     # ---- products and update ------------------------------------------------------------------
@@ -214,13 +205,13 @@ class AnalogTile(Accounting, Processes, Persistent):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        x : array_like, shape (..., n_in)
         first_sample : int, optional
             Position of the first sample on the forward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        array, shape (..., n_out), dtype of the tile
 
         Raises
         ------
@@ -233,13 +224,13 @@ class AnalogTile(Accounting, Processes, Persistent):
 
         Parameters
         ----------
-        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        d : array_like, shape (..., n_out)
         first_sample : int, optional
             Position of the first sample on the backward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        array, shape (..., n_in), dtype of the tile
 
         Raises
         ------
@@ -258,7 +249,7 @@ class AnalogTile(Accounting, Processes, Persistent):
                 guard.log(name)  # the rest while the GPU works
                 self._finish(way, start, repeat.n_batch)
                 return y
-        rows = self._rows(v, self.shape[0 if transposed else 1], name)
+        rows, leading = self._rows(v, self.shape[0 if transposed else 1], name)
         start = self._start(way, first_sample, rows.shape[0])
         self._finite(rows, name)
         y = tile_forward(
@@ -273,7 +264,7 @@ class AnalogTile(Accounting, Processes, Persistent):
             call=self._guard.begin(name),
         )
         self._finish(way, start, rows.shape[0])
-        return y if rows is v or np.ndim(v) > 1 else y[0]
+        return y if leading is None else with_leading(y, leading)
 
     def update(
         self,
@@ -288,10 +279,10 @@ class AnalogTile(Accounting, Processes, Persistent):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
-        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        x : array_like, shape (..., n_in)
+        d : array_like, shape (..., n_out)
         lr : float
-            Learning rate; 0 does nothing, a negative one turns the pulses round.
+            Learning rate; 0 does nothing, a negative one reverses the polarity of the pulses.
         first_sample : int, optional
             Position of the first sample on the update clock; default: where the clock stands.
         batch_size : int, optional
@@ -326,9 +317,9 @@ class AnalogTile(Accounting, Processes, Persistent):
     def _checked_update(
         self, x: Array, d: Array, lr: float, first_sample: int | None
     ) -> tuple[Array, Array, float, int]:
-        rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
-        if rows_x.shape[0] != rows_d.shape[0]:
-            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
+        rows_x, of_x = self._rows(x, self.shape[1], "x")
+        rows_d, of_d = self._rows(d, self.shape[0], "d")
+        check_same_samples(of_x, of_d, rows_x.shape[0], rows_d.shape[0])
         start = self._start("update", first_sample, rows_x.shape[0])
         self._finite(rows_x, "x")
         self._finite(rows_d, "d")
@@ -336,15 +327,8 @@ class AnalogTile(Accounting, Processes, Persistent):
 
     # ---- checks -------------------------------------------------------------------------------
 
-    def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, self._device, self._dtype, name)
-        if array.ndim == 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise ShapeError(
-                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-            )
-        return array
+    def _rows(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
+        return rows_of(v, self._device, self._dtype, width, name)
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
         start = self._clocks[clock] if first_sample is None else first_sample
