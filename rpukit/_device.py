@@ -279,7 +279,10 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
         usual: Array = x
         if usual.dtype is dtype and usual._c_contiguous and _gpu(usual.data.device_id) is device:
             return usual
-    array = x if isinstance(x, np.ndarray) or is_cupy(x) else _imported(x, device, dtype, name)
+    if isinstance(x, np.ndarray):
+        array: Array = np.asarray(x)  # of numpy.matrix and other subclasses the plain array
+    else:
+        array = x if is_cupy(x) else _imported(x, device, dtype, name)
     here = device_of(array)
     if here != device:
         raise DeviceError(f"{name} is on {here}, need {device}: move it first")
