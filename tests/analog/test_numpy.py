@@ -1,4 +1,4 @@
-"""NumPy's functions on tiles: products by the tile, reading of the weights, refusal of the rest."""
+"""NumPy's functions on tiles: products, reading of the weights, refusal of the rest."""
 
 import operator
 
