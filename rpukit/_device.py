@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.errors import DeviceError, DTypeError, ParameterError
+from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 
 Array = Any  # numpy.ndarray or cupy.ndarray
 
@@ -322,30 +322,79 @@ def zeros(shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
 
 
 def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
-    """Take an input at the public boundary: NumPy, CuPy, DLPack or a nested list.
+    """Take an input at the public boundary: an array of any library, or a nested list.
 
-    Python lists and scalars become arrays on ``device``. An array stays where it is: one on
-    another device is an error, since nothing moves by itself. The result is C-contiguous and of
-    ``dtype``; integers and booleans are converted, another float type is an error.
+    Taken are NumPy and CuPy arrays, objects with DLPack or the CUDA array interface, what NumPy
+    reads (``__array__``, the buffer protocol), lists and numbers; the last two become arrays on
+    ``device``. An array stays where it is: one on another device is an error, since nothing moves
+    by itself. The result is C-contiguous and of ``dtype``: booleans and integers are converted,
+    and floats of any width and byte order are rounded once (NumPy's rule "same_kind").
+
+    Raises
+    ------
+    DeviceError
+        For an array on another device.
+    DTypeError
+        For complex numbers, objects, text, dates, and floats where integers are needed.
+    ShapeError
+        For a list whose parts have different lengths.
     """
-    kind = cupy_array_class()
-    if kind is not None and x.__class__ is kind:
+    kind = x.__class__
+    if kind is np.ndarray:
+        host: Array = x
+        if host.dtype is dtype and device is CPU and host.flags.c_contiguous:
+            return host
+    elif kind is cupy_array_class():
         usual: Array = x
         if usual.dtype is dtype and usual._c_contiguous and _gpu(usual.data.device_id) is device:
             return usual
-    if not (isinstance(x, np.ndarray) or is_cupy(x)):
-        if hasattr(x, "__dlpack__"):
-            x = np.from_dlpack(x) if device.kind == "cpu" else cupy().from_dlpack(x)
-        else:
-            x = to_device(np.asarray(x, dtype=dtype), device)
-    here = device_of(x)
+    if isinstance(x, np.ndarray):
+        array: Array = np.asarray(x)  # of numpy.matrix and other subclasses the plain array
+    else:
+        array = x if is_cupy(x) else _imported(x, device, dtype, name)
+    here = device_of(array)
     if here != device:
         raise DeviceError(f"{name} is on {here}, need {device}: move it first")
-    array: Array = x
-    if array.dtype != dtype:
-        if array.dtype.kind not in "iub":
-            raise DTypeError(
-                f"{name}: got dtype {array.dtype}, need {np.dtype(dtype)}; use .astype"
-            )
-        array = array.astype(dtype)
+    array = _as_dtype(array, dtype, name)
     return array if array.flags.c_contiguous else namespace_of(device).ascontiguousarray(array)
+
+
+def _as_dtype(array: Array, dtype: Any, name: str) -> Array:
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "iub" and not np.can_cast(array.dtype, dtype, "same_kind"):
+        need = np.dtype(dtype)
+        raise DTypeError(
+            f"{name}: got dtype {array.dtype}, need {need} or what rounds to it; use .astype"
+        )
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, and is then refused
+        return array.astype(dtype)
+
+
+_DLPACK_HOST, _DLPACK_GPU = (1, 3), (2, 13)  # kinds of memory: plain and pinned, CUDA and managed
+
+
+def _imported(x: Any, device: Device, dtype: Any, name: str) -> Array:
+    """Make an array of NumPy or CuPy of an object of another library, or of a list."""
+    if hasattr(x, "__dlpack__"):
+        where, index = (1, 0) if not hasattr(x, "__dlpack_device__") else x.__dlpack_device__()
+        if where not in (*_DLPACK_HOST, *_DLPACK_GPU):
+            raise DeviceError(f"{name} is on a device of DLPack kind {int(where)}, need {device}")
+        here = _gpu(int(index)) if where in _DLPACK_GPU else CPU
+        if here != device:
+            raise DeviceError(f"{name} is on {here}, need {device}: move it first")
+        try:
+            return np.from_dlpack(x) if device.kind == "cpu" else cupy().from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DTypeError(f"{name}: DLPack does not hand it over: {error}") from error
+    if hasattr(x, "__cuda_array_interface__"):
+        if device.kind == "cpu":
+            raise DeviceError(f"{name} is on a GPU, need {device}: move it first")
+        return cupy().asarray(x)
+    try:
+        made = np.asarray(x)
+    except ValueError as error:
+        raise ShapeError(f"{name}: got a list that is no array: {error}") from error
+    except TypeError as error:
+        raise DTypeError(f"{name}: got {type(x).__name__}, which is no array: {error}") from error
+    return to_device(_as_dtype(made, dtype, name), device)

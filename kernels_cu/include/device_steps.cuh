@@ -62,8 +62,11 @@ __device__ __forceinline__ T linear_reference_step(T w, const T *p, const T *g, 
 // Globals 1 A up, 2 A down, 3 c up, 4 c down, 5 add, 6 slope.
 template <class T>
 __device__ __forceinline__ T exp_step(T w, const T *p, const T *g, bool up, T xi) {
+    const T large = (T)1e20;  // beyond all bounds, and still finite where it is multiplied by a step
     T grown = rk_exp((up ? g[3] : -g[4]) * rk_part(w, p));
+    grown = grown < large ? grown : large;
     T factor = rk_fma(up ? -g[1] : -g[2], grown, (T)1);
+    factor = factor < large ? factor : large;
     T dw = (up ? p[3] : p[2]) * (factor > (T)0 ? factor : (T)0);
     T spread = g[0] * (rk_abs(dw) + rk_fma(g[6], rk_abs(w), g[5]));
     dw = rk_fma(spread, xi, dw);

@@ -17,6 +17,7 @@ from rpukit.errors import ParameterError
 f4, i4 = np.float32, np.int32
 
 NORMAL_REACH = f4(5.3)  # no standard normal of ours is larger
+LARGE = f4(1e20)  # beyond all bounds, and still finite where it is multiplied by a step
 
 
 @jit(forceinline=True)
@@ -74,7 +75,9 @@ def linear_reference_step(w, p, g, up, xi):
 def exp_step(w, p, g, up, xi):
     """Change by +-(s + sigma (|s| + add + slope |w|) xi), s exponential in w."""
     grown = exp32(f4((g[3] if up else f4(-g[4])) * part(w, p)))
+    grown = choose(grown < LARGE, grown, LARGE)
     factor = fma32(f4(-g[1]) if up else f4(-g[2]), grown, f4(1.0))
+    factor = choose(factor < LARGE, factor, LARGE)
     dw = f4((p[3] if up else p[2]) * (factor if factor > f4(0.0) else f4(0.0)))
     spread = f4(g[0] * f4(abs(dw) + fma32(g[6], abs(w), g[5])))
     dw = fma32(spread, xi, dw)

@@ -1,5 +1,6 @@
 """All device models: the kernel's bits, formulas in float64, edges, parameters, batch splits."""
 
+from contextlib import nullcontext
 from dataclasses import fields, replace
 
 import numpy as np
@@ -251,3 +252,50 @@ def test_symmetry_point_by_few_steps():
     tile = rk.AnalogTile((2, 2), cell)
     np.testing.assert_allclose(tile.cells["reference"], sp, rtol=1e-5)  # a few roundings
     np.testing.assert_allclose(tile.cells["reset_bias"], sp, rtol=1e-5)
+
+
+@pytest.mark.parametrize("storage", ["stored", "procedural"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        rk.ConstantStep(corrupt_devices_prob=1),
+        rk.SoftBounds(corrupt_devices_prob=0.5, write_noise_std=2),
+        rk.LinearStep(enforce_consistency=False, w_min_dtod=3),
+        rk.Vector(devices=(rk.ConstantStep(corrupt_devices_prob=1), rk.SoftBounds())),
+        rk.OneSided(device=rk.ConstantStep(corrupt_devices_prob=1), copy_inverted=True),
+    ],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_stuck_cells_of_a_fresh_tile_are_stuck(cell, storage, order):
+    tile = rk.AnalogTile((9, 8), cell, seed=3, storage=storage)
+    for array in tile.devices:
+        low, high = array.cells["w_min"], array.cells["w_max"]
+        seen = array.get_weights()
+        assert ((low <= seen) & (seen <= high)).all()
+        assert array.cell.corrupt_devices_prob == 0 or (low == high).any()
+    before = np.asarray(tile)
+    assert before.any()
+    with on_cpu(order):
+        kernels = rk.AnalogTile((9, 8), cell, seed=3, storage=storage)
+    assert_same_bits(np.asarray(kernels), before)
+
+
+@pytest.mark.parametrize("noise", [0, 0.3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exponential_steps_that_overflow_end_at_the_bound(noise, dtype, order):
+    cell = rk.ExpStep(A_up=-1, gamma_up=1000, a=1, b=0, dw_min_std=noise, corrupt_devices_prob=0.2)
+    once = rk.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
+    weights = []
+    for context in (on_cpu(order), nullcontext()):
+        tile = rk.AnalogTile((5, 6), cell, seed=1, update=once, dtype=dtype)
+        tile.set_weights(np.full((5, 6), 0.1, dtype))
+        with context:
+            tile.update(np.ones((1, 6), dtype), -np.ones((1, 5), dtype), lr=cell.granularity)
+        weights.append(np.asarray(tile))
+    assert_same_bits(weights[0], weights[1])
+    assert_same_bits(weights[1], np.asarray(tile.cells["w_max"]))
+
+
+def test_exponential_parts_that_are_no_number_are_refused():
+    with pytest.raises(rk.errors.ParameterError, match="A_up"):
+        rk.ExpStep(A_up=-1, gamma_up=1000, b=1)

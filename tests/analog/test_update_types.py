@@ -94,8 +94,37 @@ def test_exact_updates_by_formula(kind):
     exact = -0.5 * d.T.astype("f8") @ x.astype("f8")
     assert exact.max() > 0.31 and exact.min() < -0.21
     if kind == "NONE_WITH_DEVICE":
-        exact = np.clip(exact, -0.2, 0.3)
+        exact = np.zeros(SHAPE)
+        for x_s, d_s in zip(x.astype("f8"), d.astype("f8"), strict=True):
+            exact = np.clip(exact - 0.5 * np.outer(d_s, x_s), -0.2, 0.3)
     np.testing.assert_allclose(got, exact, atol=30 * 2**-22)
+
+
+@pytest.mark.parametrize("storage", ["stored", "procedural"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bounds_hold_after_each_sample(storage, dtype, order):
+    """So 128 samples in one call and in several have the same bits."""
+    x, d = (v.astype(dtype) for v in batch(128))
+    how = {"update": rk.UpdateParameters(pulse_type="none_with_device"), "seed": 4}
+    tiles = [
+        rk.AnalogTile(SHAPE, rk.SoftBounds(), storage=storage, dtype=dtype, **how)
+        for _ in range(3)
+    ]
+    whole, cut, kernels = tiles
+    whole.update(x, d, lr=0.5)
+    for part in (slice(0, 1), slice(1, 70), slice(70, 128)):
+        cut.update(x[part], d[part], lr=0.5)
+    with on_cpu(order):
+        kernels.update(x, d, lr=0.5)
+    assert_same_bits(np.asarray(cut), np.asarray(whole))
+    assert_same_bits(np.asarray(kernels), np.asarray(whole))
+    low, high = (whole.cells[name].astype("f8") for name in ("w_min", "w_max"))
+    exact = np.zeros(SHAPE)
+    for x_s, d_s in zip(x.astype("f8"), d.astype("f8"), strict=True):
+        exact = np.clip(exact - 0.5 * np.outer(d_s, x_s), low, high)
+    np.testing.assert_allclose(np.asarray(whole), exact, atol=128 * 2**-23)
+    at_bounds = (exact == low) | (exact == high)
+    assert 0.05 < at_bounds.mean() < 0.95
 
 
 @pytest.mark.parametrize("kind", TYPES)

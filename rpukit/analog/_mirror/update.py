@@ -7,6 +7,7 @@ import numpy as np
 from rpukit._exact.jit import jit
 from rpukit._exact.math import f2u, fma32
 from rpukit._exact.philox import block, uniform, word
+from rpukit.analog._steps import clip
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
@@ -175,10 +176,16 @@ def pulse_trains(
 
 
 @jit
-def rank_update(start, stop, lr, x, d, weight):
-    """Move rows ``start`` to ``stop - 1`` by the exact -lr d x^T, samples ascending."""
+def rank_update(start, stop, lr, x, d, low, high, weight):
+    """Move rows ``start`` to ``stop - 1`` by the exact -lr d x^T, samples ascending.
+
+    Bounds, where there are any, are those of the cells: they hold after each sample.
+    """
     for i in range(start, stop):
         for s in range(x.shape[0]):
             step = f4(f4(-lr) * d[s, i])
             for j in range(x.shape[1]):
                 weight[i, j] = fma32(step, x[s, j], weight[i, j])
+            if low.size:
+                for j in range(x.shape[1]):
+                    weight[i, j] = clip(weight[i, j], low[i, j], high[i, j])

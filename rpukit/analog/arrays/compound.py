@@ -220,6 +220,7 @@ class OneSidedUnit(CompoundUnit):
         site.start("refresh")
         if cell.copy_inverted:
             self.children[1].invert()
+            self.combine()  # bounds that leave out 0 have moved
         self._reads = [
             ForwardState(
                 cell.refresh_forward,

@@ -104,7 +104,7 @@ class DeviceArray(Described, Unit):
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
             )
-            self.show(noise=False)  # stuck cells show where they are stuck
+            self.settle()  # a stuck cell is where it is stuck from the beginning
 
     def _describe(self) -> Summary:
         return array_summary(self)

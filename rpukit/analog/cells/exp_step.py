@@ -13,6 +13,8 @@ from rpukit.elementwise import exp
 
 __all__ = ["ExpStep"]
 
+_LARGEST = 1e18  # so that a step, which has float32, is a number
+
 
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +74,13 @@ class ExpStep(WriteNoiseCell):
         WriteNoiseCell._check(self)
         for name in ("dw_min_std_add", "dw_min_std_slope"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
+        for name, size in zip(("A_up", "A_down"), self._sizes(), strict=True):
+            need = f"a number whose exponential part at weight 0 is below {_LARGEST:g}"
+            self._need(abs(size) < _LARGEST, name, need)
 
     def _sizes(self) -> tuple[float, float]:
         """Give the factors of the exponentials in w: A exp(+-gamma b)."""
-        grown = exp(np.array([self.gamma_up * self.b, -self.gamma_down * self.b]))
+        grown = exp(np.array([self.gamma_up * self.b, -self.gamma_down * self.b]))  # float64
         return self.A_up * float(grown[0]), self.A_down * float(grown[1])
 
     @property

@@ -23,7 +23,7 @@ class PulseType(str, Enum):
     bit length, rounded.
     ``DETERMINISTIC_IMPLICIT``: the rounded expected number of coincidences, no trains.
     ``NONE``: the exact ``-lr d x^T``, as if the cells were numbers.
-    ``NONE_WITH_DEVICE``: the same, then clipped to the bounds of the cells.
+    ``NONE_WITH_DEVICE``: the same, clipped to the bounds of the cells after each sample.
     """
 
     STOCHASTIC = "STOCHASTIC"

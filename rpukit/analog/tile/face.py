@@ -10,27 +10,24 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.analog.deferred_errors import Guard, is_finite
-from rpukit.analog.tile.transposed import TransposedTile, from_columns
+from rpukit.analog.tile.inputs import Leading, rows_of
+from rpukit.analog.tile.numpy_protocol import NumPyProtocol
+from rpukit.analog.tile.operator import LinearMap
+from rpukit.analog.tile.transposed import TransposedTile
 from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.random import MAX_SAMPLE
+from rpukit.summaries import Described
 
 Array = Any
 
 
-class TileFace(ABC):
+class TileFace(NumPyProtocol, LinearMap, Described, ABC):
     """Base of `AnalogTile` and `InferenceTile`."""
-
-    __array_ufunc__ = None  # so that array @ tile asks the tile
 
     shape: tuple[int, int]
     validate: str
     _device: _device.Device
     _guard: Guard
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes: 2."""
-        return 2
 
     @property
     def device(self) -> str:
@@ -51,17 +48,17 @@ class TileFace(ABC):
             raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
         return np.array(self.get_weights(), dtype=dtype)
 
-    def __matmul__(self, x: Array) -> Array:
-        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
-        return from_columns(self.forward, x)
-
     def __rmatmul__(self, d: Array) -> Array:
-        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
+        """``d @ tile``: the backward product of a vector (n_out,) or of rows (..., n_out)."""
         return self.backward(d)
+
+    def _samples(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
+        """Take an input as rows of `width` numbers, with the lengths of its leading axes."""
+        return rows_of(v, self._device, self.dtype, width, name)
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
         """Take an input as rows of `width` numbers."""
-        return rows_of(_device.as_array(v, self._device, self.dtype, name), width, name)
+        return self._samples(v, width, name)[0]
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
         """Position of the first of n samples: as given, or where the clock stands."""
@@ -102,17 +99,6 @@ class TileFace(ABC):
     @abstractmethod
     def _position(self, clock: str) -> int:
         """Where a sample clock stands."""
-
-
-def rows_of(array: Array, width: int, name: str) -> Array:
-    """Take rows of `width` numbers, or one row as a vector."""
-    if array.ndim == 1:
-        array = array[None, :]
-    if array.ndim != 2 or array.shape[1] != width:
-        raise ShapeError(
-            f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-        )
-    return array
 
 
 def check_shape(shape: Any) -> tuple[int, int]:

@@ -114,8 +114,8 @@ class Accounting:
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
-        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        x : array_like, shape (..., n_in)
+        d : array_like, shape (..., n_out)
         lr : float, not 0
         first_sample : int, optional
             Position of the first sample on the update clock; default: where the clock stands.

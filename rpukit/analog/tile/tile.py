@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,20 +11,22 @@ from rpukit import _device
 from rpukit.analog.arrays.base import Site
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
-from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
+from rpukit.analog.tile.face import TileFace, check_shape, number_of, typed
+from rpukit.analog.tile.inputs import check_same_samples, with_leading
 from rpukit.analog.tile.make_array import leaves, make_unit
 from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
-from rpukit.analog.tile.transposed import TransposedTile, from_columns
-from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.analog.tile.transposed import TransposedTile
+from rpukit.errors import DTypeError, ParameterError
 from rpukit.random import MAX_SAMPLE, Stream
-from rpukit.summaries import Described, Summary
+from rpukit.summaries import Summary
 
 __all__ = ["AnalogTile", "TransposedTile"]
 
@@ -33,7 +34,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
-class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
+class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 
     Parameters
@@ -91,8 +92,6 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
     dtype('float64')
     """
 
-    __array_ufunc__ = None  # so that array @ tile asks the tile
-
     def __init__(
         self,
         shape: tuple[int, int],
@@ -108,16 +107,16 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
         count_pulses: bool = False,
         storage: str = "stored",
     ) -> None:
-        self.shape = _check_shape(shape)
+        self.shape = check_shape(shape)
         self._dtype = _real(dtype)
         if validate not in ("deferred", "sync"):
             raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
         if storage not in ("stored", "procedural"):
             raise ParameterError(f'storage: got {storage!r}, need "stored" or "procedural"')
-        self.cell = _typed(cell, Cell, "cell")
-        self.forward_parameters = _typed(forward or IOParameters(), IOParameters, "forward")
-        self.backward_parameters = _typed(backward or IOParameters(), IOParameters, "backward")
-        self.update_parameters = _typed(update or UpdateParameters(), UpdateParameters, "update")
+        self.cell = typed(cell, Cell, "cell")
+        self.forward_parameters = typed(forward or IOParameters(), IOParameters, "forward")
+        self.backward_parameters = typed(backward or IOParameters(), IOParameters, "backward")
+        self.update_parameters = typed(update or UpdateParameters(), UpdateParameters, "update")
         self.stream = Stream.from_seed(seed)
         self.validate = validate
         self._device = _device.parse_device(device)
@@ -155,21 +154,6 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
         return self._dtype
 
     @property
-    def ndim(self) -> int:
-        """Number of axes: 2."""
-        return 2
-
-    @property
-    def device(self) -> str:
-        """Compute device that the tile lives on."""
-        return str(self._device)
-
-    @property
-    def T(self) -> TransposedTile:
-        """The tile seen from its other side; it shares everything with this one."""
-        return TransposedTile(self)
-
-    @property
     def clocks(self) -> dict[str, int]:
         """Position of each sample or event clock (a copy)."""
         return dict(self._clocks)
@@ -197,23 +181,6 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
         cell = type(self.cell).__name__
         return f"AnalogTile(({n_out}, {n_in}), {cell}, device={self.device!r}{kind})"
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if self._device.kind != "cpu":
-            raise DeviceError(
-                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
-            )
-        if copy is False:
-            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
-        return np.array(self.get_weights(), dtype=dtype)
-
-    def __matmul__(self, x: Array) -> Array:
-        """``tile @ x``: the forward product of a vector (n_in,) or of columns (n_in, n)."""
-        return from_columns(self.forward, x)
-
-    def __rmatmul__(self, d: Array) -> Array:
-        """``d @ tile``: the backward product of a vector (n_out,) or of rows (n, n_out)."""
-        return self.backward(d)
-
     # ---- products and update ------------------------------------------------------------------
 
     def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
@@ -221,13 +188,13 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        x : array_like, shape (..., n_in)
         first_sample : int, optional
             Position of the first sample on the forward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        array, shape (..., n_out), dtype of the tile
 
         Raises
         ------
@@ -240,13 +207,13 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
 
         Parameters
         ----------
-        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        d : array_like, shape (..., n_out)
         first_sample : int, optional
             Position of the first sample on the backward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_in) or (n_in,), dtype of the tile
+        array, shape (..., n_in), dtype of the tile
 
         Raises
         ------
@@ -265,7 +232,7 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
                 guard.log(name)  # the rest while the GPU works
                 self._finish(way, start, repeat.n_batch)
                 return y
-        rows = self._rows(v, self.shape[0 if transposed else 1], name)
+        rows, leading = self._samples(v, self.shape[0 if transposed else 1], name)
         start = self._start(way, first_sample, rows.shape[0])
         self._finite(rows, name)
         y = tile_forward(
@@ -280,7 +247,7 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
             call=self._guard.begin(name),
         )
         self._finish(way, start, rows.shape[0])
-        return y if rows is v or np.ndim(v) > 1 else y[0]
+        return y if leading is None else with_leading(y, leading)
 
     def update(
         self,
@@ -295,10 +262,10 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), dtype of the tile
-        d : array, shape (n_batch, n_out) or (n_out,), dtype of the tile
+        x : array_like, shape (..., n_in)
+        d : array_like, shape (..., n_out)
         lr : float
-            Learning rate; 0 does nothing, a negative one turns the pulses round.
+            Learning rate; 0 does nothing, a negative one reverses the polarity of the pulses.
         first_sample : int, optional
             Position of the first sample on the update clock; default: where the clock stands.
         batch_size : int, optional
@@ -333,53 +300,20 @@ class AnalogTile(Accounting, Processes, Persistent, Described, SharedWeights):
     def _checked_update(
         self, x: Array, d: Array, lr: float, first_sample: int | None
     ) -> tuple[Array, Array, float, int]:
-        rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
-        if rows_x.shape[0] != rows_d.shape[0]:
-            raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
+        rows_x, of_x = self._samples(x, self.shape[1], "x")
+        rows_d, of_d = self._samples(d, self.shape[0], "d")
+        check_same_samples(of_x, of_d, rows_x.shape[0], rows_d.shape[0])
         start = self._start("update", first_sample, rows_x.shape[0])
         self._finite(rows_x, "x")
         self._finite(rows_d, "d")
-        return rows_x, rows_d, _number(lr, "lr"), start
+        return rows_x, rows_d, number_of(lr, "lr"), start
 
-    # ---- checks -------------------------------------------------------------------------------
-
-    def _rows(self, v: Array, width: int, name: str) -> Array:
-        array = _device.as_array(v, self._device, self._dtype, name)
-        if array.ndim == 1:
-            array = array[None, :]
-        if array.ndim != 2 or array.shape[1] != width:
-            raise ShapeError(
-                f"{name}: got shape {tuple(array.shape)}, need (n_batch, {width}) or ({width},)"
-            )
-        return array
-
-    def _start(self, clock: str, first_sample: int | None, n: int) -> int:
-        start = self._clocks[clock] if first_sample is None else first_sample
-        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
-            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
-        if start + n > MAX_SAMPLE:
-            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
-        return int(start)
-
-    def _finite(self, array: Array, name: str) -> None:
-        """Check values at once where that needs no synchronisation; else kernels do."""
-        if not (_device.takes_kernels(array) or is_finite(array)):
-            raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
+    def _position(self, clock: str) -> int:
+        return int(self._clocks[clock])
 
     def _finish(self, clock: str, start: int, n: int) -> None:
         self._clocks[clock] = start + n
-        if self.validate == "sync":
-            self._guard.check()
-
-
-def _check_shape(shape: Any) -> tuple[int, int]:
-    try:
-        n_out, n_in = (int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
-    if n_out < 1 or n_in < 1:
-        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
-    return n_out, n_in
+        self._settle()
 
 
 def _real(dtype: Any) -> np.dtype[Any]:
@@ -392,21 +326,7 @@ def _real(dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-def _typed(value: Any, kind: type, name: str) -> Any:
-    if not isinstance(value, kind):
-        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
-    return value
-
-
 def _count(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
     return int(value)
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise DTypeError(f"{name}: got {value!r}, need a number")
-    if not math.isfinite(value):
-        raise ParameterError(f"{name}: got {value!r}, need a finite number")
-    return float(value)

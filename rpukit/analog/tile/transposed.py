@@ -1,4 +1,4 @@
-"""A tile seen from its other side."""
+"""Transposed view of a tile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rpukit.analog.tile.numpy_protocol import NumPyProtocol
 from rpukit.analog.tile.operator import LinearMap
 
 Array = Any
@@ -31,13 +32,11 @@ class Tile(Protocol):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
 
 
-class TransposedTile(LinearMap):
-    """An analog tile seen from its other side: shape (n_in, n_out), `forward` is `backward`.
+class TransposedTile(NumPyProtocol, LinearMap):
+    """Transposed view of an analog tile: shape (n_in, n_out); ``x @ tile.T`` is `forward`.
 
     Made by `AnalogTile.T`; it holds no arrays of its own.
     """
-
-    __array_ufunc__ = None
 
     def __init__(self, tile: Tile) -> None:
         self.T = tile
@@ -45,14 +44,9 @@ class TransposedTile(LinearMap):
         self.dtype = tile.dtype
 
     @property
-    def ndim(self) -> int:
-        """Number of axes: 2."""
-        return 2
-
-    @property
     def device(self) -> str:
         """Compute device that the tile lives on."""
-        return self.T.device
+        return str(self.T.device)
 
     def get_weights(self) -> Array:
         """Read the transposed weights exactly: a copy, shape (n_in, n_out)."""
@@ -70,16 +64,9 @@ class TransposedTile(LinearMap):
         return f"{self.T!r}.T"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.T.__array__(dtype, copy).T
-
-    def __matmul__(self, d: Array) -> Array:
-        """``tile.T @ d``: the backward product of a vector (n_out,) or of columns (n_out, n)."""
-        return from_columns(self.T.backward, d)
+        weights: np.ndarray = self.T.__array__(dtype, copy)
+        return weights.T
 
     def __rmatmul__(self, x: Array) -> Array:
-        """``x @ tile.T``: the forward product of a vector (n_in,) or of rows (n, n_in)."""
+        """``x @ tile.T``: the forward product of a vector (n_in,) or of rows (..., n_in)."""
         return self.T.forward(x)
-
-
-def from_columns(product: Any, v: Array) -> Array:
-    return product(v) if np.ndim(v) == 1 else product(v.T).T

@@ -21,7 +21,6 @@ from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import Recipe, bounds_of, values_of
 from rpukit.analog.deferred_errors import check_finite
 from rpukit.analog.parameters.update import PulseType, UpdateParameters
-from rpukit.analog.processes.ops import clip_weights
 from rpukit.analog.update.launch import Call, launch, pick
 from rpukit.analog.update.trains import Trains
 from rpukit.errors import ParameterError
@@ -243,10 +242,14 @@ def pulsed_update(
 def _exact_update(array: CellArray, trains: Trains, flip: bool) -> None:
     """Change weights by what pulses would on average, clipped to bounds where that is asked."""
     weight, status = array.weight, array.status
-    rank_update(weight, trains.x, trains.d, -trains.rate if flip else trains.rate, status=status)
-    if trains.clips:
-        for rows, bounds in bounds_of(array.planes):
-            clip_weights(weight[rows], bounds, status=status)
+    x, d, lr = trains.x, trains.d, -trains.rate if flip else trains.rate
+    if not trains.clips:
+        rank_update(weight, x, d, lr, status=status)
+        return
+    for rows, bounds in bounds_of(array.planes):
+        part = _device.namespace(d).ascontiguousarray(d[:, rows])
+        keep_for_graph(part)
+        rank_update(weight[rows], x, part, lr, bounds=bounds, status=status)
 
 
 def _slot_lists(trains: Trains) -> tuple[Array, Array]:
@@ -265,7 +268,15 @@ def _slot_lists(trains: Trains) -> tuple[Array, Array]:
     return found, columns
 
 
-def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) -> None:
+def rank_update(
+    weight: Array,
+    x: Array,
+    d: Array,
+    lr: float,
+    *,
+    bounds: tuple[Array, Array] | None = None,
+    status: Array,
+) -> None:
     """Apply the exact update ``weight -= lr d x^T``, in place.
 
     Parameters
@@ -274,6 +285,8 @@ def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) 
     x : array, shape (n_batch, n_in), dtype of the weight
     d : array, shape (n_batch, n_out), dtype of the weight
     lr : float
+    bounds : pair of array, shape (n_out, n_in), dtype of the weight, optional
+        w_min and w_max: weights are clipped to them after each sample.
     status : array, shape (1,), int32
 
     Notes
@@ -286,10 +299,11 @@ def rank_update(weight: Array, x: Array, d: Array, lr: float, *, status: Array) 
         _RANK_UPDATE.launch(
             (-(-n_in // 64), -(-n_out // 64)),
             (256,),
-            (x.shape[0], n_in, n_out, lr, x, d, weight, status),
-            macros={"REAL": twins.real(weight.dtype)},
+            (x.shape[0], n_in, n_out, lr, x, d, *(bounds or (None, None)), weight, status),
+            macros={"REAL": twins.real(weight.dtype), "BOUNDED": int(bounds is not None)},
         )
     else:
         grain = work_grain(x.size)
-        mirror = _mirror(weight.dtype).rank_update
-        run_rows(mirror, n_out, weight.dtype.type(lr), x, d, weight, grain=grain)
+        mirror, none = _mirror(weight.dtype).rank_update, np.empty((0, 0), weight.dtype)
+        args = (weight.dtype.type(lr), x, d, *(bounds or (none, none)), weight)
+        run_rows(mirror, n_out, *args, grain=grain)

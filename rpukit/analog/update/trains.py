@@ -26,7 +26,7 @@ class Trains:
     rate : float
         Learning rate of an exact update; 0: these are pulses.
     clips : bool
-        Whether an exact update is clipped to the bounds of the cells.
+        Whether an exact update is clipped to the bounds of the cells after each sample.
     key : tuple
         What its shapes follow from, on kernels.
     """

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from rpukit._exact.jit import jit
+
 
 @jit
 def pair_sums(start, stop, soft, out):

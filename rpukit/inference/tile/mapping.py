@@ -10,7 +10,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels.entering import enters_device
-from rpukit.analog.tile.face import check_shape, rows_of
+from rpukit.analog.tile.face import check_shape
+from rpukit.analog.tile.inputs import Leading, rows_of, with_leading
 from rpukit.errors import FormatError, ParameterError, ShapeError
 from rpukit.inference.describe import matrix_summary
 from rpukit.inference.tile.tile import InferenceTile
@@ -120,7 +121,7 @@ class MappedMatrix(Described):
         made: list[int],
         first: int | None,
     ) -> Array:
-        rows = self._rows(v, given[-1], "d" if way == "backward" else "x")
+        rows, leading = self._samples(v, given[-1], "d" if way == "backward" else "x")
         place = _device.device_of(rows)
         y = _device.empty((rows.shape[0], made[-1]), np.float32, place)
         status = _device.zeros((1,), np.int32, place)
@@ -129,10 +130,13 @@ class MappedMatrix(Described):
                 block = _device.namespace(rows).ascontiguousarray(rows[:, given[j] : given[j + 1]])
                 part = getattr(tile, way)(block, first_sample=first)
                 add_scaled(part, None, y, by="none", add=j > 0, offset=made[k], status=status)
-        return y[0] if np.ndim(v) == 1 else y
+        return with_leading(y, leading)
+
+    def _samples(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
+        return rows_of(v, self._device, np.dtype(np.float32), width, name)
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
-        return rows_of(_device.as_array(v, self._device, np.float32, name), width, name)
+        return self._samples(v, width, name)[0]
 
     def update(self, x: Array, d: Array, lr: float) -> Self:
         """Change the digital weights by ``-lr d x^T``, exactly, in place.

@@ -13,6 +13,7 @@ from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.face import TileFace, check_shape, typed
+from rpukit.analog.tile.inputs import with_leading
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.converters import Converter, SingleDevice, SinglePair
 from rpukit.inference.conductance.records import Split
@@ -28,7 +29,7 @@ from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
 from rpukit.inference.training.modifiers import WeightModifier, member
 from rpukit.inference.training.ops import add_scaled
 from rpukit.random import Stream
-from rpukit.summaries import Described, Summary
+from rpukit.summaries import Summary
 
 __all__ = ["InferenceTile"]
 
@@ -37,7 +38,7 @@ CLOCKS = ("forward", "backward", "program", "modify")
 
 
 @enters_device("_describe")
-class InferenceTile(Hardware, Learning, Saved, TileFace, Described):
+class InferenceTile(Hardware, Learning, Saved, TileFace):
     """A crossbar array whose weights are trained in digital, written once, and read for long.
 
     It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,
@@ -248,46 +249,46 @@ class InferenceTile(Hardware, Learning, Saved, TileFace, Described):
 
         Parameters
         ----------
-        x : array, shape (n_batch, n_in) or (n_in,), float32
+        x : array_like, shape (..., n_in)
         first_sample : int, optional
             Position of the first sample on the forward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_out) or (n_out,), float32
+        array, shape (..., n_out), float32
             With digital scales and drift compensation.
 
         Raises
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        rows = self._rows(x, self.shape[1], "x")
+        rows, leading = self._samples(x, self.shape[1], "x")
         y = self._product("forward", rows, self._periphery(), first_sample)
         y = self._scaled(y, fresh=False)
-        return y[0] if np.ndim(x) == 1 else y
+        return with_leading(y, leading)
 
     def backward(self, d: Array, *, first_sample: int | None = None) -> Array:
         """Multiply errors by the transposed weights, as the hardware does.
 
         Parameters
         ----------
-        d : array, shape (n_batch, n_out) or (n_out,), float32
+        d : array_like, shape (..., n_out)
         first_sample : int, optional
             Position of the first sample on the backward clock; default: where the clock stands.
 
         Returns
         -------
-        array, shape (n_batch, n_in) or (n_in,), float32
+        array, shape (..., n_in), float32
 
         Raises
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        rows = self._rows(d, self.shape[0], "d")
+        rows, leading = self._samples(d, self.shape[0], "d")
         self._finite(rows, "d")
         scaled = self._scaled(rows, fresh=True)
         g = self._product("backward", scaled, self.backward_parameters, first_sample)
-        return g[0] if np.ndim(d) == 1 else g
+        return with_leading(g, leading)
 
     def _product(self, way: str, rows: Array, io: IOParameters, first: int | None) -> Array:
         name = "d" if way == "backward" else "x"

@@ -65,6 +65,7 @@ UPDATES = {
     "rounded": rk.UpdateParameters(res=0.1, sto_round=True),
     "mean_count": rk.UpdateParameters(pulse_type="mean_count"),
 }
+BOUNDED = rk.UpdateParameters(pulse_type="none_with_device")
 PRODUCTS = {
     "default": rk.IOParameters(),
     "small_bound": rk.IOParameters(out_bound=1.0, inp_sto_round=True),
@@ -109,7 +110,8 @@ def tile_of(shape, cell, device, seed, **changes):
 
 def updated(shape, cell, update, n, seed):
     def run(device):
-        tile = tile_of(shape, cell, device, seed, update=UPDATES[update])
+        parameters = BOUNDED if update == "bounded" else UPDATES[update]
+        tile = tile_of(shape, cell, device, seed, update=parameters)
         x, d = (put(v, device) for v in batch(shape, n, seed))
         tile.update(x, d, lr=0.1)
         tile.update(x[:1], d[:1], lr=-0.05)
@@ -240,6 +242,7 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield from ((name, Case(f"{c}-{at}", transferred(shape, c, 15))) for c in cells)
         yield "select_refresh", Case(at, refreshed(shape, 14))
         yield "rank_update", Case(at, updated(shape, "ideal", "managed", 40, 3))
+        yield "rank_update", Case(f"bounded-{at}", updated(shape, "soft", "bounded", 40, 16))
         for io in PRODUCTS:
             for n in (3, 37):
                 run = product(shape, io, n, 4)
