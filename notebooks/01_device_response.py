@@ -14,7 +14,7 @@
 # ---
 
 # %% [markdown]
-# # How a device answers to pulses
+# # How a device responds to pulses
 #
 # A crossbar array stores each weight in a device whose conductance moves a little with every
 # voltage pulse. No two devices are alike, and no two pulses on one device are alike. This notebook
@@ -67,7 +67,7 @@ _ = rk.plot.plot_steps(linear, ax=axes[1]).set_title("constant step")
 # %% [markdown]
 # ## Spread from device to device
 #
-# What was drawn for each cell can be read as plain arrays, by name, from `tile.cells`.
+# The parameters drawn for each cell are plain arrays, by name, in `tile.cells`.
 
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -79,8 +79,9 @@ _ = rk.plot.plot_spread(response.tile, ("step_up", "step_down"), ax=axes[1]).set
 # %% [markdown]
 # ## States
 #
-# The number of states is the range over the mean step at weight 0: how finely a device can be set.
-# A cell class says it for its mean parameters; `count_states` measures it for each cell.
+# The number of states is the range divided by the mean step at weight 0. It says how finely a
+# device can be set. A cell class gives it for its mean parameters; `count_states` measures it for
+# each cell.
 
 # %%
 for name, cell in {"soft bounds": soft, "coarse": rk.SoftBounds(dw_min=0.03)}.items():
@@ -93,12 +94,12 @@ assert 0.5 < np.median(states) / soft.n_states < 1.5
 # ## The symmetric point
 #
 # Under alternating up and down pulses a soft-bounds device drifts to the weight where both steps
-# are equal. With bounds at $w_\mathrm{max}$, $w_\mathrm{min}$ and steps $u$, $q$ at weight 0, that
+# are equal. With bounds $w_\mathrm{max}$, $w_\mathrm{min}$ and steps $u$, $q$ at weight 0, this
 # is
 #
 # $$ w_\mathrm{sp} = \frac{u - q}{u / w_\mathrm{max} - q / w_\mathrm{min}} . $$
 #
-# Algorithms that train on such devices have to know it or to work around it.
+# Algorithms that train on such devices have to know this point or to work around it.
 
 # %%
 lopsided = rk.SoftBounds(
@@ -119,8 +120,8 @@ axes[1].axline((0, 0), slope=1, color="0.6", lw=0.8)
 _ = axes[1].set(xlabel="symmetric point by formula", ylabel="mean under alternating pulses")
 
 # %% [markdown]
-# The measured points lie on the line: the same cells, drawn from the same seed, on a CPU or on a
-# GPU, to the last bit.
+# The measured points lie on the line. The same seed draws the same cells on a CPU and on a GPU,
+# to the last bit.
 
 # %%
 deviation = np.abs(measured - theory).mean()
@@ -131,7 +132,7 @@ assert deviation < 0.02 < theory.std()
 # ## All models side by side
 #
 # Each model is a class with the parameters and defaults of its source; `docs/devices.md` has the
-# formulas. Here with little spread from cell to cell, so that the shapes show.
+# formulas. The spread from cell to cell is small here, so that the shapes can be seen.
 
 # %%
 calm = {
@@ -161,8 +162,9 @@ _ = rk.plot.plot_devices(models, n_pulse=200, n_cell=20, seed=SEED)
 # %% [markdown]
 # ## Measured devices
 #
-# Presets hold published fits: capacitors, electrochemical and resistive memories, phase change.
-# Devices with write noise are seen through it: the pulses act on a smooth weight behind it.
+# Presets hold published fits of capacitors, electrochemical and resistive memories, and
+# phase-change memory. In devices with write noise, pulses act on a persistent weight, and the
+# visible weight is that plus noise.
 
 # %%
 measured_devices = {name: rk.presets.device(name) for name in rk.presets.device_names()}
@@ -171,8 +173,8 @@ _ = rk.plot.plot_devices(measured_devices, n_cell=20, seed=SEED)
 # %% [markdown]
 # ## A model of your own
 #
-# A new model is a step function for the CPU, in Numba's language, the same in CUDA for a GPU, and
-# a class that names it. This one takes steps that fall with the square of the weight.
+# A new model needs a step function for the CPU (Numba), the same function for a GPU (CUDA), and a
+# class that names it. The steps of this one decrease with the square of the weight.
 
 # %%
 f4 = np.float32
@@ -209,7 +211,7 @@ ax = rk.plot.plot_steps(square)
 _ = ax.plot(steps.weight, 0.01 * (1 - (steps.weight / 0.6) ** 2), "k:", lw=1)
 
 # %% [markdown]
-# The mean of the measured steps lies on the formula of the mean cell.
+# The mean measured step agrees with the formula of the mean cell.
 
 # %%
 middle = abs(steps.weight) < 0.3
@@ -220,13 +222,13 @@ assert abs(error).max() < 0.1
 # %% [markdown]
 # ## The same training on three devices
 #
-# What all of this means for learning: one network with one schedule and one seed, its weights in
-# three devices, and in floating point. Two tiles of 65 x 64 and 64 x 10 cells learn scanned digits
-# by pulses; every product goes through the default converters and noise.
+# What does this mean for learning? One network, with one schedule and one seed, is trained on
+# three devices and in floating point. Two tiles of 65 x 64 and 64 x 10 cells learn scanned digits
+# by pulses. Every product goes through the default converters and noise.
 #
 # A device with more than a thousand even steps learns as well as floating point. A hundred steps
-# that shrink towards the bounds cost several points, and the measured ReRAM device, whose up and
-# down steps differ and scatter widely, costs more: every pulse also drags a weight towards its
+# that shrink towards the bounds cost several points. The measured ReRAM device costs more: its up
+# and down steps differ and scatter widely, so every pulse also pulls a weight towards its
 # symmetric point. The transfer cells of `docs/transfer.md` are made for such devices.
 
 # %%

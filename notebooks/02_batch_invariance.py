@@ -16,10 +16,9 @@
 # %% [markdown]
 # # The same bits in any batch
 #
-# A row of a matrix product is a sum that has nothing to do with the other rows. Yet in most
-# libraries its last bits depend on how many other rows there are. This notebook shows it, shows
-# what it does to the probabilities of a language model between sampling and training, and what
-# the cure costs.
+# A row of a matrix product does not depend on the other rows. Yet in most libraries its last bits
+# depend on how many other rows there are. This notebook shows the effect, what it does to the
+# probabilities of a language model between sampling and training, and what it costs to avoid it.
 
 # %%
 import time
@@ -35,8 +34,8 @@ rng = np.random.default_rng(SEED)
 # %% [markdown]
 # ## One row, many batches
 #
-# The first row of `x @ w`, computed in batches of different sizes. NumPy's BLAS has one kernel
-# for a vector, others for few and for many rows, and each adds in its own order.
+# We compute the first row of `x @ w` in batches of different sizes. NumPy's BLAS has one kernel
+# for a vector and others for few and for many rows, and each sums in its own order.
 
 # %%
 k, n = 2048, 512
@@ -56,7 +55,7 @@ for name, part in parts.items():
     print(f"{name:7s}", " ".join(f"{100 * p:5.1f}" for p in part), "% of the row's bits changed")
 
 # %% [markdown]
-# Both are right, to within the rounding of a sum of 2048 terms. Only one is reproducible.
+# Both are correct to within the rounding of a sum of 2048 terms. Only one is reproducible.
 
 # %%
 exact = x.astype(np.float64) @ w
@@ -66,10 +65,10 @@ for name, product in (("NumPy", np.matmul), ("rpukit", rk.det_gemm)):
 # %% [markdown]
 # ## A token's probability, sampled and trained on
 #
-# A small recurrent model writes 32 sequences, one at a time, as a server with one user does. Then
-# training computes the log-probabilities of the same tokens again, all sequences together. States
-# are kept in bfloat16, as accelerators do. What a policy gradient needs is the ratio of the two
-# probabilities, and it should be 1.
+# A small recurrent model writes 32 sequences, one at a time, as a server with one user does.
+# Training then computes the log-probabilities of the same tokens again, for all sequences
+# together. States are kept in bfloat16, as on accelerators. A policy gradient needs the ratio of
+# the two probabilities, which should be 1.
 
 # %%
 n_sequence, n_step, n_in, n_vocab = 32, 24, 256, 2000
@@ -117,14 +116,14 @@ ax.set(xlabel="position in the sequence", ylabel="|ratio of probabilities - 1|, 
 _ = ax.legend()
 
 # %% [markdown]
-# A difference in the last bit of a float32 sum now and then tips the rounding to bfloat16, a step
-# 65,536 times as large, and the state carries it on. With the products of rpukit there is none to
-# begin with.
+# A difference in the last bit of a float32 sum sometimes changes the rounding to bfloat16, which
+# is a step 65,536 times as large, and the state propagates it. The products of rpukit have no
+# such difference.
 #
 # ## Gradients
 #
-# The gradient of a weight sums over the batch, so there the order of rows is part of the result.
-# How the rows were cut into micro-batches should not be.
+# The gradient of a weight is a sum over the batch, so the order of rows is part of its result.
+# The division into micro-batches should not be.
 
 # %%
 rows = 300
@@ -140,8 +139,8 @@ for cuts in ([], [1], [7, 130], [16, 32, 250, 299]):
 # %% [markdown]
 # ## What it costs
 #
-# On a CPU with all its cores, both. On an H200 the bfloat16 products run at the speed of cuBLAS,
-# within some per cent: `docs/performance.md`.
+# Both products are timed on a CPU with all its cores. On an H200 the bfloat16 products run at the
+# speed of cuBLAS to within some per cent (`docs/performance.md`).
 
 # %%
 a, b = (rng.standard_normal((768, 768)).astype(np.float32) for _ in range(2))
@@ -163,7 +162,7 @@ for name, spent in cost.items():
     print(f"{name:7s} {2 * 768**3 / spent / 1e9:6.0f} GFLOP/s")
 
 # %% [markdown]
-# No row knows its batch, no probability moves between sampling and training.
+# No row depends on its batch, and no probability changes between sampling and training.
 
 # %%
 assert max(parts["rpukit"]) == 0

@@ -17,8 +17,8 @@
 # # A distribution that answers questions
 #
 # A probabilistic circuit learns the distribution of small images. Its likelihood is exact, and so
-# is every question about a part of an image, given any other part: what is missing, what was
-# expected there, how surprising it is. Nothing is trained anew for a question.
+# is every conditional query: what is missing, what is expected there, how surprising an image is.
+# No query needs new training.
 
 # %%
 import matplotlib.pyplot as plt
@@ -53,9 +53,9 @@ def show(ax, images, columns, title=""):
 # %% [markdown]
 # ## The tree, and learning
 #
-# Pixels that tell most about each other are joined into a tree, each inner one with a hidden
-# variable of 16 states. EM in small batches finds the weights; what counts is the likelihood of
-# images that were not learned from, in bits a pixel. Independent pixels need 2.4.
+# Pixels with the largest mutual information are connected to a tree, each inner one with a hidden
+# variable of 16 states. EM in small batches learns the weights. The measure is the likelihood of
+# test images, in bits a pixel. Independent pixels need 2.4.
 
 # %%
 tree = circuits.hclt(train, 16, circuits.Categorical(n_values=17), n_bins=8)
@@ -88,10 +88,11 @@ _ = axes[1].legend(frameon=False)
 # %% [markdown]
 # ## What flows through a circuit
 #
-# A small circuit for eight pixels of the middle. Sums (circles) are hidden states that choose,
-# products (crosses) put independent parts together, leaves (squares) are pixels. On the left edges
-# are as wide as weights; in the middle as what all images use; on the right as what one image
-# uses: a path here, and a choice between states there.
+# This is a small circuit for eight pixels in the middle of the image. Sums (circles) are mixtures
+# over hidden states, products (crosses) combine independent parts, and leaves (squares) are
+# pixels. The width of an edge is its weight on the left, its flow over all images in the middle,
+# and its flow for one image on the right: a single path in some places, a mixture of states in
+# others.
 
 # %%
 middle = [19, 20, 27, 28, 35, 36, 43, 44]
@@ -116,9 +117,9 @@ show(axes[1], drawn, 10, "drawn from the circuit")
 # %% [markdown]
 # ## Half an image
 #
-# The lower half is hidden. The circuit completes it in three ways: by draws given the upper half,
-# by the most probable completion (together with one assignment of all hidden states), and by the
-# mean of each pixel. What is known stays as it is.
+# The lower half is hidden. The circuit completes it in three ways: by samples given the upper
+# half, by the most probable completion (jointly with one assignment of all hidden states), and by
+# the mean of each pixel. Known pixels are kept.
 
 # %%
 shown = np.array([np.flatnonzero(y_test == k)[0] for k in range(10)])
@@ -142,9 +143,9 @@ for ax, (name, row) in zip(axes, rows.items(), strict=True):
     ax.text(-2, 4, name, ha="right", va="center")
 
 # %% [markdown]
-# How far is the mean from the truth? Nearer than the mean image, whatever the upper half is. The
-# most probable completion is not made for that: it follows one assignment of the hidden states,
-# of very many that are about as probable, and is farther off than not looking at all.
+# How far is the mean from the truth? It is nearer than the mean image of the data set, which
+# ignores the upper half. The most probable completion is farther off than that: it follows a
+# single assignment of the hidden states, out of very many that are about as probable.
 
 # %%
 part = np.zeros((len(test), 64), bool)
@@ -163,7 +164,7 @@ for name, error in errors.items():
 # %% [markdown]
 # ## What is surprising
 #
-# The likelihood tells images from others that have the same pixels in other places.
+# The likelihood distinguishes images from others that have the same pixels in other places.
 
 # %%
 strange = {
@@ -182,8 +183,8 @@ _ = ax.legend(frameon=False)
 # %% [markdown]
 # ## The label is one more variable
 #
-# Give the label a place among the variables: a classifier is the posterior of a variable that is
-# missing, and it works with half an image, too. The label, like the pixels, hangs on the tree.
+# Add the label as one more variable of the tree. A classifier is then the posterior of a missing
+# variable, and it works with half an image, too.
 
 # %%
 both = np.concatenate([train, y_train[:, None]], axis=1)

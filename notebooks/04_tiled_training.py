@@ -16,10 +16,10 @@
 # %% [markdown]
 # # Training a network that does not fit
 #
-# A controller with 16 kB of fast memory trains an autoencoder whose tensors need 207 kB: every
-# op is cut into tiles that do fit, and copies run beside the kernels. This notebook plans it
-# with one buffer and with two, looks at where everything lives and what waits for what, trains
-# by the plans, and sees that none of it changed a bit.
+# A microcontroller with 16 kB of fast memory trains an autoencoder whose tensors need 207 kB.
+# Every op is cut into tiles that fit, and copies overlap with kernels. This notebook plans the
+# training with single and double buffering, looks at the memory map and the schedule, trains by
+# the plans, and checks that no plan changes a bit.
 
 # %%
 from itertools import pairwise
@@ -35,7 +35,8 @@ rng = np.random.default_rng(0)
 # %% [markdown]
 # ## A training graph
 #
-# Forward, loss, gradients and accumulators are one graph, a step of the optimiser another.
+# Forward pass, loss, gradients and accumulators form one graph. A step of the optimiser is
+# another.
 
 # %%
 WIDTHS = (128, 64, 32, 64, 128)
@@ -55,9 +56,9 @@ print(training)
 # %% [markdown]
 # ## Plans
 #
-# `levels` says how large the memories are and what a copy between them costs. `"single"` gives
-# every operand one buffer, so that copies and kernels take turns; `"double"` gives two; `"auto"`
-# chooses tiles and buffers op by op, and starts copies while the ops before are still at work.
+# `levels` gives the sizes of the memories and the cost of a copy between them. `"single"` gives
+# every operand one buffer, so that copies and kernels alternate. `"double"` gives two. `"auto"`
+# chooses tiles and buffers op by op, and starts copies while earlier ops are still running.
 
 # %%
 levels = tiled.siracusa_l2(l1=16_000)
@@ -68,18 +69,19 @@ for name, plan in plans.items():
     print(f"{name:7s} {plan.cycles:7d} cycles a step and an update")
 
 # %% [markdown]
-# A plan printed says of every op how it is cut, where its operands go, and why it has one buffer
-# where it has. The first lines of it:
+# A printed plan shows for every op how it is cut, where its operands are placed, and why it has
+# one buffer if it does. Its first lines:
 
 # %%
 print("\n".join(str(plans["auto"]).split("\n")[:18]))
 
 # %% [markdown]
-# ## Where everything lives, and what waits for what
+# ## The memory map and the schedule
 #
-# Above: who is where in the fast memory, op by op. Below: when the copies inwards, the kernels
-# and the copies outwards are at work. With one buffer they take turns. Under `"auto"` there are
-# places where two colours alternate: neighbours that are cut alike, which go on part by part.
+# The upper part shows which value occupies which addresses of the fast memory, op by op. The
+# lower part shows when copies in, kernels and copies out are busy. With one buffer they
+# alternate. Under `"auto"` two colours alternate in some places: neighbouring ops that are cut
+# along the same axis run part by part.
 
 # %%
 for name in ("single", "auto"):
@@ -90,8 +92,9 @@ for name in ("single", "auto"):
 # %% [markdown]
 # ## Training
 #
-# The same mini-batches by the three plans, with copies done when they are issued, when they are
-# waited for, and at random moments: sparse patterns that a bottleneck of 32 numbers can hold.
+# The three plans train on the same mini-batches, with copies completed when they are issued, when
+# they are waited for, and at random moments. The data are sparse patterns that a bottleneck of 32
+# numbers can represent.
 
 # %%
 basis = rng.normal(size=(6, WIDTHS[0]))
@@ -109,8 +112,8 @@ plt.ylabel("mean squared error")
 plt.show()
 
 # %% [markdown]
-# The losses and weights are the same to the last bit, and those of the graph computed without
-# tiles:
+# The losses and weights are the same to the last bit, and equal those of the graph computed
+# without tiles:
 
 # %%
 for name in ("double", "auto"):
@@ -130,8 +133,8 @@ assert losses["auto"][0] == float(untiled[training.loss])
 # %% [markdown]
 # ## How much memory is needed
 #
-# Less fast memory means more tiles, more copies and more cycles; below some size the smallest
-# tile of an op does not fit, and the error says which.
+# Less fast memory means more tiles, more copies and more cycles. Below some size the smallest
+# tile of an op does not fit, and the error names the op.
 
 # %%
 sizes = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000]

@@ -16,10 +16,10 @@
 # %% [markdown]
 # # Learning on devices that are not symmetric
 #
-# A step up on a real device is not undone by a step down. This notebook takes one device with 20
-# states, lets it learn a fixed target in six ways (plain pulses, TTv1 to TTv4, mixed precision),
-# and looks inside: at the fast array A that gathers the gradient, the buffer H, the choppers, and
-# the slow array C that keeps the weight.
+# On a real device a step down does not undo a step up. In this notebook one device with 20 states
+# learns a fixed target in six ways: plain pulses, TTv1 to TTv4, and mixed precision. We look at
+# the fast array A that accumulates the gradient, the buffer H, the choppers, and the slow array C
+# that keeps the weight.
 
 # %%
 import matplotlib.pyplot as plt
@@ -53,10 +53,10 @@ def device(offset=0.0, n_states=20):
 # %% [markdown]
 # ## The device
 #
-# Pulses up, then down, on eight cells: the steps shrink towards the bound that a cell moves to.
-# Under pulses up and down in turn each cell goes to its symmetric point, where both steps are
-# equal. On the left these points are subtracted and all lie at 0; on the right that went wrong by
-# a spread of 0.5 between cells.
+# Eight cells get pulses up, then down. The steps shrink towards the bound that a cell approaches.
+# Under alternating pulses each cell moves to its symmetric point, where both steps are equal. On
+# the left these points are subtracted, so all are at 0. On the right the subtraction has an
+# error, with a spread of 0.5 between cells.
 
 # %%
 pulses = np.concatenate([np.ones(40, bool), np.zeros(40, bool), np.arange(80) % 2 == 0])
@@ -70,9 +70,9 @@ _ = axes[0].set(ylabel="weight")
 # %% [markdown]
 # ## Six ways to learn with it
 #
-# All have the same task: from inputs x and errors d = (W - W*) x find W*. The array that gets the
-# gradient has the offset; the one that keeps the weight has none. The reads are exact here, so
-# that what is left is the device.
+# All have the same task: to find W* from inputs x and errors d = (W - W*) x. The array that gets
+# the gradient has the offset; the array that keeps the weight has none. Reads are exact here, so
+# the only error is that of the device.
 
 # %%
 READ = rk.IOParameters(is_perfect=True)
@@ -142,11 +142,12 @@ _ = ax.legend(fontsize=7)
 # %% [markdown]
 # ## What A, H and C do
 #
-# The cell (0, 0) of the four arrays, and its target. With TTv1 and TTv2 the fast array rests at
-# its own symmetric point, which is not 0: it goes on handing that over, and C runs away until the
-# gradient holds against it. With TTv3 the sign of the column flips now and then (grey: the chopper
-# is -1): A is learnt the other way round, its rest is not, and what is handed over averages out.
-# With TTv4 what A showed at the end of the last period, Q, is taken off first.
+# The figure shows the cell (0, 0) of the four arrays, and its target. With TTv1 and TTv2 the fast
+# array settles at its own symmetric point, which is not 0. This bias is transferred again and
+# again, and C drifts away until the gradient balances it. With TTv3 the sign of the column flips
+# from time to time (grey: the chopper is -1). The gradient that A learns changes its sign, its
+# bias does not, so the transferred bias averages out. With TTv4 the value Q that A had at the end
+# of the last chopper period is subtracted first.
 
 # %%
 fig, axes = plt.subplots(3, 4, figsize=(12, 6), sharex=True, layout="constrained")
@@ -172,9 +173,9 @@ for ax, text in zip(axes[:, 0], ("A (red: Q)", "H", "C (black: target)"), strict
 # %% [markdown]
 # ## With and without the offset
 #
-# The error over the last quarter, in both cases. Plain pulses and mixed precision have one array,
-# which has the offset and keeps the weight: its bounds move with the symmetric point, and some
-# targets are out of reach.
+# The table shows the error over the last quarter in both cases. Plain pulses and mixed precision
+# have a single array, which has the offset and keeps the weight. Its bounds move with the
+# symmetric point, so some targets are out of range.
 
 # %%
 final = {(name, 0.5): float(error[-N // 4 :].mean()) for name, (_, error, _) in runs.items()} | {
@@ -191,8 +192,9 @@ print(f"out of reach: {(missed != 0).sum()} cells, error {np.sqrt((missed**2).me
 # %% [markdown]
 # ## Residual learning
 #
-# With `gamma > 0` the fast array is part of the weight, W = gamma A + C (with choppers their signs
-# are undone): C holds what its few states can, A learns the rest. Devices of 10 states, TTv2:
+# With `gamma > 0` the fast array is part of the weight, W = gamma A + C (the signs of choppers
+# are undone). C holds what its few states can represent, and A learns the residual. Here are
+# devices of 10 states with TTv2:
 
 # %%
 residual = {
@@ -209,8 +211,8 @@ a, c = (array.get_weights() for array in tile.devices)
 assert np.allclose(np.asarray(tile), np.float32(0.2) * a + c, atol=1e-6)
 
 # %% [markdown]
-# An offset breaks TTv1 and TTv2, and leaves TTv4 as it was; gamma takes the error of few states
-# down. `docs/transfer.md` has the recursions, `docs/results.md` more runs.
+# An offset breaks TTv1 and TTv2 and does not affect TTv4. A gamma above 0 reduces the error of
+# few states. `docs/transfer.md` has the recursions, `docs/results.md` more runs.
 
 # %%
 assert final["TTv4", 0.5] < 1.2 * final["TTv4", 0.0]

@@ -14,12 +14,12 @@
 # ---
 
 # %% [markdown]
-# # A year in the life of written weights
+# # A year in the life of programmed weights
 #
-# Weights that were trained in digital are written once into phase-change memory, and read for
-# months. Writing is inexact, conductances drift, every reading has noise. This notebook looks at
-# each of the three, undoes drift at the outputs, trains a network that minds less, and makes a
-# noise model from measurements.
+# Digitally trained weights are programmed once into phase-change memory and read for months.
+# Programming is inexact, conductances drift, and every read has noise. This notebook looks at
+# each of the three, compensates drift at the outputs, trains a network that is more robust, and
+# fits a noise model to measurements.
 
 # %%
 import matplotlib.pyplot as plt
@@ -34,8 +34,9 @@ TIMES = np.geomspace(1, 3.15e7, 16)
 # %% [markdown]
 # ## Devices
 #
-# 2,000 devices for each of six target conductances: how far off they are written, and what is
-# left of them with time. Times may be asked in any order; each starts from what was written.
+# For each of six target conductances we program 2,000 devices. The figures show the programming
+# error and the conductance over time. Times may be asked for in any order; each starts from the
+# programmed state.
 
 # %%
 device = inference.PCMLike()
@@ -57,10 +58,10 @@ axes[1].set(xscale="log", xlabel="seconds after programming", ylabel="conductanc
 _ = axes[1].legend(fontsize=7, ncols=2)
 
 # %% [markdown]
-# ## A tile, and what compensation undoes
+# ## A tile, and drift compensation
 #
-# Each weight becomes a pair of devices. One factor for the whole tile, measured by unit inputs,
-# brings the outputs back to the size that they had after programming; the spread stays.
+# Each weight becomes a pair of devices. One factor for the whole tile, measured with unit inputs,
+# restores the mean size of the outputs after programming. The spread between devices remains.
 
 # %%
 rng = np.random.default_rng(SEED)
@@ -79,10 +80,11 @@ ax.set(xscale="log", xlabel="seconds after programming", ylabel="error of the ou
 _ = ax.legend()
 
 # %% [markdown]
-# ## Training that knows the hardware
+# ## Hardware-aware training
 #
-# The same small network twice: with exact weights, and with the noise of a tenth of the largest
-# weight on the weights of every pass. Both are written ten times and tested for a year.
+# The same small network is trained twice: with exact weights, and with noise of a tenth of the
+# largest weight added to the weights of every pass. Both are programmed ten times and tested for
+# a year.
 
 # %%
 data = demo.load_digits()
@@ -170,8 +172,8 @@ _ = ax.legend(fontsize=7)
 # %% [markdown]
 # ## A model from measurements
 #
-# `fit_model` takes what was asked for, what was read after programming, and readings over time.
-# Here the measurements come from the model itself, so that the answer is known.
+# `fit_model` takes the target conductances, the conductances read after programming, and reads
+# over time. Here the measurements come from the model itself, so the answer is known.
 
 # %%
 asked = np.linspace(0, 25, 4000, dtype=np.float32)
@@ -188,8 +190,8 @@ for ax, name in zip(axes, ("programming", "drift_mean", "drift_std"), strict=Tru
 _ = axes[0].legend()
 
 # %% [markdown]
-# The end of the year: drift without compensation costs the most, training with noise gives some
-# of it back.
+# At the end of the year, drift without compensation costs the most. Training with noise recovers
+# some of it.
 
 # %%
 last = {key: found[:, -1].mean() for key, found in results.items()}

@@ -1,4 +1,9 @@
-"""What the compiler makes of each kernel: the same on every machine, and no GPU is needed."""
+"""What the compiler makes of each kernel, and in what time; no GPU is needed.
+
+Registers, spills and shared memory are the same on every machine with one version of NVRTC.
+"""
+
+import time
 
 from rpukit import _device
 from rpukit._kernels import compile as compiler
@@ -15,7 +20,9 @@ class Usage:
             _device.nvrtc()
         except DeviceError as error:
             raise NotImplementedError("no NVRTC") from error
-        self.usage = compiler.build(source.load(kernel), arch, {}).usage[kernel]
+        text, begin = source.load(kernel), time.process_time()
+        self.usage = compiler.build(text, arch, {}).usage[kernel]
+        self.seconds = time.process_time() - begin
 
     def track_registers(self, kernel, arch):
         return self.usage.registers
@@ -31,6 +38,11 @@ class Usage:
         return self.usage.shared_bytes
 
     track_shared_memory.unit = "bytes"
+
+    def track_compile_seconds(self, kernel, arch):
+        return self.seconds
+
+    track_compile_seconds.unit = "seconds"
 
 
 class Import:
