@@ -29,7 +29,6 @@ LAYERS = {
         "torch",
         "onnx",
         "estimators",
-        "_density",
         "_figures",
         "distributed",
     ],

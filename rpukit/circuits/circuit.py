@@ -37,7 +37,7 @@ class Circuit(Queries, Fitting, DescribedCircuit):
     roots : Nodes or sequence of Nodes
         As built by `rpukit.circuits.inputs`, `product`, `sum`, or by a structure such as
         `rpukit.circuits.hmm`. They are read, not changed; see `write_back`.
-    seed : int
+    seed : int, numpy.random.SeedSequence or Stream
         For parameters that are not set.
     dtype : dtype
         float32 or float64.
@@ -82,7 +82,7 @@ class Circuit(Queries, Fitting, DescribedCircuit):
         self,
         roots: Nodes | Sequence[Nodes],
         *,
-        seed: int = 0,
+        seed: int | np.random.SeedSequence | Stream = 0,
         dtype: Any = np.float32,
         device: str = "cpu",
         precision: str = "fp32",
