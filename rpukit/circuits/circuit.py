@@ -29,7 +29,7 @@ class Circuit(Described):
     roots : Nodes or sequence of Nodes
         As built by `rpukit.circuits.inputs`, `product`, `sum`, or by a structure such as
         `rpukit.circuits.hmm`. They are read, not changed; see `write_back`.
-    seed : int
+    seed : int, numpy.random.SeedSequence or Stream
         For parameters that are not set.
     dtype : dtype
         float32 or float64.
@@ -74,7 +74,7 @@ class Circuit(Described):
         self,
         roots: Nodes | Sequence[Nodes],
         *,
-        seed: int = 0,
+        seed: int | np.random.SeedSequence | Stream = 0,
         dtype: Any = np.float32,
         device: str = "cpu",
         precision: str = "fp32",

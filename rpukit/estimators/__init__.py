@@ -6,12 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rpukit.estimators.analog import AnalogClassifier, AnalogRegressor
+    from rpukit.estimators.classes import CircuitClassifier
     from rpukit.estimators.density import CircuitDensity
 
-__all__ = ["CircuitDensity"]
+__all__ = ["AnalogClassifier", "AnalogRegressor", "CircuitClassifier", "CircuitDensity"]
+
+_HOME = {
+    "AnalogClassifier": "analog",
+    "AnalogRegressor": "analog",
+    "CircuitClassifier": "classes",
+    "CircuitDensity": "density",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CircuitDensity":
-        return import_module("rpukit.estimators.density").CircuitDensity
+    if name in _HOME:
+        return getattr(import_module(f"rpukit.estimators.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

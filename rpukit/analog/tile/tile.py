@@ -49,7 +49,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         How a gradient becomes pulses.
     device : str
         Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
-    seed : int or Stream
+    seed : int, numpy.random.SeedSequence or Stream
         Source of all randomness of this tile: its cells, its noise, its pulses.
     dtype : {float32, float64}
         What the tile computes with; see ``docs/semantics.md`` for what float64 changes.
@@ -101,7 +101,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         backward: IOParameters | None = None,
         update: UpdateParameters | None = None,
         device: str | _device.Device = "cpu",
-        seed: int | Stream = 0,
+        seed: int | np.random.SeedSequence | Stream = 0,
         dtype: Any = np.float32,
         validate: str = "deferred",
         count_pulses: bool = False,

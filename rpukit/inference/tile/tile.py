@@ -67,7 +67,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         Weight that is written as the largest conductance; default: the largest of the matrix.
     device : str
         Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
-    seed : int or Stream
+    seed : int, numpy.random.SeedSequence or Stream
         Source of all randomness of this tile.
     dtype : dtype
         float32.
@@ -110,7 +110,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         compensation: DriftCompensation | str = DriftCompensation.NONE,
         w_max: float | None = None,
         device: str | _device.Device = "cpu",
-        seed: int | Stream = 0,
+        seed: int | np.random.SeedSequence | Stream = 0,
         dtype: Any = np.float32,
         validate: str = "deferred",
     ) -> None:
