@@ -14,6 +14,7 @@ from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.learning import cuda_graph, em, fit, gradient
 from rpukit.circuits.queries import completion, information, likelihood
 from rpukit.circuits.state import rebuild, state_of, take_state
+from rpukit.random import Stream
 from rpukit.summaries import Described, Summary
 
 __all__ = ["Circuit"]

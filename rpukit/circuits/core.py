@@ -111,7 +111,7 @@ class Core:
 
 def make_core(
     roots: Nodes | Sequence[Nodes],
-    seed: int,
+    seed: int | np.random.SeedSequence | Stream,
     dtype: Any,
     device: str,
     precision: str,

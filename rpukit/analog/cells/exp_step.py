@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -74,9 +75,12 @@ class ExpStep(WriteNoiseCell):
         WriteNoiseCell._check(self)
         for name in ("dw_min_std_add", "dw_min_std_slope"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-        for name, size in zip(("A_up", "A_down"), self._sizes(), strict=True):
+        # By logarithms of the standard library: a check of parameters compiles no mathematics.
+        powers = {"A_up": self.gamma_up * self.b, "A_down": -self.gamma_down * self.b}
+        for name, power in powers.items():
+            factor = abs(getattr(self, name))
             need = f"a number whose exponential part at weight 0 is below {_LARGEST:g}"
-            self._need(abs(size) < _LARGEST, name, need)
+            self._need(not factor or math.log(factor) + power < math.log(_LARGEST), name, need)
 
     def _sizes(self) -> tuple[float, float]:
         """Give the factors of the exponentials in w: A exp(+-gamma b)."""
