@@ -8,10 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit.analog.parameters.checks import check_shape
 from rpukit.analog.tile.inputs import Leading, rows_of, with_leading
 from rpukit.errors import FormatError, ParameterError, ShapeError
 from rpukit.inference.digital import add_scaled
-from rpukit.inference.tile import InferenceTile, check_shape
+from rpukit.inference.tile import InferenceTile
 from rpukit.random import Stream
 
 __all__ = ["MappedMatrix", "map_matrix"]

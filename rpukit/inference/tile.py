@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.analog.deferred_errors import Guard, check_finite, is_finite
+from rpukit.analog.parameters.checks import check_shape
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.inputs import Leading, rows_of, with_leading
@@ -414,17 +415,6 @@ def _usual(noise: NoiseModel) -> Converter:
     if isinstance(noise, ReRamCMO):
         return SingleDevice(g_max=noise.g_max, g_min=noise.g_min)
     return SinglePair(g_max=noise.g_max)
-
-
-def check_shape(shape: Any) -> tuple[int, int]:
-    """Take (n_out, n_in), both from 1."""
-    try:
-        n_out, n_in = (int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
-    if n_out < 1 or n_in < 1:
-        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
-    return n_out, n_in
 
 
 def typed(value: Any, kind: type, name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from rpukit.analog.arrays.base import Site
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.parameters.checks import check_shape, integer, number, one_of
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
@@ -23,7 +23,7 @@ from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
 from rpukit.analog.tile.transposed import TransposedTile
-from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError
 from rpukit.random import MAX_SAMPLE, Stream
 
 __all__ = ["AnalogTile", "TransposedTile"]
@@ -104,23 +104,20 @@ class AnalogTile(NumPyProtocol, Accounting, Processes, Persistent):
         count_pulses: bool = False,
         storage: str = "stored",
     ) -> None:
-        self.shape = _check_shape(shape)
+        self.shape = check_shape(shape)
         self._dtype = _real(dtype)
-        if validate not in ("deferred", "sync"):
-            raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
-        if storage not in ("stored", "procedural"):
-            raise ParameterError(f'storage: got {storage!r}, need "stored" or "procedural"')
         self.cell = _typed(cell, Cell, "cell")
         self.forward_parameters = _typed(forward or IOParameters(), IOParameters, "forward")
         self.backward_parameters = _typed(backward or IOParameters(), IOParameters, "backward")
         self.update_parameters = _typed(update or UpdateParameters(), UpdateParameters, "update")
         self.stream = Stream.from_seed(seed)
-        self.validate = validate
+        self.validate = one_of(validate, "validate", ("deferred", "sync"))
         self._device = _device.parse_device(device)
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
         self._guard = Guard(self._clocks, self._device, self._registers)
-        self.count_pulses, self.storage = bool(count_pulses), storage
+        self.count_pulses = bool(count_pulses)
+        self.storage = one_of(storage, "storage", ("stored", "procedural"))
         shared = (self._device, self._guard, self._clocks, self._registers)
         site = Site(
             self.shape,
@@ -304,7 +301,11 @@ class AnalogTile(NumPyProtocol, Accounting, Processes, Persistent):
         """
         rows_x, rows_d, lr, start = self._checked_update(x, d, lr, first_sample)
         n_batch = rows_x.shape[0]
-        size = n_batch if batch_size is None else _count(batch_size, "batch_size")
+        size = (
+            n_batch
+            if batch_size is None
+            else integer(batch_size, "batch_size", low=1, what="samples of a mini-batch")
+        )
         if lr == 0 or n_batch == 0:
             self._mark_update()
             return self
@@ -323,7 +324,7 @@ class AnalogTile(NumPyProtocol, Accounting, Processes, Persistent):
         start = self._start("update", first_sample, rows_x.shape[0])
         self._finite(rows_x, "x")
         self._finite(rows_d, "d")
-        return rows_x, rows_d, _number(lr, "lr"), start
+        return rows_x, rows_d, number(lr, "lr"), start
 
     # ---- checks -------------------------------------------------------------------------------
 
@@ -331,12 +332,14 @@ class AnalogTile(NumPyProtocol, Accounting, Processes, Persistent):
         return rows_of(v, self._device, self._dtype, width, name)
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
-        start = self._clocks[clock] if first_sample is None else first_sample
-        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
-            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
+        start: int = self._clocks[clock]
+        if first_sample is not None:
+            start = integer(
+                first_sample, "first_sample", low=0, what=f"a place on the {clock} clock"
+            )
         if start + n > MAX_SAMPLE:
             raise ParameterError(f"the {clock} clock would pass 2**48 samples")
-        return int(start)
+        return start
 
     def _finite(self, array: Array, name: str) -> None:
         """Check values at once where that needs no synchronisation; else kernels do."""
@@ -347,16 +350,6 @@ class AnalogTile(NumPyProtocol, Accounting, Processes, Persistent):
         self._clocks[clock] = start + n
         if self.validate == "sync":
             self._guard.check()
-
-
-def _check_shape(shape: Any) -> tuple[int, int]:
-    try:
-        n_out, n_in = (int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
-    if n_out < 1 or n_in < 1:
-        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
-    return n_out, n_in
 
 
 def _real(dtype: Any) -> np.dtype[Any]:
@@ -373,17 +366,3 @@ def _typed(value: Any, kind: type, name: str) -> Any:
     if not isinstance(value, kind):
         raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}")
     return value
-
-
-def _count(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
-    return int(value)
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise DTypeError(f"{name}: got {value!r}, need a number")
-    if not math.isfinite(value):
-        raise ParameterError(f"{name}: got {value!r}, need a finite number")
-    return float(value)
