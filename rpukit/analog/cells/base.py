@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from rpukit.analog.parameters.checks import Checked
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.elementwise import random_fill
-from rpukit.errors import ParameterError
 from rpukit.random import Op, Stream
 
 __all__ = ["Cell", "Draws", "Ideal", "decay_scale", "drift_arrays"]
@@ -47,36 +46,18 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(Checked):
     """Base of all cells; see `Ideal`, `ConstantStep`, `SoftBounds`."""
 
     PULSED: ClassVar[bool] = False
     PLANES: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                if field.type in ("float", float):
-                    self._fail(field.name, "a number")
-            elif not math.isfinite(value):
-                self._fail(field.name, "a finite number")
-        self._check()
-
-    def _check(self) -> None:
-        """Check ranges; subclasses extend it."""
-
-    def _fail(self, name: str, need: str) -> None:
-        raise ParameterError(
-            f"{type(self).__name__}.{name}: got {getattr(self, name)!r}, need {need}"
-        )
-
-    def _need(self, condition: bool, name: str, need: str) -> None:
-        if not condition:
-            self._fail(name, need)
-
     def _check_drift(self, drift: DriftParameters | None) -> None:
         self._need(isinstance(drift, DriftParameters | None), "drift", "DriftParameters or None")
+
+    def _check_lifetime(self, lifetime: float) -> None:
+        good = lifetime == 0 or lifetime >= 1
+        self._need(good, "lifetime", "0 for no decay, or a number of `decay` calls from 1")
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
         """Draw the per-cell arrays of a tile.
@@ -145,7 +126,7 @@ class Ideal(Cell):
     def _check(self) -> None:
         self._check_drift(self.drift)
         self._need(self.diffusion >= 0, "diffusion", "a number from 0")
-        self._need(self.lifetime >= 0, "lifetime", "a number from 0")
+        self._check_lifetime(self.lifetime)
         self._need(self.reset_std >= 0, "reset_std", "a number from 0")
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rpukit.analog.cells.base import Draws, FloatArray
 from rpukit.analog.cells.pulsed import PulsedCell, WriteNoiseCell, with_common_parameters
+from rpukit.analog.parameters.checks import plain
 from rpukit.elementwise import expm1
 from rpukit.random import Stream
 
@@ -236,11 +237,11 @@ class SoftBoundsPmax(SoftBounds):
         SoftBounds.__post_init__(self)
 
     def _derived(self) -> dict[str, float]:
-        numbers: tuple[Any, ...] = (self.p_max, self.alpha, self.range_min, self.range_max)
-        names = ("p_max", "alpha", "range_min", "range_max")
-        for name, number in zip(names, numbers, strict=True):
-            good = isinstance(number, (int, float)) and not isinstance(number, bool)
-            self._need(good and math.isfinite(number), name, "a finite number")
+        for name in ("p_max", "alpha", "range_min", "range_max"):
+            value = plain(getattr(self, name))
+            good = isinstance(value, (int, float)) and not isinstance(value, bool)
+            self._need(good and math.isfinite(value), name, "a finite number")
+            object.__setattr__(self, name, value)
         self._need(self.p_max > 0, "p_max", "a positive number")
         self._need(self.alpha > 0, "alpha", "a positive number")
         self._need(self.range_min < self.range_max, "range_max", "a number above range_min")

@@ -91,9 +91,6 @@ class MixedPrecision(CompoundCell):
     def _check(self) -> None:
         need = "a pulsed cell, Vector, Reference or OneSided"
         self._need(isinstance(self.device, _DEVICES), "device", need)
-        for name in ("transfer_every", "n_rows_per_transfer", "n_x_bins", "n_d_bins"):
-            value = getattr(self, name)
-            self._need(isinstance(value, int) and value is not True, name, "an integer")
         self._need(self.transfer_every >= 0, "transfer_every", "an integer from 0")
         rows = self.n_rows_per_transfer
         self._need(rows == -1 or rows >= 1, "n_rows_per_transfer", "-1 or an integer from 1")

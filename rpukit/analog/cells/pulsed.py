@@ -50,7 +50,7 @@ class PulsedCell(Cell):
     diffusion : float, at least 0, weight units
         Deviation of the random walk of one `AnalogTile.diffuse` call.
     diffusion_dtod : float, at least 0, relative
-    lifetime : float, at least 0, in calls of `AnalogTile.decay`
+    lifetime : float, 0 or at least 1, in calls of `AnalogTile.decay`
         Decay constant; 0 is none.
     lifetime_dtod : float, at least 0, relative
     reset : float, weight units
@@ -113,14 +113,18 @@ class PulsedCell(Cell):
 
     def _check(self) -> None:
         self._check_drift(self.drift)
+        self._check_lifetime(self.lifetime)
         self._need(self.dw_min > 0, "dw_min", "a positive number")
         self._need(self.w_max >= 0, "w_max", "a number from 0 (w_min <= 0 <= w_max)")
         self._need(self.w_min <= 0, "w_min", "a number up to 0 (w_min <= 0 <= w_max)")
         self._need(
+            self.w_min < self.w_max, "w_max", "a number above w_min: 0 and 0 leave no range"
+        )
+        self._need(
             0 <= self.corrupt_devices_prob <= 1, "corrupt_devices_prob", "a number in [0, 1]"
         )
         spreads = "dw_min_dtod dw_min_std up_down_dtod w_max_dtod w_min_dtod diffusion_dtod"
-        sizes = "corrupt_devices_range diffusion lifetime lifetime_dtod reset_dtod reset_std"
+        sizes = "corrupt_devices_range diffusion lifetime_dtod reset_dtod reset_std"
         for name in f"{spreads} {sizes}".split():
             self._need(getattr(self, name) >= 0, name, "a number from 0")
 

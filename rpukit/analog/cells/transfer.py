@@ -144,9 +144,7 @@ class Transfer(CompoundCell):
         self._need(all(v >= 0 for v in self.transfer_every_vec), "transfer_every_vec", "from 0")
         self._need(self.gamma >= 0, "gamma", "a number from 0")
         self._need(self.fast_lr >= 0, "fast_lr", "a number from 0")
-        reads = self.n_reads_per_transfer
-        good = isinstance(reads, int) and reads is not True and reads >= 1
-        self._need(good, "n_reads_per_transfer", "an integer from 1")
+        self._need(self.n_reads_per_transfer >= 1, "n_reads_per_transfer", "an integer from 1")
         self._need(0 <= self.with_reset_prob <= 1, "with_reset_prob", "a number in [0, 1]")
         columns = self.transfer_columns or self.with_reset_prob == 0
         self._need(columns, "with_reset_prob", "0 where rows are transferred")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from rpukit.errors import ParameterError
+from rpukit.analog.parameters.checks import Checked
 
 __all__ = ["DriftParameters"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriftParameters:
+class DriftParameters(Checked):
     """Power-law drift of a weight with the time since it was written.
 
     A cell that was last written at time t_w, to the weight w0, holds
@@ -71,22 +70,11 @@ class DriftParameters:
     log_g0: float = 0.0
     w_noise_std: float = 0.0
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                self._need(False, field.name, "a number")
-            self._need(math.isfinite(value), field.name, "a finite number")
+    def _check(self) -> None:
         self._need(self.t_0 > 0, "t_0", "a positive number")
         self._need(self.wg_ratio != 0, "wg_ratio", "a number other than 0")
         for name in ("reset_tol", "nu_dtod", "nu_std", "w_noise_std"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-
-    def _need(self, condition: bool, name: str, need: str) -> None:
-        if not condition:
-            raise ParameterError(
-                f"DriftParameters.{name}: got {getattr(self, name)!r}, need {need}"
-            )
 
     @property
     def active(self) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from rpukit.errors import ParameterError
+from rpukit.analog.parameters.checks import Checked
 
 __all__ = ["BoundManagement", "IOParameters", "MVType", "NoiseManagement", "WeightNoise"]
 
@@ -55,7 +54,7 @@ class WeightNoise(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IOParameters:
+class IOParameters(Checked):
     """Parameters of one product (forward or backward) through the periphery.
 
     Parameters
@@ -162,15 +161,7 @@ class IOParameters:
     max_bm_res: float = 0.25
     bm_test_negative_bound: bool = True
 
-    def __post_init__(self) -> None:
-        kinds: dict[str, type[Enum]] = {
-            "mv_type": MVType,
-            "bound_management": BoundManagement,
-            "noise_management": NoiseManagement,
-            "w_noise_type": WeightNoise,
-        }
-        for name, kind in kinds.items():
-            object.__setattr__(self, name, _member(kind, getattr(self, name), name))
+    def _check(self) -> None:
         wires = ("ir_drop", "v_offset_std", "r_series", "w_read_asymmetry_dtod")
         outputs = ("out_nonlinearity", "out_nonlinearity_std", "slope_calibration")
         for name in (
@@ -178,21 +169,7 @@ class IOParameters:
             *(*wires, *outputs),
         ):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-        for name in (
-            "inp_bound",
-            "inp_res",
-            "inp_asymmetry",
-            "out_bound",
-            "out_res",
-            "out_scale",
-            "out_asymmetry",
-            "nm_thres",
-            "v_offset_w_min",
-            "r_series",
-            "ir_drop",
-        ):
-            self._need(math.isfinite(getattr(self, name)), name, "a finite number")
-        self._need(1 <= self.max_bm_factor <= 2**30, "max_bm_factor", "a number in [1, 2**30]")
+        self._need(1 <= self.max_bm_factor <= 2**30, "max_bm_factor", "an integer in [1, 2**30]")
         self._need(self.ir_drop_g_ratio > 0, "ir_drop_g_ratio", "a positive number")
         saturates = self.out_nonlinearity > 0 or self.slope_calibration > 0
         self._need(not saturates or self.out_bound > 0, "out_bound", "a bound to saturate at")
@@ -205,10 +182,6 @@ class IOParameters:
             "inp_bound",
             "1 with noise management, or none of it",
         )
-
-    def _need(self, condition: bool, name: str, need: str) -> None:
-        if not condition:
-            raise ParameterError(f"IOParameters.{name}: got {getattr(self, name)!r}, need {need}")
 
     @property
     def exact(self) -> bool:
@@ -286,11 +259,3 @@ def _step(res: float, bound: float, kind: Any) -> Any:
         return kind(0)
     share = kind(1) / kind(res) if res > 1 else kind(res)
     return kind(share * kind(2 * bound))
-
-
-def _member(kind: type[Enum], value: Any, name: str) -> Enum:
-    try:
-        return kind(value.upper() if isinstance(value, str) else value)
-    except (ValueError, AttributeError):
-        options = ", ".join(str(member.value) for member in kind)
-        raise ParameterError(f"{name}: got {value!r}, need one of {options}") from None

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from rpukit.analog.parameters.checks import Checked
 from rpukit.errors import ParameterError
 
 __all__ = ["PulseType", "UpdateParameters"]
@@ -38,7 +39,7 @@ _CODINGS = {PulseType.DETERMINISTIC_IMPLICIT: 1, PulseType.MEAN_COUNT: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateParameters:
+class UpdateParameters(Checked):
     """Parameters of the pulsed update.
 
     Parameters
@@ -87,34 +88,10 @@ class UpdateParameters:
     d_res_implicit: float = 0.0
     sto_round: bool = False
 
-    def __post_init__(self) -> None:
-        try:
-            name = self.pulse_type
-            kind = PulseType(name.upper() if isinstance(name, str) else name)
-        except (ValueError, AttributeError):
-            options = ", ".join(p.value for p in PulseType)
-            raise ParameterError(
-                f"pulse_type: got {self.pulse_type!r}, need one of {options}"
-            ) from None
-        object.__setattr__(self, "pulse_type", kind)
-        length = self.desired_bl
-        if (
-            isinstance(length, bool)
-            or not isinstance(length, int)
-            or not 1 <= length <= MAX_BIT_LENGTH
-        ):
-            raise ParameterError(
-                f"desired_bl: got {length!r}, need an integer in [1, {MAX_BIT_LENGTH}]"
-            )
-        if not (math.isfinite(self.um_grad_scale) and self.um_grad_scale > 0):
-            raise ParameterError(
-                f"um_grad_scale: got {self.um_grad_scale!r}, need a positive number"
-            )
-        for field in ("res", "x_res_implicit", "d_res_implicit"):
-            if not math.isfinite(getattr(self, field)):
-                raise ParameterError(
-                    f"{field}: got {getattr(self, field)!r}, need a finite number"
-                )
+    def _check(self) -> None:
+        lengths = f"an integer in [1, {MAX_BIT_LENGTH}]: the number of slots of a train"
+        self._need(1 <= self.desired_bl <= MAX_BIT_LENGTH, "desired_bl", lengths)
+        self._need(self.um_grad_scale > 0, "um_grad_scale", "a positive number")
 
     @property
     def implicit(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -10,11 +9,12 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.analog.deferred_errors import Guard, is_finite
+from rpukit.analog.parameters.checks import integer
 from rpukit.analog.tile.inputs import Leading, rows_of
 from rpukit.analog.tile.numpy_protocol import NumPyProtocol
 from rpukit.analog.tile.operator import LinearMap
 from rpukit.analog.tile.transposed import TransposedTile
-from rpukit.errors import DeviceError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.errors import DeviceError, NonFiniteError, ParameterError
 from rpukit.random import MAX_SAMPLE
 from rpukit.summaries import Described
 
@@ -62,12 +62,13 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
         """Position of the first of n samples: as given, or where the clock stands."""
-        start = self._position(clock) if first_sample is None else first_sample
-        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
-            raise ParameterError(f"first_sample: got {start!r}, need an integer from 0")
+        start = self._position(clock)
+        if first_sample is not None:
+            what = f"a place on the {clock} clock"
+            start = integer(first_sample, "first_sample", low=0, what=what)
         if start + n > MAX_SAMPLE:
             raise ParameterError(f"the {clock} clock would pass 2**48 samples")
-        return int(start)
+        return start
 
     def _finite(self, array: Array, name: str) -> None:
         """Check values at once where that needs no synchronisation; else kernels do."""
@@ -101,29 +102,9 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
         """Where a sample clock stands."""
 
 
-def check_shape(shape: Any) -> tuple[int, int]:
-    """Take (n_out, n_in), both from 1."""
-    try:
-        n_out, n_in = (int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(f"shape: got {shape!r}, need (n_out, n_in)") from None
-    if n_out < 1 or n_in < 1:
-        raise ShapeError(f"shape: got {shape!r}, need two numbers from 1")
-    return n_out, n_in
-
-
 def typed(value: Any, kind: type, name: str) -> Any:
     """Take an instance of a class."""
     if not isinstance(value, kind):
         hint = f": an object, as {value.__name__}()" if isinstance(value, type) else ""
         raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}{hint}")
     return value
-
-
-def number_of(value: Any, name: str) -> float:
-    """Take a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise DTypeError(f"{name}: got {value!r}, need a number")
-    if not math.isfinite(value):
-        raise ParameterError(f"{name}: got {value!r}, need a finite number")
-    return float(value)

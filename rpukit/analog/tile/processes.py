@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from rpukit import _device
 from rpukit.analog.arrays.base import Unit
 from rpukit.analog.arrays.single import checked_array
 from rpukit.analog.deferred_errors import Guard, check_finite
+from rpukit.analog.parameters.checks import did_you_mean, integer, number
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 
 Array = Any
@@ -116,9 +116,7 @@ class Processes:
         ------
         ParameterError
         """
-        if not alpha >= 0:
-            raise ParameterError(f"alpha: got {alpha!r}, need a number from 0")
-        self._unit.decay(float(alpha))
+        self._unit.decay(number(alpha, "alpha", low=0))
         return self
 
     def diffuse(self) -> Any:
@@ -153,9 +151,7 @@ class Processes:
         A weight that changed since the last call was written: it starts anew and rests in this
         call. The formula is in `DriftParameters`.
         """
-        if not (math.isfinite(dt) and dt >= 0):
-            raise ParameterError(f"dt: got {dt!r}, need a finite number from 0")
-        self._unit.drift(float(dt))
+        self._unit.drift(number(dt, "dt", low=0, need="a number of seconds from 0"))
         return self
 
     def reset(self, first_col: int = 0, n_col: int | None = None, prob: float = 1.0) -> Any:
@@ -179,14 +175,11 @@ class Processes:
         ParameterError
         """
         n_in = self.shape[1]
-        n_col = n_in if n_col is None else n_col
-        if not (0 <= first_col < n_in and 0 <= n_col <= n_in and 0 <= prob <= 1):
-            raise ParameterError(
-                f"reset: got first_col={first_col!r}, n_col={n_col!r}, prob={prob!r}; need "
-                f"0 <= first_col < {n_in}, 0 <= n_col <= {n_in}, 0 <= prob <= 1"
-            )
-        if n_col:
-            self._unit.reset(int(first_col), int(n_col), float(prob))
+        first = integer(first_col, "first_col", low=0, high=n_in - 1, what="a column of the tile")
+        n = n_in if n_col is None else integer(n_col, "n_col", low=0, high=n_in, what="columns")
+        chance = number(prob, "prob", low=0, high=1)
+        if n:
+            self._unit.reset(first, n, chance)
         return self
 
     def post_step(self) -> Any:
@@ -215,6 +208,7 @@ def _replace_cells(unit: Unit, arrays: dict[str, Array]) -> None:
         if name not in known:
             raise ParameterError(
                 f"{name}: not a parameter of these cells, need one of {sorted(known)}"
+                f"{did_you_mean(name, known)}"
             )
         ready[name] = checked_array(array, unit.site, name)
     for low_name in [name for name in known if name.endswith("w_min")]:

@@ -11,6 +11,7 @@ from rpukit.analog.arrays.base import Unit
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.checks import number
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.update.ops import SLOTS, pulse_trains
 from rpukit.errors import ParameterError
@@ -101,11 +102,7 @@ class Accounting:
         >>> tile.energy(27e-15)
         0.0
         """
-        if not (np.isfinite(energy_per_pulse) and energy_per_pulse >= 0):
-            raise ParameterError(
-                f"energy_per_pulse: got {energy_per_pulse!r}, need a finite number from 0"
-            )
-        return self.n_pulses * float(energy_per_pulse)
+        return self.n_pulses * number(energy_per_pulse, "energy_per_pulse", low=0)
 
     def pulse_trains(
         self, x: Array, d: Array, lr: float, *, first_sample: int | None = None

@@ -13,10 +13,11 @@ from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.describe import tile_summary
+from rpukit.analog.parameters.checks import check_shape, integer, number, one_of
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.face import TileFace, check_shape, number_of, typed
+from rpukit.analog.tile.face import TileFace, typed
 from rpukit.analog.tile.inputs import check_same_samples, with_leading
 from rpukit.analog.tile.make_array import leaves, make_unit
 from rpukit.analog.tile.operator import SharedWeights
@@ -24,7 +25,7 @@ from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
 from rpukit.analog.tile.transposed import TransposedTile
-from rpukit.errors import DTypeError, ParameterError
+from rpukit.errors import DTypeError
 from rpukit.random import MAX_SAMPLE, Stream
 from rpukit.summaries import Summary
 
@@ -109,21 +110,18 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
     ) -> None:
         self.shape = check_shape(shape)
         self._dtype = _real(dtype)
-        if validate not in ("deferred", "sync"):
-            raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
-        if storage not in ("stored", "procedural"):
-            raise ParameterError(f'storage: got {storage!r}, need "stored" or "procedural"')
         self.cell = typed(cell, Cell, "cell")
         self.forward_parameters = typed(forward or IOParameters(), IOParameters, "forward")
         self.backward_parameters = typed(backward or IOParameters(), IOParameters, "backward")
         self.update_parameters = typed(update or UpdateParameters(), UpdateParameters, "update")
         self.stream = Stream.from_seed(seed)
-        self.validate = validate
+        self.validate = one_of(validate, "validate", ("deferred", "sync"))
         self._device = _device.parse_device(device)
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
         self._guard = Guard(self._clocks, self._device, self._registers)
-        self.count_pulses, self.storage = bool(count_pulses), storage
+        self.count_pulses = bool(count_pulses)
+        self.storage = one_of(storage, "storage", ("stored", "procedural"))
         shared = (self._device, self._guard, self._clocks, self._registers)
         site = Site(
             self.shape,
@@ -287,7 +285,11 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         """
         rows_x, rows_d, lr, start = self._checked_update(x, d, lr, first_sample)
         n_batch = rows_x.shape[0]
-        size = n_batch if batch_size is None else _count(batch_size, "batch_size")
+        size = (
+            n_batch
+            if batch_size is None
+            else integer(batch_size, "batch_size", low=1, what="samples of a mini-batch")
+        )
         if lr == 0 or n_batch == 0:
             self._mark_update()
             return self
@@ -306,7 +308,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         start = self._start("update", first_sample, rows_x.shape[0])
         self._finite(rows_x, "x")
         self._finite(rows_d, "d")
-        return rows_x, rows_d, number_of(lr, "lr"), start
+        return rows_x, rows_d, number(lr, "lr"), start
 
     def _position(self, clock: str) -> int:
         return int(self._clocks[clock])
@@ -324,9 +326,3 @@ def _real(dtype: Any) -> np.dtype[Any]:
     if kind not in (np.float32, np.float64) or not kind.isnative:
         raise DTypeError(f"dtype: got {dtype!r}, need float32 or float64")
     return kind
-
-
-def _count(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
-    return int(value)

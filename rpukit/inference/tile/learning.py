@@ -12,7 +12,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
-from rpukit.analog.tile.face import TileFace, number_of
+from rpukit.analog.parameters.checks import number
+from rpukit.analog.tile.face import TileFace
 from rpukit.analog.update.ops import rank_update
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.gemm import det_gemm
@@ -76,7 +77,7 @@ class Learning(TileFace):
         rows_d = self._rows(d, self.shape[0], "d")
         if rows_x.shape[0] != rows_d.shape[0]:
             raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
-        lr = number_of(lr, "lr")
+        lr = number(lr, "lr")
         self._finite(rows_x, "x")
         self._finite(rows_d, "d")
         if lr == 0 or rows_x.shape[0] == 0:
@@ -121,7 +122,7 @@ class Learning(TileFace):
         rows_y, rows_d = self._rows(y, self.shape[0], "y"), self._rows(d, self.shape[0], "d")
         if rows_y.shape != rows_d.shape:
             raise ShapeError(f"y has {rows_y.shape[0]} samples and d has {rows_d.shape[0]}")
-        lr = number_of(lr, "lr")
+        lr = number(lr, "lr")
         self._finite(rows_y, "y")
         self._finite(rows_d, "d")
         if rows_y.shape[0] and lr:
@@ -187,7 +188,7 @@ class Learning(TileFace):
         rows, slopes = self._rows(x, self.shape[1], "x"), self._rows(grad, self.shape[1], "grad")
         if rows.shape != slopes.shape:
             raise ShapeError(f"x has {rows.shape[0]} samples and grad has {slopes.shape[0]}")
-        lr = number_of(lr, "lr")
+        lr = number(lr, "lr")
         self._finite(rows, "x")
         self._finite(slopes, "grad")
         if self.input_range is None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog.tile.face import number_of
+from rpukit.analog.parameters.checks import number
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.training.sums import total
 
@@ -128,7 +128,7 @@ def write_verify(
     if not np.isfinite(host).all():
         raise NonFiniteError("target holds NaN or infinity; the tile is unchanged")
     for name, value in (("tolerance", tolerance), ("lr", lr)):
-        if not number_of(value, name) > 0:
+        if not number(value, name) > 0:
             raise ParameterError(f"{name}: got {value!r}, need a positive number")
     counts = {"n_read": n_read, "max_rounds": max_rounds, "check_every": check_every}
     for name, count in counts.items():
