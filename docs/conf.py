@@ -59,4 +59,9 @@ numpydoc_show_class_members = False  # the class template lists them
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"rpukit {version}"
-html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"**": ["sidebar-pages"]}  # all pages on the left, by their captions
+html_theme_options = {
+    "navbar_center": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "show_prev_next": False,
+}
