@@ -28,7 +28,6 @@ _SHARED = (
     "rpukit._exact.philox",
     "rpukit._exact.chains",
     "rpukit._exact.tensor_core",
-    "rpukit.analog._mirror.planes",
     "rpukit.errors",
 )
 _SPECIAL = "rpukit._exact.special"  # has both
@@ -74,6 +73,11 @@ def _twin(name: str) -> ModuleType:
         return sys.modules[own]
 
 
+def _is_shared(module: str) -> bool:
+    """Tell whether both types use a module as it is: a mirror says so by ``BOTH_TYPES = True``."""
+    return module in _SHARED or getattr(import_module(module), "BOTH_TYPES", False)
+
+
 class _Doubled(ast.NodeTransformer):
     """Read float32 as float64."""
 
@@ -98,6 +102,6 @@ class _Doubled(ast.NodeTransformer):
             parts = [(_MATH64, wide), (_MATH, same)]
             made = [ast.ImportFrom(m, names, 0) for m, names in parts if names]
             return [ast.copy_location(part, node) for part in made]
-        if module.startswith("rpukit.") and module not in _SHARED:
+        if module.startswith("rpukit.") and not _is_shared(module):
             node.module = _twin(module).__name__
         return [node]

@@ -13,6 +13,8 @@ from rpukit._exact.math import exp32
 from rpukit._exact.philox import block, normal, uniform
 from rpukit.analog._mirror.symmetry import symmetry_point
 
+BOTH_TYPES = True  # draws are float32 in tiles of float64, too: see `twins`
+
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 
 OP_CELLS, SAMPLE = u4(8), u8(0)
