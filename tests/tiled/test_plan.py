@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from reference_models import NAMES, folder, load
+from reference_plans import model, trained, untiled
 from tiled.reference_cases import cases
 
 from rpukit import tiled
 from rpukit.errors import FormatError, ParameterError, PlanError
+from rpukit.testing import assert_same_bits
 from rpukit.tiled import Plan
 from rpukit.tiled.planner.buffering import STRATEGIES
 from rpukit.tiled.planner.tile_search import Problem
@@ -183,3 +185,15 @@ def test_homes_are_as_small_as_the_anchors(name, peak):
     plan = tiled.plan(training(f"fixtures/{name}"), tiled.siracusa_l2(), buffering="single")
     assert plan.peaks["L2"] <= peak
     assert folder().exists()
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith(("mlp_relu", "lenet_max"))])
+def test_any_op_may_be_opted_out(name):
+    """Copies of ops before are under way, or not issued yet, when such an op begins."""
+    training, _, _ = model(name)
+    graphs = training.train, training.optimiser
+    ops = {n.op for g in graphs for n in g.nodes if not tiled.ops.find(n.op).view}
+    for op in sorted(ops):
+        plan = tiled.plan(training, tiled.siracusa_l2(l1=8_000), single={op})
+        assert all(one.overlap == "none" for one in plan.ops() if one.op == op)
+        assert_same_bits(trained(name, plan)[0], untiled(name)[0])
