@@ -81,7 +81,7 @@ def rows_of(graph: Graph) -> list[list[str]]:
     for _ in range(8):
         for row in rows:
             near = {n: [place[m] for m in graph if m in graph[n] or n in graph[m]] for n in row}
-            row.sort(key=lambda n: (sum(near[n]) / max(len(near[n]), 1), n))  # noqa: B023
+            row.sort(key=lambda n: (sum(near[n]) / max(len(near[n]), 1), n))
             place.update((name, k - (len(row) - 1) / 2) for k, name in enumerate(row))
     return rows
 

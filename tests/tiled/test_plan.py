@@ -7,6 +7,7 @@ import pytest
 
 from rpukit import tiled
 from rpukit.errors import FormatError, ParameterError, PlanError
+from rpukit.testing import assert_same_bits
 from rpukit.tiled import Plan
 from rpukit.tiled.planner.buffering import STRATEGIES
 from rpukit.tiled.planner.tile_search import Problem
@@ -15,6 +16,7 @@ from rpukit.tiled.tile_space import Axis, Cut, Operand, TileSpace
 from rpukit.tiled.verify.simulate import simulate
 from tests.reference.models import NAMES, folder, load
 from tests.reference.planner import cases
+from tests.tiled.reference_plans import model, trained, untiled
 
 SMALL = ("models/mlp_relu", "models/lenet_max")
 
@@ -183,3 +185,15 @@ def test_homes_are_as_small_as_the_anchors(name, peak):
     plan = tiled.plan(training(f"fixtures/{name}"), tiled.siracusa_l2(), buffering="single")
     assert plan.peaks["L2"] <= peak
     assert folder().exists()
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith(("mlp_relu", "lenet_max"))])
+def test_any_op_may_be_opted_out(name):
+    """Copies of ops before are under way, or not issued yet, when such an op begins."""
+    training, _, _ = model(name)
+    graphs = training.train, training.optimiser
+    ops = {n.op for g in graphs for n in g.nodes if not tiled.ops.find(n.op).view}
+    for op in sorted(ops):
+        plan = tiled.plan(training, tiled.siracusa_l2(l1=8_000), single={op})
+        assert all(one.overlap == "none" for one in plan.ops() if one.op == op)
+        assert_same_bits(trained(name, plan)[0], untiled(name)[0])

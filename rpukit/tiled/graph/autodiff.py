@@ -222,7 +222,9 @@ def _mse(back: Backward, node: Node, slopes: Slopes) -> list[str]:
 
 def _cross_entropy(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     if present(slopes, 1):
-        raise fault(node, "log_prob has no gradient; use LogSoftmax by itself")
+        raise fault(
+            node, "its second output, the log-probabilities, has no gradient: use the loss alone"
+        )
     given = [slopes[0]] if slopes[0] else []
     inputs = (*given, node.outputs[1], node.inputs[1])
     return [back.add("SoftmaxCrossEntropyLossGrad", *inputs, **node.attributes)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,20 @@ class Builder:
 
     @classmethod
     def from_onnx(
-        cls, path: str | Path, parameters: Mapping[str, Any], *, dtype: Any = np.float32
+        cls,
+        path: str | Path,
+        parameters: Mapping[str, Any] | Collection[str],
+        *,
+        dtype: Any = np.float32,
     ) -> Builder:
         """Read the nodes of an ONNX file, to differentiate them anew.
 
         Parameters
         ----------
         path : str or Path
-        parameters : mapping of str to array
-            Inputs or initialisers of the file that are to be trained, and values for them.
+        parameters : mapping of str to array, or collection of str
+            Inputs or initialisers of the file that are to be trained, and values for them; by
+            names alone, with the values that the file gives its initialisers.
         dtype : {float32, float64}
 
         Returns
@@ -92,9 +97,23 @@ class Builder:
         Raises
         ------
         OnnxError, FormatError, GraphError
+
+        Notes
+        -----
+        Integers with a sign become int64, labels among them. ``ignore_index`` may be any number
+        that is no class, such as PyTorch's -100; a label of that value makes the loss NaN.
         """
         builder = cls(Path(path).stem, dtype=dtype)
         nodes, inputs, constants, _ = read_nodes(path, dtype)
+        if not isinstance(parameters, Mapping):
+            names = [parameters] if isinstance(parameters, str) else list(parameters)
+            lost = [name for name in names if name not in constants]
+            if lost:
+                raise GraphError(
+                    f"{path}: parameters: {', '.join(map(str, lost))} are no initialisers of the "
+                    f"file, need some of {', '.join(sorted(constants)) or 'none'}, or values"
+                )
+            parameters = {name: constants[name] for name in names}
         for name, value in parameters.items():
             builder.parameter(name, value)
         for tensor in inputs:
@@ -115,7 +134,7 @@ class Builder:
         name : str
         shape : sequence of int
         dtype : dtype, optional
-            Default: that of the graph; labels are int64.
+            Default: that of the graph; labels are int64, which all signed integers become.
 
         Returns
         -------
@@ -123,6 +142,7 @@ class Builder:
             The name.
         """
         kind = self._sketch.dtype if dtype is None else np.dtype(dtype).name
+        kind = "int64" if kind in ("int8", "int16", "int32") else kind
         self._inputs.append(self._sketch.tensor(name, shape, kind))
         return name
 

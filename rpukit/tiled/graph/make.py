@@ -13,7 +13,7 @@ from rpukit.tiled import ops
 from rpukit.tiled.ir import BaseGraph, Node, Tensor, sort_nodes
 from rpukit.tiled.runtime.reference import run
 
-__all__ = ["Graph", "make_graph"]
+__all__ = ["Graph", "infer", "make_graph"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -137,6 +137,30 @@ def make_graph(
     return Graph(
         name, tuple(done), tensors, tuple(t.name for t in inputs), tuple(outputs), constants
     )
+
+
+def infer(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Find the tensors that a node produces, those of its parts included.
+
+    Parameters
+    ----------
+    node : Node
+    tensors : mapping of str to Tensor
+
+    Returns
+    -------
+    dict of str to Tensor
+
+    Raises
+    ------
+    GraphError
+    """
+    known = dict(tensors)
+    for part in ops.lower(node, lambda purpose: f"{node.name}/{purpose}", known):
+        found = ops.find(part.op)
+        found.check(part, known)
+        known.update((tensor.name, tensor) for tensor in found.infer(part, known))
+    return {name: tensor for name, tensor in known.items() if name not in tensors}
 
 
 def _check_updates(name: str, nodes: Sequence[Node]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from rpukit.errors import FormatError, GraphError, OnnxError
 from rpukit.tiled import ops
-from rpukit.tiled.graph.make import Graph, make_graph
+from rpukit.tiled.graph.make import Graph, infer, make_graph
 from rpukit.tiled.ir import Node, Tensor, Training, sort_nodes
 
 __all__ = ["from_onnx", "training_from_onnx"]
@@ -28,6 +29,7 @@ _CONSTANT_INPUTS = {
 # Outputs that nothing may use: op -> the first of them
 _UNUSED_OUTPUTS = {"MaxPool": 1, "AveragePool": 1}
 _FOLDED = ("Constant", "Shape")
+_ROWS_FROM_AXIS = ("Softmax", "LogSoftmax")  # before opset 13: over all axes from one onwards
 
 
 def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
@@ -163,7 +165,13 @@ def _load(path: str | Path) -> Any:
 
 
 def _value(array: np.ndarray, real: str) -> np.ndarray:
-    return array.astype(real) if array.dtype.kind == "f" else np.array(array)
+    """Floats as the graph has them, and int64 for the other integers with a sign."""
+    kind = real if array.dtype.kind == "f" else _integer(array.dtype)
+    return array.astype(kind)
+
+
+def _integer(dtype: np.dtype[Any]) -> str:
+    return "int64" if dtype.kind == "i" else dtype.name
 
 
 def read_nodes(path: str | Path, dtype: Any) -> Parts:
@@ -193,7 +201,7 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
             if not all(shape):
                 raise GraphError(f"{path}: input {value.name} has a shape without sizes: {shape}")
             kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-            name = real if kind.kind == "f" else kind.name
+            name = real if kind.kind == "f" else _integer(kind)
             inputs.append(Tensor(value.name, shape, name))
     nodes = []
     for number, proto in enumerate(graph.node):
@@ -203,7 +211,7 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
         name = proto.name or f"{proto.op_type}_{number}"
         node = Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes)
         if proto.op_type == "Constant":
-            constants[node.outputs[0]] = _value(to_array(node.attributes["value"]), real)
+            constants[node.outputs[0]] = _value(_constant(node, to_array), real)
         else:
             nodes.append(node)
     unknown = sorted({n.op for n in nodes if n.op not in _FOLDED and not ops.known(n.op)})
@@ -214,7 +222,56 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
     nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
     nodes, constants = _folded(nodes, inputs, constants)
     known = [*constants, *(tensor.name for tensor in inputs)]
-    return list(sort_nodes(nodes, known)), inputs, constants, [v.name for v in graph.output]
+    nodes = list(sort_nodes(nodes, known))
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=13)
+    if opset < 13 and any(node.op in _ROWS_FROM_AXIS for node in nodes):
+        nodes = _with_rows_of_opset_1(nodes, inputs, constants)
+    return nodes, inputs, constants, [v.name for v in graph.output]
+
+
+def _constant(node: Node, to_array: Any) -> np.ndarray:
+    """Value of a Constant, in whichever of its attributes it is."""
+    kinds = {"value_float": "f4", "value_floats": "f4", "value_int": "i8", "value_ints": "i8"}
+    if "value" in node.attributes:
+        return np.asarray(to_array(node.attributes["value"]))
+    for name, kind in kinds.items():
+        if name in node.attributes:
+            return np.array(node.attributes[name], kind)
+    found = ", ".join(node.attributes) or "nothing"
+    raise GraphError(
+        f"node {node.name} (Constant): got {found}, need one of value, {', '.join(kinds)}"
+    )
+
+
+def _with_rows_of_opset_1(
+    nodes: Sequence[Node], inputs: Sequence[Tensor], constants: Mapping[str, np.ndarray]
+) -> list[Node]:
+    """Softmax as before opset 13: its rows are all axes from `axis` (default 1) onwards."""
+    tensors = {tensor.name: tensor for tensor in inputs}
+    tensors |= {key: Tensor(key, v.shape, v.dtype.name) for key, v in constants.items()}
+    made = []
+    for node in nodes:
+        parts = [node]
+        if node.op in _ROWS_FROM_AXIS:
+            shape, axis = tensors[node.inputs[0]].shape, node.attributes.get("axis", 1)
+            if not -len(shape) <= axis < len(shape):
+                raise GraphError(
+                    f"node {node.name} ({node.op}): axis: got {axis} for {len(shape)} axes"
+                )
+            axis %= len(shape)
+            (x, *_), (y, *_), name = node.inputs, node.outputs, node.name
+            parts = [Node(name, node.op, (x,), (y,), {"axis": axis})]
+            if math.prod(shape[axis + 1 :]) > 1:
+                flat, rows = f"{name}/flat", f"{name}/rows"
+                parts = [
+                    Node(flat, "Flatten", (x,), (flat,), {"axis": axis}),
+                    Node(name, node.op, (flat,), (rows,), {"axis": 1}),
+                    Node(rows, "Reshape", (rows,), (y,), {"shape": shape, "allowzero": 1}),
+                ]
+        for part in parts:
+            tensors |= infer(part, tensors)
+        made += parts
+    return made
 
 
 def _attribute(name: str, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from rpukit.errors import GraphError
 from rpukit.tiled import ops
 from rpukit.tiled.graph.analog import TileRecord
+from rpukit.tiled.graph.make import infer
 from rpukit.tiled.ir import Node, Tensor
 
 # Outputs that an op always makes, whether or not the caller wants them
@@ -102,12 +104,15 @@ class Sketch:
         return made
 
     def append(self, node: Node) -> None:
-        """Add a node whose outputs have names, and find the shapes of these."""
-        tensors = dict(self.tensors)
-        for part in ops.lower(node, lambda purpose: f"{node.name}/{purpose}", tensors):
-            found = ops.find(part.op)
-            found.check(part, tensors)
-            tensors.update((tensor.name, tensor) for tensor in found.infer(part, tensors))
+        """Add a node whose outputs have names, and find the shapes of these.
+
+        Outputs that its gradient needs get names where they have none.
+        """
+        names = [*node.outputs, *[""] * (_OUTPUTS.get(node.op, 0) - len(node.outputs))]
+        if node.op in _OUTPUTS:
+            names = [name or self.fresh(f"{node.name}/{k}") for k, name in enumerate(names)]
+            node = replace(node, outputs=tuple(names))
+        tensors = infer(node, self.tensors)
         for output in filter(None, node.outputs):
             if output in self.tensors:
                 raise GraphError(f"node {node.name}: {output} is made a second time")

@@ -54,9 +54,9 @@ def _batch_norm_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
 
 
 def _layer_norm_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
-    if attribute(node, "axis", -1) != -1:
-        raise fault(node, f"axis: got {node.attributes['axis']}, need -1")
     parts, (dy, x, scale, mean, inv) = _Parts(node, fresh), node.inputs
+    if attribute(node, "axis", -1) not in (-1, len(tensors[x].shape) - 1):
+        raise fault(node, f"axis: got {node.attributes['axis']}, need the last one, -1")
     if present(node.outputs, 0):
         parts.add("LayerNormGradX", [dy, x, scale, mean, inv], node.outputs[0])
     if present(node.outputs, 1):

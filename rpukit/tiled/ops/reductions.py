@@ -239,8 +239,11 @@ def check_labels(node: Node, tensors: Tensors, place: int) -> None:
         raise fault(node, f"got labels of shape {labels.shape}, need {scores.shape[:1]}")
     if attribute(node, "reduction", "mean") not in ("mean", "sum"):
         raise fault(node, f"reduction: got {node.attributes['reduction']!r}, need mean or sum")
-    if attribute(node, "ignore_index", None) is not None or len(node.inputs) > place + 2:
-        raise fault(node, "ignore_index and weights of classes are not supported")
+    if attribute(node, "ignore_index", -1) in range(scores.shape[1]):
+        ignored = node.attributes["ignore_index"]
+        raise fault(node, f"ignore_index: got {ignored}, a class; need a number that is none")
+    if len(node.inputs) > place + 2:
+        raise fault(node, "weights of classes are not supported")
 
 
 OPS = [

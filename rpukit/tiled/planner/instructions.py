@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from rpukit.tiled.machine import Hierarchy
@@ -93,9 +93,14 @@ class _Queue:
         number = self.numbers[self.ready[0]]
         return (number, self.ready[0] > self.head) if number < limit else (-1, False)
 
-    def take(self) -> None:
-        """Note that the next copy is issued."""
-        self.issued[heappop(self.ready)] = True
+    def take(self, rank: int = -1) -> None:
+        """Note that the next copy is issued, or the one of a rank where older ones wait."""
+        if rank < 0 or rank == self.ready[0]:
+            rank = heappop(self.ready)
+        else:
+            self.ready.remove(rank)
+            heapify(self.ready)
+        self.issued[rank] = True
 
 
 class _Scheduler:
@@ -180,10 +185,11 @@ class _Scheduler:
         return 0 < number < len(tasks) and tasks[number - 1].step == tasks[number].step
 
     def at_once(self, number: int) -> None:
-        """Issue the next copy of the serial run and wait for it."""
-        key = self.tasks[number].hop, self.tasks[number].engine
-        self.queues[key].take()
-        self.begin(number, key)
+        """Issue the next copy of the serial run, after those that it needs, and wait for it."""
+        task = self.tasks[number]
+        self.reach(task.before - self.done, number)
+        self.queues[task.hop, task.engine].take(self.rank[number])
+        self.begin(number, (task.hop, task.engine))
         self.wait(number)
 
     def kernel(self, number: int, limit: int) -> None:
