@@ -32,7 +32,10 @@ def encode_samples(start, stop, x, unknown, support, traits, codes, numbers, fau
                 else:
                     fault[0] = i4(1)
             if trait & 2:
-                if trait & 4 and value < 0:
+                number = f4(value)
+                # From 2^53 on all values are whole, and need not fit an integer.
+                count = value >= 9007199254740992 or (value >= 0 and value == i8(value))
+                if number - number != 0 or (trait & 4 and not count):
                     fault[0] = i4(1)
                 else:
-                    numbers[b, v] = f4(value)
+                    numbers[b, v] = number

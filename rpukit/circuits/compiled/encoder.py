@@ -142,11 +142,16 @@ class Encoder:
     def _checked(self, x: Any, missing: Any) -> tuple[Array, Array | None]:
         array, n_variable = taken(x, self._device, "x"), len(self._columns[0])
         if array.dtype.kind not in "iubf":
-            raise DTypeError(f"x: got dtype {array.dtype}, need integers or floats")
+            raise DTypeError(
+                f"x: got {type(x).__name__} of dtype {array.dtype}, need an array of integers or "
+                "floats"
+            )
         if array.ndim == 1 and n_variable > 1:
             array = array[None, :]
         if array.ndim != 2 or array.shape[1] != n_variable or not len(array):
-            raise ShapeError(f"x: got shape {np.shape(x)}, need (n_sample from 1, {n_variable})")
+            raise ShapeError(
+                f"x: got shape {np.shape(x)}, need (n_sample, {n_variable}), n_sample from 1"
+            )
         if array.dtype.kind == "b":
             array = array.view(np.uint8)
         elif array.dtype not in _TYPES:
@@ -163,7 +168,8 @@ class Encoder:
         array = _device.to_numpy(array)
         support, table, _, count = self._columns
         if array.dtype.kind == "f" and np.isinf(array).any():
-            return NonFiniteError("x holds infinity")
+            var = _column(np.isinf(array))
+            return NonFiniteError(f"x: variable {var} holds infinity, need finite numbers or NaN")
         known = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, bool)
         if unknown is not None:
             known &= ~_device.to_numpy(unknown)
@@ -172,7 +178,10 @@ class Encoder:
         wrong = known & table & (whole != array)
         if wrong.any():
             var = _column(wrong)
-            return ParameterError(f"x: variable {var} takes whole numbers, got a fraction")
+            given = array[wrong[:, var], var][0]
+            return ParameterError(
+                f"x: variable {var} takes 0 to {support[var] - 1}, got the fraction {given}"
+            )
         wrong = known & table & ((whole < 0) | (whole >= support))
         if wrong.any():
             var = _column(wrong)
@@ -181,8 +190,17 @@ class Encoder:
                 f"x: variable {var} takes 0 to {support[var] - 1}, got {given.min()} to "
                 f"{given.max()}"
             )
-        wrong = known & count & (array < 0)
-        return ParameterError(f"x: variable {_column(wrong)} counts, got a negative number")
+        wrong = known & count & ((array < 0) | (array != np.floor(array)))
+        if wrong.any():
+            var = _column(wrong)
+            given = array[wrong[:, var], var][0]
+            return ParameterError(f"x: variable {var} counts, got {given}, need integers from 0")
+        largest = np.finfo(self._dtype).max
+        var = _column(known & (np.abs(array) > largest))
+        return NonFiniteError(
+            f"x: variable {var} exceeds {largest:g}, the largest number of {self._dtype}; scale "
+            'it, or make the circuit with dtype="float64"'
+        )
 
 
 def encode_samples(
@@ -222,5 +240,9 @@ def taken(x: Any, device: _device.Device, name: str) -> Array:
     """Take an array where it is, which has to be the device; lists are brought there."""
     if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
         x = numbers_of(x) if is_frame(x) else x
-        return _device.to_device(np.asarray(x), device)
+        try:
+            array = np.asarray(x)
+        except ValueError as error:  # lists of different lengths
+            raise ShapeError(f"{name}: need rows of one length ({error})") from error
+        return _device.to_device(array, device)
     return _device.as_array(x, device, x.dtype, name)

@@ -162,8 +162,10 @@ def make_program(layout: Layout) -> Program:
         flat = [table for layer in parts for table in layer]
         ends = np.cumsum([0] + [table.size for table in flat])
         step = len(parts[0]) if parts else 1
-        at = [ends[k * step : (k + 1) * step + 1] for k in range(len(parts))]
-        joined.append((np.array(at, np.int64), np.concatenate([np.zeros(0, dtype), *flat])))
+        at = np.zeros((len(parts), step + 1), np.int64)
+        for k in range(len(parts)):
+            at[k] = ends[k * step : (k + 1) * step + 1]
+        joined.append((at, np.concatenate([np.zeros(0, dtype), *flat])))
     (at_wide, wide_flat), (at_narrow, narrow_flat) = joined
     table = np.array(lines, np.int64).reshape(-1, 5)
     sums = [layer for layer in layout.layers if isinstance(layer, SumLayer)]

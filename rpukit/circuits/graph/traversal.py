@@ -67,14 +67,19 @@ def edge_pairs(edges: Any, n_block: int, n_child_block: int) -> np.ndarray:
 def walk(roots: Sequence[Any]) -> Iterator[Any]:
     """Go through all nodes below some, children first, each once; chains may be very long."""
     done: set[int] = set()
+    above: set[int] = set()  # on the path from a root
     stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         nodes, ready = stack.pop()
         if nodes.number in done:
             continue
         if ready:
+            above.discard(nodes.number)
             done.add(nodes.number)
             yield nodes
-        else:
-            stack.append((nodes, True))
-            stack.extend((child, False) for child in reversed(nodes.children))
+            continue
+        if nodes.number in above:
+            raise StructureError(f"the graph has a cycle through {nodes!r}")
+        above.add(nodes.number)
+        stack.append((nodes, True))
+        stack.extend((child, False) for child in reversed(nodes.children))

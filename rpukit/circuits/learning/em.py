@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "accumulate",
     "add_pass",
     "check_em",
+    "check_number",
     "em_step",
     "maximise",
     "need_counts",
@@ -207,10 +208,15 @@ def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) 
 
 def check_em(step: float, pseudocount: float) -> None:
     """Check the numbers of a step of EM."""
-    if not 0 < step <= 1:
-        raise ParameterError(f"step: got {step!r}, need a number in (0, 1]")
-    if not (np.isfinite(pseudocount) and pseudocount >= 0):
-        raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
+    check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1)
+    check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
+
+
+def check_number(name: str, value: Any, interval: str, inside: Callable[[Any], bool]) -> None:
+    """Check that a number is finite and inside its interval."""
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (number and np.isfinite(value) and inside(value)):
+        raise ParameterError(f"{name}: got {value!r}, need a number in {interval}")
 
 
 def maximise(

@@ -26,7 +26,12 @@ def _block_of(n: int) -> int:
 
 
 def _leaf_of(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
-    return leaf if isinstance(leaf, Leaf) else leaf[var]
+    if isinstance(leaf, Leaf):
+        return leaf
+    if not isinstance(leaf, Sequence) or var >= len(leaf):
+        given = f"{len(leaf)} leaves" if isinstance(leaf, Sequence) else repr(leaf)
+        raise ParameterError(f"leaf: got {given}, need a Leaf, or one for each variable")
+    return leaf[var]
 
 
 def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) -> SumNodes:
