@@ -1,4 +1,4 @@
-"""Mirror of what tables and densities read of samples."""
+"""Mirror of the encoding of samples for tables and densities."""
 
 # mypy: ignore-errors
 
@@ -13,7 +13,7 @@ f4, i4, i8 = np.float32, np.int32, np.int64
 
 @jit
 def encode_samples(start, stop, x, unknown, support, traits, codes, numbers, fault):
-    """Codes, -1 for none, and numbers, NaN for none, of samples; fault 1 if a value is wrong."""
+    """Encode samples: codes (-1 missing), numbers (NaN missing); fault 1 if a value is wrong."""
     masks = unknown.shape[0]
     for b in range(start, stop):
         for v in range(x.shape[1]):

@@ -1,4 +1,4 @@
-"""Mirrors of leaves, of the statistics of learning, and of its steps.
+"""Mirrors of leaves, expected counts and EM steps.
 
 Statistics are chains over (sample, then use of tied parameters) inside blocks of 256 absolute
 samples; blocks are added in float64, ascending. See ``docs/semantics/circuits.md``.
@@ -30,7 +30,7 @@ SINGLE = f4(1.0).itemsize == 4
 LOST = f8(9.5367431640625e-07) if SINGLE else f8(1.7763568394002505e-15)
 
 FAST = SINGLE  # the chains of vectors are for float32
-STEPS, TOGETHER = 64, 16  # steps and nodes that are worked on at a time; they enter no result
+STEPS, TOGETHER = 64, 16  # steps and nodes of a tile; the result does not depend on them
 
 
 @jit
@@ -119,7 +119,7 @@ def leaf_flow(
     chains,
     totals,
 ):
-    """Continue the statistics of leaves: nodes start to stop - 1 of the sources.
+    """Accumulate the statistics of leaves: nodes start to stop - 1 of the sources.
 
     Of a table: flow for each value. Of numbers: sums of flow d, flow d^2, flow; d is x, for a
     Gaussian x minus its mean. Last of each node comes the flow of missing values. ``position``:
@@ -139,7 +139,7 @@ def leaf_flow(
                 f = flows[b, use_row[u] : use_row[u] + n1 - n0]
                 if kinds[n0] < GAUSSIAN:
                     x = codes[b, variable[use_row[u]]]
-                    if x >= width - 1:  # no value of these leaves
+                    if x >= width - 1:  # outside the support of these leaves
                         continue
                     x = x if x >= 0 else width - 1
                     if by_values:
@@ -214,7 +214,10 @@ def flow_steps(
     A step's exp(lift + value) is split into exp(lift - s) exp(value + s) with the largest lift s,
     but where the second is too large: then ``wide`` is set, and lifts and values stay as they are.
     """
-    first, last = use_row.min(), (use_row + use_size).max()  # there is a use, ops.py has looked
+    first, last = (
+        use_row.min(),
+        (use_row + use_size).max(),
+    )  # at least one use: the op returns early without
     for b in range(start, stop):
         for u in range(use_row.size):
             row, size, x, n_child = use_row[u], use_size[u], use_x[u], use_count[u]
@@ -258,7 +261,7 @@ def sum_flow(
     chains,
     totals,
 ):
-    """Go on with the chains of a block of weights: children start to stop - 1.
+    """Accumulate the counts of a block of weights: children start to stop - 1.
 
     Steps are (sample, use), see ``flow_steps``; the samples before are ``position``. Added up is
     exp(lift + value), without the weight; where a step is wide, of edges that have a weight.
@@ -268,7 +271,7 @@ def sum_flow(
     turned = np.empty((n_child, STEPS), f4)
     own, whole = chains[start * size : stop * size], totals[start * size : stop * size]
     sums = own.reshape(n_child, size)
-    n = i8(0)  # not a literal, for which a function is compiled again
+    n = i8(0)  # a literal would be a type of its own to Numba
     for b in range(up.shape[0]):
         for u in range(use_row.size):
             row, at, is_wide = use_row[u], use_x[u] + start, wide[b, first_use + u]
@@ -313,7 +316,7 @@ def _go_on(n, a, x, turned, sums):
 
 @jit
 def _settle(chains, totals):
-    """Add the chains of a finished block of samples to the totals, and start anew."""
+    """Add the chains of a finished block of samples to the totals, and restart them at 0."""
     for i in range(chains.size):
         totals[i] = totals[i] + f8(chains[i])
         chains[i] = f4(0.0)
@@ -321,7 +324,7 @@ def _settle(chains, totals):
 
 @jit
 def count_samples(start, stop, out, weights, clock, weight):
-    """Count samples, and add up the flows of their roots in order: one chain, one row of work."""
+    """Count samples, and add the flows of their roots in order, as one chain."""
     for _ in range(start, stop):
         total = weight[0]
         for b in range(out.shape[0]):

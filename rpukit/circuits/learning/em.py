@@ -89,7 +89,7 @@ def em_step(
     keep_zeros: bool = False,
     rule: Rule | None = None,
 ) -> Array | None:
-    """Move the parameters towards the expected counts, and forget the counts.
+    """Take a step of EM: move parameters towards the expected counts, and clear these.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def em_step(
 
 
 def parameter_flows(self: CircuitLike, nodes: Nodes) -> Array:
-    """Give the expected counts gathered for a node vector since the last step, float64.
+    """Return the expected counts of a node vector since the last step, float64.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def need_counts(core: Core, name: str) -> None:
 def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) -> None:
     """Take a step of EM by the counts that are held, and clear them."""
     parameters, statistics = core.parameters, core.statistics
-    statistics.unbend(parameters.theta)
+    statistics.for_weights(parameters.theta)
 
     def call() -> None:
         maximise(parameters, statistics, step, pseudocount, keep_zeros)
@@ -235,7 +235,7 @@ def maximise(
     for run in parameters.runs:
         totals, extra = statistics.leaf_totals[run.statistic], pseudocount
         if isinstance(run.leaf, MaskedCategorical):
-            # Where no sample may ever lie no count belongs: equal parts of the others.
+            # Masked values get no pseudocount: the allowed ones share it equally.
             allowed = list(run.leaf.allowed)
             totals.reshape(run.n_node, -1)[:, allowed] += pseudocount / len(allowed)
             extra = 0.0

@@ -44,7 +44,7 @@ def fit(
     patience: int | None = None,
     progress: bool = False,
 ) -> dict[str, list[float]]:
-    """Learn from the whole data at each step, or from mini-batches in random order.
+    """Learn over epochs, from all samples at each step or from mini-batches in random order.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def gradient_step(
     decay: float = 0.95,
     clip: float = 5.0,
 ) -> Array | None:
-    """Climb the gradient of the mean log-likelihood, in log weights, which stay normalised.
+    """Take a gradient step of the mean log-likelihood, in log weights that stay normalised.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def gradient_step(
     True
     """
     if method not in METHODS[1:]:
-        raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
+        raise ParameterError(f'method: got {method!r}, need "sgd" or "adam"')
     check_number("rate", rate, "(0, inf)", lambda v: v > 0)
     check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
     check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
@@ -156,7 +156,7 @@ def gradient_step(
         statistics.clear()
         return found
     momenta = _advanced(core, method, momentum, decay)
-    statistics.unbend(core.parameters.theta)
+    statistics.for_weights(core.parameters.theta)
     bias = (1 - momenta.fade, 1 - momenta.fade2)
     step = GradientStep(statistics.weight, rate, momentum, decay, clip, *bias)
     _take_gradient_step(core, step, momenta)
@@ -167,7 +167,7 @@ def _scale_counts(core: Core, step: float, momentum: float) -> None:
     """Replace the counts by those of scaled EM: step new + (1 - step) those of the circuit."""
     parameters, statistics = core.parameters, core.statistics
     prior, xp, n = _prior(core), _device.namespace_of(core.device), statistics.weight
-    statistics.unbend(parameters.theta)
+    statistics.for_weights(parameters.theta)
     momenta = _advanced(core, "scaled_em", momentum, 0.0)
     share = n / (1 - momenta.fade)
     for part in parts(parameters.theta.size):
