@@ -1,8 +1,8 @@
 """Leaf distributions of single variables.
 
 A leaf of finite support is a table of log-probabilities, one row per node, which is recomputed
-when parameters change; other leaves (``densities.py``) are evaluated for each sample. Parameters are
-arrays with one row per node.
+when parameters change; other leaves (``densities.py``) are evaluated for each sample. Parameters
+are arrays with one row per node.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ __all__ = [
 
 Array = Any
 _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
+_LEAVES = "rpukit.circuits._mirror.leaves"
 _QUERIES = "rpukit.circuits._mirror.queries"
 _PASSES, _NARROW = "rpukit.circuits._mirror.passes", "rpukit.circuits._mirror.narrow"
 
@@ -254,7 +255,7 @@ def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:
         return
     args = (kind, n_values, c0, c1, parameters, table)
     grain = work_grain(20 * n_values)
-    run_rows(mirror(_LEARNING, table.dtype).leaf_table, table.size // n_values, *args, grain=grain)
+    run_rows(mirror(_LEAVES, table.dtype).leaf_table, table.size // n_values, *args, grain=grain)
 
 
 def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
@@ -272,7 +273,7 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
         _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
         return
     grain = work_grain(rows.kinds.size)
-    run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)
+    run_rows(mirror(_LEAVES, values.dtype).leaf_forward, len(values), *args, grain=grain)
 
 
 def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
