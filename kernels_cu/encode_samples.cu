@@ -2,7 +2,8 @@
 //
 //   codes = the value where a table takes it, -1 where it is unknown, wrong, or nothing for a table
 //   numbers = the value for densities, NaN where it is unknown, wrong, or nothing for a density
-//   fault = 1 if a value is infinite, or a known one is wrong: a fraction or outside a table's support, a negative count
+//   fault = 1 if a value is infinite, or a known one is wrong: a fraction or outside a table's support, no count from 0,
+//   or too large for REAL
 //
 //   x (n_sample, n_variable) IN, NaN unknown; unknown (n_mask, n_variable) bytes, n_mask n_sample, 1 for all, or 0
 //   support, traits (n_variable) int: values of a table; 1 a table, 2 a density, 4 counts
@@ -46,10 +47,13 @@ encode_samples(int n_sample, int n_variable, int n_mask, const int *support, con
             wrong = wrong || !whole;
         }
         if (known && (trait & 2)) {
-            if ((trait & 4) && wide < 0)
+            REAL rounded = (REAL)x[i];
+            // From 2^53 on all values are whole, and need not fit an integer.
+            bool count = wide >= 9007199254740992 || (wide >= 0 && wide == (Wide)(i64)wide);
+            if (rounded - rounded != 0 || ((trait & 4) && !count))
                 wrong = true;
             else
-                number = (REAL)x[i];
+                number = rounded;
         }
         codes[i] = code;
         numbers[i] = number;

@@ -8,7 +8,7 @@
 //
 // One thread a node, values ascending, in double; change as in circuit_climb.cuh.
 // Macro: REAL.
-// mirror: rpukit/circuits/_mirror/climbs.py::leaf_climb
+// mirror: rpukit/circuits/_mirror/gradient.py::leaf_climb
 // op: rpukit.circuits.ops.gradient.leaf_climb
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120

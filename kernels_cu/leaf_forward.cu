@@ -10,7 +10,7 @@
 // Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps loads 32
 // tables of up to so many values into shared memory, and a warp has the leaves of a sample.
 // Macros: REAL, FEW, HELD.
-// mirror: rpukit/circuits/_mirror/learning.py::leaf_forward
+// mirror: rpukit/circuits/_mirror/leaves.py::leaf_forward
 // op: rpukit.circuits.ops.layers.leaf_forward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120

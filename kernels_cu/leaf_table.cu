@@ -8,7 +8,7 @@
 //
 // One thread a value.
 // Macro: REAL.
-// mirror: rpukit/circuits/_mirror/learning.py::leaf_table
+// mirror: rpukit/circuits/_mirror/leaves.py::leaf_table
 // op: rpukit.circuits.ops.layers.leaf_table
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120

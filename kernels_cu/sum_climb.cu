@@ -7,7 +7,7 @@
 //
 // One thread a node, children ascending, in double.
 // Macro: REAL.
-// mirror: rpukit/circuits/_mirror/climbs.py::sum_climb
+// mirror: rpukit/circuits/_mirror/gradient.py::sum_climb
 // op: rpukit.circuits.ops.gradient.sum_climb
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120

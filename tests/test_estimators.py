@@ -264,3 +264,31 @@ def test_classes_are_checked():
     number = AnalogRegressor((3,)).partial_fit(x, y)
     with pytest.raises(ParameterError, match="targets a sample"):
         number.partial_fit(x, np.stack([y, y], axis=1))
+
+
+def test_values_never_seen_are_less_likely_than_any_seen():
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 3, (200, 4)).astype(float)
+    fitted = CircuitDensity(2, n_epochs=3, random_state=0).fit(x)
+    strange = x[:3].copy()
+    strange[0, 1], strange[1], strange[2, :2] = 7, 7, [-1, 0.5]
+    usual, odd = fitted.score_samples(x), fitted.score_samples(strange)
+    assert np.isfinite(odd).all()
+    assert odd.max() < usual.min()
+    assert odd[1] < odd[2] < odd[0]  # four, two and one unseen values
+    bare = CircuitDensity(2, n_epochs=1, pseudocount=0.0).fit(x)
+    assert bare.score_samples([[7.0] * 4])[0] == -np.inf
+
+
+def test_columns_of_any_offset_and_scale():
+    """Densities of a column in other units differ by the logarithm of the unit."""
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.normal(0, 1, (150, 2)), rng.normal(6, 1, (150, 2))])
+    found = {}
+    for unit, offset in ((1.0, 0.0), (1e-9, 0.0), (1.0, 1e9), (1e12, 0.0)):
+        fitted = CircuitDensity(2, n_epochs=10, random_state=1).fit(unit * x + offset)
+        scores = fitted.score_samples(unit * x + offset)
+        found[unit, offset] = scores.mean() + 2 * np.log(unit)
+    np.testing.assert_allclose(list(found.values()), found[1.0, 0.0], rtol=0, atol=1e-5)
+    constant = np.stack([x[:, 0], np.full(300, 1e-12)], axis=1)
+    assert np.isfinite(CircuitDensity(1, random_state=1).fit(constant).score(constant))

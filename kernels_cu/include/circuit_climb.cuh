@@ -3,7 +3,7 @@
 //   g = slope / weight, cut at clip; SGD: M = m M + g, change = rate M; Adam: M = m M + (1 - m) g, V = d V + (1 - d) g g,
 //   change = rate (M / lack / (sqrt(V / lack2) + 1e-8)), lack = 1 - m^k, lack2 = 1 - d^k; change is cut at 50
 //
-// Mirror: rpukit/circuits/_mirror/climbs.py.
+// Mirror: rpukit/circuits/_mirror/gradient.py.
 #pragma once
 #include "circuit_rows.cuh"
 

@@ -144,7 +144,7 @@ class Circuit(Described):
 
     @property
     def precision(self) -> str:
-        """How sums are computed: "fp32", which stands for float64 too, or "bf16"."""
+        """Arithmetic of sums: "fp32", which stands for float64 too, or "bf16"."""
         return "fp32" if self._core.parameters.rounded is None else "bf16"
 
     @property
@@ -183,7 +183,7 @@ class Circuit(Described):
         )
 
     def parameters(self, nodes: Nodes) -> Array:
-        """Give the parameters of a node vector of this circuit, float64.
+        """Return the parameters of a node vector of this circuit, float64.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class Circuit(Described):
         return self._core.parameters.get(self._core.owner(nodes))
 
     def set_parameters(self, nodes: Nodes, parameters: Any) -> Circuit:
-        """Set the parameters of a node vector in this circuit; the nodes keep theirs.
+        """Set the parameters of a node vector in this circuit, but not in the nodes.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Circuit(Described):
         return self
 
     def write_back(self) -> Circuit:
-        """Give the node vectors the parameters that this circuit has learned.
+        """Store the learned parameters in the node vectors.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class Circuit(Described):
         return self
 
     def state(self) -> dict[str, Any]:
-        """Give everything that the circuit is, graph included, for `rpukit.save`.
+        """Return the whole state of the circuit, graph included, for `rpukit.save`.
 
         Returns
         -------
@@ -251,7 +251,7 @@ class Circuit(Described):
     def from_state(
         cls, state: dict[str, Any], device: str = "cpu", budget: int | None = None
     ) -> Circuit:
-        """Make the circuit of a state; it continues to the same bits.
+        """Rebuild a circuit from its state; it continues to the same bits.
 
         Parameters
         ----------

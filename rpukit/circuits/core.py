@@ -1,4 +1,4 @@
-"""`Core`: the parts that a circuit has. Queries and learning are functions of them."""
+"""`Core`: the parts of a circuit, on which queries and learning work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRAWS = (1 << 48) - 1  # child stream of samples; those of parameters count fro
 
 
 class CircuitLike(Protocol):
-    """What the methods of `Circuit` that other modules define use of it.
+    """Interface of a circuit to those of its methods that other modules define.
 
     Steps of learning call one another through the circuit, so that a subclass may override them.
     """

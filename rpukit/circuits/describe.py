@@ -1,4 +1,4 @@
-"""What `rpukit.summary` says of a circuit."""
+"""Summary of a circuit, for `rpukit.summary`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a circuit takes, and how many samples its passes may hold."""
+"""Memory budget of a circuit, and the number of samples of its passes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from rpukit.errors import ParameterError, PlanError
 
 __all__ = ["PASS", "Memory"]
 
-PASS = 512  # samples of a pass that learns at most
+PASS = 512  # most samples of a pass that learns
 
-_USUAL = 1 << 22  # numbers of a pass on a CPU: more cost it more than calls do
-_SHARE = 16  # of a GPU's memory passes take this part
-_MOST_SIZES = 8  # of batches whose launches are known
+_USUAL = 1 << 22  # numbers of a pass on a CPU: larger ones leave its caches
+_SHARE = 16  # passes use this fraction of a GPU's memory
+_MOST_SIZES = 8  # batch sizes whose launches are recorded
 
 
 class Memory:
-    """What a circuit takes of the memory of its device.
+    """Memory that a circuit uses on its device.
 
     Parameters
     ----------
@@ -53,18 +53,20 @@ class Memory:
         self.of_sample, self.of_values = (
             _bytes_of_sample(parameters, learns=learns) for learns in (True, False)
         )
-        # Beside the arena: a sample as it was read.
+        # Outside the arena: codes and numbers of a sample.
         self._read = parameters.layout.n_variable * (4 + parameters.theta.dtype.itemsize)
         lines = staged_lines(parameters.layout.layers)
-        # Samples of what is staged come by fours.
+        # Staged samples are rounded up to a multiple of 4.
         self._loss = LOSS + int(3 * lines * parameters.theta.dtype.itemsize)
         self._arena: Arena | None = None
         self.repeats = Replays(most=_MOST_SIZES)
         self.tops: dict[int, Any] = {}  # values of all rows, by number of samples
         if budget is not None:
             if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
-                raise ParameterError(f"budget: got {budget!r}, need a number of bytes")
-            self.held += _bytes_to_come(parameters)  # of tables made when they are wanted
+                raise ParameterError(
+                    f"budget: got {budget!r}, need a number of bytes (an integer)"
+                )
+            self.held += _bytes_to_come(parameters)  # of tables that launches make later
             least = self.held + self.of_sample + self._read + self._loss
             if budget < least:
                 raise PlanError(
@@ -78,14 +80,14 @@ class Memory:
             self._room = 1 << 62
 
     def samples(self, *, learns: bool) -> int:
-        """Samples of a pass: of one that learns, or of one that only goes up."""
+        """Number of samples of a pass: one that learns, or one that only evaluates."""
         own, most = self._parameters, self.fitting(learns=learns)
         if own.device.kind == "cpu":
             most = min(most, _USUAL // ((4 if learns else 1) * own.layout.n_row))
         return max(1, most)
 
     def fitting(self, *, learns: bool) -> int:
-        """Samples of the largest pass that the memory has room for."""
+        """Number of samples of the largest pass that fits the memory."""
         most: int = max(1, self._room // (self.of_sample + self._read))
         if learns:
             return most
@@ -94,7 +96,7 @@ class Memory:
         return most
 
     def opened(self, n: int, *, learns: bool) -> AbstractContextManager[None]:
-        """Let a pass of kernels over so many samples take its arrays from the arena."""
+        """Allocate the arrays of a pass over n samples from the arena."""
         theta = self._parameters.theta
         if not _device.takes_kernels(theta) or (_device.is_cupy(theta) and clock.capturing()):
             return nullcontext()
@@ -114,10 +116,12 @@ class Memory:
             call()
 
     def _arena_for(self, n: int, *, learns: bool) -> Arena:
-        """Memory for a pass over so many samples; a larger one than before forgets launches."""
+        """Find the arena for a pass over n samples; a larger one clears recorded launches."""
         size = n * (self.of_sample if learns else self.of_values) + self._loss
         if self._arena is None or self._arena.size < size:
-            if self.budget is not None:  # once for all: what was let go stays with the allocator
+            if (
+                self.budget is not None
+            ):  # allocate the largest at once: the allocator keeps what is freed
                 most = min(PASS, self.fitting(learns=True)) * self.of_sample
                 size = max(size, most + self._loss)
             self._arena = None
@@ -126,7 +130,7 @@ class Memory:
         return self._arena
 
     def check(self, n: int) -> None:
-        """Find out whether a pass of so many samples that is kept for good fits the budget."""
+        """Check that a permanently allocated pass over n samples fits the budget."""
         if self.budget is None:
             return
         need = self.held + n * self.of_sample
@@ -138,7 +142,7 @@ class Memory:
 
 
 def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
-    """Bytes of one sample: of a pass up, or of both passes and the statistics."""
+    """Bytes for one sample of an upward pass, or of both passes and the statistics."""
     layout, uses = parameters.layout, parameters.uses
     numbers = layout.n_row
     if layout.width == 0 or parameters.device.kind == "cpu":  # elements have arrays
@@ -152,7 +156,7 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
 
 
 def _bytes_to_come(parameters: Parameters) -> int:
-    """Bytes of tables that launches ask for: of each layer, and of layers side by side."""
+    """Bytes of the tables that launches make later, of each layer and of chains of layers."""
     own = parameters.uses.tiles.get("host", parameters.uses)
     tiles = most_of_tiles(parameters.layout, own) + most_of_chains(parameters.layout)
     tensor = 0 if parameters.rounded is None else most_of_tensor(parameters.layout)
@@ -160,7 +164,7 @@ def _bytes_to_come(parameters: Parameters) -> int:
 
 
 def _bytes(of: Any) -> int:
-    """Bytes that the arrays of an object take on the circuit's device."""
+    """Bytes of the arrays of an object on the circuit's device."""
     if isinstance(of, np.ndarray) or _device.is_cupy(of):
         return taken_by(int(of.nbytes))
     if isinstance(of, (Parameters, Statistics)):

@@ -1,4 +1,4 @@
-"""Arrays that a circuit owns: weights, parameters of leaves, and what learning gathers."""
+"""Parameters of a circuit, and the expected counts that learning accumulates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 Array = Any
 
 PERTURBATION = 2.0
-_PART = 1 << 20  # weights that are worked on at a time
+_PART = 1 << 20  # weights in a slice of float64 work arrays
 _GATHERED = ("chains", "leaf_chains", "totals", "leaf_totals", "clock", "weighed")
 
 
@@ -105,7 +105,7 @@ class Parameters:
         return [n for n in owned.values() if isinstance(n, kinds)]
 
     def _draw_sums(self, nodes: SumNodes, stream: Stream) -> None:
-        """Draw weights, some blocks of sums at a time: float64 of all would be much memory."""
+        """Draw weights by groups of blocks, since float64 copies of all would need much memory."""
         uniform = random_fill(stream, nodes.parameter_shape, "uniform")
         size = nodes.block_size
         for block in self.layout.blocks[nodes.number]:
@@ -122,7 +122,7 @@ class Parameters:
                 theta[:, first * size : first * size + columns.shape[1]] = columns
 
     def put(self, nodes: Any, given: Array) -> None:
-        """Take parameters of a node vector that owns them."""
+        """Set the parameters of a node vector that owns them."""
         if isinstance(nodes, SumNodes):
             for block in self.layout.blocks[nodes.number]:
                 weights = block.gather(given).reshape(-1)
@@ -136,7 +136,7 @@ class Parameters:
             self.refresh(source)
 
     def on_device(self, array: Array, dtype: Any = None) -> Array:
-        """Bring an array to where the parameters are."""
+        """Copy an array to the device of the parameters."""
         if self.device.kind == "cpu":
             return array
         return _device.to_device(np.asarray(array, dtype), self.device)
@@ -155,7 +155,7 @@ class Parameters:
         return parameters.reshape(nodes.n_node, nodes.leaf.n_parameters)
 
     def refresh(self, source: LeafSource | LeafRun) -> None:
-        """Make the table of leaves anew after their parameters changed."""
+        """Recompute the table of leaves after a change of their parameters."""
         if source.traits.support:
             ops.leaf_table(
                 source.traits,
@@ -164,12 +164,12 @@ class Parameters:
             )
 
     def round(self) -> None:
-        """Round the weights anew after they changed, where tensor cores take them."""
+        """Recompute the bfloat16 weights of tensor cores after a change of the weights."""
         if self.rounded is not None:
             round_weights(self.uses, self.theta, self.rounded)
 
     def in_float32(self) -> Parameters:
-        """The same parameters, for sums that tensor cores have no part in."""
+        """View these parameters without bfloat16 weights, for sums in float32."""
         other = copy(self)
         other.rounded = None
         return other
@@ -188,12 +188,12 @@ class Parameters:
         return self.theta.copy(), self.rows.parameters.copy()
 
     def take(self, arrays: tuple[Array, Array]) -> None:
-        """Go back to parameters that were copied."""
+        """Restore parameters from `copied`."""
         self.theta[:], self.rows.parameters[:] = arrays
         self.refresh_all()
 
     def refresh_all(self) -> None:
-        """Make all tables anew, and rounded weights."""
+        """Recompute all tables of leaves and the bfloat16 weights."""
         self.round()
         for run in self.runs:
             self.refresh(run)
@@ -210,12 +210,12 @@ class Statistics:
         self.totals, self.leaf_totals = (_device.zeros((n,), np.float64, device) for n in sizes)
         self.n_sample = 0
         self.clock = _device.zeros((1,), np.int64, device)  # n_sample, where kernels read it
-        self.weighed = _device.zeros((1,), np.float64, device)  # flows of roots, added up
-        self.exponent = 1.0  # counts are to be multiplied by weights to this power
+        self.weighed = _device.zeros((1,), np.float64, device)  # sum of root flows
+        self.exponent = 1.0  # counts are multiplied by weights to this power in the end
         self.leaves = moved(leaf_nodes(layout, sources), device)
 
     def fresh(self) -> Statistics:
-        """Make empty statistics of the same circuit."""
+        """Allocate statistics of the same circuit, all 0."""
         other = copy(self)
         for name in _GATHERED:
             array = getattr(self, name)
@@ -230,8 +230,8 @@ class Statistics:
             setattr(other, name, getattr(self, name).copy())
         return other
 
-    def unbend(self, theta: Array) -> None:
-        """Make counts of weights theta^a those of weights theta."""
+    def for_weights(self, theta: Array) -> None:
+        """Convert counts for weights theta^a to counts for weights theta."""
         if self.exponent == 1:
             return
         xp = _device.namespace(theta)
@@ -244,20 +244,20 @@ class Statistics:
         self.exponent = 1.0
 
     def clear(self) -> None:
-        """Forget everything that was gathered."""
+        """Reset all counts to 0."""
         for name in _GATHERED:
             getattr(self, name).fill(0)
         self.n_sample, self.exponent = 0, 1.0
 
     def resume(self, n_sample: int, weight: float) -> None:
-        """Go on after samples that were counted elsewhere."""
+        """Set the number and weight of the samples counted so far."""
         self.n_sample = n_sample
         self.clock.fill(n_sample)
         self.weighed.fill(weight)
 
     @property
     def weight(self) -> float:
-        """Flows of roots so far, added up; synchronises with a GPU."""
+        """Sum of the root flows so far; synchronises with a GPU."""
         return float(_device.to_numpy(self.weighed)[0])
 
 
@@ -278,7 +278,7 @@ def shift_moments(
 
 
 def parts(size: int) -> Iterator[slice]:
-    """Cut weights into pieces that are worked on one after another."""
+    """Split weights into slices of bounded size."""
     return (slice(first, min(first + _PART, size)) for first in range(0, size, _PART))
 
 

@@ -32,7 +32,7 @@ _ARRAYS = ("theta", "leaf_parameters", "chains", "totals", "leaf_chains", "leaf_
 
 
 def _owned(core: Core) -> dict[str, Array]:
-    """All arrays of a circuit by their names in a file."""
+    """Map names in a file to the arrays of a circuit."""
     parameters, statistics = core.parameters, core.statistics
     arrays = (parameters.theta, parameters.rows.parameters, statistics.chains, statistics.totals)
     return dict(
@@ -41,7 +41,7 @@ def _owned(core: Core) -> dict[str, Array]:
 
 
 def state_of(core: Core) -> dict[str, Any]:
-    """Give all that a circuit is: ``header`` (JSON) and ``arrays``."""
+    """Collect the state of a circuit: ``header`` (JSON) and ``arrays``."""
     places = {nodes.number: k for k, nodes in enumerate(core.layout.nodes)}
     arrays: dict[str, Array] = {
         name: _device.to_device(array, _device.CPU) for name, array in _owned(core).items()
@@ -87,10 +87,12 @@ def state_of(core: Core) -> dict[str, Any]:
 
 
 def rebuild(state: dict[str, Any]) -> list[Nodes]:
-    """Make the node vectors of a state; returns the roots."""
+    """Rebuild the node vectors of a state; returns the roots."""
     header, arrays = state["header"], state["arrays"]
     if header.get("version") != VERSION:
-        raise FormatError(f"a circuit of version {header.get('version')!r}: need {VERSION}")
+        raise FormatError(
+            f"the file holds a circuit of format version {header.get('version')!r}, need {VERSION}"
+        )
     try:
         made: list[Nodes] = []
         for k, about in enumerate(header["nodes"]):
@@ -100,7 +102,7 @@ def rebuild(state: dict[str, Any]) -> list[Nodes]:
                 nodes.source = made[about["source"]]
         return [made[k] for k in header["roots"]]
     except (KeyError, IndexError, TypeError, AttributeError, RpukitError) as error:
-        raise FormatError(f"the file describes no circuit: {error}") from error
+        raise FormatError(f"the file describes no valid circuit: {error}") from error
 
 
 def _one(k: int, about: dict[str, Any], made: list[Nodes], arrays: dict[str, Array]) -> Nodes:
@@ -121,7 +123,7 @@ def _one(k: int, about: dict[str, Any], made: list[Nodes], arrays: dict[str, Arr
 
 
 def take_state(core: Core, state: dict[str, Any]) -> None:
-    """Put the arrays of a state into a circuit made of `rebuild`."""
+    """Copy the arrays of a state into a circuit made by `rebuild`."""
     owned, momenta = _owned(core), state["header"].get("momenta")
     if momenta is not None:
         core.momenta = Momenta.zeros(core.parameters, core.statistics, *momenta)
@@ -129,7 +131,10 @@ def take_state(core: Core, state: dict[str, Any]) -> None:
     for name, array in owned.items():
         given = state["arrays"].get(name)
         if given is None or given.shape != array.shape or given.dtype != array.dtype:
-            raise FormatError(f"array {name!r}: need {array.dtype} of shape {array.shape}")
+            got = "none" if given is None else f"{given.dtype} of shape {given.shape}"
+            raise FormatError(
+                f"array {name!r} of the file: got {got}, need {array.dtype} of shape {array.shape}"
+            )
         array[...] = core.parameters.on_device(given)
     core.parameters.refresh_all()
     header, statistics = state["header"], core.statistics

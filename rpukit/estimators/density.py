@@ -47,7 +47,10 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     Columns of whole numbers from 0 to at most 255 in all samples become `Categorical` (`Bernoulli`
-    for 0 and 1), all others `Gaussian`. NaN is missing, in fitting and in scoring.
+    for 0 and 1), all others `Gaussian`, and then the circuit is one of float64: columns may have
+    any offset and scale. NaN is missing, in fitting and in scoring. A value of a `Categorical`
+    column that no sample of the fit had has the probability p / (k (n + p)), with n samples, k
+    values seen and p the pseudocount; the rest of its sample is scored as usual.
 
     Examples
     --------
@@ -94,7 +97,9 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             From scikit-learn's check of X.
         """
         if self.structure not in ("auto", "hclt", "mixture"):
-            raise ParameterError(f"structure: got {self.structure!r}, need auto, hclt or mixture")
+            raise ParameterError(
+                f'structure: got {self.structure!r}, need "auto", "hclt" or "mixture"'
+            )
         data = self._checked(X, reset=True)
         seed = int(check_random_state(self.random_state).randint(1 << 31))
         leaves = [_leaf(data[:, v]) for v in range(data.shape[1])]
@@ -106,13 +111,18 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             root = hclt(codes, self.n_components, leaves, n_bins=bins)
         else:
             root = mixture(data.shape[1], self.n_components, leaves)
-        self.circuit_ = Circuit(root, seed=seed)
+        known = (~np.isnan(data)).sum(axis=0)
+        values = np.array([max(leaf.support, 1) for leaf in leaves])
+        with np.errstate(divide="ignore"):  # without a pseudocount unseen values are impossible
+            share = self.pseudocount / (values * (known + self.pseudocount))
+            self._log_unseen = np.log(share)
+        self.circuit_ = Circuit(root, seed=seed, dtype=np.float32 if whole else np.float64)
         trace = self.circuit_.fit(data, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
         self.trace_ = trace["train"]
         return self
 
     def score_samples(self, X: Any) -> Array:
-        """Compute the log-likelihood of each sample.
+        """Compute the log-likelihood of each sample, nats.
 
         Parameters
         ----------
@@ -124,7 +134,11 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         data = self._checked(X, reset=False)
-        return self.circuit_.log_likelihood(self._within(data)).astype(np.float64)
+        unseen = self._unseen(data)
+        found = self.circuit_.log_likelihood(np.where(unseen, np.nan, data)).astype(np.float64)
+        for v in np.flatnonzero(unseen.any(axis=0)):
+            found[unseen[:, v]] += self._log_unseen[v]
+        return found
 
     def score(self, X: Any, y: Any = None) -> float:
         """Compute the mean log-likelihood of samples.
@@ -161,15 +175,16 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite, ensure_min_samples=1
         )
 
-    def _within(self, data: Array) -> Array:
-        """Values that no sample of the fit had, of a column of values, count as missing."""
-        data = data.copy()
+    def _unseen(self, data: Array) -> Array:
+        """Where a column of values has one that no sample of the fit had."""
+        unseen = np.zeros(data.shape, bool)
         for nodes in self.circuit_.layout.inputs:
             if nodes.leaf.TABLE:
                 column = data[:, nodes.var]
-                known = (column >= 0) & (column < nodes.leaf.support)
-                column[~(known & (column == np.floor(column)))] = np.nan
-        return data
+                inside = (column >= 0) & (column < nodes.leaf.support)
+                seen = inside & (column == np.floor(column))
+                unseen[:, nodes.var] = ~(seen | np.isnan(column))
+        return unseen
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -184,4 +199,6 @@ def _leaf(column: Array) -> Any:
         return Bernoulli() if n_values <= 2 else Categorical(n_values=n_values)
     mean = float(known.mean()) if known.size else 0.0
     std = float(known.std()) if known.size else 1.0
-    return Gaussian(mean=mean, std=max(std, 1e-6), min_std=max(1e-3 * std, 1e-6))
+    constant = std <= 1e-12 * abs(mean)  # but for rounding
+    least = 1e-6 * (abs(mean) or 1.0) if constant else 1e-3 * std
+    return Gaussian(mean=mean, std=max(std, least), min_std=least)

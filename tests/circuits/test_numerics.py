@@ -1,10 +1,13 @@
 """What rounding must not spoil: data far from 0, impossible samples, columns of any scale."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import circuits
+from rpukit.testing import on_cpu
 
 RNG = np.random.default_rng(0)
 
@@ -104,3 +107,77 @@ class TestImpossibleSamples:
         assert trace["valid"] == [-np.inf]
         trace = pc.fit([[0], [1]], n_epochs=2, pseudocount=1.0, x_valid=[[0], [1]])
         assert np.isfinite(trace["valid"][-1])
+
+
+class TestSamplesThatAreRefused:
+    def test_counts_are_whole(self):
+        pc = rk.Circuit(circuits.mixture(1, 2, circuits.Poisson()))
+        for bad in (1.5, -1.0):
+            with pytest.raises(rk.errors.ParameterError, match=f"got {bad}, need integers from 0"):
+                pc.log_likelihood([[bad]])
+        assert np.isfinite(pc.log_likelihood([[3.0], [1e18]])[0])
+
+    @pytest.mark.parametrize("leaf", [circuits.Poisson(), circuits.Gaussian()])
+    def test_numbers_that_float32_does_not_hold(self, leaf):
+        pc = rk.Circuit(circuits.mixture(1, 2, leaf))
+        with pytest.raises(rk.errors.NonFiniteError, match="exceeds 3.40282e.38.*float64"):
+            pc.log_likelihood([[1e39]])
+        assert not np.isnan(rk.Circuit(pc.layout.roots, dtype="float64").log_likelihood([[1e39]]))
+
+    @pytest.mark.parametrize(
+        ("x", "error"),
+        [
+            ([[0, 1], [0]], rk.errors.ShapeError),
+            (None, rk.errors.DTypeError),
+            ("abc", rk.errors.DTypeError),
+            ([0, 1, 0], rk.errors.ShapeError),
+        ],
+    )
+    def test_no_raw_errors(self, x, error):
+        pc = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli()))
+        for call in (pc.fit, pc.log_likelihood, pc.flows, pc.conditional):
+            with pytest.raises(error):
+                call(x)
+
+    def test_steps_are_numbers(self):
+        pc = rk.Circuit(circuits.mixture(2, 2, circuits.Bernoulli()))
+        for call, name in ((pc.em_step, "step"), (pc.scaled_em_step, "momentum")):
+            for bad in ("a", None, np.nan):
+                with pytest.raises(rk.errors.ParameterError, match=name):
+                    call([[0, 1]], **{name: bad})
+        with pytest.raises(rk.errors.ParameterError, match="step"):
+            pc.fit([[0, 1]], step="a")
+
+
+class TestGraphsThatAreSpecial:
+    @pytest.mark.parametrize("emulated", [False, True])
+    @pytest.mark.parametrize("leaf", [circuits.Bernoulli(), circuits.Gaussian()])
+    def test_an_input_is_a_circuit(self, leaf, emulated):
+        """Of a single distribution, and of two that share no sum."""
+        x = [[0.0], [1.0], [1.0]]
+        with on_cpu() if emulated else nullcontext():
+            for n in (1, 2):
+                pc = rk.Circuit(circuits.inputs(0, leaf, n), seed=2)
+                assert pc.log_likelihood(x).shape == ((3,) if n == 1 else (3, 2))
+                assert len(pc.flows(x)) == 1
+                before = pc.log_likelihood(x).sum()
+                pc.em_step(x)
+                pc.gradient_step(x)
+                assert pc.log_likelihood(x).sum() > before
+            one = rk.Circuit(circuits.inputs(0, leaf, 1), seed=2)
+            assert one.sample(4).shape == (4, 1)
+            assert one.most_probable([[np.nan]])[0].shape == (1, 1)
+            assert one.conditional([[np.nan]]).shape[:2] == (1, 1)
+
+    def test_a_cycle_is_found(self):
+        leaf = circuits.inputs(0, circuits.Bernoulli(), 2)
+        lower = circuits.sum(leaf, n_nodes=2)
+        upper = circuits.sum(lower, n_nodes=2)
+        lower.children = (upper,)
+        with pytest.raises(rk.errors.StructureError, match="cycle"):
+            rk.Circuit(upper)
+
+    def test_a_leaf_for_each_variable(self):
+        for leaf in ([circuits.Bernoulli()], 3, None):
+            with pytest.raises(rk.errors.ParameterError, match="one for each variable"):
+                circuits.mixture(2, 3, leaf)

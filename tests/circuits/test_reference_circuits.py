@@ -88,7 +88,10 @@ def test_em_step(name, dtype, kind):
                 and node.get("tied_to") is None
                 and want is not None
             ):
-                near(pc.parameters(nodes[node["id"]]), want, TOLERANCES[dtype]["em"])
+                bar = TOLERANCES[dtype]["em"]
+                if isinstance(getattr(nodes[node["id"]], "leaf", None), rk.circuits.Gaussian):
+                    bar = max(bar, 1e-9)  # the reference adds 1e-10 to the counts of these
+                near(pc.parameters(nodes[node["id"]]), want, bar)
 
 
 def test_hmm_against_forward_backward():

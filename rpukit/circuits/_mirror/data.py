@@ -1,4 +1,4 @@
-"""Mirror of what tables and densities read of samples."""
+"""Mirror of the encoding of samples for tables and densities."""
 
 # mypy: ignore-errors
 
@@ -13,7 +13,7 @@ f4, i4, i8 = np.float32, np.int32, np.int64
 
 @jit
 def encode_samples(start, stop, x, unknown, support, traits, codes, numbers, fault):
-    """Codes, -1 for none, and numbers, NaN for none, of samples; fault 1 if a value is wrong."""
+    """Encode samples: codes (-1 missing), numbers (NaN missing); fault 1 if a value is wrong."""
     masks = unknown.shape[0]
     for b in range(start, stop):
         for v in range(x.shape[1]):
@@ -32,7 +32,10 @@ def encode_samples(start, stop, x, unknown, support, traits, codes, numbers, fau
                 else:
                     fault[0] = i4(1)
             if trait & 2:
-                if trait & 4 and value < 0:
+                number = f4(value)
+                # From 2^53 on all values are whole, and need not fit an integer.
+                count = value >= 9007199254740992 or (value >= 0 and value == i8(value))
+                if number - number != 0 or (trait & 4 and not count):
                     fault[0] = i4(1)
                 else:
-                    numbers[b, v] = f4(value)
+                    numbers[b, v] = number

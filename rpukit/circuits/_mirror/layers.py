@@ -22,7 +22,7 @@ f4 = np.float32
 FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
 FEW = 24  # sums for which a vector of them pays
 SEGMENT = 64
-TOGETHER = 16  # samples that are worked on at a time, or up to 64; it enters no result
+TOGETHER = 16  # samples of a tile, up to 64; the result does not depend on it
 NOTHING = f4(-np.inf)
 TINY = f4(np.finfo(np.float32).tiny)
 
@@ -228,7 +228,7 @@ def sum_stage(start, stop, first, count, rows, values, w, top):
 
 @jit
 def _logarithms(x, out):
-    """Logarithms of all x, and whether all x are normal numbers."""
+    """Compute the logarithms of all x, and whether all x are normal numbers."""
     x, out = x.reshape(-1), out.reshape(-1)
     usual = True
     for i in range(x.size):
@@ -346,7 +346,7 @@ def _again(
     elements,
     flows,
 ):
-    """Make flows again whose totals are no normal numbers, by the largest lift with a weight."""
+    """Recompute flows whose totals are not normal numbers, by the largest lift with a weight."""
     for e in range(elements.size):
         v = elements[e]
         if v > NOTHING and largest[e] > NOTHING and not total[e] >= TINY:

@@ -1,4 +1,4 @@
-"""Mirrors of leaves, of the statistics of learning, and of its steps.
+"""Mirrors of expected counts and EM steps.
 
 Statistics are chains over (sample, then use of tied parameters) inside blocks of 256 absolute
 samples; blocks are added in float64, ascending. See ``docs/semantics/circuits.md``.
@@ -12,15 +12,12 @@ import numpy as np
 
 from rpukit._exact.chains import go_on
 from rpukit._exact.jit import jit
-from rpukit._exact.math import exp32, fma32, log32, sigmoid32
-from rpukit._exact.special import lgamma32
+from rpukit._exact.math import exp32, fma32
 
 f4, f8, i8 = np.float32, np.float64, np.int64
 
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
 NOTHING = f4(-np.inf)
-HALF_LOG_2PI = f4(0.9189385332046727)
-FLOOR = f4(-1000.0)
 WIDE = f4(60.0)
 BLOCK = 256  # samples whose statistics are one chain
 # Of a logistic distribution: standard deviation / scale, and its square, pi^2 / 3.
@@ -30,74 +27,7 @@ SINGLE = f4(1.0).itemsize == 4
 LOST = f8(9.5367431640625e-07) if SINGLE else f8(1.7763568394002505e-15)
 
 FAST = SINGLE  # the chains of vectors are for float32
-STEPS, TOGETHER = 64, 16  # steps and nodes that are worked on at a time; they enter no result
-
-
-@jit
-def _times_log(n, p):
-    """n log p, where nothing times the logarithm of 0 is 0."""
-    return f4(0.0) if n == f4(0.0) else f4(n * log32(p))
-
-
-@jit
-def leaf_table(start, stop, kind, n_values, c0, c1, parameters, table):
-    """Log-probabilities of the values of leaves of finite support, one row a node."""
-    n_parameter = parameters.size // (table.size // n_values)
-    for n in range(start, stop):
-        p = parameters[n * n_parameter : (n + 1) * n_parameter]
-        out = table[n * n_values : (n + 1) * n_values]
-        for x in range(n_values):
-            if kind == CATEGORICAL:
-                out[x] = log32(p[x])
-            elif kind == BERNOULLI:
-                out[x] = log32(p[0] if x else f4(f4(1.0) - p[0]))
-            elif kind == BINOMIAL:
-                k, rest = f4(x), f4(n_values - 1 - x)
-                ways = f4(
-                    f4(lgamma32(f4(n_values)) - lgamma32(f4(k + f4(1.0))))
-                    - lgamma32(f4(rest + f4(1.0)))
-                )
-                out[x] = f4(f4(ways + _times_log(k, p[0])) + _times_log(rest, f4(f4(1.0) - p[0])))
-            elif kind == DISCRETE_LOGISTIC:
-                low = fma32(f4(x), c1, c0)
-                above, below = f4(1.0), f4(0.0)
-                if x < n_values - 1:
-                    above = sigmoid32(f4(f4(f4(low + c1) - p[0]) / p[1]))
-                if x > 0:
-                    below = sigmoid32(f4(f4(low - p[0]) / p[1]))
-                v = log32(f4(above - below))
-                out[x] = v if v > FLOOR else FLOOR
-            else:
-                out[x] = f4(0.0) if f4(x) == p[0] else NOTHING
-
-
-@jit
-def leaf_forward(
-    start, stop, kinds, variable, place, sizes, codes, numbers, table, parameters, values
-):
-    """Values of leaves: row r reads variable[r] and its node's table, or parameters, at place[r].
-
-    A code below 0, or a number that is NaN, is missing: log 1. A table ends after sizes[r] values.
-    """
-    for b in range(start, stop):
-        for r in range(kinds.size):
-            if kinds[r] < GAUSSIAN:
-                x = codes[b, variable[r]]
-                if x < 0:
-                    values[b, r] = f4(0.0)
-                else:
-                    values[b, r] = table[place[r] + x] if x < sizes[r] else NOTHING
-                continue
-            v, p = numbers[b, variable[r]], place[r]
-            if v != v:
-                values[b, r] = f4(0.0)
-            elif kinds[r] == GAUSSIAN:
-                z = f4(f4(v - parameters[p]) / parameters[p + 1])
-                tail = f4(HALF_LOG_2PI + log32(parameters[p + 1]))
-                values[b, r] = f4(f4(f4(-0.5) * f4(z * z)) - tail)
-            else:
-                rise = f4(_times_log(v, parameters[p]) - parameters[p])
-                values[b, r] = f4(rise - lgamma32(f4(v + f4(1.0))))
+STEPS, TOGETHER = 64, 16  # steps and nodes of a tile; the result does not depend on them
 
 
 @jit
@@ -119,7 +49,7 @@ def leaf_flow(
     chains,
     totals,
 ):
-    """Continue the statistics of leaves: nodes start to stop - 1 of the sources.
+    """Accumulate the statistics of leaves: nodes start to stop - 1 of the sources.
 
     Of a table: flow for each value. Of numbers: sums of flow d, flow d^2, flow; d is x, for a
     Gaussian x minus its mean. Last of each node comes the flow of missing values. ``position``:
@@ -139,7 +69,7 @@ def leaf_flow(
                 f = flows[b, use_row[u] : use_row[u] + n1 - n0]
                 if kinds[n0] < GAUSSIAN:
                     x = codes[b, variable[use_row[u]]]
-                    if x >= width - 1:  # no value of these leaves
+                    if x >= width - 1:  # outside the support of these leaves
                         continue
                     x = x if x >= 0 else width - 1
                     if by_values:
@@ -214,7 +144,8 @@ def flow_steps(
     A step's exp(lift + value) is split into exp(lift - s) exp(value + s) with the largest lift s,
     but where the second is too large: then ``wide`` is set, and lifts and values stay as they are.
     """
-    first, last = use_row.min(), (use_row + use_size).max()  # there is a use, ops.py has looked
+    # The op returns early without a use.
+    first, last = use_row.min(), (use_row + use_size).max()
     for b in range(start, stop):
         for u in range(use_row.size):
             row, size, x, n_child = use_row[u], use_size[u], use_x[u], use_count[u]
@@ -258,7 +189,7 @@ def sum_flow(
     chains,
     totals,
 ):
-    """Go on with the chains of a block of weights: children start to stop - 1.
+    """Accumulate the counts of a block of weights: children start to stop - 1.
 
     Steps are (sample, use), see ``flow_steps``; the samples before are ``position``. Added up is
     exp(lift + value), without the weight; where a step is wide, of edges that have a weight.
@@ -268,7 +199,7 @@ def sum_flow(
     turned = np.empty((n_child, STEPS), f4)
     own, whole = chains[start * size : stop * size], totals[start * size : stop * size]
     sums = own.reshape(n_child, size)
-    n = i8(0)  # not a literal, for which a function is compiled again
+    n = i8(0)  # a literal would be a type of its own to Numba
     for b in range(up.shape[0]):
         for u in range(use_row.size):
             row, at, is_wide = use_row[u], use_x[u] + start, wide[b, first_use + u]
@@ -313,7 +244,7 @@ def _go_on(n, a, x, turned, sums):
 
 @jit
 def _settle(chains, totals):
-    """Add the chains of a finished block of samples to the totals, and start anew."""
+    """Add the chains of a finished block of samples to the totals, and restart them at 0."""
     for i in range(chains.size):
         totals[i] = totals[i] + f8(chains[i])
         chains[i] = f4(0.0)
@@ -321,7 +252,7 @@ def _settle(chains, totals):
 
 @jit
 def count_samples(start, stop, out, weights, clock, weight):
-    """Count samples, and add up the flows of their roots in order: one chain, one row of work."""
+    """Count samples, and add the flows of their roots in order, as one chain."""
     for _ in range(start, stop):
         total = weight[0]
         for b in range(out.shape[0]):

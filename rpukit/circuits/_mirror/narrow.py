@@ -1,8 +1,8 @@
 """Whole passes through circuits of small sums: samples in the lanes of vectors.
 
-Where a sum has few children and a group few nodes, a vector of its nodes is short, and what is
-done once a sample costs more than the arithmetic. Here arrays of some samples are turned, (row,
-sample), and every step goes over samples side by side. The operations of a sample, and their
+If sums have few children and groups few nodes, vectors over nodes are short, and the overhead per
+sample exceeds the arithmetic. Here arrays of some samples are transposed to (row, sample), and
+vectors run over samples. The operations of a sample, and their
 order, are those of ``layers.py``; tables as in ``passes.py``.
 """
 

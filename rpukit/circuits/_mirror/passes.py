@@ -2,7 +2,7 @@
 
 A CPU takes samples through all layers while they are in its caches, and pays for one call.
 ``layers`` has a line for each layer (see ``compiled.tables.Program``); tables of all layers
-stand one behind the other in ``wide`` and ``narrow``, those of a layer from ``at`` on.
+are concatenated in ``wide`` and ``narrow``, those of a layer from ``at`` on.
 """
 
 # mypy: ignore-errors

@@ -115,7 +115,7 @@ def largest_forward(
 
 @jit
 def _pick(u, theta, step, elements, ids, weights):
-    """Child of a sum by chance: where the running sum of theta exp(element) passes u times all."""
+    """Draw the child of a sum: where the running sum of theta exp(element) passes u times all."""
     m = NOTHING
     for k in range(ids.size):
         if theta[k * step] > f4(0.0):
@@ -141,7 +141,7 @@ def _pick(u, theta, step, elements, ids, weights):
 
 @jit
 def _best(log_theta, step, elements, ids):
-    """Child with the largest log theta + element, the first of equals."""
+    """Find the child with the largest log theta + element, the first of equals."""
     most, chosen = NOTHING, -1
     for k in range(ids.size):
         v = f4(log_theta[k * step] + elements[ids[k]])
@@ -171,9 +171,9 @@ def choose_down(
     elements,
     chosen,
 ):
-    """Of each chosen sum of a layer choose a child, and mark the rows of the child.
+    """Mark the rows of one child of each marked sum of a layer.
 
-    ``best``: the largest, ``theta`` being logarithms; else by chance, by word 0 at the sum's row.
+    ``best``: the largest, ``theta`` being logarithms; else a draw by word 0 at the sum's row.
     """
     most = 0
     for i in range(list_first.size - 1):
@@ -269,7 +269,7 @@ def leaf_choose(
     numbers,
     chosen,
 ):
-    """Give unknown variables a value of their chosen leaf: the most probable, or by chance.
+    """Set unknown variables to a value of their marked leaf: the most probable, or a draw.
 
     Draws at the leaf's row: word 0 of block 0; a Poisson count walks the distribution.
     """
@@ -297,7 +297,7 @@ def leaf_choose(
 
 @jit
 def _value(best, u, table):
-    """Value of a table of log-probabilities: the first largest one, or by chance."""
+    """Choose a value of a table of log-probabilities: the first largest one, or a draw."""
     most, whole = 0, f4(0.0)
     for x in range(table.size):
         if table[x] > table[most]:

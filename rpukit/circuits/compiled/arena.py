@@ -1,6 +1,6 @@
-"""One piece of memory for the arrays of a pass, which each pass lays out anew from its start.
+"""Arena allocation for the arrays of a pass; each pass starts again at the beginning.
 
-So batches of different sizes share it, and nothing is allocated once the largest one came by.
+Batches of different sizes share the memory, so nothing is allocated after the largest one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["LOSS", "Arena", "empty", "taken_by"]
 
 Array = Any
 
-_APART = 512  # bytes: arrays begin at multiples
-LOSS = 64 * _APART  # that arrays of a pass may lose between them
+_APART = 512  # bytes: alignment of arrays
+LOSS = 64 * _APART  # bytes that alignment may cost a pass
 
 
 class _Here(threading.local):
@@ -31,7 +31,7 @@ _here = _Here()
 
 
 class Arena:
-    """Memory of a device that arrays are cut from.
+    """A block of device memory from which arrays are allocated in sequence.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Arena:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Let `empty` take from this memory, again from its start."""
+        """Let `empty` allocate from this arena, from its beginning."""
         before, _here.arena, self._used = _here.arena, self, 0
         try:
             yield
@@ -54,7 +54,7 @@ class Arena:
             _here.arena = before
 
     def take(self, shape: tuple[int, ...], dtype: Any) -> Array | None:
-        """Cut off an array, or none where too little is left."""
+        """Allocate an array, or return None if too little is left."""
         first, n = self._used, math.prod(shape) * np.dtype(dtype).itemsize
         if first + n > self.size or n == 0:
             return None
@@ -63,12 +63,12 @@ class Arena:
 
 
 def taken_by(n_bytes: int) -> int:
-    """Bytes that an array takes of an allocator, or of an arena."""
+    """Bytes of an allocation, rounded up as allocators and arenas do."""
     return -(-n_bytes // _APART) * _APART
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device: _device.Device) -> Array:
-    """Allocate an uninitialised array: of the arena that is open, if it has room."""
+    """Allocate an uninitialised array, from the open arena if it has room."""
     arena = _here.arena
     found = None if arena is None else arena.take(shape, dtype)
     return _device.empty(shape, dtype, device) if found is None else found

@@ -1,4 +1,4 @@
-"""Checks of data: what a table or a density reads of a sample."""
+"""Checks of samples, and their encoding for tables and densities."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPES = {
 
 
 class Encoder:
-    """Turns data into codes (-1 missing) for tables and numbers (NaN missing) for the rest.
+    """Encoder of data: codes for tables (-1 missing), numbers for densities (NaN missing).
 
     Parameters
     ----------
@@ -59,15 +59,15 @@ class Encoder:
         self._fault = _device.zeros((1,), np.int32, device)
 
     def __call__(self, x: Any, missing: Any) -> tuple[Array, Array]:
-        """Give codes and numbers."""
+        """Return codes and numbers."""
         _, given = self.parts(x, missing, _EVERY)
         _, codes, numbers = next(given)
         return codes, numbers
 
     def parts(self, x: Any, missing: Any, step: int) -> tuple[int, Iterator[Part]]:
-        """Give the number of samples; and codes and numbers of so many at a time.
+        """Return the number of samples, and codes and numbers of up to ``step`` at a time.
 
-        All samples are checked before the first are given. On a GPU the next ones overwrite them.
+        All samples are checked first. On a GPU each part overwrites the one before.
         """
         array, unknown = self._checked(x, missing)
         n = len(array)
@@ -97,7 +97,7 @@ class Encoder:
         return n, given()
 
     def into(self, x: Any, missing: Any, codes: Array, numbers: Array) -> None:
-        """Write codes and numbers where they belong; `check` says later if a value was wrong."""
+        """Encode into given arrays; `check` reports wrong values later."""
         array, unknown = self._checked(x, missing)
         if array.shape != codes.shape:
             raise ShapeError(
@@ -110,11 +110,11 @@ class Encoder:
         encode_samples(x, unknown, *tables, codes, numbers, self._fault)
 
     def check(self) -> None:
-        """Synchronise, and find out whether a value since the last check was wrong."""
+        """Synchronise, and raise if a value since the last check was wrong."""
         if self._found():
             raise ParameterError(
-                "x: an earlier call had infinity, or values outside their leaves' support; they "
-                "counted as missing"
+                "x: an earlier call had infinity, or values outside their leaves' support, which "
+                'counted as missing; give validate="sync" to find them at once'
             )
 
     def _found(self) -> bool:
@@ -142,11 +142,16 @@ class Encoder:
     def _checked(self, x: Any, missing: Any) -> tuple[Array, Array | None]:
         array, n_variable = taken(x, self._device, "x"), len(self._columns[0])
         if array.dtype.kind not in "iubf":
-            raise DTypeError(f"x: got dtype {array.dtype}, need integers or floats")
+            raise DTypeError(
+                f"x: got {type(x).__name__} of dtype {array.dtype}, need an array of integers or "
+                "floats"
+            )
         if array.ndim == 1 and n_variable > 1:
             array = array[None, :]
         if array.ndim != 2 or array.shape[1] != n_variable or not len(array):
-            raise ShapeError(f"x: got shape {np.shape(x)}, need (n_sample from 1, {n_variable})")
+            raise ShapeError(
+                f"x: got shape {np.shape(x)}, need (n_sample, {n_variable}), n_sample from 1"
+            )
         if array.dtype.kind == "b":
             array = array.view(np.uint8)
         elif array.dtype not in _TYPES:
@@ -155,24 +160,31 @@ class Encoder:
             return array, None
         mask = taken(missing, self._device, "missing")
         if mask.dtype != bool or mask.shape not in (array.shape, array.shape[1:]):
-            raise ShapeError(f"missing: need bool of shape {array.shape} or {array.shape[1:]}")
+            raise ShapeError(
+                f"missing: got {mask.dtype} of shape {mask.shape}, need bool of shape "
+                f"{array.shape} or {array.shape[1:]}"
+            )
         return array, mask.reshape(-1, n_variable)
 
     def _wrong(self, array: Array, unknown: Array | None) -> Exception:
-        """Say what is wrong with data."""
+        """Make the error that describes wrong data."""
         array = _device.to_numpy(array)
         support, table, _, count = self._columns
         if array.dtype.kind == "f" and np.isinf(array).any():
-            return NonFiniteError("x holds infinity")
+            var = _column(np.isinf(array))
+            return NonFiniteError(f"x: variable {var} holds infinity, need finite numbers or NaN")
         known = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, bool)
         if unknown is not None:
             known &= ~_device.to_numpy(unknown)
-        with np.errstate(invalid="ignore"):  # of too large numbers, which then differ
+        with np.errstate(invalid="ignore"):  # too large numbers overflow, and then differ
             whole = np.where(known & table, array, 0).astype(np.int64)
         wrong = known & table & (whole != array)
         if wrong.any():
             var = _column(wrong)
-            return ParameterError(f"x: variable {var} takes whole numbers, got a fraction")
+            given = array[wrong[:, var], var][0]
+            return ParameterError(
+                f"x: variable {var} takes 0 to {support[var] - 1}, got the fraction {given}"
+            )
         wrong = known & table & ((whole < 0) | (whole >= support))
         if wrong.any():
             var = _column(wrong)
@@ -181,8 +193,17 @@ class Encoder:
                 f"x: variable {var} takes 0 to {support[var] - 1}, got {given.min()} to "
                 f"{given.max()}"
             )
-        wrong = known & count & (array < 0)
-        return ParameterError(f"x: variable {_column(wrong)} counts, got a negative number")
+        wrong = known & count & ((array < 0) | (array != np.floor(array)))
+        if wrong.any():
+            var = _column(wrong)
+            given = array[wrong[:, var], var][0]
+            return ParameterError(f"x: variable {var} counts, got {given}, need integers from 0")
+        largest = np.finfo(self._dtype).max
+        var = _column(known & (np.abs(array) > largest))
+        return NonFiniteError(
+            f"x: variable {var} exceeds {largest:g}, the largest number of {self._dtype}; scale "
+            'it, or make the circuit with dtype="float64"'
+        )
 
 
 def encode_samples(
@@ -194,11 +215,18 @@ def encode_samples(
     numbers: Array,
     fault: Array,
 ) -> None:
-    """Codes and numbers of samples x; ``fault`` becomes 1 where a value is wrong."""
+    """Encode samples x as codes and numbers; ``fault`` becomes 1 if a value is wrong."""
     if not _device.takes_kernels(numbers):
         mask = np.empty((0, x.shape[1]), bool) if unknown is None else unknown
         given = (a if a.flags.carray else np.array(a, order="C") for a in (x, mask))
-        args = (*given, support, traits, codes, numbers, fault)  # Numba compiles for each layout
+        args = (
+            *given,
+            support,
+            traits,
+            codes,
+            numbers,
+            fault,
+        )  # Numba compiles once per layout of memory
         go = mirror("rpukit.circuits._mirror.data", numbers.dtype).encode_samples
         run_rows(go, len(x), *args, grain=work_grain(5 * x.shape[1]))
         return
@@ -214,13 +242,17 @@ def encode_samples(
 
 
 def _column(wrong: Array) -> int:
-    """First variable with something wrong."""
+    """Find the first variable with a wrong value."""
     return int(wrong.any(axis=0).argmax())
 
 
 def taken(x: Any, device: _device.Device, name: str) -> Array:
-    """Take an array where it is, which has to be the device; lists are brought there."""
+    """Return an array of the circuit's device as it is; copy lists there."""
     if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
         x = numbers_of(x) if is_frame(x) else x
-        return _device.to_device(np.asarray(x), device)
+        try:
+            array = np.asarray(x)
+        except ValueError as error:  # lists of different lengths
+            raise ShapeError(f"{name}: need rows of one length ({error})") from error
+        return _device.to_device(array, device)
     return _device.as_array(x, device, x.dtype, name)

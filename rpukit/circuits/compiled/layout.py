@@ -1,4 +1,4 @@
-"""Compile node vectors into layers of tables that kernels and mirrors walk.
+"""Compilation of node vectors into layers of index tables for kernels and mirrors.
 
 Every input and every sum is a *row* of the arrays of values and flows. Products are not kept (but
 for those that are roots or children of products): each sum layer computes the *elements* that it
@@ -24,12 +24,12 @@ __all__ = ["Block", "Layout", "ProductLayer", "SumLayer", "make_layout"]
 
 IntArray = Any
 
-_WIDEST = 6  # rows of an element that kernels read where they lie
+_WIDEST = 6  # most rows of an element that kernels gather themselves
 
 
 @dataclass(slots=True)
 class Block:
-    """Weights of a group: which of its owner's blocks are in it, where it lies in the array."""
+    """Weights of a group: the blocks of the owner that it holds, and its offset in the array."""
 
     owner: SumNodes
     blocks: IntArray  # of sums
@@ -43,12 +43,12 @@ class Block:
         return self.n_child * self.n_node
 
     def gather(self, tiles: Any) -> Any:
-        """Take tiles (n_edge, block_size, child_block_size); give weights (n_child, n_node)."""
+        """Convert tiles (n_edge, block_size, child_block_size) to weights (n_child, n_node)."""
         chosen = tiles[self.edges]  # (block, child block, node, child)
         return chosen.transpose(1, 3, 0, 2).reshape(self.n_child, self.n_node)
 
     def scatter(self, weights: Any, tiles: Any) -> None:
-        """Put weights (n_child, n_node) back into tiles."""
+        """Write weights (n_child, n_node) back into tiles."""
         n_block, n_child_block = self.edges.shape
         shape = (n_child_block, tiles.shape[2], n_block, tiles.shape[1])
         tiles[self.edges] = weights.reshape(shape).transpose(2, 0, 3, 1)
@@ -66,7 +66,7 @@ class ProductLayer:
     used: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def turn(self) -> ProductLayer:
-        """Make the table of outputs that each used row is part of, ascending."""
+        """Make the transposed table: the outputs of each used row, ascending."""
         outputs = np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
         order = np.argsort(self.rows, kind="stable")
         self.used, counts = np.unique(self.rows, return_counts=True)
@@ -77,7 +77,7 @@ class ProductLayer:
 
 @dataclass(slots=True)
 class SumLayer:
-    """Groups of sums over the elements of one depth; groups with one list stand side by side."""
+    """Groups of sums over the elements of one depth; groups with one list are adjacent."""
 
     elements: ProductLayer
     list_first: IntArray  # children of list i: list_elements[list_first[i] : list_first[i + 1]]
@@ -86,7 +86,7 @@ class SumLayer:
     group_row: IntArray
     group_size: IntArray
     group_theta: IntArray
-    # Parents of an element: groups, and where it stands in their lists.
+    # Parents of an element: groups, and its place in their lists.
     parent_first: IntArray
     parent_group: IntArray
     parent_place: IntArray
@@ -101,7 +101,7 @@ class SumLayer:
     element_rows: IntArray = None
     list_rows: IntArray = None
     vec: int = 1  # weights of a child that lie at a multiple of 16 bytes
-    tiles: dict[Any, Any] = field(default_factory=dict)  # how kernels deal it out, see tables.py
+    tiles: dict[Any, Any] = field(default_factory=dict)  # cached tables of launches, see tables.py
 
     @property
     def n_element(self) -> int:
@@ -124,7 +124,7 @@ class Layout:
     inputs: list[InputNodes] = field(default_factory=list)
     layers: list[ProductLayer | SumLayer] = field(default_factory=list)
     root_rows: IntArray = None
-    columns: tuple[IntArray, ...] = ()  # what variables may hold, see encoder.py
+    columns: tuple[IntArray, ...] = ()  # see `columns_of`
 
     @property
     def n_edge(self) -> int:
@@ -152,9 +152,14 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
     scope = roots[0].scope
     for root in roots:
         if root.scope != scope:
-            raise StructureError(f"roots {roots[0]!r} and {root!r} speak about other variables")
+            raise StructureError(
+                f"roots: {roots[0]!r} and {root!r} have different scopes, need the same variables"
+            )
     if scope & (scope + 1):
-        raise StructureError("the circuit leaves out a variable below its largest: renumber them")
+        raise StructureError(
+            "roots: the circuit skips a variable below its largest; number variables from 0 "
+            "without gaps (rk.circuits.deepcopy renumbers)"
+        )
     layout.n_variable = scope.bit_length()
     kept = _kept_products(layout)
     depths = _depths(layout, kept)
@@ -187,7 +192,7 @@ def _kept_products(layout: Layout) -> set[int]:
 
 
 def _depths(layout: Layout, kept: set[int]) -> dict[int, int]:
-    """Depth of each vector: 0 for inputs; a product that is not kept has that of its children."""
+    """Compute the depth of each vector: 0 for inputs; products that are not kept add none."""
     depths: dict[int, int] = {}
     for nodes in layout.nodes:
         below = max((depths[c.number] for c in nodes.children), default=-1)
@@ -197,7 +202,7 @@ def _depths(layout: Layout, kept: set[int]) -> dict[int, int]:
 
 
 def _take_rows(layout: Layout, nodes: Nodes, order: IntArray) -> int:
-    """Give the nodes of a vector rows, node order[k] the k-th; returns the first."""
+    """Assign rows to the nodes of a vector, the k-th to node order[k]; returns the first."""
     rows = np.empty(nodes.n_node, np.int32)
     rows[order] = layout.n_row + np.arange(nodes.n_node)
     layout.rows[nodes.number] = rows
@@ -206,7 +211,7 @@ def _take_rows(layout: Layout, nodes: Nodes, order: IntArray) -> int:
 
 
 def _make_blocks(layout: Layout, nodes: SumNodes) -> None:
-    """Put blocks of sums with equal children into groups."""
+    """Group blocks of sums with equal children."""
     order = np.argsort(nodes.edges[0], kind="stable")
     counts = np.bincount(nodes.edges[0], minlength=nodes.n_block)
     ends = np.cumsum(counts)
@@ -214,7 +219,7 @@ def _make_blocks(layout: Layout, nodes: SumNodes) -> None:
     if (counts == counts[0]).all() and (
         nodes.edges[1][order].reshape(nodes.n_block, -1) == nodes.edges[1][order[: counts[0]]]
     ).all():
-        same[b""] = list(range(nodes.n_block))  # fully connected: the common case, at once
+        same[b""] = list(range(nodes.n_block))  # fully connected: the common case, without a loop
     else:
         for b in range(nodes.n_block):
             children = nodes.edges[1][order[ends[b] - counts[b] : ends[b]]]
@@ -288,7 +293,7 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
                 contents.append(children)
             groups.append((number, row, block.n_node, block.first))
             row += block.n_node
-    groups.sort(key=lambda group: group[0])  # stable: groups of a list stand side by side
+    groups.sort(key=lambda group: group[0])  # stable, so that groups of a list are adjacent
     made = _with_parents(_joined(tables, -1), contents, np.array(groups, np.int64))
     made.first_row, made.end_row = first_row, layout.n_row
     made.element_first = layout.n_element
@@ -301,7 +306,7 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
 
 
 def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
-    """List the rows of elements, where they are few and no row is in two elements of a layer."""
+    """List the rows of elements, if they are few and no row is in two elements of a layer."""
     counts = [np.diff(layer.elements.first) for layer in layers]
     width = max((int(count.max()) for count in counts), default=0)
     if width > _WIDEST or any((np.diff(y.elements.back_first) > 1).any() for y in layers):
@@ -315,7 +320,7 @@ def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
 
 
 def _with_parents(elements: ProductLayer, contents: list[IntArray], groups: IntArray) -> SumLayer:
-    """Add the table of parents: groups that an element is in, ascending, and its place there."""
+    """Add the table of parents: the groups of each element, ascending, and its place in them."""
     sizes = np.array([len(c) for c in contents])
     list_first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     owner = np.repeat(np.arange(len(groups), dtype=np.int32), sizes[groups[:, 0]])

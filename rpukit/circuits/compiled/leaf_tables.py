@@ -1,4 +1,4 @@
-"""Tables of leaves: what rows read, what nodes that own parameters gather, and where."""
+"""Index tables of leaves: offsets of parameters, tables and statistics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Array = Any
 
 @dataclass(slots=True)
 class LeafRows:
-    """What the rows of leaves read: kind, variable, place in the table or among parameters."""
+    """Kind, variable and offset of each row of leaves."""
 
     kinds: Array
     variable: Array
@@ -45,7 +45,7 @@ class LeafRows:
 
 @dataclass(slots=True)
 class LeafNodes:
-    """Leaves that own parameters: what learning gathers for each, and where."""
+    """Statistics of the leaves that own parameters: number, offsets and uses."""
 
     kinds: Array
     n_statistic: Array
@@ -60,7 +60,7 @@ class LeafNodes:
 
 @dataclass(slots=True)
 class LeafSource:
-    """One vector of leaves that owns parameters: where they and its statistics lie."""
+    """A vector of leaves that owns parameters, and its slices of the arrays."""
 
     nodes: InputNodes
     parameter: slice
@@ -77,7 +77,7 @@ class LeafSource:
 
 @dataclass(slots=True)
 class LeafRun:
-    """Vectors of leaves of one kind that lie side by side."""
+    """Adjacent vectors of one kind of leaf."""
 
     leaf: Leaf
     n_node: int
@@ -91,7 +91,7 @@ class LeafRun:
 
 
 def leaf_sources(layout: Layout) -> list[LeafSource]:
-    """List the vectors of leaves that own parameters, and where these lie."""
+    """List the vectors of leaves that own parameters, with their slices."""
     made: dict[int, LeafSource] = {}
     parameter = table = statistic = node = 0
     for nodes in layout.inputs:
@@ -176,7 +176,7 @@ def _centres(source: LeafSource) -> Array:
 
 
 def leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
-    """Tables of the nodes of all sources; rows that use a node ascend."""
+    """Make the tables of the nodes of all sources; rows that use a node ascend."""
     first = {s.nodes.number: s.first_node for s in sources}
     nodes = np.concatenate([first[n.source.number] + np.arange(n.n_node) for n in layout.inputs])
     starts = np.concatenate([s.first_node + _cut(s.nodes.n_node)[0] for s in sources])
@@ -194,6 +194,6 @@ def leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
 
 
 def _cut(n: int) -> tuple[Array, Array]:
-    """Cut n nodes into tiles of 32."""
+    """Split n nodes into tiles of 32."""
     first = np.arange(0, n, 32)
     return first, np.minimum(32, n - first)

@@ -1,4 +1,4 @@
-"""Tables beside the layout: uses of weights for learning, and how kernels deal out a layer."""
+"""Index tables beside the layout: uses of weights for learning, tiles for launches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Uses:
     column_node: Array
     vec: int  # values of a use that lie at a multiple of 16 bytes, where lines do
     most: int  # children, or nodes, of a block
-    tiles: dict[Any, Any] = field(default_factory=dict)  # how kernels deal out the blocks
+    tiles: dict[Any, Any] = field(default_factory=dict)  # cached tables of launches
 
 
 def make_uses(layout: Layout) -> Uses:
@@ -113,7 +113,7 @@ def make_uses(layout: Layout) -> Uses:
 
 
 def weight_tiles(uses: Uses, children: int, nodes: int) -> tuple[Array, ...]:
-    """Cut blocks of weights into tiles: their blocks, and (first child, first node)."""
+    """Split blocks of weights into tiles: their blocks, and (first child, first node)."""
 
     def make(host: Uses) -> tuple[Array, ...]:
         _, n_child, n_node = np.array(host.theta, np.int64).reshape(-1, 3).T
@@ -129,7 +129,7 @@ def weight_tiles(uses: Uses, children: int, nodes: int) -> tuple[Array, ...]:
 
 @dataclass(slots=True)
 class Program:
-    """Tables of all layers one behind the other, for whole passes on a CPU."""
+    """Concatenated tables of all layers, for whole passes on a CPU."""
 
     layers: Array  # (n_layer, 5): target or -1 of sums; elements, those before; rows from, to
     at_wide: Array  # (n_layer, 6): where tables of the layer begin; the last one's end
@@ -141,7 +141,7 @@ class Program:
 
 
 def make_program(layout: Layout) -> Program:
-    """Put the tables of all layers one behind the other."""
+    """Concatenate the tables of all layers."""
     lines: list[tuple[int, ...]] = []
     tables: tuple[list[list[Array]], ...] = ([], [])
     for layer in layout.layers:
@@ -162,8 +162,10 @@ def make_program(layout: Layout) -> Program:
         flat = [table for layer in parts for table in layer]
         ends = np.cumsum([0] + [table.size for table in flat])
         step = len(parts[0]) if parts else 1
-        at = [ends[k * step : (k + 1) * step + 1] for k in range(len(parts))]
-        joined.append((np.array(at, np.int64), np.concatenate([np.zeros(0, dtype), *flat])))
+        at = np.zeros((len(parts), step + 1), np.int64)
+        for k in range(len(parts)):
+            at[k] = ends[k * step : (k + 1) * step + 1]
+        joined.append((at, np.concatenate([np.zeros(0, dtype), *flat])))
     (at_wide, wide_flat), (at_narrow, narrow_flat) = joined
     table = np.array(lines, np.int64).reshape(-1, 5)
     sums = [layer for layer in layout.layers if isinstance(layer, SumLayer)]
@@ -172,7 +174,7 @@ def make_program(layout: Layout) -> Program:
 
 
 def moved(tables: Any, device: _device.Device) -> Any:
-    """Copy a dataclass of tables, with its arrays on a GPU."""
+    """Copy a dataclass of tables to a device."""
     if device.kind == "cpu":
         return tables
     changed: dict[str, Any] = {}
@@ -188,7 +190,7 @@ def moved(tables: Any, device: _device.Device) -> Any:
 
 
 def node_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
-    """Cut the groups of a layer into tiles of up to ``size`` nodes: group, first node."""
+    """Split the groups of a layer into tiles of up to ``size`` nodes: group, first node."""
 
     def make(host: SumLayer) -> tuple[Array, Array]:
         counts = -(-host.group_size // size)
@@ -200,7 +202,7 @@ def node_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
 
 
 def element_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
-    """Cut the elements into tiles of up to ``size``, side by side in the same lists.
+    """Split the elements into tiles of up to ``size`` that are adjacent in the same lists.
 
     Returns the first element of each, and how many there are.
     """
@@ -228,7 +230,7 @@ def element_tiles(layer: SumLayer, size: int) -> tuple[Array, ...]:
 
 
 def list_segments(layer: SumLayer) -> tuple[Array, ...]:
-    """Cut lists of children into segments: first child, children; first segment of each list."""
+    """Split lists of children into segments: first child, children; first segment of a list."""
 
     def make(host: SumLayer) -> tuple[Array, ...]:
         return _segments(host.list_first[:-1], np.diff(host.list_first))
@@ -237,7 +239,7 @@ def list_segments(layer: SumLayer) -> tuple[Array, ...]:
 
 
 def group_segments(layer: SumLayer) -> tuple[Array, ...]:
-    """Cut groups of sums into segments: first row, rows; first segment of each group."""
+    """Split groups of sums into segments: first row, rows; first segment of each group."""
 
     def make(host: SumLayer) -> tuple[Array, ...]:
         return _segments(host.group_row, host.group_size)
@@ -246,7 +248,7 @@ def group_segments(layer: SumLayer) -> tuple[Array, ...]:
 
 
 def most_of_tiles(layout: Layout, uses: Uses) -> int:
-    """Bytes that tiles and segments of all sizes take, at most."""
+    """Upper bound on the bytes of tiles and segments of all sizes."""
     total = sum(taken_by(a.nbytes) for n in (16, 32, 64) for a in weight_tiles(uses, n, n))
     for layer in layout.layers:
         if isinstance(layer, ProductLayer):
@@ -270,7 +272,7 @@ def _segments(first: Array, count: Array) -> tuple[Array, ...]:
 
 
 def kept(of: SumLayer | Uses, key: tuple[Any, ...], make: Any, beside: Array) -> tuple[Array, ...]:
-    """Make tables of a layer once for each size, where its other tables are."""
+    """Make tables of a layer once per key, on the device of its other tables."""
     found = of.tiles.get(key)
     if found is None:
         made = make(of.tiles.get("host", of))

@@ -1,4 +1,4 @@
-"""Leaves of numbers: evaluated for each sample, learned from moments."""
+"""Leaves with densities or unbounded counts: Gaussian, Poisson."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class Gaussian(Leaf):
     def __post_init__(self) -> None:
         Leaf.__post_init__(self)
         if not (self.std > 0 and self.min_std > 0):
-            raise ParameterError("std, min_std: need positive numbers")
+            raise ParameterError(
+                f"std, min_std: got {self.std}, {self.min_std}, need positive numbers"
+            )
 
     @property
     def n_parameters(self) -> int:
@@ -60,7 +62,10 @@ class Gaussian(Leaf):
 
     def _check_range(self, array: FloatArray) -> None:
         if array[:, 1].min() <= 0:
-            raise ParameterError("parameters of Gaussian: need positive standard deviations")
+            raise ParameterError(
+                f"parameters of Gaussian: got a standard deviation of {array[:, 1].min():g}, need "
+                "positive ones"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,4 +98,6 @@ class Poisson(Leaf):
 
     def _check_range(self, array: FloatArray) -> None:
         if array.min() <= 0:
-            raise ParameterError("parameters of Poisson: need positive rates")
+            raise ParameterError(
+                f"parameters of Poisson: got a rate of {array.min():g}, need positive ones"
+            )

@@ -1,8 +1,8 @@
-"""Leaf distributions: what a circuit says about a single variable.
+"""Leaf distributions of single variables.
 
-A leaf with finitely many values is a table of log-probabilities, one row a node, that is made once
-per change of parameters; leaves of numbers (``densities.py``) are evaluated. Parameters are
-plain arrays, one row a node.
+A leaf of finite support is a table of log-probabilities, one row per node, which is recomputed
+when parameters change; other leaves (``densities.py``) are evaluated for each sample. Parameters
+are arrays with one row per node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LARGEST_SUPPORT = 1 << 20
 
 
 class LeafTraits(NamedTuple):
-    """Numbers of a leaf that ops pass to kernels."""
+    """Properties of a leaf that ops pass to kernels."""
 
     kind: int
     support: int  # 0 for a leaf of numbers
@@ -76,11 +76,11 @@ class Leaf(ABC):
 
     @property
     def n_statistics(self) -> int:
-        """Numbers that learning gathers for one node."""
+        """Number of sufficient statistics of one node."""
         return self.support if self.TABLE else 3
 
     def constants(self) -> tuple[float, float, float]:
-        """Give what the kernels need beside the parameters.
+        """Return the constants that kernels need beside the parameters.
 
         Returns
         -------
@@ -133,13 +133,18 @@ class Leaf(ABC):
                 f"need ({n_node}, {self.n_parameters})"
             )
         if not np.isfinite(array).all():
-            raise ParameterError(f"parameters of {type(self).__name__} hold NaN or infinity")
+            raise ParameterError(
+                f"parameters of {type(self).__name__}: got NaN or infinity, need finite numbers"
+            )
         self._check_range(array)
         return array
 
     def _check_range(self, array: FloatArray) -> None:
         if array.min() < 0 or array.max() > 1:
-            raise ParameterError(f"parameters of {type(self).__name__}: need numbers in [0, 1]")
+            raise ParameterError(
+                f"parameters of {type(self).__name__}: got {array.min():g} to {array.max():g}, "
+                "need numbers in [0, 1]"
+            )
 
 
 def _positive(value: int, name: str, least: int = 1) -> None:
@@ -154,7 +159,7 @@ def _normalised(uniform: FloatArray, perturbation: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Valued(Leaf):
-    """A leaf of values 0 to n_values - 1."""
+    """Base of leaves with values 0 to n_values - 1."""
 
     LEAST: ClassVar[int] = 1
     n_values: int
@@ -170,7 +175,7 @@ class _Valued(Leaf):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chance(Leaf):
-    """A leaf whose only parameter is a probability."""
+    """Base of leaves whose only parameter is a probability."""
 
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         return 1 / (1 + np.exp(perturbation * (2 * uniform - 1)))
@@ -233,9 +238,13 @@ class MaskedCategorical(Categorical):
         Categorical.__post_init__(self)
         allowed = tuple(int(v) for v in self.allowed)
         if not allowed or len(set(allowed)) < len(allowed):
-            raise ParameterError(f"allowed: got {self.allowed!r}, need different values")
+            raise ParameterError(
+                f"allowed: got {self.allowed!r}, need one or more distinct values"
+            )
         if min(allowed) < 0 or max(allowed) >= self.n_values:
-            raise ParameterError(f"allowed: need values from 0 to {self.n_values - 1}")
+            raise ParameterError(
+                f"allowed: got {allowed}, need values from 0 to {self.n_values - 1}"
+            )
         object.__setattr__(self, "allowed", tuple(sorted(allowed)))
 
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
@@ -246,12 +255,15 @@ class MaskedCategorical(Categorical):
     def _check_range(self, array: FloatArray) -> None:
         Categorical._check_range(self, array)
         if np.delete(array, self.allowed, axis=1).any():
-            raise ParameterError("parameters of MaskedCategorical: a masked value is not 0")
+            raise ParameterError(
+                "parameters of MaskedCategorical: got a positive probability of a value that is "
+                "not allowed, need 0"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bernoulli(_Chance):
-    """0 or 1. Parameters: (n_node, 1) probabilities of 1.
+    """A Bernoulli distribution: 0 or 1. Parameters: (n_node, 1) probabilities of 1.
 
     Examples
     --------
@@ -344,12 +356,15 @@ class DiscreteLogistic(_Valued):
 
     def _check_range(self, array: FloatArray) -> None:
         if array[:, 1].min() <= 0:
-            raise ParameterError("parameters of DiscreteLogistic: need positive scales")
+            raise ParameterError(
+                f"parameters of DiscreteLogistic: got a scale of {array[:, 1].min():g}, need "
+                "positive ones"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indicator(_Valued):
-    """1 where the variable has the node's value, else 0: nothing to learn.
+    """A distribution with all probability at one value; nothing is learned.
 
     Parameters
     ----------
@@ -370,7 +385,10 @@ class Indicator(_Valued):
 
     def _check_range(self, array: FloatArray) -> None:
         if (array != np.floor(array)).any() or array.min() < 0 or array.max() >= self.n_values:
-            raise ParameterError(f"parameters of Indicator: need values 0 to {self.n_values - 1}")
+            raise ParameterError(
+                f"parameters of Indicator: got {array.min():g} to {array.max():g}, need integers "
+                f"from 0 to {self.n_values - 1}"
+            )
 
 
 def as_leaf(leaf: Any) -> Leaf:

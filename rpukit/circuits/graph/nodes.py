@@ -1,8 +1,9 @@
-"""Node vectors, and how circuits are built of them.
+"""Node vectors, of which circuits are built.
 
 A circuit is a directed graph of *node vectors*: vectors of nodes with one scope (the variables
-that they speak about). `inputs` makes leaves, `product` multiplies nodes of disjoint scopes, `sum`
-mixes nodes of one scope. Of all that compiles or learns, only `Circuit.write_back` changes them.
+that they depend on). `inputs` makes leaves, `product` multiplies nodes of disjoint scopes, `sum`
+mixes nodes of one scope. Compiling and learning leave them as they are; `Circuit.write_back`
+stores learned parameters in them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Nodes:
     n_node, block_size, n_block : int
     children : tuple of Nodes
     scope : int
-        Bit v is set if the nodes speak about variable v.
+        Bit v is set if the nodes depend on variable v.
     source : Nodes
         Whose parameters these nodes use: themselves, unless made by `duplicate`.
     """
@@ -244,7 +245,10 @@ class SumNodes(Nodes):
                 f"({self.n_node}, {_n_nodes(self.children)})"
             )
         if not np.isfinite(array).all() or array.min() < 0:
-            raise ParameterError(f"parameters of {self!r}: need finite numbers from 0")
+            raise ParameterError(
+                f"parameters of {self!r}: got negative numbers, NaN or infinity, need finite "
+                "weights from 0"
+            )
         totals = np.zeros((self.n_block, self.block_size))
         np.add.at(totals, self.edges[0], array.sum(axis=2))
         if totals.min() <= 0:
@@ -328,19 +332,22 @@ def product(
         if seen & child.scope:
             other = next(c for c in children if c is not child and c.scope & child.scope)
             raise StructureError(
-                f"a product of {other!r} and {child!r} is not decomposable: both speak about "
+                f"a product of {other!r} and {child!r} is not decomposable: both depend on "
                 f"{named(other.scope & child.scope)}"
             )
         seen |= child.scope
     size = children[0].block_size if block_size is None else block_size
     sizes = [child.n_node for child in children]
     if edges is not None and node_edges is not None:
-        raise ParameterError("edges, node_edges: give one of them")
+        raise ParameterError("edges, node_edges: got both, need one of them or neither")
     if node_edges is not None:
         table = edge_table(node_edges, sizes, 1, "node_edges")
     elif edges is not None:
         if {child.block_size for child in children} != {size}:
-            raise StructureError("edges of blocks need one block size: give node_edges")
+            raise StructureError(
+                f"edges: children have block sizes {[c.block_size for c in children]}, need "
+                f"{size} for all; give node_edges instead"
+            )
         table = edge_table(edges, sizes, size, "edges")
     elif len(set(sizes)) > 1:
         raise ShapeError(f"children have {sizes} nodes: give edges, or equal numbers")
@@ -395,8 +402,8 @@ def sum(
     for child in children[1:]:
         if child.scope != children[0].scope:
             raise StructureError(
-                f"a sum of {children[0]!r} and {child!r} is not smooth: only one of them speaks "
-                f"about {named(children[0].scope ^ child.scope)}"
+                f"a sum of {children[0]!r} and {child!r} is not smooth: only one of them depends "
+                f"on {named(children[0].scope ^ child.scope)}"
             )
         if child.block_size != children[0].block_size:
             raise StructureError(
@@ -416,7 +423,7 @@ def sum(
 
 def _node_vectors(children: tuple[Any, ...]) -> None:
     if not children:
-        raise StructureError("a product or a sum needs a child")
+        raise StructureError("children: got none, need one node vector or more")
     for child in children:
         if not isinstance(child, Nodes):
             raise DTypeError(f"children: got {child!r}, need node vectors")

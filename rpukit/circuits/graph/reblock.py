@@ -1,4 +1,4 @@
-"""Other block sizes for the same circuit."""
+"""Change of block sizes: `reblock`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = Any
 
 
 def reblock(circuit: Any, block_size: int, *, max_padding: float = 0.25) -> Any:
-    """Make the same circuit with other block sizes.
+    """Rebuild a circuit with other block sizes.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Transformations of graphs: copies, merged, pruned and grown ones, other block sizes.
+"""Graph transformations: deepcopy, merge, prune, grow.
 
-All of them read a circuit or its nodes and make new nodes; nothing that is given changes.
+All of them build new nodes; the circuit or nodes given stay as they are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def deepcopy(circuit: Any, *, variables: Sequence[int] | None = None) -> Any:
 
 
 def merge(*vectors: Nodes) -> Nodes:
-    """Make one node vector of several with one scope, node after node.
+    """Concatenate node vectors of one scope to one node vector.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def merge(*vectors: Nodes) -> Nodes:
     (1, 2)
     """
     if not vectors or not all(isinstance(nodes, Nodes) for nodes in vectors):
-        raise DTypeError(f"merge: got {vectors!r}, need node vectors")
+        raise DTypeError(f"vectors: got {vectors!r}, need one node vector or more")
     if all(nodes is vectors[0] for nodes in vectors):
         return vectors[0]
     for nodes in vectors[1:]:
@@ -113,7 +113,7 @@ def merge(*vectors: Nodes) -> Nodes:
 
 
 def prune(circuit: Any, *, keep: float | None = None, least: float | None = None) -> Any:
-    """Leave out the edges with the smallest flows.
+    """Remove the edges with the smallest flows.
 
     Parameters
     ----------
@@ -150,13 +150,19 @@ def prune(circuit: Any, *, keep: float | None = None, least: float | None = None
     4
     """
     if isinstance(circuit, (Nodes, list, tuple)) or not hasattr(circuit, "parameter_flows"):
-        raise DTypeError(f"prune: got {circuit!r}, need a circuit")
+        raise DTypeError(f"circuit: got {circuit!r}, need a Circuit with counts")
     if (keep is None) == (least is None):
-        raise ParameterError("prune: give either keep or least")
+        got = "both" if keep is not None else "neither"
+        raise ParameterError(f"keep, least: got {got}, need one of them")
     if (keep is not None and not 0 < keep <= 1) or (least is not None and not least >= 0):
-        raise ParameterError(f"prune: got keep={keep!r}, least={least!r}, out of range")
+        raise ParameterError(
+            f"keep, least: got {keep!r}, {least!r}, need keep in (0, 1] or least from 0"
+        )
     if circuit._core.statistics.weight == 0:
-        raise ParameterError("prune: no counts are held: call accumulate with samples before")
+        raise ParameterError(
+            "circuit: no counts are held, so no edge has a flow; call accumulate with samples "
+            "first"
+        )
     sums = [n.source for n in circuit.layout.nodes if isinstance(n, SumNodes)]
     owners: dict[int, Any] = {nodes.number: nodes for nodes in sums}
     scores = {
@@ -180,7 +186,7 @@ def prune(circuit: Any, *, keep: float | None = None, least: float | None = None
 
 
 def grow(circuit: Any, *, noise: float = 0.3, seed: int = 0) -> Any:
-    """Double every node but the roots, and so have four weights where one was.
+    """Double every node but the roots: each weight becomes four.
 
     Parameters
     ----------
@@ -234,11 +240,11 @@ def grow(circuit: Any, *, noise: float = 0.3, seed: int = 0) -> Any:
     return rebuilt(circuit, remake)
 
 
-# ---- what they share ---------------------------------------------------------------------------
+# ---- helpers of all transformations ------------------------------------------------------------
 
 
 def opened(circuit: Any) -> tuple[list[Nodes], Getter]:
-    """Give the roots, and what tells the parameters of nodes (or None)."""
+    """Return the roots, and a function that gives the parameters of nodes (or None)."""
     if isinstance(circuit, Nodes):
         return [circuit], lambda nodes: nodes.parameters
     if isinstance(circuit, (list, tuple)) and all(isinstance(n, Nodes) for n in circuit):
@@ -249,7 +255,7 @@ def opened(circuit: Any) -> tuple[list[Nodes], Getter]:
 
 
 def rebuilt(circuit: Any, remake: Remake) -> Any:
-    """Make every node vector anew, children first; ``remake`` gets nodes, children, parameters.
+    """Rebuild every node vector, children first; ``remake`` gets nodes, children, parameters.
 
     Tied vectors stay tied where their copies have one shape.
     """
@@ -297,7 +303,9 @@ def _together(arrays: list[Any], name: str) -> Any:
     if all(array is None for array in arrays):
         return None
     if any(array is None for array in arrays):
-        raise ParameterError(f"merge: some {name} have parameters, some have none: set them")
+        raise ParameterError(
+            f"vectors: some {name} have parameters and some have none; set all of them, or none"
+        )
     return np.concatenate(arrays)
 
 
@@ -319,7 +327,7 @@ def _merged_products(vectors: tuple[Any, ...]) -> Nodes:
         for nodes in vectors:
             at = [k for k, child in enumerate(nodes.children) if child.scope == scope]
             if not at or len(nodes.children) != len(scopes):
-                raise StructureError(f"{vectors[0]!r} and {nodes!r} split their scope otherwise")
+                raise StructureError(f"{vectors[0]!r} and {nodes!r} split their scope differently")
             factors.append(nodes.children[at[0]])
             tables.append(nodes.edges[:, at[0]])
         shared = all(factor is factors[0] for factor in factors)
@@ -359,7 +367,7 @@ def _starts(sizes: list[int]) -> list[int]:
 
 
 def _kept(blocks: Array, scores: Array, bar: float) -> Array:
-    """Edges with a score from the bar, and the first best one of each block."""
+    """Mask edges whose score reaches the bar, and the first best one of each block."""
     keep = scores >= bar
     order = np.lexsort((np.arange(scores.size), -scores, blocks))
     keep[order[np.unique(blocks[order], return_index=True)[1]]] = True
@@ -379,7 +387,7 @@ def _thinned(nodes: SumNodes, children: list[Nodes], parameters: Array, keep: Ar
     weights = parameters[keep]
     totals = np.zeros((copy.n_block, copy.block_size))
     np.add.at(totals, edges[0], weights.sum(axis=2))
-    # A node of whose weights nothing is left mixes evenly.
+    # A node that keeps no positive weight gets uniform ones.
     weights[(totals <= 0)[edges[0]]] = 1.0
     copy.set_parameters(weights)
     return copy

@@ -1,4 +1,4 @@
-"""Checks of sizes and edges of node vectors, and the way through them."""
+"""Traversal of graphs of node vectors, and checks of their sizes and edges."""
 
 from __future__ import annotations
 
@@ -57,24 +57,31 @@ def edge_pairs(edges: Any, n_block: int, n_child_block: int) -> np.ndarray:
     if pairs.size and (pairs.min() < 0 or (pairs.max(axis=1) >= (n_block, n_child_block)).any()):
         raise ParameterError(f"edges: need blocks below {n_block} and {n_child_block}")
     if not np.bincount(pairs[0], minlength=n_block).all():
-        raise StructureError("edges: a block of sums has no child")
+        raise StructureError(
+            f"edges: a block of sums has no child, need one or more for each of {n_block} blocks"
+        )
     keys = pairs[0] * n_child_block + pairs[1]
     if (np.diff(keys) <= 0).any() and (np.diff(np.sort(keys)) == 0).any():
-        raise StructureError("edges: a pair comes twice")
+        raise StructureError("edges: a pair of blocks comes twice, need distinct pairs")
     return pairs
 
 
 def walk(roots: Sequence[Any]) -> Iterator[Any]:
-    """Go through all nodes below some, children first, each once; chains may be very long."""
+    """Iterate over all nodes below some roots, children first; without recursion."""
     done: set[int] = set()
+    above: set[int] = set()  # on the path from a root
     stack: list[tuple[Any, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         nodes, ready = stack.pop()
         if nodes.number in done:
             continue
         if ready:
+            above.discard(nodes.number)
             done.add(nodes.number)
             yield nodes
-        else:
-            stack.append((nodes, True))
-            stack.extend((child, False) for child in reversed(nodes.children))
+            continue
+        if nodes.number in above:
+            raise StructureError(f"the graph has a cycle through {nodes!r}")
+        above.add(nodes.number)
+        stack.append((nodes, True))
+        stack.extend((child, False) for child in reversed(nodes.children))

@@ -14,14 +14,14 @@ from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.errors import DeviceError, ParameterError, ShapeError
 
-__all__ = ["Captured", "Maximising", "captured"]
+__all__ = ["Captured", "EMStep", "captured"]
 
 Array = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Maximising:
-    """A step of EM that follows each batch."""
+class EMStep:
+    """Numbers of the step of EM that follows each batch."""
 
     step: float
     pseudocount: float = 0.0
@@ -70,7 +70,7 @@ def captured(
     >>> with pc.captured(64) as step:  # doctest: +SKIP
     ...     log_likelihood = step(x)
     """
-    after = None if step is None else Maximising(step, pseudocount, keep_zeros)
+    after = None if step is None else EMStep(step, pseudocount, keep_zeros)
     return Captured(self._core, batch_size, after)
 
 
@@ -84,20 +84,23 @@ class Captured:
     core : Core
         Of a circuit on a GPU.
     batch_size : int
-    em : Maximising, optional
+    em : EMStep, optional
 
     Raises
     ------
     DeviceError, ParameterError, PlanError
     """
 
-    def __init__(self, core: Core, batch_size: int, em: Maximising | None = None) -> None:
+    def __init__(self, core: Core, batch_size: int, em: EMStep | None = None) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
             raise ParameterError(f"batch_size: got {batch_size!r}, need an integer from 1")
         if batch_size < 1:
             raise ParameterError(f"batch_size: got {batch_size}, need an integer from 1")
         if core.device.kind == "cpu":
-            raise DeviceError("only steps on a GPU are captured; on the CPU take accumulate")
+            raise DeviceError(
+                "captured: the circuit is on the CPU, need one on a GPU; on a CPU call accumulate "
+                "or em_step"
+            )
         self._core, self._n, self._em = core, int(batch_size), em
         core.memory.check(self._n)
         xp = _device.namespace_of(core.device)
@@ -114,7 +117,7 @@ class Captured:
         empty = statistics.fresh() if n_sample else statistics
         cupy.cuda.get_current_stream().synchronize()
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
-            # Compiles, and takes the memory that the capture takes again. Without counts a step of
+            # Compiles, and allocates the memory that the capture reuses. Without counts a step of
             # EM changes nothing.
             self._run(empty)
             empty.clear()
@@ -207,10 +210,13 @@ class Captured:
         DeviceError, ParameterError
         """
         if self._graph is None:
-            raise DeviceError("this captured step was closed: capture another one")
+            raise DeviceError("this captured step was closed; call captured again")
         statistics = self._core.statistics
         if statistics.n_sample and statistics.exponent != 1:
-            raise ParameterError("counts of another rule are held: take a step before")
+            raise ParameterError(
+                f"counts of exponent {statistics.exponent:g} are held, need 1: take a step of "
+                "learning before"
+            )
         self._graph.launch(_device.cupy().cuda.get_current_stream())
         statistics.n_sample = 0 if self._em is not None else statistics.n_sample + self._n
         return self._out[:, 0] if self._out.shape[1] == 1 else self._out

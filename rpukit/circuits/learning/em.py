@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "accumulate",
     "add_pass",
     "check_em",
+    "check_number",
     "em_step",
     "maximise",
     "need_counts",
@@ -88,7 +89,7 @@ def em_step(
     keep_zeros: bool = False,
     rule: Rule | None = None,
 ) -> Array | None:
-    """Move the parameters towards the expected counts, and forget the counts.
+    """Take a step of EM: move parameters towards the expected counts, and clear these.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ def em_step(
 
 
 def parameter_flows(self: CircuitLike, nodes: Nodes) -> Array:
-    """Give the expected counts gathered for a node vector since the last step, float64.
+    """Return the expected counts of a node vector since the last step, float64.
 
     Parameters
     ----------
@@ -192,7 +193,7 @@ def need_counts(core: Core, name: str) -> None:
 def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) -> None:
     """Take a step of EM by the counts that are held, and clear them."""
     parameters, statistics = core.parameters, core.statistics
-    statistics.unbend(parameters.theta)
+    statistics.for_weights(parameters.theta)
 
     def call() -> None:
         maximise(parameters, statistics, step, pseudocount, keep_zeros)
@@ -207,10 +208,15 @@ def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) 
 
 def check_em(step: float, pseudocount: float) -> None:
     """Check the numbers of a step of EM."""
-    if not 0 < step <= 1:
-        raise ParameterError(f"step: got {step!r}, need a number in (0, 1]")
-    if not (np.isfinite(pseudocount) and pseudocount >= 0):
-        raise ParameterError(f"pseudocount: got {pseudocount!r}, need a number from 0")
+    check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1)
+    check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
+
+
+def check_number(name: str, value: Any, interval: str, inside: Callable[[Any], bool]) -> None:
+    """Check that a number is finite and inside its interval."""
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (number and np.isfinite(value) and inside(value)):
+        raise ParameterError(f"{name}: got {value!r}, need a number in {interval}")
 
 
 def maximise(
@@ -229,7 +235,7 @@ def maximise(
     for run in parameters.runs:
         totals, extra = statistics.leaf_totals[run.statistic], pseudocount
         if isinstance(run.leaf, MaskedCategorical):
-            # Where no sample may ever lie no count belongs: equal parts of the others.
+            # Masked values get no pseudocount: the allowed ones share it equally.
             allowed = list(run.leaf.allowed)
             totals.reshape(run.n_node, -1)[:, allowed] += pseudocount / len(allowed)
             extra = 0.0

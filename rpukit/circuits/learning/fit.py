@@ -12,6 +12,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits.compiled.encoder import taken
 from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.learning.em import check_number
 from rpukit.circuits.parameters import Parameters
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import random_fill
@@ -43,7 +44,7 @@ def fit(
     patience: int | None = None,
     progress: bool = False,
 ) -> dict[str, list[float]]:
-    """Learn from the whole data at each step, or from mini-batches in random order.
+    """Learn over epochs, from all samples at each step or from mini-batches in random order.
 
     Parameters
     ----------
@@ -102,6 +103,8 @@ def fit(
     _check(n_epochs, size, method, rule, patience, x_valid)
     first = _STEPS[method] if step is None else step
     last = first if final_step is None else final_step
+    for name, value in (("step", first), ("final_step", last)):
+        check_number(name, value, "(0, inf)", lambda v: v > 0)
     if momentum is None:
         momentum = 0.0 if method == "scaled_em" and size >= len(data) else 0.9
     options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}

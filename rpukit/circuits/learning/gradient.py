@@ -12,7 +12,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.circuits.core import CircuitLike, Core
-from rpukit.circuits.learning.em import need_counts, take_em_step
+from rpukit.circuits.learning.em import check_number, need_counts, take_em_step
 from rpukit.circuits.momenta import Momenta
 from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
 from rpukit.circuits.parameters import Statistics, parts, shift_moments
@@ -72,9 +72,9 @@ def scaled_em_step(
     normalise these counts. Step 1 without momentum is `em_step` with step 1.
     Source: Liu, Van den Broeck et al., "Scaling up probabilistic circuits" (PyJuice), 2024.
     """
-    _check_number("step", step, 0 < step <= 1, "(0, 1]")
-    _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
-    _check_number("pseudocount", pseudocount, pseudocount >= 0, "[0, inf)")
+    check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1)
+    check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
+    check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
     core, found = self._core, None
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
@@ -99,7 +99,7 @@ def gradient_step(
     decay: float = 0.95,
     clip: float = 5.0,
 ) -> Array | None:
-    """Climb the gradient of the mean log-likelihood, in log weights, which stay normalised.
+    """Take a gradient step of the mean log-likelihood, in log weights that stay normalised.
 
     Parameters
     ----------
@@ -142,11 +142,11 @@ def gradient_step(
     True
     """
     if method not in METHODS[1:]:
-        raise ParameterError(f"method: got {method!r}, need 'sgd' or 'adam'")
-    _check_number("rate", rate, rate > 0, "(0, inf)")
-    _check_number("momentum", momentum, 0 <= momentum < 1, "[0, 1)")
-    _check_number("decay", decay, 0 <= decay < 1, "[0, 1)")
-    _check_number("clip", clip, clip > 0, "(0, inf)")
+        raise ParameterError(f'method: got {method!r}, need "sgd" or "adam"')
+    check_number("rate", rate, "(0, inf)", lambda v: v > 0)
+    check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
+    check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
+    check_number("clip", clip, "(0, inf)", lambda v: v > 0)
     core, found = self._core, None
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights)
@@ -156,7 +156,7 @@ def gradient_step(
         statistics.clear()
         return found
     momenta = _advanced(core, method, momentum, decay)
-    statistics.unbend(core.parameters.theta)
+    statistics.for_weights(core.parameters.theta)
     bias = (1 - momenta.fade, 1 - momenta.fade2)
     step = GradientStep(statistics.weight, rate, momentum, decay, clip, *bias)
     _take_gradient_step(core, step, momenta)
@@ -167,7 +167,7 @@ def _scale_counts(core: Core, step: float, momentum: float) -> None:
     """Replace the counts by those of scaled EM: step new + (1 - step) those of the circuit."""
     parameters, statistics = core.parameters, core.statistics
     prior, xp, n = _prior(core), _device.namespace_of(core.device), statistics.weight
-    statistics.unbend(parameters.theta)
+    statistics.for_weights(parameters.theta)
     momenta = _advanced(core, "scaled_em", momentum, 0.0)
     share = n / (1 - momenta.fade)
     for part in parts(parameters.theta.size):
@@ -229,8 +229,3 @@ def _advanced(core: Core, method: str, momentum: float, decay: float) -> Momenta
         momenta = core.momenta = Momenta.zeros(core.parameters, core.statistics, method)
     momenta.fade, momenta.fade2 = momenta.fade * momentum, momenta.fade2 * decay
     return momenta
-
-
-def _check_number(name: str, value: Any, good: bool, need: str) -> None:
-    if isinstance(value, bool) or not (good and np.isfinite(value)):
-        raise ParameterError(f"{name}: got {value!r}, need a number in {need}")

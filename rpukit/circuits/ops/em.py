@@ -1,4 +1,4 @@
-"""Ops of a step of learning: what was gathered becomes new parameters."""
+"""Ops of EM steps: new weights from expected counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUM_MAXIMISE = Kernel("sum_maximise")
 
 
 def count_samples(held: Any, out: Array, weights: Array) -> None:
-    """Count samples of log-likelihoods ``out`` (n_sample, n_root), whose roots had these flows."""
+    """Count samples, and add the root flows of those that are possible by ``out``."""
     args = (out, weights, held.clock, held.weighed)
     if _device.takes_kernels(out):
         macros = {"REAL": real(out.dtype)}

@@ -34,7 +34,7 @@ class GradientStep:
     bias2: float
 
     def numbers(self) -> tuple[float, ...]:
-        """All of them, in this order."""
+        """Return all of them, in this order."""
         return (
             self.weight,
             self.rate,
@@ -55,17 +55,17 @@ def sum_climb(
     first: Array,
     second: Array,
 ) -> None:
-    """Make counts exp(change) of the totals of a block of weights; ``second`` is empty for SGD."""
+    """Replace the totals of a block of weights by exp(change); ``second`` is empty for SGD."""
     n_node, numbers = theta.size // n_child, step.numbers()
     if _device.takes_kernels(theta):
         arrays = (theta, chains, totals, first, second if second.size else None)
         grid, macros = (-(-n_node // 32),), {"REAL": real(theta.dtype)}
         _SUM_CLIMB.launch(grid, (32,), (n_child, n_node, *numbers, *arrays), macros=macros)
         return
-    from rpukit.circuits._mirror import climbs
+    from rpukit.circuits._mirror import gradient as mirrors
 
     args = (n_child, numbers, theta, chains, totals, first, second)
-    run_rows(climbs.sum_climb, n_node, *args, grain=work_grain(30 * n_child))
+    run_rows(mirrors.sum_climb, n_node, *args, grain=work_grain(30 * n_child))
 
 
 def leaf_climb(
@@ -86,8 +86,8 @@ def leaf_climb(
         grid, macros = (-(-n_node // 64),), {"REAL": real(parameters.dtype)}
         _LEAF_CLIMB.launch(grid, (64,), (*sizes, *constants, *numbers, *arrays), macros=macros)
         return
-    from rpukit.circuits._mirror import climbs
+    from rpukit.circuits._mirror import gradient as mirrors
 
     args = (leaf.kind, leaf.support, constants, numbers, chains, totals, first, second, parameters)
     grain = work_grain(30 * (leaf.n_statistics + 1))
-    run_rows(climbs.leaf_climb, n_node, *args, grain=grain)
+    run_rows(mirrors.leaf_climb, n_node, *args, grain=grain)

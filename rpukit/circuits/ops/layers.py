@@ -1,6 +1,6 @@
-"""Ops of circuits: check nothing, run the kernel, or the mirror over samples or nodes.
+"""Ops of circuits: each runs a kernel, or its mirror over samples or nodes.
 
-What users call is `rpukit.circuits.Circuit`, which checks; here arrays are as the layout says.
+`rpukit.circuits.Circuit` checks what users give; ops check nothing.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ __all__ = [
 
 Array = Any
 _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.learning"
+_LEAVES = "rpukit.circuits._mirror.leaves"
 _QUERIES = "rpukit.circuits._mirror.queries"
 _PASSES, _NARROW = "rpukit.circuits._mirror.passes", "rpukit.circuits._mirror.narrow"
 
@@ -62,15 +63,15 @@ _PRODUCT_FORWARD = Kernel("product_forward")
 _ROOT_FLOWS = Kernel("root_flows")
 _SUM_LIFT = Kernel("sum_lift")
 
-_MOST_ROWS = 65535  # of a grid along y
-_BLOCKS = 8192  # that fill a GPU several times
-_MANY = 32  # samples, from which threads read some of them together
+_MOST_ROWS = 65535  # largest grid along y
+_BLOCKS = 8192  # of a grid that fills a GPU several times
+_MANY = 32  # samples from which threads read several together
 _FEW = 4
 _HELD = 256  # values of a table that shared memory holds for 32 leaves
 
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
-    """Add up rows of ``values`` (n_sample, n_row) into columns of ``out`` from layer.target on."""
+    """Add rows of ``values`` (n_sample, n_row) into columns of ``out`` from layer.target on."""
     target = max(layer.target, 0)
     if _device.takes_kernels(values):
         n_out = len(layer.first) - 1
@@ -105,8 +106,8 @@ def sum_forward(
 ) -> None:
     """Mix elements (n_sample, n_element) into the rows of the layer's groups.
 
-    Without elements the kernel makes them of their rows, see `SumLayer.list_rows`. ``room``: see
-    `_mixing.room_for`.
+    Without elements the kernel computes them from their rows, see `SumLayer.list_rows`.
+    ``room``: see `sum_launch.room_for`.
     """
     if _device.takes_kernels(values):
         mix_up(layer, theta, elements, values, room)
@@ -117,7 +118,7 @@ def sum_forward(
 
 
 def values_up(program: Program, theta: Array, values: Array, elements: Array) -> None:
-    """On a CPU: rows above leaves, and elements, of all layers; samples by themselves."""
+    """Compute the rows above leaves, and elements, of all layers on a CPU, sample by sample."""
     args = (*_program(program), theta, values, elements)
     go = _passes(program, values).values_up
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
@@ -131,7 +132,7 @@ def flows_down(
     flows: Array,
     lift: Array,
 ) -> None:
-    """On a CPU: flows of all rows from those of the roots; samples by themselves."""
+    """Compute the flows of all rows from those of the roots on a CPU, sample by sample."""
     args = (*_program(program), theta, values, elements, flows, lift)
     go = _passes(program, values).flows_down
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
@@ -140,7 +141,7 @@ def flows_down(
 def root_flows(
     roots: Array, first: int, weights: Array, values: Array, flows: Array, out: Array
 ) -> None:
-    """Begin a pass down: flows of all rows from those of the roots, which lie from ``first`` on.
+    """Set the flows of all rows at the start of a pass down; roots are from row ``first`` on.
 
     ``out`` (n_sample, n_root) gets the values of the roots.
     """
@@ -154,13 +155,13 @@ def root_flows(
 
 
 def _passes(program: Program, values: Array) -> Any:
-    """Find the module of whole passes: with nodes, or of small sums samples, side by side."""
+    """Choose the mirror of whole passes: vectors over nodes, or over samples for small sums."""
     narrow = program.most <= (16 if len(values) >= 16 else 8)
     return mirror(_NARROW if narrow else _PASSES, values.dtype)
 
 
 def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:
-    """Lift = log flow - value, -inf where there is no flow, of rows rows[0] to rows[1] - 1."""
+    """Compute lift = log flow - value, -inf without flow, of rows rows[0] to rows[1] - 1."""
     args, n_row = (*rows, values, flows, lift), rows[1] - rows[0]
     if _device.takes_kernels(values):
         _over(_SUM_LIFT, n_row, values, *values.shape, *args)
@@ -177,7 +178,7 @@ def sum_backward(
     flows: Array,
     room: Array | None = None,
 ) -> None:
-    """Flows of elements (n_sample, n_element) from the lifts of the sums above them."""
+    """Compute flows of elements (n_sample, n_element) from the lifts of the sums above them."""
     if _device.takes_kernels(flows):
         mix_down(layer, theta, None, lift, elements, None, flows, room)
         return
@@ -190,7 +191,7 @@ def sum_backward(
 def sum_backward_joined(
     layer: SumLayer, theta: Array, values: Array, flows: Array, room: Array | None
 ) -> None:
-    """On a GPU: `sum_lift`, `sum_backward` and `product_backward` in one."""
+    """Fuse `sum_lift`, `sum_backward` and `product_backward`, on a GPU."""
     mix_down(layer, theta, values, None, None, flows, None, room)
 
 
@@ -199,7 +200,7 @@ def flow_steps(
 ) -> tuple[Array, Array, Array]:
     """Prepare the steps of `sum_flow` from lifts (n_sample, n_row) and the elements of all layers.
 
-    Without elements the kernel makes both of values and flows.
+    Without elements the kernel computes both from values and flows.
 
     Returns
     -------
@@ -228,7 +229,7 @@ def flow_steps(
 
 
 def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Array]) -> None:
-    """Go on with the chains of all weights by what `flow_steps` made of some samples."""
+    """Accumulate the counts of all weights from the steps of `flow_steps`."""
     (up, child, wide), chains, totals = steps, held.chains, held.totals
     if not len(uses.row):
         return
@@ -244,7 +245,7 @@ def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Arr
 
 
 def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:
-    """Log-probabilities of the values of one vector of leaves of finite support."""
+    """Compute the log-probabilities of one vector of leaves of finite support."""
     kind, n_values = leaf.kind, leaf.support
     c0, c1, _ = (parameters.dtype.type(c) for c in leaf.constants)
     if _device.takes_kernels(table):
@@ -254,11 +255,11 @@ def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:
         return
     args = (kind, n_values, c0, c1, parameters, table)
     grain = work_grain(20 * n_values)
-    run_rows(mirror(_LEARNING, table.dtype).leaf_table, table.size // n_values, *args, grain=grain)
+    run_rows(mirror(_LEAVES, table.dtype).leaf_table, table.size // n_values, *args, grain=grain)
 
 
 def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
-    """Values of all leaves, the first columns of ``values``."""
+    """Compute the values of all leaves, the first columns of ``values``."""
     tables = (rows.kinds, rows.variable, rows.place, rows.sizes)
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
     if _device.takes_kernels(values):
@@ -272,11 +273,11 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
         _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
         return
     grain = work_grain(rows.kinds.size)
-    run_rows(mirror(_LEARNING, values.dtype).leaf_forward, len(values), *args, grain=grain)
+    run_rows(mirror(_LEAVES, values.dtype).leaf_forward, len(values), *args, grain=grain)
 
 
 def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
-    """Continue the statistics of the leaves that own parameters."""
+    """Accumulate the statistics of the leaves that own parameters."""
     of, gathered = held.leaves, (held.leaf_chains, held.leaf_totals)
     data = (codes, numbers, rows.parameters, flows, *gathered)
     tables = (
@@ -310,7 +311,7 @@ def leaf_maximise(
     totals: Array,
     parameters: Array,
 ) -> None:
-    """EM step of one vector of leaves, in place."""
+    """Take an EM step of one vector of leaves, in place."""
     numbers = tuple(np.float64(v) for v in (*leaf.constants, step, pseudocount))
     data = (*numbers, keep_zeros, chains, totals, parameters)
     if _device.takes_kernels(parameters):
@@ -324,7 +325,7 @@ def leaf_maximise(
 
 
 def leaf_posterior(rows: Any, codes: Array, flows: Array, out: Array) -> None:
-    """Probabilities of the values of unknown variables; ``out`` (n, n_variables, most) holds 0."""
+    """Compute probabilities of unknown values; ``out`` (n, n_variables, most) holds 0."""
     if _device.takes_kernels(out):
         sizes = (*out.shape[:2], flows.shape[1], out.shape[2])
         tables = (rows.first, rows.rows, rows.place, rows.sizes, rows.support, rows.table)
@@ -337,7 +338,7 @@ def leaf_posterior(rows: Any, codes: Array, flows: Array, out: Array) -> None:
 
 
 def largest_forward(layer: SumLayer, log_theta: Array, elements: Array, values: Array) -> None:
-    """Largest log theta + element instead of the mixture."""
+    """Compute the largest log theta + element of each sum instead of the mixture."""
     arrays = (log_theta, elements, values)
     if _device.takes_kernels(values):
         sizes = (len(values), elements.shape[1], values.shape[1])
@@ -358,7 +359,7 @@ def choose_down(
     elements: Array,
     chosen: Array,
 ) -> None:
-    """Choose a child for each chosen sum; ``draws``: best, first_sample, key words, op."""
+    """Mark a child of each marked sum; ``draws``: best, first_sample, key words, op."""
     inside = (layer.elements.first, layer.elements.rows)
     if _device.takes_kernels(theta):
         best, first_sample, key0, key1, op = draws
@@ -374,7 +375,7 @@ def choose_down(
 
 
 def mark_products(layer: ProductLayer, chosen: Array, dtype: Any) -> None:
-    """Choose the rows of chosen products."""
+    """Mark the rows of marked products."""
     if _device.takes_kernels(chosen):
         n_out, marks = len(layer.first) - 1, chosen.view(np.uint8)
         grid = (-(-n_out // 256), min(len(chosen), _MOST_ROWS))
@@ -389,7 +390,7 @@ def mark_products(layer: ProductLayer, chosen: Array, dtype: Any) -> None:
 def leaf_choose(
     rows: Any, draws: tuple[Any, ...], codes: Array, numbers: Array, chosen: Array
 ) -> None:
-    """Give unknown variables a value of their chosen leaf, in place."""
+    """Set unknown variables to a value of their marked leaf, in place."""
     tables = (rows.kinds, rows.variable, rows.place, rows.sizes, rows.table, rows.parameters)
     if _device.takes_kernels(numbers):
         best, first_sample, key0, key1, op = draws
@@ -403,9 +404,9 @@ def leaf_choose(
 
 
 def _over(kernel: Kernel, n: int, of: Array, *args: Any, few: int = 1) -> None:
-    """Launch a kernel with a thread for each of n columns, samples along its second axis.
+    """Launch a kernel with one thread per column, and samples along the second axis.
 
-    ``few``: how many samples a thread reads together, where there are many.
+    ``few``: samples that a thread reads together, if there are many.
     """
     macros: dict[str, Any] = {"REAL": real(of.dtype)}
     if few > 1:
@@ -414,7 +415,7 @@ def _over(kernel: Kernel, n: int, of: Array, *args: Any, few: int = 1) -> None:
 
 
 def _spread(n_block: int, n_sample: int, few: int) -> tuple[int, int]:
-    """Blocks along columns and samples: enough of them to fill a GPU."""
+    """Compute a grid along columns and samples that fills a GPU."""
     return n_block, min(-(-n_sample // few), max(1, _BLOCKS // n_block))
 
 

@@ -1,8 +1,8 @@
-"""Layers of sums, one right above the other, in one launch: for few samples.
+"""Chains of sum layers in one launch, for small batches.
 
-With few samples a launch takes longer to begin and to end than a layer takes to compute. Here the
-blocks of one launch go through the layers together, see kernels_cu/include/rk_gate.cuh, and hold
-weights that are tied over the layers. Whether that is faster is the tuner's to say.
+With few samples the overhead of a launch exceeds the time of a layer. Here the blocks of one
+launch step through the layers together, see kernels_cu/include/rk_gate.cuh, and keep weights that
+are tied over the layers in registers. The tuner decides whether that is faster.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _FLOWS_DOWN = Kernel("flows_down")
 _VALUES_UP = Kernel("values_up")
 
 _MOST_SAMPLES = 64
-_OUTPUTS = 16  # of a block: its threads have registers for all of their weights
+_OUTPUTS = 16  # outputs of a block whose weights fit its registers
 
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """How a pass takes layers of sums: those of any batch, or with blocks for few samples.
+    """Launch variant of the sum layers of a pass: any batch size, or small batches.
 
-    Such blocks go through layers together, or there is a launch for each layer.
+    For small batches blocks step through layers together, or each layer has a launch.
     """
 
     shape: Mixing | None = None
@@ -54,17 +54,17 @@ class Chained:
 
     @property
     def name(self) -> str:
-        """Name among the candidates of the tuner."""
+        """Name of the candidate for the tuner."""
         if self.shape is None:
             return "layers"
         return f"{'chain' if self.together else 'launches'} of {self.shape.outputs}"
 
     def valid(self, n_batch: int) -> bool:
-        """Whether it is for this batch."""
+        """Whether the variant supports this batch size."""
         return self.shape is None or n_batch <= _MOST_SAMPLES
 
     def parts(self, layers: Layers) -> Iterator[Sequence[Any]]:
-        """Cut layers into those of one launch."""
+        """Split layers into those of one launch each."""
         for sums, part in groupby(layers, key=lambda layer: isinstance(layer, SumLayer)):
             if sums and self.shape is not None:
                 yield list(part)
@@ -76,12 +76,12 @@ LAYERS = Chained()
 
 
 def choose_up(layers: Layers, values: Array, run: Callable[..., Any], *given: Any) -> Chained:
-    """Choose for a pass up; ``run(*given, chained)`` makes it, as often as it is called."""
+    """Choose the variant of an upward pass; ``run(*given, chained)`` can be called repeatedly."""
     return _choose(_VALUES_UP, layers, values, partial(run, *given))
 
 
 def choose_down(layers: Layers, flows: Array, run: Callable[..., Any], *given: Any) -> Chained:
-    """Choose for a pass down; ``run(*given, chained)`` makes it, from its start."""
+    """Choose the variant of a downward pass; ``run(*given, chained)`` runs it from the start."""
     return _choose(_FLOWS_DOWN, layers, flows, partial(run, *given))
 
 
@@ -133,7 +133,7 @@ def _candidates(
 def values_up(
     run: Sequence[SumLayer], theta: Array, values: Array, shape: Mixing, *, together: bool
 ) -> None:
-    """Do what `ops.sum_forward` does with each layer of a run, upwards."""
+    """Run `sum_forward` of all layers of a run, upwards."""
     size = shape.outputs
 
     def list_rows(_: SumLayer) -> tuple[Array]:
@@ -159,7 +159,7 @@ def flows_down(
     *,
     together: bool,
 ) -> None:
-    """Do what `ops.sum_backward_joined` does with each layer of a run, downwards."""
+    """Run `sum_backward_joined` of all layers of a run, downwards."""
     size = shape.outputs
 
     def element_rows(_: SumLayer) -> tuple[Array]:
@@ -189,7 +189,7 @@ def _launch(
     values: Array,
     more: dict[str, int],
 ) -> None:
-    """Launch for all layers at once, or for each; on a CPU blocks cannot wait for others.
+    """Launch once for all layers, or once per layer as a CPU needs, whose blocks cannot wait.
 
     ``counts``: tiles of each layer.
     """
@@ -217,7 +217,7 @@ def _launch(
 
 
 def most_of_chains(layout: Layout) -> int:
-    """Bytes that the tables of this file take."""
+    """Bytes of the tables of this file."""
     sums = [layer for layer in layout.layers if isinstance(layer, SumLayer)]
     if layout.width == 0 or len(sums) < 2:
         return 0
@@ -261,7 +261,7 @@ def _elements(layer: SumLayer, size: int) -> tuple[Array, Array]:
 
 
 def _dealt(tables: Sequence[Array], steps: dict[int, list[int]]) -> tuple[Any, ...]:
-    """Join tiles of layers: the first of each layer, a counter, all tiles; and how many.
+    """Concatenate tiles of layers: the first of each layer, a counter, all tiles; their number.
 
     ``steps``: by column, what is added for each layer before.
     """

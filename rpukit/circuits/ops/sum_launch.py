@@ -1,7 +1,7 @@
-"""How a layer of sums is dealt out to a GPU, and launched: outputs, segments, samples of a block.
+"""Launch shapes of sum layers on a GPU: outputs, segments and samples of a block.
 
-With few samples each block makes the exponentials that it needs; with many, or wide layers, a
-launch before makes them once for all blocks.
+With few samples each block computes the exponentials that it needs; with many samples, or wide
+layers, a separate launch computes them once for all blocks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SUM_STAGE = Kernel("sum_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
-_STAGED = 3  # samples from which exponentials are made in a launch of their own
+_STAGED = 3  # samples from which exponentials have a launch of their own
 _MANY = 64  # samples for which layers of few segments are staged, however short those are
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
@@ -91,7 +91,7 @@ class Mixing:
         return {"REAL": real(dtype)} | shape | staged
 
     def fitted(self, n_segment: int, dtype: np.dtype[Any], limit: int) -> Mixing:
-        """With as many segments at a time as there are, and as shared memory holds."""
+        """Limit segments per stage by their number and by shared memory."""
         made = replace(self, lanes=min(self.lanes, max(2, n_segment)))
         while made.lanes > 1 and made.shared(dtype) > limit:
             made = replace(made, lanes=made.lanes // 2)
@@ -113,7 +113,7 @@ _TILES = (
 def mixing(
     n_sample: int, n_out: int, n_in: int, dtype: np.dtype[Any], dense: bool, limit: int
 ) -> Mixing:
-    """Choose a shape for so many samples, outputs and, of the largest group, inputs.
+    """Choose a shape by the number of samples, outputs, and inputs of the largest group.
 
     ``dense``: whether segments of inputs are full enough to be staged; ``limit``: bytes of shared
     memory of a block.
@@ -197,7 +197,7 @@ def mix_down(
 
 
 def staged_lines(layers: Sequence[Any]) -> int:
-    """Numbers that the exponentials of the widest layer take for each sample."""
+    """Numbers per sample for the exponentials of the widest layer."""
     sums = [y for y in layers if isinstance(y, SumLayer)]
     most = max(
         (len(make(y)[0]) for y in sums for make in (list_segments, group_segments)), default=0
@@ -206,7 +206,7 @@ def staged_lines(layers: Sequence[Any]) -> int:
 
 
 def room_for(layers: Sequence[Any], values: Array) -> Array | None:
-    """Allocate what the exponentials of any layer of a pass may take."""
+    """Allocate scratch for the exponentials of any layer of a pass."""
     if values.dtype.itemsize != 4 or len(values) < _STAGED:
         return None
     size = staged_lines(layers) * _columns(len(values))
@@ -272,7 +272,7 @@ def sum_stage(
     width: int,
     room: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Make the exponentials of all segments of a layer, and their largest values.
+    """Compute the exponentials of all segments of a layer, and their maxima.
 
     Parameters
     ----------
@@ -322,25 +322,25 @@ def _launch(
 
 
 def _dense(n_input: int, n_segment: int, n_sample: int) -> bool:
-    """Whether segments are full enough, or too few to matter, for their inputs to be staged."""
+    """Whether inputs are staged: segments are full enough, or too few to matter."""
     return 2 * n_input >= _SEGMENT * n_segment or (n_segment <= 2 and n_sample >= _MANY)
 
 
 def dynamic_limit(device: _device.Device) -> int:
-    """Bytes of dynamic shared memory that a block may have: 1024 are left to what has a size."""
+    """Bytes of dynamic shared memory of a block; 1024 are left for static arrays."""
     return _device.shared_limit(device) - 1024
 
 
 def vec(layer: SumLayer, theta: Array) -> int:
-    """Weights that may be read at a time."""
+    """Number of weights of one vector load."""
     return layer.vec if theta.dtype.itemsize == 4 and _device.address(theta) % 16 == 0 else 1
 
 
 def _columns(n: int) -> int:
-    """Samples rounded up to whole reads."""
+    """Samples rounded up to whole vector loads."""
     return -(-n // 4) * 4
 
 
 def power(n: int) -> int:
-    """Least power of two from n on."""
+    """Smallest power of two that is n or more."""
     return 1 << (n - 1).bit_length()

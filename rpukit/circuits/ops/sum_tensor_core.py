@@ -1,7 +1,6 @@
 """Ops of sums on tensor cores: bfloat16 weights and exponentials, float32 chains.
 
-``Circuit(..., precision="bf16")`` takes these where it otherwise takes `ops.sum_forward` and
-`ops.sum_backward`; here arrays are as the layout says.
+``Circuit(..., precision="bf16")`` uses these instead of `sum_forward` and `sum_backward`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Rounded:
     first: Array
 
     def of(self, group_theta: Array) -> Array:
-        """Where groups begin, from where they begin in theta; on the host."""
+        """Offsets of groups, from their offsets in theta; on the host."""
         return self.first[np.searchsorted(self.theta, group_theta)]
 
 
@@ -69,7 +68,7 @@ def rounded_weights(uses: Uses, device: _device.Device) -> Rounded:
 
 
 def round_weights(uses: Uses, theta: Array, rounded: Rounded) -> None:
-    """Round the weights anew, after they changed."""
+    """Round all weights to bfloat16."""
     if not uses.theta:
         return
     if _device.takes_kernels(theta):
@@ -122,7 +121,7 @@ _TILES = (
 
 @cache
 def tile_for(n_sample: int, n_out: int) -> Tile:
-    """Choose a tile for so many samples and outputs: the largest of which there are enough."""
+    """Choose the largest tile that still fills a GPU, by samples and outputs."""
     for tile in _TILES[:-1]:
         count = -(-n_out // tile.outputs) * -(-n_sample // tile.samples)
         if count >= _BLOCKS and tile.samples < 2 * n_sample:
@@ -138,7 +137,7 @@ def tensor_stage(
     width: int,
     room: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Make the exponentials of lists of inputs, as bfloat16, and their largest values.
+    """Compute the exponentials of lists of inputs, as bfloat16, and their maxima.
 
     Parameters
     ----------
@@ -188,7 +187,7 @@ def tensor_forward(
 ) -> None:
     """Mix elements (n_sample, n_element) into the rows of the layer's groups.
 
-    Without elements the kernel makes them of their rows; ``room``: see `_mixing.room_for`.
+    Without elements the kernel computes them from their rows; ``room``: see `sum_launch.room_for`.
     """
     n, apart = len(values), elements is not None
     lists = _columns(layer, "lists")
@@ -221,7 +220,7 @@ def tensor_backward(
     flows: Array | None,
     room: Array | None = None,
 ) -> None:
-    """Flows of elements from lifts; or, on a GPU, those of rows from values and flows of rows."""
+    """Compute flows of elements from lifts; or, on a GPU, of rows from values and flows."""
     joined = values is not None
     groups = _columns(layer, "groups")
     above = (values, row_flows) if lift is None else (lift, None)
@@ -262,7 +261,7 @@ def _groups(layer: SumLayer, list_at: Array | None) -> tuple[Array, ...]:
 
 
 def most_of_tensor(layout: Layout) -> int:
-    """Bytes that the tables of this file take, beside those of `_tables.most_of_tiles`."""
+    """Bytes of the tables of this file, beside those of `tables.most_of_tiles`."""
     total = 0
     for layer in layout.layers:
         if isinstance(layer, SumLayer):
@@ -288,7 +287,7 @@ def _columns(layer: SumLayer, of: str) -> tuple[Any, ...]:
 
 
 def _words(layer: SumLayer, rounded: Rounded) -> Array:
-    """Where the rounded weights of each group begin."""
+    """Offsets of the rounded weights of each group."""
 
     def make(host: SumLayer) -> tuple[Array]:
         return (rounded.of(host.group_theta),)

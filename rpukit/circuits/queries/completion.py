@@ -65,7 +65,7 @@ def sample(
     missing: Any = None,
     first_sample: int | None = None,
 ) -> Array:
-    """Draw samples, or what is unknown of given ones.
+    """Draw samples, or the unknown values of given ones.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def sample(
 
 
 def most_probable(self: CircuitLike, x: Any, *, missing: Any = None) -> tuple[Array, Array]:
-    """Fill in what is unknown by the assignment of the largest product of weights.
+    """Fill in unknown values by the assignment with the largest product of weights.
 
     Parameters
     ----------

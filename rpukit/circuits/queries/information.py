@@ -23,11 +23,11 @@ __all__ = ["entropy", "expectation", "is_deterministic", "kl"]
 
 Array = Any
 
-LOST = 1e-9  # less probability than this counts as none
+NEGLIGIBLE = 1e-9  # less probability than this counts as none
 
 
 def is_deterministic(self: CircuitLike) -> bool:
-    """Tell whether children of each sum surely exclude one another.
+    """Check whether the children of each sum are mutually exclusive.
 
     Returns
     -------
@@ -147,8 +147,8 @@ def kl(self: CircuitLike, other: Any) -> float:
         )
     own = entropy(self)
     _need_deterministic(theirs)
-    mass, cross = _Crossing(core, theirs).of_roots()
-    return float(-own - cross) if mass > 1 - LOST else np.inf
+    mass, cross = _CrossEntropy(core, theirs).of_roots()
+    return float(-own - cross) if mass > 1 - NEGLIGIBLE else np.inf
 
 
 def expectation(self: CircuitLike, x: Any, *, missing: Any = None, power: int = 1) -> Array:
@@ -213,7 +213,7 @@ def _dense(core: Core, nodes: SumNodes) -> Array:
 
 
 def _need_deterministic(core: Core) -> None:
-    """Check that children of sums have no values of some variable in common."""
+    """Check that the children of each sum have disjoint supports in some variable."""
     supports: dict[int, dict[int, Array]] = {}
     left = {nodes.number: 0 for nodes in core.layout.nodes}
     for nodes in core.layout.nodes:
@@ -235,14 +235,14 @@ def _need_deterministic(core: Core) -> None:
             joined = {v: _stacked([part[v] for part in below]) for v in below[0]}
             _check_disjoint(nodes, linked, joined)
             supports[nodes.number] = {v: _any(linked, s) for v, s in joined.items()}
-        for child in nodes.children:  # what nobody needs again is forgotten
+        for child in nodes.children:  # free supports that are not needed again
             left[child.number] -= 1
             if not left[child.number]:
                 del supports[child.number]
 
 
-class _Crossing:
-    """Of pairs of nodes n of p, m of q: sum of p_n [q_m > 0], and of p_n log q_m where q_m > 0."""
+class _CrossEntropy:
+    """Cross-entropies of pairs of nodes n of p, m of q: sums of p_n [q_m > 0], p_n log q_m."""
 
     def __init__(self, p: Core, q: Core) -> None:
         self.p, self.q = p, q
@@ -283,7 +283,7 @@ class _Crossing:
                 _mixed(linked, cross.T) + _weighted_log(w, mass, linked)
             ).T
         if isinstance(n, InputNodes) and isinstance(m, InputNodes):
-            return measures.crossing(_leaf(self.p, n), _leaf(self.q, m))
+            return measures.cross_entropy(_leaf(self.p, n), _leaf(self.q, m))
         mass = np.ones((n.n_node, m.n_node))
         cross = np.zeros((n.n_node, m.n_node))
         for (a, b), (part, part_cross) in zip(_parts(n, m), below, strict=True):
@@ -300,7 +300,7 @@ class _Crossing:
 
 
 def _parts(n: Nodes, m: Nodes) -> list[tuple[Nodes, Nodes]]:
-    """Pairs that a pair of node vectors is made of."""
+    """List the pairs of children that determine a pair of node vectors."""
     if isinstance(n, SumNodes):
         return [(child, m) for child in n.children]
     if isinstance(m, SumNodes):
@@ -309,7 +309,9 @@ def _parts(n: Nodes, m: Nodes) -> list[tuple[Nodes, Nodes]]:
         return []
     by_scope = {child.scope: child for child in m.children}
     if {child.scope for child in n.children} != set(by_scope) or not by_scope:
-        raise StructureError(f"{n!r} and {m!r} split their scope otherwise: not compatible")
+        raise StructureError(
+            f"{n!r} and {m!r} split their scope differently: the circuits are not compatible"
+        )
     return [(child, by_scope[child.scope]) for child in n.children]
 
 
@@ -318,7 +320,7 @@ def _column(nodes: Any, child: Nodes) -> Array:
 
 
 def _mixed(w: Array, below: Array) -> Array:
-    """Weights (n, children) times what children have (children, k), children ascending."""
+    """Multiply weights (n, children) and values (children, k), children ascending."""
     out = np.zeros((w.shape[0], below.shape[1]))
     for column, line in zip(w.T, below, strict=True):
         out += column[:, None] * line
@@ -326,7 +328,7 @@ def _mixed(w: Array, below: Array) -> Array:
 
 
 def _weighted_log(w: Array, below: Array, times: Array | None = None) -> Array:
-    """Sum over children of w log w (or of ``times`` log w) times ``below`` (k, children)."""
+    """Sum w log w (or ``times`` log w) times ``below`` (k, children) over children."""
     possible = w > 0
     logs = np.where(possible, log(np.where(possible, w, 1.0)), 0.0)
     return _mixed((w if times is None else times) * logs, below.T)
@@ -342,7 +344,7 @@ def _any(linked: Array, supports: Array) -> Array:
 
 
 def _check_disjoint(nodes: SumNodes, linked: Array, supports: dict[int, Array]) -> None:
-    """Fail if two children of a node have common values of each variable."""
+    """Raise if two children of a node share values of every variable."""
     n_child = linked.shape[1]
     overlap = ~np.eye(n_child, dtype=bool)
     for possible in supports.values():

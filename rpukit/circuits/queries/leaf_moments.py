@@ -1,4 +1,4 @@
-"""What leaves say, in float64: supports, moments, entropies, expected logarithms of others."""
+"""Supports, moments, entropies and cross-entropies of leaves, in float64."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rpukit.circuits.ops import layers as ops
 from rpukit.elementwise import exp, lgamma, log
 from rpukit.errors import StructureError
 
-__all__ = ["crossing", "entropy", "moments", "support"]
+__all__ = ["cross_entropy", "entropy", "moments", "support"]
 
 Array = Any
 LeafNodes = tuple[Leaf, Array]
 
-_FAR = 40.0  # standard deviations of a Poisson count that are counted, and as many counts
+_FAR = 40.0  # standard deviations above the rate that a sum over Poisson counts covers
 
 
 def added(terms: Array) -> Array:
-    """Add up along the last axis, one after another."""
+    """Sum along the last axis in ascending order."""
     return np.add.accumulate(terms, axis=-1)[..., -1]
 
 
 def support(leaf: Leaf, parameters: Array) -> Array:
-    """Possible values (n_node, n_values); numbers count as one value."""
+    """Mask possible values (n_node, n_values); a density counts as one value."""
     if not leaf.TABLE:
         return np.ones((len(parameters), 1), bool)
     return np.isfinite(_table(leaf, parameters))
@@ -45,15 +45,17 @@ def moments(leaf: Leaf, parameters: Array) -> tuple[Array, Array]:
 def entropy(leaf: Leaf, parameters: Array) -> Array:
     """Entropy of each node, nats; differential for a density."""
     same = (leaf, parameters)
-    crossed = crossing(same, same, pairs=False)[1]
+    crossed = cross_entropy(same, same, pairs=False)[1]
     return -crossed[:, 0]
 
 
-def crossing(p: LeafNodes, q: LeafNodes, *, pairs: bool = True) -> tuple[Array, Array]:
-    """Sums of p [q > 0] and of p log q where q > 0; of all pairs, or of nodes side by side."""
+def cross_entropy(p: LeafNodes, q: LeafNodes, *, pairs: bool = True) -> tuple[Array, Array]:
+    """Sum p [q > 0], and p log q where q > 0, for all pairs or for corresponding nodes."""
     (leaf, own), (other, theirs) = p, q
     if leaf.TABLE != other.TABLE or (not leaf.TABLE and leaf.KIND != other.KIND):
-        raise StructureError(f"leaves {leaf} and {other} cannot be compared")
+        raise StructureError(
+            f"leaves {leaf} and {other}: the cross-entropy of these kinds is not tractable"
+        )
     if leaf.KIND == GAUSSIAN:
         mean, std = (own[:, None, k] for k in (0, 1))
         mean2, std2 = (theirs[None, :, k] if pairs else theirs[:, None, k] for k in (0, 1))

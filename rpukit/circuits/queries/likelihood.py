@@ -22,7 +22,7 @@ Array = Any
 def log_likelihood(
     self: CircuitLike, x: Any, *, missing: Any = None, soft: Any = None, rule: Rule | None = None
 ) -> Array:
-    """Compute log p(x) of each sample, or of what is known of it.
+    """Compute log p(x) of each sample, or of its known values.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def flows(
 def values(
     self: CircuitLike, x: Any, *, missing: Any = None, soft: Any = None, rule: Rule | None = None
 ) -> dict[Nodes, Array]:
-    """Compute the logarithms of all sums, inputs and kept products.
+    """Compute the log-values of all sums, inputs and kept products.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def evidence_of(core: Core, x: Any, missing: Any, soft: Any) -> tuple[Array, Arr
 
 
 def _beside(core: Core, soft: Any, x: Any) -> Any:
-    """Samples beside soft evidence: unknown ones where none are given."""
+    """Replace samples that are not given beside soft evidence by unknown ones."""
     if soft is None or x is not None:
         return x
     soft = _factors(core, soft, None)

@@ -1,4 +1,4 @@
-"""The passes of a circuit over samples: up (values), down (flows), and into the statistics.
+"""Passes over a circuit: upward (values), downward (flows), and into the statistics.
 
 `Propagation` is the usual rule: sums add probabilities. Other rules are in `propagation.py`.
 """
@@ -59,7 +59,7 @@ class Pass:
     lift: Array = None
     weights: Array = None  # flows of the roots (n, n_root)
     out: Array = None  # values of the roots (n, n_root), a copy
-    room: Array = None  # for what kernels of a layer pass on
+    room: Array = None  # scratch of the kernels of a layer
 
     def hold_elements(self, parameters: Parameters, *, keep: bool) -> None:
         """Allocate elements: of all layers with ``keep``."""
@@ -108,7 +108,7 @@ def run_inner(
 
 
 def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
-    """Make the kernels' pass up; it may be made again."""
+    """Run the kernels of an upward pass; it can be repeated."""
     theta, rounded, joined = parameters.theta, parameters.rounded, run.elements is None
     for part in chained.parts(parameters.layers):
         layer = part[0]
@@ -157,7 +157,7 @@ def _begin_down(parameters: Parameters, run: Pass) -> None:
 
 
 def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
-    """Make the kernels' pass down, from the roots on; it may be made again."""
+    """Run the kernels of a downward pass from the roots; it can be repeated."""
     theta, values, rounded = parameters.theta, run.values, parameters.rounded
     joined = _joins(parameters, run)
     n = 0 if joined else len(values) * _most(parameters.layout.layers)
@@ -189,7 +189,7 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
 
 
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
-    """Add a pass to the statistics."""
+    """Add the flows of a pass to the statistics."""
     uses = parameters.uses
     made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
     ops.sum_flow(statistics, uses, parameters.theta, made)
@@ -201,7 +201,7 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
 
 
 class Propagation:
-    """How values go up and flows come down: sums add probabilities, as usual.
+    """Propagation of values and flows by the usual rule: sums add probabilities.
 
     Parameters
     ----------
@@ -292,12 +292,12 @@ def values_of(
 
 
 def _joins(parameters: Parameters, run: Pass) -> bool:
-    """Whether kernels make products on their way, so that elements have no arrays."""
+    """Whether kernels compute products themselves, so that elements have no arrays."""
     return (
         parameters.layout.width > 0 and run.elements is None and _device.takes_kernels(run.values)
     )
 
 
 def _most(layers: list[ProductLayer | SumLayer]) -> int:
-    """Elements of the widest layer."""
+    """Number of elements of the widest layer."""
     return max((y.n_element for y in layers if isinstance(y, SumLayer)), default=0)

@@ -116,13 +116,13 @@ def _by_bins(soft: Array) -> Array:
 
 
 def _added(terms: Array, n_axis: int) -> Array:
-    """Sum over the last axes, one term after another: the same bits on every CPU."""
+    """Sum over the last axes in ascending order, for the same bits on every CPU."""
     flat = terms.reshape(*terms.shape[:-n_axis], -1)
     return np.add.accumulate(flat, axis=-1)[..., -1]
 
 
 def chow_liu_tree(information: Any) -> tuple[Array, int]:
-    """Find the tree of most mutual information, and its middle.
+    """Find the spanning tree of most mutual information, rooted at its centre.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def chow_liu_tree(information: Any) -> tuple[Array, int]:
     weights = np.array(information, np.float64)
     n = len(weights)
     if weights.shape != (n, n) or not n:
-        raise ShapeError(f"information: got shape {weights.shape}, need a square")
+        raise ShapeError(f"information: got shape {weights.shape}, need a square matrix")
     if n == 1:
         return np.array([-1]), 0
     np.fill_diagonal(weights, 0)
@@ -168,7 +168,7 @@ def chow_liu_tree(information: Any) -> tuple[Array, int]:
 
 
 def _middle(tree: Any, n: int) -> int:
-    """Middle of a tree: halfway along its longest path."""
+    """Find the centre of a tree: the middle of its longest path."""
     from scipy.sparse.csgraph import breadth_first_order
 
     def path_from(start: int) -> list[int]:
@@ -309,7 +309,7 @@ def _tree(
     n_bins: int | None,
     sigma: float | None,
 ) -> Nodes:
-    """Make the tree over some variables up to the product, or leaf, of its root."""
+    """Make the tree over some variables, up to the product or leaf of its root."""
     information = mutual_information(data[:, list(variables)], n_bins=n_bins, sigma=sigma)
     parents, root = chow_liu_tree(information)
     block = _block_of(n_nodes)

@@ -26,7 +26,12 @@ def _block_of(n: int) -> int:
 
 
 def _leaf_of(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
-    return leaf if isinstance(leaf, Leaf) else leaf[var]
+    if isinstance(leaf, Leaf):
+        return leaf
+    if not isinstance(leaf, Sequence) or var >= len(leaf):
+        given = f"{len(leaf)} leaves" if isinstance(leaf, Sequence) else repr(leaf)
+        raise ParameterError(f"leaf: got {given}, need a Leaf, or one for each variable")
+    return leaf[var]
 
 
 def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) -> SumNodes:
@@ -110,7 +115,8 @@ def hmm(
     """
     seq_len, n_states = _count(seq_len, "seq_len"), _count(n_states, "n_states")
     if (n_symbols is None) == (leaf is None):
-        raise ParameterError("give either n_symbols or leaf")
+        got = "neither" if leaf is None else "both"
+        raise ParameterError(f"n_symbols, leaf: got {got}, need one of them")
     kind = Categorical(n_values=n_symbols) if leaf is None else leaf  # type: ignore[arg-type]
     block = _block_of(n_states)
     emitted = inputs(seq_len - 1, kind, n_states, block_size=block, parameters=emission)

@@ -1,4 +1,4 @@
-"""Structures from region graphs: which sets of variables split into which."""
+"""Region graphs: circuits from recursive partitions of the variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def region_graph(
     max_products: int | None = None,
     seed: int = 0,
 ) -> SumNodes:
-    """Make a circuit of a region graph: sums for each region, products for each way to split it.
+    """Make the circuit of a region graph: sums for each region, products for each partition.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def random_regions(
     depth: int | None = None,
     seed: int = 0,
 ) -> dict[Region, list[list[Region]]]:
-    """Draw a region graph: each region splits at random places, in several ways.
+    """Draw a random region graph: each region has several random partitions.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def pd(
     max_products: int = 4,
     seed: int = 0,
 ) -> SumNodes:
-    """Make the structure of Poon and Domingos: all axis-aligned cuts of an image, again and again.
+    """Make the structure of Poon and Domingos: all axis-aligned cuts of an image, recursively.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def pd(
 def boxes(
     shape: Sequence[int], split_points: Sequence[Sequence[int]] | None, n_splits: int
 ) -> Partitions:
-    """All boxes between the cuts of an image, smallest first, each with all its halves."""
+    """List all boxes between the cuts of an image, smallest first, with their halves."""
     shape = tuple(_count(n, "shape") for n in shape)
     if split_points is None:
         cuts = [
@@ -220,7 +220,7 @@ def build_regions(
     most: int | None = None,
     seed: int = 0,
 ) -> SumNodes:
-    """Build regions, small ones first; ``bottom`` makes those without partitions."""
+    """Build the regions bottom-up; ``bottom`` makes those without partitions."""
     every: dict[Region, list[list[Region]]] = {}
     for region, ways in partitions.items():
         every[_sorted(region)] = [[_sorted(part) for part in way] for way in ways]
@@ -228,18 +228,18 @@ def build_regions(
         for part in (part for way in ways for part in way):
             every.setdefault(part, [])
     if not every:
-        raise StructureError("partitions: got none")
+        raise StructureError("partitions: got none, need those of one region or more")
     order = sorted(every, key=len)
     whole, inside = order[-1], set(order[-1])
     rng, block = np.random.default_rng(seed), _block_of(n_nodes)
     made: dict[Region, Nodes] = {}
     for region in order:
         if not inside.issuperset(region) or (region != whole and len(region) == len(whole)):
-            raise StructureError(f"region {region} is no part of the largest one, {whole}")
+            raise StructureError(f"region {region} is not a subset of the largest one, {whole}")
         products: list[Nodes] = []
         for way in every[region]:
             if sorted(v for part in way for v in part) != list(region):
-                raise StructureError(f"region {region}: {way} is no partition of it")
+                raise StructureError(f"region {region}: {way} is not a partition of it")
             products.append(product(*(made[part] for part in way)))
         if region == whole:
             return sum(*(products or [bottom(region)]), n_nodes=n_roots)
@@ -253,12 +253,12 @@ def build_regions(
 def _sorted(region: Any) -> Region:
     variables = tuple(sorted(region))
     if not variables or len(set(variables)) < len(variables):
-        raise StructureError(f"region {region!r}: need different variables, one at least")
+        raise StructureError(f"region {region!r}: need one or more distinct variables")
     return variables
 
 
 def _factorised(leaf: Leaf | Sequence[Leaf], n_nodes: int) -> Callable[[Region], Nodes]:
-    """Make regions at the bottom: sums of products of leaves, of which all regions share one."""
+    """Return a function that makes regions without partitions as sums of products of leaves."""
     block = _block_of(n_nodes)
     leaves: dict[int, Nodes] = {}
 
@@ -277,7 +277,7 @@ def _factorised(leaf: Leaf | Sequence[Leaf], n_nodes: int) -> Callable[[Region],
 def _mixed(
     parts: list[Nodes], n_nodes: int, block: int, most: int, rng: np.random.Generator
 ) -> Nodes:
-    """Sum over products; with many of them, each block of sums picks some by chance."""
+    """Sum over products; if they are too many, each block of sums draws some of them."""
     n_block, per_part = n_nodes // block, n_nodes // block
     if len(parts) <= most:
         return sum(*parts, n_nodes=n_nodes, block_size=block)

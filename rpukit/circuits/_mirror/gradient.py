@@ -1,6 +1,6 @@
 """Mirrors of gradient steps: in float64, whatever the type of the parameters.
 
-A step goes on with the memories of a parameter and says how far its free form moves; see
+A step updates the running means of a parameter and returns the change of its free form; see
 ``docs/semantics/circuits.md``, section 3. ``second`` is empty for SGD.
 """
 
@@ -17,7 +17,7 @@ f8 = np.float64
 
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, _INDICATOR, GAUSSIAN, POISSON = range(7)
 PI_BY_ROOT_3 = f8(1.8137993642342178)  # standard deviation of a logistic distribution of scale 1
-STEEPEST = f8(50.0)  # of log weights in a step
+STEEPEST = f8(50.0)  # largest change of log weights in a step
 
 
 @jit
@@ -27,7 +27,7 @@ def _cut(x, most):
 
 @jit
 def _change(i, rate, lack, lack2, first, second):
-    """How far the memories move parameter i."""
+    """Compute the change of parameter i from its running means."""
     if not second.size:
         return _cut(rate * first[i], STEEPEST)
     root = np.sqrt(second[i] / lack2) + f8(1e-8)
@@ -36,7 +36,7 @@ def _change(i, rate, lack, lack2, first, second):
 
 @jit
 def _step(i, slope, how, first, second):
-    """Go on with the memories of parameter i; ``how``: weight, rate, ... as in the kernels."""
+    """Update the running means of parameter i; ``how``: weight, rate, ... as in the kernels."""
     weight, rate, momentum, decay, clip, lack, lack2 = how
     g, m = _cut(slope / weight, clip), first[i] * momentum
     if second.size:
@@ -143,7 +143,7 @@ def _bin_slopes(flow, n, low, width, mean, scale):
     for x in range(n):
         next_z = (low + width * f8(x + 1) - mean) / scale
         next_up, next_down, next_steep = _edge(x + 1, n, next_z)
-        # The difference of the smaller ones: where both are near 1 it would lose all its digits.
+        # The difference of the smaller pair: near 1 it would cancel.
         part = down - next_down if z > f8(0.0) else next_up - up
         by_mean = by_mean + flow[x] * (up - next_down)
         by_scale = by_scale + flow[x] * ((steep - next_steep) / max(part, f8(1e-300)))
