@@ -8,14 +8,31 @@ gets a cache of ours, `MachineCode`, and a type name that does not change from p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numba as nb
-from numba.core import types
+from numba.core.bytecode import FunctionIdentity
+from numba.core.types.misc import unliteral
 
 from rpukit._exact import stamp
 from rpukit._exact.machine_code import MachineCode, known
+
+
+def _count_anew() -> None:
+    """Let a process number its functions from a place of its own.
+
+    Numba's numbers tell the symbols of functions apart, and code from several processes comes
+    together in one.
+    """
+    FunctionIdentity._unique_ids = count(int.from_bytes(os.urandom(6), "little"))
+
+
+_count_anew()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_anew)
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -48,8 +65,8 @@ def _take_constants_as_numbers(made: Any) -> None:
     resolve = made.get_call_template
 
     def get_call_template(args: Any, kws: dict[str, Any]) -> Any:
-        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
-        return resolve(tuple(types.unliteral(kind) for kind in args), plain)
+        plain = {name: unliteral(kind) for name, kind in kws.items()}
+        return resolve(tuple(unliteral(kind) for kind in args), plain)
 
     made.get_call_template = get_call_template
 

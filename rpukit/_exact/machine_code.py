@@ -32,7 +32,7 @@ _told: set[str] = set()
 known: dict[str, Any] = {}  # the compiled functions of rpukit, by name
 
 
-class _Pickler(NumbaPickler):
+class _Pickler(NumbaPickler):  # type: ignore[misc]
     """Write functions of rpukit by name, and refuse others."""
 
     def persistent_id(self, obj: Any) -> tuple[str, str] | None:

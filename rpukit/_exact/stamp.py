@@ -28,7 +28,7 @@ _NO_MATTER = (
     "CUDADRV",
 )
 
-_loaded: set[str] = set()
+_loaded: set[tuple[str, str]] = set()  # files and modules: a float64 twin is read by itself
 _changed: set[str] = set()
 
 
@@ -60,8 +60,8 @@ def covers(function: Callable[..., Any]) -> bool:
     path = function.__code__.co_filename
     if path not in _digests():
         return False
-    if path not in _loaded:
-        _loaded.add(path)
+    if (path, function.__module__) not in _loaded:
+        _loaded.add((path, function.__module__))
         if _digest(path) != _digests()[path]:
             _changed.add(path)
     return True

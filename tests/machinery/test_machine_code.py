@@ -63,6 +63,7 @@ def start(script, package=PACKAGE, **variables):
     where = {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1", **variables}
     return subprocess.Popen(
         [sys.executable, "-c", HEAD + script],
+        cwd=package.parent,
         env=os.environ | where,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
