@@ -1,5 +1,9 @@
 """The contract of circuits: bits for any batch, exact sums, learning that never loses, errors."""
 
+import copy
+import inspect
+import pickle
+
 import numpy as np
 import pytest
 
@@ -255,6 +259,41 @@ class TestFiles:
         less = {**state, "arrays": {k: v for k, v in state["arrays"].items() if k != "theta"}}
         with pytest.raises(rk.errors.FormatError, match="theta"):
             rk.Circuit.from_state(less)
+
+
+class TestParts:
+    def test_copies_share_nothing_that_changes(self):
+        pc, (x, _) = some_circuit(), some_data(40)
+        pc.accumulate(x)
+        before = pc.log_likelihood(x)
+        for other in (copy.copy(pc), pickle.loads(pickle.dumps(pc))):
+            other.em_step()
+            other.sample(3)
+            assert_same_bits(pc.log_likelihood(x), before)
+            assert (other.log_likelihood(x) != before).any()
+        assert_same_bits(pc.sample(2), some_circuit().sample(2, first_sample=0))
+        pc.em_step()
+        assert_same_bits(pc.log_likelihood(x), other.log_likelihood(x))
+
+    def test_fit_takes_the_steps_of_a_subclass(self):
+        class Counting(rk.Circuit):
+            calls = 0
+
+            def em_step(self, *args, **kwargs):
+                self.calls += 1
+                return super().em_step(*args, **kwargs)
+
+        pc = Counting(circuits.mixture(2, 2, circuits.Bernoulli()))
+        pc.fit([[0, 1], [1, 1]], n_epochs=3, batch_size=1)
+        assert pc.calls == 6
+        assert isinstance(copy.copy(pc), Counting)
+        assert copy.copy(pc).calls == 6
+
+    def test_methods_teach(self):
+        for name in ("fit", "em_step", "log_likelihood", "sample", "captured"):
+            method = getattr(rk.Circuit, name)
+            assert next(iter(inspect.signature(method).parameters)) == "self"
+            assert "Parameters\n    ----------" in method.__doc__
 
 
 class TestErrors:

@@ -118,7 +118,7 @@ def em_step(
     Notes
     -----
     A node that no sample reached keeps its parameters. Full-batch EM (step 1, pseudocount 0)
-    never lowers the likelihood.
+    never lowers the likelihood, but for `DiscreteLogistic`, whose step matches moments of bins.
     Source: Peharz, Gens, Pernkopf, Domingos, IEEE TPAMI 39, 2030 (2017).
     """
     check_em(step, pseudocount)

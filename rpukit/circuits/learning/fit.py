@@ -67,7 +67,8 @@ def fit(
         These three of EM; see `em_step`.
     missing : array of bool, shape of x, optional
     x_valid : array, shape (n, n_variables), optional
-        Data for early stopping; in the end the best parameters are taken.
+        Data for early stopping. In the end the best parameters are taken: those with the fewest
+        impossible samples here, and of these the largest mean log-likelihood of the others.
     patience : int, optional
         Stop after so many epochs that were no better on x_valid.
     progress : bool
