@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import launch, tune
-from rpukit._kernels.replay import Replay
+from rpukit._kernels.replay import Replay, Replays
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus
 from tests.on_cpu.fake_cupy import Device, Misplaced, Stream
@@ -113,6 +113,27 @@ class TestReplay:
             replay = self.recorded()
             tune._drop_decisions()
             assert not replay.valid()
+
+    def test_calls_for_a_graph_are_made_anew(self, gpus):
+        """And the next as well: results may be elsewhere since."""
+        replays, made = Replays(), []
+
+        def run(x):
+            def call():
+                made.append(rk.elementwise.exp(x))
+
+            replays.run("key", (x,), {}, call)
+            assert_same_bits(made[-1], rk.elementwise.exp(data(5)))
+            return len(made)
+
+        with Device(1), Stream(non_blocking=True) as stream:
+            x = put(data(5))
+            assert [run(x) for _ in range(4)] == [1, 2, 2, 2]
+            stream.capturing = True
+            assert run(x) == 3
+            stream.capturing = False
+            assert [run(x) for _ in range(3)] == [4, 5, 5]
+        assert run(x) == 6  # from another device
 
     def test_a_recording_lists_launches_that_a_replay_would_hide(self, gpus):
         with Device(1):
