@@ -174,17 +174,17 @@ def device_of(array: Array) -> Device:
 
 
 def address(array: Array) -> int:
-    """Tell where the memory of an array begins."""
+    """Address of the first element of an array."""
     return int(array.data.ptr if is_cupy(array) else array.ctypes.data)
 
 
 def runs_kernels(xp: ModuleType) -> bool:
-    """Whether arrays of ``xp`` are worked on by the ``.cu`` sources (else by the mirrors)."""
+    """Whether kernels work on arrays of ``xp``; else mirrors do."""
     return xp is not np or _emulation_depth > 0
 
 
 def takes_kernels(x: Array) -> bool:
-    """Whether this array is worked on by the ``.cu`` sources; as `runs_kernels`, but quick."""
+    """Whether kernels work on this array; else mirrors do."""
     return _emulation_depth > 0 or is_cupy(x)
 
 

@@ -8,7 +8,8 @@ matrix, a circuit, products) and calls it. It is run once from each device of th
 cut at random places, objects are moved between the devices of the run, saved and loaded, while any
 GPU is the current one and any stream is current on it. What a run keeps is compared to the bit
 with that of the first device. A case that differs is printed as a program, with the command that
-runs it alone. ``runner`` among the devices stands for the CUDA sources on the CPU.
+runs it alone. ``runner`` among the devices stands for the CUDA sources on the CPU; with
+``--pretend`` two GPUs that are none notice work on the wrong device or stream.
 """
 
 from __future__ import annotations
@@ -187,13 +188,21 @@ def difference(one: tuple[str, list], two: tuple[str, list]) -> str:
 
 
 @contextmanager
-def runner_installed(devices: list[str]) -> Iterator[None]:
-    """Install the runner of the tests, where it is among the devices."""
-    if RUNNER in devices:
+def installed(devices: list[str], *, pretend: bool) -> Iterator[None]:
+    """Install the runner of the tests, or GPUs that are pretended, where they are asked for."""
+    if RUNNER in devices or pretend:
         from tests.on_cpu import runner
 
         rk.testing.set_runner(runner.run)
-    yield
+    if not pretend:
+        yield
+        return
+    import pytest
+
+    from tests.on_cpu import two_gpus
+
+    with two_gpus.installed(pytest.MonkeyPatch()):
+        yield
 
 
 def case(seed: int, number: int, devices: list[str], kinds: list[str]) -> tuple[str, str, str]:
@@ -225,12 +234,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="run this case alone, and print its program")
+    parser.add_argument(
+        "--pretend", action="store_true", help="two GPUs of tests/on_cpu/two_gpus.py"
+    )
     parser.add_argument("--kinds", default=",".join(KINDS))
     options = parser.parse_args()
     devices, kinds = options.devices.split(","), options.kinds.split(",")
     numbers = range(options.cases) if options.case is None else [options.case]
     begin, counts, failed = time.monotonic(), collections.Counter(), 0
-    with runner_installed(devices):
+    with installed(devices, pretend=options.pretend):
         for number in numbers:
             if time.monotonic() - begin > options.seconds:
                 break

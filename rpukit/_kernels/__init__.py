@@ -1,4 +1,4 @@
-"""The kernels' machinery: find a source, compile it, check and launch it, pick a variant."""
+"""Finding, compiling, checking, launching, replaying and tuning kernels."""
 
 from rpukit._kernels.launch import Kernel, Variant, warm_up
 

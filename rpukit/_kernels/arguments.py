@@ -121,7 +121,7 @@ def _tensor_map(where: str) -> Callable[[Any], Any]:
 
 
 class _Known(dict[int, Any]):
-    """Integers that were cast before, up to a number of them."""
+    """Cache of integers that were cast before, up to a number of them."""
 
     def __init__(self, cast: Callable[[Any], Any]) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ def cubin(source: Source, arch: str, macros: Mapping[str, Any]) -> bytes:
 
 
 def usage(source: Source, arch: str, macros: Mapping[str, Any]) -> Mapping[str, Usage]:
-    """Compile for the sake of the assembler's report on each entry point.
+    """Compile, and return the assembler's report on each entry point.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What CuPy has no binding of, called in the driver's library."""
+"""Calls of the CUDA driver that CuPy does not bind: launches with attributes, tensor maps."""
 
 from __future__ import annotations
 

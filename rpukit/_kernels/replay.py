@@ -31,7 +31,7 @@ def keep_for_graph(*arrays: Any) -> None:
 
 
 class Replay:
-    """Launches that were recorded, to be made again; arguments that do not change are kept alive.
+    """Recorded launches that can be made again; arguments that do not change are kept alive.
 
     Parameters
     ----------
@@ -125,14 +125,14 @@ def _start_of(one: Launched, slots: Sequence[Any]) -> Callable[[int], None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a call launched, what it was given, and its numbers by name."""
+    """Launches of one call, with its input arrays and its numbers by name."""
 
     launches: list[Launched]
     inputs: Sequence[Array]
     numbers: Mapping[str, float]
 
     def replay(self, before: Recorded) -> Replay | None:
-        """Find what changes from an earlier call to this one; None where more does than that."""
+        """Make a replay of two calls that differ in inputs and numbers alone; else None."""
         shapes, others = (
             [(a.variant, a.grid, a.block, a.shared, a.device) for a in each.launches]
             for each in (before, self)
@@ -212,6 +212,7 @@ class Replays:
             replay(*given, *numbers.values())
             return
         if on_gpu and not _may_record(inputs[0]):
+            self._known.pop(key, None)  # the call may put its results elsewhere
             call()
             return
         with launch.recording() as launches:

@@ -1,4 +1,4 @@
-"""What the tuner has measured on one device, in memory and in a JSON file of the cache folder."""
+"""Times that the tuner measured on a device, in memory and in a JSON file of the cache folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays of products on tensor cores: a call that comes again costs the host a look-up.
+"""Replays of products on tensor cores: a repeated call costs the host one look-up.
 
 A key names addresses, shapes, strides and types of both factors. With it all that was checked
 holds again, whatever array lies there now; nothing of the arrays themselves is kept. The same goes
@@ -27,7 +27,7 @@ _known: dict[Key, Known] = {}
 
 
 class Known(NamedTuple):
-    """A plan, and what its result has to be like."""
+    """Launch plan of a product, with the shape, type and device of its result."""
 
     plan: tensor.Plan
     shape: tuple[int, int]

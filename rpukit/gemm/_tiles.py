@@ -82,7 +82,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """The same by single warps (det_gemm_mma.cu)."""
+    """Part of the result that a block makes at a time, by single warps (det_gemm_mma.cu)."""
 
     name: str
     rows: int
@@ -159,7 +159,7 @@ BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WAR
 
 @cache
 def has_warpgroups(device: Device) -> bool:
-    """Whether det_gemm_tensor.cu runs there."""
+    """Whether a device has the warpgroup instructions of det_gemm_tensor.cu."""
     if device.kind == "cpu":
         return True
     return str(_device.cupy().cuda.Device(device.index).compute_capability) == "90"

@@ -1,4 +1,4 @@
-"""Gradients of weights: summed over rows that come in pieces, in any layout, to the same bits."""
+"""Weight gradients accumulated over pieces of a batch, in any layout, with the same bits."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class WeightGradient:
 def _canonical(
     n_rows: int, cu_seqlens: Any, keys: tuple[Any, Any] | None
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Which rows go where in canonical order, and how many there are then."""
+    """Rows in canonical order: their sources, their places and the number of places."""
     if keys is not None:
         if cu_seqlens is not None:
             raise ParameterError("got cu_seqlens and keys: give one of them")

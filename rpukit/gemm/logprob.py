@@ -253,7 +253,7 @@ def _slices(
 
 
 def _checked(hidden: Array, weight: Array, targets: Array) -> tuple[_device.Device, Array]:
-    """Refuse what does not fit together; targets as a contiguous array."""
+    """Check shapes, types and targets; give the device, and the targets as a contiguous array."""
     for name, x in (("hidden", hidden), ("weight", weight), ("targets", targets)):
         if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
             raise DTypeError(f"{name}: got {type(x).__name__}, need a NumPy or CuPy array")

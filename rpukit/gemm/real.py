@@ -142,8 +142,7 @@ def product(
     if not _device.runs_kernels(xp):
         left = np.ascontiguousarray(a.T) if trans_a else a
         right = np.ascontiguousarray(b.T) if trans_b else b
-        mirror = twins.mirror("rpukit.gemm._mirror.real", out.dtype).det_gemm
-        run_rows(mirror, m, left, right, out, grain=work_grain(n * k))
+        run_rows(_mirror(out.dtype), m, left, right, out, grain=work_grain(n * k))
         return
     size = a.dtype.itemsize
     device = _device.device_of(out)
@@ -152,6 +151,11 @@ def product(
     whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)
     for start in launches(tile, (m, n, k), size, trans_a, trans_b, whole, limit, add, alpha):
         start.variant.launch(start.grid, start.block, (*start.sizes, a, b, out), start.shared)
+
+
+@cache
+def _mirror(dtype: np.dtype[Any]) -> Any:
+    return twins.mirror("rpukit.gemm._mirror.real", dtype).det_gemm
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ import pytest
 
 import rpukit as rk
 from rpukit import _device
+from rpukit._kernels import launch, tune
+from rpukit._kernels.replay import Replay, Replays
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus
 from tests.on_cpu.fake_cupy import Device, Misplaced, Stream
@@ -81,6 +83,68 @@ class TestEntering:
         turned = _device.to_device(put(data(4, 3), 0).T, GPU1, np.float64)
         assert_same_bits(_device.to_numpy(turned), data(4, 3).T.astype("f8"))
         assert gpus.device == 0
+
+
+class TestReplay:
+    """Valid where it was recorded, and nowhere else."""
+
+    def recorded(self, **options):
+        self.y = put(np.zeros(5, np.float32))
+        with launch.recording() as launches:
+            rk.elementwise.math_map("exp", put(data(5)), out=self.y)
+        changing = [[(0, 1)]]  # the first input
+        return Replay(launches, changing, **options)
+
+    def test_its_device_and_stream(self, gpus):
+        with Device(1):
+            replay, anywhere = self.recorded(), self.recorded(any_stream=True)
+            assert replay.valid()
+            z = put(data(5, seed=1))
+            anywhere(z.data.ptr)
+            assert_same_bits(self.y.get(), rk.elementwise.exp(data(5, seed=1)))
+            with Stream(non_blocking=True):
+                assert not replay.valid()
+                assert anywhere.valid()
+        assert not replay.valid()
+        assert not anywhere.valid()
+
+    def test_its_variants(self, gpus):
+        with Device(1):
+            replay = self.recorded()
+            tune._drop_decisions()
+            assert not replay.valid()
+
+    def test_calls_for_a_graph_are_made_anew(self, gpus):
+        """And the next as well: results may be elsewhere since."""
+        replays, made = Replays(), []
+
+        def run(x):
+            def call():
+                made.append(rk.elementwise.exp(x))
+
+            replays.run("key", (x,), {}, call)
+            assert_same_bits(made[-1], rk.elementwise.exp(data(5)))
+            return len(made)
+
+        with Device(1), Stream(non_blocking=True) as stream:
+            x = put(data(5))
+            assert [run(x) for _ in range(4)] == [1, 2, 2, 2]
+            stream.capturing = True
+            assert run(x) == 3
+            stream.capturing = False
+            assert [run(x) for _ in range(3)] == [4, 5, 5]
+        assert run(x) == 6  # from another device
+
+    def test_a_recording_lists_launches_that_a_replay_would_hide(self, gpus):
+        with Device(1):
+            replay = self.recorded(any_stream=True)
+            with launch.recording() as outer:
+                assert not replay.valid()
+                with launch.recording() as inner:
+                    rk.elementwise.exp(put(data(5)))
+                with launch.not_recording():
+                    rk.elementwise.exp(put(data(5)))
+            assert [one.device for one in outer] == [one.device for one in inner] == [1]
 
 
 @pytest.mark.parametrize("current", [0, 1])

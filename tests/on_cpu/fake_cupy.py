@@ -102,6 +102,7 @@ class Stream:
     def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
         self.ptr = 0 if null else next(self._numbers)
         self.device_id = -1 if null else machine().device
+        self.capturing = False
         self._before: list[Any] = []
 
     def use(self) -> Stream:
@@ -121,7 +122,7 @@ class Stream:
         machine().current[device] = stream
 
     def is_capturing(self) -> bool:
-        return False
+        return self.capturing
 
     def synchronize(self) -> None:
         machine().wait(self)

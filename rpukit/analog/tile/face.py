@@ -1,4 +1,4 @@
-"""What every tile shows: axes, device, products by operators, and the checks of its inputs."""
+"""Common interface of tiles: axes, device, products by operators, checks of inputs."""
 
 from __future__ import annotations
 

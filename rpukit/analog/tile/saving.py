@@ -1,4 +1,4 @@
-"""Saving a tile and loading it: what states of every kind of tile have in common."""
+"""Saving and loading tiles: the parts that are common to every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of one variable as data: what device models hand to the kernels.
+"""Curves of one variable as packed data for the kernels.
 
 A curve evaluates itself in float64, for people, and packs itself into the floats that
 ``kernels_cu/include/rk_curve.cuh`` describes, for kernels and mirrors.

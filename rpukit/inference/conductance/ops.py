@@ -1,4 +1,4 @@
-"""Ops of inference: programming, and reading after drift."""
+"""Ops of conductances: programming, and reading after drift."""
 
 from __future__ import annotations
 

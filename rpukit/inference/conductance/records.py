@@ -1,4 +1,4 @@
-"""Records that the kernels of programming and reading take whole."""
+"""Argument records of the kernels that program and read conductances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise models from measurements of one's own devices."""
+"""Noise models fitted to measurements of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise models: what programming, time and reading do to a conductance.
+"""Base of noise models: programming errors, drift and read noise of conductances.
 
 A model is a frozen value. It describes itself by curves and by the numbers of a moment; two
 kernels work on all models. Conductances are in microsiemens, times in seconds after programming.
@@ -30,7 +30,7 @@ PLAIN = Polynomial((0.0,))
 
 @dataclass(frozen=True, slots=True)
 class Programmed:
-    """Conductances as they were written.
+    """Conductances right after programming.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Noise models whose conductances shrink by a power of time: phase-change memory and its like."""
+"""Noise models with power-law drift: phase-change memory and similar devices."""
 
 from __future__ import annotations
 

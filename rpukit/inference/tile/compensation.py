@@ -1,4 +1,4 @@
-"""Drift compensation: what the outputs are multiplied by, so that drift does not show."""
+"""Drift compensation: factors of the outputs that undo the decay of conductances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time and hardware do to an inference tile: programming, drift, reading, compensation."""
+"""Programming, drift, reading and compensation of an inference tile."""
 
 from __future__ import annotations
 
@@ -94,9 +94,11 @@ class Hardware(ABC):
         """
         event = self._now["program"] if event is None else event
         if isinstance(event, bool) or not isinstance(event, (int, np.integer)):
-            raise ParameterError(f"event: got {event!r}, need an integer")
+            raise ParameterError(f"event: got {event!r}, need the integer number of a programming")
         if not 0 <= event < _OTHER:
-            raise ParameterError(f"event: got {event}, need 0 to 2**48 - 2")
+            raise ParameterError(
+                f"event: got {event}, need the number of a programming, 0 to 2**48 - 2"
+            )
         self._write(int(event), self.stream)
         self._now["program"] = int(event) + 1
         self._now["event"], self._now["mode"] = int(event), "programmed"

@@ -1,4 +1,4 @@
-"""Copies of an inference tile: on another device, as plain data, pickled."""
+"""Saving and restoring the state of an inference tile."""
 
 from __future__ import annotations
 

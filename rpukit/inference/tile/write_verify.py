@@ -1,4 +1,4 @@
-"""Closed-loop programming of training tiles: pulses until what is read is what was asked for."""
+"""Closed-loop programming of training tiles: pulses until the readout matches the target."""
 
 from __future__ import annotations
 

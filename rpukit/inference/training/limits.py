@@ -1,4 +1,4 @@
-"""Hardware-aware training: what is done to weights so that a network learns to live with hardware.
+"""Hardware-aware training: clipping and remapping of weights, ranges of inputs.
 
 Clipping and remapping change the weights and their digital scales; input ranges say what the
 converters take. Weight modifiers have a file of their own.

@@ -1,4 +1,4 @@
-"""Weight modifiers: what training does to weights for one pass, to meet the noise of hardware."""
+"""Weight modifiers: changes of the weights for one training pass that imitate hardware noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = Any
 
 
 class ModifierType(str, Enum):
-    """How weights are changed for one pass."""
+    """Kinds of changes of the weights for one training pass."""
 
     NONE = "NONE"
     ADD_NORMAL = "ADD_NORMAL"

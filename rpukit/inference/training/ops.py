@@ -1,4 +1,4 @@
-"""Ops around inference: weight modifiers, digital scales and sums."""
+"""Ops of hardware-aware training: weight modifiers, digital scales and sums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _grid(n: int) -> tuple[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Modification:
-    """What `modify_weights` does to each weight.
+    """Kind and numbers of a change of all weights.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def modify_weights(
     status: Array,
     out: Array,
 ) -> Array:
-    """Change weights as one pass of training is to see them.
+    """Modify weights for one training pass.
 
     Parameters
     ----------

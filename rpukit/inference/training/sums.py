@@ -1,4 +1,4 @@
-"""Numbers of a matrix, found or summed in a written order, and clipping by them."""
+"""Largest value, sum and deviation of a matrix, in a fixed order; clipping."""
 
 from __future__ import annotations
 

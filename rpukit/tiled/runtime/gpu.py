@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels.arguments import pack
 from rpukit._kernels.launch import recording
+from rpukit._kernels.replay import Replay
 from rpukit.errors import DeviceError, PlanError, TransferError
 from rpukit.gemm.real import SEGMENT, product
 from rpukit.tiled.ir import BaseGraph
@@ -193,12 +193,7 @@ class GpuExecutor(Executor):
         """Do a tile, and make what does it again at the cost of the driver's calls alone."""
         with recording() as launches:
             act()
-        stream = self._core.ptr
-        again = []
-        for one in launches:
-            words = [pack(a) for a in one.variant.checked(one.args)]
-            again.append(one.variant.again(one.grid, one.block, words, one.shared))
-        return partial(_launch_all, again, stream)
+        return Replay(launches, ())
 
     def _prepared(
         self, program: Program, graph: BaseGraph
@@ -318,11 +313,6 @@ def _product(tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None] |
     add = 3 if added == 2 else 0 if first else 1 if long else 2
     turned = bool(turned_a), bool(turned_b)
     return partial(product, *flat, *turned, add=add, alpha=float(tile.floats[0]))
-
-
-def _launch_all(launches: Sequence[Callable[[int], None]], stream: int) -> None:
-    for launch in launches:
-        launch(stream)
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
