@@ -44,6 +44,10 @@ class Candidate(NamedTuple):
         return self.size * self.accesses
 
 
+# Shares of the second level that are left free, and most steps for which all of them are tried
+_RESERVES = (1 / 8, 1 / 2, 1 / 5, 1 / 3, 3 / 7)
+_MOST_STEPS = 120
+_FEW = 100  # candidates that are packed with all effort, and dropped one by one
 _ORDERS: tuple[Callable[[Candidate], Any], ...] = (
     lambda c: -c.accesses / (c.upper - c.lower),
     lambda c: -c.saved,
@@ -84,11 +88,14 @@ def promote(
     if effort and len(best) < len(candidates):
         best = max(best, _exact(candidates, budget, align, best, effort), key=_saved)
     while best:
-        blocks = [Block(*c[:4]) for c in best]
-        offsets = pack(blocks, align=align, limit=budget, effort=effort / 4)
+        blocks, n = [Block(*c[:4]) for c in best], len(best)
+        # A round of packing takes time by n squared, and each failure asks for another packing
+        rounds = 300 * _FEW**2 // max(n, _FEW) ** 2
+        offsets = pack(blocks, align=align, limit=budget, rounds=rounds, effort=effort / 4)
         if peak(blocks, offsets) <= budget:
             return offsets
-        best.remove(min(best, key=lambda c: c.saved / (c.upper - c.lower)))
+        best = sorted(best, key=lambda c: c.saved / (c.upper - c.lower))[max(1, n // _FEW) :]
+        effort = effort if n <= _FEW else 0.0
     return {}
 
 
@@ -142,8 +149,12 @@ def _exact(
     return [c for x, c in zip(take, candidates, strict=True) if solver.value(x)]
 
 
-def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> dict[str, int]:
-    """Choose values that live in the second level for good.
+def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> list[dict[str, int]]:
+    """Choose values that live in the second level for good, in some ways.
+
+    They differ in the share of the level that is left for tiles and for what is fetched ahead. How
+    much that should be depends on the graph; it does not grow with the inner level, so that a
+    larger one is no disadvantage.
 
     Parameters
     ----------
@@ -153,8 +164,8 @@ def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> dict[str, int]:
 
     Returns
     -------
-    dict of str to int
-        Their addresses.
+    list of dict of str to int
+        Addresses of the values; each choice once.
     """
     level = levels[1]
     able = [v for v in lifetimes.values.values() if v.uses and v.given == v.wanted]
@@ -163,7 +174,11 @@ def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> dict[str, int]:
         Candidate(v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses))
         for v in able
     ]
-    # What is left has to hold the tiles of an op, and much of what is fetched ahead
-    size, inner = level.bytes, levels[2].bytes
-    room = max(size // 8, min(size // 2, 2 * inner), min(size // 5, 3 * inner))
-    return promote(candidates, size - room, align=level.align, effort=0.3)
+    shares = _RESERVES if len(lifetimes.steps) <= _MOST_STEPS else _RESERVES[:2]
+    found: list[dict[str, int]] = []
+    for share in shares:
+        budget = level.bytes - int(level.bytes * share)
+        way = promote(candidates, budget, align=level.align, effort=0.3)
+        if way not in found:
+            found.append(way)
+    return found

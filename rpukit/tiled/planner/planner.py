@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from rpukit.tiled.plan import Plan
 from rpukit.tiled.planner.bands import Bands
 from rpukit.tiled.planner.buffering import Wish, check_names, wishes
 from rpukit.tiled.planner.draft import OpDraft
+from rpukit.tiled.planner.homes import promoted
 from rpukit.tiled.planner.instructions import Scheduled, overlapped, schedule
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 from rpukit.tiled.planner.lower_bounds import bounds
@@ -107,13 +108,30 @@ class _Planner:
         self.best: dict[Any, tuple[list[Choice], str]] = {}
 
     def run(self) -> Plan:
-        placement = Placement(self.lifetimes, self.levels, self.buffering == "auto")
-        drafts = [self.draft(step, placement) for step in self.lifetimes.steps]
-        made = self.made(placement, drafts)
-        if self.buffering == "auto" and self.n_hops == 1:  # worth more tries where it is quick
-            made = self.best_of(placement, drafts, made)
+        auto = self.buffering == "auto"
+        homes = promoted(self.lifetimes, self.levels) if auto and self.n_hops > 1 else [{}]
+        found, error = [], PlanError("")
+        for way in homes:
+            try:
+                found.append(self.with_homes(way))
+            except PlanError as reason:
+                _LOG.debug("a choice of homes was dropped: %s", reason)
+                error = reason
+        if not found:
+            raise error
+        made = min(found, key=lambda one: one.cycles)
         programs = tuple(self.program(p, made) for p in range(len(self.lifetimes.graphs)))
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
+
+    def with_homes(self, homes: Mapping[str, int]) -> _Made:
+        """Plan with some values at home in the second level."""
+        auto = self.buffering == "auto"
+        placement = Placement(self.lifetimes, self.levels, auto, homes)
+        drafts = [self.draft(step, placement) for step in self.lifetimes.steps]
+        made = self.made(placement, drafts)
+        if auto and self.n_hops == 1:  # worth more tries where it is quick
+            made = self.best_of(placement, drafts, made)
+        return made
 
     def best_of(self, placement: Placement, drafts: list[OpDraft], made: _Made) -> _Made:
         """Try other ways to place the ops, and the best two with buffers that last longer."""

@@ -16,7 +16,6 @@ from rpukit.errors import PlanError
 from rpukit.tiled.machine import Hierarchy, Level
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, peak
 from rpukit.tiled.planner.draft import OpDraft
-from rpukit.tiled.planner.homes import promoted
 from rpukit.tiled.planner.level_plan import LevelPlan, PlacementContext, Residency, Turns
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step, Value, merged
 from rpukit.tiled.planner.prefetch import extend_buffers, prefetch_operands, prefetch_values
@@ -40,15 +39,19 @@ class Placement:
     lifetimes : Lifetimes
     levels : Hierarchy
     auto : bool
-        Promote values and keep residents.
+        Keep residents.
+    promoted : mapping of str to int
+        Addresses of values that live in the second level for good.
     """
 
-    def __init__(self, lifetimes: Lifetimes, levels: Hierarchy, auto: bool) -> None:
+    def __init__(
+        self, lifetimes: Lifetimes, levels: Hierarchy, auto: bool, promoted: Mapping[str, int]
+    ) -> None:
         self.lifetimes, self.levels, self.auto = lifetimes, levels, auto
         self.far = len(levels) > 2  # whether buffers are filled more than a turn ahead
         self.prefetch = False  # whether ops that wait get whole buffers, filled ahead
         self.reserve = False  # whether room to fetch whole values ahead goes before residents
-        self.promoted = promoted(lifetimes, levels) if auto and len(levels) > 2 else {}
+        self.promoted = promoted
         self.runs: dict[Hashable, bool] = {}
         self.base = [0] * len(levels)
         values = lifetimes.values
