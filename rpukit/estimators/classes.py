@@ -83,7 +83,7 @@ class CircuitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         structure: str = "auto",
         n_epochs: int = 20,
-        pseudocount: float = 0.1,
+        pseudocount: float = 1.0,
         prior: str = "counts",
         device: str = "cpu",
         random_state: Any = None,
