@@ -16,7 +16,7 @@ PACKAGE = ROOT / "rpukit"
 # Bottom-up; a folder stands for all of its files. `kernels_cu` is layer 0 and holds no Python.
 LAYERS = {
     1: [
-        *("errors", "_version", "_archive", "_cache", "_device", "_frames", "_workers", "random"),
+        *("errors", "_version", "_archive", "_cache", "_device", "_workers", "random"),
         "_exact",
     ],
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator, cg, lsqr, svds
 
 import rpukit as rk
-from rpukit._frames import numbers_of
+from rpukit.circuits.compiled.frames import numbers_of
 from rpukit.errors import CopyError, DTypeError, NonFiniteError, ParameterError, ShapeError
 
 EXACT = rk.IOParameters(is_perfect=True)

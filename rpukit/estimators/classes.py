@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
-from rpukit._frames import categories_of, is_frame, numbers_of
 from rpukit.circuits import Circuit, Gaussian, hclt, mixture
+from rpukit.circuits.compiled.frames import categories_of, is_frame, numbers_of
 from rpukit.elementwise import exp, log
 from rpukit.errors import ParameterError
 from rpukit.estimators._scikit import (
@@ -83,7 +83,7 @@ class CircuitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         structure: str = "auto",
         n_epochs: int = 20,
-        pseudocount: float = 0.1,
+        pseudocount: float = 1.0,
         prior: str = "counts",
         device: str = "cpu",
         random_state: Any = None,

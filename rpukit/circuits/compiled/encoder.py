@@ -9,9 +9,9 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._exact.twins import mirror, real
-from rpukit._frames import is_frame, numbers_of
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
+from rpukit.circuits.compiled.frames import is_frame, numbers_of
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 
