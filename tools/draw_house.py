@@ -99,27 +99,18 @@ def draw(axes: plt.Axes, graph: Graph, folder: Path, title: str) -> None:
     for y, row in enumerate(rows):
         for k, name in enumerate(row):
             spots[name] = ((k + 0.5) / len(row) + 0.02 * (y % 2), y)
-    for mine, targets in reduced(graph).items():
-        for target in targets:
-            axes.annotate(
-                "",
-                xy=spots[target],
-                xytext=spots[mine],
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "color": "#8a8f98",
-                    "lw": 0.8,
-                    "shrinkA": 9,
-                    "shrinkB": 9,
-                },
-                zorder=1,
-            )
+    boxes = {}
     for name, (x, y) in spots.items():
         kind = "folder" if (folder / name).is_dir() else "file"
         kind = "package" if kind == "folder" and folder == PACKAGE else kind
         box = {"boxstyle": "round,pad=0.35", "fc": COLOURS[kind], "ec": "#6b7280", "lw": 0.7}
-        text = label(folder, name)
-        axes.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
+        style = {"ha": "center", "va": "center", "fontsize": 8, "bbox": box, "zorder": 2}
+        boxes[name] = axes.text(x, y, label(folder, name), **style).get_bbox_patch()
+    for mine, targets in reduced(graph).items():
+        for target in targets:
+            ends = {"patchA": boxes[mine], "patchB": boxes[target], "shrinkA": 1, "shrinkB": 1}
+            arrow = {"arrowstyle": "-|>", "color": "#8a8f98", "lw": 0.8, **ends}
+            axes.annotate("", spots[target], spots[mine], arrowprops=arrow, zorder=1)
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_xlim(-0.02, 1.04)
     axes.set_ylim(-0.5, len(rows) - 0.5)
@@ -137,6 +128,7 @@ def main() -> int:
     panels = [axes for part in below for axes in part.subplots(1, 2)]
     for axes, name in zip(panels, PARTS, strict=True):
         draw(axes, parts_of(PACKAGE / name), PACKAGE / name, f"rpukit/{name}")
+    figure.canvas.draw()  # arrows end at boxes whose sizes are known from here on
     figure.savefig(args.out, dpi=90, metadata={"Software": None})
     return 0
 
