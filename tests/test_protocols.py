@@ -189,7 +189,8 @@ def test_copies_of_circuits_share_nothing(duplicate):
     other.sample(4)
     assert (other.log_likelihood(x) != before).any()
     np.testing.assert_array_equal(pc.log_likelihood(x), before)
-    assert (pc._statistics.n_sample, pc._n_drawn) == (50, 0)
+    header = pc.state()["header"]
+    assert (header["n_sample"], header["n_drawn"]) == (50, 0)
 
 
 # ---- tables of pandas ---------------------------------------------------------------------------

@@ -173,6 +173,10 @@ class Circuit(Described):
         other._core = self._core.copied()
         return other
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickles are made on the CPU, so that they open on a machine without a GPU.
+        return type(self).from_state, (self.state(),)
+
     def _describe(self) -> Summary:
         return circuit_summary(self)
 
