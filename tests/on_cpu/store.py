@@ -25,7 +25,7 @@ def folder() -> Path:
     named = os.environ.get("RPUKIT_ON_CPU_CACHE")
     place = Path(named) if named else (_cache.folder() or Path(tempfile.gettempdir())) / "on_cpu"
     place.mkdir(parents=True, exist_ok=True)
-    return place
+    return place.absolute()
 
 
 def key_of(*texts: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from rpukit import tiled
 from rpukit.errors import PlanError
+from tests.on_cpu import store
 from tests.reference.models import NAMES
 from tests.tiled.reference_plans import model, plan_of
 
@@ -27,9 +28,16 @@ def generate(name, folder, l1=16_000, buffering="auto"):
 
 
 def build(folder, *flags, compiler="gcc"):
-    sources = [path.name for path in folder.glob("*.c")]
-    command = [compiler, *WARN, *flags, "-o", "network", *sources, "-lm"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    """Compile a folder to its program ``network``; the same contents are compiled once."""
+    texts = [f"{path.name}\n{path.read_text()}" for path in sorted(folder.glob("*.[ch]"))]
+    sources = [path.name for path in sorted(folder.glob("*.c"))]
+
+    def make(target):
+        command = [compiler, *WARN, *flags, "-o", str(target), *sources, "-lm"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+
+    name = f"network-{store.key_of(compiler, *WARN, *flags, *texts)}"
+    shutil.copy(store.kept(name, make), folder / "network")
 
 
 def run(folder, *mode):
