@@ -5,6 +5,7 @@ only, or as a module's name in a string, as ``import_module("rpukit.analog.prese
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -162,6 +163,18 @@ def test_every_name_of_the_lists_is_there():
     assert missing == []
     used = {(unit(module_name(path)), unit(module)) for path, module, _ in imports()}
     assert used >= SIDEWAYS
+
+
+def test_contributing_names_every_part():
+    """And in its table nothing that is not there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| `rpukit/")]
+    named = {
+        name.removeprefix("rpukit/").removesuffix("/").removesuffix(".py")
+        for row in rows
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+    assert named == set(LAYER_OF)
 
 
 def exists(folder: Path, name: str) -> bool:
