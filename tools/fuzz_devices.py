@@ -215,7 +215,7 @@ def case(seed: int, number: int, devices: list[str], kinds: list[str]) -> tuple[
         try:
             result = run(text, device, devices, int(rng.integers(1 << 31)))
         except Exception:  # what is no RpukitError is a fault by itself
-            found = f"{device}: {traceback.format_exc(limit=-4)}"
+            found = f"{device}: {traceback.format_exc(limit=-12)}"
             break
         if k == 0:
             expected = result

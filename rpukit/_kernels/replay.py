@@ -49,10 +49,10 @@ class Replay:
     ) -> None:
         self._n_change = tune.n_changes()
         self._device = launches[0].device if launches else None
-        self._stream = None
-        if self._device is not None and not any_stream:
-            self._stream = _device.current_stream()
-        self._any_stream = any_stream
+        on_gpu = self._device is not None
+        self._several = on_gpu and launch.several_gpus()
+        self._on_current = on_gpu and any_stream
+        self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
         self._starts: list[Callable[[int], None]] = []
         words: list[tuple[int, Any]] = []
@@ -93,18 +93,15 @@ class Replay:
         """
         if self._n_change != tune.n_changes() or launch.is_recording():
             return False
-        if self._device is None:
-            return True
-        here = self._device == _device.current_index()
-        return here and (self._any_stream or self._stream == _device.free_stream())
+        if self._several and self._device != _device.current_index():
+            return False
+        return self._stream is None or self._stream == _device.free_stream()
 
     def __call__(self, *values: Any) -> None:
         """Launch with these numbers and addresses of arrays, in the order of `changing`."""
         for k, word in self._words:
             word[0] = values[k]
-        stream = self._stream
-        if stream is None:
-            stream = _device.current_stream() if self._any_stream else 0
+        stream = _device.current_stream() if self._on_current else self._stream or 0
         for start in self._starts:
             start(stream)
 

@@ -197,7 +197,7 @@ def test_bad_calls():
     with pytest.raises(DTypeError, match="int16"):
         rk.linear_logprob(*(x.astype(np.int16) for x in (hidden, weight)), targets)
     with pytest.raises(DTypeError, match="dlogprob"):
-        rk.linear_logprob_backward(hidden, weight, targets, np.ones(4))
+        rk.linear_logprob_backward(hidden, weight, targets, np.ones(4, np.complex64))
     one = np.ones(4, np.float32)
     with pytest.raises(ShapeError, match="normaliser"):
         rk.linear_logprob_backward(hidden, weight, targets, one, normaliser=one)

@@ -90,6 +90,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     )  # fmt: skip
     made = module()
     with monkeypatch.context() as patch, started() as here:
+        for name in [name for name in sys.modules if name.startswith("cupyx")]:
+            patch.delitem(sys.modules, name)  # it would be loaded for the real CuPy
         patch.setitem(sys.modules, "cupy", made)
         patch.setitem(sys.modules, "cupy.cuda", made.cuda)
         patch.setattr(launch.Variant, "_make_gpu_check", check)
