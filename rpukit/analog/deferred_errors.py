@@ -16,6 +16,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
+from rpukit._kernels.entering import enters
 from rpukit._workers import run_rows
 from rpukit.errors import NonFiniteError
 
@@ -37,6 +38,7 @@ class Guard:
         device: _device.Device,
         registers: dict[str, Any] | None = None,
     ) -> None:
+        self._device = device
         self.status: Any = _device.zeros((1,), np.int32, device)
         self._memories = (clocks, registers if registers is not None else {})
         self._calls: list[tuple[str, list[dict[str, Any]]]] = []
@@ -61,6 +63,7 @@ class Guard:
     def _may_wait(self) -> bool:
         return not _device.is_cupy(self.status) or _device.free_stream() is not None
 
+    @enters
     def check(self) -> None:
         """Synchronise; raise what a kernel has found since the last check.
 

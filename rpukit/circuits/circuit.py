@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._device import Device
+from rpukit._kernels.entering import enters_device
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core, make_core
 from rpukit.circuits.describe import circuit_summary
@@ -22,6 +24,7 @@ __all__ = ["Circuit"]
 Array = Any
 
 
+@enters_device("_describe", "__copy__")
 class Circuit(Described):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
@@ -106,6 +109,10 @@ class Circuit(Described):
     gradient_step = gradient.gradient_step
     fit = fit.fit
     captured = cuda_graph.captured
+
+    @property
+    def _device(self) -> Device:
+        return self._core.device
 
     @property
     def layout(self) -> Layout:

@@ -240,3 +240,69 @@ def test_inference_tiles(gpus, compensation):
     moved = tile.to("gpu").to("gpu:1")
     assert_same_bits(moved.get_weights(), plain.get_weights())
     assert gpus.device == 0
+
+
+CELLS = {
+    "ideal": rk.Ideal(),
+    "soft": rk.SoftBounds(dw_min=0.01, dw_min_std=0.3),
+    "chopped": rk.ChoppedTransfer(devices=(rk.SoftBounds(), rk.SoftBounds())),
+    "one_sided": rk.OneSided(device=rk.SoftBounds(dw_min=0.02, w_min=0), refresh_every=2),
+    "mixed": rk.MixedPrecision(device=rk.SoftBounds(dw_min=0.02)),
+}
+
+
+def trained(tile, put):
+    """Multiply and pulse, the same shapes again and again; everything that the tile gives."""
+    found = []
+    for k in range(4):
+        found += [tile.forward(put(data(2, 9, seed=k))), tile.backward(put(data(2, 6, seed=k)))]
+        tile.update(put(data(2, 9, seed=k)), put(data(2, 6, seed=k)), 0.1, batch_size=2)
+    tile.decay().post_step()
+    found += [tile.get_weights(), *(array.get_weights() for array in tile.devices)]
+    found.append(np.array(tile.n_pulses))
+    tile.set_weights(put(data(6, 9, seed=9) / 4))
+    return [_device.to_numpy(a) for a in (*found, tile.get_weights())]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_tiles(gpus, name):
+    options = {"forward": rk.IOParameters(out_noise_std=0.1), "seed": 4}
+    with on_cpu():
+        plain = rk.AnalogTile((6, 9), CELLS[name], **options)
+        expected = trained(plain, np.array)
+    tile = rk.AnalogTile((6, 9), CELLS[name], **options, device="gpu:1")
+    for one, two in zip(trained(tile, put), expected, strict=True):
+        assert_same_bits(one, two)
+    assert "replay of tile_forward on gpu:1" in gpus.log
+    assert {line[-5:] for line in gpus.log} == {"gpu:1"}
+    for moved in (tile.to("gpu"), tile.copy(), tile.to("cpu")):
+        assert_same_bits(moved.get_weights(), plain.get_weights())
+    assert gpus.device == 0
+
+
+def learned(pc, put):
+    """Learn from samples in two batches; everything that the circuit gives."""
+    codes = np.random.default_rng(0).integers(0, 7, (40, 3)).astype(np.int32)
+    missing, weights = data(40, 3) > 0.4, np.abs(data(40, seed=1))
+    found = []
+    for _ in range(4):
+        found += [pc.log_likelihood(put(codes)), pc.accumulate(put(codes), weights=put(weights))]
+        pc.em_step(put(codes[:9]), step=0.3, pseudocount=0.1)
+    pc.gradient_step(put(codes))
+    found += [pc.sample(20), pc.conditional(put(codes), missing=put(missing))]
+    found += [*pc.most_probable(put(codes), missing=put(missing)), pc.log_likelihood(put(codes))]
+    return [_device.to_numpy(a) for a in found]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_circuits(gpus, dtype):
+    root = rk.circuits.hmm(3, 20, 7)
+    with on_cpu():
+        expected = learned(rk.Circuit(root, dtype=dtype, seed=1), np.array)
+    pc = rk.Circuit(root, dtype=dtype, seed=1, device="gpu:1")
+    for one, two in zip(learned(pc, put), expected, strict=True):
+        assert_same_bits(one, two)
+    assert any(line.startswith("replay of") for line in gpus.log)
+    x = np.zeros((4, 3), np.int32)
+    assert_same_bits(pc.to("gpu").log_likelihood(put(x, 0)), pc.log_likelihood(put(x)))
+    assert gpus.device == 0

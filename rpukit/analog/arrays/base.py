@@ -86,6 +86,10 @@ class Unit(ABC):
     site: Site
     weight: Array
 
+    @property
+    def _device(self) -> _device.Device:
+        return self.site.device
+
     @abstractmethod
     def arrays(self) -> dict[str, Array]:
         """Give all state by name, without the site's prefix."""

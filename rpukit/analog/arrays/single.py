@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters
 from rpukit.analog.arrays.base import Site, Unit
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.cell_array import CellArray
@@ -149,6 +150,7 @@ class DeviceArray(Described, Unit):
             yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
 
     @property
+    @enters
     def n_pulses(self) -> int:
         """Number of pulses that the cells have received; reading it synchronises."""
         self.site.guard.check()
@@ -161,12 +163,14 @@ class DeviceArray(Described, Unit):
         self._marked[...] = self._arrays["n_pulses"]
 
     @property
+    @enters
     def n_pulses_since(self) -> int:
         """Number of pulses since the last `mark`, 0 without one; reading it synchronises."""
         marked = self._arrays["n_pulses"] if self._marked is None else self._marked
         return self.n_pulses - int(_device.to_numpy(marked)[0])
 
     @property
+    @enters
     def pulse_counts(self) -> Array:
         """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy)."""
         if "pulse_counts" not in self._arrays:
@@ -178,6 +182,7 @@ class DeviceArray(Described, Unit):
         return self._arrays
 
     @property
+    @enters
     def cells(self) -> Mapping[str, Array]:
         """Per-cell parameters by name, arrays of shape (n_out, n_in), the tile's dtype.
 
@@ -257,11 +262,13 @@ class DeviceArray(Described, Unit):
 
     # ---- setting --------------------------------------------------------------------------------
 
+    @enters
     def get_weights(self) -> Array:
         """Read the weights exactly: a copy, shape (n_out, n_in), the tile's dtype."""
         self.site.guard.check()
         return self.weight.copy()
 
+    @enters
     def set_weights(self, weight: Array) -> DeviceArray:
         """Set the weights, clipped to the bounds of their cells, in place.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import Unit
 from rpukit.analog.arrays.single import checked_array
 from rpukit.analog.deferred_errors import Guard, check_finite
@@ -16,6 +17,7 @@ from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 Array = Any
 
 
+@enters_device()
 class Processes:
     """Part of `AnalogTile`: reading and setting weights, and the slow processes."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import Unit
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
@@ -20,6 +21,7 @@ from rpukit.random import Stream
 Array = Any
 
 
+@enters_device()
 class Accounting:
     """Part of `AnalogTile`: pulses counted, shown, and paid for."""
 

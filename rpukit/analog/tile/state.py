@@ -10,6 +10,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import Unit
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
@@ -73,6 +74,7 @@ def _family(base: type) -> list[type]:
     return [base, *(cls for child in children for cls in _family(child))]
 
 
+@enters_device("_fill")
 class Persistent:
     """Part of `AnalogTile`: copies, states, pickles."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import Site
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
@@ -35,6 +36,7 @@ Array = Any
 CLOCKS = ("forward", "backward", "update")
 
 
+@enters_device("_describe")
 class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
     """A crossbar array of cells: a matrix that is read with noise and changed by pulses.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.entering import enters_device
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import check_em, maximise
 from rpukit.circuits.parameters import Statistics
@@ -74,6 +75,7 @@ def captured(
     return Captured(self._core, batch_size, after)
 
 
+@enters_device("__call__")
 class Captured:
     """`Circuit.accumulate` or `Circuit.em_step` for one size of batch, as a CUDA graph.
 
@@ -110,6 +112,10 @@ class Captured:
         self._pool = xp.cuda.MemoryPool()
         self._stream = xp.cuda.Stream(non_blocking=True)
         self._graph, self._out = self._captured()
+
+    @property
+    def _device(self) -> _device.Device:
+        return self._core.device
 
     def _captured(self) -> tuple[Any, Array]:
         cupy, statistics = _device.cupy(), self._core.statistics
