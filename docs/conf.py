@@ -52,7 +52,14 @@ autosummary_context = {
     "shared": {m: [n for n in all_ if n in rpukit.__all__] for m, all_ in _EXPORTS.items()},
     "enums": [name for name, value in _CLASSES.items() if issubclass(value, enum.Enum)],
     # inherited members are shown, but for those of classes that are not ours
-    "foreign_bases": ["object", "str", "int", "Enum", "BaseException", "BaseEstimator"],
+    "foreign_bases": [
+        *("object", "str", "int", "Enum", "BaseException"),
+        *("BaseEstimator", "ClassifierMixin", "RegressorMixin"),
+    ],
+    "foreign_members": [
+        "get_metadata_routing",
+        *(f"set_{call}_request" for call in ("fit", "partial_fit", "predict", "score", "sample")),
+    ],
 }
 autodoc_typehints = "none"  # types are said in the docstrings, with shapes and units
 numpydoc_show_class_members = False  # the class template lists them
