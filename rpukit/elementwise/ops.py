@@ -202,7 +202,7 @@ def _inputs(x: Array, y: Array | None) -> list[Array]:
     arrays = [a for _, a in given if isinstance(a, np.ndarray) or _device.is_cupy(a)]
     device = _device.device_of(arrays[0]) if arrays else _device.CPU
     found = [a.dtype for a in arrays if a.dtype.kind == "f"]
-    dtype = found[0] if found else np.dtype(np.float64)
+    dtype = np.result_type(*found) if found else np.dtype(np.float64)  # the wider, native order
     if dtype not in (np.float32, np.float64):
         raise DTypeError(f"got dtype {dtype}, need float32 or float64; use .astype")
     inputs = [_device.as_array(a, device, dtype, name) for name, a in given]

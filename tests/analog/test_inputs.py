@@ -102,8 +102,8 @@ CALLS = {  # (tile, kind of array) -> array
     ),
     "pulse_trains": (analog, lambda t, to: np.concatenate(t.pulse_trains(to(X), to(D), 0.1), 2)),
     "operator": (analog, lambda t, to: t @ to(np.ascontiguousarray(X.T))),
-    "set_weights": (analog, lambda t, to: changed(t, lambda t: t.set_weights(to(4 * W)))),
-    "set_cells": (analog, lambda t, to: changed(t, lambda t: t.set_cells(w_max=to(abs(4 * W))))),
+    "set_weights": (analog, lambda t, to: changed(t, lambda t: t.set_weights(to(16 * W)))),
+    "set_cells": (analog, lambda t, to: changed(t, lambda t: t.set_cells(w_max=to(abs(16 * W))))),
     "inference forward": (inference, lambda t, to: t.forward(to(X))),
     "inference forward of a vector": (inference, lambda t, to: t.forward(to(X[0]))),
     "inference backward": (inference, lambda t, to: t.backward(to(D[0]))),
@@ -113,7 +113,7 @@ CALLS = {  # (tile, kind of array) -> array
     ),
     "inference set_weights": (
         inference,
-        lambda t, to: changed(t, lambda t: t.set_weights(to(4 * W))),
+        lambda t, to: changed(t, lambda t: t.set_weights(to(16 * W))),
     ),
 }
 

@@ -121,7 +121,8 @@ def test_wrong_input():
     with pytest.raises(DTypeError, match="labels"):
         loss_of(logits, labels.astype(np.int64))
     with pytest.raises(DTypeError, match="logits"):
-        loss_of(logits.astype(np.float64), labels)
+        loss_of(logits.astype(complex), labels)
+    same_bits(loss_of(logits.astype(np.float64), labels), loss_of(logits, labels))
     with pytest.raises(ShapeError, match="n_class"):
         loss_of(logits, labels[:5])
     with pytest.raises(ShapeError, match="n_class"):
