@@ -110,7 +110,8 @@ class Memory:
         call: Callable[[], None],
     ) -> None:
         """Replay the launches of a call with this key, or make the call; see `Replays.run`."""
-        if replayable(self._parameters.theta):
+        theta = self._parameters.theta
+        if _device.takes_kernels(theta) and replayable(theta):
             self.repeats.run(key, inputs, numbers, call)
         else:
             call()
