@@ -261,7 +261,7 @@ def make_plan(
 
 @dataclass(slots=True)
 class LaunchPlanner:
-    """A product as it is dealt out."""
+    """Planner of the launches of one product."""
 
     manner: Manner
     shape: tuple[int, int, int]
