@@ -207,7 +207,7 @@ ax.set(xlabel="update", ylabel="error of the weights", yscale="log")
 ax.legend(fontsize=7)
 
 tile = residual[0.2][0]
-a, c = (array.get_weights() for array in tile.devices)
+a, c = (array.get_weights() for array in tile.arrays)
 assert np.allclose(np.asarray(tile), np.float32(0.2) * a + c, atol=1e-6)
 
 # %% [markdown]

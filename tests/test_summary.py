@@ -80,7 +80,7 @@ def state_of(thing):
     if isinstance(thing, rk.tiled.Plan):
         return thing.to_json()
     if hasattr(thing, "site"):
-        return repr((thing.site.clocks, {n: a.tobytes() for n, a in thing.arrays().items()}))
+        return repr((thing.context.clocks, {n: a.tobytes() for n, a in thing.arrays().items()}))
     if not hasattr(thing, "state"):
         return repr({k: v.tobytes() for k, v in thing.parameters(everything=True).items()})
     state = thing.state()

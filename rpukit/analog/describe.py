@@ -21,7 +21,7 @@ from rpukit.summaries import (
 def tile_summary(tile: Any) -> Summary:
     """Describe a tile."""
     n_out, n_in = tile.shape
-    arrays = tile.devices
+    arrays = tile.arrays
     name = type(tile.cell).__name__
     cells = [type(array.cell).__name__ for array in arrays]
     n = n_out * n_in
@@ -44,15 +44,15 @@ def tile_summary(tile: Any) -> Summary:
 
 def array_summary(array: Any) -> Summary:
     """Describe one array of devices of a tile."""
-    n_out, n_in = array.site.shape
+    n_out, n_in = array.context.shape
     name = type(array.cell).__name__
-    facts = [_shape(array.site.shape, array.site.dtype), Fact("cell", name, name)]
+    facts = [_shape(array.context.shape, array.context.dtype), Fact("cell", name, name)]
     facts += [count("devices", n_out * n_in), *_states((array,))]
     own = {_device.address(a): a.nbytes for a in array.arrays().values()}
     facts.append(memory(sum(own.values())))
     facts.append(count("pulses", int(_device.to_numpy(array._arrays["n_pulses"])[0])))
-    facts += waiting(array.site.guard)
-    title = f"array of {n_out} x {n_in} devices {name} on {array.site.device}"
+    facts += waiting(array.context.guard)
+    title = f"array of {n_out} x {n_in} devices {name} on {array.context.device}"
     return Summary("DeviceArray", title, tuple(facts), histogram_of(array.weight))
 
 

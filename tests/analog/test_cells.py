@@ -268,7 +268,7 @@ def test_symmetry_point_by_few_steps():
 )
 def test_stuck_cells_of_a_fresh_tile_are_stuck(cell, storage, order):
     tile = rk.AnalogTile((9, 8), cell, seed=3, storage=storage)
-    for array in tile.devices:
+    for array in tile.arrays:
         low, high = array.cells["w_min"], array.cells["w_max"]
         seen = array.get_weights()
         assert ((low <= seen) & (seen <= high)).all()

@@ -47,14 +47,14 @@ def test_trajectory(name):
     s, z = reference.sets("d_compounds")[name], reference.arrays("d_compounds")
     shape = (s["out_size"], s["in_size"])
     tile = rk.AnalogTile(shape, compound(s["device"]), update=reference.update(s["update"]))
-    for k, array in enumerate(tile.devices):
+    for k, array in enumerate(tile.arrays):
         array.set_weights(z[f"{name}/hidden_weights_{k}"][0])
     # float32 sums of steps in another order: 2.4e-4 is what the reference's own check reached.
     np.testing.assert_allclose(np.asarray(tile), z[f"{name}/W"][0], atol=1e-6)
     for step, (x, d) in enumerate(zip(z[f"{name}/x"], z[f"{name}/d"], strict=True)):
         tile.update(x.astype(np.float32), d.astype(np.float32), s["lr"])
         np.testing.assert_allclose(np.asarray(tile), z[f"{name}/W"][step + 1], atol=3e-4)
-        for k, array in enumerate(tile.devices):
+        for k, array in enumerate(tile.arrays):
             want = z[f"{name}/hidden_weights_{k}"][step + 1]
             np.testing.assert_allclose(array.get_weights(), want, atol=3e-4)
 
@@ -113,7 +113,7 @@ class TestCells:
 
     def test_the_weight_is_the_weighted_sum(self, cell):
         tile = self.tile(cell).update(*batch(9, self.shape), 0.1)
-        hidden = np.array([array.get_weights() for array in tile.devices], "f8")
+        hidden = np.array([array.get_weights() for array in tile.arrays], "f8")
         gamma = np.array(cell.weights_of_parts())
         exact = np.einsum("k,kij->ij", gamma, hidden)
         np.testing.assert_allclose(np.asarray(tile), exact, atol=3e-7)
@@ -140,19 +140,19 @@ class TestCells:
 
 def test_one_device_of_a_tile_can_be_set():
     tile = rk.AnalogTile((2, 3), rk.Reference(devices=(SOFT,)), seed=1)
-    tile.devices[1].set_weights(np.full((2, 3), 0.1, np.float32))
-    np.testing.assert_allclose(np.asarray(tile), -tile.devices[1].get_weights())
+    tile.arrays[1].set_weights(np.full((2, 3), 0.1, np.float32))
+    np.testing.assert_allclose(np.asarray(tile), -tile.arrays[1].get_weights())
     with pytest.raises(rk.errors.NonFiniteError, match="unchanged"):
-        tile.devices[1].set_weights(np.full((2, 3), np.nan, np.float32))
+        tile.arrays[1].set_weights(np.full((2, 3), np.nan, np.float32))
     names = set(tile.cells)
     assert {"0.w_min", "1.step_up"} <= names
     tile.set_cells(**{"1.w_max": np.full((2, 3), 0.02, np.float32)})
-    assert tile.devices[1].get_weights().max() <= np.float32(0.02)
+    assert tile.arrays[1].get_weights().max() <= np.float32(0.02)
 
 
 def test_devices_of_a_cell_differ():
     tile = rk.AnalogTile((20, 20), CELLS["sequential"], seed=1)
-    bounds = [array.cells["w_max"] for array in tile.devices]
+    bounds = [array.cells["w_max"] for array in tile.arrays]
     assert not (bounds[0] == bounds[1]).any()
 
 
@@ -163,7 +163,7 @@ def test_a_random_device_learns_from_its_share_of_the_samples():
     update = rk.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
     tile = rk.AnalogTile((1, 1), vector, update=update, seed=5)
     tile.update(np.ones((n, 1), np.float32), np.full((n, 1), -1, np.float32), lr=1e-4)
-    counts = [array.n_pulses for array in tile.devices]
+    counts = [array.n_pulses for array in tile.arrays]
     assert sum(counts) == n
     # Binomial: the deviation is sqrt(n 1/3 2/3) = 25.8; 4.5 of them.
     assert all(abs(count - n / 3) < 4.5 * np.sqrt(n * 2 / 9) for count in counts)
@@ -193,12 +193,12 @@ def test_a_refresh_keeps_the_difference():
         refresh_update=rk.UpdateParameters(desired_bl=4000),
     )
     tile = rk.AnalogTile((2, 2), one_sided)
-    tile.devices[1].set_weights(np.array([[0.9, 0.5], [0.3, 0.8]], np.float32))
-    tile.devices[0].set_weights(np.array([[0.4, 0.4], [0.8, 0.1]], np.float32))
+    tile.arrays[1].set_weights(np.array([[0.9, 0.5], [0.3, 0.8]], np.float32))
+    tile.arrays[0].set_weights(np.array([[0.4, 0.4], [0.8, 0.1]], np.float32))
     before = np.asarray(tile)
     zero = np.zeros(2, np.float32)
     tile.update(zero, zero, 0.1)
-    plus, minus = tile.devices[1].get_weights(), tile.devices[0].get_weights()
+    plus, minus = tile.arrays[1].get_weights(), tile.arrays[0].get_weights()
     np.testing.assert_allclose(np.asarray(tile), before, atol=2e-3)  # two steps
     np.testing.assert_allclose(plus, [[0.5, 0.5], [0, 0.8]], atol=2e-3)
     np.testing.assert_allclose(minus, [[0, 0.4], [0.5, 0.1]], atol=2e-3)

@@ -11,7 +11,7 @@ import pytest
 import rpukit as rk
 from rpukit._device import parse_device, to_device
 from rpukit._kernels import launch
-from rpukit.analog.transfer.array import TransferUnit
+from rpukit.analog.transfer.array import TransferArray
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.reference import analog as reference
 
@@ -59,7 +59,7 @@ def test_trajectory(name):
         tile.update(x.astype(np.float32), d.astype(np.float32), s["lr"])
         # float32 sums of steps in another order: 2.4e-4 is what a float64 recursion reached.
         np.testing.assert_allclose(np.asarray(tile), visible[step + 1], atol=3e-4)
-        for k, array in enumerate(tile.devices):
+        for k, array in enumerate(tile.arrays):
             want = z[f"{name}/hidden_weights_{k}"][step + 1]
             np.testing.assert_allclose(array.get_weights(), want, atol=3e-4)
     if hidden is not None:
@@ -230,7 +230,7 @@ class TestByHand:
         for sign in signs:
             # lr = g: both probabilities are 1, one pulse against the sign.
             tile.update(np.ones(1, np.float32), np.full(1, -sign, np.float32), self.step)
-            yield [float(a.get_weights()[0, 0]) for a in tile.devices], tile
+            yield [float(a.get_weights()[0, 0]) for a in tile.arrays], tile
 
     def test_ttv1(self):
         cell = rk.Transfer(
@@ -342,8 +342,8 @@ def test_a_batch_takes_as_many_launches_as_a_sample(cell, launches, monkeypatch)
 def test_steps_that_come_again(name, order, monkeypatch):
     """Launches made without the code of a step have its slices, draws and flips."""
     cells = CELLS | {"ttv3_every_5": rk.ChoppedTransfer(devices=PAIR, gamma=0.5, transfer_every=5)}
-    learn, steps = TransferUnit._learn, []
-    monkeypatch.setattr(TransferUnit, "_learn", lambda *a: (steps.append(1), learn(*a))[1])
+    learn, steps = TransferArray._learn, []
+    monkeypatch.setattr(TransferArray, "_learn", lambda *a: (steps.append(1), learn(*a))[1])
     tiles = [rk.AnalogTile((3, 132), cells[name], seed=9) for _ in range(2)]
     x, d = batch(60, (3, 132))
     for k, source in enumerate((False, True)):
@@ -397,7 +397,7 @@ def test_a_tile_that_is_gone_holds_no_memory():
     x, d = batch(3, (3, 4))
     with on_cpu():
         tile.update(x, d, 0.3)
-    weight = weakref.ref(tile.devices[0].weight.base)
+    weight = weakref.ref(tile.arrays[0].weight.base)
     del tile
     gc.collect()
     assert weight() is None

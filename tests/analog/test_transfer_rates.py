@@ -20,7 +20,7 @@ def step(tile, x, d, lr):
 
 
 def weights(tile, k):
-    return to_numpy(tile.devices[k].get_weights())
+    return to_numpy(tile.arrays[k].get_weights())
 
 
 @pytest.mark.parametrize("cls", [rk.Transfer, rk.BufferedTransfer, rk.ChoppedTransfer])
@@ -66,7 +66,7 @@ def test_the_transfer_rate_follows_a_schedule(cls, scale, auto, device):
         **how,
     )  # fmt: skip
     tile = rk.AnalogTile((2, 1), cell, device=device)
-    tile.devices[0].set_weights(to_device(np.full((2, 1), 0.01, np.float32), tile._device))
+    tile.arrays[0].set_weights(to_device(np.full((2, 1), 0.01, np.float32), tile._device))
     unit = 1 if cls is rk.BufferedTransfer else cell.threshold(tile.shape)
     past = np.zeros(2)
     for lr in SCHEDULE:
@@ -107,7 +107,7 @@ def test_the_buffer_pays_out_at_the_threshold():
         scale_transfer_lr=False, transfer_forward=PERFECT,
     )  # fmt: skip
     tile = rk.AnalogTile((1, 1), cell)
-    tile.devices[0].set_weights(np.full((1, 1), 1.01 * cell.threshold((1, 1)), np.float32))
+    tile.arrays[0].set_weights(np.full((1, 1), 1.01 * cell.threshold((1, 1)), np.float32))
     written = []
     for _ in range(8):
         step(tile, 0.0, 0.0, 0.1)
@@ -142,8 +142,8 @@ def test_the_visible_weight_after_everything_but_updates(columns, device):
 
     check(tile)
     for change in (
-        lambda: tile.devices[1].set_weights(start),
-        lambda: tile.devices[0].set_weights(start),
+        lambda: tile.arrays[1].set_weights(start),
+        lambda: tile.arrays[0].set_weights(start),
         lambda: tile.decay(0.9),
         lambda: tile.diffuse(),
         lambda: tile.drift(100.0),

@@ -65,7 +65,7 @@ def test_every_launch_shape_and_the_mirror(shape, monkeypatch):
     plain, one, mirrored = tiles(3, CELLS[1])
     plain.update(x, d, 0.1)
     samples.pulsed_samples(
-        mirrored.devices[0].record,
+        mirrored.arrays[0].record,
         x,
         d,
         0.1,

@@ -1,4 +1,4 @@
-"""What sits behind the face of a tile: one array of devices, or several that act as one."""
+"""Base of the weight arrays of a tile: one array of devices, or several that act as one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What all arrays of a tile share, and the name of one of them.
+class ArrayContext:
+    """State that the arrays of a tile share, and the stream and prefix of one of them.
 
     Attributes
     ----------
@@ -54,8 +54,8 @@ class Site:
     dtype: np.dtype[Any] = _FLOAT32
     procedural: bool = False
 
-    def child(self, index: int) -> Site:
-        """Give the site of device number ``index`` of a cell with several."""
+    def child(self, index: int) -> ArrayContext:
+        """Give the context of device number ``index`` of a cell with several."""
         stream = self.stream.child(index)
         return replace(self, stream=stream, prefix=f"{self.prefix}{index}.")
 
@@ -73,17 +73,17 @@ class Site:
         return _device.to_device(array, self.device)
 
 
-class Unit(ABC):
-    """An array of weights that learns: what a tile needs of it.
+class WeightArray(ABC):
+    """Interface of an array of weights that learns.
 
     Attributes
     ----------
-    site : Site
-    weight : array, shape (n_out, n_in), dtype of the site
+    context : ArrayContext
+    weight : array, shape (n_out, n_in), dtype of the context
         The visible weight.
     """
 
-    site: Site
+    context: ArrayContext
     weight: Array
 
     @property
@@ -92,7 +92,7 @@ class Unit(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, Array]:
-        """Give all state by name, without the site's prefix."""
+        """Give all state by name, without the context's prefix."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Tiles whose cells hold several devices: vector, reference and one-sided cells."""
+"""Weight arrays of several devices: vector, reference and one-sided cells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog.arrays.base import Site, Unit
+from rpukit.analog.arrays.base import ArrayContext, WeightArray
 from rpukit.analog.arrays.compound_ops import combine_devices, select_refresh
 from rpukit.analog.arrays.single import DeviceArray, nothing
 from rpukit.analog.cells.cell_array import CellArray
@@ -28,37 +28,37 @@ _COLUMNS = 256  # columns that are refreshed at once
 _WRITES = 0  # child stream of a device for reads and writes of its own
 
 
-class CompoundUnit(Unit):
+class CompoundArray(WeightArray):
     """Several arrays of devices that show one weight, ``W = sum_k gamma_k w_k``.
 
     Parameters
     ----------
     cell : CompoundCell
-    site : Site
-    weight : array, shape (n_out, n_in), dtype of the site, optional
+    context : ArrayContext
+    weight : array, shape (n_out, n_in), dtype of the context, optional
         Where the visible weight is kept.
     """
 
-    def __init__(self, cell: Any, site: Site, weight: Array | None = None) -> None:
-        self.cell, self.site = cell, site
+    def __init__(self, cell: Any, context: ArrayContext, weight: Array | None = None) -> None:
+        self.cell, self.context = cell, context
         self.on_change = nothing
         parts = cell.parts()
-        self._stack = _device.zeros((len(parts), *site.shape), site.dtype, site.device)
+        self._stack = _device.zeros((len(parts), *context.shape), context.dtype, context.device)
         self.children = [
-            self._child(part, site.child(k), self._stack[k]) for k, part in enumerate(parts)
+            self._child(part, context.child(k), self._stack[k]) for k, part in enumerate(parts)
         ]
         for child in self.children:
             child.on_change = self._changed
         self.granularity = cell.granularity
-        self._gamma = site.put(np.array(cell.weights_of_parts(), site.dtype))
+        self._gamma = context.put(np.array(cell.weights_of_parts(), context.dtype))
         if weight is None:
-            weight = _device.zeros(site.shape, site.dtype, site.device)
+            weight = _device.zeros(context.shape, context.dtype, context.device)
         self.weight = weight
         self.combine()
 
     @staticmethod
-    def _child(part: Any, site: Site, weight: Array) -> Any:
-        return DeviceArray(part, site, weight)
+    def _child(part: Any, context: ArrayContext, weight: Array) -> Any:
+        return DeviceArray(part, context, weight)
 
     def _changed(self) -> None:
         self.combine()
@@ -66,7 +66,7 @@ class CompoundUnit(Unit):
 
     def combine(self) -> None:
         """Make the visible weight anew."""
-        combine_devices(self.weight, self._stack, self._gamma, status=self.site.guard.status)
+        combine_devices(self.weight, self._stack, self._gamma, status=self.context.guard.status)
 
     def arrays(self) -> dict[str, Array]:
         return {"weight": self.weight, **self._named([c.arrays() for c in self.children])}
@@ -98,10 +98,10 @@ class CompoundUnit(Unit):
             abs(lr),
             self.granularity,
             parameters,
-            stream=self.site.stream,
+            stream=self.context.stream,
             first_sample=first_sample,
-            status=self.site.guard.status,
-            call=self.site.guard.begin("x or d"),
+            status=self.context.guard.status,
+            call=self.context.guard.begin("x or d"),
         )
 
     def settle(self) -> None:
@@ -130,7 +130,7 @@ class CompoundUnit(Unit):
         self.combine()
 
 
-class VectorUnit(CompoundUnit):
+class VectorArray(CompoundArray):
     """Devices that share the pulses, or take turns (`Vector`)."""
 
     def store(self, array: Array) -> None:
@@ -164,7 +164,7 @@ class VectorUnit(CompoundUnit):
             if turn is None or (turn == k).all():
                 child.pulse(trains, flip, first_sample)
             elif (turn == k).any():
-                mine = self.site.put((turn == k).astype(trains.d.dtype))
+                mine = self.context.put((turn == k).astype(trains.d.dtype))
                 mine = mine.reshape(-1, *(1,) * (trains.d.ndim - 1))
                 child.pulse(replace(trains, d=trains.d * mine), flip, first_sample)
         self.combine()
@@ -181,14 +181,14 @@ class VectorUnit(CompoundUnit):
         if policy is UpdatePolicy.SINGLE_SEQUENTIAL:
             return (cell.first_update_idx + 1 + sample) % n_device
         blocks = [
-            random_fill(self.site.stream, (_BLOCK,), "bits", op=Op.UNIT, sample=block)
+            random_fill(self.context.stream, (_BLOCK,), "bits", op=Op.UNIT, sample=block)
             for block in range(first_sample // _BLOCK, (first_sample + n - 1) // _BLOCK + 1)
         ]
         words = np.concatenate(blocks)[sample - first_sample // _BLOCK * _BLOCK]
         return (words.astype(np.uint64) * np.uint64(n_device)) >> np.uint64(32)
 
 
-class ReferenceUnit(CompoundUnit):
+class ReferenceArray(CompoundArray):
     """A device that learns, less a static one (`Reference`)."""
 
     def store(self, array: Array) -> None:
@@ -212,28 +212,28 @@ class ReferenceUnit(CompoundUnit):
         self.combine()
 
 
-class OneSidedUnit(CompoundUnit):
+class OneSidedArray(CompoundArray):
     """A device for rising and one for falling weights, both pulsed up only (`OneSided`)."""
 
-    def __init__(self, cell: OneSided, site: Site, weight: Array | None = None) -> None:
-        super().__init__(cell, site, weight)
-        site.start("refresh")
+    def __init__(self, cell: OneSided, context: ArrayContext, weight: Array | None = None) -> None:
+        super().__init__(cell, context, weight)
+        context.start("refresh")
         if cell.copy_inverted:
             self.children[1].invert()
             self.combine()  # bounds that leave out 0 have moved
         self._reads = [
             ForwardState(
                 cell.refresh_forward,
-                site.shape[0],
-                child.site.stream,
-                site.device,
-                dtype=site.dtype,
+                context.shape[0],
+                child.context.stream,
+                context.device,
+                dtype=context.dtype,
             )
             for child in self.children
         ]
 
     def store(self, array: Array) -> None:
-        xp, zero = _device.namespace(array), self.site.dtype.type(0)
+        xp, zero = _device.namespace(array), self.context.dtype.type(0)
         self.children[1].store(xp.maximum(array, zero))
         self.children[0].store(xp.maximum(-array, zero))
         self.combine()
@@ -279,20 +279,20 @@ class OneSidedUnit(CompoundUnit):
     def refresh(self) -> None:
         """Read both devices, reset the cells that are too full, write their differences back."""
         cell: OneSided = self.cell
-        n_in = self.site.shape[1]
+        n_in = self.context.shape[1]
         bound = abs(cell.device.w_max)
         full, some = bound * cell.refresh_upper_thres, bound * cell.refresh_lower_thres
         minus, plus = self.children
-        event = self.site.tick("refresh")
-        chosen = _device.zeros(self.site.shape, self.site.dtype, self.site.device)
-        dtype = self.site.dtype
-        one_hot = self.site.put(np.eye(n_in, dtype=dtype)) if n_in <= _COLUMNS else None
+        event = self.context.tick("refresh")
+        chosen = _device.zeros(self.context.shape, self.context.dtype, self.context.device)
+        dtype = self.context.dtype
+        one_hot = self.context.put(np.eye(n_in, dtype=dtype)) if n_in <= _COLUMNS else None
         rises = []
         for col in range(0, n_in, _COLUMNS):
             x = one_hot if one_hot is not None else self._one_hot(col)
             first = event * n_in + col
             reads = (self._read(1, x, first), self._read(0, x, first))
-            status = self.site.guard.status
+            status = self.context.guard.status
             rise = select_refresh(chosen, *reads, col, full, some, status=status)
             rises.append((x, first, *rise))
         for child in self.children:
@@ -302,9 +302,9 @@ class OneSidedUnit(CompoundUnit):
             self._write(minus, x, rise_minus, first)
 
     def _one_hot(self, col: int) -> Array:
-        n_in = self.site.shape[1]
+        n_in = self.context.shape[1]
         rows = min(_COLUMNS, n_in - col)
-        return self.site.put(np.eye(rows, n_in, col, dtype=self.site.dtype))
+        return self.context.put(np.eye(rows, n_in, col, dtype=self.context.dtype))
 
     def _read(self, k: int, x: Array, first: int) -> Array:
         child = self.children[k]
@@ -313,18 +313,22 @@ class OneSidedUnit(CompoundUnit):
             child.weight,
             x,
             cell.refresh_forward,
-            stream=child.site.stream.child(_WRITES),
+            stream=child.context.stream.child(_WRITES),
             first_sample=first,
             transposed=False,
             state=self._reads[k],
-            status=self.site.guard.status,
-            call=self.site.guard.begin("refresh"),
+            status=self.context.guard.status,
+            call=self.context.guard.begin("refresh"),
         )
 
     def _write(self, child: DeviceArray, x: Array, rise: Array, first: int) -> None:
         cell: OneSided = self.cell
-        stream = child.site.stream.child(_WRITES)
+        stream = child.context.stream.child(_WRITES)
         child.write(x, rise, -1.0, cell.refresh_update, first, stream)
 
 
-UNITS: dict[type, Any] = {Vector: VectorUnit, Reference: ReferenceUnit, OneSided: OneSidedUnit}
+ARRAY_CLASSES: dict[type, Any] = {
+    Vector: VectorArray,
+    Reference: ReferenceArray,
+    OneSided: OneSidedArray,
+}

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from rpukit import _device
-from rpukit.analog.arrays.base import Site, Unit
-from rpukit.analog.arrays.compound import CompoundUnit
+from rpukit.analog.arrays.base import ArrayContext, WeightArray
+from rpukit.analog.arrays.compound import CompoundArray
 from rpukit.analog.arrays.mixed_precision_ops import quantise_rows, take_pulses
 from rpukit.analog.cells.compound import OneSided
 from rpukit.analog.cells.mixed_precision import MixedPrecision
@@ -27,25 +27,25 @@ _SELECT = 1 << 20  # child stream for random rows
 _ROW = 2  # draw of op CHOPPER
 
 
-class MixedPrecisionUnit(CompoundUnit):
+class MixedPrecisionArray(CompoundArray):
     """A digital array in front of devices.
 
     Parameters
     ----------
     cell : MixedPrecision
-    site : Site
-    child : Unit
-        The devices, at child 0 of the site.
+    context : ArrayContext
+    child : WeightArray
+        The devices, at child 0 of the context.
     """
 
-    def __init__(self, cell: MixedPrecision, site: Site, child: Unit) -> None:
-        self.cell, self.site = cell, site
+    def __init__(self, cell: MixedPrecision, context: ArrayContext, child: WeightArray) -> None:
+        self.cell, self.context = cell, context
         self.child, self.children = child, [child]
         self.granularity = 0.0  # samples make no trains
         self.weight = child.weight
-        self._chi = _device.zeros(site.shape, site.dtype, site.device)
-        self._select = site.stream.child(_SELECT)
-        site.start("transfers")
+        self._chi = _device.zeros(context.shape, context.dtype, context.device)
+        self._select = context.stream.child(_SELECT)
+        context.start("transfers")
 
     def combine(self) -> None:
         """Do nothing: the weight is that of the devices."""
@@ -73,7 +73,7 @@ class MixedPrecisionUnit(CompoundUnit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        guard, n = self.site.guard, len(x)
+        guard, n = self.context.guard, len(x)
         call = guard.begin("x or d")
         for array in (x, d):
             check_finite(array, status=guard.status, call=call)
@@ -98,22 +98,22 @@ class MixedPrecisionUnit(CompoundUnit):
             n_bins,
             op=op,
             stochastic=cell.stoc_round_x if of_x else cell.stoc_round_d,
-            stream=self.site.stream,
+            stream=self.context.stream,
             first_sample=first_sample,
-            status=self.site.guard.status,
+            status=self.context.guard.status,
         )
 
     def _transfer(self, parameters: UpdateParameters) -> None:
         """Write whole pulses of the next rows to the devices."""
-        cell, n_out = self.cell, self.site.shape[0]
-        n_row, step = cell.rows(self.site.shape), cell.pulse
-        number = self.site.tick("transfers", n_row)
+        cell, n_out = self.cell, self.context.shape[0]
+        n_row, step = cell.rows(self.context.shape), cell.pulse
+        number = self.context.tick("transfers", n_row)
         first = number % n_out
         if cell.random_row:
             u = random_fill(
                 self._select, (1,), "uniform", op=Op.CHOPPER, sample=number // n_row, draw=_ROW
             )
             first = int(float(u[0]) * n_out)
-        pulses, line = take_pulses(self._chi, first, n_row, step, status=self.site.guard.status)
+        pulses, line = take_pulses(self._chi, first, n_row, step, status=self.context.guard.status)
         managed = replace(parameters, update_management=True, update_bl_management=True)
         self.child.update(pulses, line, cell.transfer_lr * step, managed, number, n_row)

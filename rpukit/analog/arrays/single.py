@@ -1,4 +1,4 @@
-"""One array of devices: what pulses and time do to it."""
+"""Array of single devices: pulsed updates and weight processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels.entering import enters
-from rpukit.analog.arrays.base import Site, Unit
+from rpukit.analog.arrays.base import ArrayContext, WeightArray
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import SLOW, Recipe, bounds_of, draw_cells, recipe_of
@@ -42,55 +42,55 @@ MEMORY = ("origin", "previous", "written")  # of drift
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
 
-class DeviceArray(Described, Unit):
-    """A crossbar of single devices: one array of a tile, reached by `AnalogTile.devices`.
+class DeviceArray(Described, WeightArray):
+    """A crossbar of single devices: one array of a tile, reached by `AnalogTile.arrays`.
 
     Parameters
     ----------
     cell : Cell
         `Ideal` or a pulsed model.
-    site : Site
-    weight : array, shape (n_out, n_in), dtype of the site, optional
+    context : ArrayContext
+    weight : array, shape (n_out, n_in), dtype of the context, optional
         Where the visible weight is kept.
     """
 
-    def __init__(self, cell: Cell, site: Site, weight: Array | None = None) -> None:
-        check_precision(cell, site.dtype)
-        self.cell, self.site = cell, site
+    def __init__(self, cell: Cell, context: ArrayContext, weight: Array | None = None) -> None:
+        check_precision(cell, context.dtype)
+        self.cell, self.context = cell, context
         self.on_change: Callable[[], None] = nothing
         self._writer = Writer()
         self._marked: Array | None = None
-        site.start(*CLOCKS)
+        context.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
         # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
-        where = (site.stream, site.shape, site.device, site.dtype)
+        where = (context.stream, context.shape, context.device, context.dtype)
         self._recipe: Recipe | None = None
         planes: Array | None = None
         slow: dict[str, Array] = {}
-        if isinstance(cell, PulsedCell) and site.procedural:
+        if isinstance(cell, PulsedCell) and context.procedural:
             self._recipe = recipe_of(cell, *where, keep=True)
         else:
             planes, slow = draw_cells(cell, *where)
         arrays: dict[str, np.ndarray] = {}
         if isinstance(cell, PulsedCell):
-            arrays["globals"] = cell.globals().astype(site.dtype)
+            arrays["globals"] = cell.globals().astype(context.dtype)
             if cell.write_noise > 0:
-                arrays["persistent"] = np.zeros(site.shape, site.dtype)
+                arrays["persistent"] = np.zeros(context.shape, context.dtype)
         if self._drift is not None and self._drift.active:
             for name in MEMORY:
-                dtype = np.float64 if name == "written" else site.dtype
-                arrays[f"drift_{name}"] = np.zeros(site.shape, dtype)
+                dtype = np.float64 if name == "written" else context.dtype
+                arrays[f"drift_{name}"] = np.zeros(context.shape, dtype)
         arrays["n_pulses"] = np.zeros(1, np.int64)
-        if site.count_pulses:
-            arrays["pulse_counts"] = np.zeros(site.shape, np.int64)
-        self._arrays = {name: site.put(array) for name, array in arrays.items()}
+        if context.count_pulses:
+            arrays["pulse_counts"] = np.zeros(context.shape, np.int64)
+        self._arrays = {name: context.put(array) for name, array in arrays.items()}
         self._arrays |= slow
         if planes is not None:
             self._arrays["planes"] = planes
         if self._recipe is not None:
             self._arrays["recipe"] = self._recipe.values
         if weight is None:
-            weight = _device.zeros(site.shape, site.dtype, site.device)
+            weight = _device.zeros(context.shape, context.dtype, context.device)
         self.weight = self._arrays["weight"] = weight
         self.record: CellArray | None = None
         if isinstance(cell, PulsedCell):
@@ -100,7 +100,7 @@ class DeviceArray(Described, Unit):
                 self.planes,
                 self._arrays["globals"],
                 self._arrays["n_pulses"],
-                site.guard.status,
+                context.guard.status,
                 self.granularity,
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
@@ -116,7 +116,7 @@ class DeviceArray(Described, Unit):
 
     @property
     def stored(self) -> Array:
-        """What pulses and slow processes act on."""
+        """The weights that pulses and weight processes act on."""
         return self._arrays.get("persistent", self.weight)
 
     @property
@@ -130,11 +130,11 @@ class DeviceArray(Described, Unit):
         return self._recipe is None
 
     def has(self, name: str) -> bool:
-        """Whether the cells have a parameter of a slow process."""
+        """Whether the cells have a parameter of a weight process."""
         return name in (self._recipe.slow if self._recipe else self._arrays)
 
     def _strips(self, *names: str) -> Iterator[tuple[int, slice, Bounds, list[Array | None]]]:
-        """Give bounds and parameters of the slow processes, of all cells or strip by strip.
+        """Give bounds and parameters of the weight processes, of all cells or strip by strip.
 
         Yields the number of the first cell, the rows, the bounds (None for ideal cells), and the
         parameters (None for those that the cells do not have).
@@ -146,14 +146,14 @@ class DeviceArray(Described, Unit):
         here = [name for name in SLOW if name in names and name in self._recipe.slow]
         for rows, drawn in self._recipe.strips(2, here):
             found = dict(zip(here, drawn[2:], strict=True))
-            first = rows.start * self.site.shape[1]
+            first = rows.start * self.context.shape[1]
             yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
 
     @property
     @enters
     def n_pulses(self) -> int:
         """Number of pulses that the cells have received; reading it synchronises."""
-        self.site.guard.check()
+        self.context.guard.check()
         return int(_device.to_numpy(self._arrays["n_pulses"])[0])
 
     def mark(self) -> None:
@@ -175,7 +175,7 @@ class DeviceArray(Described, Unit):
         """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy)."""
         if "pulse_counts" not in self._arrays:
             raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
-        self.site.guard.check()
+        self.context.guard.check()
         return self._arrays["pulse_counts"].copy()
 
     def arrays(self) -> dict[str, Array]:
@@ -214,7 +214,7 @@ class DeviceArray(Described, Unit):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        guard = self.site.guard
+        guard = self.context.guard
         if self.record is not None:
             self.write(x, d, lr, parameters, first_sample)
             return
@@ -233,8 +233,8 @@ class DeviceArray(Described, Unit):
         stream: Stream | None = None,
     ) -> None:
         """Pulse a batch into pulsed cells, with draws of their own stream or another."""
-        call = self.site.guard.begin("x or d")
-        at = (first_sample, stream or self.site.stream, call)
+        call = self.context.guard.begin("x or d")
+        at = (first_sample, stream or self.context.stream, call)
         self._writer.write(self.record, x, d, lr, parameters, *at)  # type: ignore[arg-type]
 
     def pulse(
@@ -256,7 +256,7 @@ class DeviceArray(Described, Unit):
             trains,
             flip=flip,
             polarity=polarity,
-            stream=stream or self.site.stream,
+            stream=stream or self.context.stream,
             first_sample=first_sample,
         )
 
@@ -265,7 +265,7 @@ class DeviceArray(Described, Unit):
     @enters
     def get_weights(self) -> Array:
         """Read the weights exactly: a copy, shape (n_out, n_in), the tile's dtype."""
-        self.site.guard.check()
+        self.context.guard.check()
         return self.weight.copy()
 
     @enters
@@ -285,7 +285,7 @@ class DeviceArray(Described, Unit):
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        self.store(checked_array(weight, self.site, "weight"))
+        self.store(checked_array(weight, self.context, "weight"))
         self.on_change()
         return self
 
@@ -302,7 +302,7 @@ class DeviceArray(Described, Unit):
         """Bring the stored weights into the bounds of their cells."""
         if isinstance(self.cell, PulsedCell):
             for rows, bounds in bounds_of(self.planes):
-                clip_weights(self.stored[rows], bounds, status=self.site.guard.status)
+                clip_weights(self.stored[rows], bounds, status=self.context.guard.status)
 
     def show(self, *, noise: bool = True) -> None:
         """Show stored weights through write noise, or as they are."""
@@ -313,9 +313,9 @@ class DeviceArray(Described, Unit):
                 self.stored,
                 self.weight,
                 self.cell.write_noise,
-                stream=self.site.stream,
-                event=self.site.tick("write_noise"),
-                status=self.site.guard.status,
+                stream=self.context.stream,
+                event=self.context.tick("write_noise"),
+                status=self.context.guard.status,
             )
         else:
             self.weight[...] = self.stored
@@ -343,7 +343,7 @@ class DeviceArray(Described, Unit):
     def decay(self, alpha: float) -> None:
         if not self.has("decay_scale"):
             return
-        status = self.site.guard.status
+        status = self.context.guard.status
         for _, rows, bounds, (scale, bias) in self._strips("decay_scale", "reset_bias"):
             decay(self.stored[rows], alpha, scale, bias, bounds, status=status)
         self.show()
@@ -351,38 +351,38 @@ class DeviceArray(Described, Unit):
     def diffuse(self) -> None:
         if not self.has("diffusion_rate"):
             return
-        event = self.site.tick("diffusion")
+        event = self.context.tick("diffusion")
         for first_cell, rows, bounds, (rate,) in self._strips("diffusion_rate"):
             diffusion(
                 self.stored[rows],
                 rate,
                 bounds,
                 first_cell=first_cell,
-                stream=self.site.stream,
+                stream=self.context.stream,
                 event=event,
-                status=self.site.guard.status,
+                status=self.context.guard.status,
             )
         self.show()
 
     def drift(self, dt: float) -> None:
-        parameters, site = self._drift, self.site
+        parameters, context = self._drift, self.context
         if parameters is None or not parameters.active:
             return
-        clock = f"{site.prefix}drift_time"
-        site.clocks[clock] = float(site.clocks[clock]) + dt / parameters.t_0
-        event = site.tick("drift")
+        clock = f"{context.prefix}drift_time"
+        context.clocks[clock] = float(context.clocks[clock]) + dt / parameters.t_0
+        event = context.tick("drift")
         origin, previous, written = (self._arrays[f"drift_{name}"] for name in MEMORY)
         for first_cell, rows, bounds, (nu,) in self._strips("drift_nu"):
             drift(
                 self.stored[rows],
-                site.clocks[clock],
+                context.clocks[clock],
                 parameters,
                 DriftMemory(origin[rows], previous[rows], written[rows], nu),
                 bounds,
                 first_cell=first_cell,
-                stream=site.stream,
+                stream=context.stream,
                 event=event,
-                status=site.guard.status,
+                status=context.guard.status,
             )
         self.show()
 
@@ -399,8 +399,8 @@ class DeviceArray(Described, Unit):
         ``chosen`` (n_out, n_in), the tile's dtype, spares the cells where it is 0; an ``event`` of
         its own draws from child 1 of the stream.
         """
-        stream = self.site.stream if event is None else self.site.stream.child(1)
-        event = self.site.tick("reset") if event is None else event
+        stream = self.context.stream if event is None else self.context.stream.child(1)
+        event = self.context.tick("reset") if event is None else event
         for first_cell, rows, bounds, (bias,) in self._strips("reset_bias"):
             reset(
                 self.stored[rows],
@@ -414,20 +414,20 @@ class DeviceArray(Described, Unit):
                 first_cell=first_cell,
                 stream=stream,
                 event=event,
-                status=self.site.guard.status,
+                status=self.context.guard.status,
             )
         self.show()
 
 
 def nothing() -> None:
-    """Stand for the change of a weight that nobody else shows."""
+    """Do nothing: the default of `on_change`."""
 
 
-def checked_array(array: Array, site: Site, name: str) -> Array:
+def checked_array(array: Array, context: ArrayContext, name: str) -> Array:
     """Give an array of the shape of a tile, finite and of its dtype, or raise."""
-    array = _device.as_array(array, site.device, site.dtype, name)
-    if array.shape != site.shape:
-        raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {site.shape}")
+    array = _device.as_array(array, context.device, context.dtype, name)
+    if array.shape != context.shape:
+        raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {context.shape}")
     if not np.isfinite(_device.to_numpy(array)).all():
         raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
     return array

@@ -116,7 +116,7 @@ class Vector(CompoundCell):
     --------
     >>> import rpukit as rk
     >>> pair = rk.Vector(devices=(rk.ConstantStep(), rk.SoftBounds()))
-    >>> [type(array.cell).__name__ for array in rk.AnalogTile((2, 3), pair, seed=1).devices]
+    >>> [type(array.cell).__name__ for array in rk.AnalogTile((2, 3), pair, seed=1).arrays]
     ['ConstantStep', 'SoftBounds']
     """
 
@@ -152,7 +152,7 @@ class Reference(CompoundCell):
     """A device that learns and a static one that is subtracted: ``W = w_0 - w_1``.
 
     Pulses and set weights go to device 0; the reference is set by
-    ``tile.devices[1].set_weights(...)``.
+    ``tile.arrays[1].set_weights(...)``.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Reference(CompoundCell):
     --------
     >>> import rpukit as rk
     >>> tile = rk.AnalogTile((2, 3), rk.Reference(devices=(rk.SoftBounds(),)), seed=1)
-    >>> len(tile.devices)
+    >>> len(tile.arrays)
     2
     """
 

@@ -1,4 +1,4 @@
-"""How a gradient becomes pulses."""
+"""Parameters of the pulsed update."""
 
 from __future__ import annotations
 

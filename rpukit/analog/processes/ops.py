@@ -1,4 +1,4 @@
-"""Ops of the slow processes: clip, decay, diffusion, drift, reset, write noise.
+"""Ops of the weight processes: clip, decay, diffusion, drift, reset, write noise.
 
 All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell
 arrays, or None for ideal cells; ``status`` is the tile's flag array. Some rows of a tile may be

@@ -1,4 +1,4 @@
-"""How a product is dealt out to a GPU: its launches, and what they share from call to call.
+"""Launch plan of the forward and backward products on a GPU.
 
 The op is in ``ops.py``, the tiles are in ``launch_shapes.py``. The launches of a product:
 
@@ -66,7 +66,7 @@ _FEW_FAILED = 2  # tiles of few samples, of those that failed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Manner:
-    """What of a product's parameters decides how it is launched."""
+    """Parameters of a product that decide its launches."""
 
     transposed: bool
     perfect: bool
@@ -223,7 +223,10 @@ def run(call: Call, plan: Plan, work: Array | None) -> None:
 def make_plan(
     manner: Manner, tile: ProductTile, shape: tuple[int, int, int], vec: int, limit: int
 ) -> Plan:
-    """Deal out a product of (n_batch, n_out, n_in); ``limit``: bytes of shared memory."""
+    """Plan the launches of a product of (n_batch, n_out, n_in).
+
+    ``limit``: bytes of shared memory of a block.
+    """
     n_batch, n_out, n_in = shape
     further, n_peak = manner.n_round - 1, -(-n_out // tile.peak)
     n_passed = n_batch * (_COUNTERS + n_peak) + 1  # on from kernel to kernel
@@ -242,23 +245,23 @@ def make_plan(
     if alone and not together:
         head = 0
     body = lot * further * n_out if together else 0
-    deal = _Deal(manner, shape, vec, limit, head, n_peak if foretells else 0, tile.peak)
+    planner = LaunchPlanner(manner, shape, vec, limit, head, n_peak if foretells else 0, tile.peak)
     converts = inputs == 0 and not manner.perfect
     if not alone:
         body = max(body, n_batch * n_in if converts or (foretells and listed) else 0)
         own = {"CONVERT": int(converts), "VEC": vec}
-        deal.steps.append(_scale_step(manner, n_batch, n_in, head, own))
+        planner.steps.append(_scale_step(manner, n_batch, n_in, head, own))
     if converts and manner.w_noise == 0 and by_gemm(*shape):
-        deal.sum_by_gemm()
+        planner.sum_by_gemm()
     else:
-        deal.multiply(fitted(tile, limit), n_batch, inputs, 0, 0)
-    deal.add_rounds(tile, foretells, listed, together)
-    return Plan(head + body, head, tuple(deal.steps))
+        planner.multiply(fitted(tile, limit), n_batch, inputs, 0, 0)
+    planner.add_rounds(tile, foretells, listed, together)
+    return Plan(head + body, head, tuple(planner.steps))
 
 
 @dataclass(slots=True)
-class _Deal:
-    """A product as it is dealt out."""
+class LaunchPlanner:
+    """Planner of the launches of one product."""
 
     manner: Manner
     shape: tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""What happens to the weights of a tile besides learning: set, decay, drift, diffuse, reset."""
+"""Weight processes of a tile besides learning: set, decay, drift, diffuse, reset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels.entering import enters_device
-from rpukit.analog.arrays.base import Unit
+from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import checked_array
 from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.checks import did_you_mean, integer, number
@@ -19,13 +19,13 @@ Array = Any
 
 @enters_device()
 class Processes:
-    """Part of `AnalogTile`: reading and setting weights, and the slow processes."""
+    """Part of `AnalogTile`: reading and setting weights, and the weight processes."""
 
     shape: tuple[int, int]
     _device: _device.Device
     _dtype: np.dtype[Any]
     _guard: Guard
-    _unit: Unit
+    _unit: WeightArray
 
     def get_weights(self) -> Array:
         """Read the weights exactly, without the periphery.
@@ -197,28 +197,28 @@ class Processes:
         return self
 
 
-def _replace_cells(unit: Unit, arrays: dict[str, Array]) -> None:
-    """Replace per-cell parameters of a unit, all or none."""
-    if unit.site.procedural:
+def _replace_cells(array: WeightArray, arrays: dict[str, Array]) -> None:
+    """Replace per-cell parameters of an array, all or none."""
+    if array.context.procedural:
         raise ParameterError(
             "cells: this tile draws its cells when it needs them and stores none: set those of "
             'tile.copy(storage="stored")'
         )
-    known = unit.cells
+    known = array.cells
     ready = {}
-    for name, array in arrays.items():
+    for name, given in arrays.items():
         if name not in known:
             raise ParameterError(
                 f"{name}: not a parameter of these cells, need one of {sorted(known)}"
                 f"{did_you_mean(name, known)}"
             )
-        ready[name] = checked_array(array, unit.site, name)
+        ready[name] = checked_array(given, array.context, name)
     for low_name in [name for name in known if name.endswith("w_min")]:
         high_name = low_name[: -len("w_min")] + "w_max"
         low: Array = ready.get(low_name, known[low_name])
         high: Array = ready.get(high_name, known[high_name])
         if bool((low > high).any()):
             raise ParameterError(f"{low_name} is above {high_name} in some cells")
-    for name, array in ready.items():
-        known[name][...] = array
-    unit.settle()
+    for name, given in ready.items():
+        known[name][...] = given
+    array.settle()

@@ -1,4 +1,4 @@
-"""What a tile says of its pulses: how many, where, which, and what they cost."""
+"""Pulse counts, pulse trains and pulse energy of a tile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels.entering import enters_device
-from rpukit.analog.arrays.base import Unit
+from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
@@ -30,17 +30,17 @@ class Accounting:
     update_parameters: UpdateParameters
     count_pulses: bool
     _guard: Guard
-    _unit: Unit
+    _unit: WeightArray
 
     @property
-    def devices(self) -> tuple[DeviceArray, ...]:
-        """The arrays of devices behind the weights: one, or several for cells made of several."""
+    def arrays(self) -> tuple[DeviceArray, ...]:
+        """Crossbar arrays behind the weights: one, or several for cells made of several."""
         raise NotImplementedError  # pragma: no cover
 
     @property
     def n_pulses(self) -> int:
         """Number of pulses that cells have received; reading it synchronises."""
-        return sum(array.n_pulses for array in self.devices)
+        return sum(array.n_pulses for array in self.arrays)
 
     @property
     def update_pulses(self) -> int:
@@ -56,26 +56,26 @@ class Accounting:
         """
         if not self.count_pulses:
             raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
-        return sum(array.n_pulses_since for array in self.devices)
+        return sum(array.n_pulses_since for array in self.arrays)
 
     def _mark_update(self) -> None:
         """Begin to count the pulses of an update."""
         if self.count_pulses:
-            for array in self.devices:
+            for array in self.arrays:
                 array.mark()
 
     @property
     def pulse_counts(self) -> Array:
         """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy).
 
-        The devices of a cell are added up; `devices` has each of them.
+        The devices of a cell are added up; `arrays` has each of them.
 
         Raises
         ------
         ParameterError
             Where the tile was made without ``count_pulses=True``.
         """
-        counts = [array.pulse_counts for array in self.devices]
+        counts = [array.pulse_counts for array in self.arrays]
         total = counts[0]
         for more in counts[1:]:
             total += more

@@ -1,4 +1,4 @@
-"""Copies of a tile: on another device, as plain data, pickled."""
+"""State of a tile: copies, other devices, plain data, pickles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels.entering import enters_device
-from rpukit.analog.arrays.base import Unit
+from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.drift import DriftParameters
@@ -93,7 +93,7 @@ class Persistent:
     _dtype: np.dtype[Any]
     _guard: Guard
     _states: dict[str, Any]
-    _unit: Unit
+    _unit: WeightArray
 
     def state(self) -> dict[str, Any]:
         """Give everything that the tile is, as plain data on the CPU.

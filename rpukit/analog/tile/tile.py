@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels.entering import enters_device
-from rpukit.analog.arrays.base import Site
+from rpukit.analog.arrays.base import ArrayContext
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
@@ -20,7 +20,7 @@ from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.face import TileFace, typed
 from rpukit.analog.tile.inputs import check_same_samples, with_leading
-from rpukit.analog.tile.make_array import leaves, make_unit
+from rpukit.analog.tile.make_array import leaves, make_array
 from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
@@ -125,7 +125,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         self.count_pulses = bool(count_pulses)
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
         shared = (self._device, self._guard, self._clocks, self._registers)
-        site = Site(
+        context = ArrayContext(
             self.shape,
             self.stream,
             *shared,
@@ -133,7 +133,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
             dtype=self._dtype,
             procedural=storage == "procedural",
         )
-        self._unit = make_unit(self.cell, site)
+        self._unit = make_array(self.cell, context)
         self._states = {
             way: ForwardState(
                 io, n, self.stream, self._device, transposed=n_way > 0, dtype=self._dtype
@@ -168,9 +168,14 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         return self._unit.cells
 
     @property
-    def devices(self) -> tuple[DeviceArray, ...]:
-        """The arrays of devices behind the weights: one, or several for cells made of several."""
+    def arrays(self) -> tuple[DeviceArray, ...]:
+        """Crossbar arrays behind the weights: one, or several for cells made of several."""
         return tuple(leaves(self._unit))
+
+    @property
+    def devices(self) -> tuple[DeviceArray, ...]:
+        """Former name of `arrays`, kept for a release; `device` is where the tile computes."""
+        return self.arrays
 
     def _describe(self) -> Summary:
         return tile_summary(self)

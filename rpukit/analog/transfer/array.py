@@ -17,8 +17,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import clock
 from rpukit._kernels.replay import Replays, replayable
-from rpukit.analog.arrays.base import Site
-from rpukit.analog.arrays.compound import UNITS, CompoundUnit
+from rpukit.analog.arrays.base import ArrayContext
+from rpukit.analog.arrays.compound import ARRAY_CLASSES, CompoundArray
 from rpukit.analog.arrays.compound_ops import combine_devices
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells.chopped_transfer import ChoppedTransfer, DynamicTransfer
@@ -49,18 +49,18 @@ _SELECT = 1 << 20  # child stream for choppers and random slices
 _captured: list[Any] = []  # a graph goes on using what it was captured with
 
 
-class TransferUnit(CompoundUnit):
+class TransferArray(CompoundArray):
     """A fast array and slower ones (`Transfer` and its kin)."""
 
-    def __init__(self, cell: Transfer, site: Site) -> None:
+    def __init__(self, cell: Transfer, context: ArrayContext) -> None:
         self._choppers: Choppers | None = None
         self._hidden = cell.hidden
-        super().__init__(cell, site)
+        super().__init__(cell, context)
         n_device = len(self.children)
-        site.start(*(f"transfers_{k}" for k in range(n_device)))
-        self._n = cell.slices(site.shape)
-        self._reads = cell.reads(site.shape)
-        self._select = site.stream.child(_SELECT)
+        context.start(*(f"transfers_{k}" for k in range(n_device)))
+        self._n = cell.slices(context.shape)
+        self._reads = cell.reads(context.shape)
+        self._select = context.stream.child(_SELECT)
         self._random = self._select if cell.random_selection else None
         self._io = one_hot_io(cell.transfer_forward)
         # Where other lines have noise, or lines a place along the wires, the whole array is read;
@@ -69,7 +69,7 @@ class TransferUnit(CompoundUnit):
         self._apart = self._whole or not (self._io.exact or self._io.ideal_wires)
         self._nested = [not isinstance(child, DeviceArray) for child in self.children]
         self._streams = [
-            child.site.stream.child(_NESTED if nested else _WRITES)
+            child.context.stream.child(_NESTED if nested else _WRITES)
             for child, nested in zip(self.children, self._nested, strict=True)
         ]
         self._states = [
@@ -77,9 +77,9 @@ class TransferUnit(CompoundUnit):
                 self._io,
                 self._n[1],
                 stream,
-                site.device,
+                context.device,
                 transposed=not cell.transfer_columns,
-                dtype=site.dtype,
+                dtype=context.dtype,
             )
             for stream in self._streams
         ]
@@ -92,7 +92,7 @@ class TransferUnit(CompoundUnit):
         if self._scales:
             self._own["running"] = self._zeros(2)
         if isinstance(cell, ChoppedTransfer):
-            self._choppers = Choppers(cell, self._select, site, self._n)
+            self._choppers = Choppers(cell, self._select, context, self._n)
             self._own.update(self._choppers.arrays())
         self._corrects = getattr(cell, "correct_gradient_magnitudes", False)
         # What is made of several devices learns like a tile of its own: nothing is replayed on it.
@@ -117,12 +117,12 @@ class TransferUnit(CompoundUnit):
             self.weight = self.children[-1].weight
 
     def _zeros(self, *shape: int) -> Array:
-        return _device.zeros(shape, self.site.dtype, self.site.device)
+        return _device.zeros(shape, self.context.dtype, self.context.device)
 
     @staticmethod
-    def _child(part: Any, site: Site, weight: Array) -> Any:
-        make = UNITS.get(type(part), DeviceArray)
-        return make(part, site, weight)
+    def _child(part: Any, context: ArrayContext, weight: Array) -> Any:
+        make = ARRAY_CLASSES.get(type(part), DeviceArray)
+        return make(part, context, weight)
 
     def combine(self) -> None:
         if self._hidden:
@@ -131,7 +131,7 @@ class TransferUnit(CompoundUnit):
         if self._choppers is not None:
             signs = (self._choppers.lines, self._choppers.slices)
             signs = signs if self.cell.transfer_columns else signs[::-1]
-        status = self.site.guard.status
+        status = self.context.guard.status
         combine_devices(self.weight, self._stack, self._gamma, signs, status=status)
 
     def arrays(self) -> dict[str, Array]:
@@ -140,8 +140,8 @@ class TransferUnit(CompoundUnit):
     def store(self, array: Array) -> None:
         *fast, slow = self.children
         for child in fast:
-            child.store(self._zeros(*self.site.shape))
-        gamma = self.site.dtype.type(self.cell.weights_of_parts()[-1])
+            child.store(self._zeros(*self.context.shape))
+        gamma = self.context.dtype.type(self.cell.weights_of_parts()[-1])
         slow.store(array if gamma == 1 else array / gamma)
         self.combine()
 
@@ -163,10 +163,10 @@ class TransferUnit(CompoundUnit):
     ) -> None:
         n, rates = len(x), self._rates_of(lr, batch_size)
         due = self._events(0, rates.periods[0], first_sample, n)
-        call = self.site.guard.begin("x or d")
+        call = self.context.guard.begin("x or d")
         whole = rates.even and self._even and due.n <= self._most and not parameters.exact
         if whole or n == 1:
-            self.site.tick("transfers_0", due.n)
+            self.context.tick("transfers_0", due.n)
 
             def learn() -> None:
                 self._learn(x, d, rates, parameters, first_sample, batch_size, due, call)
@@ -182,12 +182,12 @@ class TransferUnit(CompoundUnit):
             return
         # Found before the first part is learnt, so that a bad sample changes nothing.
         for array in (x, d):
-            check_finite(array, status=self.site.guard.status, call=call)
+            check_finite(array, status=self.context.guard.status, call=call)
         start = 0
         for end in self._ends(due, rates.periods, first_sample, n, parameters):
             part, first = slice(start, end), first_sample + start
             due = self._events(0, rates.periods[0], first, end - start)
-            self.site.tick("transfers_0", due.n)
+            self.context.tick("transfers_0", due.n)
             self._learn(x[part], d[part], rates, parameters, first, batch_size, due, call)
             self._move_on(rates, first_sample + end)
             start = end
@@ -227,7 +227,7 @@ class TransferUnit(CompoundUnit):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
                 self._repeats = Replays()
-            shape, scales = self.site.shape, self._scales
+            shape, scales = self.context.shape, self._scales
             self._known[key] = rates_of(self.cell, shape, lr, batch_size, scales=scales)
         return self._known[key]
 
@@ -268,7 +268,7 @@ class TransferUnit(CompoundUnit):
         return {due.offset + t * due.period + 1 for t in last}
 
     def _events(self, k: int, period: int, first_sample: int, n: int) -> Events:
-        number = int(self.site.clocks[f"{self.site.prefix}transfers_{k}"])
+        number = int(self.context.clocks[f"{self.context.prefix}transfers_{k}"])
         return _schedule.events(period, first_sample, n, number, self._reads, self._n[0])
 
     def _learn(
@@ -299,16 +299,16 @@ class TransferUnit(CompoundUnit):
             abs(rate),
             self.granularity,
             parameters,
-            stream=self.site.stream,
+            stream=self.context.stream,
             first_sample=first_sample,
-            status=self.site.guard.status,
+            status=self.context.guard.status,
             call=call,
             rates=running,
             into=self._trains,
         )
         self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
         ahead = due.n > 0 and due.offset < len(x) - 1  # of the last pulses of the part
-        replay = Replay(trains, rate < 0, fast.site.stream, first_sample) if ahead else None
+        replay = Replay(trains, rate < 0, fast.context.stream, first_sample) if ahead else None
         if not ahead:
             more = {"batch_size": batch_size} if self._nested[0] else {}
             fast.pulse(trains, rate < 0, first_sample, **more)
@@ -321,7 +321,7 @@ class TransferUnit(CompoundUnit):
         self._keep(x, d, running, turns, written)
 
     def _keep(self, *arrays: Array) -> None:
-        if self.site.device.kind == "gpu" and clock.capturing():
+        if self.context.device.kind == "gpu" and clock.capturing():
             _captured.extend(arrays)
 
     def _scaled(
@@ -334,7 +334,7 @@ class TransferUnit(CompoundUnit):
         call: int,
     ) -> Array:
         """Give the rate of each sample, by the running maxima of x and d."""
-        cell, status = self.cell, self.site.guard.status
+        cell, status = self.cell, self.context.guard.status
         factor = abs(rate) * parameters.desired_bl * cell.devices[0].granularity
         t = (1 - cell.auto_momentum) / batch_size
         maxima = sample_maxima(x, d, status=status, call=call)
@@ -365,7 +365,7 @@ class TransferUnit(CompoundUnit):
             if not period or sample % period:
                 continue
             due = self._events(k, 1, 0, 1)
-            self.site.tick(f"transfers_{k}", due.n)
+            self.context.tick(f"transfers_{k}", due.n)
             if k + 1 < len(self.children) and rates.steps[k] != 0:
                 self._keep(self._transfer(k, due, rates, None, None, None))
                 self._reset(k, due)
@@ -380,12 +380,12 @@ class TransferUnit(CompoundUnit):
         replay: Replay | None,
     ) -> Array:
         """Read slices of array k, write what comes out of the buffer to the next one; give it."""
-        cell, status, z = self.cell, self.site.guard.status, None
+        cell, status, z = self.cell, self.context.guard.status, None
         if self._apart or self._random is not None:
             slices = _schedule.slices_of(due, self._n[0], self._random)
             z = self._products(k, due, slices) if self._apart else None
             if self._random is not None:
-                due = replace(due, slices=self.site.put(slices.astype(np.int32)))
+                due = replace(due, slices=self.context.put(slices.astype(np.int32)))
         kappas, writes = rates.factors(k, due.number // self._n[0])
         d = transfer_read(
             self._cells[k],
@@ -418,9 +418,9 @@ class TransferUnit(CompoundUnit):
 
     def _one_hot(self, which: np.ndarray) -> Array:
         """Make an input for each slice, shape (n, n_slice)."""
-        made = np.zeros((len(which), self._n[0]), self.site.dtype)
+        made = np.zeros((len(which), self._n[0]), self.context.dtype)
         made[np.arange(len(which)), which] = 1
-        return self.site.put(made)
+        return self.context.put(made)
 
     def _products(self, k: int, due: Events, slices: np.ndarray) -> Array:
         """Read slices by products of all of the array, or of no more than them."""
@@ -429,9 +429,9 @@ class TransferUnit(CompoundUnit):
             return self._product(k, weight, self._one_hot(slices), due.number)
         xp, parts = _device.namespace(weight), []
         for start in range(0, due.n, _READS):
-            index = self.site.put(slices[start : start + _READS])
+            index = self.context.put(slices[start : start + _READS])
             part = xp.ascontiguousarray(weight[:, index] if columns else weight[index])
-            one_hot = self.site.put(np.eye(len(index), dtype=self.site.dtype))
+            one_hot = self.context.put(np.eye(len(index), dtype=self.context.dtype))
             parts.append(self._product(k, part, one_hot, due.number + start))
         return xp.concatenate(parts)
 
@@ -444,6 +444,6 @@ class TransferUnit(CompoundUnit):
             first_sample=number,
             transposed=not self.cell.transfer_columns,
             state=self._states[k],
-            status=self.site.guard.status,
-            call=self.site.guard.begin("transfer"),
+            status=self.context.guard.status,
+            call=self.context.guard.begin("transfer"),
         )

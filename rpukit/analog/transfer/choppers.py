@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.analog.arrays.base import Site
+from rpukit.analog.arrays.base import ArrayContext
 from rpukit.analog.transfer.ops import chop_samples
 from rpukit.analog.transfer.schedule import FLIP_OUT, Events
 from rpukit.elementwise import random_fill
@@ -26,18 +26,20 @@ class Choppers:
     ----------
     cell : ChoppedTransfer or DynamicTransfer
     stream : Stream
-    site : Site
+    context : ArrayContext
         Its register ``chopper_out`` has the signs of the lines.
     n : tuple of int, (n_slice, n_line)
     """
 
-    def __init__(self, cell: Any, stream: Stream, site: Site, n: tuple[int, int]) -> None:
-        self.cell, self._stream, self._site, self._n_slice = cell, stream, site, n[0]
+    def __init__(
+        self, cell: Any, stream: Stream, context: ArrayContext, n: tuple[int, int]
+    ) -> None:
+        self.cell, self._stream, self._context, self._n_slice = cell, stream, context, n[0]
         self._dynamic = hasattr(cell, "tail_weightening")
-        self._name = f"{site.prefix}chopper_out"
-        site.registers[self._name] = np.ones(n[1], np.int8)
-        self.slices = site.put(np.ones(n[0], np.int8))
-        self.switched = site.put(np.zeros(n[0], np.int8)) if self._dynamic else None
+        self._name = f"{context.prefix}chopper_out"
+        context.registers[self._name] = np.ones(n[1], np.int8)
+        self.slices = context.put(np.ones(n[0], np.int8))
+        self.switched = context.put(np.zeros(n[0], np.int8)) if self._dynamic else None
         self._put: tuple[np.ndarray, Array] | None = None
 
     def arrays(self) -> dict[str, Array]:
@@ -50,9 +52,9 @@ class Choppers:
         """Signs of the lines, on the device; None where they never flip."""
         if self.cell.out_chop_prob == 0:
             return None
-        signs = self._site.registers[self._name]
+        signs = self._context.registers[self._name]
         if self._put is None or self._put[0] is not signs:
-            self._put = signs, self._site.put(signs)
+            self._put = signs, self._context.put(signs)
         return self._put[1]
 
     def regular(self, due: Events) -> tuple[bool, bool]:
@@ -74,7 +76,7 @@ class Choppers:
             self.regular(due),
             cell.in_chop_prob if cell.in_chop_random else 0.0,
             stream=self._stream,
-            status=self._site.guard.status,
+            status=self._context.guard.status,
         )
         lines = self.lines
         return of_slices, of_lines if lines is None else of_lines * lines, turns
@@ -84,7 +86,7 @@ class Choppers:
         last, prob = due.number + due.n - 1, self.cell.out_chop_prob
         if prob == 0 or due.n == 0 or last % self._n_slice != self._n_slice - 1:
             return
-        signs = self._site.registers[self._name]
+        signs = self._context.registers[self._name]
         u = random_fill(
             self._stream,
             signs.shape,
@@ -94,4 +96,4 @@ class Choppers:
             draw=FLIP_OUT,
         )
         flipped = np.where(u < np.float32(prob), -signs, signs).astype(np.int8)
-        self._site.registers[self._name] = flipped
+        self._context.registers[self._name] = flipped
