@@ -1,4 +1,4 @@
-"""Which tensors stay in the faster memory: a knapsack over time.
+"""Promotion of values to the second level: a knapsack over time.
 
 Exact by CP-SAT where OR-tools is installed, else the best of three greedy orders.
 """
