@@ -80,7 +80,7 @@ def test_all_unknown_ops_are_named():
 def test_images_that_do_not_fit_are_refused():
     x, w = Tensor("x", (1, 4, 5, 5)), Tensor("w", (6, 4, 3, 3))
     for attributes, text in (
-        ({"group": 2}, "do not fit 4 to 6"),
+        ({"group": 2}, "do not match 4 input"),
         ({"kernel_shape": (2, 2)}, "kernel_shape"),
         ({"auto_pad": "SAME_UPPER"}, "auto_pad"),
         ({"strides": (1,)}, "strides"),
