@@ -221,7 +221,8 @@ class _Planner:
         if self.n_hops == 1 or asked[0][0] != "auto":
             return self.cut(step, placement, asked)
         here = tuple(placement.here(step, hop + 1) for hop in range(self.n_hops))
-        key = (*_shape_of(step.space), placement.sizes(step), here, "draft")
+        rooms = tuple(placement.base)
+        key = (*_shape_of(step.space), placement.sizes(step), here, rooms, "draft")
         if key not in self.best:
             ways = asked, [("double", "")] * self.n_hops, [("single", "slower")] * self.n_hops
             drafts = [self.cut(step, placement, list(way)) for way in ways]
