@@ -41,7 +41,9 @@ class Tensor:
         if self.dtype not in DTYPES:
             raise GraphError(f"tensor {self.name}: got dtype {self.dtype}, need one of {DTYPES}")
         if any(n < 0 for n in self.shape):
-            raise GraphError(f"tensor {self.name}: got shape {self.shape}, need lengths from 0")
+            raise GraphError(
+                f"tensor {self.name}: got shape {self.shape}, need lengths of 0 or more"
+            )
 
     @property
     def size(self) -> int:
@@ -125,7 +127,7 @@ class BaseGraph(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training graph and its optimiser's graph, and who is who in them.
+    """A training graph and its optimiser's graph, with the roles of their tensors.
 
     Parameters
     ----------
@@ -188,13 +190,13 @@ def graphs_of(graph: BaseGraph | Training) -> tuple[BaseGraph, ...]:
 
 
 def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
-    """Bring nodes into an order in which they can run, as near to the given one as can be.
+    """Sort nodes topologically, as near to the given order as possible.
 
     Parameters
     ----------
     nodes : iterable of Node
     known : iterable of str
-        Tensors that are there at the start.
+        Tensors that are given: inputs and constants.
 
     Returns
     -------
@@ -203,14 +205,16 @@ def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
     Raises
     ------
     GraphError
-        Where a tensor is made twice or by nobody, or nodes need one another.
+        Where a tensor has two producers or none, or the graph has a cycle.
     """
     nodes, known = list(nodes), set(known)
     maker: dict[str, int] = {}
     for number, node in enumerate(nodes):
         for name in filter(None, node.outputs):
             if name in maker or name in known:
-                raise GraphError(f"node {node.name}: {name} is made a second time")
+                raise GraphError(
+                    f"node {node.name}: output {name} is already produced by another node or given"
+                )
             maker[name] = number
     missing = {
         f"{name} of node {node.name}"
@@ -219,7 +223,7 @@ def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
         if name and name not in known and name not in maker
     }
     if missing:
-        raise GraphError(f"no node and no input makes {', '.join(sorted(missing))}")
+        raise GraphError(f"neither produced by a node nor an input: {', '.join(sorted(missing))}")
     order: list[int] = []
     state = [0] * len(nodes)  # 1: its inputs are being looked for; 2: done
     for start in range(len(nodes)):
@@ -234,7 +238,7 @@ def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
             wait = [other for other in need if state[other] != 2]
             if any(state[other] == 1 for other in wait):
                 names = sorted({nodes[other].name for other in wait} | {nodes[number].name})
-                raise GraphError(f"nodes need one another in a circle: {', '.join(names)}")
+                raise GraphError(f"the graph has a cycle: {', '.join(names)}")
             if wait:
                 stack += reversed(wait)
             else:

@@ -1,4 +1,4 @@
-"""Memory levels and the machine that computes at the innermost one, as the cycle model sees them.
+"""Memory hierarchy and compute rates of the cycle model.
 
 Times are whole numbers of cycles; what a cycle is (a clock tick, a nanosecond) is up to the
 numbers given.
@@ -16,7 +16,7 @@ __all__ = ["Compute", "Hierarchy", "Level", "gpu", "siracusa_l2", "siracusa_l3"]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A memory, and the link that joins it to the next outer one.
+    """A memory level and its link to the next outer one.
 
     A transfer of ``n`` bytes in ``r`` contiguous rows over the link takes
     ``setup + r row + ceil(n / width)`` cycles.
@@ -58,7 +58,10 @@ class Level:
         for name, least in (("bytes", 1), ("width", 1), ("setup", 0), ("row", 0), ("align", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
-                raise ParameterError(f"{name} of level {self.name!r}: got {value}, need {least}+")
+                raise ParameterError(
+                    f"{name} of level {self.name!r}: got {value}, need an integer of "
+                    f"{least} or more"
+                )
 
     def cycles(self, n_bytes: int, rows: int = 1) -> int:
         """Cycles of one transfer over the link.
@@ -109,7 +112,9 @@ class Compute:
 
     def __post_init__(self) -> None:
         if self.launch < 0 or self.macs < 1 or self.ew < 1:
-            raise ParameterError(f"got {self}, need launch from 0, macs and ew from 1")
+            raise ParameterError(
+                f"compute: got {self}, need launch of 0 or more, macs and ew of 1 or more"
+            )
 
     def cycles(self, macs: int, elements: int) -> int:
         """Cycles of one tile; elements count where there are no multiply-adds.

@@ -1,4 +1,4 @@
-"""A plan as plain data: where everything lives, and the one list that executors run."""
+"""Plain data of a plan: homes, op plans, and the instruction list that executors run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tile spaces: how an op may be cut, and which part of each operand a tile needs.
+"""Tile spaces: legal tilings of an op, and the part of each operand that a tile needs.
 
 A *box* is ``((lo, hi), ...)``, one range for each axis of the space. A *rectangle* is the same for
 the dimensions of one operand: what a tile reads or writes of it, halo included.

@@ -1,5 +1,6 @@
 """Plans: what every strategy promises, and what the automatic one is better at."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -197,3 +198,42 @@ def test_any_op_may_be_opted_out(name):
         plan = tiled.plan(training, tiled.siracusa_l2(l1=8_000), single={op})
         assert all(one.overlap == "none" for one in plan.ops() if one.op == op)
         assert_same_bits(trained(name, plan)[0], untiled(name)[0])
+
+
+def layers():
+    """Six layers with more parameters than the second level holds."""
+    rng = np.random.default_rng(0)
+    b = tiled.Builder("dense")
+    h, y = b.input("x", (16, 64)), b.input("y", (16, 64))
+    for k in range(6):
+        w, c = b.parameter(f"w{k}", rng.normal(size=(64, 64))), b.parameter(f"c{k}", np.zeros(64))
+        h = b.apply("Relu", b.apply("Gemm", h, w, c, transB=1))
+    return b.training(b.apply("MSELoss", h, y))
+
+
+@pytest.mark.parametrize(("name", "l2"), [("dense", 120_000), ("models/mlp_relu", 20_000)])
+def test_more_fast_memory_is_not_slower(name, l2):
+    """Tiles and residents are chosen greedily: up to one part in 100 is left to chance."""
+    training = layers() if name == "dense" else model(name)[0]
+    cycles = [
+        tiled.plan(training, tiled.siracusa_l3(l1=l1, l2=l2)).cycles
+        for l1 in (4_000, 8_000, 16_000, 48_000)
+        if l1 < l2
+    ]
+    for k, found in enumerate(cycles):
+        assert found <= 1.01 * min(cycles[: k + 1]), cycles
+
+
+def test_promotion_of_many_candidates_takes_seconds():
+    rng = np.random.default_rng(1)
+    starts = rng.integers(0, 500, 526)
+    spans = rng.choice([1, 2, 5, 30, 500], 526)
+    sizes, counts = rng.choice([64, 4096, 40_000], 526), rng.integers(1, 6, 526)
+    found = [
+        tiled.Candidate(f"v{k}", int(a), int(min(501, a + n)), int(size), int(uses))
+        for k, (a, n, size, uses) in enumerate(zip(starts, spans, sizes, counts, strict=True))
+    ]
+    begin = time.process_time()
+    chosen = tiled.promote(found, 1_500_000, align=8, effort=0.1)
+    assert chosen
+    assert time.process_time() - begin < 20  # it was minutes

@@ -88,7 +88,7 @@ class WeightArray(ABC):
 
     @property
     def _device(self) -> _device.Device:
-        return self.site.device
+        return self.context.device
 
     @abstractmethod
     def arrays(self) -> dict[str, Array]:

@@ -105,7 +105,10 @@ class DeviceArray(Described, WeightArray):
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
             )
-            self.settle()  # a stuck cell is where it is stuck from the beginning
+            if (
+                cell.corrupt_devices_prob
+            ):  # else 0 is within all bounds: no planes are drawn for it
+                self.settle()  # a stuck cell is where it is stuck from the beginning
 
     def _describe(self) -> Summary:
         return array_summary(self)

@@ -1,4 +1,4 @@
-"""Gradients of a graph: nodes that follow from nodes, one rule for each op."""
+"""Reverse-mode differentiation of a graph, one rule for each op."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Backward:
             if any(self.need(name) for name in node.inputs):
                 self.needed.update(filter(None, node.outputs))
         if loss not in self.needed:
-            raise GraphError(f"{loss} does not depend on anything that is trained")
+            raise GraphError(f"loss {loss} depends on no trained parameter")
         for node in reversed(nodes):
             is_loss = node.outputs[0] == loss
             slopes = ["" if is_loss else self.slope(name) for name in node.outputs]
@@ -311,5 +311,5 @@ def gradients(
     found = {name: back.slope(name) for name in wanted}
     lost = [name for name, slope in found.items() if not slope]
     if lost:
-        raise GraphError(f"{loss} does not depend on {', '.join(lost)}")
+        raise GraphError(f"loss {loss} does not depend on parameters {', '.join(lost)}")
     return found, back.changed

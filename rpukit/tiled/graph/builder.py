@@ -1,4 +1,4 @@
-"""Building a graph in Python, and its training graph with it."""
+"""Builder of graphs and their training graphs in Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESET = "reset"
 
 
 class Builder:
-    """A graph that is written down op by op; tensors are known by their names.
+    """Builds a graph op by op; tensors are referred to by their names.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ class Builder:
         first. Gradients of mini-batches are added up, not averaged.
         """
         if loss not in self._sketch.tensors or self._sketch.tensors[loss].size != 1:
-            raise GraphError(f"loss: {loss} is not a tensor of one element")
+            raise GraphError(f"loss: {loss!r} is not a tensor of one element")
         sketch = Sketch(self._sketch.dtype)
         sketch.nodes = self._sketch.ancestors(loss)
         sketch.tiles = dict(self._sketch.tiles)

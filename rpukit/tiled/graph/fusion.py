@@ -1,4 +1,4 @@
-"""Training graphs with less to move: updates follow gradients, products end with Relu."""
+"""Fusion passes: updates into gradient products, Relu into products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["fuse_activations", "fuse_updates"]
 
 
 def fuse_activations(training: Training) -> Training:
-    """Let products end with the Relu that follows, so that only its result is stored.
+    """Fuse each Relu into the product before it, so that only its result is stored.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def fuse_activations(training: Training) -> Training:
 
 
 def fuse_updates(training: Training) -> Training:
-    """Let each parameter be updated as soon as its gradient is there.
+    """Update each parameter as soon as its gradient is available, without accumulators.
 
     Training with an update after every mini-batch needs no accumulators: the gradients are not
     written out and read again, and parameters that are needed for the backward pass are changed

@@ -93,8 +93,8 @@ def make_graph(
     Raises
     ------
     GraphError
-        Unknown ops (all of them named), tensors that nobody makes or that are made twice, nodes
-        in a circle, shapes and dtypes that do not fit.
+        Unknown ops (all of them named), tensors without a producer or with two, cycles, shapes
+        and dtypes that do not match.
 
     Examples
     --------
@@ -108,16 +108,16 @@ def make_graph(
     nodes, constants = list(nodes), dict(constants or {})
     unknown = sorted({node.op for node in nodes if not ops.known(node.op)})
     if unknown:
-        raise GraphError(f"{name}: ops {', '.join(unknown)} are not known")
+        raise GraphError(f"{name}: unknown ops: {', '.join(unknown)}")
     tensors = {tensor.name: tensor for tensor in inputs}
     if len(tensors) != len(inputs):
-        raise GraphError(f"{name}: two inputs have one name")
+        raise GraphError(f"{name}: two inputs have the same name")
     for key, value in constants.items():
         tensors[key] = Tensor(key, value.shape, value.dtype.name)
     done: list[Node] = []
     names = {node.name for node in nodes}
     if len(names) != len(nodes):
-        raise GraphError(f"{name}: two nodes have one name")
+        raise GraphError(f"{name}: two nodes have the same name")
     for node in sort_nodes(nodes, tensors):
         base = node.name
 
@@ -132,7 +132,7 @@ def make_graph(
             done.append(part)
     for output in outputs:
         if output not in tensors:
-            raise GraphError(f"{name}: nobody makes output {output}")
+            raise GraphError(f"{name}: output {output} is not produced by any node")
     _check_updates(name, done)
     return Graph(
         name, tuple(done), tensors, tuple(t.name for t in inputs), tuple(outputs), constants
@@ -172,7 +172,8 @@ def _check_updates(name: str, nodes: Sequence[Node]) -> None:
         sources = {root.get(source, source) for source in filter(None, node.inputs)}
         for source in sources & set(changed):
             raise GraphError(
-                f"{name}: node {node.name} needs {source}, which {changed[source]} has changed"
+                f"{name}: node {node.name} reads {source}, which {changed[source]} has "
+                f"changed in place"
             )
         for output, source in op.aliases(node):
             if op.view:

@@ -63,7 +63,7 @@ def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
 def training_from_onnx(
     train: str | Path, optimiser: str | Path, *, dtype: Any = np.float32
 ) -> Training:
-    """Read a training graph and its optimiser's, and find out who is who.
+    """Read a training graph and its optimiser's, and find the roles of their tensors.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _load(path: str | Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # protobuf has errors of its own
-        raise FormatError(f"{path}: no ONNX model: {error}") from None
+        raise FormatError(f"{path}: not an ONNX model: {error}") from None
     if not model.graph.node:
         raise FormatError(f"{path}: an ONNX model without nodes")
     return model
@@ -199,7 +199,10 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
         if value.name not in constants:
             shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
             if not all(shape):
-                raise GraphError(f"{path}: input {value.name} has a shape without sizes: {shape}")
+                raise GraphError(
+                    f"{path}: input {value.name} has unknown dimensions: {shape}; export "
+                    f"with fixed ones"
+                )
             kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             name = real if kind.kind == "f" else _integer(kind)
             inputs.append(Tensor(value.name, shape, name))
@@ -216,7 +219,7 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
             nodes.append(node)
     unknown = sorted({n.op for n in nodes if n.op not in _FOLDED and not ops.known(n.op)})
     if unknown:
-        raise GraphError(f"{graph.name}: ops {', '.join(unknown)} are not known")
+        raise GraphError(f"{graph.name}: unknown ops: {', '.join(unknown)}")
     told = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
             for v in (*graph.value_info, *graph.output)}  # fmt: skip
     nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
@@ -333,7 +336,7 @@ def _folded(
                 op, given = "ReshapeLike", (given[0], shapes[source])
             else:
                 raise GraphError(
-                    f"node {node.name} ({node.op}): {source} is computed, need a constant"
+                    f"node {node.name} ({node.op}): {source} is computed; need a constant"
                 )
         made.append(Node(node.name, op, given, outputs, attributes))
     return made, constants

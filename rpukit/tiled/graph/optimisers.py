@@ -1,4 +1,4 @@
-"""Optimisers: how accumulated gradients change parameters, as nodes."""
+"""Graphs of optimiser steps: SGD, SGD with momentum, Adam."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SGD:
-    """Steepest descent: ``w -= lr g``, g the sum over the accumulated mini-batches.
+    """Stochastic gradient descent: ``w -= lr g``, g the sum over the accumulated mini-batches.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class SGD:
 
 @dataclass(frozen=True, slots=True)
 class MomentumSGD:
-    """Steepest descent with a memory: ``m = momentum m + g``, ``w -= lr m``.
+    """Stochastic gradient descent with momentum: ``m = momentum m + g``, ``w -= lr m``.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class MomentumSGD:
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """Steps divided by the root of the running mean square of gradients.
+    """Adam: momentum, divided by the root of the running mean square of gradients.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A graph in the making: nodes added one after another, shapes known at once."""
+"""Tape of a graph under construction: nodes are recorded in order, shapes inferred at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sketch:
     def tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
         """Make a tensor that no node makes."""
         if not name or name in self.tensors:
-            raise GraphError(f"tensor {name!r}: the name is taken, or empty")
+            raise GraphError(f"tensor {name!r}: the name is taken or empty; need a new one")
         self.tensors[name] = Tensor(name, tuple(int(n) for n in shape), dtype)
         return name
 
@@ -90,7 +90,7 @@ class Sketch:
             Names of the outputs; "" for those that are not wanted.
         """
         if not ops.known(op):
-            raise GraphError(f"op {op} is not known")
+            raise GraphError(f"unknown op {op}")
         wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         wanted += [True] * (_OUTPUTS.get(op, 0) - len(wanted))
         base = self.fresh(name or op.lower())
@@ -99,7 +99,7 @@ class Sketch:
         )
         unknown = [source for source in inputs if source and source not in self.tensors]
         if unknown:
-            raise GraphError(f"node {base} ({op}): {unknown[0]} is not known")
+            raise GraphError(f"node {base} ({op}): unknown input {unknown[0]}")
         self.append(Node(base, op, tuple(inputs), made, dict(attributes)))
         return made
 
@@ -115,7 +115,9 @@ class Sketch:
         tensors = infer(node, self.tensors)
         for output in filter(None, node.outputs):
             if output in self.tensors:
-                raise GraphError(f"node {node.name}: {output} is made a second time")
+                raise GraphError(
+                    f"node {node.name}: output {output} is already produced by another node"
+                )
             if output in tensors:
                 self.tensors[output] = tensors[output]
         self.nodes.append(node)

@@ -1,4 +1,4 @@
-"""What an op is: how shapes follow, how it may be cut, and the numbers of one tile."""
+"""Base classes of ops: shape inference, tile space, and kernel parameters of one tile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Op(ABC):
                 raise fault(node, f"got {len(names)} {kind}, need {least} to {most}")
         for name in filter(None, node.inputs):
             if name not in tensors:
-                raise fault(node, f"input {name} is not known")
+                raise fault(node, f"unknown input {name}")
 
     @abstractmethod
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Ops of ONNX that are made of several of ours, so that each part can be cut by itself."""
+"""Lowering of composite ONNX ops to ours, so that each part can be tiled by itself."""
 
 from __future__ import annotations
 

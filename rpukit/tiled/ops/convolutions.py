@@ -94,7 +94,10 @@ class _Convolution(Tiled):
         group = attribute(node, "group", 1)
         fits = group >= 1 and ci % group == 0 and co % group == 0
         if not fits or len(w) != 4 or w[:2] != (co, ci // group):
-            raise fault(node, f"weights {w} and group {group} do not fit {ci} to {co} channels")
+            raise fault(
+                node,
+                f"weights {w} and group {group} do not match {ci} input and {co} output channels",
+            )
         return group, ci // group, co // group
 
     def _image(self, node: Node, shape: tuple[int, ...]) -> Pair:
@@ -114,7 +117,7 @@ class Conv(_Convolution):
         self._channels(node, w, x[1], w[0])
         out = geometry(node, w[2:]).outputs(image)
         if min(out) < 1:
-            raise fault(node, f"no window fits an image of {image}")
+            raise fault(node, f"no window fits into an image of {image}")
         if len(node.inputs) > 2 and tensors[node.inputs[2]].shape != w[:1]:
             raise fault(node, f"bias of shape {tensors[node.inputs[2]].shape}, need {w[:1]}")
         return [Tensor(node.outputs[0], (x[0], w[0], *out), real_of(node, tensors))]
@@ -171,7 +174,7 @@ class ConvGradX(_Convolution):
         shape = tuple(attribute(node, "input_shape", default))
         self._channels(node, w, shape[1], dy[1])
         if g.outputs(self._image(node, shape)) != dy[2:] or shape[0] != dy[0]:
-            raise fault(node, f"dY of shape {dy} is not of an input of {shape}")
+            raise fault(node, f"dY of shape {dy} does not match an input of {shape}")
         return [Tensor(node.outputs[0], shape, real_of(node, tensors))]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
@@ -223,7 +226,7 @@ class ConvGradW(_Convolution):
         shape = (dy[1], x[1] // max(group, 1), *kernel)
         self._channels(node, shape, x[1], dy[1])
         if g.outputs(self._image(node, x)) != dy[2:] or x[0] != dy[0]:
-            raise fault(node, f"dY of shape {dy} is not of an input of {x}")
+            raise fault(node, f"dY of shape {dy} does not match an input of {x}")
         return [Tensor(node.outputs[0], shape, real_of(node, tensors))]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:

@@ -81,7 +81,7 @@ class Map(Tiled):
         try:
             shape = np.broadcast_shapes(*shapes)
         except ValueError:
-            raise fault(node, f"shapes {', '.join(map(str, shapes))} do not fit") from None
+            raise fault(node, f"shapes {', '.join(map(str, shapes))} do not match") from None
         for name in node.inputs[self._channel :]:
             if tensors[name].shape != shape[1:2]:
                 raise fault(node, f"{name} of shape {tensors[name].shape}, need {shape[1:2]}")
@@ -179,7 +179,7 @@ class Broadcast(Map):
     def shape(self, node: Node, tensors: Tensors) -> tuple[int, ...]:
         shape, own = tuple(node.attributes["shape"]), tensors[node.inputs[0]].shape
         if np.broadcast_shapes(shape, own) != shape:
-            raise fault(node, f"{own} does not spread over {shape}")
+            raise fault(node, f"{own} cannot be broadcast to {shape}")
         return shape
 
 

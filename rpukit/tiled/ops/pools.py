@@ -60,7 +60,7 @@ class Pool(Tiled):
             raise fault(node, f"got shape {x}, need (N, C, H, W)")
         out = _geometry(node).outputs((x[2], x[3]))
         if min(out) < 1:
-            raise fault(node, f"no window fits an image of {x[2:]}")
+            raise fault(node, f"no window fits into an image of {x[2:]}")
         return [Tensor(node.outputs[0], (*x[:2], *out), real_of(node, tensors))]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
@@ -113,7 +113,7 @@ class PoolGrad(Tiled):
         dy, shape = tensors[node.inputs[0]].shape, self._shape(node, tensors)
         out = _geometry(node).outputs((shape[2], shape[3])) if len(shape) == 4 else ()
         if (*shape[:2], *out) != dy:
-            raise fault(node, f"dY of shape {dy} is not of an input of {shape}")
+            raise fault(node, f"dY of shape {dy} does not match an input of {shape}")
         return [Tensor(node.outputs[0], shape, real_of(node, tensors))]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:

@@ -126,14 +126,16 @@ def _sizes(
     front = tuple(max(pair) for pair in _aligned(a[:-2], b[:-2]))
     fits = all(size in (1, most) for s in (a, b) for size, most in _ends(s[:-2], front))
     if k != k_b or not fits or k < 1:
-        raise fault(node, f"shapes {a} and {b} do not fit")
+        raise fault(node, f"shapes {a} and {b} do not match")
     if len(front) > _FRONT:
-        raise fault(node, f"got {len(front)} axes in front, need at most {_FRONT}")
+        raise fault(node, f"got {len(front)} batch axes, need at most {_FRONT}")
     bias = present(node.inputs, 2)
     if bias:
         c = tensors[bias].shape
         if len(c) > len(front) + 2 or any(s not in (1, t) for s, t in _ends(c, (*front, m, n))):
-            raise fault(node, f"C of shape {c} does not fit a result of {(*front, m, n)}")
+            raise fault(
+                node, f"C of shape {c} cannot be broadcast to the result of {(*front, m, n)}"
+            )
     return front, (m, n, k), turned
 
 

@@ -96,9 +96,9 @@ class Reduce(Tiled):
         elif len(own) == len(free):
             at = free
         else:
-            raise fault(node, f"input of shape {own} does not fit {first}")
+            raise fault(node, f"input of shape {own} does not match {first}")
         if any(n not in (1, first[axis]) for axis, n in zip(at, own, strict=True)):
-            raise fault(node, f"input of shape {own} does not fit {first}")
+            raise fault(node, f"input of shape {own} does not match {first}")
         return [axis if n == first[axis] else -1 for axis, n in zip(at, own, strict=True)]
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:

@@ -57,5 +57,5 @@ def find(name: str) -> Op:
     GraphError
     """
     if name not in OPS:
-        raise GraphError(f"op {name}: not known; there are {', '.join(sorted(OPS))}")
+        raise GraphError(f"unknown op {name}; need one of {', '.join(sorted(OPS))}")
     return OPS[name]

@@ -24,7 +24,7 @@ class View(Op):
         source = tensors[node.inputs[0]]
         shape = self._shape(node, source.shape)
         if math.prod(shape) != source.size:
-            raise fault(node, f"{source.shape} does not become {shape}")
+            raise fault(node, f"cannot reshape {source.shape} to {shape}")
         return [Tensor(node.outputs[0], shape, source.dtype)]
 
     def aliases(self, node: Node) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def _reshape(node: Node, shape: Shape) -> Shape:
             raise fault(node, f"shape: got {tuple(want)} for an input of {shape}")
         want = [shape[i] if n == 0 else n for i, n in enumerate(want)]
     if want.count(-1) > 1 or any(n < -1 for n in want):
-        raise fault(node, f"shape: got {tuple(want)}")
+        raise fault(node, f"shape: got {tuple(want)}, need lengths from 0 and at most one -1")
     rest = math.prod(n for n in want if n != -1)
     return tuple(math.prod(shape) // max(rest, 1) if n == -1 else n for n in want)
 
@@ -67,7 +67,7 @@ def _unsqueeze(node: Node, shape: Shape) -> Shape:
     rest = iter(shape)
     made = {axis % max(rank, 1) for axis in axes}
     if len(made) != len(axes):
-        raise fault(node, f"axes: got {tuple(axes)}")
+        raise fault(node, f"axes: got {tuple(axes)}, need different ones")
     return tuple(1 if i in made else next(rest) for i in range(rank))
 
 

@@ -1,4 +1,4 @@
-"""Bands: neighbouring ops that are cut alike and take turns, part by part.
+"""Bands: neighbouring ops with one common tiling, interleaved tile by tile.
 
 Where one op's result is the next one's operand and both are cut along the same axis, a part of it
 can go straight on: between ops it needs two buffers of a part, and no way out and back. Transfers

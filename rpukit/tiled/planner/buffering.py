@@ -1,4 +1,4 @@
-"""Which buffers a strategy asks for, per op and per hop.
+"""Buffering strategies: number of buffers per op and per hop.
 
 "rotate" leaves the number of buffers to the op: one for what does not move, two for what does,
 three for what is changed in place.
@@ -15,7 +15,8 @@ from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 
 __all__ = ["STRATEGIES", "Wish", "deeploy_buffers", "wishes"]
 
-STRATEGIES = ("auto", "deeploy", "double", "double_outer", "single")
+STRATEGIES = ("auto", "deeploy_buffers", "double", "double_outer", "single")
+ALIASES = {"deeploy": "deeploy_buffers"}  # what a strategy was called before
 OPTED_OUT = ("InPlaceAccumulatorV2", "SGD", "SoftmaxCrossEntropyLossGrad")
 
 Wish = tuple[str, str]  # "single", "double" or "auto", and the reason for "single"
@@ -70,7 +71,7 @@ def wishes(
     ----------
     lifetimes : Lifetimes
     step : Step
-    buffering : {"auto", "deeploy", "double", "double_outer", "single"}
+    buffering : {"auto", "deeploy_buffers", "double", "double_outer", "single"}
     single : collection of str
         Ops and nodes that the user wants single buffered.
     n_hops : int
@@ -84,6 +85,7 @@ def wishes(
     ParameterError
     """
     node = step.node
+    buffering = ALIASES.get(buffering, buffering)
     if buffering not in STRATEGIES:
         raise ParameterError(f"buffering: got {buffering!r}, need one of {', '.join(STRATEGIES)}")
     chosen = {node.op, node.name, node.origin} & set(single)

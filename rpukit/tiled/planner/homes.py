@@ -1,4 +1,4 @@
-"""Which tensors stay in the faster memory: a knapsack over time.
+"""Promotion of values to the second level: a knapsack over time.
 
 Exact by CP-SAT where OR-tools is installed, else the best of three greedy orders.
 """
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
         return self.size * self.accesses
 
 
-# Shares of the second level that are left free, and most steps for which all of them are tried
+# Shares of the second level that are left free, and most steps for which they are tried
 _RESERVES = (1 / 8, 1 / 2, 1 / 5, 1 / 3, 3 / 7)
 _MOST_STEPS = 120
 _FEW = 100  # candidates that are packed with all effort, and dropped one by one
@@ -152,9 +152,9 @@ def _exact(
 def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> list[dict[str, int]]:
     """Choose values that live in the second level for good, in some ways.
 
-    They differ in the share of the level that is left for tiles and for what is fetched ahead. How
-    much that should be depends on the graph; it does not grow with the inner level, so that a
-    larger one is no disadvantage.
+    They differ in the bytes of the level that are left for tiles and for what is prefetched. The
+    first guess grows with the inner level, which may be too much; how much is right depends on the
+    graph, so a graph of few steps is planned with several shares and the fastest plan is kept.
 
     Parameters
     ----------
@@ -174,11 +174,13 @@ def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> list[dict[str, int]]:
         Candidate(v.name, v.lower, v.upper, v.bytes, sum(1 + (m == "inout") for _, m in v.uses))
         for v in able
     ]
-    shares = _RESERVES if len(lifetimes.steps) <= _MOST_STEPS else _RESERVES[:2]
+    size, inner = level.bytes, levels[2].bytes
+    reserves = [max(size // 8, min(size // 2, 2 * inner), min(size // 5, 3 * inner))]
+    if len(lifetimes.steps) <= _MOST_STEPS:
+        reserves += [int(size * share) for share in _RESERVES]
     found: list[dict[str, int]] = []
-    for share in shares:
-        budget = level.bytes - int(level.bytes * share)
-        way = promote(candidates, budget, align=level.align, effort=0.3)
+    for reserve in reserves:
+        way = promote(candidates, size - reserve, align=level.align, effort=0.3)
         if way not in found:
             found.append(way)
     return found

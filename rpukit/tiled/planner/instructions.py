@@ -1,4 +1,4 @@
-"""Tasks into the program of one core: each copy as early as its memory and its data allow.
+"""List scheduling of tasks: each copy is issued as early as its dependences allow.
 
 Between two kernels every copy is issued whose dependences are done by then in the cycle model;
 what the next kernel needs is waited for. An op without overlap waits for everything at once.

@@ -1,4 +1,4 @@
-"""Who lives when, and who shares memory, from the graphs alone.
+"""Live ranges and aliasing of values, from the graphs alone.
 
 Steps are numbers of nodes that compute; those of an optimiser's graph follow on those of the
 training graph. A value is a piece of memory: a tensor with all its views and updates in place.

@@ -1,4 +1,4 @@
-"""What an op takes at least, beside its neighbours: what no schedule of its tiles can hide."""
+"""Lower bound on an op's cycles, given its neighbours: what no schedule can hide."""
 
 from __future__ import annotations
 

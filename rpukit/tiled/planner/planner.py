@@ -1,4 +1,4 @@
-"""From a graph to a plan: tiles, homes, residents, addresses, instructions."""
+"""The planner: from a graph to tiles, homes, residents, addresses and instructions."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ def plan(
     graph : Graph or Training
         A training graph is planned together with its optimiser's: they share what lasts.
     levels : Hierarchy
-    buffering : {"auto", "deeploy", "double", "double_outer", "single"}
+    buffering : {"auto", "deeploy_buffers", "double", "double_outer", "single"}
         "auto" chooses tiles, buffers and residents by the cycle model and overlaps transfers
         with the kernels of all ops; "double" and "single" use one number of buffers for all
-        that is more than a scalar; "double_outer" two on the slowest hop only; "deeploy" follows
-        the rules of Deeploy's training strategy.
+        that is more than a scalar; "double_outer" two on the slowest hop only;
+        "deeploy_buffers" (or "deeploy") gives as many buffers as Deeploy's training strategy
+        does, to tiles that are found here: they are not those that Deeploy would choose.
     single : collection of str
         Ops ("SGD") and nodes that get one buffer under any strategy.
 
@@ -220,7 +221,8 @@ class _Planner:
         if self.n_hops == 1 or asked[0][0] != "auto":
             return self.cut(step, placement, asked)
         here = tuple(placement.here(step, hop + 1) for hop in range(self.n_hops))
-        key = (*_shape_of(step.space), placement.sizes(step), here, "draft")
+        rooms = tuple(placement.base)
+        key = (*_shape_of(step.space), placement.sizes(step), here, rooms, "draft")
         if key not in self.best:
             ways = asked, [("double", "")] * self.n_hops, [("single", "slower")] * self.n_hops
             drafts = [self.cut(step, placement, list(way)) for way in ways]
@@ -360,7 +362,7 @@ def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int
 
 
 def check_levels(levels: object) -> Hierarchy:
-    """Refuse what is no hierarchy.
+    """Refuse levels that are not a Hierarchy.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whole values that stay in a level, and how early they are brought in.
+"""Prefetching of whole values, and how long their buffers are kept.
 
 A buffer of a whole value can be filled while earlier turns run, and emptied while later ones do,
 if memory is free for so long. The copies of a level are done in the order of the turns, so what
@@ -33,7 +33,7 @@ def windows(
     used: np.ndarray,
     room: int,
 ) -> tuple[Lengths, Lengths]:
-    """Give values whole buffers, as early and for as long as there is room.
+    """Find how early whole values can be prefetched, and how late written back.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def prefetch_values(
     inside: Collection[tuple[int, int]],
     room: int,
 ) -> None:
-    """Bring whole values to a level turns before they are needed, and out of it turns after.
+    """Prefetch whole values turns before they are needed, and write them back turns after.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def extend_buffers(
     level: Level,
     reach: int,
 ) -> list[Block]:
-    """Keep buffers a turn longer to fill or empty them, and more turns where those are short.
+    """Extend the live ranges of buffers, so that they are filled earlier and emptied later.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def prefetch_operands(
     used: np.ndarray,
     room: int,
 ) -> None:
-    """Give a turn that waits for operands whole buffers, filled while the one before runs.
+    """Prefetch whole operands of a transfer-bound turn while the one before runs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Homes, residents and addresses: what lives in which level, from when to when.
+"""Placement: homes, resident values and addresses in every level.
 
 A value whose home is further out may stay in a level between two uses that follow one another: a
 resident. Which do is a greedy choice by cycles saved for bytes and turns taken. A turn is an op,

@@ -1,4 +1,4 @@
-"""The serial run of a program as tasks, and which task has to come before which.
+"""Task graph of a program: its serial run, and the dependences between tasks.
 
 Tasks are made in the order of a run with nothing in parallel. Who depends on whom follows from
 the memory that they touch, so any order that keeps the dependences gives the same values.
@@ -97,7 +97,7 @@ def nested_boxes(
 
 
 class _Log:
-    """Who wrote and read a block so far."""
+    """Readers and writers of a block so far."""
 
     def __init__(self, entry: set[int]) -> None:
         self.entry = entry  # the last users of memory that the block took over

@@ -1,4 +1,4 @@
-"""The best tiles of one op for one hop: extents, order of the loops, buffers of each operand.
+"""Tile search of one op for one hop: extents, loop order, buffers of each operand.
 
 Candidates for the extent of an axis of length D are the distinct ceil(D / k), rounded up to even
 numbers where D is long. Times with one buffer have a closed form; with two, the best few by their

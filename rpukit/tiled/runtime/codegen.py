@@ -1,4 +1,4 @@
-"""Plans as C99: the same steps, in tables that a person can read, for machines without Python."""
+"""Code generator: a plan as C99 tables, kernels and a host harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all executors share: where tensors live, and a program made ready to run many times."""
+"""Base class of executors: addresses of tensors, and programs prepared to run many times."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Executor(ABC):
     def __init__(self, plan: BasePlan, graphs: Sequence[BaseGraph]) -> None:
         if len(graphs) != len(plan.programs):
             raise PlanError(
-                f"got {len(graphs)} graphs, the plan has {len(plan.programs)} programs"
+                f"graphs: got {len(graphs)}, need {len(plan.programs)}: one for each "
+                f"program of the plan"
             )
         check_programs(plan, graphs)
         self.plan, self.graphs = plan, tuple(graphs)

@@ -1,4 +1,4 @@
-"""Running one tile by its mirror, and a whole graph node by node: the reference."""
+"""Reference execution: one tile by its mirror, a whole graph node by node."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def checked(graph: BaseGraph, name: str, inputs: Mapping[str, Any]) -> np.ndarra
     """Copy an input, after a look at its shape and dtype."""
     tensor = graph.tensors[name]
     if name not in inputs:
-        raise GraphError(f"{graph.name}: input {name} is missing")
+        raise GraphError(f"{graph.name}: input {name} is missing; need {', '.join(graph.inputs)}")
     value = np.array(inputs[name], order="C")
     if value.shape != tensor.shape:
         raise ShapeError(f"{name}: got shape {value.shape}, need {tensor.shape}")

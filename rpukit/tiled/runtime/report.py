@@ -1,4 +1,4 @@
-"""Plans for people: a table of ops, memory, and single against double buffering."""
+"""Reports of plans: a table of ops and memory, and a comparison of strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training by a plan: mini-batches in, losses out, parameters that live on."""
+"""Trainer: training steps executed by a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMAT, _VERSION = "rpukit-training", 1
 
 
 class Trainer(Described):
-    """Steps of training by a plan; made by `Plan.trainer`.
+    """Trains by a plan; made by `Plan.trainer`.
 
     Parameters
     ----------
@@ -75,9 +75,13 @@ class Trainer(Described):
         undo: bool | None = None,
     ) -> None:
         if not isinstance(n_accumulate, int) or n_accumulate < 1:
-            raise ParameterError(f"n_accumulate: got {n_accumulate!r}, need an integer from 1")
+            raise ParameterError(
+                f"n_accumulate: got {n_accumulate!r}, need a number of mini-batches, 1 or more"
+            )
         if n_accumulate > 1 and not training.accumulators:
-            raise ParameterError(f"n_accumulate: got {n_accumulate}, need 1: no accumulators")
+            raise ParameterError(
+                f"n_accumulate: got {n_accumulate}, need 1: the training has no accumulators"
+            )
         self.plan, self.training, self.n_accumulate = plan, training, n_accumulate
         self._undo = device == "cpu" if undo is None else undo
         self._executor = _executor(plan, training, device, transfers, seed)
@@ -85,7 +89,10 @@ class Trainer(Described):
         given = dict(training.initial if parameters is None else parameters)
         missing = [n for n in (*training.parameters, *training.kept) if n not in given]
         if missing:
-            raise ParameterError(f"parameters: {', '.join(missing)} have no values to begin with")
+            raise ParameterError(
+                f"parameters: {', '.join(missing)} have no values to begin with; give "
+                f"them as parameters="
+            )
         for name in (*training.accumulators, *training.state):
             self._lasting(name)[...] = 0
         for name, value in given.items():
@@ -100,7 +107,7 @@ class Trainer(Described):
         return self._n_step
 
     def step(self, batch: tuple[Any, Any]) -> float:
-        """Learn from one mini-batch.
+        """Train on one mini-batch.
 
         Parameters
         ----------
@@ -137,7 +144,7 @@ class Trainer(Described):
         return loss
 
     def fit(self, batches: Iterable[tuple[Any, Any]], *, progress: Any = None) -> np.ndarray:
-        """Learn from mini-batches, one after the other.
+        """Train on mini-batches, one after the other.
 
         Parameters
         ----------
@@ -216,7 +223,7 @@ class Trainer(Described):
         _archive.write(path, header, self.parameters(everything=True))
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on where `save` was called.
+        """Restore the state written by `save`.
 
         Parameters
         ----------
@@ -233,12 +240,14 @@ class Trainer(Described):
         """
         header, arrays = _archive.read(path)
         if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
-            raise FormatError(f"{path}: the header names no training of version {_VERSION}")
+            raise FormatError(f"{path}: not a training state of version {_VERSION}")
         own = self.parameters(everything=True)
         wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
         wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]
         if wrong or len(arrays) != len(own):
-            raise FormatError(f"{path}: of another graph: {', '.join(wrong) or 'more arrays'}")
+            raise FormatError(
+                f"{path}: state of another graph: {', '.join(wrong) or 'more arrays'}"
+            )
         for name, value in arrays.items():
             self._lasting(name)[...] = value
         self._n_step = int(header["n_step"])

@@ -1,4 +1,4 @@
-"""Whether a schedule of transfers and kernels is safe, whatever the transfers' timing.
+"""Hazard detection in a schedule of transfers and kernels, for any timing of transfers.
 
 A schedule is a list of events in program order on one core. A transfer reads and writes from its
 issue to the wait for its token, or for ever; transfers are unordered among each other.
