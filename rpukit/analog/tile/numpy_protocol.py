@@ -117,6 +117,8 @@ def _contract(tile: Any, axis: int, v: Array, v_axis: int) -> Array:
 
 
 def _matmul(a: Any, b: Any) -> Array:
+    if type(a) is np.ndarray and a.ndim:  # rows @ tile, the usual order: checked by the product
+        return b.__rmatmul__(a)
     tile, v, first = _pair(a, b, "matmul")
     if not first:
         return _contract(tile, 0, v, -1)
