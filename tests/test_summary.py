@@ -79,7 +79,7 @@ def state_of(thing):
     """All that an object is, as text; a plan never changes."""
     if isinstance(thing, rk.tiled.Plan):
         return thing.to_json()
-    if hasattr(thing, "site"):
+    if hasattr(thing, "context"):
         return repr((thing.context.clocks, {n: a.tobytes() for n, a in thing.arrays().items()}))
     if not hasattr(thing, "state"):
         return repr({k: v.tobytes() for k, v in thing.parameters(everything=True).items()})

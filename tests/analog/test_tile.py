@@ -265,14 +265,9 @@ NAN = np.full((2, 23), np.nan, np.float32)
 X, D = batch(2)
 BAD_CALLS = {
     "x too narrow": (ShapeError, "x: got shape", lambda t: t.forward(X[:, 1:])),
-    "x of three axes, too long": (
-        ShapeError,
-        "x: got shape",
-        lambda t: t.forward(X[None, :, :-1]),
-    ),
     "d too wide": (ShapeError, "d: got shape", lambda t: t.backward(X)),
     "batches differ": (ShapeError, "samples", lambda t: t.update(X, D[:1], lr=0.1)),
-    "complex of 128 bits": (DTypeError, "complex128", lambda t: t.forward(X.astype(complex))),
+    "three axes": (ShapeError, "leading axes", lambda t: t.update(X[None], D, lr=0.1)),
     "complex": (DTypeError, "complex", lambda t: t.update(X.astype(complex), D, lr=0.1)),
     "nan x": (NonFiniteError, "x holds", lambda t: t.forward(NAN)),
     "inf d": (NonFiniteError, "d holds", lambda t: t.backward(D * np.float32(np.inf))),

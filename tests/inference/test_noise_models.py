@@ -127,7 +127,7 @@ def test_wrong_calls():
     with pytest.raises(errors.NonFiniteError, match="target"):
         model.program(np.array([np.nan], np.float32))
     with pytest.raises(errors.DTypeError, match="target"):
-        model.program(np.ones(3, complex))
+        model.program(np.ones(3) + 0j)
     done = model.program(np.ones(3, np.float32))
     for number in (-1, 1 << 16, 1.5):
         with pytest.raises(errors.ParameterError, match="number"):

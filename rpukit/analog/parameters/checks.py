@@ -45,6 +45,8 @@ def number(
     ParameterError
         For one that is not finite, or out of range.
     """
+    if value.__class__ is float and low <= value <= high and math.isfinite(value):
+        return value  # the common case, without further calls
     v = plain(value)
     if not _is_number(v):
         raise DTypeError(f"{name}: got {value!r}, need {need or 'a number'}")

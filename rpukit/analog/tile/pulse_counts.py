@@ -60,9 +60,8 @@ class Accounting:
 
     def _mark_update(self) -> None:
         """Begin to count the pulses of an update."""
-        if self.count_pulses:
-            for array in self.arrays:
-                array.mark()
+        for array in self.arrays:
+            array.mark()
 
     @property
     def pulse_counts(self) -> Array:

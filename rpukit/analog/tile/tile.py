@@ -298,10 +298,12 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
             else integer(batch_size, "batch_size", low=1, what="samples of a mini-batch")
         )
         if lr == 0 or n_batch == 0:
-            self._mark_update()
+            if self.count_pulses:
+                self._mark_update()
             return self
         self._unit.check_rate(lr, self.update_parameters)
-        self._mark_update()
+        if self.count_pulses:
+            self._mark_update()
         self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
         self._finish("update", start, n_batch)
         return self

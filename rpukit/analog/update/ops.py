@@ -18,7 +18,7 @@ from rpukit._kernels import Kernel
 from rpukit._kernels.replay import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog.cells.cell_array import CellArray
-from rpukit.analog.cells.draw import Recipe, bounds_of, values_of
+from rpukit.analog.cells.draw import Recipe, bounds_of
 from rpukit.analog.deferred_errors import check_finite
 from rpukit.analog.parameters.update import PulseType, UpdateParameters
 from rpukit.analog.update.launch import Call, launch, pick
@@ -229,7 +229,8 @@ def pulsed_update(
     how: tuple[Any, ...] = (flip, polarity, trains.implicit, stored is not None, first_sample)
     how = how if drawn else (*how, 0)  # the number of the first row
     blank = (weight.dtype.type(0),) * len(array.cell.PLANES)
-    given = (values_of(planes), blank, array.globals_, trains.x, trains.d, *_slot_lists(trains))
+    held = planes.values if isinstance(planes, Recipe) else planes
+    given = (held, blank, array.globals_, trains.x, trains.d, *_slot_lists(trains))
     counted = np.empty((0, 0), np.int64) if by_cell is None else by_cell
     arrays = (*given, weight, weight if stored is None else stored, counts, counted)
     grain = work_grain(trains.x.size)

@@ -65,7 +65,7 @@ class Writer:
         call: int,
     ) -> None:
         at: Any = {"stream": stream, "first_sample": first_sample}
-        few = array.stores_cells and _device.takes_kernels(array.weight)
+        few = _device.takes_kernels(array.weight) and array.stores_cells
         if few and takes_samples(len(x), array.weight.shape, parameters):
             pulsed_samples(array, x, d, lr, parameters, call=call, **at)
             return
