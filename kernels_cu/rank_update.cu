@@ -1,4 +1,4 @@
-// Exact rank update: weight -= lr d x^T, of an ideal tile, or of cells with bounds.
+// Exact rank update of an ideal tile, or of cells with bounds: weight -= lr d x^T.
 //
 //   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that starts from w
 //   BOUNDED: w[i, j] = clip(w[i, j], low[i, j], high[i, j])   after each sample
