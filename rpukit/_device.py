@@ -199,9 +199,15 @@ def current_index() -> int:
     return index
 
 
+@cache
+def several_gpus() -> bool:
+    """Whether arrays may be on different GPUs, so that calls have to look which one is current."""
+    return gpu_count() > 1
+
+
 def is_current(device: Device) -> bool:
     """Whether arrays of a device may be used without entering it: the CPU's always."""
-    return device.kind == "cpu" or current_index() == device.index
+    return device.kind == "cpu" or not several_gpus() or current_index() == device.index
 
 
 class _Entered:

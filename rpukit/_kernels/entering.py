@@ -24,7 +24,7 @@ def enters(method: _Function) -> _Function:
     @wraps(method)
     def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
         device = self._device
-        if device.kind == "cpu" or _device.current_index() == device.index:
+        if _device.is_current(device):
             return method(self, *args, **kwargs)
         with _device.using(device):
             return method(self, *args, **kwargs)

@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -232,7 +231,7 @@ class Variant:
         if len(grid) > 3 or not isinstance(block, tuple) or (block, shared) not in self._blocks:
             self._check_shape(grid, block, shared)
             self._blocks.add((tuple(block), shared))
-        several = several_gpus()
+        several = _device.several_gpus()
         device = self._device_of(ready) if several else 0
         if _here.launches is not None:
             one = Launched(self, grid, block, args, shared, early, together, device)
@@ -359,12 +358,6 @@ class Variant:
         return LaunchError(
             f"{self.entry}: got {len(args)} arguments, need {len(self.parameters)}: {names}"
         )
-
-
-@cache
-def several_gpus() -> bool:
-    """Whether arrays may be on different GPUs, so that launches have to look."""
-    return _device.gpu_count() > 1
 
 
 def warm_up() -> int:

@@ -50,7 +50,7 @@ class Replay:
         self._n_change = tune.n_changes()
         self._device = launches[0].device if launches else None
         on_gpu = self._device is not None
-        self._several = on_gpu and launch.several_gpus()
+        self._several = on_gpu and _device.several_gpus()
         self._on_current = on_gpu and any_stream
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses

@@ -131,7 +131,7 @@ def test_passes_by_sign_change_nothing_without_noise_or_losses():
         ({"mv_type": "two"}, "POS_NEG_SEPARATE"),
         ({"w_read_asymmetry_dtod": 0.1}, "passes by sign"),
         ({"out_nonlinearity": 0.1, "out_bound": 0}, "a bound to saturate at"),
-        ({"r_series": float("nan")}, "from 0"),
+        ({"r_series": float("nan")}, "finite"),
     ],
 )
 def test_bad_parameters(changes, message):

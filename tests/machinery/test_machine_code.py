@@ -100,7 +100,7 @@ def test_a_changed_callee_is_never_missed(folder, tmp_path):
     first, compiled, _ = run(SIGMOID, copy)
     assert {"sigmoid32", "exp32"} <= set(compiled)
     assert run(SIGMOID, copy)[:2] == (first, [])
-    source = copy / "_math.py"
+    source = copy / "_exact" / "math.py"
     text = source.read_text()
     deep = "    half = i4(j >> i4(1))\n    low = u2f("  # of scale32, which exp32 calls
     assert text.count(deep) == 1

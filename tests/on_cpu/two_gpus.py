@@ -86,7 +86,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         words.view(np.uint64)[:6] = address, columns, rows, pitch, tensor_map.COLUMNS, box
 
     caches = (
-        launch.several_gpus, _device.multiprocessors, _device.shared_limit, tensor_map._describe,
+        _device.several_gpus, _device.multiprocessors, _device.shared_limit, tensor_map._describe,
     )  # fmt: skip
     made = module()
     with monkeypatch.context() as patch, started() as here:

@@ -147,7 +147,7 @@ def test_bad_input():
         plan.trainer(training, transfers="late")
     with pytest.raises(ParameterError, match="no values"):
         plan.trainer(dataclasses.replace(training, initial={}))
-    with pytest.raises(PlanError, match="programs"):
+    with pytest.raises(PlanError, match="need 2: one for each program"):
         CpuExecutor(plan, [training.train])
 
 

@@ -105,10 +105,8 @@ class DeviceArray(Described, WeightArray):
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
             )
-            if (
-                cell.corrupt_devices_prob
-            ):  # else 0 is within all bounds: no planes are drawn for it
-                self.settle()  # a stuck cell is where it is stuck from the beginning
+            if cell.corrupt_devices_prob or not cell.enforce_consistency:
+                self.settle()  # else 0 is within the bounds of every cell, and none are drawn
 
     def _describe(self) -> Summary:
         return array_summary(self)
