@@ -181,7 +181,7 @@ def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words)
     return met
 
 
-@jit
+@jit(inline="always")
 def _read_sums(weight, along, w_noise, v, read):
     """Sum of the variances of reading, for each sample, or for each output of each."""
     if w_noise == 1:
