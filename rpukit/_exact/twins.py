@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import sys
 import threading
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,7 @@ _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()
 
 
+@cache
 def mirror(name: str, dtype: Any) -> ModuleType:
     """Find a mirror module: as it is for float32, its twin for float64.
 

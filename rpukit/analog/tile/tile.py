@@ -18,8 +18,7 @@ from rpukit.analog.parameters.checks import check_shape, integer, number, one_of
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.face import TileFace, typed
-from rpukit.analog.tile.inputs import check_same_samples, with_leading
+from rpukit.analog.tile.face import TileFace, check_same_samples, typed, with_leading
 from rpukit.analog.tile.make_array import leaves, make_array
 from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes

@@ -11,7 +11,7 @@ from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.parameters.checks import check_shape
-from rpukit.analog.tile.inputs import Leading, rows_of, with_leading
+from rpukit.analog.tile.face import Leading, rows_of, with_leading
 from rpukit.errors import FormatError, ParameterError, ShapeError
 from rpukit.inference.describe import matrix_summary
 from rpukit.inference.tile.tile import InferenceTile

@@ -13,8 +13,7 @@ from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.checks import check_shape
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.face import TileFace, typed
-from rpukit.analog.tile.inputs import with_leading
+from rpukit.analog.tile.face import TileFace, typed, with_leading
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.converters import Converter, SingleDevice, SinglePair
 from rpukit.inference.conductance.records import Split
