@@ -35,12 +35,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_anew)
 
 
-def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def jit(
+    function: Callable[..., Any] | None = None, *, constants: bool = False, **options: Any
+) -> Any:
     """Compile a function when it is called first: without the GIL, division as NumPy has it.
 
     Parameters
     ----------
     function : callable, optional
+    constants : bool
+        Whether to compile it again for each constant that another function passes, as Numba does:
+        for a loop that is quicker if it knows them.
     **options
         Those of `numba.njit`, such as ``inline="always"``.
 
@@ -50,18 +55,19 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         The compiled function, or a decorator where only options are given.
     """
     if function is None:
-        return lambda given: jit(given, **options)
+        return lambda given: jit(given, constants=constants, **options)
     if nb.config.DISABLE_JIT:
         return function
     made = nb.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
-    _take_constants_as_numbers(made)
+    if not constants:
+        _take_constants_as_numbers(made)
     if _can_be_found_again(function):
         _keep(made, options)
     return made
 
 
 def _take_constants_as_numbers(made: Any) -> None:
-    """Keep Numba from compiling a function again for each constant that another one passes."""
+    """Compile one form of a function for all constants that others pass."""
     resolve = made.get_call_template
 
     def get_call_template(args: Any, kws: dict[str, Any]) -> Any:

@@ -79,7 +79,7 @@ def _first(step, run, o, n, w, strip, blank, hit, count, g, xi, left):
         w[a] = choose(taken, whole, one)
 
 
-@jit(_nrt=False)
+@jit(constants=True, _nrt=False)
 def _pulse(step, o, n, pulse, w, strip, blank, hit, count, g, xi):
     """Apply pulse number ``pulse`` to those of n cells that have so many."""
     for a in range(_whole(n)):
