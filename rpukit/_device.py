@@ -365,6 +365,31 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
     return array if array.flags.c_contiguous else namespace_of(device).ascontiguousarray(array)
 
 
+def any_array(x: Any, beside: Any, name: str) -> Array:
+    """Take an input of any kind that `as_array` takes, with the type that it has.
+
+    Lists and numbers have none: they take type and device of the other operand ``beside`` where
+    that is an array, and become float64 on the CPU where it is not.
+    """
+    if isinstance(x, np.ndarray) or is_cupy(x):
+        return x
+    known = isinstance(beside, np.ndarray) or is_cupy(beside)
+    if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
+        return _imported(x, device_of(beside) if known else _place_of(x), None, name)
+    if hasattr(x, "__array__"):
+        return np.asarray(x)
+    where, dtype = (device_of(beside), beside.dtype) if known else (CPU, np.float64)
+    return as_array(x, where, dtype, name)
+
+
+def _place_of(x: Any) -> Device:
+    """Device of an object of another library."""
+    if hasattr(x, "__dlpack_device__"):
+        kind, index = x.__dlpack_device__()
+        return _gpu(int(index)) if kind in _DLPACK_GPU else CPU
+    return device_of(cupy().asarray(x)) if hasattr(x, "__cuda_array_interface__") else CPU
+
+
 def _as_dtype(array: Array, dtype: Any, name: str) -> Array:
     if array.dtype == dtype:
         return array

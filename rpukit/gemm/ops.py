@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,11 @@ def det_gemm(
 
     Parameters
     ----------
-    a : array, shape (m, k), or (k, m) with `trans_a`
+    a : array_like, shape (m, k), (k, m) with `trans_a`, or (..., k)
         float32, float64, float16, ml_dtypes.bfloat16, or uint16: the bits of bfloat16 (see
-        `to_bfloat16`). NumPy or CuPy, any strides.
-    b : array, shape (k, n), or (n, k) with `trans_b`, dtype of `a`
+        `to_bfloat16`). NumPy or CuPy, any strides; other arrays by DLPack or the CUDA array
+        interface; lists, with the type of the other factor.
+    b : array_like, shape (k, n), or (n, k) with `trans_b`, dtype of `a`
     out : array, shape (m, n), C-contiguous, dtype of `a`, or float32 for 16-bit inputs; optional
         Where the result goes; it may not overlap the inputs.
     trans_a, trans_b : bool
@@ -41,7 +43,7 @@ def det_gemm(
 
     Returns
     -------
-    array, shape (m, n), dtype of `a` or `out_dtype`
+    array, shape (m, n), or (..., n), dtype of `a` or `out_dtype`
 
     Raises
     ------
@@ -73,6 +75,10 @@ def det_gemm(
         made = _replays.run(key, out)
         if made is not None:
             return made
+    a = _device.any_array(a, b, "a")
+    b = _device.any_array(b, a, "b")
+    if a.ndim not in (0, 2) and b.ndim == 2 and not trans_a:
+        return _of_more_axes(a, b, out, trans_b, out_dtype)
     m, n, k = _sizes(a, b, trans_a, trans_b)
     _device.namespace(a, b, out)  # refuses mixed devices
     device = _device.device_of(a)
@@ -91,6 +97,19 @@ def det_gemm(
     return out
 
 
+def _of_more_axes(a: Array, b: Array, out: Array | None, trans_b: bool, out_dtype: Any) -> Array:
+    """Multiply vectors, or rows with several leading axes: rows do not depend on one another."""
+    shape = (*a.shape[:-1], b.shape[0 if trans_b else 1])
+    rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+    into = None
+    if out is not None:
+        if getattr(out, "shape", None) != shape or not out.flags.c_contiguous:
+            raise ShapeError(f"out: got {getattr(out, 'shape', out)}, need C-contiguous {shape}")
+        into = out.reshape(len(rows), shape[-1])
+    made = det_gemm(rows, b, out=into, trans_b=trans_b, out_dtype=out_dtype)
+    return made.reshape(shape) if out is None else out
+
+
 @enters_arrays
 def det_gemm_backward(
     a: Array,
@@ -105,9 +124,9 @@ def det_gemm_backward(
 
     Parameters
     ----------
-    a, b : array
+    a, b : array_like
         As given to `det_gemm`.
-    dc : array, shape (m, n), dtype of `a`
+    dc : array_like, shape (m, n), or (..., n), dtype of `a`
     trans_a, trans_b : bool
     out_dtype : dtype, optional
         As for `det_gemm`, for both results.
@@ -132,6 +151,15 @@ def det_gemm_backward(
     >>> da[0].tolist(), db[0].tolist()
     ([4.0, 4.0, 4.0], [2.0, 2.0, 2.0, 2.0])
     """
+    a = _device.any_array(a, b, "a")
+    b, dc = _device.any_array(b, a, "b"), _device.any_array(dc, a, "dc")
+    if a.ndim not in (0, 2) and b.ndim == 2 and not trans_a:
+        n_row, shape = math.prod(a.shape[:-1]), (*a.shape[:-1], b.shape[0 if trans_b else 1])
+        if dc.shape != shape:
+            raise ShapeError(f"dc: got {dc.shape}, need {shape}")
+        rows = a.reshape(n_row, a.shape[-1]), b, dc.reshape(n_row, shape[-1])
+        da, db = det_gemm_backward(*rows, trans_b=trans_b, out_dtype=out_dtype)
+        return da.reshape(a.shape), db
     m, n, _ = _sizes(a, b, trans_a, trans_b)
     if getattr(dc, "shape", None) != (m, n):
         raise ShapeError(f"dc: got {getattr(dc, 'shape', type(dc).__name__)}, need {(m, n)}")
@@ -161,8 +189,6 @@ def gradient_of_b(
 
 def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, int]:
     for name, array in (("a", a), ("b", b)):
-        if not (isinstance(array, np.ndarray) or _device.is_cupy(array)):
-            raise DTypeError(f"{name}: got {type(array).__name__}, need a NumPy or CuPy array")
         if array.ndim != 2:
             raise ShapeError(f"{name}: got {array.ndim} axes, need 2")
     m, k = a.shape[::-1] if trans_a else a.shape

@@ -5,7 +5,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import _workers
-from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import real
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -84,7 +84,7 @@ def test_bad_calls():
     with pytest.raises(ShapeError, match="inner"):
         rk.det_gemm(a, a)
     with pytest.raises(ShapeError, match="axes"):
-        rk.det_gemm(a[0], b)
+        rk.det_gemm(a, b[None])
     with pytest.raises(DTypeError, match="float64"):
         rk.det_gemm(a, b.astype("f8"))
     with pytest.raises(DTypeError, match="int"):
@@ -94,7 +94,7 @@ def test_bad_calls():
     square = np.ones((3, 3), np.float32)
     with pytest.raises(ShapeError, match="overlaps"):
         rk.det_gemm(square, square.copy(), out=square)
-    with pytest.raises((DTypeError, DeviceError)):
+    with pytest.raises(ShapeError, match="inner"):
         rk.det_gemm(a, [[1.0]])
 
 
