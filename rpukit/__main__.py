@@ -28,7 +28,7 @@ def _version(package: str) -> str:
 
 
 def _info(args: argparse.Namespace) -> int:
-    """Print versions, devices, the compiler, the cache, and what is missing."""
+    """Print versions, devices, the compiler, the cache, and missing packages."""
     rows = [("rpukit", __version__), ("Python", platform.python_version())]
     rows += [
         (name, _version(name) or "missing: pip install rpukit")
@@ -73,7 +73,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _kernels(args: argparse.Namespace) -> int:
-    """List every kernel: file, class of its contract on bits, op, mirror."""
+    """List every kernel with its file, class of bit contract, op and mirror."""
     rows = [("kernel", "bits", "op", "mirror")]
     for name in source.names():
         header = source.load(name).header
@@ -102,7 +102,7 @@ def _check(args: argparse.Namespace) -> int:
                 words = " ".join(f"{macro}={value}" for macro, value in macros.items())
                 rows.append((name, arch, *map(str, counts), words or "-"))
     if len(rows) == 1:
-        raise ParameterError(f"--arch {' '.join(args.arch)}: no kernel asked for is built for it")
+        raise ParameterError(f"--arch {' '.join(args.arch)}: no selected kernel is built for it")
     _table(rows)
     version = nvrtc.compiler_version()
     print(f"\n{len(rows) - 1} binaries compiled with NVRTC {version}, {spilled} spill registers")
@@ -142,10 +142,10 @@ def _plan_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--optimiser", help="ONNX file of the graph of its optimiser")
     command.add_argument("--levels", default="siracusa_l2", choices=("siracusa_l2", "siracusa_l3"))
     command.add_argument("--l1", type=int, help="bytes of the innermost level")
-    strategies = ("auto", "deeploy", "double", "double_outer", "single")
+    strategies = ("auto", "deeploy_buffers", "deeploy", "double", "double_outer", "single")
     command.add_argument("--buffering", default="auto", choices=strategies)
     command.add_argument("--single", nargs="*", default=(), help="ops or nodes with one buffer")
-    command.add_argument("--json", help="file to write the plan to")
+    command.add_argument("--json", help="file to which the plan is written")
 
 
 def _codegen(args: argparse.Namespace) -> int:
@@ -184,11 +184,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, run, text in (
-        ("info", _info, "versions, devices, compiler, cache, and what is missing"),
+        ("info", _info, "versions, devices, compiler, cache and missing packages"),
         (
             "kernels",
             _kernels,
-            "every kernel with file, op, mirror and class of its contract on bits",
+            "every kernel with its file, op, mirror and class of bit contract",
         ),
         ("check", _check, "compile kernels for their architectures, without a GPU"),
         ("demo", _demo, "train a network of analog tiles on handwritten digits"),
@@ -199,9 +199,9 @@ def main(argv: list[str] | None = None) -> int:
         command.set_defaults(run=run)
         if run is _check:
             command.add_argument("name", nargs="*", help="kernels; default: all")
-            text = "only these architectures, sm_90a or such; default: those of a kernel's header"
+            text = "architectures, such as sm_90a; default: those of each kernel's header"
             command.add_argument("--arch", action="append", metavar="ARCH", help=text)
-            text = "only as a kernel stands, without the other macros of its header"
+            text = "compile only with default macros, not the other sets of each kernel's header"
             command.add_argument("--plain", action="store_true", help=text)
         if run is _demo:
             import_module("rpukit.demo").add_arguments(command)
@@ -216,10 +216,10 @@ def main(argv: list[str] | None = None) -> int:
         status = int(args.run(args))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader has what it wanted: `python -m rpukit kernels | head`
+    except BrokenPipeError:  # the reader closed the pipe: `python -m rpukit kernels | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (KernelCompileError, OSError) as error:  # of files: no such one, no place to write to
+    except (KernelCompileError, OSError) as error:  # OSError: a file is missing or not writable
         print(f"error: {error}", file=sys.stderr)
     except RpukitError as error:
         print(f"error: {_first_line(error)}", file=sys.stderr)

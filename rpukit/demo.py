@@ -1,8 +1,8 @@
-"""The demo: a two-layer network of analog tiles learns handwritten digits.
+"""Demo: train a two-layer network of analog tiles on handwritten digits.
 
-Everything that enters the result has the same bits on CPU and GPU: the tiles, and tanh, softmax
-and cross-entropy from `rpukit.elementwise`. So the conductances after training have one sha256,
-whatever the device and the number of threads.
+Every operation gives the same bits on CPU and GPU: the tiles, and tanh, softmax and cross-entropy
+from `rpukit.elementwise`. The sha256 of the conductances after training therefore does not depend
+on the device or the number of threads.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ PERFECT = IOParameters(is_perfect=True)
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Scanned digits, split for learning and testing.
+    """Scanned digits, split into a training set and a test set.
 
     Parameters
     ----------
     x_train, x_test : array, shape (n, 65), float32
-        8 x 8 pixels in [0, 1], and a constant 1 behind them.
+        8 x 8 pixels in [0, 1], followed by a constant 1.
     y_train, y_test : array, shape (n,), int32
         Labels 0 to 9.
     """
@@ -58,13 +58,13 @@ class Digits:
 
 @dataclass(slots=True)
 class Run:
-    """What training one network gave.
+    """Accuracy, times and final weights of one training run.
 
     Parameters
     ----------
     name : str
     accuracy : list of float
-        Share of right answers on the test set after each epoch.
+        Accuracy on the test set after each epoch, 0 to 1.
     seconds : list of float
         Time of each epoch.
     n_pulses : int
@@ -82,7 +82,7 @@ class Run:
 
 
 def load_digits(seed: int = 0) -> Digits:
-    """Load scikit-learn's digits and split them, every fifth of a fixed shuffle for testing.
+    """Load scikit-learn's digits, shuffle them, and keep every fifth for testing.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def load_digits(seed: int = 0) -> Digits:
 
 
 class Network:
-    """Two tiles with tanh between them; the last input of each is a constant 1, the bias.
+    """Network of two tiles with tanh between them; the last input of each is a constant 1.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class Network:
         return _device.to_device(array, _device.parse_device(tile.device), np.float32)
 
     def hidden(self, x: Array) -> Array:
-        """Compute the activations of the hidden layer, with the bias behind them.
+        """Compute the activations of the hidden layer, followed by a constant 1 for the bias.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Network:
         return xp.concatenate([h, xp.ones((h.shape[0], 1), np.float32)], axis=1)
 
     def step(self, x: Array, y: Array, lr: float) -> None:
-        """Learn from one mini-batch.
+        """Train on one mini-batch.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class Network:
             tile.post_step()
 
     def accuracy(self, x: Array, y: Array) -> float:
-        """Compute the share of right answers.
+        """Compute the accuracy, 0 to 1.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ def _shown(epochs: range, name: str, progress: bool) -> Iterator[int]:
 
 
 def draw(analog: Run, exact: Run, path: Path) -> None:
-    """Draw learning curves, conductances and the response of the device into a file.
+    """Write a figure of learning curves, conductances and the device's pulse response.
 
     Parameters
     ----------
@@ -320,9 +320,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=10, help="samples in a mini-batch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--out", type=Path, default=Path("demo_out"), help="folder of figure and JSON"
+        "--out", type=Path, default=Path("demo_out"), help="output folder of the figure and JSON"
     )
-    parser.add_argument("--no-figure", action="store_true", help="leave the figure out")
+    parser.add_argument("--no-figure", action="store_true", help="do not draw the figure")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -340,11 +340,11 @@ def main(args: argparse.Namespace) -> int:
         0, the exit status.
     """
     if args.epochs < 1 or args.hidden < 1 or args.batch < 1:
-        raise RpukitError("--epochs, --hidden and --batch need numbers from 1")
+        raise RpukitError("--epochs, --hidden and --batch: each must be at least 1")
     _device.parse_device(args.device)
     data = load_digits(args.seed)
     print(
-        f"Digits: {len(data.y_train)} scans to learn from, {len(data.y_test)} to test on; network "
+        f"Digits: {len(data.y_train)} scans to train on, {len(data.y_test)} to test on; network "
         f"{data.x_train.shape[1]}-{args.hidden}-10 of {args.cell} cells on {args.device}"
     )
     common = {
@@ -371,7 +371,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _warm_up(data: Digits, args: argparse.Namespace) -> float:
-    """Take one step of every kind with networks that are thrown away; give the seconds."""
+    """Compile all kernels by one step of temporary networks; return the seconds taken."""
     start = time.perf_counter()
     short = Digits(data.x_train[:10], data.y_train[:10], data.x_test[:10], data.y_test[:10])
     common = {"epochs": 1, "lr": args.lr, "n_hidden": args.hidden, "batch": 10, "seed": 0}

@@ -1,4 +1,4 @@
-"""Help for tests: equality of bits, and kernels run on the CPU."""
+"""Helpers for tests: comparison of bits, and kernels run on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _order = 0
 
 
 def order() -> int:
-    """Tell in which order the runner is asked to take threads and blocks.
+    """Return the order in which the runner executes threads and blocks.
 
     Returns
     -------
@@ -28,7 +28,7 @@ def order() -> int:
 
 @contextmanager
 def on_cpu(order: int = 0) -> Iterator[None]:
-    """Run the ``.cu`` sources on the CPU for NumPy arrays, with the ops' own launch code.
+    """Run the ``.cu`` sources on the CPU for NumPy arrays, by the launch code of the GPU.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def on_cpu(order: int = 0) -> Iterator[None]:
 def assert_same_bits(actual: Any, expected: Any) -> None:
     """Raise AssertionError unless two arrays have the same shape, type and bits.
 
-    All NaN of a type count as one: their class is promised, not their payload.
+    All NaN values of a type count as equal: their payload bits are not specified.
 
     Parameters
     ----------

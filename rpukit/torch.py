@@ -1,7 +1,7 @@
 """Batch-invariant products and log-probabilities as operations of PyTorch, with gradients.
 
-Tensors share their memory with the arrays that are worked on (DLPack): nothing is copied, nothing
-moves. On a GPU the work goes to PyTorch's current stream. PyTorch is imported by the first call
+Tensors and the arrays that rpukit computes with share their memory (DLPack): nothing is copied. On
+a GPU the kernels run on PyTorch's current stream. PyTorch is imported by the first call
 (``pip install "rpukit[torch]"``).
 """
 
@@ -28,7 +28,7 @@ _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
 def det_gemm(a: Tensor, b: Tensor, *, trans_a: bool = False, trans_b: bool = False) -> Tensor:
-    """Multiply two matrices, batch-invariantly; gradients are products of the same kind.
+    """Multiply two matrices with batch-invariant bits, also in the backward pass.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def det_gemm(a: Tensor, b: Tensor, *, trans_a: bool = False, trans_b: bool = Fal
         float32, float64, float16 or bfloat16, on the CPU or a GPU, any strides.
     b : Tensor, shape (k, n), or (n, k) with `trans_b`, dtype of `a`
     trans_a, trans_b : bool
-        Multiply by the transpose.
+        Use the transpose of the factor.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def det_gemm(a: Tensor, b: Tensor, *, trans_a: bool = False, trans_b: bool = Fal
 
 
 def linear_logprob(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Log-probability of one token a row under ``softmax(hidden @ weight.T)``, with gradients.
+    """Compute the log-probability of one token per row under ``softmax(hidden @ weight.T)``.
 
     Parameters
     ----------
@@ -102,12 +102,12 @@ def _torch() -> Any:
     try:
         return import_module("torch")
     except ImportError as error:
-        raise TorchError('this needs PyTorch: pip install "rpukit[torch]"') from error
+        raise TorchError('rpukit.torch needs PyTorch: pip install "rpukit[torch]"') from error
 
 
 @cache
 def _functions() -> tuple[Any, Any]:
-    """Make the operations: their classes derive from one of PyTorch."""
+    """Define the operations as subclasses of PyTorch's autograd function."""
     torch = _torch()
     function: Any = torch.autograd.Function
     once: Callable[[Any], Any] = torch.autograd.function.once_differentiable
@@ -163,7 +163,7 @@ def _functions() -> tuple[Any, Any]:
 
 
 def _on_stream(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a step of an operation run on the stream that PyTorch uses for its first tensor."""
+    """Decorate a step of an operation: it runs on PyTorch's stream for its first tensor."""
 
     @wraps(step)
     def run(ctx: Any, *inputs: Any) -> Any:
@@ -177,7 +177,7 @@ def _on_stream(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _places(device: Any) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Give CuPy's contexts of a GPU and of PyTorch's current stream there."""
+    """Return CuPy's contexts for a GPU and for PyTorch's current stream on it."""
     cuda, address = _device.cupy().cuda, _torch().cuda.current_stream(device).cuda_stream
     adopt = getattr(cuda.Stream, "from_external", None)  # from CuPy 14.2 on
     stream = cuda.ExternalStream(address) if adopt is None else adopt(_Handle(address))
@@ -185,7 +185,7 @@ def _places(device: Any) -> tuple[AbstractContextManager[Any], AbstractContextMa
 
 
 class _Handle:
-    """A stream of somebody else, as CuPy asks for it."""
+    """A foreign stream, by the protocol of CuPy."""
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -204,7 +204,7 @@ def _check(**tensors: Tensor) -> None:
 
 
 def _array(x: Tensor) -> Array:
-    """Give the array that shares a tensor's memory; bfloat16 as its bits."""
+    """Return an array that shares a tensor's memory; bfloat16 becomes uint16."""
     torch = _torch()
     if not isinstance(x, torch.Tensor):
         raise DTypeError(f"got {type(x).__name__}, need a Tensor")
@@ -217,7 +217,7 @@ def _array(x: Tensor) -> Array:
 
 
 def _tensor(x: Array, dtype: Any) -> Tensor:
-    """Give the tensor that shares an array's memory; `dtype` tells bits of bfloat16."""
+    """Return a tensor that shares an array's memory; `dtype` marks uint16 as bfloat16."""
     torch = _torch()
     if x.dtype != np.uint16:
         return torch.from_dlpack(x)

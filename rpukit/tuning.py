@@ -1,8 +1,9 @@
-"""See, fix or switch off how the tuner picks the variants of kernels.
+"""Control of the tuner: report, fix or disable its choice of kernel variants.
 
-The choice of a variant changes time, never a result. On a GPU the first call of a new size times
-the variants that are valid for it; the times are kept in the cache folder. ``RPUKIT_TUNE=0`` turns
-that off from outside; ``RPUKIT_TUNE_VERIFY=1`` compares the bits of all variants as well.
+The choice of a variant changes the time of a call, never its result. On a GPU the first call of a
+new size times the variants that are valid for it; the times are kept in the cache folder. The
+environment variable ``RPUKIT_TUNE=0`` disables the timing; ``RPUKIT_TUNE_VERIFY=1`` also compares
+the bits of all variants.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Entry", "Report", "fix", "forget", "off", "on", "report"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Times of the variants of one kernel, for one key and one range of batches.
+    """Measured times of the variants of one kernel, for one key and one range of batches.
 
     Attributes
     ----------
@@ -25,11 +26,11 @@ class Entry:
     batch : int
         The largest batch of the range; the range begins above half of it.
     variant : str
-        The fastest.
+        The fastest variant.
     microseconds : dict of str to float
-        Of each variant timed.
+        Time of each variant that was measured.
     verified : bool
-        Whether the bits of the variants were compared as well.
+        Whether the bits of the variants were also compared.
     """
 
     device: str
@@ -43,15 +44,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the tuner knows; ``print(report)`` shows it as a table.
+    """State of the tuner: settings, rejected variants and times; ``print`` shows it as text.
 
     Attributes
     ----------
     on : bool
     fixed : dict of str to str
-        Variants that were fixed, by kernel.
+        Fixed variants by kernel.
     rejected : tuple of (kernel, variant)
-        Variants whose bits were found to differ: they are not used.
+        Variants that are not used, because their bits were found to differ.
     entries : tuple of Entry
     """
 
@@ -63,8 +64,8 @@ class Report:
     def __str__(self) -> str:
         """Show the report as lines of text."""
         lines = [f"tuning is {'on' if self.on else 'off'}, {len(self.entries)} sizes timed"]
-        lines += [f"fixed: {kernel} takes {variant}" for kernel, variant in self.fixed.items()]
-        lines += [f"rejected: {kernel} {variant}: other bits" for kernel, variant in self.rejected]
+        lines += [f"fixed: {kernel} uses {variant}" for kernel, variant in self.fixed.items()]
+        lines += [f"rejected: {kernel} {variant}: bits differ" for kernel, variant in self.rejected]
         for e in self.entries:
             times = ", ".join(f"{name} {t:.1f} us" for name, t in e.microseconds.items())
             lines.append(
@@ -74,7 +75,7 @@ class Report:
 
 
 def report() -> Report:
-    """Tell what the tuner has measured and picked on the devices of this machine.
+    """Report what the tuner has measured and chosen on the devices of this machine.
 
     Returns
     -------
@@ -102,21 +103,21 @@ def report() -> Report:
 
 
 def fix(kernel: str, variant: str | None) -> None:
-    """Take one variant of a kernel wherever it is valid, whatever the times say.
+    """Fix the variant of a kernel: use it wherever it is valid, whatever the times.
 
-    Where the variant does not take a batch, the plain variant is taken: fixing changes no result
+    For a batch that the variant does not take, the plain one is used: fixing changes no result
     either.
 
     Parameters
     ----------
     kernel : str
     variant : str or None
-        None lifts it.
+        None lets the tuner choose again.
 
     Raises
     ------
     ParameterError
-        If the names are not strings. A name that no variant has is found out by the next call.
+        If the names are not strings. An unknown name raises an error at the kernel's next call.
 
     Examples
     --------
@@ -131,7 +132,7 @@ def fix(kernel: str, variant: str | None) -> None:
 
 
 def off() -> None:
-    """Take the plain variant of every kernel, and time nothing.
+    """Switch tuning off: use the plain variant of every kernel, and time nothing.
 
     Examples
     --------
@@ -145,10 +146,10 @@ def off() -> None:
 
 
 def on() -> None:
-    """Pick variants by their times again, the default."""
+    """Switch tuning on, the default: choose variants by their times."""
     tune.switch(True)
 
 
 def forget() -> None:
-    """Drop the choices in memory; those in the cache folder are read again when needed."""
+    """Forget the choices in memory; those in the cache folder are read again when needed."""
     tune.forget()

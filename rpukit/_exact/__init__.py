@@ -1,1 +1,1 @@
-"""The exact arithmetic under all mirrors, and the decorator that compiles them."""
+"""Exact arithmetic that all mirrors use, and the decorator that compiles them."""

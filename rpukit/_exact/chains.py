@@ -2,7 +2,7 @@
 
 ``y[s, i] = sum_j W_ij v[s, j]``: one accumulator, j ascending, restarted at every SEGMENT (see
 ``kernels_cu/include/rk_chain.cuh``). Outputs lie side by side in the lanes of vectors; where rows
-of the weights run along j, blocks of them are turned first. Blocks only spare loads and stores.
+of the weights run along j, blocks of them are transposed first. Blocks only save loads and stores.
 """
 
 # mypy: ignore-errors
@@ -23,10 +23,10 @@ f4 = np.float32
 
 SEGMENT = 16384
 _WIDE = llvm.get_host_cpu_features().get("avx512f", False)
-LANES = 16 if _WIDE else 8  # of a block that is turned
-WIDTH = 64 if _WIDE else 16  # outputs at a time: four chains of them fit into the registers
-DEPTH = 128  # steps of a turned block
-FEW = 16  # steps at a time where weights are read where they lie
+LANES = 16 if _WIDE else 8  # rows and columns of a block that is transposed
+WIDTH = 64 if _WIDE else 16  # outputs at a time: their chains for four samples fit into the registers
+DEPTH = 128  # steps of a transposed block
+FEW = 16  # steps at a time where weights are read in place
 
 
 if nb.config.DISABLE_JIT:
@@ -121,7 +121,7 @@ else:
         return _add_code(4)
 
     def _pieces_turned(builder, parts):
-        """Turn a square of pieces of four: part q of the result has piece q of each part."""
+        """Transpose a square of pieces of four: part q of the result has piece q of each part."""
         if len(parts) == 1:
             return parts
         index = ir.VectorType(ir.IntType(32), LANES)
@@ -195,7 +195,7 @@ else:
 
 @jit
 def _add(w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step, samples):
-    """Go on with the chains of some samples."""
+    """Continue the chains of some samples."""
     fours = samples // 4 * 4
     for s in range(0, fours, 4):
         add_four(w, w_at, w_step, v, v_at + s * v_step, v_step, n, y, y_at + s * y_step, y_step)
@@ -205,7 +205,7 @@ def _add(w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step, samples):
 
 @jit
 def _block(weight, along, absolute, i0, i1, k0, k1, block):
-    """Put outputs i0 to i1 of steps k0 to k1 into a block, a row of outputs a step."""
+    """Copy outputs i0 to i1 of steps k0 to k1 into a block, one row of outputs per step."""
     flat = weight.reshape(-1)
     if along:
         for k in range(k0, k1):
@@ -229,15 +229,15 @@ def _block(weight, along, absolute, i0, i1, k0, k1, block):
 
 @jit
 def _on_lines(weight):
-    """Whether rows that LANES divides begin with lines of the cache."""
+    """Whether rows of a multiple of LANES elements begin at cache-line boundaries."""
     return weight.ctypes.data % (4 * LANES) == 0
 
 
 @jit
 def _turn_and_add(w, n_in, v, first, last, y, whole):
-    """Go on with `whole` chains of one sample, in turned blocks that stay in registers.
+    """Continue `whole` chains of one sample, in transposed blocks that stay in registers.
 
-    Two blocks of chains take turns, since the steps of one wait for each other.
+    Two blocks of chains alternate, since each step of a chain waits for the one before.
     """
     last_turned = last - (last - first) % LANES
     for i0 in range(0, whole, 2 * LANES):
@@ -251,14 +251,14 @@ def _turn_and_add(w, n_in, v, first, last, y, whole):
 
 @jit
 def chain(weight, along, absolute, v, first, last, y):
-    """y[s, i] = the chain of steps first to last - 1."""
+    """Compute the chains y[s, i] of steps first to last - 1."""
     y[:] = f4(0.0)
     go_on(weight, along, absolute, v, first, last, y)
 
 
 @jit
 def go_on(weight, along, absolute, v, first, last, y):
-    """Go on with the chains y[s, i] by steps first to last - 1."""
+    """Continue the chains y[s, i] by steps first to last - 1."""
     n_out = y.shape[1]
     samples, n_in = v.shape
     flat, inputs, results = weight.reshape(-1), v.reshape(-1), y.reshape(-1)
@@ -283,7 +283,7 @@ def go_on(weight, along, absolute, v, first, last, y):
             _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, results, i0, n_out, samples)
     if whole < n_out:
         sums = np.zeros((samples, WIDTH), f4)
-        for s in range(samples):  # in loops: for a slice Numba compiles text for its errors too
+        for s in range(samples):  # loops, since for a slice Numba also compiles the texts of its errors
             for i in range(n_out - whole):
                 sums[s, i] = y[s, whole + i]
         for k0 in range(first, last, DEPTH):
@@ -297,7 +297,7 @@ def go_on(weight, along, absolute, v, first, last, y):
 
 @jit
 def product(weight, along, absolute, v, y):
-    """y = v W^T; with `along`, rows of W run along the outputs, y = v W; |W| if `absolute`."""
+    """Compute y = v W^T, or y = v W with `along`; with `absolute`, |W| takes the place of W."""
     n_in = v.shape[1]
     part = np.empty((y.shape[0] if n_in > SEGMENT else 0, y.shape[1]), f4)
     for first in range(0, max(n_in, 1), SEGMENT):

@@ -1,9 +1,9 @@
-"""The decorator of all functions for the CPU: Numba's ``njit``, with machine code that is kept.
+"""Decorator of all CPU functions: Numba's ``njit`` with a persistent cache of machine code.
 
-Numba's own ``cache=True`` does not serve here. It notices no change of a function that is called,
-it tells functions apart by file, line and bytecode, which float64 twins share with their originals
-(see ``twins.py``), and it keeps nothing of a function that takes functions. So each function
-gets a cache of ours, `MachineCode`, and a type name that does not change from process to process.
+Numba's own ``cache=True`` does not suffice. It does not notice changes in called functions. It
+identifies functions by file, line and bytecode, which float64 twins share with their originals
+(see ``twins.py``). It does not cache functions that take functions. Each function therefore gets
+a cache of our own, `MachineCode`, and a type name that is the same in all processes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rpukit._exact.machine_code import MachineCode, known
 
 
 def _count_anew() -> None:
-    """Let a process number its functions from a place of its own.
+    """Give the functions of this process numbers that no other process uses.
 
-    Numba's numbers tell the symbols of functions apart, and code from several processes comes
-    together in one.
+    Numba distinguishes the symbols of functions by these numbers, and one process may load code
+    that several others compiled.
     """
     FunctionIdentity._unique_ids = count(int.from_bytes(os.urandom(6), "little"))
 
@@ -38,14 +38,14 @@ if hasattr(os, "register_at_fork"):
 def jit(
     function: Callable[..., Any] | None = None, *, constants: bool = False, **options: Any
 ) -> Any:
-    """Compile a function when it is called first: without the GIL, division as NumPy has it.
+    """Compile a function on its first call, without the GIL and with NumPy's rules of division.
 
     Parameters
     ----------
     function : callable, optional
     constants : bool
-        Whether to compile it again for each constant that another function passes, as Numba does:
-        for a loop that is quicker if it knows them.
+        Whether to specialise it for each constant that another function passes, as Numba does.
+        Some loops are faster when the constants are known.
     **options
         Those of `numba.njit`, such as ``inline="always"``.
 
@@ -67,7 +67,7 @@ def jit(
 
 
 def _take_constants_as_numbers(made: Any) -> None:
-    """Compile one form of a function for all constants that others pass."""
+    """Compile a function once for all constants, rather than once for each."""
     resolve = made.get_call_template
 
     def get_call_template(args: Any, kws: dict[str, Any]) -> Any:
@@ -78,7 +78,7 @@ def _take_constants_as_numbers(made: Any) -> None:
 
 
 def _can_be_found_again(function: Callable[..., Any]) -> bool:
-    """Whether module and name say all of a function: not if it was made in another one."""
+    """Whether module and name identify a function: not if it was defined inside another one."""
     plain = function.__closure__ is None and "<" not in function.__qualname__
     return plain and stamp.covers(function)
 
@@ -86,7 +86,7 @@ def _can_be_found_again(function: Callable[..., Any]) -> bool:
 def _keep(made: Any, options: dict[str, Any]) -> None:
     function = made.py_func
     name = f"{function.__module__}.{function.__qualname__}"
-    # Names of types are parts of symbols. Numba's name for the type of a function has its address.
+    # Type names are parts of symbols. Numba's name of a function's type contains its address.
     nb.typeof(made).name = f"function({name})"
     known[name] = made
     made._cache = MachineCode(name, repr(sorted(options.items())))

@@ -1,8 +1,8 @@
-"""Machine code of mirrors in the cache folder: one file for each function and types of arguments.
+"""Cache of the mirrors' machine code: one file for each function and types of arguments.
 
-A file holds a checksum and what Numba makes of a compiled function when it pickles it. Functions
-among the types of arguments are written by name. A file that is damaged, or that another version
-wrote, is as good as none: the function is compiled, and the file written anew.
+A file holds a checksum and the compiled function as Numba pickles it. Functions among the types
+of arguments are written by name. A file that is damaged or from another version is ignored: the
+function is compiled again and the file is overwritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rpukit import _cache
 from rpukit._exact import stamp
 
 FOLDER = "cpu"
-_STAMPS = 3  # whose code is kept: this one, and the last two
+_STAMPS = 3  # number of stamps whose code is kept: the current one and the last two
 _HEAD = b"rpukit machine code 1\n"
 _log = logging.getLogger("rpukit")
 _told: set[str] = set()
@@ -53,30 +53,30 @@ class _Unpickler(pickle.Unpickler):
 
 
 class MachineCode(_Cache):  # type: ignore[misc]
-    """Where Numba looks for the compiled forms of one function, and leaves them."""
+    """Cache in which Numba finds and stores the compiled versions of one function."""
 
     def __init__(self, name: str, options: str) -> None:
         self._name, self._options, self._enabled = name, options, True
 
     @property
     def cache_path(self) -> str | None:
-        """The folder."""
+        """Folder of the cached files."""
         place = _place()
         return None if place is None else str(place)
 
     def enable(self) -> None:
-        """Use the folder."""
+        """Do nothing: the cache is always on."""
         self._enabled = True
 
     def disable(self) -> None:
-        """Leave the folder alone."""
+        """Do nothing: the cache is always on."""
         self._enabled = False
 
     def flush(self) -> None:
-        """Do nothing: files are written anew when they are not right."""
+        """Do nothing: invalid files are overwritten."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Find the compiled function for a signature; None where it has to be compiled."""
+        """Load the compiled function of a signature; None if it has to be compiled."""
         found = self._load(sig, target_context) if self._enabled else None
         if found is None:
             _tell(self._name)
@@ -95,22 +95,22 @@ class MachineCode(_Cache):  # type: ignore[misc]
             _log.info("machine code of %s in %s is damaged", self._name, place)
             return None
         try:
-            rtsys.initialize(target_context)  # all that compiled code needs of Numba
+            rtsys.initialize(target_context)  # the part of Numba's runtime that compiled code needs
             parts = _Unpickler(io.BytesIO(payload)).load()
             found = CompileResult._rebuild(target_context, *parts)
-        except Exception as error:  # of whatever kind: there is always the compiler
+        except Exception as error:  # any error: the function can always be compiled
             _log.info("machine code of %s in %s is of no use: %r", self._name, place, error)
             return None
         return found if found.signature.args == sigutils.normalize_signature(sig)[0] else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled function."""
+        """Store a compiled function."""
         place = _place(make=True) if self._enabled else None
         if place is None or data.library.has_dynamic_globals or data.lifted:
             return
         buffer = io.BytesIO()
         try:
-            # The annotated text of a function is long, and nobody reads it here.
+            # The annotated source of a function is long and is not used here.
             _Pickler(buffer, protocol=5).dump(data._replace(type_annotation="")._reduce())
         except Exception as error:  # an argument is a function from outside rpukit
             _log.debug("machine code of %s is not kept: %r", self._name, error)
@@ -128,13 +128,13 @@ class MachineCode(_Cache):  # type: ignore[misc]
 
 
 def _place(make: bool = False) -> Any:
-    """Folder of this process' stamp, if there is one."""
+    """Folder of this process's stamp, or None without one."""
     now = stamp.current()
     return None if now is None else _cache.private(FOLDER, now, make=make, keep=_STAMPS)
 
 
 def _tell(name: str) -> None:
-    """Say once in a process that there is something to wait for."""
+    """Warn once per process that compiling takes time."""
     if not _told:
         _told.add(name)
         place = _place(make=True)

@@ -1,7 +1,7 @@
 """Numba twins of ``kernels_cu/include/rk_math.cuh``: the same bits from the same operations.
 
-Also the intrinsics that all mirrors stand on: fused multiply-add, bit casts, Horner's scheme.
-Under ``NUMBA_DISABLE_JIT=1`` they are exact Python (slow): a mirror can be stepped through.
+Also the intrinsics that all mirrors use: fused multiply-add, bit casts, Horner's scheme.
+Under ``NUMBA_DISABLE_JIT=1`` they are exact Python (slow): a debugger can step through a mirror.
 Coefficients: ``tools/fit_math.py``; largest errors: ``docs/math.md``.
 """
 
@@ -71,7 +71,7 @@ if nb.config.DISABLE_JIT:
         return _horner(x, coefficients, f8)
 
     def choose(condition, a, b):
-        """Take a where the condition holds, else b."""
+        """Select a where the condition holds, else b."""
         return a if condition else b
 
     def fetch(array, at):
@@ -135,7 +135,7 @@ else:
 
     @intrinsic
     def choose(typing, condition, a, b):
-        """Take a where the condition holds, else b: no branch, so that loops become vectors."""
+        """Select a where the condition holds, else b, without a branch, so that loops vectorise."""
         return a(types.boolean, a, a), lambda context, builder, sig, args: builder.select(*args)
 
     @intrinsic
@@ -176,11 +176,11 @@ else:
 
 INF, NAN = f4(np.inf), f4(np.nan)
 LN2 = f4(0.693147182)
-LN2_HIGH, LN2_LOW = f4(0.693145752), f4(1.42860677e-06)  # the first has zeros to spare
+LN2_HIGH, LN2_LOW = f4(0.693145752), f4(1.42860677e-06)  # LN2_HIGH ends in zero bits
 LOG2E = f4(1.442695)
 ULP = f4(1.1920929e-07)
 LN2_ULP = f4(LN2 * ULP)
-ROUND = f4(12582912.0)  # added and taken away: to the nearest integer
+ROUND = f4(12582912.0)  # adding and subtracting it rounds to the nearest integer
 
 _LOG = tuple(f4([
     -0.129489228, 0.140047655, -0.121671662, 0.140011594, -0.166823044, 0.20010747, -0.249997169,
@@ -209,7 +209,7 @@ def _log1p_core(f):
 
 @jit(inline="always")
 def exponent32(x):
-    """Exponent bits of the power of two that brings a normal positive x to [2/3, 4/3)."""
+    """Exponent bits of the power of two that scales a normal positive x to [2/3, 4/3)."""
     return u4(u4(f2u(x) - u4(0x3F2AAAAB)) & u4(0xFF800000))
 
 
@@ -218,7 +218,7 @@ def log_normal32(x):
     """Natural logarithm of a normal, positive, finite x."""
     e = exponent32(x)
     f = f4(u2f(u4(f2u(x) - e)) - f4(1.0))
-    return fma32(f4(i4(e)), LN2_ULP, _log1p_core(f))  # a power of two: n ln 2 as it is
+    return fma32(f4(i4(e)), LN2_ULP, _log1p_core(f))  # a power of two: n ln 2 alone
 
 
 @jit(forceinline=True)
@@ -238,14 +238,14 @@ def log32(x):
 @jit
 def log1p32(x):
     """log(1 + x), accurate near 0."""
-    # 1 + x is m 2^n, f = m - 1; what the roundings of f and of the leading sum lose is carried.
+    # 1 + x is m 2^n, f = m - 1; the rounding errors of f and of the leading sum are carried.
     e = u4(0) if abs(x) < f4(0.25) else exponent32(f4(f4(1.0) + x))
     t = u2f(u4(u4(0x3F800000) - e))
     n = f4(f4(i4(e)) * ULP)
     less = f4(t - f4(1.0))
     f = fma32(x, t, less)
     lost = fma32(x, t, f4(-f4(f - less)))
-    if x > f4(1.0e9):  # the 1 does not count
+    if x > f4(1.0e9):  # the 1 is negligible
         f = f4(u2f(u4(f2u(x) - e)) - f4(1.0))
         lost = f4(0.0)
     lead = f4(n * LN2_HIGH)
@@ -302,8 +302,8 @@ def expm132(x):
     r = f4(f + fma32(f4(f * f), horner32(f, _EXPM1), lost))
     if j == f4(0.0):
         return x if x == f4(0.0) else r
-    # (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow; s - 1/2 is exact or does not
-    # count, but for a few j.
+    # (2^j - 1) + 2^j r, at half size so that 2^128 does not overflow; s - 1/2 is exact or
+    # negligible, except for a few j.
     s = u2f(u4(u4(i4(j) - i4(1) + i4(127)) << u4(23)))
     if j < f4(25.0) or j > f4(27.0):
         return f4(f4(2.0) * fma32(s, r, f4(s - f4(0.5))))

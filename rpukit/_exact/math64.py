@@ -17,7 +17,7 @@ INF, NAN = f8(np.inf), f8(np.nan)
 LN2, LN2_REST = f8(0.6931471805599453), f8(2.3190468138462996e-17)  # together 107 bits
 LN2_HIGH, LN2_LOW = f8(0.6931471805592082), f8(7.371002565167799e-13)  # the first: 40 bits
 LOG2E = f8(1.4426950408889634)
-ROUND = f8(6755399441055744.0)  # added and taken away: to the nearest integer
+ROUND = f8(6755399441055744.0)  # adding and subtracting it rounds to the nearest integer
 
 _LOG = tuple(f8([
     -0.083481213187014541, 0.085036736950232908, -0.038304401260635626, 0.041731453602499045,
@@ -85,13 +85,13 @@ _TAIL_4 = tuple(f8([
 
 @jit(inline="always")
 def exponent64(x):
-    """Exponent bits of the power of two that brings a normal positive x to [2/3, 4/3)."""
+    """Exponent bits of the power of two that scales a normal positive x to [2/3, 4/3)."""
     return u8(u8(d2u(x) - u8(0x3FE5555555555555)) & u8(0xFFF0000000000000))
 
 
 @jit(inline="always")
 def exponent_value64(e):
-    """The number that exponent bits stand for."""
+    """Decode exponent bits to their integer."""
     return f8(i8(e) >> i8(52))
 
 
@@ -113,14 +113,14 @@ def log64(x):
 @jit
 def log1p64(x):
     """log(1 + x), accurate near 0."""
-    # 1 + x is m 2^n, f = m - 1; what the roundings of f and of the leading sum lose is carried.
+    # 1 + x is m 2^n, f = m - 1; the rounding errors of f and of the leading sum are carried.
     e = u8(0) if abs(x) < f8(0.25) else exponent64(f8(1.0) + x)
     t = u2d(u8(u8(0x3FF0000000000000) - e))
     n = exponent_value64(e)
     less = t - f8(1.0)
     f = fma64(x, t, less)
     lost = fma64(x, t, -(f - less))
-    if x > f8(1.0e17):  # the 1 does not count
+    if x > f8(1.0e17):  # the 1 is negligible
         f = u2d(u8(d2u(x) - e)) - f8(1.0)
         lost = f8(0.0)
     lead = n * LN2_HIGH

@@ -10,16 +10,16 @@ from rpukit._exact.math import fma32, normal_centred32
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
 _M0, _M1 = u8(0xD2511F53), u8(0xCD9E8D57)
-_LOW = u8(0xFFFFFFFF)  # words stay in 64 bits: to narrow vectors costs more than all the rest
+_LOW = u8(0xFFFFFFFF)  # words stay in 64 bits: narrowing vectors would cost more than the rest
 _FAR = u4(14450 << 9)  # -log(1 - x^2) reaches 5 at 14153 of 2^23 uniforms
-_SOME = 32  # words that are looked at together
+_SOME = 32  # words that are tested together
 _W0, _W1 = u4(0x9E3779B9), u4(0xBB67AE85)
 
 
 @jit(inline="always")
 def philox(c0, c1, c2, c3, k0, k1):
     """Compute one Philox4x32-10 block; all arguments and results are uint32."""
-    a, b, c, d = u8(c0), u8(c1), u8(c2), u8(c3)  # the low halves count: see _LOW
+    a, b, c, d = u8(c0), u8(c1), u8(c2), u8(c3)  # only the low halves are used: see _LOW
     for _ in range(10):
         p, q = u8(_M0 * u8(a & _LOW)), u8(_M1 * u8(c & _LOW))
         a, b = u8(u8(u8(q >> u8(32)) ^ u8(k0)) ^ b), q
@@ -64,7 +64,7 @@ def uniform(w):
 
 @jit(inline="always")
 def _centred(w):
-    """Twice the uniform, less 1."""
+    """Map a word to (-1, 1): twice the uniform, minus 1."""
     return fma32(f4(w >> u4(9)), f4(2.384185791015625e-07), f4(-0.99999988079071045))
 
 

@@ -1,4 +1,4 @@
-"""What machine code depends on: all sources of mirrors, and what compiles them."""
+"""Fingerprint of all that machine code depends on: mirrors' sources, compiler and CPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numba as nb
 import numpy as np
 
 _PACKAGE = Path(__file__).parents[1]
-# Beginnings of names of files and folders: whatever a mirror takes its code or constants from.
-# `tests/test_layers.py` holds the imports of mirrors to it.
+# Prefixes of the files and folders from which mirrors may take code or constants.
+# `tests/test_layers.py` checks the imports of mirrors against it.
 _PARTS = ("_exact", "_mirror", "_steps")
-# Settings of Numba that change no code.
+# Settings of Numba that do not affect the compiled code.
 _NO_MATTER = (
     "CACHE",
     "DEBUG_CACHE",
@@ -28,12 +28,12 @@ _NO_MATTER = (
     "CUDADRV",
 )
 
-_loaded: set[tuple[str, str]] = set()  # files and modules: a float64 twin is read by itself
+_loaded: set[tuple[str, str]] = set()  # files and modules: a float64 twin is read separately
 _changed: set[str] = set()
 
 
 def sources() -> list[str]:
-    """All files that the stamp follows."""
+    """All files that the stamp covers."""
     return [
         str(path)
         for path in sorted(_PACKAGE.rglob("*.py"))
@@ -43,7 +43,7 @@ def sources() -> list[str]:
 
 @cache
 def _digests() -> dict[str, bytes]:
-    """Digests of all sources, as they are when the first of them is loaded."""
+    """Digests of all sources, computed when the first of them is loaded."""
     return {path: _digest(path) for path in sources()}
 
 
@@ -52,10 +52,10 @@ def _digest(path: Path | str) -> bytes:
 
 
 def covers(function: Callable[..., Any]) -> bool:
-    """Whether the stamp follows the source of a function.
+    """Whether the stamp covers the source of a function.
 
-    A source that is not any more what it was when the stamp was taken is noted: then no machine
-    code is kept, since it would be found again under the stamp of another text.
+    A source that has changed since the stamp was computed is noted. No machine code is kept then,
+    since it would be stored under the stamp of another source.
     """
     path = function.__code__.co_filename
     if path not in _digests():

@@ -1,4 +1,4 @@
-"""Twins of ``kernels_cu/include/rk_mma.cuh``: a model of tensor cores' arithmetic, to the bit.
+"""Twins of ``kernels_cu/include/rk_mma.cuh``: a bit-exact model of tensor-core arithmetic.
 
 One step takes the float32 accumulator and the products of BLOCK neighbouring elements, aligns all
 to the largest exponent, cuts each towards zero at FRACTION bits below it, adds them as integers
@@ -16,7 +16,7 @@ from rpukit._exact.jit import jit
 from rpukit._exact.math import d2u, f2u, f4, f8, i4, i8, u2d, u2f, u4, u8
 from rpukit._workers import run_rows, work_grain
 
-LEAST = -133  # the largest exponent of a step is not below it
+LEAST = -133  # lower bound on the largest exponent of a step
 _NONE = -30000  # exponent of a zero
 _COLUMNS = 256  # columns of the result at a time: their operands stay in the cache
 _INF, _NAN = u4(0x7F800000), u4(0x7FFFFFFF)
@@ -24,9 +24,9 @@ _INF, _NAN = u4(0x7F800000), u4(0x7FFFFFFF)
 
 @jit
 def split(start, stop, half, bits, significand, exponent, special):
-    """Rows of 16-bit floats as significands in [1, 2), exponents, and whether one is not finite.
+    """Split rows of 16-bit floats into significands in [1, 2), exponents and non-finite flags.
 
-    Subnormals keep the least exponent. What is not finite becomes 0 and marks its column.
+    Subnormals keep the least exponent. A non-finite element becomes 0 and marks its column.
     """
     shift, mask, bias = (10, 31, 15) if half else (7, 255, 127)
     unit = u2f(u4((127 - shift) << 23))
@@ -44,7 +44,7 @@ def split(start, stop, half, bits, significand, exponent, special):
 
 
 def factor_of(words, half):
-    """Significands, exponents, and what is not finite, of all words of a matrix."""
+    """Split all words of a matrix into significands, exponents and non-finite flags."""
     significand, exponent = np.empty(words.shape, np.float32), np.empty(words.shape, np.int32)
     special = np.zeros(words.shape, np.bool_)
     made = (significand, exponent, special)
@@ -64,7 +64,7 @@ def _cut(total, top, fraction):
 
 @jit
 def _step(acc, a, ea, b, eb, block, fraction, top, low, high):
-    """One step for a row of results: ``acc[j]`` and the products ``a[k] b[k, j]``."""
+    """Execute one step for a row of results: add the products ``a[k] b[k, j]`` to ``acc[j]``."""
     n = acc.size
     for j in range(n):
         u = f2u(acc[j])
@@ -88,14 +88,14 @@ def _step(acc, a, ea, b, eb, block, fraction, top, low, high):
         c = f8(acc[j])
         own = i8(c * u2d(u8(fraction - top[j] + 1023) << u8(52)))
         total = i8(low[j]) + i8(high[j]) + own
-        # + 0 turns -0 into +0; an accumulator that is infinite stays so.
+        # Adding 0 changes -0 to +0; an infinite accumulator stays infinite.
         cut = f4(_cut(total, i8(top[j]), i8(fraction))) + f4(0)
         acc[j] = acc[j] if f2u(acc[j]) & u4(0x7FFFFFFF) == _INF else cut
 
 
 @jit
 def _class(half, a, b, i, j, start, stop, before):
-    """What products with infinities or NaN make of an accumulator; 0 where none of them counts."""
+    """Bits of the result of a step with infinities or NaN; 0 if the step has none."""
     top = u4(0x7C00) if half else u4(0x7F80)
     plus = minus = nan = False
     if before & u4(0x7FFFFFFF) >= _INF:
@@ -114,7 +114,7 @@ def _class(half, a, b, i, j, start, stop, before):
 
 @jit
 def _outside(half, a, b, i, special_row, special_columns, j0, start, stop, before, acc):
-    """Put right the results of a step that infinities or NaN take part in."""
+    """Correct the results of a step that has infinities or NaN among its operands."""
     for j in range(acc.size):
         if special_row or special_columns[j0 + j]:
             word = _class(half, a, b, i, j0 + j, start, stop, before[j])
@@ -124,7 +124,7 @@ def _outside(half, a, b, i, special_row, special_columns, j0, start, stop, befor
 
 @jit
 def go_on(half, block, fraction, a, sa, ea, b, sb, eb, rows, columns, acc):
-    """Go on with the chains of acc (rows, n) over all of the sum."""
+    """Continue the chains of acc (rows, n) over the whole sum."""
     n_k, n = sb.shape
     top, low, high = np.empty((3, _COLUMNS), np.int32)
     before = np.empty(_COLUMNS, np.uint32)
@@ -160,7 +160,7 @@ def go_on(half, block, fraction, a, sa, ea, b, sb, eb, rows, columns, acc):
 
 @jit(inline="always")
 def round16(half, x):
-    """float32 to the bits of a 16-bit float, to nearest, ties to even."""
+    """Round float32 to the bits of a 16-bit float, to nearest, ties to even."""
     u = f2u(x)
     sign, u = (u >> u4(16)) & u4(0x8000), u & u4(0x7FFFFFFF)
     if u > _INF:

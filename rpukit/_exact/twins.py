@@ -1,10 +1,10 @@
-"""float64 twins of the mirrors: the same source, executed a second time with other types.
+"""float64 twins of the mirrors: the same source, executed again with other types.
 
 A mirror that serves both types is written for float32: ``f4`` casts, ``fma32`` and kin compute.
 Its twin is the same file with ``np.float32`` read as ``np.float64``, the functions of ``math.py``
-read as those of ``math64.py``, and other mirrors read as their twins. So there is one text to
-check, as there is one ``.cu`` with a macro REAL, and the two cannot drift apart. (A factory would
-indent every mirror by one level, and hide its functions from a reader and from a profiler.)
+read as those of ``math64.py``, and other mirrors read as their twins. So there is one source to
+check, as there is one ``.cu`` with a macro REAL, and the two cannot diverge. (A factory would
+indent every mirror by one level, and hide its functions from readers and profilers.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 _SUFFIX = "_float64"
 _MATH, _MATH64 = "rpukit._exact.math", "rpukit._exact.math64"
-# Draws are float32 in both; the fast chains and what tensor cores do are for float32 only.
+# Draws are float32 for both types; the fast chains and tensor cores are for float32 only.
 _SHARED = (
     "rpukit._exact.jit",
     "rpukit._exact.philox",
@@ -31,14 +31,14 @@ _SHARED = (
     "rpukit._exact.tensor_core",
     "rpukit.errors",
 )
-_SPECIAL = "rpukit._exact.special"  # has both
+_SPECIAL = "rpukit._exact.special"  # holds the functions of both types
 _REALS = {"f": "float", "d": "double"}
 _lock = threading.RLock()
 
 
 @cache
 def mirror(name: str, dtype: Any) -> ModuleType:
-    """Find a mirror module: as it is for float32, its twin for float64.
+    """Return a mirror module: the module itself for float32, its twin for float64.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def mirror(name: str, dtype: Any) -> ModuleType:
 
 
 def real(dtype: np.dtype[Any]) -> str:
-    """Give the macro REAL of a kernel: the C type of a dtype."""
+    """Return the macro REAL of a kernel: the C type of a dtype."""
     return _REALS[dtype.char]
 
 
@@ -76,12 +76,12 @@ def _twin(name: str) -> ModuleType:
 
 
 def _is_shared(module: str) -> bool:
-    """Tell whether both types use a module as it is: a mirror says so by ``BOTH_TYPES = True``."""
+    """Whether both types share a module: a mirror declares it by ``BOTH_TYPES = True``."""
     return module in _SHARED or getattr(import_module(module), "BOTH_TYPES", False)
 
 
 class _Doubled(ast.NodeTransformer):
-    """Read float32 as float64."""
+    """Replace float32 by float64 in a source."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("np", "float32"):

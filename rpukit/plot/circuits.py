@@ -19,16 +19,16 @@ Axes = Any
 def plot_structure(
     circuit: Circuit, x: Any = None, *, missing: Any = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the graph of a circuit, and what flows through it.
+    """Draw the graph of a circuit; with data, the widths of edges show their flows.
 
-    Sums are circles, products crosses, leaves squares, each vector of nodes a line of them. Edges
-    are as wide as their weight or, with data, as their flow: the mean probability, given a
-    sample, that they are used. Edges of tied sums show the mean over all uses.
+    Sums are circles, products are crosses and leaves are squares; each vector of nodes is a row.
+    The width of an edge is its weight or, with data, its flow. The flow is the mean probability,
+    given a sample, that the edge is used. Edges of tied sums show the mean over all uses.
 
     Parameters
     ----------
     circuit : Circuit
-        A small one: each node is drawn.
+        A small circuit: every node is drawn.
     x, missing : array, optional
         Data as for `Circuit.log_likelihood`, whose flow is drawn.
     ax : matplotlib Axes, optional
@@ -85,11 +85,11 @@ def plot_structure(
 
 
 def _edge_shares(circuit: Circuit, x: Any, missing: Any) -> dict[int, Any]:
-    """Weights of the edges of sums, or how much flows through each for a sample of x."""
+    """Weights of the edges of sums or, with data, the mean flow of each edge per sample."""
     sums = [nodes for nodes in circuit.layout.nodes if isinstance(nodes, SumNodes)]
     if x is None:
         return {nodes.number: circuit.parameters(nodes) for nodes in sums}
-    other = deepcopy(circuit)  # what the circuit has gathered for learning stays as it is
+    other = deepcopy(circuit)  # the flows that the circuit has accumulated do not change
     pairs = zip(circuit.layout.nodes, other.layout.nodes, strict=True)
     twins = {a.number: b for a, b in pairs if isinstance(b, SumNodes)}
     before = {number: other.parameter_flows(twin) for number, twin in twins.items()}
@@ -107,7 +107,7 @@ def _edge_shares(circuit: Circuit, x: Any, missing: Any) -> dict[int, Any]:
 def _edges(
     vector: Nodes, shares: dict[int, Any], through: dict[int, Any]
 ) -> list[tuple[Nodes, Any, Any, Any]]:
-    """Edges of a vector to each child: nodes, nodes of the child, share (of products, all)."""
+    """Edges of a vector to each child: the child, parent and child indices, share of the flow."""
     if isinstance(vector, ProductNodes):
         own, parts = np.arange(vector.n_node), zip(vector.children, vector.edges.T, strict=True)
         return [(child, own, below, through[vector.number]) for child, below in parts]
@@ -128,7 +128,7 @@ def _edges(
 
 
 def _places(circuit: Circuit) -> dict[int, Any]:
-    """Where nodes are drawn: above all they reach, over the middle of their leaves."""
+    """Coordinates of nodes: above all their descendants, centred over their leaves."""
     nodes, depth = circuit.layout.nodes, dict[int, int]()
     for vector in reversed(nodes):  # parents before children
         own = depth.setdefault(vector.number, 0)

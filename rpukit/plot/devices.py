@@ -1,4 +1,4 @@
-"""Figures of devices: responses to pulses, steps, conductances, curves of learning."""
+"""Figures of devices: pulse responses, step sizes, conductances and learning curves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plot_response(response: PulseResponse, *, n_shown: int = 5, ax: Axes | None 
 
 
 def plot_steps(response: PulseResponse, *, n_bin: int = 40, ax: Axes | None = None) -> Axes:
-    """Draw the size of a step against the weight, mean and deviation of up and of down pulses.
+    """Draw the mean and deviation of the step size against the weight, for up and down pulses.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def plot_devices(
     n_column: int = 3,
     seed: int | Stream = 0,
 ) -> Any:
-    """Draw the responses of devices side by side: up pulses, then as many down pulses.
+    """Draw the responses of devices side by side, to up pulses and then as many down pulses.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Figure of a plan: memory over ops, and what every engine does when."""
+"""Figure of a plan: memory use over the ops, and the timeline of every engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plot_plan(
     last: int | None = None,
     ax: Sequence[Axes] | None = None,
 ) -> tuple[Axes, Axes]:
-    """Draw the memory of a level over the ops of a program, and what every engine does when.
+    """Draw the memory use of a level over the ops of a program, and the engines' timeline.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def plot_plan(
 
 
 def _draw_memory(ax: Axes, plan: Plan, program: int, level: str, first: int, last: int) -> None:
-    """One bar for each block: addresses against the ops for which they are taken."""
+    """Draw a bar for each block: its addresses against the ops that it is allocated for."""
     ahead = sum(len(one.ops) for one in plan.programs[:program])
     blocks = {}
     for home in plan.homes:
@@ -94,7 +94,7 @@ def _draw_memory(ax: Axes, plan: Plan, program: int, level: str, first: int, las
 def _draw_pipeline(
     ax: Axes, plan: Plan, graph: Graph | Training, program: int, first: int, last: int
 ) -> None:
-    """One line for each engine; ops in turning colours."""
+    """Draw a row for each engine; consecutive ops have different colours."""
     busy = [one for one in simulate(plan, graph, program) if first <= one.step < last]
     rows = ["compute"]
     for link in plan.hierarchy.levels[:0:-1]:

@@ -1,4 +1,4 @@
-"""Small studies of devices: how cells answer to pulses."""
+"""Characterisation of devices: how cells respond to pulses."""
 
 from rpukit.studies.pulses import (
     PulseResponse,

@@ -1,4 +1,4 @@
-"""Studies of single pulses: responses, steps, states, symmetric points."""
+"""Characterisation of cells by single pulses: responses, steps, states, symmetric points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "symmetric_point",
 ]
 
-# One slot per update, and probability 1 for x = |d| = 1 and lr = granularity: one pulse a cell.
+# One slot per update, and probability 1 for x = |d| = 1 and lr = granularity: one pulse per cell.
 _ONE_PULSE = UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
 
 
@@ -34,11 +34,11 @@ class PulseResponse:
     Attributes
     ----------
     weight : array, shape (n_pulse + 1, n_cell), dtype of the tile, weight units
-        Row 0 is before the first pulse; the cells of a tile row by row.
+        Row 0 is before the first pulse. The cells of a tile are in row-major order.
     up : array, shape (n_pulse,), bool
         Direction of each pulse.
     tile : AnalogTile
-        The cells as the last pulse left them.
+        The tile after the last pulse.
     """
 
     weight: np.ndarray
@@ -60,8 +60,8 @@ def pulse_response(
     Parameters
     ----------
     cell : Cell or AnalogTile
-        A cell that is pulsed, one device or several; or a tile, of which a copy gets the pulses,
-        all cells each of them.
+        A pulsed cell of one device or several; or a tile, a copy of which receives the pulses.
+        Every cell of the tile receives each pulse.
     pulses : array, shape (n_pulse,), bool
         True is an up pulse, False a down pulse.
     n_cell : int, at least 1
@@ -82,7 +82,7 @@ def pulse_response(
 
     Notes
     -----
-    ``n_cell``, ``seed`` and ``device`` count for a cell only.
+    ``n_cell``, ``seed`` and ``device`` apply only when ``cell`` is not a tile.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def pulse_response(
         tile = cell.copy()
         tile.update_parameters = _ONE_PULSE
     else:
-        _granularity(cell)  # or say why not
+        _granularity(cell)  # raises an error unless the cell is pulsed
         tile = AnalogTile((n_cell, 1), cell, update=_ONE_PULSE, seed=seed, device=device)
     n_out, n_in = tile.shape
     if start is not None:
@@ -119,12 +119,12 @@ def pulse_response(
 
 @dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """Size of a step against the weight before it, in bins of the weight.
+    """Mean and deviation of the step size, in bins of the weight before the step.
 
     Attributes
     ----------
     weight : array, shape (n_bin,), float64, weight units
-        Middles of the bins.
+        Centres of the bins.
     mean, std : array, shape (2, n_bin), float64, weight units
         Of the steps of down pulses (row 0) and up pulses (row 1); NaN where a bin has none.
     count : array, shape (2, n_bin), int64
@@ -138,7 +138,7 @@ class StepStatistics:
 
 
 def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatistics:
-    """Sort the steps of a response by the weight that they started from.
+    """Compute the mean and deviation of the steps of a response, binned by the weight before.
 
     Parameters
     ----------
@@ -164,11 +164,11 @@ def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatisti
     array([0.01, 0.01, 0.01, 0.01])
     """
     if n_bin < 1:
-        raise ParameterError(f"n_bin: got {n_bin!r}, need an integer from 1")
+        raise ParameterError(f"n_bin: got {n_bin!r}, need a number of bins of at least 1")
     before = response.weight[:-1].astype(np.float64)
     step = np.diff(response.weight.astype(np.float64), axis=0)
     if not before.size:
-        raise ParameterError("response: it has no pulses")
+        raise ParameterError("response: got one without pulses, need at least one pulse and cell")
     low, high = before.min(), before.max()
     width = (high - low) / n_bin or 1.0
     where = np.minimum(((before - low) / width).astype(np.int64), n_bin - 1)
@@ -186,12 +186,12 @@ def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatisti
 
 
 def count_states(response: PulseResponse) -> np.ndarray:
-    """Estimate how finely each cell can be set: its range in mean steps.
+    """Estimate the number of states of each cell: its weight range in mean steps.
 
     Parameters
     ----------
     response : PulseResponse
-        Enough pulses up and down to pass through the whole range.
+        A response to enough up and down pulses to cover the whole range.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def symmetric_point(
     seed: int | Stream = 0,
     device: str = "cpu",
 ) -> np.ndarray:
-    """Estimate where up and down steps balance: the mean weight under alternating pulses.
+    """Estimate the symmetric point of each cell: the mean weight under alternating pulses.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def symmetric_point(
     True
     """
     if n_pulse < 4:
-        raise ParameterError(f"n_pulse: got {n_pulse!r}, need an integer from 4")
+        raise ParameterError(f"n_pulse: got {n_pulse!r}, need a number of pulses of at least 4")
     alternating = np.arange(n_pulse) % 2 == 0
     response = pulse_response(
         cell, alternating, n_cell=n_cell, start=0.0, seed=seed, device=device
@@ -277,10 +277,12 @@ def symmetric_point(
 
 
 def _granularity(cell: Any) -> float:
-    """Give the mean step of a cell, which makes both firing probabilities 1."""
+    """Return the mean step of a cell; as the learning rate it makes every slot fire."""
     size = getattr(cell, "granularity", None)
     if not isinstance(cell, Cell) or not size:
-        raise ParameterError(f"cell: got {type(cell).__name__}, need a pulsed cell")
+        raise ParameterError(
+            f"cell: got {type(cell).__name__}, need a pulsed cell such as rpukit.ConstantStep"
+        )
     return float(size)
 
 
