@@ -24,7 +24,7 @@ f4 = np.float32
 SEGMENT = 16384
 _WIDE = llvm.get_host_cpu_features().get("avx512f", False)
 LANES = 16 if _WIDE else 8  # rows and columns of a block that is transposed
-WIDTH = 64 if _WIDE else 16  # outputs at a time: their chains for four samples fit into the registers
+WIDTH = 64 if _WIDE else 16  # outputs at a time: the registers hold four samples' chains
 DEPTH = 128  # steps of a transposed block
 FEW = 16  # steps at a time where weights are read in place
 
@@ -39,11 +39,11 @@ if nb.config.DISABLE_JIT:
                     y[at] = fma32(w[w_at + k * w_step + i], v[v_at + s * v_step + k], y[at])
 
     def add_one(*args):
-        """Go on with WIDTH chains of one sample by n steps; all arrays are flat."""
+        """Continue WIDTH chains of one sample by n steps; all arrays are flat."""
         _step_by_step(*args, 1)
 
     def add_four(*args):
-        """Go on with the chains of four samples, `v_step` and `y_step` apart."""
+        """Continue the chains of four samples, which are `v_step` and `y_step` elements apart."""
         _step_by_step(*args, 4)
 
     def turn(w, w_at, w_step, out, out_at, out_step):
@@ -53,7 +53,7 @@ if nb.config.DISABLE_JIT:
                 out[out_at + k * out_step + r] = w[w_at + r * w_step + k]
 
     def add_turned(w, w_at, w_step, v, v_at, y, y_at):
-        """Go on with LANES chains of one sample by LANES steps, along the rows of the weights."""
+        """Continue LANES chains of one sample by LANES steps, along the rows of the weights."""
         for r in range(LANES):
             for k in range(LANES):
                 at = w_at + r * w_step + k
@@ -112,12 +112,12 @@ else:
 
     @intrinsic
     def add_one(typing, w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step):
-        """Go on with WIDTH chains of one sample by n steps; all arrays are flat."""
+        """Continue WIDTH chains of one sample by n steps; all arrays are flat."""
         return _add_code(1)
 
     @intrinsic
     def add_four(typing, w, w_at, w_step, v, v_at, v_step, n, y, y_at, y_step):
-        """Go on with the chains of four samples, `v_step` and `y_step` apart."""
+        """Continue the chains of four samples, which are `v_step` and `y_step` elements apart."""
         return _add_code(4)
 
     def _pieces_turned(builder, parts):
@@ -136,10 +136,10 @@ else:
         return [part for both in zip(*found, strict=True) for part in both]
 
     def _turned(builder, w, step):
-        """Rows of a block of LANES x LANES at w, transposed.
+        """Load a block of LANES x LANES at w, transposed.
 
         Each row is read once, since rows that are pages apart share a set of the cache. Squares of
-        4 x 4 are turned inside of the lanes of vectors, then the squares among themselves.
+        4 x 4 are transposed within the lanes of vectors, then the squares among themselves.
         """
         numbers = [ir.Constant(step.type, r) for r in range(LANES)]
         starts = [builder.gep(w, [builder.mul(r, step)]) for r in numbers]
@@ -163,7 +163,7 @@ else:
 
     @intrinsic
     def add_turned(typing, w, w_at, w_step, v, v_at, y, y_at):
-        """Go on with LANES chains of one sample by LANES steps, along the rows of the weights."""
+        """Continue LANES chains of one sample by LANES steps, along the rows of the weights."""
 
         def code(context, builder, sig, args):
             w, w_at, w_step, v, v_at, y, y_at = args
@@ -283,7 +283,7 @@ def go_on(weight, along, absolute, v, first, last, y):
             _add(block, 0, WIDTH, inputs, k0, n_in, k1 - k0, results, i0, n_out, samples)
     if whole < n_out:
         sums = np.zeros((samples, WIDTH), f4)
-        for s in range(samples):  # loops, since for a slice Numba also compiles the texts of its errors
+        for s in range(samples):  # loops: for a slice Numba also compiles error texts
             for i in range(n_out - whole):
                 sums[s, i] = y[s, whole + i]
         for k0 in range(first, last, DEPTH):

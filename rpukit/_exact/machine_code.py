@@ -65,11 +65,11 @@ class MachineCode(_Cache):  # type: ignore[misc]
         return None if place is None else str(place)
 
     def enable(self) -> None:
-        """Do nothing: the cache is always on."""
+        """Turn the cache on."""
         self._enabled = True
 
     def disable(self) -> None:
-        """Do nothing: the cache is always on."""
+        """Turn the cache off."""
         self._enabled = False
 
     def flush(self) -> None:
@@ -95,7 +95,7 @@ class MachineCode(_Cache):  # type: ignore[misc]
             _log.info("machine code of %s in %s is damaged", self._name, place)
             return None
         try:
-            rtsys.initialize(target_context)  # the part of Numba's runtime that compiled code needs
+            rtsys.initialize(target_context)  # the runtime that compiled code needs
             parts = _Unpickler(io.BytesIO(payload)).load()
             found = CompileResult._rebuild(target_context, *parts)
         except Exception as error:  # any error: the function can always be compiled

@@ -63,11 +63,11 @@ if nb.config.DISABLE_JIT:
         return r
 
     def horner32(x, coefficients):
-        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        """Evaluate a polynomial, leading coefficient first, with one fma per step."""
         return _horner(x, coefficients, f4)
 
     def horner64(x, coefficients):
-        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        """Evaluate a polynomial, leading coefficient first, with one fma per step."""
         return _horner(x, coefficients, f8)
 
     def choose(condition, a, b):
@@ -75,7 +75,7 @@ if nb.config.DISABLE_JIT:
         return a if condition else b
 
     def fetch(array, at):
-        """Ask for the cache line of an element that will be read soon; no result depends on it."""
+        """Prefetch the cache line of an element that will be read soon; results are unaffected."""
 
     def f2u(x):
         """Bits of a float32."""
@@ -125,22 +125,22 @@ else:
 
     @intrinsic
     def horner32(typing, x, coefficients):
-        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        """Evaluate a polynomial, leading coefficient first, with one fma per step."""
         return _horner_code(types.float32, x, coefficients)
 
     @intrinsic
     def horner64(typing, x, coefficients):
-        """Evaluate a polynomial, leading coefficient first, one fma a step."""
+        """Evaluate a polynomial, leading coefficient first, with one fma per step."""
         return _horner_code(types.float64, x, coefficients)
 
     @intrinsic
     def choose(typing, condition, a, b):
-        """Select a where the condition holds, else b, without a branch, so that loops vectorise."""
+        """Select a where the condition holds, else b, without a branch: loops vectorise."""
         return a(types.boolean, a, a), lambda context, builder, sig, args: builder.select(*args)
 
     @intrinsic
     def fetch(typing, array, at):
-        """Ask for the cache line of an element that will be read soon; no result depends on it."""
+        """Prefetch the cache line of an element that will be read soon; results are unaffected."""
 
         def code(context, builder, sig, args):
             data = context.make_array(sig.args[0])(context, builder, args[0]).data

@@ -124,7 +124,7 @@ def _log_pair32(x):
 
 @jit(inline="always")
 def _parity32(y):
-    """0: even, 1: odd, 2: no integer."""
+    """Classify a number: 0 for an even integer, 1 for an odd one, 2 for no integer."""
     a = abs(y)
     if not a < f4(16777216.0):
         return i4(0)  # even, or infinite, or NaN
@@ -220,7 +220,7 @@ def logaddexp32(x, y):
 
 @jit
 def join_sums32(m, s, m_next, s_next):
-    """Add the pair (m_next, s_next) to (m, s): each stands for s exp(m)."""
+    """Add the pair (m_next, s_next) to (m, s), where a pair represents s exp(m)."""
     if m_next > m:
         return m_next, fma32(s, m4.exp32(f4(m - m_next)), s_next)
     if m == m_next:
@@ -265,7 +265,7 @@ def _log_pair64(x):
 
 @jit(inline="always")
 def _parity64(y):
-    """0: even, 1: odd, 2: no integer."""
+    """Classify a number: 0 for an even integer, 1 for an odd one, 2 for no integer."""
     a = abs(y)
     if not a < f8(9007199254740992.0):
         return i4(0)  # even, or infinite, or NaN
@@ -364,7 +364,7 @@ def logaddexp64(x, y):
 
 @jit
 def join_sums64(m, s, m_next, s_next):
-    """Add the pair (m_next, s_next) to (m, s): each stands for s exp(m)."""
+    """Add the pair (m_next, s_next) to (m, s), where a pair represents s exp(m)."""
     if m_next > m:
         return m_next, fma64(s, m8.exp64(m - m_next), s_next)
     if m == m_next:

@@ -1,6 +1,6 @@
 """Check the arguments of a launch against the signature in the ``.cu``.
 
-CuPy checks nothing: it passes a Python float as a double, an int as a long long, and of an array
+CuPy checks nothing: it passes a Python float as a double, an int as a long long, and an array as
 its address. Here the declared types decide, and an error names kernel, parameter, what it got and
 needs.
 """
@@ -38,7 +38,7 @@ _MOST_KNOWN = 256
 _MAX_THREADS = 1024
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
-_MAX_SHARED = 227 * 1024  # of the largest architectures; others refuse less by themselves
+_MAX_SHARED = 227 * 1024  # of the largest architectures; the driver enforces smaller limits
 
 Check = Callable[..., tuple[Any, ...]]
 
@@ -46,12 +46,12 @@ Check = Callable[..., tuple[Any, ...]]
 def checker(
     entry: str, parameters: Sequence[tuple[Parameter, str]], gpu_array: type | None
 ) -> Check:
-    """Make the function that takes a launch's arguments and returns them as the kernel takes them.
+    """Generate the function that checks a launch's arguments and casts them to the C types.
 
-    It is written out for the signature, since a launch costs microseconds and a call for each
-    argument would double that: one line looks whether an argument is what it nearly always is, and
-    leaves the rest to the functions below. ``gpu_array`` is CuPy's class of arrays; None makes the
-    check of the CPU.
+    Its source is generated for the signature, since a launch costs microseconds and a call for
+    each argument would double that. One line tests whether an argument has its usual type, and
+    leaves other cases to the functions below. ``gpu_array`` is CuPy's array class; with None the
+    function checks arguments for the CPU.
     """
     names = [f"a{i}" for i in range(len(parameters))]
     scope: dict[str, Any] = {"gpu_array": gpu_array}
@@ -63,7 +63,7 @@ def checker(
             lines.append(f"    a{i} = other{i}(a{i})")
             continue
         if ctype not in CTYPES:
-            raise LaunchError(f"{where}: its type {ctype!r} is none of {', '.join(CTYPES)}")
+            raise LaunchError(f"{where}: its type {ctype!r} is not one of {', '.join(CTYPES)}")
         kind = scope[f"kind{i}"] = CTYPES[ctype]
         if parameter.pointer:
             scope[f"dtype{i}"] = np.dtype(kind)
@@ -80,7 +80,7 @@ def checker(
                 low, high = _limits(np.dtype(kind))
                 plain = f"a{i}.__class__ is float and {low!r} <= a{i} <= {high!r}"
                 lines.append(f"        a{i} = kind{i}(a{i}) if {plain} else other{i}(a{i})")
-            else:  # sizes come again and again: a look-up is cheaper than a new NumPy scalar
+            else:  # sizes recur: a look-up is cheaper than a new NumPy scalar
                 scope[f"known{i}"] = _Known(scope[f"other{i}"])
                 again = f"known{i}[a{i}] if a{i}.__class__ is int else other{i}(a{i})"
                 lines.append(f"        a{i} = {again}")
@@ -121,7 +121,7 @@ def _tensor_map(where: str) -> Callable[[Any], Any]:
 
 
 class _Known(dict[int, Any]):
-    """Cache of integers that were cast before, up to a number of them."""
+    """Bounded cache of integers that were cast before."""
 
     def __init__(self, cast: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ def _scalar(where: str, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
 
 
 def pack(a: Any) -> np.ndarray:
-    """Lay out an argument that was checked as the driver reads it."""
+    """Lay out a checked argument as the driver reads it."""
     if _device.is_cupy(a) or a is None:
         return np.array([0 if a is None else a.data.ptr], np.uint64)
     return np.array(a)
@@ -179,7 +179,7 @@ def device_of(entry: str, parameters: Sequence[Parameter], args: Sequence[Any]) 
 
 
 def fault_of_shape(grid: Sequence[Any], block: Sequence[Any], shared: int) -> str:
-    """Say what is wrong with the shape of a launch; empty where nothing is."""
+    """Describe what is wrong with the shape of a launch; empty if it is valid."""
     for name, sizes, limits, low in (
         ("grid", grid, _MAX_GRID, 0),
         ("block", block, _MAX_BLOCK, 1),

@@ -18,7 +18,7 @@ _MOST_CALLS = 32
 
 @cache
 def device_name(device: Device) -> str:
-    """Name that times are kept under."""
+    """Name under which the times of a device are stored."""
     if device.kind == "cpu":
         return "cpu"
     runtime = _device.cupy().cuda.runtime
@@ -27,14 +27,14 @@ def device_name(device: Device) -> str:
 
 
 def capturing() -> bool:
-    """Whether the current stream records a graph: then nothing may wait for it."""
+    """Whether a graph is being captured on the current stream, so that nothing may wait for it."""
     return bool(_device.cupy().cuda.get_current_stream().is_capturing())
 
 
 def recorded(run: Callable[[], Any]) -> Callable[[], None]:
-    """Capture a call as a graph of the current GPU; return what launches it on its current stream.
+    """Capture a call as a CUDA graph; return a function that launches it on the current stream.
 
-    The call was made before: now it neither compiles nor allocates.
+    The call has been made before, so that it neither compiles nor allocates during the capture.
     """
     cuda = _device.cupy().cuda
     stream = cuda.Stream(non_blocking=True)

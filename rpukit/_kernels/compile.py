@@ -40,7 +40,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the assembler says of one entry point: registers, spilled and shared bytes."""
+    """Resources of one entry point: registers, spilled bytes and shared memory."""
 
     registers: int
     spill_bytes: int
@@ -73,7 +73,7 @@ def compiler_version() -> str:
 
 
 def cubin(source: Source, arch: str, macros: Mapping[str, Any]) -> bytes:
-    """Binary of a source, from the cache where it is there."""
+    """Return the binary of a source, from the cache if possible."""
     name = source.digest(arch, *OPTIONS, *defines(macros), compiler_version()) + ".cubin"
     known = cache.read(name)
     if known is not None:
@@ -89,7 +89,7 @@ def usage(source: Source, arch: str, macros: Mapping[str, Any]) -> Mapping[str, 
     Raises
     ------
     KernelCompileError
-        Where it does not compile, or the report is not one that is understood here.
+        If it does not compile, or the assembler's report cannot be parsed.
     """
     binary = build(source, arch, macros)
     if set(binary.usage) != set(source.entries):
@@ -103,7 +103,7 @@ def usage(source: Source, arch: str, macros: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _no_cache() -> tuple[str, ...]:
-    """Turn the cache of NVRTC off: what comes from there has no report."""
+    """Options that turn NVRTC's cache off, since cached binaries come without a report."""
     return ("-no-cache",) if _device.nvrtc().getVersion() >= (12, 9) else ()
 
 

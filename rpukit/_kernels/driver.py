@@ -59,7 +59,7 @@ def launcher(
     early: bool,
     together: bool = False,
 ) -> Callable[[int], None]:
-    """Make what launches a kernel on a stream, its arguments laid out once.
+    """Return a function that launches a kernel on a stream, with its arguments laid out once.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def launcher(
     arguments : sequence of arrays
         The bytes of each argument.
     early : bool
-        Whether the kernel may begin while the one before it ends: it has to call
-        `rk_wait_for_earlier` before it touches memory.
+        Whether the kernel may begin before the previous one has ended. It has to call
+        `rk_wait_for_earlier` before it accesses memory.
     together : bool
         Whether all blocks have to be there at once, because they wait for each other; not with
         ``early``.

@@ -1,7 +1,7 @@
-"""Decorators by which calls enter a device: of their object, of an argument, of their arrays.
+"""Decorators that make a device current for a call: of an object, an argument or the arrays.
 
-Below a public call nothing asks which GPU is current: it is the one that the call works on. CuPy's
-operators, allocations and reads, which all go to the current device, are right then.
+Code below a public call never asks which GPU is current: it is the one that the call works on.
+CuPy's operators, allocations and reads use the current device, and so use the right one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def enters_named(function: _Function) -> _Function:
         try:
             named = signature.bind_partial(*args, **kwargs).arguments.get("device", "cpu")
         except TypeError:
-            return function(*args, **kwargs)  # which says what is wrong
+            return function(*args, **kwargs)  # it raises the error
         if named is None or named == "cpu":
             return function(*args, **kwargs)
         with _device.using(_device.parse_device(named)):
@@ -51,11 +51,11 @@ def enters_named(function: _Function) -> _Function:
 
 
 def enters_device(*also: str) -> Callable[[_Class], _Class]:
-    """Decorate a class whose objects have a ``_device``, which its calls are to enter.
+    """Decorate a class whose objects have a ``_device``: its calls run with that device current.
 
-    Public methods and properties, and the others that are named, are wrapped by `enters`; what
-    takes an argument ``device`` and makes an object, by `enters_named`. So nothing that a public
-    call does can meet another device as the current one.
+    Public methods and properties, and the named private ones, are wrapped by `enters`.
+    Constructors with an argument ``device`` are wrapped by `enters_named`. No part of a public
+    call therefore runs while another device is current.
     """
 
     def decorate(cls: _Class) -> _Class:

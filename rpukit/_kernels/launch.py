@@ -1,7 +1,7 @@
 """Launch kernels with checked arguments, on the current stream of the arrays' device.
 
 Inside `rpukit.testing.on_cpu` the same call runs the source on the CPU, by a runner that the tests
-install; what is wrong with a call is found out before, and said in the same words.
+install. The arguments are checked in the same way, with the same error messages.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rpukit.errors import LaunchError
 _log = logging.getLogger("rpukit")
 _lock = threading.RLock()
 
-_USUAL_SHARED = 48 * 1024  # more dynamic shared memory than this has to be asked for
+_USUAL_SHARED = 48 * 1024  # more dynamic shared memory than this must be requested
 
 Runner = Callable[["Variant", tuple[int, ...], tuple[int, ...], Sequence[Any], int], None]
 _runner: Runner | None = None
 
 
 def set_runner(runner: Runner | None) -> None:
-    """Install what runs kernels inside ``testing.on_cpu``.
+    """Install the runner of kernels inside ``testing.on_cpu``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def set_runner(runner: Runner | None) -> None:
 
 
 class Launched(NamedTuple):
-    """A launch as it was asked for."""
+    """Record of a launch: the kernel, its shape and its arguments."""
 
     variant: Variant
     grid: Sequence[int]
@@ -77,7 +77,7 @@ _here = _Here()
 
 @contextmanager
 def recording() -> Iterator[list[Launched]]:
-    """List the launches that this thread makes, for a recording around this one as well."""
+    """Record this thread's launches in a list; an enclosing recording receives them too."""
     before = _here.launches
     seen = _here.launches = []
     try:
@@ -90,7 +90,7 @@ def recording() -> Iterator[list[Launched]]:
 
 @contextmanager
 def not_recording() -> Iterator[None]:
-    """Leave launches out of the recording around this block."""
+    """Exclude the launches of this block from an enclosing recording."""
     before, _here.launches = _here.launches, None
     try:
         yield
@@ -99,12 +99,12 @@ def not_recording() -> Iterator[None]:
 
 
 def is_recording() -> bool:
-    """Whether this thread's launches are being listed."""
+    """Whether this thread's launches are being recorded."""
     return _here.launches is not None
 
 
 class Kernel:
-    """One entry point of a ``.cu`` file; compiled when it is first launched, thread-safe.
+    """One entry point of a ``.cu`` file, compiled on its first launch; thread-safe.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Kernel:
     path : path, optional
         A source outside ``kernels_cu``.
     headers : mapping of str to str, optional
-        Texts that stand in for headers of those names.
+        Texts that replace the headers of those names.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Kernel:
         self._variants: dict[tuple[tuple[str, Any], ...], Variant] = {}
 
     def source(self) -> Source:
-        """Read the source, once."""
+        """Source of the kernel, read once."""
         if self._source is None:
             if self._path is None and not self._headers:
                 self._source = sources.load(self.name)
@@ -142,7 +142,7 @@ class Kernel:
         return self._source
 
     def variant(self, macros: Mapping[str, Any] | None = None) -> Variant:
-        """The kernel with these macros set; hold on to it where every microsecond counts."""
+        """Return the kernel with these macros set; keep the result where microseconds matter."""
         key = tuple(macros.items()) if macros else ()
         found = self._variants.get(key)
         if found is None:
@@ -204,7 +204,7 @@ class Variant:
         self._cpu_check = checker(entry, self._types, None)
         self._gpu_check: Check | None = None
         self._count = len(self.parameters)
-        self._blocks: set[tuple[tuple[int, ...], int]] = set()  # with shared memory: found good
+        self._blocks: set[tuple[tuple[int, ...], int]] = set()  # launch shapes and shared memory that passed the check
         # By GPU: CuPy's kernel, its function (which saves a look-up a call), its shared memory.
         self._kernels: dict[int, Any] = {}
         self._functions: dict[int, Any] = {}
@@ -260,7 +260,7 @@ class Variant:
         together: bool = False,
         device: int | None = None,
     ) -> Callable[[int], None]:
-        """Return what repeats a launch on a stream, with what the words hold by then.
+        """Return a function that repeats a launch on a stream, with the current contents of `words`.
 
         The kernel has been launched on the device, by default the current one; `words` are its
         arguments, an array each as `pack` lays it out. The caller answers for what they say, and
@@ -330,7 +330,7 @@ class Variant:
     def _load(self, device: int) -> Any:
         with _lock:
             if device not in self._functions:
-                _device.parse_device("gpu")  # or say why there is none
+                _device.parse_device("gpu")  # raises an error if there is none
                 cupy = _device.cupy()
                 arch = nvrtc.architecture(cupy.cuda.Device(device).compute_capability)
                 self._kernels[device], self._functions[device] = self._function(cupy, arch)
@@ -379,6 +379,6 @@ def warm_up() -> int:
 
 
 def describe_cache() -> str:
-    """Where compiled kernels are kept, for people."""
+    """Folder of compiled kernels as text for people, or that the cache is off."""
     place = disk.folder()
     return "off (RPUKIT_CACHE_DIR is empty)" if place is None else str(place)

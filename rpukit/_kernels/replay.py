@@ -1,9 +1,9 @@
 """Replay recorded launches with driver-call overhead only.
 
-Most calls of a training step are those of the step before: the same kernels and launch shapes, the
-same arrays but for inputs and results. `Replay` makes launches that were recorded once more, with
-other values of the arguments that change. A caller either names the parameters that change
-(`by_name`) or has two calls compared (`Replays`).
+Most calls of a training step repeat those of the step before: the same kernels and launch shapes,
+the same arrays except for inputs and results. `Replay` repeats recorded launches with new values
+of the arguments that change. A caller either names the parameters that change (`by_name`) or lets
+two calls be compared (`Replays`).
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from rpukit._kernels.arguments import pack
 from rpukit._kernels.launch import Launched
 
 Array = Any
-Places = Sequence[tuple[int, int]]  # of an argument: number of the launch, of its parameter
+Places = Sequence[tuple[int, int]]  # of an argument: indices of the launch and the parameter
 
-_graph_arrays: dict[int, Any] = {}  # a graph goes on using them, and nobody says for how long
+_graph_arrays: dict[int, Any] = {}  # a graph uses them for an unknown time
 
 
 def keep_for_graph(*arrays: Any) -> None:
-    """Keep arrays that the graph which the current stream records will use."""
+    """Keep alive the arrays that the graph being captured on the current stream will use."""
     here = {id(a): a for a in arrays if _device.is_cupy(a)}
     if here and _device.free_stream() is None:
         _graph_arrays.update(here)
 
 
 class Replay:
-    """Recorded launches that can be made again; arguments that do not change are kept alive.
+    """Recorded launches that can be repeated; arguments that do not change are kept alive.
 
     Parameters
     ----------
     launches : sequence of Launched
-        Just made, on the current device and stream, or by the runner on the CPU.
+        Launches just made on the current device and stream, or by the runner on the CPU.
     changing : sequence of sequences of (int, int)
-        For each value that changes from call to call, the arguments that it is.
+        For each value that changes from call to call, the arguments that take it.
     any_stream : bool
-        Whether the launches may go to any stream, a captured one included: where nothing that they
-        write is read by a later replay.
+        Whether the launches may go to any stream, including one that is captured. This is valid
+        if no later replay reads what they write.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Replay:
 
 
 def _start_of(one: Launched, slots: Sequence[Any]) -> Callable[[int], None]:
-    """Make what repeats a launch on a stream with what its slots hold by then."""
+    """Return a function that repeats a launch on a stream with the slots' current contents."""
     variant, grid, block, _, shared, early, together, device = one
     if device is not None:
         return variant.again(
@@ -129,7 +129,7 @@ class Recorded:
     numbers: Mapping[str, float]
 
     def replay(self, before: Recorded) -> Replay | None:
-        """Make a replay of two calls that differ in inputs and numbers alone; else None."""
+        """Build a replay if two calls differ in inputs and numbers alone; else return None."""
         shapes, others = (
             [(a.variant, a.grid, a.block, a.shared, a.device) for a in each.launches]
             for each in (before, self)
@@ -158,20 +158,20 @@ class Recorded:
         return bool(self.numbers.get(parameter.name) == a)
 
     def _input_of(self, a: Array) -> int:
-        """Tell which input an argument is; -1 for none."""
+        """Return the index of the input that an argument is; -1 for none."""
         return next((k for k, given in enumerate(self.inputs) if a is given), -1)
 
 
 class Replays:
-    """Replays of one object's calls, by key: all that decides the launches.
+    """Replays of one object's calls by a key, which has to determine the launches.
 
-    Where two calls of one key made the same launches, but for inputs and numbers, those after them
-    replay the second. Arrays that one launch passes to the next are kept for that.
+    If two calls of one key made the same launches, except for inputs and numbers, later calls
+    replay the second. Arrays that one launch passes to the next are kept for this.
 
     Parameters
     ----------
     most : int
-        Keys that are known at a time; each keeps the arrays of its launches.
+        Largest number of keys; each keeps the arrays of its launches.
     """
 
     def __init__(self, most: int = 4) -> None:
@@ -186,18 +186,18 @@ class Replays:
         numbers: Mapping[str, float],
         call: Callable[[], None],
     ) -> None:
-        """Replay the launches of a key where two calls agreed on them, else make the call.
+        """Replay the launches of a key if two calls agreed on them, else make the call.
 
         Parameters
         ----------
         key : hashable
             All that decides what is launched.
         inputs : sequence of arrays
-            What the call is given; no two are the same.
+            Inputs of the call, all different arrays.
         numbers : mapping of str to number
-            What changes from call to call, by the names of parameters; the same names each time.
+            Numbers that change from call to call, by parameter; the same names each time.
         call : callable
-            Launches in the usual way.
+            Makes the launches in the usual way.
         """
         if self._n_change != tune.n_changes():  # other variants may be picked
             self._known.clear()
@@ -222,10 +222,10 @@ class Replays:
 
 
 def replayable(array: Array) -> bool:
-    """Whether launches work on an array, which can be replayed; else it is the mirrors' work."""
+    """Whether kernels work on an array, so that calls can be replayed; else mirrors do."""
     return _device.takes_kernels(array)
 
 
 def _may_record(array: Array) -> bool:
-    """Whether the launches to come can be replayed: on the current device, and not for a graph."""
+    """Whether the next launches can be replayed: on the current device, outside a capture."""
     return array.data.device_id == _device.current_index() and not clock.capturing()

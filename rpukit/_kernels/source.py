@@ -1,4 +1,4 @@
-"""Find, read and understand ``.cu`` sources: includes, signatures, header lines.
+"""Find, read and parse ``.cu`` sources: includes, signatures, header lines.
 
 Includes of our own headers are expanded here, each once, with ``#line`` so that a compiler's
 message points at the right file. What is hashed is the expanded text: CuPy's own cache would not
@@ -65,7 +65,7 @@ class Source:
         return {name: text for name, text in texts.items() if self.defaults.get(name) != text}
 
     def checks(self) -> list[dict[str, str]]:
-        """Sets of macros to compile: the defaults, and those of the ``// check:`` lines."""
+        """Sets of macros to compile: the defaults and those of the ``// check:`` lines."""
         lines = ("", *self.header.get("check", ()))
         return [dict(pair.split("=", 1) for pair in line.split()) for line in lines]
 
@@ -79,7 +79,7 @@ class Source:
 
 
 def folder() -> Path:
-    """Where the kernels are: inside the installed package, or beside it in a checkout."""
+    """Folder of the kernels, inside the installed package or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for place in (package / "kernels_cu", package.parent / "kernels_cu"):
         if place.is_dir():
@@ -102,7 +102,7 @@ def load(name: str) -> Source:
 
 
 def read(path: Path, headers: Mapping[str, str] | None = None) -> Source:
-    """Read a source file; ``headers`` are texts that stand in for files of those names."""
+    """Read a source file; ``headers`` are texts that replace files of those names."""
     raw = path.read_text(encoding="utf-8")
     text = _expand(raw, path, headers or {}, set())
     bare = _COMMENT.sub(" ", text)
@@ -119,7 +119,7 @@ def read(path: Path, headers: Mapping[str, str] | None = None) -> Source:
 
 
 def _defaults(bare: str) -> dict[str, str]:
-    """Macros with one default; where branches define different ones, there is none to speak of."""
+    """Defaults of macros, without those that have different defaults in different branches."""
     pairs = _DEFAULT.findall(bare)
     return {name: text for name, text in pairs if {t for n, t in pairs if n == name} == {text}}
 

@@ -1,4 +1,4 @@
-"""Descriptions of matrices for the bulk copy engine (TMA) of Hopper and later GPUs.
+"""Tensor maps: descriptors of matrices for the bulk copy engine (TMA) of Hopper and later GPUs.
 
 The driver packs address, lengths, box and swizzle into 128 bytes, which a kernel takes by value.
 CuPy has no binding of that function, so it is called in the driver's library.
@@ -18,7 +18,7 @@ from rpukit.errors import LaunchError
 
 Array = Any
 
-COLUMNS = 64  # of a box: 128 bytes, what the swizzle takes
+COLUMNS = 64  # of a box: 128 bytes, the width of the swizzle
 ALIGNMENT = 16  # bytes, of addresses and of rows
 _MOST_ROWS = 256
 _UINT16, _SWIZZLE_128, _PROMOTE_128, _PROMOTE_256 = 1, 3, 2, 3  # enumerations of cuda.h
@@ -30,11 +30,11 @@ def tensor_map(matrix: Array, box_rows: int, *, wide: bool = True) -> np.ndarray
     Parameters
     ----------
     matrix : array, shape (rows, columns), 16-bit
-        Neighbours in a row are neighbours in memory; rows begin at multiples of 16 bytes.
+        Rows are contiguous and begin at multiples of 16 bytes.
     box_rows : int, 1 to 256
     wide : bool
-        Whether 256 bytes come to L2 together, or 128, a row of a box: faster for a matrix that is
-        read once.
+        Whether L2 fetches 256 bytes at a time rather than 128, a row of a box. This is faster for
+        a matrix that is read once.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def _describe(
             f"{ALIGNMENT} bytes, rows at least {2 * columns}"
         )
     room = np.zeros(192, np.uint8)
-    start = -room.ctypes.data % 64  # the driver wants 64-byte alignment
+    start = -room.ctypes.data % 64  # the driver requires 64-byte alignment
     words = room[start : start + 128]
     if gpu:
         _encode(words, address, rows, columns, pitch, box_rows, wide)

@@ -1,4 +1,4 @@
-"""Times that the tuner measured on a device, in memory and in a JSON file of the cache folder."""
+"""Storage of the tuner's times by device, in memory and in a JSON file of the cache folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMAT = 1
 
 @dataclass
 class Record:
-    """Seconds a call of each variant of a kernel, for one key and one bucket of batches."""
+    """Seconds per call of each variant of a kernel, for one key and one bucket of batches."""
 
     kernel: str
     version: str  # hash of the source
@@ -26,13 +26,13 @@ class Record:
 
     @property
     def title(self) -> str:
-        """The key and the bucket, for people."""
+        """Key and bucket as text for people."""
         low, high = self.batch // 2 + 1, self.batch
         return f"key {self.key}, batch {high if low >= high else f'{low} to {high}'}"
 
 
 class Store:
-    """Records of one device; with a file name they outlive the process."""
+    """Records of one device; with a file name they persist after the process."""
 
     def __init__(self, device: str, file: str | None) -> None:
         self.device, self._file = device, file
@@ -41,18 +41,18 @@ class Store:
         self._read()
 
     def record(self, kernel: str, version: str, key: tuple[Any, ...], batch: int) -> Record:
-        """Find a record, or make an empty one that is kept when it is saved."""
+        """Find a record, or create an empty one that is stored when it is saved."""
         where = (kernel, version, repr(key), batch)
         found = self._records.get(where)
         return found if found is not None else Record(*where)
 
     def save(self, record: Record) -> None:
-        """Keep a record, here and in the file, next to what other processes wrote meanwhile."""
+        """Store a record in memory and in the file; entries of other processes are kept."""
         self._read()
         self._records = {
             where: r
             for where, r in self._records.items()
-            if r.kernel != record.kernel or r.version == record.version  # older texts are gone
+            if r.kernel != record.kernel or r.version == record.version  # drops records of older sources
         }
         self._records[record.kernel, record.version, record.key, record.batch] = record
         if self._file is not None:
@@ -73,7 +73,7 @@ class Store:
         self._rejected.add((kernel, version, variant))
 
     def rejected(self, kernel: str, version: str) -> set[str]:
-        """Variants of this text of a kernel whose bits differ."""
+        """Variants of this version of a kernel whose bits differ."""
         return {v for k, text, v in self._rejected if (k, text) == (kernel, version)}
 
     def rejections(self) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Pick the fastest of a kernel's variants, without ever changing a result.
 
-All variants of a kernel give the same bits for every call they are valid for, so a choice is about
-time only. Validity is asked of each candidate for the exact batch, at every call; times are kept
+All variants of a kernel give the same bits for every call they are valid for, so a choice affects
+time only. Every call checks the validity of each candidate for its exact batch; times are stored
 by the batch rounded up to a power of two. A variant that takes one sample only is therefore no
 candidate for more, whatever was fastest for one sample.
 
@@ -38,14 +38,14 @@ _MARGIN = 0.98  # a later candidate has to be 2% faster: noise should not decide
 
 
 class Candidate(Protocol):
-    """A variant of a kernel, as the tuner sees it; the plain one comes first."""
+    """Interface of a variant of a kernel to the tuner; the plain variant comes first."""
 
     @property
     def name(self) -> str:
         """Name, unique among the candidates."""
 
     def valid(self, n_batch: int) -> bool:
-        """Whether the variant is right for this batch."""
+        """Whether the variant is valid for this batch."""
 
 
 Trial = Callable[[Any], Sequence[Any] | None]
@@ -54,7 +54,7 @@ Clock = Callable[[Any, Callable[[], Any]], float]
 
 @dataclass
 class _Settings:
-    """What tests and users set; the environment is asked at every decision."""
+    """Settings of tests and users; the environment is read at every decision."""
 
     on: bool = True
     clock: Clock | None = None
@@ -64,7 +64,7 @@ _settings = _Settings()
 _fixed: dict[str, str] = {}
 _stores: dict[str, Store] = {}
 _memo: dict[Any, Any] = {}  # decisions, so that a steady call costs one look-up
-_n_change = 0  # how often they were dropped
+_n_change = 0  # number of times they were dropped
 
 
 def choose(
@@ -82,7 +82,7 @@ def choose(
     ----------
     kernel : Kernel or str
     key : tuple of str, int, float, bool
-        All that decides validity and speed, other than the batch and the device: sizes, dtypes,
+        All that determines validity and speed except the batch and the device: sizes, dtypes,
         macros.
     candidates : sequence of Candidate
         The plain one, which takes any batch, first.
@@ -102,9 +102,9 @@ def choose(
     Raises
     ------
     DeviceError
-        Where no candidate takes the batch, or a variant was fixed that has been rejected.
+        If no candidate takes the batch, or the fixed variant has been rejected.
     ParameterError
-        Where a variant was fixed that is no candidate.
+        If the fixed variant is not a candidate.
     """
     name = kernel if isinstance(kernel, str) else kernel.name
     memo_key = (name, key, n_batch, device)
@@ -121,7 +121,7 @@ def choose(
 
 
 def n_changes() -> int:
-    """How often decisions were dropped: who keeps one has to ask again when this moves."""
+    """Number of times decisions were dropped; a decision kept elsewhere is valid until it grows."""
     return _n_change
 
 
@@ -140,7 +140,7 @@ def _decide(
     n_batch: int,
     device: Device,
 ) -> tuple[Any, bool]:
-    """Pick a candidate, and say whether the choice holds for later calls."""
+    """Pick a candidate, and return whether the choice holds for later calls."""
     store = _store(device)
     version = _version(kernel, name)
     rejected = store.rejected(name, version)
@@ -169,7 +169,7 @@ def _decide(
 
 
 def _fastest(valid: Sequence[Any], record: Record) -> Any:
-    """The candidate of the least stored time; the first where there are none."""
+    """Candidate with the least stored time; the first if no times are stored."""
     timed = {c.name: c for c in valid if c.name in record.times}
     return timed[fastest_name(record, list(timed))] if timed else valid[0]
 
@@ -215,7 +215,7 @@ def _measure(
 
 
 def _different(valid: Sequence[Any], make_trial: Callable[[], Trial]) -> list[Any]:
-    """Candidates whose outputs are not those of the first, to the bit."""
+    """Candidates whose outputs differ in bits from those of the first."""
     expected, bad = None, []
     for candidate in valid:
         outputs = [_device.to_numpy(a).tobytes() for a in (make_trial()(candidate) or ())]
@@ -249,12 +249,12 @@ def _fixed_among(
     if wanted not in [c.name for c in candidates]:
         names = ", ".join(c.name for c in candidates)
         raise ParameterError(f"{name}: variant {wanted!r} is fixed, but there are only {names}")
-    # Fixed is not forced: where it does not take this batch, the plain one does.
+    # For a batch that the fixed variant does not take, the plain one is used.
     return next((c for c in valid if c.name == wanted), valid[0])
 
 
 def _version(kernel: Kernel | str, name: str) -> str:
-    """Hash of the kernel's source: times of another text are forgotten."""
+    """Hash of the kernel's source; times of another version are not used."""
     text = kernel.source() if isinstance(kernel, Kernel) else source.load(name)
     return text.digest()[:16]
 
@@ -282,7 +282,7 @@ def _verifying() -> bool:
 
 
 def enabled() -> bool:
-    """Whether variants are picked by their times."""
+    """Whether variants are chosen by their times."""
     return _settings.on and os.environ.get("RPUKIT_TUNE") != "0"
 
 
@@ -294,7 +294,7 @@ def switch(on: bool) -> None:
 
 
 def fix(kernel: str, variant: str | None) -> None:
-    """Take one variant of a kernel wherever it is valid; None lifts that."""
+    """Fix the variant of a kernel wherever it is valid; None lets the tuner choose again."""
     with _lock:
         if variant is None:
             _fixed.pop(kernel, None)
@@ -309,7 +309,7 @@ def fixed() -> dict[str, str]:
 
 
 def records() -> list[tuple[str, Record]]:
-    """All that is known of the devices of this machine."""
+    """Records of all devices of this machine."""
     with _lock:
         for index in range(_device.gpu_count()):
             _store(Device("gpu", index))
@@ -317,13 +317,13 @@ def records() -> list[tuple[str, Record]]:
 
 
 def rejections() -> list[tuple[str, str]]:
-    """Kernels and their variants that were found to have other bits."""
+    """Kernels and variants that were rejected because their bits differ."""
     with _lock:
         return sorted({pair for store in _stores.values() for pair in store.rejections()})
 
 
 def forget() -> None:
-    """Drop what is in memory, as a new process would find it."""
+    """Drop everything in memory: the state of a new process."""
     with _lock:
         _stores.clear()
         _drop_decisions()
@@ -333,7 +333,7 @@ def forget() -> None:
 def use_clock(measure: Clock) -> Iterator[None]:
     """Time candidates by ``measure(candidate, run) -> seconds``, on the CPU as well.
 
-    For tests: choices are made, from nothing, without a GPU, and are forgotten afterwards.
+    For tests: choices are made afresh, without a GPU, and are forgotten afterwards.
     """
     with _lock:
         before = (dict(_stores), _settings.clock)

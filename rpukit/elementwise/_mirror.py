@@ -15,7 +15,7 @@ f4, u4, u8 = np.float32, np.uint32, np.uint64
 
 
 def function(name, bits):
-    """Find a function by its public name and its width, 32 or 64."""
+    """Return the function of a public name and a width, 32 or 64."""
     name = {"power": "pow"}.get(name, name) + str(bits)
     for module in (_math_special, _math64, _math):
         if hasattr(module, name):

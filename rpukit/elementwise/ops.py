@@ -1,4 +1,4 @@
-"""Ops that work element by element (or row by row), with the same bits on CPU and GPU."""
+"""Elementwise and row-wise ops with the same bits on CPU and GPU."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _blocks(n: int, size: int) -> tuple[int]:
 
 
 def _result(out: Array | None, shape: tuple[int, ...], dtype: Any, device: Device) -> Array:
-    """Allocate a result, or check the one that was given."""
+    """Check the array given for the result, or allocate one."""
     if out is None:
         return _device.empty(shape, dtype, device)
     if not (isinstance(out, np.ndarray) or _device.is_cupy(out)):
@@ -197,7 +197,7 @@ def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None =
 
 
 def _inputs(x: Array, y: Array | None) -> list[Array]:
-    """Bring one or two arguments to one device, one type and one shape, C-contiguous."""
+    """Convert one or two arguments to one device, type and shape, C-contiguous."""
     given = [("x", x)] if y is None else [("x", x), ("y", y)]
     arrays = [a for _, a in given if isinstance(a, np.ndarray) or _device.is_cupy(a)]
     device = _device.device_of(arrays[0]) if arrays else _device.CPU

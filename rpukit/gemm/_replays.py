@@ -1,8 +1,8 @@
 """Replays of products on tensor cores: a repeated call costs the host one look-up.
 
-A key names addresses, shapes, strides and types of both factors. With it all that was checked
-holds again, whatever array lies there now; nothing of the arrays themselves is kept. The same goes
-for the addresses of results, by which the driver's arguments are kept ready.
+A key consists of the addresses, shapes, strides and types of both factors. For an equal key all
+checks hold again, whichever array is at that address now; the arrays themselves are not kept. The
+driver's arguments are likewise kept by the address of the result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key:
 
 
 def run(key: Key, out: Array | None) -> Array | None:
-    """Replay what is known of a key, and give the result; None where that cannot be."""
+    """Replay the recorded call of a key and return its result; None if that is impossible."""
     known = _known.get(key)
     if known is None or known.n_change != tune.n_changes() or is_recording():
         return None
@@ -74,7 +74,7 @@ def run(key: Key, out: Array | None) -> Array | None:
 
 
 def keep(key: Key, a: Array, b: Array, p: tensor.Factor, q: tensor.Factor, out: Array) -> None:
-    """Keep the launch of a call that needed no copy."""
+    """Record the launch of a call that needed no copy."""
     direct = all(f.words.data.ptr == x.data.ptr for f, x in ((p, a), (q, b)))
     if not direct or p.depth > tensor.SEGMENT or not tensor.is_aligned(out):
         return
@@ -91,6 +91,6 @@ def keep(key: Key, a: Array, b: Array, p: tensor.Factor, q: tensor.Factor, out: 
 
 
 def _extent(x: Array) -> int:
-    """Bytes from the first element to the end of the last."""
+    """Number of bytes from the first element to the end of the last."""
     steps = zip(x.shape, x.strides, strict=True)
     return int(sum((n - 1) * step for n, step in steps) + x.itemsize)

@@ -1,4 +1,4 @@
-"""Tiles of products on tensor cores, and which of them to take: all give the same bits."""
+"""Tiles of products on tensor cores and the choice among them; all give the same bits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rpukit._kernels import tune
 from rpukit.errors import ParameterError
 
 _DEPTH = 64  # of a stage
-GROUP = 8  # lines of tiles that go along i together, so that neighbours find each other in L2
+GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Part of the result that a block makes at a time, by warpgroups (det_gemm_tensor.cu).
+    """Part of the result that a block computes at a time, by warpgroups (det_gemm_tensor.cu).
 
-    ``turned``: the weights' columns take the rows of the tensor core, which has 64 of them, and
-    the batch its columns, which may be few; then a small batch wastes little.
+    ``turned``: the tensor core computes the transposed product. The weights' columns fill its 64
+    rows and the batch its columns, which may be few, so that a small batch wastes little.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Tile:
         return 64 * self.groups
 
     def valid(self, n_batch: int) -> bool:
-        """Any batch will do."""
+        """Whether the tile takes the batch: always."""
         return n_batch > 0
 
     @property
@@ -52,11 +52,11 @@ class Tile:
 
     @property
     def streams(self) -> bool:
-        """Whether the batch is in one tile, so that each block reads weights of its own."""
+        """Whether one tile holds the batch, so that each block reads different weights."""
         return self.turned and self.columns <= 64
 
     def shared(self, wide: bool) -> int:
-        """Bytes of shared memory; ``wide``: float32 results, which go straight out if turned."""
+        """Bytes of shared memory; ``wide``: float32 results, which bypass it if turned."""
         staging = self.groups * (16384 if not self.turned else 0 if wide else self.columns * 128)
         stage = (self.rows + self.columns) * 2 * _DEPTH
         return 1024 + self.stages * stage + staging + 16 * self.stages
@@ -76,13 +76,13 @@ class Tile:
         return not along_columns or self.columns % 64 == 0
 
     def count(self, n_rows: int, n_columns: int) -> int:
-        """Tiles of a product with so many rows and columns of the tensor core."""
+        """Number of tiles of a product, given its rows and columns on the tensor core."""
         return -(-n_rows // self.rows) * -(-n_columns // self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """Part of the result that a block makes at a time, by single warps (det_gemm_mma.cu)."""
+    """Part of the result that a block computes at a time, by single warps (det_gemm_mma.cu)."""
 
     name: str
     rows: int
@@ -92,7 +92,7 @@ class WarpTile:
     turned: bool = False
 
     def valid(self, n_batch: int) -> bool:
-        """Any batch will do."""
+        """Whether the tile takes the batch: always."""
         return n_batch > 0
 
     @property
@@ -116,11 +116,11 @@ class WarpTile:
         }
 
     def takes(self, along_columns: bool) -> bool:
-        """Any layout will do."""
+        """Whether the tile takes the layout: always."""
         return True
 
     def count(self, n_rows: int, n_columns: int) -> int:
-        """Tiles of a product with so many rows and columns of the tensor core."""
+        """Number of tiles of a product, given its rows and columns on the tensor core."""
         return -(-n_rows // self.rows) * -(-n_columns // self.columns)
 
 
@@ -167,7 +167,7 @@ def has_warpgroups(device: Device) -> bool:
 
 @cache
 def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -> Tile | WarpTile:
-    """Tile for a product of m rows, n columns and k terms.
+    """Choose the tile for a product of m rows, n columns and k terms.
 
     ``a_along``, ``b_along``: a, b have their rows, columns along their lines in memory.
     """
@@ -186,9 +186,9 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
 def candidates(
     m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device
 ) -> list[Tile | WarpTile]:
-    """Tiles that may be the fastest, `pick`'s own first.
+    """Tiles that may be the fastest, the choice of `pick` first.
 
-    Of few rows `pick` knows the fastest: in a trial the weights would come from L2.
+    For few rows `pick` knows the fastest; in a trial the weights would come from L2.
     """
     first = pick(m, n, k, a_along, b_along, device)
     if not isinstance(first, Tile) or (m <= 64 and not a_along):
@@ -200,7 +200,7 @@ def candidates(
 
 
 def _streaming(m: int, load: float) -> str:
-    """Tile of a few rows, for so many tiles of 64 columns a multiprocessor."""
+    """Tile for few rows, given the number of tiles of 64 columns per multiprocessor."""
     width = max(16, 1 << (m - 1).bit_length())
     if load <= 1:
         return f"turned 64x{width} deep"
@@ -210,15 +210,15 @@ def _streaming(m: int, load: float) -> str:
 _NEAR = 4  # tiles that are tried
 
 # Fitted to times of 150 products on an H200; the mean loss against the best tile is 1%.
-_LATENCY = 1500.0  # cycles from asking for a stage to having it
+_LATENCY = 1500.0  # cycles from the request for a stage to its arrival
 _BYTES = 44.0  # a cycle into a multiprocessor
 _LEAST = 160.0  # cycles a stage
 _END = 1400.0  # cycles a tile, besides its stages
-_SLOWER = 1.8  # than the tensor core's own time
+_SLOWER = 1.8  # factor on the tensor core's own time
 
 
 def cycles(tile: Tile, m: int, n: int, k: int, n_multi: int) -> float:
-    """Estimate how long a product takes: rounds of tiles, each as slow as what limits a stage."""
+    """Estimate the time of a product: rounds of tiles, each limited by its slowest resource."""
     rows, columns = (n, m) if tile.turned else (m, n)
     count = tile.count(rows, columns)
     together = min(tile.blocks, -(-count // n_multi))
@@ -230,12 +230,12 @@ def cycles(tile: Tile, m: int, n: int, k: int, n_multi: int) -> float:
 
 
 def named(name: str) -> Tile | WarpTile:
-    """Tile of a name."""
+    """Return the tile of a name."""
     if name not in BY_NAME:
-        raise ParameterError(f"tile {name!r}: there are {', '.join(BY_NAME)}")
+        raise ParameterError(f"tile: got {name!r}, need one of {', '.join(BY_NAME)}")
     return BY_NAME[name]
 
 
 def grid(tile: Tile, n_tile: int, device: Device) -> int:
-    """Blocks of a launch of warpgroups."""
+    """Number of blocks of a launch of warpgroups."""
     return min(n_tile, multiprocessors(device) * tile.blocks)

@@ -22,7 +22,7 @@ _LEAST = 80  # compute capability of mma.sync with bfloat16
 
 
 def arithmetic(dtype: Any, device: str | Device = "cpu") -> str:
-    """Tell which arithmetic products of a type have on a device.
+    """Return the tag of the arithmetic that products of a type use on a device.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def arithmetic(dtype: Any, device: str | Device = "cpu") -> str:
     DTypeError
         For another type.
     DeviceError
-        Where the device has no deterministic product of that type, or is not there.
+        If the device has no deterministic product of that type, or does not exist.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def _tensor_tag(device: Device) -> str:
     if capability == "90":
         return _HOPPER
     if int(capability) >= _LEAST:
-        return f"tc{capability}"  # whose step has not been seen: bits of its own
+        return f"tc{capability}"  # its arithmetic has not been measured: a tag of its own
     raise DeviceError(
         f"{device} has compute capability {capability[:-1]}.{capability[-1]}: products of 16-bit "
         "floats need 8.0; use float32, or arrays on the CPU, which give the bits of 9.0"
@@ -78,9 +78,9 @@ def _tensor_tag(device: Device) -> str:
 
 
 def format_of(dtype: Any) -> str:
-    """Name of the float type that an array's dtype stands for.
+    """Name of the float type that an array's dtype represents.
 
-    uint16 stands for the bits of bfloat16, which NumPy itself does not have.
+    uint16 represents the bits of bfloat16, which NumPy itself does not have.
     """
     name = np.dtype(dtype).name
     return "bfloat16" if name == "uint16" else name
@@ -131,7 +131,7 @@ def to_bfloat16(x: Array) -> Array:
 
 @enters_arrays
 def from_bfloat16(bits: Array) -> Array:
-    """Values of bfloat16 bits, exactly, as float32.
+    """Convert bfloat16 bits to float32, exactly.
 
     Parameters
     ----------

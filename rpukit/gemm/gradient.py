@@ -18,9 +18,9 @@ _STEP = 16  # rows that the tensor core adds at once
 
 
 class WeightGradient:
-    """Sum of ``a.T @ dc`` over rows that arrive in pieces.
+    """Weight gradient ``a.T @ dc``, accumulated over rows that arrive in pieces.
 
-    The bits do not depend on where the pieces were cut: they are those of
+    The bits do not depend on how the rows were split: they are those of
     ``det_gemm(a, dc, trans_a=True)`` of all rows at once.
 
     Parameters
@@ -83,7 +83,7 @@ class WeightGradient:
         cu_seqlens: Any = None,
         keys: tuple[Any, Any] | None = None,
     ) -> None:
-        """Add rows after those that are there.
+        """Append rows to the sum.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class WeightGradient:
 
     @enters
     def result(self, out_dtype: Any = None) -> Array:
-        """Gradient of all rows so far; the state stays as it is.
+        """Return the gradient of all rows so far; the state does not change.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class WeightGradient:
         return self.n_rows % _STEP
 
     def _rows_waiting(self) -> tuple[Array, Array]:
-        """Return the rows that wait, or a row of zeros, which adds nothing."""
+        """Return the rows that wait for their step, or a row of zeros, which adds nothing."""
         n_row = self._n_waiting
         if n_row == 0:
             n_row = 1
@@ -179,7 +179,7 @@ class WeightGradient:
         self.n_rows += n_row
 
     def _multiply(self, a: Array, dc: Array, first: int) -> None:
-        """Take whole steps of rows, the first of which is row `first` of all."""
+        """Add whole steps of rows; `first` is the index of their first row in the sum."""
         start = 0
         while start < a.shape[0]:
             inside = (first + start) % tensor.SEGMENT
@@ -221,10 +221,10 @@ class WeightGradient:
 def _canonical(
     n_rows: int, cu_seqlens: Any, keys: tuple[Any, Any] | None
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rows in canonical order: their sources, their places and the number of places."""
+    """Sort rows into canonical order: source indices, positions and number of positions."""
     if keys is not None:
         if cu_seqlens is not None:
-            raise ParameterError("got cu_seqlens and keys: give one of them")
+            raise ParameterError("got both cu_seqlens and keys: give one of them")
         sequence, position = (np.asarray(_device.to_numpy(v)) for v in keys)
         for name, v in (("sequences", sequence), ("positions", position)):
             if v.shape != (n_rows,) or v.dtype.kind not in "iu":

@@ -18,10 +18,10 @@ from rpukit.gemm.ops import det_gemm
 
 Array = Any
 
-BLOCK = 64  # logits whose exponentials are added first; RK_BLOCK of the kernels
+BLOCK = 64  # logits per partial sum of exponentials; RK_BLOCK of the kernels
 _MIRROR = "rpukit.gemm._mirror.logprob"
 _BLOCKS, _ROWS, _GRADIENT = (Kernel(f"logprob_{part}") for part in ("blocks", "rows", "gradient"))
-_SLICE = {"cpu": 1 << 22, "gpu": 1 << 26}  # bytes of logits that are there at a time
+_SLICE = {"cpu": 1 << 22, "gpu": 1 << 26}  # bytes of logits in memory at a time
 _MOST_ROWS = 4096
 
 
@@ -29,7 +29,7 @@ _MOST_ROWS = 4096
 def linear_logprob(
     hidden: Array, weight: Array, targets: Array, *, with_normaliser: bool = False
 ) -> Any:
-    """Log-probability of one token a row under ``softmax(hidden @ weight.T)``.
+    """Compute the log-probability of one token per row under ``softmax(hidden @ weight.T)``.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def linear_logprob(
     targets : array, shape (n_row,), int32 or int64
         Token of each row, below n_vocab. A negative one marks padding, whose log-probability is 0.
     with_normaliser : bool
-        Give also what `linear_logprob_backward` can use again.
+        Also return the normaliser, which `linear_logprob_backward` can reuse.
 
     Returns
     -------
@@ -55,8 +55,8 @@ def linear_logprob(
 
     Notes
     -----
-    Logits are those of `det_gemm`, 16-bit ones unrounded. They are made by slices of the
-    vocabulary and are never there all at once. Exponentials are added by blocks of 64 logits in a
+    Logits are those of `det_gemm`, 16-bit ones unrounded. They are computed in slices of the
+    vocabulary and are never all in memory. Exponentials are added by blocks of 64 logits in a
     fixed order (docs/semantics/gemm.md), so that a row's bits do not depend on its batch, on
     slices or on the device. Kernels: kernels_cu/logprob_blocks.cu, kernels_cu/logprob_rows.cu.
 
@@ -95,7 +95,7 @@ def linear_logprob_backward(
     normaliser: Array | None = None,
     out_dtype: Any = None,
 ) -> tuple[Array, Array]:
-    """Gradients of a loss by the inputs of `linear_logprob`, from that by its result.
+    """Compute the gradients of a loss by the inputs of `linear_logprob`.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def linear_logprob_backward(
         As given to `linear_logprob`.
     dlogprob : array, shape (n_row,), float32, or float64 for float64
     normaliser : array, shape (n_row, 2), optional
-        As `linear_logprob` gave it; it is made again where it is not given, to the same bits.
+        Result of `linear_logprob`; if it is not given, it is recomputed with the same bits.
     out_dtype : dtype, optional
         float32 for the unrounded results of 16-bit inputs. Default: of `hidden`.
 
@@ -120,7 +120,7 @@ def linear_logprob_backward(
 
     Notes
     -----
-    The gradient by the logits is made as a whole, in the type of `hidden`, and multiplied by
+    The gradient by the logits is computed as a whole, in the type of `hidden`, and multiplied by
     `det_gemm`: it takes n_row n_vocab elements of memory. Kernel: kernels_cu/logprob_gradient.cu.
 
     Examples
@@ -142,7 +142,7 @@ def linear_logprob_backward(
 def gradient_of_logits(
     hidden: Array, weight: Array, targets: Array, dlogprob: Array, normaliser: Array | None
 ) -> Array:
-    """Gradient by the logits (n_row, n_vocab), in the type of `hidden`; the rest as backward."""
+    """Compute the gradient by the logits (n_row, n_vocab), in the type of `hidden`."""
     device, targets = _checked(hidden, weight, targets)
     real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
@@ -163,10 +163,10 @@ def gradient_of_logits(
 def logprob_blocks(
     z: Array, targets: Array, first: int, peak: Array, mass: Array, chosen: Array
 ) -> None:
-    """Take in a slice of logits (n_row, n_column), from block `first` on.
+    """Reduce a slice of logits (n_row, n_column), from block `first` on.
 
-    Largest and sum of exponentials of each block go to `peak` and `mass` (n_row, n_block), the
-    logits of targets that are in the slice to `chosen` (n_row,).
+    The maximum and the sum of exponentials of each block go to `peak` and `mass` (n_row, n_block).
+    The logits of targets that are in the slice go to `chosen` (n_row,).
     """
     n_row, n_column = z.shape
     if _device.runs_kernels(_device.namespace(z)):
@@ -192,7 +192,7 @@ def logprob_rows(
     normaliser: Array,
     logprob: Array,
 ) -> None:
-    """Make `normaliser` (n_row, 2) and `logprob` (n_row,) of what `logprob_blocks` gathered."""
+    """Compute `normaliser` (n_row, 2) and `logprob` (n_row,) from the results of the blocks."""
     n_row, n_block = peak.shape
     if _device.runs_kernels(_device.namespace(peak)):
         _ROWS.launch(
@@ -247,13 +247,13 @@ def _ranges(stop: int, step: int) -> Iterator[slice]:
 def _slices(
     n_row: int, n_vocab: int, real: np.dtype[Any], device: _device.Device
 ) -> Iterator[slice]:
-    """Parts of the vocabulary, in whole blocks, whose logits fit the scratch memory."""
+    """Slices of the vocabulary, in whole blocks, whose logits fit into the scratch memory."""
     columns = _SLICE[device.kind] // (real.itemsize * n_row)
     return _ranges(n_vocab, max(columns // 256 * 256, BLOCK))
 
 
 def _checked(hidden: Array, weight: Array, targets: Array) -> tuple[_device.Device, Array]:
-    """Check shapes, types and targets; give the device, and the targets as a contiguous array."""
+    """Check shapes, types and targets; return the device and the targets, made contiguous."""
     for name, x in (("hidden", hidden), ("weight", weight), ("targets", targets)):
         if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
             raise DTypeError(f"{name}: got {type(x).__name__}, need a NumPy or CuPy array")

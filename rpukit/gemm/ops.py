@@ -1,4 +1,4 @@
-"""Products whose bits do not depend on the batch."""
+"""Batch-invariant matrix products and their gradients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def det_gemm(
     out : array, shape (m, n), C-contiguous, dtype of `a`, or float32 for 16-bit inputs; optional
         Where the result goes; it may not overlap the inputs.
     trans_a, trans_b : bool
-        Multiply by the transpose.
+        Use the transpose of the factor.
     out_dtype : dtype, optional
         float32 for the unrounded result of 16-bit inputs. Default: of `out`, else of `a`.
 
@@ -98,7 +98,7 @@ def det_gemm(
 
 
 def _of_more_axes(a: Array, b: Array, out: Array | None, trans_b: bool, out_dtype: Any) -> Array:
-    """Multiply vectors, or rows with several leading axes: rows do not depend on one another."""
+    """Multiply vectors, or rows with several leading axes, as one matrix of rows."""
     shape = (*a.shape[:-1], b.shape[0 if trans_b else 1])
     rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
     into = None
@@ -120,7 +120,7 @@ def det_gemm_backward(
     trans_b: bool = False,
     out_dtype: Any = None,
 ) -> tuple[Array, Array]:
-    """Gradients of `det_gemm`: of a loss by both factors, from that by the product.
+    """Compute the gradients of a loss by both factors of `det_gemm`.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def det_gemm_backward(
 def gradient_of_a(
     a: Array, b: Array, dc: Array, trans_a: bool, trans_b: bool, out_dtype: Any = None
 ) -> Array:
-    """First result of `det_gemm_backward`."""
+    """Compute the gradient by `a`, the first result of `det_gemm_backward`."""
     if trans_a:
         return det_gemm(b, dc, trans_a=trans_b, trans_b=True, out_dtype=out_dtype)
     return det_gemm(dc, b, trans_b=not trans_b, out_dtype=out_dtype)
@@ -181,7 +181,7 @@ def gradient_of_a(
 def gradient_of_b(
     a: Array, b: Array, dc: Array, trans_a: bool, trans_b: bool, out_dtype: Any = None
 ) -> Array:
-    """Second result of `det_gemm_backward`."""
+    """Compute the gradient by `b`, the second result of `det_gemm_backward`."""
     if trans_b:
         return det_gemm(dc, a, trans_a=True, trans_b=trans_a, out_dtype=out_dtype)
     return det_gemm(a, dc, trans_a=not trans_a, out_dtype=out_dtype)
@@ -199,7 +199,7 @@ def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, 
 
 
 def _check_types(a: Array, b: Array, device: _device.Device) -> bool:
-    """Whether the factors are 16-bit floats; refuse types and devices without a product."""
+    """Whether the factors are 16-bit floats; raise for types and devices without a product."""
     if a.dtype != b.dtype:
         raise DTypeError(f"got dtypes {a.dtype} and {b.dtype}, need the same for both")
     arithmetic(a.dtype, device)
@@ -228,5 +228,5 @@ def _result(
             f"out: got {out.dtype}{list(out.shape)}, need C-contiguous {words}{list(shape)}"
         )
     if any(_device.namespace(out).may_share_memory(out, x) for x in (a, b)):
-        raise ShapeError("out overlaps an input: give an array of its own")
+        raise ShapeError("out overlaps an input, need an array with memory of its own")
     return out

@@ -1,4 +1,4 @@
-"""Products of float32 and float64: one chain of fused multiply-adds a result."""
+"""Products of float32 and float64: one chain of fused multiply-adds per result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rpukit.gemm._tiles import has_warpgroups
 
 Array = Any
 
-SEGMENT = 16384  # where a chain begins anew; RK_SEGMENT of the kernels
+SEGMENT = 16384  # terms after which a chain is restarted; RK_SEGMENT of the kernels
 _DET_GEMM = Kernel("det_gemm")
 
 
 @dataclass(frozen=True, slots=True)
 class RealTile:
-    """Part of the result that a block makes at a time."""
+    """Part of the result that a block computes at a time."""
 
     rows: int
     columns: int
@@ -35,7 +35,7 @@ class RealTile:
     columns_per_thread: int
     stages: int
     tensor: bool = False  # float64 on tensor cores: the same chain
-    turn: bool = False  # lay what lies along the sum across it, on the way to shared memory
+    turn: bool = False  # transpose factors that lie along the sum on the way to shared memory
     across: bool = False  # for a b whose columns lie along its lines
 
     @property
@@ -72,7 +72,7 @@ class RealTile:
         return elements * size * self.stages
 
     def fitted(self, trans_a: bool, trans_b: bool, size: int, limit: int) -> RealTile:
-        """Give it as many of its stages as there is shared memory for."""
+        """Return the tile with as many of its stages as fit into shared memory."""
         stage = replace(self, stages=1).shared(trans_a, trans_b, size)
         return replace(self, stages=max(2, min(self.stages, limit // stage)))
 
@@ -102,9 +102,9 @@ _ENOUGH = {128: 96, 2048: 96, 4096: 96, 8192: 96, 16384: 240}
 
 @cache
 def pick(m: int, n: int, double: bool, tensor: bool, across: bool) -> RealTile:
-    """Tile for a product of m rows and n columns: the largest that fits and is enough of them.
+    """Choose the largest tile that fits and gives enough blocks for m rows and n columns.
 
-    ``tensor``: the tensor cores are known to make the chain. ``across``: b is (k, n).
+    ``tensor``: the tensor cores are known to compute the chain. ``across``: b is (k, n).
     """
     *large, least = DOUBLE_TILES if double else FLOAT_TILES
     for tile in large:
@@ -130,9 +130,9 @@ def product(
 ) -> None:
     """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
 
-    Kernels can also go on with what `out` holds: ``add=1``, sums of whole segments, or ``add=2``,
-    chains of a segment that ends with these factors or later; or, with ``add=3``, add `alpha`
-    times a product of one segment to it.
+    Kernels can also continue from the contents of `out`. With ``add=1`` it holds sums of whole
+    segments, with ``add=2`` chains of a segment that ends with these factors or later. With
+    ``add=3`` they add `alpha` times a product of one segment to it.
     """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
@@ -160,7 +160,7 @@ def _mirror(dtype: np.dtype[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A launch of the kernel, but for the arrays a, b, c."""
+    """Launch of the kernel without the arrays a, b, c."""
 
     variant: Variant
     grid: tuple[int]
@@ -180,7 +180,7 @@ def launches(
     add: int = 0,
     alpha: float = 1.0,
 ) -> Iterator[Start]:
-    """List the launches of a product of (m, n, k) elements of ``size`` bytes: one a segment.
+    """List the launches of a product of (m, n, k) elements of ``size`` bytes, one per segment.
 
     ``whole``: rows of the factors begin, and end, at multiples of 16 bytes; ``limit``: bytes of
     shared memory; ``add``, ``alpha``: see `product`.
@@ -202,7 +202,7 @@ def launches(
 
 
 def _contiguous(x: Array, transposed: bool, xp: Any) -> tuple[Array, bool]:
-    """Take a transposed view as it lies; copy what is not contiguous."""
+    """Use a transposed view in place; copy an array that is not contiguous."""
     if not x.flags.c_contiguous and x.flags.f_contiguous:
         return x.T, not transposed
     return xp.ascontiguousarray(x), transposed

@@ -21,7 +21,7 @@ from rpukit.gemm.formats import bits
 
 Array = Any
 
-SEGMENT = 16384  # where a chain begins anew; RK_SEGMENT of the kernels
+SEGMENT = 16384  # terms after which a chain is restarted; RK_SEGMENT of the kernels
 _HOPPER = Kernel("det_gemm_tensor")
 _WARPS = Kernel("det_gemm_mma")
 _STEP, _FRACTION = 16, 25  # of the tensor core that the mirror models
@@ -29,7 +29,7 @@ _NOTHING = np.empty((0, 0), np.float32)
 
 
 class Factor(NamedTuple):
-    """A factor of a product as its 16-bit words lie in memory.
+    """Factor of a product: its 16-bit words in memory.
 
     ``along`` 0: words (lines, depth), the sum runs along the rows; 1: words (depth, lines).
     ``half``: float16, else bfloat16.
@@ -48,13 +48,13 @@ class Factor(NamedTuple):
         return int(self.words.shape[1 - self.along])
 
     def upright(self, start: int, stop: int) -> np.ndarray:
-        """Words (lines, depth) of a part of the sum, for the mirror."""
+        """Return the words (lines, depth) of a part of the sum, for the mirror."""
         part = self.words[start:stop].T if self.along else self.words[:, start:stop]
         return np.ascontiguousarray(part)
 
 
 def factor(x: Array, sum_axis: int) -> Factor:
-    """Take a matrix as it lies, if the copy engine can; else copy it once."""
+    """Use a matrix in place if the copy engine can read it; else copy it once."""
     words = bits(x)
     if words.strides[1] != 2 and words.strides[0] == 2:
         words, sum_axis = words.T, 1 - sum_axis
@@ -66,7 +66,7 @@ def factor(x: Array, sum_axis: int) -> Factor:
 
 
 def aligned(shape: tuple[int, int], dtype: Any, device: _device.Device) -> Array:
-    """Allocate with rows lengthened to a multiple of 8 columns, at a multiple of 16 bytes."""
+    """Allocate a matrix with rows padded to 8 columns, at an address aligned to 16 bytes."""
     rows, columns = shape
     size = np.dtype(dtype).itemsize
     step = ALIGNMENT // size
@@ -79,13 +79,13 @@ def aligned(shape: tuple[int, int], dtype: Any, device: _device.Device) -> Array
 
 
 def is_aligned(x: Array) -> bool:
-    """Whether rows lie as `aligned` lays them."""
+    """Whether the rows have the layout of `aligned`."""
     address = x.data.ptr if _device.is_cupy(x) else x.ctypes.data
     return bool(x.shape[1] % 8 == 0 and address % ALIGNMENT == 0)
 
 
 def product(p: Factor, q: Factor, out: Array) -> None:
-    """All of a product, segment by segment: ``out`` (lines of p, lines of q), any float."""
+    """Compute a whole product by segments into ``out`` (lines of p, lines of q), any float."""
     words = out if out.dtype == np.float32 else bits(out)
     device = _device.device_of(out)
     room = words if is_aligned(words) else aligned(words.shape, words.dtype, device)
@@ -123,14 +123,14 @@ def multiply(
     part : (int, int), optional
         Part of the sum, from a multiple of 64 on; default: all.
     partial : array, like `out`, float32, optional
-        Where the chains stand; default: 0. It may be `out`.
+        Initial values of the chains; default: 0. It may be `out`.
     total : array, like `out`, float32, optional
-        What the chains' results are added to, with one rounding. It may be `out`.
+        Sum to which the chains' results are added, with one rounding. It may be `out`.
     tile : Tile or WarpTile, optional
         Default: by shape. It does not change the result.
     late : bool
-        The launch before this one was another part of the same product, so that this one may
-        begin before that has ended.
+        Whether the previous launch was another part of the same product, so that this one may
+        begin before that one has ended.
     """
     if not out.size:
         return
@@ -146,13 +146,13 @@ def multiply(
 def choose(
     p: Factor, q: Factor, out: Array, part: tuple[int, int], *, alone: bool = True
 ) -> Tile | WarpTile:
-    """Choose a tile: by measured times where results go out alone, else by the model of times.
+    """Choose a tile by measured times for a plain product, else by the model of times.
 
     Trials write their results to `out`, all the same bits.
     """
     device = _device.device_of(out)
     if not _device.runs_kernels(_device.namespace(out)):
-        return TILES[0]  # the mirror knows no tiles
+        return TILES[0]  # the mirror does not use tiles
     shape = (p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along))
     if not alone:
         return pick(*shape, device)
@@ -191,7 +191,7 @@ def det_gemm_tensor(
     tile: Tile,
     late: bool = False,
 ) -> None:
-    """Do what `multiply` says, by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
+    """Implement `multiply` by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
@@ -200,7 +200,7 @@ def det_gemm_tensor(
 
 
 class Plan(NamedTuple):
-    """A launch of det_gemm_tensor without its results: it may be kept, and holds no memory."""
+    """Launch of det_gemm_tensor without its results; it may be kept, since it holds no memory."""
 
     variant: Variant
     grid: tuple[int]
@@ -212,12 +212,12 @@ class Plan(NamedTuple):
     late: bool  # that launch was of the same product
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
-        """Launch: ``out`` as `aligned` lays it, float32 or uint16."""
+        """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
         arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
         self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
 
     def bind(self, out: Array) -> Replay:
-        """Launch on a GPU, and return what does so again, given the address of that result."""
+        """Launch on a GPU; return a function that repeats it, given the address of a result."""
         arguments = (*self.arguments, *map(self._map, (out, None, None)), None, None, out)
         self.variant.launch(self.grid, self.block, arguments, self.shared)
         one = Launched(
@@ -233,7 +233,7 @@ class Plan(NamedTuple):
         return Replay([one], [[(0, len(arguments) - 1)]], any_stream=True)
 
     def _map(self, sums: Array | None) -> np.ndarray:
-        """Describe results or sums to the copy engine; any description where it moves none."""
+        """Tensor map of the results or sums; any valid one if the copy engine moves none."""
         if sums is None or not self.columns:
             return cast("np.ndarray", self.arguments[-1])
         words = sums.view(np.uint16)  # of which float32 has two
@@ -289,7 +289,7 @@ def det_gemm_mma(
     total: Array | None,
     tile: WarpTile,
 ) -> None:
-    """Do what `multiply` says, by single warps: kernels_cu/det_gemm_mma.cu."""
+    """Implement `multiply` by single warps: kernels_cu/det_gemm_mma.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
         return
@@ -332,7 +332,7 @@ def _macros(p: Factor, q: Factor, wide: bool, going: bool, adding: bool) -> dict
 
 
 def _beginning(x: Factor, start: int) -> Array:
-    """Where a part of a factor begins, as a contiguous array: a launch takes no other."""
+    """Contiguous view from the start of a part of a factor, as launches require."""
     words = x.words[start:] if x.along else x.words[:, start:]
     if words.flags.c_contiguous:
         return words
