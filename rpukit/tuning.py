@@ -65,7 +65,7 @@ class Report:
         """Show the report as lines of text."""
         lines = [f"tuning is {'on' if self.on else 'off'}, {len(self.entries)} sizes timed"]
         lines += [f"fixed: {kernel} uses {variant}" for kernel, variant in self.fixed.items()]
-        lines += [f"rejected: {kernel} {variant}, bits differ" for kernel, variant in self.rejected]
+        lines += [f"rejected: {kernel} {name}: its bits differ" for kernel, name in self.rejected]
         for e in self.entries:
             times = ", ".join(f"{name} {t:.1f} us" for name, t in e.microseconds.items())
             lines.append(

@@ -204,7 +204,7 @@ class Variant:
         self._cpu_check = checker(entry, self._types, None)
         self._gpu_check: Check | None = None
         self._count = len(self.parameters)
-        self._blocks: set[tuple[tuple[int, ...], int]] = set()  # launch shapes and shared memory that passed the check
+        self._blocks: set[tuple[tuple[int, ...], int]] = set()  # shapes that passed the check
         # By GPU: CuPy's kernel, its function (which saves a look-up a call), its shared memory.
         self._kernels: dict[int, Any] = {}
         self._functions: dict[int, Any] = {}
@@ -260,7 +260,7 @@ class Variant:
         together: bool = False,
         device: int | None = None,
     ) -> Callable[[int], None]:
-        """Return a function that repeats a launch on a stream, with the current contents of `words`.
+        """Return a function that repeats a launch on a stream, with the contents of `words`.
 
         The kernel has been launched on the device, by default the current one; `words` are its
         arguments, an array each as `pack` lays it out. The caller answers for what they say, and

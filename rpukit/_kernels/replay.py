@@ -89,7 +89,7 @@ class Replay:
     def valid(self) -> bool:
         """Whether device, stream and the tuner's choices are those of the recording.
 
-        Not while launches are being recorded, for a graph or for another replay.
+        False while launches are being recorded for a graph or for another replay.
         """
         if self._n_change != tune.n_changes() or launch.is_recording():
             return False

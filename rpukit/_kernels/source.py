@@ -52,7 +52,7 @@ class Source:
     def settings(self, macros: Mapping[str, Any]) -> dict[str, str]:
         """Macros as the compiler gets them: sorted, as text, without those at their defaults.
 
-        So equal binaries have equal names in the cache, however they were asked for.
+        Equal binaries therefore have equal names in the cache, however they were requested.
         """
         unknown = [m for m in macros if not re.search(rf"\b{re.escape(m)}\b", self.text)]
         if unknown:

@@ -52,7 +52,7 @@ class Store:
         self._records = {
             where: r
             for where, r in self._records.items()
-            if r.kernel != record.kernel or r.version == record.version  # drops records of older sources
+            if r.kernel != record.kernel or r.version == record.version  # drop older sources
         }
         self._records[record.kernel, record.version, record.key, record.batch] = record
         if self._file is not None:

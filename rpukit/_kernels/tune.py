@@ -121,7 +121,7 @@ def choose(
 
 
 def n_changes() -> int:
-    """Number of times decisions were dropped; a decision kept elsewhere is valid until it grows."""
+    """Number of times decisions were dropped; a kept decision is valid until it grows."""
     return _n_change
 
 

@@ -1,8 +1,8 @@
 """Inference on analog hardware: programming, drift, compensation, hardware-aware training.
 
 Weights are written once as conductances, with errors; the conductances drift, and every reading
-has noise. All of it is drawn by logical coordinates: a tile that is programmed twice with one seed
-has the same bits, on CPU and GPU, at any time, in any order of the times asked.
+has noise. All draws are identified by logical coordinates. A tile that is programmed twice with
+one seed has the same bits on CPU and GPU, at any time, in any order of the requested times.
 """
 
 from rpukit.inference.conductance.converters import (

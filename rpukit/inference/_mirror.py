@@ -12,7 +12,7 @@ f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 
 OP_PROGRAM, OP_READ_NOISE, OP_MODIFY, OP_STUCK = u4(17), u4(18), u4(19), u4(20)
 CURVE = 16
-STRETCH = 1024  # cells that are worked on together; it enters no result
+STRETCH = 1024  # cells that are processed together; results do not depend on it
 ROOM = STRETCH // 4 + 2  # blocks that they draw from
 LINE = 16  # cells of a line of the cache
 SMALLEST = f4(1e-7)
@@ -27,7 +27,7 @@ def limit(v, low, high):
 
 @jit
 def line(n, xs, ys, x):
-    """Evaluate a line through nodes, constant outside of them."""
+    """Evaluate a piecewise linear curve, constant outside its nodes."""
     low, high = 0, n - 1
     if not x > xs[0]:
         return ys[0]
@@ -71,14 +71,14 @@ def curve(buffer, which, x):
 
 @jit
 def logs_of(x, log, m):
-    """Logarithms that curves are made of, once for all of them."""
+    """Compute the logarithms that all curves share."""
     for j in range(m):
         log[j] = log_normal32(x[j] if x[j] > SMALLEST else SMALLEST)
 
 
 @jit
 def curves_of(buffer, which, x, log, out, m):
-    """Evaluate a curve at m places; the kind is asked once, so that the loops vectorise."""
+    """Evaluate a curve at m places; the kind is tested once, so that the loops vectorise."""
     p = which * CURVE
     kind = i8(buffer[p])
     end, a, b, low, high = (
@@ -152,7 +152,7 @@ def draw_uniforms(k0, k1, op, first, sample, number, words, rows, u, m):
 
 @jit
 def _fetch_stretch(array, first):
-    """Ask for the cells that come next: caches fetch ahead no further than a page of memory."""
+    """Prefetch the next cells, since hardware prefetchers stop at the end of a memory page."""
     for at in range(first, min(first + STRETCH, array.size), LINE):
         fetch(array, at)
 
@@ -185,7 +185,7 @@ def _hang(p, first, m, event, at_low, at_high, anywhere, plane, words, rows, g, 
 
 @jit
 def _spread(curves, law, x, log, hot, m):
-    """Deviation of programming, mean and deviation of the drift coefficient at m places."""
+    """Compute the programming deviation and the drift coefficient's mean and deviation."""
     logs_of(x, log, m)
     for k in range(3 if law else 1):
         curves_of(curves, k, x, log, hot[k], m)
@@ -220,7 +220,7 @@ def program_conductance(
     xi, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
     targets, hot, cold = np.empty((2, STRETCH), f4), np.empty((3, STRETCH), f4), np.zeros(3, f4)
     words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
-    # Of the two devices of a pair one is asked for its lowest conductance: they share the curves.
+    # One device of each pair has the lowest conductance as its target, so a pair shares curves.
     pair = 1 if n_plane & 1 else 2
     shared = noise and pair == 2 and not table
     least = planes[3] if shared else f4(-np.inf)
@@ -269,7 +269,7 @@ def drift_conductance(
     start, stop, law, read, table_on, as_conductance, n, n_plane, n_node, unit, log_ratio, mean,
     std, gain, low, high, moment, conductance, nu, fit, shares, table, noise, out, k0, k1,
 ):  # fmt: skip
-    """Read cells ``start`` to ``stop - 1`` at a moment, a stretch of them at a time."""
+    """Read cells ``start`` to ``stop - 1`` at one time, a stretch of them at once."""
     g, x, q = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     total, log = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
@@ -329,7 +329,7 @@ def _to_step(v, step, spread, w):
 
 @jit
 def _noisy(kind, w, a, std, poly, xi, y, m):
-    """Kinds that add noise to the weights as they are."""
+    """Apply a kind of modifier that adds noise to the unrounded weights."""
     width = f4(a * std)
     if kind == 1:
         for j in range(m):
@@ -348,7 +348,7 @@ def _noisy(kind, w, a, std, poly, xi, y, m):
 
 @jit
 def _stepped(kind, spread, w, a, std, step, bound, xi, words, y, m):
-    """Kinds that round to steps."""
+    """Apply a kind of modifier that rounds the weights to steps."""
     if kind == 3:
         for j in range(m):
             y[j] = f4(a * _to_step(f4(w[j] / a), step, spread, words[j]))

@@ -1,4 +1,4 @@
-"""What `rpukit.summary` says of inference tiles and of matrices over several of them."""
+"""Facts of `rpukit.summary` about inference tiles and matrices over several of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rpukit.summaries import (
 
 
 def tile_summary(tile: Any) -> Summary:
-    """Describe an inference tile; nothing is read or made for it."""
+    """Describe an inference tile without reading it or computing its weights."""
     n_out, n_in = tile.shape
     n = n_out * n_in
     now, arrays = tile._now, tile._arrays
@@ -35,7 +35,7 @@ def tile_summary(tile: Any) -> Summary:
     facts.append(samples({way: now[way] for way in ("forward", "backward")}))
     facts.append(count("macs per sample", n))
     facts += waiting(tile._guard)
-    # What a programming made is there once it was asked for; to ask would change the tile.
+    # Results of programming exist once they were requested; a request would change the tile.
     digital = now["mode"] == "digital" or now["late"]
     if digital:
         facts.append(Fact("weights are", "as set, in digital", "digital"))

@@ -176,7 +176,7 @@ def test_unknown_entry_and_macro():
 def test_unknown_types_are_refused(tmp_path):
     path = tmp_path / "strange.cu"
     path.write_text('extern "C" __global__ void strange(half h) {}\n')
-    with pytest.raises(LaunchError, match="parameter h: its type 'half' is none of"):
+    with pytest.raises(LaunchError, match="parameter h: its type 'half' is not one of"):
         Kernel("strange", path=path).variant()
 
 

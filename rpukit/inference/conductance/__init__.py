@@ -1,1 +1,1 @@
-"""From weights to conductances and back: converters, curves, programming and reading."""
+"""Conversion between weights and conductances: converters, curves, programming and reading."""

@@ -1,7 +1,7 @@
-"""Converters: how a weight is split over the conductances of its cell, and read back.
+"""Converters, which split a weight over the conductances of its cell and read it back.
 
-All conductances are in microsiemens. A converter is a frozen value; the scale between weights and
-conductances is fitted to a matrix, or fixed by the largest weight that is allowed.
+All conductances are in microsiemens. A converter is a frozen dataclass. The scale between weights
+and conductances is fitted to a matrix, or fixed by the largest weight that is allowed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STILL = Stream(0, 0)  # nothing is drawn
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Numbers of one device of every cell; ``clip((sign v - start) inverse, 0, span) + base``."""
+    """Constants of one device per cell: ``clip((sign v - start) inverse, 0, span) + base``."""
 
     sign: float = 1.0
     start: float = 0.0
@@ -68,7 +68,7 @@ class Converter:
         self._check()
 
     def _check(self) -> None:
-        """Check what a subclass adds."""
+        """Check the parameters that a subclass adds."""
 
     @property
     def n_plane(self) -> int:
@@ -77,11 +77,11 @@ class Converter:
 
     @property
     def reach(self) -> float:
-        """What the largest weight becomes before it is split: microsiemens, or nodes."""
+        """Scaled value of the largest weight before it is split, in microsiemens or nodes."""
         return self.g_max - self.g_min
 
     def planes(self, scale: float, lowest: float) -> list[Plane]:
-        """Give the numbers of every device of a cell.
+        """Return the constants of every device of a cell.
 
         Parameters
         ----------
@@ -95,15 +95,15 @@ class Converter:
         raise NotImplementedError  # pragma: no cover
 
     def shares(self) -> list[float]:
-        """Give what each conductance counts for."""
+        """Return the factor of each conductance when weights are read back."""
         raise NotImplementedError  # pragma: no cover
 
     def tables(self) -> np.ndarray | None:
-        """Give nodes and conductances of a converter by tables."""
+        """Return the nodes and conductances of a converter that uses tables."""
         return None
 
     def inverse(self) -> np.ndarray | None:
-        """Give nodes of the way back of a converter by tables."""
+        """Return the nodes of the inverse of a converter that uses tables."""
         return None
 
     def range_of(self, weight: np.ndarray, w_max: float | None) -> tuple[float, float]:
@@ -151,7 +151,7 @@ class Converter:
             raise ParameterError(f"w_max: got {w_max!r}, need a positive number")
         if w_max is not None and float(np.abs(host).max(initial=0)) > w_max:
             raise ParameterError(
-                f"weight: the largest is {np.abs(host).max():.6g}, beyond w_max {w_max:.6g}: "
+                f"weight: the largest is {np.abs(host).max():.6g}, above w_max {w_max:.6g}: "
                 "clip or scale it first"
             )
         scale, low = self.range_of(host, w_max)
@@ -188,7 +188,7 @@ class Converter:
         -------
         conductance : array, shape (n_plane, n_out, n_in), float32, microsiemens
         split : Split
-            What `to_weight` needs.
+            Scale and constants of the conversion, for `to_weight`.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Converter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinglePair(Converter):
-    """Two devices a weight: one for its positive, one for its negative part.
+    """Converter with two devices per weight: one for its positive, one for its negative part.
 
     ``g = clip(+-W scale, 0, g_max - g_min) + g_min``, ``scale = (g_max - g_min) / max |W|``.
 
@@ -283,7 +283,7 @@ class SinglePair(Converter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NPairs(Converter):
-    """Several pairs a weight, each with its own significance, filled from the lowest on.
+    """Converter with several pairs per weight, each with its significance, filled lowest first.
 
     ``W scale = sum_k factor_k (g_k+ - g_k-)``.
 
@@ -313,7 +313,7 @@ class NPairs(Converter):
 
     @property
     def reach(self) -> float:
-        """What the largest weight becomes before it is split, in microsiemens."""
+        """Scaled value of the largest weight before it is split, in microsiemens."""
         return (self.g_max - self.g_min) * sum(self.factors)
 
     def planes(self, scale: float, lowest: float) -> list[Plane]:
@@ -334,7 +334,7 @@ class NPairs(Converter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleDevice(Converter):
-    """One device a weight: the range of the weights becomes the range of the device.
+    """Converter with one device per weight: it maps the weights' range to the device's range.
 
     Parameters
     ----------
@@ -372,12 +372,12 @@ class SingleDevice(Converter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomPair(Converter):
-    """Two devices a weight, whose conductances stand in tables of the weight.
+    """Converter with two devices per weight, whose conductances are tabulated over the weight.
 
     Parameters
     ----------
     g_max, g_min : float, microsiemens, ``0 <= g_min < g_max``
-        Range that the tables keep to.
+        Range that contains the tables.
     nodes : tuple of float
         Ascending shares of the largest weight, from -1 to 1.
     plus, minus : tuple of float, microsiemens
@@ -425,7 +425,7 @@ class CustomPair(Converter):
 
     @property
     def reach(self) -> float:
-        """What the largest weight becomes before it is split: the last node."""
+        """Scaled value of the largest weight before it is split: the last node."""
         return 1.0
 
     def planes(self, scale: float, lowest: float) -> list[Plane]:

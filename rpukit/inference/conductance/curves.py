@@ -1,7 +1,7 @@
 """Curves of one variable as packed data for the kernels.
 
-A curve evaluates itself in float64, for people, and packs itself into the floats that
-``kernels_cu/include/rk_curve.cuh`` describes, for kernels and mirrors.
+A curve can be evaluated in float64, for people. For kernels and mirrors it is packed into the
+floats that ``kernels_cu/include/rk_curve.cuh`` describes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rpukit.errors import ParameterError
 __all__ = ["ClippedLog", "Curve", "Polynomial", "PowerLaw", "Table"]
 
 HEAD = 16  # floats of one curve, RK_CURVE
-SMALLEST = 1e-7  # logarithms and powers are taken of nothing smaller
+SMALLEST = 1e-7  # lower bound on arguments of logarithms and powers
 _MOST_COEFFICIENTS = 6
 
 
@@ -30,17 +30,17 @@ class Curve:
 
     @property
     def kind(self) -> int:
-        """Number of the formula, as ``rk_curve.cuh`` has it."""
+        """Number of the formula in ``rk_curve.cuh``."""
         return self.KIND
 
     @property
     def degree(self) -> int:
-        """Highest power that a kernel has to reckon with."""
+        """Highest power that a kernel has to evaluate."""
         return 0
 
     @property
     def near(self) -> bool:
-        """Whether a power stays where its exponential needs no limits."""
+        """Whether the exponential of a power needs no limits on its argument."""
         return False
 
     def __call__(self, x: Any) -> Any:
@@ -57,7 +57,7 @@ class Curve:
         raise NotImplementedError  # pragma: no cover
 
     def head(self) -> list[float]:
-        """List the numbers of the head, without the place of a table.
+        """List the numbers of the head, without the offset of a table.
 
         Returns
         -------
@@ -128,7 +128,7 @@ class Polynomial(Curve):
 
 @dataclass(frozen=True, slots=True)
 class ClippedLog(Curve):
-    """A clipped logarithm up to a place, a polynomial from there on.
+    """A clipped logarithm below a bound, a polynomial from there on.
 
     ``clip(a log(max(x, 1e-7)) + b, low, high)`` for x < end, else ``above``.
 
@@ -216,7 +216,7 @@ class PowerLaw(Curve):
 
 @dataclass(frozen=True, slots=True)
 class Table(Curve):
-    """A line through nodes, constant outside of them.
+    """A piecewise linear curve, constant outside its nodes.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class Table(Curve):
 
 
 def checked(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """Turn a sequence into a tuple of finite floats."""
+    """Convert a sequence to a tuple of finite floats."""
     try:
         ready = tuple(float(v) for v in values)
     except (TypeError, ValueError):
@@ -264,7 +264,7 @@ def checked(name: str, values: Sequence[float]) -> tuple[float, ...]:
 
 
 def pack(curves: Sequence[Curve]) -> np.ndarray:
-    """Write curves as the kernels read them: heads, then tables."""
+    """Pack curves in the layout of the kernels: heads, then tables."""
     heads: list[np.ndarray] = []
     tables: list[tuple[float, ...]] = []
     for curve in curves:

@@ -20,8 +20,8 @@ _DRIFT_CONDUCTANCE = Kernel("drift_conductance")
 
 _BLOCK = 256
 _BLOCKS = 4096  # as many as keep a GPU busy until the end
-_GRAIN = 1 << 13  # cells that are worth a thread: normals, logarithms and powers each
-_NONE = np.empty(0, np.float32)  # what the mirrors take for an absent array
+_GRAIN = 1 << 13  # cells per thread, at least: each needs normals, logarithms and powers
+_NONE = np.empty(0, np.float32)  # stands for an absent array in the mirrors
 LAWS = {"none": 0, "power": 1, "additive": 2}  # of what is drawn for drift
 
 
@@ -30,13 +30,13 @@ def _mirror() -> Any:
 
 
 def _grid(n: int) -> tuple[int]:
-    """Four cells a thread at a time, in up to four turns where that leaves blocks enough."""
+    """Launch grid: four cells per thread at a time, up to four times if blocks remain enough."""
     blocks = -(-n // (_BLOCK * 4))
     return (max(min(blocks, _BLOCKS), -(-blocks // 4)),)
 
 
 def wide(n: int, *arrays: Array | None) -> int:
-    """Whether four neighbours of every row of n can be moved at once."""
+    """Whether four neighbours of every row of n can be loaded and stored at once."""
     there = (a for a in arrays if a is not None)
     places = (a.data.ptr if _device.is_cupy(a) else a.ctypes.data for a in there)
     return int(n % 4 == 0 and all(place % 16 == 0 for place in places))
@@ -156,7 +156,7 @@ def drift_conductance(
     out: Array,
     as_conductance: bool = False,
 ) -> Array:
-    """Read programmed conductances at a moment, as weights or as conductances.
+    """Read programmed conductances at one time, as weights or as conductances.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def drift_conductance(
     noise : ReadNoise
     stream : Stream
     sample : int, 0 to 2**48 - 1
-        What names the draws of this reading.
+        Coordinate of the draws of this reading.
     status : array, shape (1,), int32
     out : array, n weights, or n_plane times n conductances, float32
     as_conductance : bool

@@ -12,7 +12,7 @@ Array = Any
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How weights become conductances, on a device: what a converter hands to the kernels.
+    """Constants of a converter on a compute device, as the kernels need them.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Shares of devices that hang: at their lowest, at their highest, at any conductance.
+    """Shares of devices stuck at their lowest, at their highest, or at any conductance.
 
     Parameters
     ----------
     at_low, at_high, anywhere : float, 0 to 1
         Their sum is at most 1.
     event : int
-        Which draw decides; equal events give the same devices.
+        Event of the draws; equal events give the same devices.
     """
 
     at_low: float = 0.0
@@ -49,14 +49,14 @@ class Stuck:
 
     @property
     def bounds(self) -> tuple[np.float32, np.float32, np.float32]:
-        """The shares, summed up."""
+        """Cumulative sums of the shares."""
         low, high = self.at_low, self.at_low + self.at_high
         return np.float32(low), np.float32(high), np.float32(high + self.anywhere)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteNoise:
-    """Noise of programming, as a noise model describes it to the kernel.
+    """Programming noise of a noise model, as the kernel needs it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class WriteNoise:
         Packed deviation of the written conductance, mean and deviation of the drift coefficient;
         None writes the targets and draws nothing.
     unit : float
-        What a conductance is multiplied by before it goes into the curves.
+        Factor of a conductance before the curves are evaluated.
     law : {"none", "power", "additive"}
         Of the drift.
     limits : tuple of float, microsiemens
@@ -87,7 +87,7 @@ class WriteNoise:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What drift and reading do at one time: the numbers of a noise model.
+    """Constants of drift and read noise of a noise model at one time.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Moment:
     mean, std : float, microsiemens
         Of what is added, with the additive law.
     gain : float
-        Factor of the noise of reading.
+        Factor of the read noise.
     limits : tuple of float, microsiemens
     """
 
@@ -113,14 +113,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadNoise:
-    """Noise of reading at one time, as a noise model describes it to the kernel.
+    """Read noise of a noise model at one time, as the kernel needs it.
 
     Parameters
     ----------
     curve : array, float32, or None
         Packed deviation over the conductance.
     unit : float
-        What a conductance is multiplied by before it goes into the curve.
+        Factor of a conductance before the curve is evaluated.
     kind, degree, near : int, int, bool
         Of the curve.
     """

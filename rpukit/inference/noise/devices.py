@@ -18,7 +18,7 @@ _DAY = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hermes(PowerDrift):
-    """The phase-change cells of the Hermes chip, with one or two devices for each conductance.
+    """Phase-change cells of the Hermes chip, with one or two devices for each conductance.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Hermes(PowerDrift):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReRamWan(NoiseModel):
-    """ReRAM that relaxes: the spread around the target after a second, a day, two days.
+    """ReRAM with relaxation: the spread around the target after a second, a day and two days.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ class ReRamWan(NoiseModel):
 
     Notes
     -----
-    Each time draws afresh around the target; there is nothing between the three times. Time 0 is
-    the first of them. Source: Wan et al., Nature 608:504 (2022).
+    Each time has new draws around the target. No other times are defined; time 0 is the first of
+    the three. Source: Wan et al., Nature 608:504 (2022).
 
     Examples
     --------
@@ -141,14 +141,14 @@ class ReRamWan(NoiseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReRamCMO(NoiseModel):
-    """ReRAM of conductive metal oxide, one device a weight.
+    """ReRAM of conductive metal oxide, with one device per weight.
 
     Parameters
     ----------
     g_max, g_min : float, microsiemens, ``0 <= g_min < g_max``
         Range of a device; conductances stay in it.
     acceptance : {0.2, 2.0}, percent
-        How near a written conductance has to come to its target.
+        Largest accepted deviation of a written conductance from its target.
     noise_scale, read_noise_scale : float, at least 0
 
     Raises

@@ -16,7 +16,7 @@ __all__ = ["Measured", "fit_model"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured(PowerDrift):
-    """Devices whose programming, drift and noise of reading were measured; see `fit_model`.
+    """Noise model of devices whose programming, drift and read noise were measured.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ def fit_model(
     Parameters
     ----------
     target : array, shape (n,), microsiemens
-        What each device was asked for, 0 to `g_max`.
+        Target of each device, 0 to `g_max`.
     programmed : array, shape (n,), microsiemens
-        What was read right after programming.
+        Conductance that was read right after programming.
     times : array, shape (n_time,), seconds
         At least three different ones.
     traces : array, shape (n_time, n), microsiemens
-        What was read then.
+        Conductance that was read at each time.
     g_max : float, positive, microsiemens
     t_0, t_read : float, positive, seconds
     degree : int, 0 to 5
@@ -194,7 +194,7 @@ def _spread(x: np.ndarray, off: np.ndarray, degree: int) -> tuple[float, ...]:
 
 
 def _lines(x: np.ndarray, log_g: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Fit a line to each device: drift coefficients, what is left, error of a slope a unit."""
+    """Fit a line to each device: drift coefficients, residuals, error of a slope per unit."""
     moved = x - x.mean()
     square = float((moved**2).sum())
     slope = moved @ log_g / square
@@ -205,7 +205,7 @@ def _lines(x: np.ndarray, log_g: np.ndarray) -> tuple[np.ndarray, np.ndarray, fl
 def _table(
     g: np.ndarray, nu: np.ndarray, share: np.ndarray, lever: float, n_node: int
 ) -> tuple[tuple[float, ...], ...]:
-    """Average over neighbours in g: nodes, mean and deviation of nu, noise of reading."""
+    """Average over neighbours in g: nodes, mean and deviation of nu, read noise."""
     groups = np.array_split(np.argsort(g, kind="stable"), n_node)
     nodes, mean, std, read = [], [], [], []
     for group in groups:

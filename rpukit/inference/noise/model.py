@@ -1,7 +1,7 @@
 """Base of noise models: programming errors, drift and read noise of conductances.
 
-A model is a frozen value. It describes itself by curves and by the numbers of a moment; two
-kernels work on all models. Conductances are in microsiemens, times in seconds after programming.
+A model is a frozen dataclass, defined by curves and by constants of each time. Two kernels serve
+all models. Conductances are in microsiemens, times in seconds after programming.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Programmed:
     ----------
     conductance : array, float32, microsiemens
     nu : array, float32, or None
-        Drift coefficient of each device, where the model has one.
+        Drift coefficient of each device, if the model has drift coefficients.
     event : int
         Number of the programming.
     """
@@ -53,7 +53,7 @@ class NoiseModel:
     Parameters
     ----------
     g_max : float, positive, microsiemens
-        Conductance that the largest weight is written as; curves are over ``g / g_max``.
+        Conductance of the largest weight; curves are functions of ``g / g_max``.
 
     Raises
     ------
@@ -62,8 +62,8 @@ class NoiseModel:
 
     LAW: ClassVar[str] = "none"  # of the drift: none, power, additive
     READ: ClassVar[str] = "none"  # none, relative, absolute
-    TIMES: ClassVar[tuple[float, ...]] = ()  # the only times there are, where that is so
-    RESAMPLES: ClassVar[bool] = False  # the spread of programming is drawn at every time
+    TIMES: ClassVar[tuple[float, ...]] = ()  # the only times of the model; empty: any
+    RESAMPLES: ClassVar[bool] = False  # the programming spread is drawn anew at every time
 
     g_max: float = 25.0
 
@@ -81,7 +81,7 @@ class NoiseModel:
         self._check()
 
     def _check(self) -> None:
-        """Check what a subclass adds."""
+        """Check the parameters that a subclass adds."""
 
     def _need(self, condition: bool, name: str, need: str) -> None:
         if not condition:
@@ -113,11 +113,11 @@ class NoiseModel:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Least and largest conductance there is."""
+        """Smallest and largest possible conductance."""
         return 0.0, math.inf
 
     def reading(self, t: float) -> Curve:
-        """Give the curve of the noise of reading.
+        """Return the curve of the read noise at a time.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class NoiseModel:
         return PLAIN
 
     def moment(self, t: float) -> Moment:
-        """Give the numbers of a time.
+        """Return the constants of drift and read noise at a time.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class NoiseModel:
         return replace(self, g_max=g_max)
 
     def check_time(self, t: float) -> float:
-        """Check a time, and round it to float32, which names its draws.
+        """Check a time and round it to float32, whose bits identify its draws.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class NoiseModel:
         target : array, any shape, float32, microsiemens, 0 to `g_max`
         seed : int or Stream
         event : int
-            Number of the programming; another one draws anew.
+            Number of the programming; each number has draws of its own.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class NoiseModel:
         return Programmed(g.reshape(shape), None if nu is None else nu.reshape(shape), event)
 
     def drift(self, programmed: Programmed, t: float) -> Array:
-        """Give conductances at a time, without the noise of reading.
+        """Compute conductances at a time, with drift but without read noise.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class NoiseModel:
         t : float, at least 0, seconds
         seed : int or Stream
         number : int, 0 to 65535
-            Of several readings at one time.
+            Number of the reading, if there are several at one time.
 
         Returns
         -------
@@ -289,7 +289,7 @@ class NoiseModel:
 
 
 def sample_of(t: float, number: int) -> int:
-    """Name the draws of a reading: the bits of its time, and its number at that time."""
+    """Coordinate of a reading's draws, from the bits of its time and its number at that time."""
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
         raise ParameterError(f"number: got {number!r}, need an integer")
     if not 0 <= number < 1 << 16:
@@ -299,7 +299,7 @@ def sample_of(t: float, number: int) -> int:
 
 @cache
 def identity(device: _device.Device) -> Split:
-    """Targets as they are: one device a cell, no scale."""
+    """Split without conversion: one device per cell, scale 1."""
     planes = np.array([[1, 0, 1, 0, np.inf, 0, 0, 0]], np.float32)
     put = _device.to_device
     return Split(
@@ -310,13 +310,13 @@ def identity(device: _device.Device) -> Split:
 
 
 def packed(model: NoiseModel) -> np.ndarray:
-    """Pack what programming needs of a model."""
+    """Pack the curves of a model that programming needs."""
     return pack([model.programming, model.drift_mean, model.drift_std])
 
 
 @cache
 def _forms(model: NoiseModel) -> dict[str, Any]:
-    """Tell what a kernel is compiled for."""
+    """Return the kinds and the degree for which a kernel is compiled."""
     curves = model.programming, model.drift_mean, model.drift_std
     return {
         "kinds": tuple(curve.kind for curve in curves),
@@ -364,7 +364,7 @@ def write(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verbatim(NoiseModel):
-    """No noise: conductances stay as they are asked for.
+    """Noise model without noise: conductances keep their target values.
 
     Parameters
     ----------

@@ -16,9 +16,9 @@ __all__ = ["CustomDrift", "PCMLike", "PowerDrift", "StateIndependent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDrift(NoiseModel):
-    """Base of models whose conductances shrink by a power of time.
+    """Base of noise models whose conductances decay as a power of time.
 
-    ``g(t) = g_p ((t + t_0) / t_0)^-nu``; noise of reading
+    ``g(t) = g_p ((t + t_0) / t_0)^-nu``; read noise
     ``g(t) q sqrt(log((t + t_0 + t_read) / (2 t_read))) xi``.
     """
 
@@ -56,14 +56,14 @@ class PowerDrift(NoiseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PCMLike(PowerDrift):
-    """Phase-change memory, from measurements on a million devices.
+    """Noise model of phase-change memory, from measurements on a million devices.
 
     Parameters
     ----------
     g_max : float, positive, microsiemens
         Conductance of the largest weight.
     t_0 : float, positive, seconds
-        Time of the reference of drift.
+        Reference time of the drift.
     t_read : float, positive, seconds
         Duration of a reading.
     prog_noise_scale, read_noise_scale, drift_scale : float, at least 0
@@ -123,7 +123,7 @@ class PCMLike(PowerDrift):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomDrift(PCMLike):
-    """Phase-change memory with drift coefficients from a table.
+    """Noise model of phase-change memory with drift coefficients from a table.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class CustomDrift(PCMLike):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateIndependent(PowerDrift):
-    """Noise that does not depend on the conductance.
+    """Noise model with power-law drift whose spreads do not depend on the conductance.
 
     Parameters
     ----------

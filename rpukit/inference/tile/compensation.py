@@ -1,4 +1,4 @@
-"""Drift compensation: factors of the outputs that undo the decay of conductances."""
+"""Drift compensation: factors of the outputs that correct the decay of conductances."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rpukit.random import Stream
 __all__ = ["DriftCompensation"]
 
 Array = Any
-_LEAST = 1e-4  # no readout counts for less
+_LEAST = 1e-4  # lower bound on a readout
 PERFECT = IOParameters(is_perfect=True)
 
 
 class DriftCompensation(str, Enum):
-    """How outputs are scaled back: by one factor, or by one for each output.
+    """Kind of drift compensation: one factor for all outputs, or one for each output.
 
     GLOBAL compares the mean absolute response to unit inputs with that right after programming;
     GLOBAL_EXACT measures the response after programming without periphery; PER_COLUMN has a factor
@@ -52,9 +52,9 @@ def readout(
     io : IOParameters
     kind : DriftCompensation
     stream : Stream
-        Of the periphery, which has noise that is drawn once.
+        Stream of the periphery's noise that is drawn once.
     draws : Stream
-        Of the noise of this measurement.
+        Stream of the noise of this measurement.
     status : array, shape (1,), int32
     call : int
 

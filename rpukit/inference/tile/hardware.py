@@ -23,12 +23,12 @@ from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 _OTHER = MAX_SAMPLE - 1  # child of the stream that modifiers draw from
-AS_WRITTEN = -1  # in place of the number of a reading: nothing has been read yet
+AS_WRITTEN = -1  # instead of a reading's number: nothing has been read yet
 
 
 @enters_device()
 class Hardware(ABC):
-    """Part of `InferenceTile`: from weights to conductances, and what becomes of them."""
+    """Part of `InferenceTile`: programming, drift, reading and drift compensation."""
 
     shape: tuple[int, int]
     noise: NoiseModel
@@ -73,12 +73,12 @@ class Hardware(ABC):
         Parameters
         ----------
         event : int, optional
-            Number of the programming, which names its draws; default: the next one.
+            Number of the programming, which identifies its draws; default: the next one.
 
         Returns
         -------
         InferenceTile
-            Itself, at time 0, as written: nothing has been read yet.
+            The tile itself at time 0, with its conductances as written.
 
         Raises
         ------
@@ -103,19 +103,21 @@ class Hardware(ABC):
         self._now["program"] = int(event) + 1
         self._now["event"], self._now["mode"] = int(event), "programmed"
         self._now["time"], self._now["number"] = 0.0, AS_WRITTEN
-        self._now["late"] = True  # the weights are made when they are asked for, seldom at once
+        self._now["late"] = (
+            True  # the weights are computed on request, which seldom follows at once
+        )
         self._measure_baseline()
         return self
 
     def drift_to(self, t: float, *, number: int = 0) -> Self:
-        """Go to a time after programming and read the cells there, in place.
+        """Set the time after programming and read the cells at that time, in place.
 
-        Times may be asked in any order: each starts from the programmed conductances.
+        Times may come in any order: each starts from the programmed conductances.
 
         Parameters
         ----------
         t : float, at least 0, seconds
-            Rounded to float32, whose bits name the draws of the reading.
+            Rounded to float32, whose bits identify the draws of the reading.
         number : int, 0 to 65535
             Of several readings at this time.
 
@@ -157,7 +159,7 @@ class Hardware(ABC):
         return self.drift_to(self._now["time"], number=number)
 
     def unprogram(self) -> Self:
-        """Go back to the digital weights, in place.
+        """Restore the digital weights, in place.
 
         Returns
         -------
@@ -208,7 +210,7 @@ class Hardware(ABC):
             self._arrays["nu"] = nu
 
     def _show(self, t: float, number: int) -> None:
-        """Make the weights of a time; a number below 0 is before any reading."""
+        """Compute the weights at a time; a negative number means before any reading."""
         still = number == AS_WRITTEN and not self.noise.RESAMPLES
         moment = Moment(limits=self.noise.limits) if still else self.noise.moment(t)
         self._see(moment, t, max(number, 0), self.stream.child(self._now["event"]))
@@ -216,18 +218,18 @@ class Hardware(ABC):
 
     @property
     def _seen(self) -> Array:
-        """The weights that the products see now, without digital scales."""
+        """Weights that the products use now, without digital scales."""
         self._catch_up()
         digital = self._now["mode"] == "digital" or self._each_its_own
         return self._arrays["target" if digital else "weight"]
 
     @property
     def _each_its_own(self) -> bool:
-        """Whether each sample of a product meets weights of its own."""
+        """Whether each sample of a product has its own weights."""
         return self._now["mode"] == "modified" and self.modifier.per_batch_sample
 
     def _catch_up(self) -> None:
-        """Make the weights of a programming that nobody has asked for."""
+        """Compute the weights of the last programming if that has not been done yet."""
         if self._now["mode"] == "programmed" and self._now["late"]:
             self._show(self._now["time"], self._now["number"])
 
@@ -246,7 +248,7 @@ class Hardware(ABC):
         )
 
     def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:
-        """Write and read the weights as training wants to see them, by draws of their own."""
+        """Write and read the weights for training, with separate draws."""
         time, stream = self.noise.check_time(t), stream.child(_OTHER)
         self._write(event, stream, stuck=stuck)
         self._see(self.noise.moment(time), time, 0, stream.child(event))
@@ -254,7 +256,7 @@ class Hardware(ABC):
     # ---- compensation --------------------------------------------------------------------------
 
     def _response(self, io: IOParameters) -> Array:
-        # The draws of a measurement are named by what is measured, not by a clock.
+        # The draws of a measurement are identified by what is measured, not by a clock.
         t, number = self._now["time"], self._now["number"]
         sample = sample_of(t, number) if number >= 0 else _OTHER
         return readout(
@@ -284,12 +286,12 @@ class Hardware(ABC):
 
     @abstractmethod
     def _periphery(self) -> IOParameters:
-        """Give the periphery of forward products."""
+        """Return the periphery of forward products."""
 
     @abstractmethod
     def _assign(self, name: str, value: Array) -> None:
-        """Set an array, but not while an error is on its way."""
+        """Set an array, unless an error of an earlier call is pending."""
 
     @abstractmethod
     def _set_alpha(self, alpha: Array | None) -> None:
-        """Set the factors of compensation; None: to 1."""
+        """Set the compensation factors; None sets them to 1."""

@@ -29,7 +29,7 @@ Array = Any
 
 @enters_device()
 class Learning(TileFace):
-    """Part of `InferenceTile`: what training does with it."""
+    """Part of `InferenceTile`: updates, modified weights, digital scales and input range."""
 
     modifier: WeightModifier
     weight_clip: WeightClip
@@ -162,14 +162,14 @@ class Learning(TileFace):
         return self
 
     def learn_range(self, x: Array, grad: Array, lr: float) -> Array:
-        """Take the input range out of a gradient, and learn the range from it, in place.
+        """Set the gradient of clipped activations to 0 and learn the input range, in place.
 
         Parameters
         ----------
         x : array, shape (n_batch, n_in), float32
             Activations of the forward product.
         grad : array, shape (n_batch, n_in), float32
-            What the backward product gave for them.
+            Gradient that the backward product gave for them.
         lr : float
 
         Returns
@@ -240,7 +240,7 @@ class Learning(TileFace):
         self._now["mode"] = "modified"
 
     def _make_modified(self, stream: Stream, event: int, largest: Array | None = None) -> Array:
-        """Write the weights of one pass, or of one sample, to where the products find them."""
+        """Write the weights of one pass or sample to the array that the products use."""
         source, weight = self._arrays["target"], self._arrays["weight"]
         if self.modifier.type is ModifierType.NOISE_MODEL:
             self._imitate(stream, event, self.modifier.t, self.modifier.stuck_at(event))
@@ -255,7 +255,7 @@ class Learning(TileFace):
         )
 
     def _weights_of_samples(self, first: int, n: int) -> Iterator[Array]:
-        """Make the weights of samples, one after the other, in one place."""
+        """Compute the weights of samples, one after the other, in one array."""
         stream = self.stream.child(self._now["modify"] - 1)
         by_target = self.modifier.type is not ModifierType.NOISE_MODEL
         largest = self.modifier.largest_of(self._arrays["target"]) if by_target else None
@@ -269,11 +269,11 @@ class Learning(TileFace):
 
     @abstractmethod
     def _leave(self, mode: str) -> None:
-        """Change what the products see."""
+        """Change the mode that selects the weights of the products."""
 
     @abstractmethod
     def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:
-        """Make the weights that the hardware would show."""
+        """Compute the weights that the hardware would have."""
 
     @abstractmethod
     def _scaled(self, rows: Array, *, fresh: bool) -> Array:
@@ -281,4 +281,4 @@ class Learning(TileFace):
 
     @abstractmethod
     def _set_scales(self, scales: Array | None) -> None:
-        """Set the digital scales; None: to 1."""
+        """Set the digital scales; None sets them to 1."""

@@ -1,4 +1,4 @@
-"""Large matrices over several tiles, with digital sums in a fixed order."""
+"""Matrices mapped over several tiles, with digital sums in a fixed order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MappedMatrix(Described):
         widths = [tile.shape[1] for tile in tiles[0]]
         fits = [[(h, w) for w in widths] for h in heights]
         if [[tile.shape for tile in row] for row in tiles] != fits:
-            raise ShapeError("tiles: their shapes do not make a grid")
+            raise ShapeError("tiles: their shapes do not form a grid")
         self._out = [0, *np.cumsum(heights).tolist()]
         self._in = [0, *np.cumsum(widths).tolist()]
         self.shape = (self._out[-1], self._in[-1])
@@ -72,7 +72,7 @@ class MappedMatrix(Described):
 
     @property
     def device(self) -> str:
-        """Compute device that the tiles live on."""
+        """Compute device of the tiles."""
         return self.tiles[0][0].device
 
     def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
@@ -232,7 +232,7 @@ class MappedMatrix(Described):
         return self
 
     def drift_to(self, t: float, *, number: int = 0) -> Self:
-        """Go to a time after programming and read all cells there, in place.
+        """Set the time after programming and read all cells at that time, in place.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ class MappedMatrix(Described):
         return self
 
     def unprogram(self) -> Self:
-        """Go back to the digital weights, in place.
+        """Restore the digital weights, in place.
 
         Returns
         -------
@@ -297,7 +297,7 @@ class MappedMatrix(Described):
         return self
 
     def state(self) -> dict[str, Any]:
-        """Give everything that the matrix is, as plain data on the CPU.
+        """Return the complete state of the matrix as plain data on the CPU.
 
         Returns
         -------
@@ -320,7 +320,7 @@ class MappedMatrix(Described):
 
     @classmethod
     def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
-        """Build a matrix from what `state` gave.
+        """Build a matrix from the result of `state`.
 
         Parameters
         ----------
@@ -433,7 +433,9 @@ def map_matrix(
     try:
         most_out, most_in = check_shape(max_tile)
     except ShapeError as error:
-        raise ParameterError(f"max_tile: got {max_tile!r}, need two numbers from 1") from error
+        raise ParameterError(
+            f"max_tile: got {max_tile!r}, need two lengths of at least 1"
+        ) from error
     stream = Stream.from_seed(seed)
     rows, columns = edges(n_out, most_out), edges(n_in, most_in)
     tiles = []

@@ -34,12 +34,12 @@ _CONFIGURATIONS = {
     "input_range": InputRange,
 }
 _NOW = {"mode": str, "event": int, "time": float, "number": int, "range": float, "range_seen": int}
-_LATER = ("conductance", "nu", "baseline")  # arrays that a tile has once it was programmed
+_LATER = ("conductance", "nu", "baseline")  # arrays that only a programmed tile has
 
 
 @enters_device()
 class Saved(SavedTile):
-    """Part of `InferenceTile`: its state."""
+    """Part of `InferenceTile`: saving and restoring its state."""
 
     shape: tuple[int, int]
     stream: Stream
@@ -50,7 +50,7 @@ class Saved(SavedTile):
     _states: dict[str, Any]
 
     def state(self) -> dict[str, Any]:
-        """Give everything that the tile is, as plain data on the CPU.
+        """Return the complete state of the tile as plain data on the CPU.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class Saved(SavedTile):
 
     @classmethod
     def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
-        """Build a tile from what `state` gave.
+        """Build a tile from the result of `state`.
 
         Parameters
         ----------

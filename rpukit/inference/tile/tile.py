@@ -39,11 +39,11 @@ CLOCKS = ("forward", "backward", "program", "modify")
 
 @enters_device("_describe")
 class InferenceTile(Hardware, Learning, Saved, TileFace):
-    """A crossbar array whose weights are trained in digital, written once, and read for long.
+    """A crossbar array whose weights are trained digitally, programmed once and then only read.
 
-    It has the face of `rpukit.AnalogTile`. Until `program` it multiplies by its digital weights,
-    modified for training where that is asked for; from then on by what the hardware makes of them
-    at the time that `drift_to` sets.
+    It has the interface of `rpukit.AnalogTile`. Until `program` it multiplies by its digital
+    weights, modified for training if a modifier is set. From then on it multiplies by the weights
+    that the hardware has at the time set by `drift_to`.
 
     Parameters
     ----------
@@ -56,15 +56,15 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
     forward, backward : IOParameters, optional
         Converters, noise and management of the two products.
     modifier : WeightModifier, optional
-        What `post_step` does to the weights for the next pass.
+        Change of the weights that `post_step` makes for the next pass.
     weight_clip : WeightClip, optional
     weight_remap : WeightRemap, optional
     input_range : InputRange, optional
-        Activations are clipped to it; it takes the place of noise management.
+        Range to which activations are clipped; it replaces noise management.
     compensation : DriftCompensation or str
-        What undoes drift at the outputs.
+        Correction of drift at the outputs.
     w_max : float, positive, weight units, optional
-        Weight that is written as the largest conductance; default: the largest of the matrix.
+        Weight that becomes the largest conductance; default: the largest of the matrix.
     device : str
         Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
     seed : int, numpy.random.SeedSequence or Stream
@@ -80,7 +80,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
 
     Notes
     -----
-    Results are the same to the bit on CPU and GPU, at any time, in any order of the times asked.
+    Results have the same bits on CPU and GPU, at any time, in any order of the requested times.
     ``docs/semantics/inference.md`` has the rules.
 
     Source: Joshi et al., Nat. Commun. 11:2473 (2020); Rasch et al., Nat. Commun. 14:5282 (2023).
@@ -125,7 +125,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self.converter = typed(converter or _usual(self.noise), Converter, "converter")
         if self.converter.g_max > self.noise.g_max:
             raise ParameterError(
-                f"converter: its g_max {self.converter.g_max} is beyond that of the noise model, "
+                f"converter: its g_max {self.converter.g_max} is above that of the noise model, "
                 f"{self.noise.g_max}"
             )
         self.forward_parameters: IOParameters = typed(
@@ -349,7 +349,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self._join_factors()
 
     def _assign(self, name: str, value: Array) -> None:
-        """Set an array, but not while the tile waits for the error of a call on a GPU."""
+        """Set an array, unless an error of an earlier call on a GPU is pending."""
         target = self._arrays[name]
         xp = _device.namespace(target)
         target[...] = xp.where(self._guard.status == 0, value, target)
@@ -359,7 +359,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self._factor = self._arrays["scale"] * self._arrays["alpha"] if on else None
 
     def _find_factors(self) -> None:
-        """Look which factors of a loaded state are not 1."""
+        """Find which factors of a loaded state are not 1."""
         self._scaling, self._compensating = (
             bool((self._arrays[name] != 1).any()) for name in ("scale", "alpha")
         )

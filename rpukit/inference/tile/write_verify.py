@@ -19,7 +19,7 @@ _SETTLING = 50  # rounds after which the learning rate has halved
 
 
 class LearningTile(Protocol):
-    """What write-verify needs of a tile."""
+    """Interface of a tile that write-verify needs."""
 
     shape: tuple[int, int]
 
@@ -38,12 +38,12 @@ class LearningTile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WriteVerify:
-    """What closed-loop programming reached.
+    """Result of closed-loop programming: convergence, error and missed cells.
 
     Attributes
     ----------
     converged : bool
-        Whether the mean error came to the tolerance.
+        Whether the mean error reached the tolerance.
     n_round : int
         Rounds of reading and pulsing.
     error : float
@@ -51,7 +51,7 @@ class WriteVerify:
     missed : array, shape (n_out, n_in), bool
         Cells whose own error is beyond the tolerance, on the tile's device.
     history : tuple of float
-        The error at each look.
+        The error at each check.
     """
 
     converged: bool
@@ -79,7 +79,7 @@ def write_verify(
     max_rounds: int = 1000,
     check_every: int = 10,
 ) -> WriteVerify:
-    """Program a training tile by pulses, reading what they did, in place.
+    """Program a training tile in a closed loop of pulses and readings, in place.
 
     Each round reads all columns by unit inputs through the tile's own periphery, and sends the
     pulses of a gradient step on the error. The learning rate falls as ``1 / (1 + round / 50)``,
@@ -99,12 +99,12 @@ def write_verify(
         Readings that are averaged in a round.
     max_rounds : int, at least 1
     check_every : int, at least 1
-        Rounds between looks at the error, which synchronise with a GPU.
+        Rounds between checks of the error, which synchronise with a GPU.
 
     Returns
     -------
     WriteVerify
-        It says whether that converged, and which cells missed their target.
+        Whether the loop converged, and which cells missed their targets.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _converge(
     max_rounds: int,
     check_every: int,
 ) -> WriteVerify:
-    """Make rounds until the error is small enough; the device of the tile is current."""
+    """Repeat rounds until the error is small enough; the device of the tile is current."""
     xp = _device.namespace(target)
     largest = float(abs(target).max()) or 1.0
     unit = xp.eye(tile.shape[1], dtype=tile.dtype)

@@ -1,7 +1,7 @@
 """Hardware-aware training: clipping and remapping of weights, ranges of inputs.
 
-Clipping and remapping change the weights and their digital scales; input ranges say what the
-converters take. Weight modifiers have a file of their own.
+Clipping and remapping change the weights and their digital scales; input ranges limit the
+activations. Weight modifiers are in ``modifiers.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any
 
 
 class ClipType(str, Enum):
-    """What weights are clipped to."""
+    """Kind of bound to which weights are clipped."""
 
     NONE = "NONE"
     FIXED_VALUE = "FIXED_VALUE"
@@ -39,7 +39,7 @@ class ClipType(str, Enum):
 
 
 class RemapType(str, Enum):
-    """Which weights share a digital scale when they are brought to the full range."""
+    """Set of weights that share a digital scale in remapping: a layer or a row."""
 
     NONE = "NONE"
     LAYERWISE_SYMMETRIC = "LAYERWISE_SYMMETRIC"
@@ -48,7 +48,7 @@ class RemapType(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightClip:
-    """A bound that weights are clipped to after a step of learning.
+    """Clipping of weights to a bound after each training step.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class WeightClip:
         AVERAGE_CHANNEL_MAX: the mean over rows of their largest absolute weight.
     sigma : float, positive
     fixed_value : float, weight units
-        Where positive, a limit of the other two as well.
+        If positive, also a limit of the other two.
 
     Raises
     ------
@@ -120,7 +120,7 @@ class WeightClip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightRemap:
-    """Bring weights to the full range of the cells, and keep what they lose in digital scales.
+    """Remapping: scale weights to the full range of the cells, compensated by digital scales.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class WeightRemap:
 
     @enters_arrays
     def factors(self, weight: Array) -> Array | None:
-        """Find what each row is divided by.
+        """Compute the divisor of each row.
 
         Parameters
         ----------
@@ -171,12 +171,12 @@ class WeightRemap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRange:
-    """The activations that the input converters take: clipped to plus or minus a range.
+    """Input range: the bound to which activations are clipped before the converters.
 
     Parameters
     ----------
     value : float, positive
-        The range; where it is learned, its start.
+        The range, or its initial value if it is learned.
     learned : bool
     n_init : int, at least 0
         Number of batches that set a learned range to the running mean of `n_std` deviations.
@@ -221,7 +221,7 @@ class InputRange:
 
     @enters_arrays
     def start(self, value: float, seen: int, x: Array) -> float:
-        """Take one of the first batches into account.
+        """Update the range by one of the first batches.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class InputRange:
 
     @enters_arrays
     def step(self, value: float, x: Array, grad: Array, lr: float) -> float:
-        """Learn from the gradient of one batch.
+        """Update the range by the gradient of one batch.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ Array = Any
 
 
 class ModifierType(str, Enum):
-    """Kinds of changes of the weights for one training pass."""
+    """Kinds of weight modifiers."""
 
     NONE = "NONE"
     ADD_NORMAL = "ADD_NORMAL"
@@ -54,7 +54,7 @@ _STEPPED = (ModifierType.DISCRETIZE, ModifierType.DISCRETIZE_ADD_NORMAL, Modifie
 
 
 def member(kind: type[Enum], value: Any, name: str) -> Enum:
-    """Turn a word into a member of an enumeration."""
+    """Convert a string to a member of an enumeration."""
     try:
         return kind(value.upper() if isinstance(value, str) else value)
     except (ValueError, AttributeError):
@@ -63,7 +63,7 @@ def member(kind: type[Enum], value: Any, name: str) -> Enum:
 
 
 def need(config: Any, condition: bool, name: str, words: str) -> None:
-    """Raise for a parameter that is out of its range."""
+    """Raise an error if a parameter is out of its range."""
     if not condition:
         raise ParameterError(
             f"{type(config).__name__}.{name}: got {getattr(config, name)!r}, need {words}"
@@ -108,8 +108,8 @@ class WeightModifier:
         Shares of devices that NOISE_MODEL finds stuck at their lowest, their highest, or any
         conductance.
     per_batch_sample : bool
-        Change the weights anew for each sample of the products, instead of for each `post_step`:
-        one product a sample.
+        Modify the weights for each sample of the products instead of each `post_step`, which
+        takes one product per sample.
 
     Raises
     ------
@@ -169,7 +169,7 @@ class WeightModifier:
 
     @enters_arrays
     def largest_of(self, weight: Array) -> Array:
-        """Give what the noise is measured by, shape (1,), float32, on the device of the weights.
+        """Return the reference weight a of the noise, on the device of the weights.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class WeightModifier:
         out: Array,
         largest: Array | None = None,
     ) -> Array:
-        """Write the changed weights to `out`; of NOISE_MODEL only the dropped ones.
+        """Write the modified weights to `out`; NOISE_MODEL only drops connections here.
 
         Parameters
         ----------
@@ -206,7 +206,7 @@ class WeightModifier:
         status : array, shape (1,), int32
         out : array, shape and type of `weight`
         largest : array, shape (1,), float32, optional
-            What `largest_of` gives, where that is known.
+            Result of `largest_of`, if it is known.
 
         Returns
         -------
@@ -233,7 +233,7 @@ class WeightModifier:
         )
 
     def stuck_at(self, event: int) -> Stuck | None:
-        """Give the stuck devices of one pass.
+        """Return the stuck devices of one pass.
 
         Parameters
         ----------

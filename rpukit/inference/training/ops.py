@@ -21,8 +21,8 @@ _MODIFY_WEIGHTS = Kernel("modify_weights")
 _ADD_SCALED = Kernel("add_scaled")
 
 _BLOCK = 256
-_GRAIN = 1 << 13  # cells that are worth a thread
-_NONE = np.empty(0, np.float32)  # what the mirrors take for an absent array
+_GRAIN = 1 << 13  # cells per thread, at least
+_NONE = np.empty(0, np.float32)  # stands for an absent array in the mirrors
 SCALES = {"none": 0, "columns": 1, "rows": 2, "divide_rows": 3}
 
 
@@ -36,7 +36,7 @@ def _grid(n: int) -> tuple[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Modification:
-    """Kind and numbers of a change of all weights.
+    """Kind and parameters of a weight modifier, for the kernel.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def add_scaled(
     offset: int = 0,
     status: Array,
 ) -> Array:
-    """Scale a matrix by columns or rows, and put it into, or add it to, columns of another.
+    """Scale a matrix by columns or rows, and write or add it to columns of another.
 
     Parameters
     ----------

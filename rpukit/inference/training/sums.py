@@ -17,12 +17,12 @@ _CLIP = 8
 
 
 def largest_of(weight: Array) -> Array:
-    """Largest absolute value, as an array of one, where the matrix is."""
+    """Largest absolute value, as an array of one element on the device of the matrix."""
     return _device.namespace(weight).maximum(weight.max(), -weight.min()).reshape(1)
 
 
 def total(matrix: Array) -> float:
-    """Sum in float64: down the columns by chains, then along the row; synchronises."""
+    """Sum in float64, down the columns by chains, then along the row; synchronises."""
     if matrix.size == 0:
         return 0.0
     xp = _device.namespace(matrix)
@@ -38,7 +38,7 @@ def deviation(matrix: Array) -> float:
 
 
 def clip(weight: Array, bound: float, out: Array, *, status: Array) -> Array:
-    """Clip to plus or minus a bound; a bound of 0 leaves all as it is."""
+    """Clip to plus or minus a bound; a bound of 0 changes nothing."""
     place = _device.device_of(weight)
     return modify_weights(
         weight,
