@@ -26,7 +26,7 @@ ORDERS = (["at_issue"], ["at_wait"], ["mixed", "1"])
 
 
 def read(folder: Path) -> tiled.Training:
-    """Read a training and the values that its parameters begin with."""
+    """Read a training graph and the initial values of its parameters."""
     files = [next(folder.glob(f"*_{kind}/network.onnx")) for kind in ("train", "optimizer")]
     training = tiled.training_from_onnx(*files)
     return replace(training, initial=start(training, inputs(folder)))
@@ -61,7 +61,7 @@ def batches(training: tiled.Training, arrays: dict[str, np.ndarray]) -> list[tup
 
 
 def run(plan: tiled.Plan, training: tiled.Training, folder: Path) -> tuple[int, float, int]:
-    """Write, build and run a plan; lines of C, seconds to compile, bytes of the program."""
+    """Write, build and run a plan; return its lines of C, compile time and program size."""
     arrays = inputs(folder)
     mini, every = batches(training, arrays), int(arrays.get("meta_n_accum", [1])[0])
     with tempfile.TemporaryDirectory() as name:

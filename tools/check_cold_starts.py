@@ -1,4 +1,4 @@
-"""Look for updates that leave samples out after cold starts of the tuner, on a GPU.
+"""Check on a GPU that no update omits samples after a cold start of the tuner.
 
     python tools/check_cold_starts.py [--starts 200]
 

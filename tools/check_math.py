@@ -1,4 +1,4 @@
-"""Walk all 2^32 inputs of every float32 function and print the table of ``docs/math.md``.
+"""Test every float32 function on all 2^32 inputs and print the table of ``docs/math.md``.
 
     python tools/check_math.py [name ...] [--stride N]
 

@@ -13,12 +13,12 @@ import nbformat
 
 
 def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
-    """Reduce a notebook to what the pair must share."""
+    """Extract the parts of a notebook on which the pair must agree."""
     return [(cell.cell_type, cell.source.strip()) for cell in notebook.cells]
 
 
 def check(source: Path) -> list[str]:
-    """Say what is wrong with one pair."""
+    """List the faults of one pair."""
     paired = source.with_suffix(".ipynb")
     if not paired.exists():
         return [f"{source}: no {paired.name}; run jupytext --sync {source}"]

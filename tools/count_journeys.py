@@ -30,7 +30,7 @@ SHAPE = (31, 33)
 
 @contextmanager
 def recording(files: set[str]) -> Iterator[None]:
-    """Add the files of all functions that are entered, in this thread and in new ones."""
+    """Collect the files of all functions that are entered, in this thread and in new ones."""
 
     def enter(frame: Any, event: str, _argument: Any) -> None:
         if event == "call":

@@ -1,4 +1,4 @@
-"""Draw the map of the house: ``python tools/draw_house.py [--out docs/images/house.png]``.
+"""Draw the import graph of rpukit's packages: ``python tools/draw_house.py [--out docs/images/house.png]``.
 
 One panel has the packages of rpukit, the others the parts of those that have folders. The arrows
 are the imports that the code has, those for type checkers and those inside functions included. An
@@ -47,7 +47,7 @@ def _joined(name: str) -> str:
 
 
 def reached(graph: Graph, start: str) -> set[str]:
-    """List all that a part imports, over any number of steps."""
+    """List all that a part imports, directly or indirectly."""
     seen: set[str] = set()
     left = [start]
     while left:
@@ -58,7 +58,7 @@ def reached(graph: Graph, start: str) -> set[str]:
 
 
 def reduced(graph: Graph) -> Graph:
-    """Leave out the arrows that a way over other parts implies."""
+    """Remove arrows that paths over other parts imply (transitive reduction)."""
     return {
         mine: {t for t in targets if not any(t in reached(graph, o) for o in targets - {t})}
         for mine, targets in graph.items()

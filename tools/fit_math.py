@@ -26,7 +26,7 @@ def one(t: mp.mpf) -> mp.mpf:
 
 @dataclass(frozen=True)
 class Fit:
-    """A polynomial in t on [low, high] near `target`, errors weighted by `weight`."""
+    """Polynomial in t that approximates `target` on [low, high], with weighted errors."""
 
     target: Function
     weight: Function
@@ -69,7 +69,7 @@ def _value(c: list[mp.mpf], t: mp.mpf) -> mp.mpf:
 
 
 def _peaks(error: list[mp.mpf]) -> list[int]:
-    """Where the error is largest between its changes of sign."""
+    """Places of the largest error between its changes of sign."""
     peaks = [0]
     for i, e in enumerate(error):
         if (e > 0) != (error[peaks[-1]] > 0):

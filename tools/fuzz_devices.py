@@ -40,7 +40,7 @@ RUNNER = "runner"
 
 
 class World:
-    """Where a run takes place, and what the program of a case calls.
+    """Devices of a run, and the functions that the program of a case calls.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class World:
     # ---- what programs call --------------------------------------------------------------------
 
     def put(self, array: Any) -> Any:
-        """Copy an array to where the object is now."""
+        """Copy an array to the present device of the object."""
         return _device.to_device(np.asarray(array), _device.parse_device(self.device))
 
     def keep(self, *values: Any) -> None:
@@ -73,7 +73,7 @@ class World:
         self.wander()
 
     def cut(self, call: Callable[..., Any], *arrays: Any, join: bool = True) -> Any:
-        """Make a call for a batch in pieces, cut at random; join what it gives."""
+        """Split a batch at random, make a call for each piece, and join the results."""
         n = len(arrays[0])
         n_cut = int(self.rng.integers(0, min(3, n))) if n > 1 else 0
         edges = [0, *sorted(self.rng.choice(np.arange(1, n), n_cut, replace=False).tolist()), n]
@@ -100,7 +100,7 @@ class World:
     # ---- what must not matter ------------------------------------------------------------------
 
     def wander(self) -> None:
-        """Make any GPU the current one, and any stream of any GPU its current stream."""
+        """Make a random GPU the current one, and a random stream its current stream."""
         if not self.gpus:
             return
         cuda = _device.cupy().cuda
@@ -121,7 +121,7 @@ class World:
         return self.streams[gpu]
 
     def leave(self) -> None:
-        """Go back to the first GPU and to default streams."""
+        """Restore the first GPU and the default streams."""
         cuda = _device.cupy().cuda if self.gpus else None
         for gpu in self.gpus[::-1]:
             cuda.Device(gpu).use()
@@ -141,7 +141,7 @@ def flat(value: Any) -> list[np.ndarray]:
 
 
 def run(text: str, start: str, devices: list[str], seed: int) -> tuple[str, list[np.ndarray]]:
-    """Run a program from a device; give the kind of its error, or "", and what it kept."""
+    """Run a program from a device; return the kind of its error, or "", and its results."""
     world = World(start, devices, seed)
     names = {"np": np, "rk": rk, "world": world, "data": data, "integers": integers}
     names |= {n: getattr(world, n) for n in ("put", "keep", "cut", "moved", "reloaded")}
@@ -157,7 +157,7 @@ def run(text: str, start: str, devices: list[str], seed: int) -> tuple[str, list
 
 
 def on(start: str, seed: int) -> AbstractContextManager[None]:
-    """Have the runner take the kernels, in any order of threads, where it was asked for."""
+    """Use the CPU runner for kernels, in a random order of threads, if requested."""
     return rk.testing.on_cpu(seed % 3) if start == RUNNER else nullcontext()
 
 
@@ -172,7 +172,7 @@ def integers(high: int, shape: Any, seed: int) -> np.ndarray:
 
 
 def difference(one: tuple[str, list], two: tuple[str, list]) -> str:
-    """Say how two runs differ; "" where they do not."""
+    """Describe how two runs differ; "" if they agree."""
     if one[0] != two[0]:
         return f"{one[0] or 'no error'} and {two[0] or 'no error'}"
     if one[0]:
@@ -189,7 +189,7 @@ def difference(one: tuple[str, list], two: tuple[str, list]) -> str:
 
 @contextmanager
 def installed(devices: list[str], *, pretend: bool) -> Iterator[None]:
-    """Install the runner of the tests, or GPUs that are pretended, where they are asked for."""
+    """Install the runner of the tests or simulated GPUs, if requested."""
     if RUNNER in devices or pretend:
         from tests.on_cpu import runner
 
@@ -206,7 +206,7 @@ def installed(devices: list[str], *, pretend: bool) -> Iterator[None]:
 
 
 def case(seed: int, number: int, devices: list[str], kinds: list[str]) -> tuple[str, str, str]:
-    """Run one case; give its kind, its program and how the devices differ."""
+    """Run one case; return its kind, its program and the differences between devices."""
     rng = np.random.default_rng([seed, number])
     kind = str(rng.choice(kinds))
     text = program(kind, rng)

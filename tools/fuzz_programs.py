@@ -1,4 +1,4 @@
-"""Random programs for `fuzz_devices`: what it makes, and what it calls.
+"""Random programs for `fuzz_devices`: the objects they create and the calls they make.
 
 A program is text. It finds `np`, `rk`, `data` and `integers` (inputs by seed), `put` (to where the
 object is), `keep` (for the comparison), `cut` (a batch in pieces), `moved` and `reloaded`.
@@ -87,7 +87,7 @@ FUNCTIONS = ("exp", "log1p", "tanh", "sigmoid", "erf", "sqrt", "expm1")
 
 
 class Lines:
-    """A program that grows, with random choices."""
+    """Program under construction, with random choices."""
 
     def __init__(self, rng: Random) -> None:
         self.rng, self.lines = rng, []
@@ -99,7 +99,7 @@ class Lines:
         return options[int(self.rng.integers(len(options)))]
 
     def number(self, low: int, high: int) -> int:
-        """A number up to `high`, small ones as often as large ones."""
+        """Draw a number up to `high`, uniform in its logarithm."""
         return int(np.exp(self.rng.uniform(np.log(low), np.log(high + 1))))
 
     def seed(self) -> int:

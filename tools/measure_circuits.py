@@ -74,7 +74,7 @@ def check(k: int, n: int, precision: str) -> None:
 
 
 def line(pc: rk.Circuit, k: int, n: int, repeats: int) -> dict[str, float]:
-    """Times of one size of batch."""
+    """Measure the times of one batch size."""
     cupy = _device.cupy()
     x = cupy.asarray(np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME)))
     step = pc.captured(n)

@@ -68,7 +68,7 @@ class Bench:
         return tuple(statistics.median(v) * 1e3 / (len(c) * _TURNS) for c, v in both)
 
     def graph(self, calls: Sequence[Callable[[], Any]]) -> Any:
-        """Capture a few turns of calls, all of which have run before."""
+        """Capture a few rounds of calls, all of which have run before."""
         torch = self.torch
         with torch.cuda.stream(self.stream), self.ours:
             for call in [*calls] * 3:  # what is prepared once, and once for a result
@@ -154,13 +154,13 @@ class Bench:
 
 
 def floor(m: int, k: int, n: int, size: int) -> float:
-    """Microseconds that a product takes at least."""
+    """Lower bound on the microseconds of a product."""
     moved = (m * k + k * n + m * n) * size / _BANDWIDTH
     return max(moved, 2 * m * k * n / _RATES[size])
 
 
 def report(title: str, cells: Sequence[tuple]) -> None:
-    """Print a line a cell, and the geometric mean and the least of the ratios."""
+    """Print a line per cell, and the geometric mean and the minimum of the ratios."""
     ratios = []
     print(f"\n{title}: m, k, n, library us, ours us, ratio, ours over floor")
     for name, measure, m, k, n, *rest in cells:

@@ -1,4 +1,4 @@
-"""Measure a large tile on a GPU: making it, its products and updates, and the memory it takes.
+"""Measure a large tile on a GPU: construction, products, updates and memory.
 
     python tools/measure_large.py [--size 16384] [--cell ConstantStep] [--batches 1 8]
 

@@ -1,4 +1,4 @@
-"""Measure the host time of a launch: ours beside a bare RawKernel call with the same arguments.
+"""Measure the host time of a launch, ours and a bare RawKernel call with the same arguments.
 
 python tools/measure_launch.py        (needs a GPU)
 """

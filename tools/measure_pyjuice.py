@@ -36,7 +36,7 @@ SMALL, WARM = 32, 4
 
 
 def translated(root: rk.circuits.Nodes, values: bool = False) -> Any:
-    """Say a circuit in PyJuice's words, with its parameters if asked to."""
+    """Convert a circuit to PyJuice, with its parameters if requested."""
     torch, pyjuice = import_module("torch"), import_module("pyjuice")
     said: dict[int, Any] = {}
     owners: dict[int, Any] = {}
@@ -65,7 +65,7 @@ def translated(root: rk.circuits.Nodes, values: bool = False) -> Any:
 
 
 def load_kernels(folder: Path) -> None:
-    """Let PyJuice take kernels that were built before."""
+    """Let PyJuice use kernels that were built before."""
     load = import_module("torch.utils.cpp_extension")._import_module_from_library
     kernels = import_module("pyjuice.layer.kernels.c")
     kernels._jit = kernels._jit_plain = lambda name, _: load(name, str(folder), True)
@@ -116,7 +116,7 @@ def our_time(pc: rk.Circuit, x: np.ndarray, repeats: int) -> float:
 
 
 def prepared(name: str, args: argparse.Namespace) -> tuple[rk.Circuit, Any]:
-    """Make a structure in both libraries, and have all kernels built."""
+    """Build a structure in both libraries, and compile all kernels."""
     start = time.perf_counter()
     if args.kernels:
         load_kernels(args.kernels)

@@ -62,7 +62,7 @@ def hmm(n_nodes: int, block: int) -> rk.circuits.Nodes:
 
 
 def samples(name: str, n: int) -> np.ndarray:
-    """Symbols, or smooth noise, whose tree branches as that of images does."""
+    """Random symbols, or smooth noise whose tree branches like that of images."""
     if name.startswith("hmm"):
         return np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME))
     noise = np.random.default_rng(0).standard_normal((n, SHAPE[0] + NEAR, SHAPE[1] + NEAR))
@@ -94,7 +94,7 @@ def times(pc: rk.Circuit, x: np.ndarray, repeats: int) -> dict[str, float]:
 
 
 def host_times(pc: rk.Circuit, x: np.ndarray, repeats: int) -> dict[str, float]:
-    """Times until a call is back, and until the GPU is ready, of one call after another."""
+    """Times until a call returns and until the GPU has finished, for successive calls."""
     n, given = len(x), _device.cupy().asarray(x)
     numbers = {"step": 0.1, "pseudocount": 0.1}
     found = {}

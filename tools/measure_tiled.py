@@ -63,7 +63,7 @@ def analog(width: int, depth: int, n: int, fused: bool) -> tiled.Training:
 
 
 def state(training: tiled.Training) -> int:
-    """Bytes of what lasts: parameters, accumulators, state, and cells of analog tiles."""
+    """Bytes of persistent data: parameters, accumulators, state, cells of analog tiles."""
     tensors = training.train.tensors
     names = {*training.parameters, *training.accumulators, *training.state, *training.kept}
     size = sum(tensors[k].nbytes for k in names if k in tensors)
@@ -73,7 +73,7 @@ def state(training: tiled.Training) -> int:
 def planned(
     training: tiled.Training, budget: int, buffering: str, file: Path | None
 ) -> tiled.Plan:
-    """Make a plan, or read the one that is there."""
+    """Compute a plan, or read an existing one."""
     if file and file.exists():
         return tiled.Plan.from_json(file.read_text())
     begin = time.perf_counter()
@@ -124,7 +124,7 @@ def print_ops(executor: tiled.GpuExecutor, k: int) -> None:
 
 
 class Watch:
-    """The most memory of the GPU that was asked for at a time, and how often it was."""
+    """Peak GPU memory that was requested, and the number of requests."""
 
     def __init__(self) -> None:
         cp = _device.cupy()
@@ -145,7 +145,7 @@ class Watch:
 
 
 def measured(plan: tiled.Plan, training: tiled.Training, batches: list, args) -> tuple:
-    """Train by a plan and time its programs; give losses and what lasts."""
+    """Train by a plan and time its programs; return losses and persistent data."""
     watch = Watch()
     with watch.hook:
         trainer = plan.trainer(training, device="gpu")

@@ -1,4 +1,4 @@
-"""Turn what ``tools/measure_tile.py --json`` wrote into the tables of the performance notebook."""
+"""Convert the JSON of ``tools/measure_tile.py`` to the tables of the performance notebook."""
 
 from __future__ import annotations
 

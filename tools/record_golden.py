@@ -37,7 +37,7 @@ def machine() -> dict[str, str]:
 
 
 def recorded(kernel: str) -> dict[str, str]:
-    """Read the hashes that a GPU gave; a note in the file names those that are the mirror's."""
+    """Read the hashes recorded on a GPU; a note in the file lists those of the mirror."""
     path = HASHES / f"{kernel}.json"
     record = json.loads(path.read_text()) if path.is_file() else {"cases": {}}
     pending = record.get("note", {}).get("cases of the mirror alone", [])
@@ -45,7 +45,7 @@ def recorded(kernel: str) -> dict[str, str]:
 
 
 def check(kernels: list[str]) -> int:
-    """Compare what the GPU gives with the hashes that are there."""
+    """Compare the GPU's hashes with the recorded ones."""
     wrong = n_case = 0
     for kernel in kernels:
         known = recorded(kernel)

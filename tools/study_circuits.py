@@ -1,4 +1,4 @@
-"""Learn the density of real data with hidden Chow-Liu trees; likelihoods of what was not seen.
+"""Learn the density of real data with hidden Chow-Liu trees; print test likelihoods.
 
     python tools/study_circuits.py [--sets nltcs dna ...] [--data FOLDER] [--mnist mnist_5k.csv.gz]
                                    [--json docs/data/circuits.json]
@@ -37,7 +37,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Setting:
-    """How a data set is learned."""
+    """Settings for learning a data set."""
 
     n_nodes: int
     n_epochs: int
@@ -117,7 +117,7 @@ def structure(train: Array, how: Setting, leaf: circuits.Leaf, seed: int) -> cir
 
 
 def study(data: tuple[Array, Array, Array], how: Setting, seed: int = 1) -> dict[str, Any]:
-    """Learn a data set; mean log-likelihoods of its parts."""
+    """Learn a data set; return the mean log-likelihoods of its parts."""
     train, valid, test = data
     leaf = circuits.Categorical(n_values=how.n_values)
     alone = rk.Circuit(circuits.mixture(train.shape[1], 1, leaf), seed=seed)
@@ -145,7 +145,7 @@ def study(data: tuple[Array, Array, Array], how: Setting, seed: int = 1) -> dict
 
 
 def _states(setting: dict[str, Any]) -> str:
-    """States of a hidden variable, and how many trees there are."""
+    """Number of states of a hidden variable, and number of trees."""
     n = setting["n_clusters"]
     return f"{n} x {setting['n_nodes']}" if n > 1 else str(setting["n_nodes"])
 

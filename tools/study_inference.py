@@ -91,7 +91,7 @@ class Network:
 
 
 def train(task: Task, aware: bool, device: str, seed: int) -> list[np.ndarray]:
-    """Learn in digital; give the weights of the two layers, on the CPU."""
+    """Train digitally; return the weights of the two layers, on the CPU."""
     data, place = task.data, _device.parse_device(device)
     sizes = ((task.n_hidden, data.x_train.shape[1]), (10, task.n_hidden + 1))
     options = {"forward": PERFECT, "backward": PERFECT, **(AWARE if aware else {})}

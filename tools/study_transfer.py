@@ -185,7 +185,7 @@ def learn(
     scale: float,
     path: Path | None,
 ) -> list[float]:
-    """Train a network; give its accuracy on the test set after each epoch, in percent."""
+    """Train a network; return its test accuracy after each epoch, in percent."""
     hidden, epochs, _ = SIZES[task]
     run = demo.train(
         task,

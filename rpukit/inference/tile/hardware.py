@@ -103,9 +103,7 @@ class Hardware(ABC):
         self._now["program"] = int(event) + 1
         self._now["event"], self._now["mode"] = int(event), "programmed"
         self._now["time"], self._now["number"] = 0.0, AS_WRITTEN
-        self._now["late"] = (
-            True  # the weights are computed on request, which seldom follows at once
-        )
+        self._now["late"] = True  # the weights are computed on the first request
         self._measure_baseline()
         return self
 
@@ -229,7 +227,7 @@ class Hardware(ABC):
         return self._now["mode"] == "modified" and self.modifier.per_batch_sample
 
     def _catch_up(self) -> None:
-        """Compute the weights of the last programming if that has not been done yet."""
+        """Compute the weights of the last programming, if not done yet."""
         if self._now["mode"] == "programmed" and self._now["late"]:
             self._show(self._now["time"], self._now["number"])
 

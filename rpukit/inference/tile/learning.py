@@ -56,7 +56,7 @@ class Learning(TileFace):
         """Change the digital weights by ``-lr d x^T``, exactly, in place.
 
         Activations are clipped to the input range, and errors go through the digital scales, as
-        in the products. A programmed tile goes back to its digital weights.
+        in the products. A programmed tile returns to its digital weights.
 
         Parameters
         ----------

@@ -433,9 +433,7 @@ def map_matrix(
     try:
         most_out, most_in = check_shape(max_tile)
     except ShapeError as error:
-        raise ParameterError(
-            f"max_tile: got {max_tile!r}, need two lengths of at least 1"
-        ) from error
+        raise ParameterError(f"max_tile: got {max_tile!r}, need two positive lengths") from error
     stream = Stream.from_seed(seed)
     rows, columns = edges(n_out, most_out), edges(n_in, most_in)
     tiles = []
