@@ -1,4 +1,4 @@
-"""Draw the import graph of rpukit's packages: ``python tools/draw_house.py [--out docs/images/house.png]``.
+"""Draw the import graph of rpukit: ``python tools/draw_house.py [--out docs/images/house.png]``.
 
 One panel has the packages of rpukit, the others the parts of those that have folders. The arrows
 are the imports that the code has, those for type checkers and those inside functions included. An
