@@ -374,12 +374,22 @@ def any_array(x: Any, beside: Any, name: str) -> Array:
     if isinstance(x, np.ndarray) or is_cupy(x):
         return x
     known = isinstance(beside, np.ndarray) or is_cupy(beside)
-    if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
-        return _imported(x, device_of(beside) if known else _place_of(x), None, name)
+    if speaks_of_memory(x):
+        return imported(x, device_of(beside) if known else _place_of(x), name)
     if hasattr(x, "__array__"):
         return np.asarray(x)
     where, dtype = (device_of(beside), beside.dtype) if known else (CPU, np.float64)
     return as_array(x, where, dtype, name)
+
+
+def speaks_of_memory(x: Any) -> bool:
+    """Whether an object hands over its memory, by DLPack or the CUDA array interface."""
+    return hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__")
+
+
+def imported(x: Any, device: Device, name: str) -> Array:
+    """Array of NumPy or CuPy over the memory of an object that speaks of it, with its own type."""
+    return _imported(x, device, None, name)
 
 
 def _place_of(x: Any) -> Device:

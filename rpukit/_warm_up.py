@@ -31,12 +31,12 @@ def warm_up() -> int:
     --------
     >>> import rpukit as rk
     >>> rk.warm_up()  # doctest: +SKIP
-    170
+    32
     """
     for use in (_use_tiles, _use_circuits, _use_products):
         use()
     known = import_module("rpukit._exact.machine_code").known
-    count = sum(len(function.signatures) for function in known.values())
+    count: int = sum(function.n_entries for function in known.values())
     return count + (_kernels.warm_up() if _device.gpu_count() else 0)
 
 

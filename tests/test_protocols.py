@@ -11,6 +11,7 @@ from scipy.sparse.linalg import aslinearoperator, cg, lsqr, svds
 import rpukit as rk
 from rpukit.circuits.compiled.frames import numbers_of
 from rpukit.errors import CopyError, DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.testing import assert_same_bits
 
 EXACT = rk.IOParameters(is_perfect=True)
 RNG = np.random.default_rng(0)
@@ -242,3 +243,33 @@ def test_circuits_read_tables():
     pc = rk.Circuit(rk.circuits.sum(rk.circuits.product(*leaves), n_nodes=1), seed=1)
     numbers = numbers_of(table()).to_numpy(np.float64)
     np.testing.assert_array_equal(pc.log_likelihood(table()), pc.log_likelihood(numbers))
+
+
+# ---- arrays of other libraries -----------------------------------------------------------------
+
+
+class OnlyDLPack:
+    """What the array API asks for, and nothing more."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_circuits_read_dlpack():
+    pc = rk.Circuit(rk.circuits.hmm(3, 2, 4), seed=1)
+    x, known = RNG.integers(0, 4, (5, 3)), RNG.random((5, 3)) < 0.5
+    weights = RNG.integers(1, 3, 5).astype(np.float32)
+    assert_same_bits(pc.log_likelihood(OnlyDLPack(x)), pc.log_likelihood(x))
+    assert_same_bits(
+        pc.log_likelihood(x, missing=OnlyDLPack(known)), pc.log_likelihood(x, missing=known)
+    )
+    other = pc.to("cpu")
+    pc.em_step(OnlyDLPack(x), weights=OnlyDLPack(weights))
+    other.em_step(x, weights=weights)
+    assert_same_bits(pc.log_likelihood(x), other.log_likelihood(x))

@@ -15,9 +15,9 @@ from typing import Any
 
 import numba as nb
 from numba.core.bytecode import FunctionIdentity
-from numba.core.types.misc import unliteral
 
 from rpukit._exact import stamp
+from rpukit._exact.function import Function
 from rpukit._exact.machine_code import MachineCode, known
 
 
@@ -58,23 +58,12 @@ def jit(
         return lambda given: jit(given, constants=constants, **options)
     if nb.config.DISABLE_JIT:
         return function
-    made = nb.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
-    if not constants:
-        _take_constants_as_numbers(made)
+    plain = {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": None}
+    made = Function(function, targetoptions={**plain, "no_cfunc_wrapper": True, **options})
+    made.constants = constants
     if _can_be_found_again(function):
         _keep(made, options)
     return made
-
-
-def _take_constants_as_numbers(made: Any) -> None:
-    """Compile a function once for all constants, rather than once for each."""
-    resolve = made.get_call_template
-
-    def get_call_template(args: Any, kws: dict[str, Any]) -> Any:
-        plain = {name: unliteral(kind) for name, kind in kws.items()}
-        return resolve(tuple(unliteral(kind) for kind in args), plain)
-
-    made.get_call_template = get_call_template
 
 
 def _can_be_found_again(function: Callable[..., Any]) -> bool:

@@ -22,6 +22,7 @@ from numba.core.serialize import NumbaPickler
 
 from rpukit import _cache
 from rpukit._exact import stamp
+from rpukit._exact.function import Part
 
 FOLDER = "cpu"
 _STAMPS = 3  # number of stamps whose code is kept: the current one and the last two
@@ -105,8 +106,10 @@ class MachineCode(_Cache):  # type: ignore[misc]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store a compiled function."""
+        if isinstance(data.library, Part) or data.library.has_dynamic_globals or data.lifted:
+            return
         place = _place(make=True) if self._enabled else None
-        if place is None or data.library.has_dynamic_globals or data.lifted:
+        if place is None:
             return
         buffer = io.BytesIO()
         try:

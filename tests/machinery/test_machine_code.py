@@ -136,6 +136,21 @@ def test_twins_have_entries_of_their_own(folder):
         assert compiled.count("part") == (0 if known else 2)
 
 
+def test_parts_of_others_can_be_called(folder):
+    """exp32 is compiled as a part of sigmoid32 first, then for Python, then found by both."""
+    script = """
+from rpukit._exact.math import exp32, sigmoid32
+x = np.float32(0.5)
+end(sigmoid32(x), exp32(x), exp32(x), sigmoid32(x), *map(len, (exp32.overloads, exp32._parts)))
+"""
+    results, compiled, _ = run(script)
+    assert results[0] == results[3] and results[1] == results[2] and results[4:] == ["1", "0"]
+    assert abs(float(results[1]) - np.exp(0.5)) < 1e-6
+    assert compiled.count("exp32") == 2
+    assert len(files(folder)) == 2
+    assert run(script)[:2] == (results, [])
+
+
 def test_functions_from_outside_are_never_stale(folder):
     for number in (1, 2, 1):
         results, compiled, _ = run(FROM_OUTSIDE.replace("NUMBER", str(number)))

@@ -249,6 +249,8 @@ def _column(wrong: Array) -> int:
 def taken(x: Any, device: _device.Device, name: str) -> Array:
     """Return an array of the circuit's device as it is; copy lists there."""
     if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
+        if _device.speaks_of_memory(x):
+            return _device.imported(x, device, name)
         x = numbers_of(x) if is_frame(x) else x
         try:
             array = np.asarray(x)
