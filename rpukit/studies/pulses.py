@@ -168,7 +168,7 @@ def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatisti
     before = response.weight[:-1].astype(np.float64)
     step = np.diff(response.weight.astype(np.float64), axis=0)
     if not before.size:
-        raise ParameterError("response: got one without pulses, need at least one pulse and one cell")
+        raise ParameterError("response: got no pulses, need at least one pulse and one cell")
     low, high = before.min(), before.max()
     width = (high - low) / n_bin or 1.0
     where = np.minimum(((before - low) / width).astype(np.int64), n_bin - 1)
