@@ -54,10 +54,10 @@ _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu
 _OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
 _LOT = 256  # samples whose further rounds share a launch
-_FEW_TOGETHER = 32  # which may be many results;
-_MOST_TOGETHER = 1 << 24  # of more samples at most so many
+_FEW_TOGETHER = 32  # samples that share it whatever the number of their results
+_MOST_TOGETHER = 1 << 24  # results of more samples that share it
 _MOST_ROUNDS = 16
-_PARTS = 4  # tiles of rows that blocks take in turn, as a rule nothing is left to do
+_PARTS = 4  # tiles of rows that each block takes in turn; most have nothing left to do
 _COUNTERS = 8  # words of a sample, see rk_lines.cuh
 _MOST_FORETOLD = 31  # further rounds, as each is a bit of a word
 _MOST_PASSED = 1 << 30  # words passed between kernels, which an int can number
@@ -194,9 +194,9 @@ class ProductReplay:
 
 
 def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | None:
-    """Launch a product; gives its replay where one of its kind came before."""
+    """Launch a product; return its replay if the same launches have been made before."""
     work = _device.empty((plan.size,), np.float32, device) if plan.size else None
-    # Worth it where the weights stay, which slices do not.
+    # Replay pays only if the weights stay in place, unlike slices.
     again = device.kind == "gpu" and plan.weight is call.weight and _device.is_current(device)
     plan.weight = call.weight
     if not again or _device.free_stream() is None:
