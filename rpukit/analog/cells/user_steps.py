@@ -136,7 +136,7 @@ class StepKernel(Kernel):
             return _UserVariant(self, name, dict(macros or {}))
         if name and not re.search(rf"\b{name}\s*\(", self.source().text):
             raise ParameterError(
-                f"STEP: no step function is called {name!r}: register it by rk.register_step"
+                f"STEP: no step function is called {name!r}: call rk.register_step first"
             )
         return Kernel.variant(self, macros)
 
