@@ -371,11 +371,11 @@ def test_steps_that_come_again(name, order, monkeypatch):
         (lambda: rk.Transfer(devices=(SOFT, rk.Ideal())), "pulsed cells, Vector, Reference"),
         (
             lambda: rk.Transfer(devices=(rk.Vector(devices=PAIR), SOFT), with_reset_prob=1),
-            "with_reset_prob.*made of several",
+            "with_reset_prob.*compound cells",
         ),
         (
             lambda: rk.ChoppedTransfer(devices=(rk.Vector(devices=PAIR), SOFT), transfer_every=-1),
-            "transfer_every.*made of several",
+            "transfer_every.*compound cell",
         ),
         (lambda: rk.BufferedTransfer(thres_scale=0), "positive"),
         (lambda: rk.BufferedTransfer(with_reset_prob=1), "reset"),

@@ -137,14 +137,14 @@ def test_runs(order):
 
 
 def test_what_is_wrong_is_said():
-    fails = pytest.raises(rk.errors.ParameterError, match="is a step function of rpukit")
+    fails = pytest.raises(rk.errors.ParameterError, match="is built into rpukit")
     with fails:
         rk.register_step("exp_step", cubic_step, CUBIC.replace("cubic_step", "exp_step"))
     with pytest.raises(rk.errors.ParameterError, match="no __device__ function other"):
         rk.register_step("other", cubic_step, CUBIC)
     with pytest.raises(rk.errors.ParameterError, match="no __device__ function cubic_step_run"):
         rk.register_step("cubic_step", cubic_step, CUBIC, run=cubic_step)
-    with pytest.raises(rk.errors.ParameterError, match="as C and Python have them"):
+    with pytest.raises(rk.errors.ParameterError, match="identifier of both C and Python"):
         rk.register_step("two words", cubic_step, CUBIC)
     with pytest.raises(rk.errors.ParameterError, match="need a function"):
         rk.register_step("cubic_step", 3, CUBIC)

@@ -130,7 +130,7 @@ def test_passes_by_sign_change_nothing_without_noise_or_losses():
         ({"ir_drop_g_ratio": 0}, "positive"),
         ({"mv_type": "two"}, "POS_NEG_SEPARATE"),
         ({"w_read_asymmetry_dtod": 0.1}, "passes by sign"),
-        ({"out_nonlinearity": 0.1, "out_bound": 0}, "a bound to saturate at"),
+        ({"out_nonlinearity": 0.1, "out_bound": 0}, "a positive bound with out_nonlinearity"),
         ({"r_series": float("nan")}, "finite"),
     ],
 )

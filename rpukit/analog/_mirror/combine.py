@@ -1,4 +1,4 @@
-"""Mirrors of what cells of several devices need."""
+"""Mirrors of the kernels of compound cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ f4 = np.float32
 
 @jit
 def combine_devices(start, stop, gamma, devices, row_sign, col_sign, weight):
-    """Make the visible weight of rows ``start`` to ``stop - 1``; empty signs stand for none."""
+    """Compute the visible weight of rows ``start`` to ``stop - 1``; empty signs stand for none."""
     for i in range(start, stop):
         for j in range(weight.shape[1]):
             w = f4(0.0)

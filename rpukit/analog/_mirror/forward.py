@@ -13,7 +13,7 @@ f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 SEGMENT = 16384
 LARGEST = f4(np.finfo(f4).max)
-TOGETHER = 128  # samples that are worked on at a time; it enters no result
+TOGETHER = 128  # samples processed at a time; it does not affect results
 
 
 @jit
@@ -33,7 +33,7 @@ def _np_sum(x, a, step, max_bm_res, bound):
 
 @jit
 def tile_scale(start, stop, mode, worst, threshold, step, max_bm_res, bound, x, alpha, average):
-    """Find the scales of samples ``start`` to ``stop - 1``, in order where an average runs."""
+    """Find the scales of samples ``start`` to ``stop - 1``, in order for a running average."""
     for s in range(start, stop):
         largest = f4(0.0)
         top = f4(-np.inf)
@@ -89,7 +89,7 @@ def _inverse(alpha, rho):
 
 @jit
 def _draw(op, sample, number, k0, k1, words):
-    """Words 0 to 2 of each line of a round; a loop of its own, which vectorises."""
+    """Draw words 0 to 2 of each line of a round, in a separate loop that vectorises."""
     for j in range(words.shape[1]):
         b0, b1, b2, _ = block(k0, k1, op, u8(j), sample, number)
         words[0, j] = b0
@@ -115,7 +115,7 @@ def _add_noise(v, std, words):
 
 @jit
 def _bend(v, factor):
-    """Multiply what is negative."""
+    """Multiply a value by ``factor`` if it is negative."""
     if factor != f4(1.0):
         for j in range(v.size):
             v[j] = f4(v[j] * factor) if v[j] < f4(0.0) else v[j]
@@ -153,7 +153,7 @@ def _norm(v):
 
 @jit
 def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words):
-    """Turn sums into converted outputs, in place; True where a bound that counts was passed."""
+    """Convert sums to outputs, in place; return whether an active bound was passed."""
     rounds = io[11] != f4(0.0) and io[5] > f4(0.0)
     reads = w_noise != 0 and io[9] > f4(0.0)
     bound, std = io[4], io[6]
@@ -183,7 +183,7 @@ def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words)
 
 @jit(inline="always")
 def _read_sums(weight, along, w_noise, v, read):
-    """Sum of the variances of reading, for each sample, or for each output of each."""
+    """Sum the variances of read noise, for each sample, or for each of its outputs."""
     if w_noise == 1:
         for s in range(v.shape[0]):
             read[s, 0] = _norm(v[s])
@@ -216,9 +216,9 @@ def tile_outputs(
     k1,
     words,
 ):
-    """Turn rows ``start`` to ``stop - 1`` of sums into results of their ``samples``.
+    """Convert rows ``start`` to ``stop - 1`` of sums to results of their ``samples``.
 
-    ``failed``: whether a row passed a bound that counts; ``words`` (3, n_out) is scratch.
+    ``failed``: whether a row passed an active bound; ``words`` (3, n_out) is scratch.
     """
     for at in range(start, stop):
         s, out = samples[at], sums[at]
@@ -258,7 +258,7 @@ def tile_forward(
     k0,
     k1,
 ):
-    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds ask for.
+    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds need.
 
     Rows of the weights run along the inputs, or with ``along`` the outputs.
     """

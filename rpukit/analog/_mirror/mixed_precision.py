@@ -1,4 +1,4 @@
-"""Mirrors of mixed precision: quantised samples, whole pulses of a digital array."""
+"""Mirrors of mixed precision: quantisation of samples, whole pulses of a digital array."""
 
 from __future__ import annotations
 

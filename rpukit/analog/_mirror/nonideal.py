@@ -1,4 +1,4 @@
-"""Mirror of the product of a tile whose wires and amplifiers are not ideal."""
+"""Mirror of the product with non-ideal wires and amplifiers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ f4, u4, u8 = np.float32, np.uint32, np.uint64
 
 @jit
 def _sums(weight, factor, v, transposed, i, sign, has, sums, part):
-    """Make the five sums of output i, of the inputs of one sign (0: of all)."""
+    """Compute the five sums of output i, over the inputs of one sign (0: over all)."""
     n_in = v.size
     n = f4(n_in)
     sums[:] = f4(0.0)
@@ -69,7 +69,7 @@ def _through_wires(sums, n, o, has, more, w_noise, w):
 
 @jit
 def _out_stage(y, s, deviation, has, io, more, w1, w2):
-    """Give the converted output, and whether a bound that counts was passed."""
+    """Return the converted output, and whether an active bound was passed."""
     if has[3]:
         y = f4(f4(more[4] * y) / f4(f4(1.0) + abs(f4(s * y))))
     if y < f4(0.0):
@@ -86,7 +86,7 @@ def _out_stage(y, s, deviation, has, io, more, w1, w2):
 def _outputs(
     weight, factor, v, transposed, passes, has, io, more, lines, op, sample, number, k0, k1, y
 ):
-    """Make the outputs of one sample, not scaled; True where a bound that counts was passed."""
+    """Compute the unscaled outputs of a sample; return whether an active bound was passed."""
     sums, part = np.empty(5, f4), np.empty(5, f4)
     met, n = False, f4(v.size)
     for i in range(y.size):
@@ -132,9 +132,9 @@ def tile_nonideal(
     k0,
     k1,
 ):
-    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds ask for.
+    """Multiply samples ``start`` to ``stop - 1``, with as many rounds as bounds need.
 
-    ``has`` says what is there: IR drop, read noise (1 constant, 2 PCM), offsets, saturation;
+    ``has``: effects that are on: IR drop, read noise (1 constant, 2 PCM), offsets, saturation;
     ``lines`` are the noise, the offset and the saturation of each output.
     """
     v, words = np.empty(x.shape[1], f4), np.empty((3, x.shape[1]), u4)

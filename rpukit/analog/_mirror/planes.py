@@ -1,7 +1,7 @@
-"""Mirror of the drawing of cells; twin of ``kernels_cu/include/cell_planes.cuh``.
+"""Mirror of the kernel that draws cells; twin of ``kernels_cu/include/cell_planes.cuh``.
 
-All normals of some cells of a row are drawn first, which makes vectors of them: ``z`` (8, n) has
-four of those that all models share, then four of a model's own.
+All normals of some cells of a row are drawn first, so that the loop vectorises: ``z`` (8, n) holds
+four common to all models, then four that belong to a model.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _pow_reference(p, q, z, a, g):
 
 @jit(_nrt=False, forceinline=True)
 def _turned(p, sign):
-    """Exchange up and down; ``sign`` is that of what bends the steps, 0 for nothing at all."""
+    """Exchange up and down; ``sign`` is that of the slopes of steps, 0 leaves all unchanged."""
     if sign == f4(0.0):
         return
     p[0], p[1] = f4(-p[1]), f4(-p[0])
@@ -124,13 +124,13 @@ def _turned(p, sign):
 
 @jit
 def key_of(q):
-    """Read the key in the numbers of a recipe."""
+    """Read the key from the numbers of a recipe."""
     return u4(u4(q[33]) | u4(u4(q[34]) << u4(16))), u4(u4(q[35]) | u4(u4(q[36]) << u4(16)))
 
 
 @jit
 def _has_own_draws(q):
-    """Whether a model's own parameters differ from cell to cell."""
+    """Whether the model's specific parameters differ from cell to cell."""
     model = i8(q[37])
     if model == LINEAR:
         return q[17] != f4(0.0) or q[19] != f4(0.0)
@@ -155,7 +155,7 @@ def _draw(q, k0, k1, first, columns, words, z):
 
 @jit(_nrt=False, forceinline=True)
 def _planes(p, q, z, a, g, points, k0, k1, cell, last):
-    """Make the planes of a cell; one with a reference has its symmetry point behind them."""
+    """Compute the planes of a cell, followed by the symmetry point of one with a reference."""
     model = i8(q[37])
     _shared(p, q, z, a, k0, k1, cell, last)
     if model == LINEAR:
@@ -174,7 +174,7 @@ def _planes(p, q, z, a, g, points, k0, k1, cell, last):
 
 @jit
 def _room(q, n):
-    """Make room for the planes of one cell, with its symmetry point, and for draws of n cells."""
+    """Allocate the planes of one cell, with its symmetry point, and the draws of n cells."""
     n_plane = i8(q[38])
     p, g = np.zeros(n_plane + (n_plane > 6), f4), np.zeros(8, f4)
     return p, np.zeros((4, n), u4), np.zeros((8, n), f4), g
@@ -215,7 +215,7 @@ def planes_of_row(recipe, i, columns, out):
 
 @jit
 def _slow(slow, q, point, k0, k1, cell, out):
-    """Draw what the slow processes need of a cell; the bits of ``slow`` say what."""
+    """Draw a cell's parameters of the weight processes that the bits of ``slow`` select."""
     _, _, b2, b3 = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(1))
     b4, b5, _, _ = block(k0, k1, OP_CELLS, cell, SAMPLE, u4(2))
     at = 0

@@ -1,4 +1,4 @@
-"""Mirror of the pulsed update where no planes are stored: they are drawn a few rows at a time."""
+"""Mirror of the pulsed update without stored planes, which are drawn a few rows at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rpukit.analog._mirror.pulses import BITS
 from rpukit.analog._mirror.pulses import pulsed_update as pulsed_rows
 
 f4, u4 = np.float32, np.uint32
-ROWS = 16  # whose planes are drawn at a time
+ROWS = 16  # rows whose planes are drawn at a time
 
 
 @jit
@@ -53,7 +53,7 @@ def pulsed_update(
     k0,
     k1,
 ):
-    """Pulse the cells of rows ``start`` to ``stop - 1``, which are drawn as they are pulsed."""
+    """Pulse the cells of rows ``start`` to ``stop - 1``, drawing their planes when needed."""
     n_in = weight.shape[1]
     n_row = min(ROWS, stop - start)
     planes, pulsed = np.zeros((len(blank), n_row, n_in), f4), np.zeros(n_in, np.bool_)

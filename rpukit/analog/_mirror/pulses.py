@@ -15,7 +15,7 @@ OP_STEP, OP_WRITE_NOISE = u4(7), u4(13)
 SLOTS = 31
 BITS = COLUMN
 MOST = 8191  # pulses of one sample on one cell
-NUMBER = u4(0x1FFF)  # of pulses; in a word of d the bit length follows
+NUMBER = u4(0x1FFF)  # mask of the number of pulses; in a word of d the bit length follows
 
 
 @jit(inline="always")
@@ -64,7 +64,7 @@ def slot_lists(x_train, offsets, columns):
 
 @jit
 def _hits_of_slot(listed, turn, hit, count):
-    """Take the list of a slot; ``turn`` turns the directions round."""
+    """Read the list of a slot; ``turn`` reverses the directions."""
     for a in range(listed.size):
         hit[a] = u4(listed[a] ^ turn)
         count[a] = 1
@@ -103,7 +103,7 @@ def _hits_of_trains(x_train, d_train, implicit, i, turn, hit, count):
 
 @jit
 def _of_one_polarity(n_hit, polarity, hit, count):
-    """Keep the hits of one direction, and let them go up."""
+    """Keep the hits of one direction, as up pulses."""
     kept = 0
     for a in range(n_hit):
         if (hit[a] >= UP) == (polarity > 0):
@@ -114,7 +114,7 @@ def _of_one_polarity(n_hit, polarity, hit, count):
 
 @jit
 def _first_normals(n_hit, n_in, s0, s1, hit, words, xi):
-    """Draw for the first pulse of every hit: two neighbouring cells share a block."""
+    """Draw the normals of the first pulse of every hit; two neighbouring cells share a block."""
     raw = words[2]
     if 2 * n_hit < n_in:
         for a in range(n_hit):

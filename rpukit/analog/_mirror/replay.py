@@ -1,7 +1,7 @@
-"""Pulses of a batch on a slice of an array, before it is read: for the mirror of `transfer_read`.
+"""Pulses that a slice gets from a batch before it is read, for the mirror of `transfer_read`.
 
-Samples go outermost and slices after them, so that what belongs to a sample is made once, and
-weights and planes are loaded line by line as they lie.
+The outer loop is over samples, so that values of a sample are computed once. Weights and planes
+are loaded line by line, in memory order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _coincidences(x_train, d_train, implicit, i, j):
 
 @jit
 def first_word(j, s0, s1):
-    """Draw for the first pulse of a cell in column j; s0 and s1 belong to row and sample."""
+    """Draw the first pulse of a cell in column j; s0 and s1 belong to row and sample."""
     b0, b1 = philox2x32(u4(u4(j) >> u4(1)), s1, s0)
     return b1 if u4(j) & u4(1) else b0
 
@@ -63,7 +63,7 @@ def run_of_pulses(step, run, w, p, g, up, n, j, s0, s1, xi):
 
 @jit
 def gather(stored, planes, columns, slices, w, drawn):
-    """Load the weights of slices, and their planes where those are stored, as they lie."""
+    """Load the weights of slices, and stored planes, in memory order."""
     for line in range(w.shape[1]):
         for e in range(w.shape[0]):
             w[e, line] = stored[line, slices[e]] if columns else stored[slices[e], line]
@@ -105,7 +105,7 @@ def replay_pulses(
     step, run, flip, implicit, columns, lasts, first_sample, planes, g, x_train, d_train, slices,
     k0, k1, w, pulsed, n_in, drawn,
 ):  # fmt: skip
-    """Walk the pulses of samples 0 to ``lasts[e]`` on slice e; ``pulsed``: the last that did."""
+    """Apply the pulses of samples 0 to ``lasts[e]`` to slice e; ``pulsed``: the last with any."""
     n_event, n_line = w.shape
     hit, count = np.empty(n_line, u4), np.empty(n_line, i4)
     raw, xi, p = np.empty(n_line, u4), np.zeros(n_line, f4), np.empty(drawn.shape[2], f4)
@@ -124,7 +124,7 @@ def replay_pulses(
             if not columns and n_hit:
                 a0, a1, _, _ = block(k0, k1, OP_STEP, u8(slice_), sample, u4(0))
                 s0[:], s1[:] = a0, a1
-            if g[0] != f4(0.0):  # loops of their own, which vectorise
+            if g[0] != f4(0.0):  # separate loops, which vectorise
                 for a in range(n_hit):
                     line = np.int64(hit[a] & BITS)
                     raw[a] = first_word(slice_ if columns else line, s0[line], s1[line])

@@ -1,4 +1,4 @@
-"""Mirrors of the slow processes, flat over the cells."""
+"""Mirrors of the weight processes, flat over the cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OP_DIFFUSION, OP_RESET, OP_WRITE_NOISE, OP_DRIFT = u4(10), u4(11), u4(12), u4(14
 
 @jit
 def clip_weights(start, stop, low, high, weight):
-    """Bring cells ``start`` to ``stop - 1`` into their bounds."""
+    """Clip cells ``start`` to ``stop - 1`` to their bounds."""
     for i in range(start, stop):
         weight[i] = clip(weight[i], low[i], high[i])
 
@@ -74,7 +74,7 @@ def reset(
 
 @jit
 def write_noise(start, stop, std, event, persistent, weight, k0, k1):
-    """Show persistent weights through fresh noise."""
+    """Set visible weights to the persistent ones plus fresh noise."""
     for i in range(start, stop):
         xi = normal(word(k0, k1, OP_WRITE_NOISE, u8(i), u8(event), u4(0)))
         weight[i] = fma32(std, xi, persistent[i])

@@ -1,11 +1,11 @@
 """Runs of pulses on strips of cells, for the mirror of the update.
 
-The cells that a sample pulses are scattered over a row. Here their weights and planes are brought
-side by side first, so that the loop over them has no branches and no gaps and a compiler makes
-vectors of it: an exponential for one cell at a time costs more than all the rest of a pulse.
+The cells that a sample pulses are scattered over a row. Their weights and planes are first copied
+to adjacent places, so that the loop over them has no branches or gaps and vectorises: a scalar
+exponential costs more than the rest of a pulse.
 
-Nothing is allocated here (``_nrt=False``): to count the references to all these arrays would take
-as long as the pulses of a short strip.
+Nothing is allocated here (``_nrt=False``): reference counts of all these arrays would take as long
+as the pulses of a short strip.
 """
 
 # mypy: ignore-errors
@@ -27,7 +27,7 @@ f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 UP, COLUMN = u4(0x80000000), u4(0x7FFFFFFF)  # a hit: its direction, and its column
 
 CAP = 512  # cells of a strip: with their planes they fit into the nearest cache
-PAD = 16  # lanes of a vector: strips are worked on in whole ones, without a slow rest
+PAD = 16  # lanes of a vector: strips are padded to whole vectors, without a scalar remainder
 
 if nb.config.DISABLE_JIT:
 
@@ -53,7 +53,7 @@ else:
 @jit(inline="always")
 def philox2x32(c0, c1, k):
     """Compute one Philox2x32-10 block; all arguments and results are uint32."""
-    a, b = u8(c0), u8(c1)  # the low halves count, as in _exact/philox.py
+    a, b = u8(c0), u8(c1)  # only the low halves matter, as in _exact/philox.py
     for _ in range(10):
         p = u8(u8(0xD256D193) * u8(a & u8(0xFFFFFFFF)))
         a, b = u8(u8(u8(p >> u8(32)) ^ u8(k)) ^ b), p
@@ -81,7 +81,7 @@ def _first(step, run, o, n, w, strip, blank, hit, count, g, xi, left):
 
 @jit(constants=True, _nrt=False)
 def _pulse(step, o, n, pulse, w, strip, blank, hit, count, g, xi):
-    """Apply pulse number ``pulse`` to those of n cells that have so many."""
+    """Apply pulse number ``pulse`` to those of n cells that get so many pulses."""
     for a in range(_whole(n)):
         v = step(w[a], _planes_of(strip, a, CAP, blank), g, hit[o + a] >= UP, xi[o + a])
         w[a] = choose(count[o + a] > pulse, v, w[a])
@@ -89,7 +89,7 @@ def _pulse(step, o, n, pulse, w, strip, blank, hit, count, g, xi):
 
 @jit(_nrt=False)
 def _longest_first(n, left, places, order):
-    """Order the cells with pulses left by their number, and say how many there are."""
+    """Sort the cells with remaining pulses by their number; return the count of these cells."""
     most = i4(0)
     for a in range(n):
         most = max(most, left[a])

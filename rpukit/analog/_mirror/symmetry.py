@@ -1,4 +1,4 @@
-"""Find where the up and the down step of cells are equal; twin in ``cell_planes.cuh``."""
+"""Symmetry points of cells, where up and down steps are equal; twin in ``cell_planes.cuh``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_PAIRS = 10_000
 
 @jit(_nrt=False)
 def symmetry_point(p, g, n):
-    """Take n pairs of an up and a down step from 0 on; n <= 0: as many as the range asks.
+    """Apply n pairs of an up and a down step from weight 0; n <= 0: as many as the range needs.
 
     ``g`` (8) are numbers of the tile without noise: zeros.
     """
@@ -26,7 +26,7 @@ def symmetry_point(p, g, n):
         up = f4(pow_step(w, p, g, True, f4(0.0)) - w)
         down = f4(w - pow_step(w, p, g, False, f4(0.0)))
         moved = f4(w + f4(up - down))
-        if moved == w:  # it stays there
+        if moved == w:  # a fixed point
             break
         w = moved
     return w

@@ -16,7 +16,7 @@ from rpukit.analog._mirror.update import OP_D, OP_X, _rounded, _scales, _train
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 OP_CHOPPER = u4(16)
-NEGATIVE, BEGINS, FLIPS = 1, 2, 4  # what turns say
+NEGATIVE, BEGINS, FLIPS = 1, 2, 4  # flags of turns
 
 
 @jit
@@ -39,7 +39,7 @@ def chop_samples(
     k0,
     k1,
 ):
-    """Turn lines ``start`` to ``stop - 1`` of a batch round by the choppers of their slices."""
+    """Multiply lines ``start`` to ``stop - 1`` of a batch by the choppers of their slices."""
     n_batch, n_slice = v.shape
     signs = np.empty((2, stop - start), f4)
     reads = np.empty(stop - start, np.int64)
@@ -69,7 +69,7 @@ def chop_samples(
 
 @jit
 def _shown(noise, w, k0, k1, cell, sample):
-    """Show a cell through the noise of writing."""
+    """Return the visible weight of a cell, with write noise."""
     return fma32(noise, f4(normal(word(k0, k1, OP_WRITE_NOISE, cell, sample, u4(0)))), w)
 
 
@@ -118,7 +118,7 @@ def _read_lines(y, v, rule, io, line_noise, number, words, k0, k1):
 
 @jit
 def _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line):
-    """Put one read in the buffer; give the number of pulses that are taken out."""
+    """Add one read to the buffer; return the number of pulses that leave it."""
     length, momentum, cap = rule[1], rule[2], rule[5]
     omega, unit = buffer[slice_, line], f4(1.0)
     if kind == 2:
@@ -194,7 +194,7 @@ def transfer_read(
     r0,
     r1,
 ):
-    """Read the slices of events ``start`` to ``stop - 1``; arrays that are not there are empty."""
+    """Read the slices of events ``start`` to ``stop - 1``; absent arrays are empty."""
     n_in, columns = weight.shape[1], rule[9] != f4(0.0)
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
     n = stop - start
@@ -351,7 +351,7 @@ def sample_maxima(start, stop, call, x, d, maxima, status):
 
 @jit
 def auto_scale(start, stop, factor, t, maxima, running, rates):
-    """Follow the maxima of samples ``start`` to ``stop - 1``, in order; give the rate of each."""
+    """Update running maxima by samples ``start`` to ``stop - 1``, in order; set their rates."""
     m_x, m_d = running[0], running[1]
     for s in range(start, stop):
         m_x, m_d = _followed(m_x, maxima[0, s], t), _followed(m_d, maxima[1, s], t)

@@ -177,9 +177,9 @@ def pulse_trains(
 
 @jit
 def rank_update(start, stop, lr, x, d, low, high, weight):
-    """Move rows ``start`` to ``stop - 1`` by the exact -lr d x^T, samples ascending.
+    """Change rows ``start`` to ``stop - 1`` by the exact -lr d x^T, samples ascending.
 
-    Bounds, where there are any, are those of the cells: they hold after each sample.
+    If bounds are given, weights are clipped to them after each sample.
     """
     for i in range(start, stop):
         for s in range(x.shape[0]):

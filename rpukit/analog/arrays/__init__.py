@@ -1,1 +1,1 @@
-"""Arrays of cells: their weights and planes, one array or several a tile."""
+"""Weight arrays of a tile: weights and parameters of its cells."""

@@ -20,7 +20,7 @@ _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class ArrayContext:
-    """State that the arrays of a tile share, and the stream and prefix of one of them.
+    """State that the arrays of a tile share, with the stream and name prefix of one array.
 
     Attributes
     ----------
@@ -32,15 +32,15 @@ class ArrayContext:
     clocks : dict
         The clocks of the tile, by name.
     registers : dict
-        Small arrays on the host that calls replace, and never change, by name.
+        Small arrays on the host, by name; calls replace them and never change them in place.
     prefix : str
-        Begins the names of this array's clocks and states: "" or "0." or "1.0.".
+        Prefix of the names of this array's clocks and states, for example "", "0." or "1.0.".
     count_pulses : bool
         Whether the pulses of each cell are counted.
     dtype : dtype
-        float32 or float64, of everything that has a fraction.
+        Type of all floating-point arrays: float32 or float64.
     procedural : bool
-        Whether pulsed cells are drawn whenever they are needed, and not stored.
+        Whether the parameters of pulsed cells are drawn when needed instead of stored.
     """
 
     shape: tuple[int, int]
@@ -55,7 +55,7 @@ class ArrayContext:
     procedural: bool = False
 
     def child(self, index: int) -> ArrayContext:
-        """Give the context of device number ``index`` of a cell with several."""
+        """Return the context of device number ``index`` of a compound cell."""
         stream = self.stream.child(index)
         return replace(self, stream=stream, prefix=f"{self.prefix}{index}.")
 
@@ -64,7 +64,7 @@ class ArrayContext:
         self.clocks.update({self.prefix + name: 0 for name in names})
 
     def tick(self, name: str, n: int = 1) -> int:
-        """Advance a clock by n; give the event that it stood at."""
+        """Advance a clock by n; return its previous position."""
         event = int(self.clocks[self.prefix + name])
         self.clocks[self.prefix + name] = event + n
         return event
@@ -92,7 +92,7 @@ class WeightArray(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, Array]:
-        """Give all state by name, without the context's prefix."""
+        """Return all state by name, without the context's prefix."""
 
     @property
     @abstractmethod
@@ -101,7 +101,7 @@ class WeightArray(ABC):
 
     @abstractmethod
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
-        """Raise where a learning rate cannot be served, before anything changes."""
+        """Raise if a learning rate is not possible, before anything changes."""
 
     @abstractmethod
     def update(
@@ -115,8 +115,8 @@ class WeightArray(ABC):
     ) -> None:
         """Learn from a batch of checked arrays, samples in order; lr is not 0.
 
-        ``batch_size`` is the size of the mini-batch that the samples are of, where a model counts
-        in mini-batches.
+        ``batch_size`` is the size of the mini-batch that the samples belong to, for models that
+        count in mini-batches.
         """
 
     @abstractmethod

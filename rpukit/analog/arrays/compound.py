@@ -23,20 +23,20 @@ from rpukit.elementwise import random_fill
 from rpukit.random import Op
 
 Array = Any
-_BLOCK = 4096  # samples whose device is drawn at once
-_COLUMNS = 256  # columns that are refreshed at once
-_WRITES = 0  # child stream of a device for reads and writes of its own
+_BLOCK = 4096  # samples for which devices are drawn at once
+_COLUMNS = 256  # columns refreshed at once
+_WRITES = 0  # child stream of a device for its own reads and writes
 
 
 class CompoundArray(WeightArray):
-    """Several arrays of devices that show one weight, ``W = sum_k gamma_k w_k``.
+    """Several arrays of devices with one visible weight, ``W = sum_k gamma_k w_k``.
 
     Parameters
     ----------
     cell : CompoundCell
     context : ArrayContext
     weight : array, shape (n_out, n_in), dtype of the context, optional
-        Where the visible weight is kept.
+        Array that stores the visible weight.
     """
 
     def __init__(self, cell: Any, context: ArrayContext, weight: Array | None = None) -> None:
@@ -65,7 +65,7 @@ class CompoundArray(WeightArray):
         self.on_change()
 
     def combine(self) -> None:
-        """Make the visible weight anew."""
+        """Compute the visible weight from the devices."""
         combine_devices(self.weight, self._stack, self._gamma, status=self.context.guard.status)
 
     def arrays(self) -> dict[str, Array]:
@@ -81,7 +81,7 @@ class CompoundArray(WeightArray):
 
     @property
     def record(self) -> CellArray:
-        """What reads of slices see: the first array, with the weight that all of them show."""
+        """The first array with the visible weight of all of them, for reads of slices."""
         first: CellArray = self.children[0].record
         return first.showing(self.weight)
 
@@ -141,7 +141,7 @@ class VectorArray(CompoundArray):
         self.combine()
 
     def _only(self) -> int | None:
-        """Give the one device that learns, if there is one."""
+        """Return the device that learns, if there is only one."""
         cell: Vector = self.cell
         fixed = cell.update_policy is UpdatePolicy.SINGLE_FIXED
         return cell.first_update_idx if fixed else None
@@ -170,7 +170,7 @@ class VectorArray(CompoundArray):
         self.combine()
 
     def _turns(self, first_sample: int, n: int) -> np.ndarray | None:
-        """Give the device of each sample; None where all learn from all."""
+        """Return the device of each sample; None if all devices learn from all samples."""
         cell: Vector = self.cell
         n_device, policy = len(cell.devices), cell.update_policy
         sample = first_sample + np.arange(n)
@@ -189,7 +189,7 @@ class VectorArray(CompoundArray):
 
 
 class ReferenceArray(CompoundArray):
-    """A device that learns, less a static one (`Reference`)."""
+    """A device that learns, minus a static one (`Reference`)."""
 
     def store(self, array: Array) -> None:
         self.children[0].store(array)
@@ -220,7 +220,7 @@ class OneSidedArray(CompoundArray):
         context.start("refresh")
         if cell.copy_inverted:
             self.children[1].invert()
-            self.combine()  # bounds that leave out 0 have moved
+            self.combine()  # bounds that exclude 0 have moved the weights
         self._reads = [
             ForwardState(
                 cell.refresh_forward,
@@ -247,12 +247,12 @@ class OneSidedArray(CompoundArray):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        # All trains are made before the first are learnt, so that a bad sample changes nothing.
+        # All trains are made before any is applied, so that a bad sample changes nothing.
         trains = self.trains(x, d, lr, parameters, first_sample)
         self.pulse(trains, lr < 0, first_sample, batch_size=batch_size)
 
     def pulse(self, trains: Trains, flip: bool, first_sample: int, *, batch_size: int = 1) -> None:
-        """Change the weights by the coincidences of trains, and refresh them when that is due."""
+        """Change the weights by the coincidences of trains; refresh them when that is due."""
         start, n = 0, len(trains.x)
         while start < n:
             count = self._until_refresh(first_sample + start, n - start, batch_size)
@@ -277,7 +277,7 @@ class OneSidedArray(CompoundArray):
         return period > 0 and sample % period == 0
 
     def refresh(self) -> None:
-        """Read both devices, reset the cells that are too full, write their differences back."""
+        """Read both devices, reset cells close to saturation, and write their differences back."""
         cell: OneSided = self.cell
         n_in = self.context.shape[1]
         bound = abs(cell.device.w_max)

@@ -1,4 +1,4 @@
-"""Ops of cells that hold several devices: the visible weight, and the choice of cells to refresh.
+"""Ops of compound cells: the visible weight, and the choice of cells to refresh.
 
 All work in place; ``status`` is the tile's flag array.
 """
@@ -34,7 +34,7 @@ def combine_devices(
     *,
     status: Array,
 ) -> None:
-    """Make the visible weight ``sum_k gamma_k w_k``, in place.
+    """Compute the visible weight ``sum_k gamma_k w_k``, in place.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def combine_devices(
     devices : array, shape (n_device, n_out, n_in), dtype of the weight
     gamma : array, shape (n_device,), dtype of the weight
     signs : pair of arrays, shapes (n_out,) and (n_in,), int8, or None
-        Choppers of device 0, +1 or -1, which are undone; None: +1.
+        Choppers of device 0, +1 or -1, whose signs are removed; None: +1.
     status : array, shape (1,), int32
 
     Notes
@@ -72,7 +72,7 @@ def select_refresh(
     *,
     status: Array,
 ) -> tuple[Array, Array]:
-    """Choose the cells of pairs of one-sided devices to refresh, and what to write to them.
+    """Choose the one-sided cells to refresh, and compute the values to write to them.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def select_refresh(
         Reads of those columns.
     first_col : int
     full, some : float, weight units
-        What the larger and the smaller read must be above.
+        Thresholds of the larger and of the smaller read.
     status : array, shape (1,), int32
 
     Returns

@@ -1,7 +1,7 @@
-"""Tiles whose gradients are added up in digital (`MixedPrecision`).
+"""Weight array with a digital array that accumulates gradients (`MixedPrecision`).
 
 A batch is cut where rows are transferred. The rows of a transfer are one batch of one-hot updates
-of the devices: each cell sees one sample of it.
+of the devices, in which each cell gets pulses from one sample only.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _ROW = 2  # draw of op CHOPPER
 
 
 class MixedPrecisionArray(CompoundArray):
-    """A digital array in front of devices.
+    """A digital array that accumulates gradients for an array of devices.
 
     Parameters
     ----------
     cell : MixedPrecision
     context : ArrayContext
     child : WeightArray
-        The devices, at child 0 of the context.
+        The array of the devices, with child 0 of the context.
     """
 
     def __init__(self, cell: MixedPrecision, context: ArrayContext, child: WeightArray) -> None:
         self.cell, self.context = cell, context
         self.child, self.children = child, [child]
-        self.granularity = 0.0  # samples make no trains
+        self.granularity = 0.0  # no trains are made from samples
         self.weight = child.weight
         self._chi = _device.zeros(context.shape, context.dtype, context.device)
         self._select = context.stream.child(_SELECT)
         context.start("transfers")
 
     def combine(self) -> None:
-        """Do nothing: the weight is that of the devices."""
+        """Do nothing: the visible weight is that of the devices."""
 
     def arrays(self) -> dict[str, Array]:
         return {**super().arrays(), "chi": self._chi}
@@ -60,8 +60,8 @@ class MixedPrecisionArray(CompoundArray):
         noisy = any(part.write_noise for part in self.cell.parts())
         if parameters.exact and (noisy or isinstance(self.cell.device, OneSided)):
             raise ParameterError(
-                "pulse_type: an update without pulses (NONE) goes to devices without write noise "
-                "that go both ways; take DETERMINISTIC_IMPLICIT"
+                "pulse_type: an update without pulses (NONE) needs devices without write noise "
+                "that are pulsed up and down; use DETERMINISTIC_IMPLICIT"
             )
 
     def update(

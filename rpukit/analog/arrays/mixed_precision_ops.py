@@ -1,6 +1,6 @@
-"""Ops of mixed precision: quantised samples, whole pulses of a digital array.
+"""Ops of mixed precision: quantisation of samples, whole pulses of a digital array.
 
-``status`` is the tile's flag array: not zero makes a kernel do nothing.
+``status`` is the tile's flag array; kernels do nothing while it is not 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def quantise_rows(
         Finite.
     n_bins : int, at least 2
     op : {Op.UPDATE_X, Op.UPDATE_D}
-        Which lines these are, for the draws.
+        Tag of the draws: whether the lines are those of x or of d.
     stochastic : bool
         Stochastic rounding.
     stream : Stream
@@ -79,24 +79,24 @@ def quantise_rows(
 def take_pulses(
     chi: Array, first: int, n_row: int, step: float, *, status: Array
 ) -> tuple[Array, Array]:
-    """Take whole pulses out of rows of a digital array, in place.
+    """Subtract whole pulses from rows of a digital array, in place.
 
     Parameters
     ----------
     chi : array, shape (n_out, n_in), float32 or float64, weight units
     first : int, 0 to n_out - 1
-        Rows ``first`` to ``first + n_row - 1``, modulo n_out, are emptied.
+        Pulses are taken from rows ``first`` to ``first + n_row - 1``, modulo n_out.
     n_row : int, 1 to n_out
     step : float, positive, weight units
-        What one pulse is worth.
+        Weight change that one pulse stands for.
     status : array, shape (1,), int32
 
     Returns
     -------
     pulses : array, shape (n_row, n_in), dtype of chi
-        Number of pulses down, as the x of an update.
+        Number of down pulses, as the x of an update.
     line : array, shape (n_row, n_out), dtype of chi
-        One-hot rows, as its d.
+        One-hot rows, as the d of that update.
 
     Notes
     -----

@@ -38,7 +38,7 @@ from rpukit.summaries import Described, Summary
 
 Array = Any
 SLOW_CELLS = ("decay_scale", "diffusion_rate", "drift_nu", "reset_bias")
-MEMORY = ("origin", "previous", "written")  # of drift
+MEMORY = ("origin", "previous", "written")  # arrays of `DriftMemory`
 CLOCKS = ("diffusion", "drift", "drift_time", "reset", "write_noise")
 
 
@@ -51,7 +51,7 @@ class DeviceArray(Described, WeightArray):
         `Ideal` or a pulsed model.
     context : ArrayContext
     weight : array, shape (n_out, n_in), dtype of the context, optional
-        Where the visible weight is kept.
+        Array that stores the visible weight.
     """
 
     def __init__(self, cell: Cell, context: ArrayContext, weight: Array | None = None) -> None:
@@ -62,7 +62,7 @@ class DeviceArray(Described, WeightArray):
         self._marked: Array | None = None
         context.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
-        # Drawn in float32 whatever the tile computes with: the cells of a seed are the same.
+        # Drawn in float32 for either type, so that a seed always gives the same cells.
         where = (context.stream, context.shape, context.device, context.dtype)
         self._recipe: Recipe | None = None
         planes: Array | None = None
@@ -106,7 +106,7 @@ class DeviceArray(Described, WeightArray):
                 self._arrays.get("pulse_counts"),
             )
             if cell.corrupt_devices_prob or not cell.enforce_consistency:
-                self.settle()  # else 0 is within the bounds of every cell, and none are drawn
+                self.settle()  # otherwise 0 is within all bounds, and no cells need to be drawn
 
     def _describe(self) -> Summary:
         return array_summary(self)
@@ -117,17 +117,17 @@ class DeviceArray(Described, WeightArray):
 
     @property
     def stored(self) -> Array:
-        """The weights that pulses and weight processes act on."""
+        """Weights that pulses and weight processes act on."""
         return self._arrays.get("persistent", self.weight)
 
     @property
     def planes(self) -> Array | Recipe:
-        """Per-cell parameters of the steps, or what they are drawn from."""
+        """Per-cell parameters of the steps, or the recipe that draws them."""
         return self._recipe or self._arrays["planes"]
 
     @property
     def stores_cells(self) -> bool:
-        """Whether the parameters of the cells are there, not drawn when they are needed."""
+        """Whether the parameters of the cells are stored; else they are drawn when needed."""
         return self._recipe is None
 
     def has(self, name: str) -> bool:
@@ -135,7 +135,7 @@ class DeviceArray(Described, WeightArray):
         return name in (self._recipe.slow if self._recipe else self._arrays)
 
     def _strips(self, *names: str) -> Iterator[tuple[int, slice, Bounds, list[Array | None]]]:
-        """Give bounds and parameters of the weight processes, of all cells or strip by strip.
+        """Yield bounds and parameters of the weight processes, for all cells or strip by strip.
 
         Yields the number of the first cell, the rows, the bounds (None for ideal cells), and the
         parameters (None for those that the cells do not have).
@@ -175,7 +175,7 @@ class DeviceArray(Described, WeightArray):
     def pulse_counts(self) -> Array:
         """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy)."""
         if "pulse_counts" not in self._arrays:
-            raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
+            raise ParameterError("this tile does not count pulses: make it with count_pulses=True")
         self.context.guard.check()
         return self._arrays["pulse_counts"].copy()
 
@@ -187,7 +187,7 @@ class DeviceArray(Described, WeightArray):
     def cells(self) -> Mapping[str, Array]:
         """Per-cell parameters by name, arrays of shape (n_out, n_in), the tile's dtype.
 
-        Views; or where none are stored fresh arrays, which NumPy does not let be changed.
+        They are views, or if none are stored, new arrays, which are read-only in NumPy.
         """
         names = self.cell.PLANES
         if self._recipe is None:
@@ -233,7 +233,7 @@ class DeviceArray(Described, WeightArray):
         first_sample: int,
         stream: Stream | None = None,
     ) -> None:
-        """Pulse a batch into pulsed cells, with draws of their own stream or another."""
+        """Pulse a batch into pulsed cells, with draws of their own stream or of another one."""
         call = self.context.guard.begin("x or d")
         at = (first_sample, stream or self.context.stream, call)
         self._writer.write(self.record, x, d, lr, parameters, *at)  # type: ignore[arg-type]
@@ -249,8 +249,7 @@ class DeviceArray(Described, WeightArray):
     ) -> None:
         """Change the weights by the coincidences of trains.
 
-        With ``polarity`` 1 only pulses that go up count; with -1 only those that go down, and they
-        go up instead.
+        With ``polarity`` 1 only up pulses are applied; with -1 only down pulses, as up pulses.
         """
         pulsed_update(
             self.record,  # type: ignore[arg-type]
@@ -306,7 +305,7 @@ class DeviceArray(Described, WeightArray):
                 clip_weights(self.stored[rows], bounds, status=self.context.guard.status)
 
     def show(self, *, noise: bool = True) -> None:
-        """Show stored weights through write noise, or as they are."""
+        """Set the visible weights to the stored ones, with or without write noise."""
         if "persistent" not in self._arrays:
             return
         if noise:
@@ -322,7 +321,7 @@ class DeviceArray(Described, WeightArray):
             self.weight[...] = self.stored
 
     def invert(self) -> None:
-        """Exchange up and down of every cell: steps, bounds, and what belongs to them."""
+        """Exchange up and down of every cell: steps, bounds and related parameters."""
         if self._recipe is not None:
             self._recipe.turn()
             self.settle()
@@ -339,7 +338,7 @@ class DeviceArray(Described, WeightArray):
             cells["reference"][...] = -cells["reference"]
         self.settle()
 
-    # ---- time -----------------------------------------------------------------------------------
+    # ---- weight processes -----------------------------------------------------------------------
 
     def decay(self, alpha: float) -> None:
         if not self.has("decay_scale"):
@@ -397,8 +396,8 @@ class DeviceArray(Described, WeightArray):
     ) -> None:
         """Reset columns.
 
-        ``chosen`` (n_out, n_in), the tile's dtype, spares the cells where it is 0; an ``event`` of
-        its own draws from child 1 of the stream.
+        ``chosen`` (n_out, n_in), the tile's dtype, excludes the cells where it is 0. A given
+        ``event`` draws from child 1 of the stream.
         """
         stream = self.context.stream if event is None else self.context.stream.child(1)
         event = self.context.tick("reset") if event is None else event
@@ -425,7 +424,7 @@ def nothing() -> None:
 
 
 def checked_array(array: Array, context: ArrayContext, name: str) -> Array:
-    """Give an array of the shape of a tile, finite and of its dtype, or raise."""
+    """Return an array of the shape and dtype of a tile; raise if it is not finite."""
     array = _device.as_array(array, context.device, context.dtype, name)
     if array.shape != context.shape:
         raise ShapeError(f"{name}: got shape {tuple(array.shape)}, need {context.shape}")

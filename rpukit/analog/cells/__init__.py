@@ -1,6 +1,7 @@
-"""What sits at a cross-point: the cells of a tile, as frozen descriptions with the field's names.
+"""Cell models: the parameters of the devices at the cross-points of a tile.
 
-A cell class knows three things: its parameters, how a tile's per-cell arrays are drawn from them
+A cell is a frozen dataclass. Its class defines three things: its parameters, how a tile's per-cell
+arrays are drawn from them
 (device-to-device variation, plain NumPy below), and which step function moves a weight
 (``device_steps.cuh`` and ``_steps.py``). A new pulsed model is one class here and one function
 there.

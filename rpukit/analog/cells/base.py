@@ -1,4 +1,4 @@
-"""What every cell has: checked parameters, arrays drawn when a tile is made; the ideal cell."""
+"""Base class of all cells, draws of per-cell arrays, and the ideal cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FloatArray = Any  # numpy.ndarray of float32
 
 
 class Draws:
-    """The draws of construction: draw number k gives one value for each cell."""
+    """Random draws when a tile is made: draw number k gives one value for each cell."""
 
     def __init__(self, stream: Stream, shape: tuple[int, int]) -> None:
         self._stream, self._shape = stream, shape
@@ -57,7 +57,7 @@ class Cell(Checked):
 
     def _check_lifetime(self, lifetime: float) -> None:
         good = lifetime == 0 or lifetime >= 1
-        self._need(good, "lifetime", "0 for no decay, or a number of `decay` calls from 1")
+        self._need(good, "lifetime", "0 (no decay) or at least 1, in `decay` calls")
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
         """Draw the per-cell arrays of a tile.
@@ -71,13 +71,13 @@ class Cell(Checked):
         -------
         dict of str to array, shape (n_out, n_in), float32
             The planes of the step function, and ``decay_scale``, ``diffusion_rate``,
-            ``drift_nu``, ``reset_bias`` where the parameters ask for them.
+            ``drift_nu``, ``reset_bias`` where the parameters need them.
         """
         raise NotImplementedError  # pragma: no cover
 
     @property
     def write_noise(self) -> float:
-        """Deviation of the write noise, in units of the weight."""
+        """Standard deviation of the write noise, in weight units."""
         return 0.0
 
 
@@ -87,7 +87,7 @@ def decay_scale(lifetime: FloatArray) -> FloatArray:
 
 
 def drift_arrays(draws: Draws, drift: DriftParameters | None) -> dict[str, FloatArray]:
-    """Draw the exponent of each cell, where they differ."""
+    """Draw the drift exponent of each cell, unless all cells have the same."""
     if drift is None or drift.nu == 0 or drift.nu_dtod == 0:
         return {}
     return {"drift_nu": draws.spread(drift.nu, drift.nu_dtod, 9)}
@@ -100,13 +100,13 @@ class Ideal(Cell):
     Parameters
     ----------
     diffusion : float, at least 0, weight units
-        Deviation of the random walk of one `AnalogTile.diffuse` call.
+        Standard deviation of the random walk in one `AnalogTile.diffuse` call.
     lifetime : float, 0 or at least 1, in calls of `AnalogTile.decay`
-        Decay constant; 0 is none.
+        Decay constant; 0 turns decay off.
     reset_std : float, at least 0, weight units
         Spread after `AnalogTile.reset`.
     drift : DriftParameters, optional
-        Drift of `AnalogTile.drift`.
+        Parameters of `AnalogTile.drift`; None turns drift off.
 
     Raises
     ------

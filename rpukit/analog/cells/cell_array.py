@@ -1,4 +1,4 @@
-"""The arrays of one crossbar of pulsed cells, as the ops of updates and transfers take them."""
+"""The arrays of one crossbar of pulsed cells, as passed to the ops of updates and transfers."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ Array = Any
 class CellArray:
     """Weights, cell parameters and counters of one crossbar of pulsed cells.
 
-    The ops of the update and of transfers take it whole; they change its arrays in place.
+    The ops of the update and of transfers take it as one argument and change its arrays in place.
 
     Attributes
     ----------
     cell : PulsedCell
-        Gives the step function.
+        Selects the step function.
     weight : array, shape (n_out, n_in), float32 or float64
         The visible weight.
     planes : array, shape (n_plane, n_out, n_in), dtype of the weight, or Recipe
-        Parameters of the cells, or what the cells are drawn from where none are stored.
+        Parameters of the cells, or the recipe that draws them where none are stored.
     globals_ : array, shape (n_global,), dtype of the weight
-        0 the spread of a step, 7 the deviation of the write noise, the others the model's own.
+        0 is the spread of a step, 7 the standard deviation of the write noise; the others belong
+        to the model.
     n_pulses : array, shape (1,), int64
-        The number of pulses is added to it.
+        Counter of pulses.
     status : array, shape (1,), int32
-        The flag of the tile: kernels do nothing while it is not 0.
+        The tile's flag; kernels do nothing while it is not 0.
     granularity : float, weight units
-        Mean step of the cells; 0 where nothing makes trains for them.
+        Mean step of the cells; 0 if no pulse trains are made for them.
     persistent : array, shape (n_out, n_in), dtype of the weight, or None
-        What pulses act on where the cells have write noise.
+        The weight that pulses act on, if the cells have write noise.
     pulse_counts : array, shape (n_out, n_in), int64, or None
-        The pulses of each cell are added to it.
+        Counter of the pulses of each cell.
     macros : tuple of pairs
-        What the kernels of transfers are compiled with.
+        Macros that the kernels of transfers are compiled with.
     """
 
     cell: PulsedCell
@@ -68,25 +69,25 @@ class CellArray:
 
     @property
     def stores_cells(self) -> bool:
-        """Whether the parameters of the cells are stored, not drawn when they are needed."""
+        """Whether the parameters of the cells are stored; else they are drawn when needed."""
         return not isinstance(self.planes, Recipe)
 
     def showing(self, weight: Array) -> CellArray:
-        """Give the same cells behind another visible weight, to be read only."""
+        """Return a read-only view of the same cells with another visible weight."""
         return replace(self, weight=weight, persistent=None)
 
     @property
     def parameters(self) -> Array:
-        """The planes as kernels and mirrors of transfers take them: a recipe as (1, 1, n)."""
+        """Planes for the kernels and mirrors of transfers; a recipe has shape (1, 1, n)."""
         values = values_of(self.planes)
         return values if values.ndim == 3 else values.reshape(1, 1, -1)
 
     def model(self) -> tuple[Any, Any, int]:
-        """Give the step function and the run function of a mirror, and the number of planes."""
+        """Return the step and run functions of a mirror, and the number of planes."""
         return *self.step_functions()[:2], len(self.planes)
 
     def step_functions(self) -> tuple[Any, Any, bool]:
-        """Give what a mirror pulses by: step, run, and whether a step needs an exponential."""
+        """Return a mirror's step and run functions, and whether a step needs an exponential."""
         cell, steps = self.cell, twins.mirror("rpukit.analog._steps", self.weight.dtype)
         run = steps.RUNS.get(cell.STEP) if cell.HAS_RUN else None
         return steps.STEPS[cell.STEP], run or steps.no_run, cell.STEP in steps.DEAR

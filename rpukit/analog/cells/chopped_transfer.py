@@ -1,6 +1,6 @@
-"""Cells of the transfer family with choppers, TTv3 and TTv4: signs that flip cancel a bias.
+"""Transfer cells with choppers (TTv3 and TTv4), whose flipping signs cancel a bias.
 
-Each class gives its recursion; what runs it is in ``transfer/array.py``.
+Each class documents its recursion; ``transfer/array.py`` runs it.
 
 Source: Rasch, Carta, Fagbohungbe, Gokmen, "Fast and robust analog in-memory deep neural network
 training", Nature Communications 15:7133 (2024).
@@ -25,13 +25,14 @@ __all__ = ["ChoppedTransfer", "DynamicTransfer"]
 @with_inherited_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoppedTransfer(Transfer):
-    """Tiki-Taka version 3 (chopped TTv2): signs that flip now and then cancel the bias of A.
+    """Tiki-Taka version 3 (chopped TTv2): flipping signs cancel the bias of the fast array A.
 
-    A and C; choppers c_in (of slices), c_out (of lines), all +1 at first. For every sample (x, d),
-    with s = c_out c_in^T:
+    C is the slow array. The choppers c_in (of slices) and c_out (of lines) are +1 at first. For
+    every sample (x, d), with s = c_out c_in^T:
 
     1. ``lr_A``: fast_lr (times lr with `scale_fast_lr`), or lr where it is 0.
-    2. Pulses of (x, d) at the rate lr_A change A: each has its direction times s of its cell.
+    2. Pulses of (x, d) at the rate lr_A change A; the direction of each is multiplied by s of its
+       cell.
     3. Where the number of samples so far is a multiple of E, slice i = next:
        ``z = read(A[:, i])``;
        ``omega = H[:, i] + c_in[i] c_out z kappa``, ``kappa = lr_t / (buffer_granularity g_A)``.
@@ -42,32 +43,32 @@ class ChoppedTransfer(Transfer):
     6. c_in[i] flips with the probability in_chop_prob, or, without `in_chop_random`, in every
        ``max(ceil(1 / in_chop_prob), 2)``-th pass over the slices. After the last slice each c_out
        flips with the probability out_chop_prob.
-    7. ``W = gamma s o A + C`` with the choppers of now.
+    7. ``W = gamma s o A + C`` with the current choppers.
 
     Parameters
     ----------
     devices : tuple of two, as in `Transfer`
         A and C.
     transfer_every : float
-        Samples (mini-batches with `units_in_mbatch`) between transfers; a negative number r means
+        Samples (mini-batches with `units_in_mbatch`) between transfers. A negative number r means
         ``|r| n_states(A) / n_slice``, rounded, at least 1.
     in_chop_prob, out_chop_prob : float, 0 to 1
     in_chop_random : bool
     buffer_granularity : float
-        Threshold of the buffer in granularities of A; 1 where it is not positive.
+        Threshold of the buffer in granularities of A; a value that is not positive counts as 1.
     auto_granularity : float, at least 0
         If positive, ``auto_granularity / (n_slice |transfer_every|)`` multiplies the threshold.
     step : float, positive
     momentum : float
     forget_buffer : bool
     no_buffer : bool
-        Forget the buffer before every read.
+        Clear the buffer before every read.
     correct_gradient_magnitudes : bool
         ``kappa = lr_t / lr_A / (buffer_granularity g_C)``.
     auto_scale : bool
         ``lr_A = fast_lr L g_A / (m_x m_d)`` with running means of the largest ``|x|`` and ``|d|``.
     auto_momentum : float, 0 to 1
-        Momentum of these means.
+        Momentum of the running means of `auto_scale`.
 
     Raises
     ------
@@ -75,7 +76,7 @@ class ChoppedTransfer(Transfer):
 
     Notes
     -----
-    The default of `transfer_update` is one slot without management.
+    By default `transfer_update` has one slot and no update management.
 
     Source: Rasch et al., "Fast and robust analog in-memory deep neural network training", Nature
     Communications 15:7133 (2024).
@@ -116,7 +117,7 @@ class ChoppedTransfer(Transfer):
         self._need(not self.random_selection, "random_selection", "False")
         self._need(self.with_reset_prob == 0, "with_reset_prob", "0")
         states = self.transfer_every >= 0 or isinstance(self.devices[0], PulsedCell)
-        self._need(states, "transfer_every", "from 0 where device 0 is made of several")
+        self._need(states, "transfer_every", "a number from 0, as device 0 is a compound cell")
 
     @property
     def chop_period(self) -> int:
@@ -135,7 +136,7 @@ class ChoppedTransfer(Transfer):
         return [max(1, math.floor(every + 0.5)), 0]
 
     def threshold(self, shape: tuple[int, int]) -> float:
-        """Give the threshold of the buffer, weight units of A times the rate of transfer.
+        """Return the threshold of the buffer, in weight units of A times the transfer rate.
 
         Parameters
         ----------
@@ -156,28 +157,28 @@ class ChoppedTransfer(Transfer):
 @with_inherited_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicTransfer(ChoppedTransfer):
-    """Tiki-Taka version 4 (AGAD): the reference of A is estimated on the fly.
+    """Tiki-Taka version 4 (AGAD): the reference of A is estimated during training.
 
-    As `ChoppedTransfer`, with the means M and Q of the reads, both 0 at first, N the chopper
-    period, ``mu = min(tail_weightening / N, 1)``, t the number of passes over the slices so far,
-    and in steps 3 to 6 for slice i:
+    The recursion is that of `ChoppedTransfer`, except for steps 3 to 6. M and Q are means of the
+    reads, both 0 at first; N is the chopper period, ``mu = min(tail_weightening / N, 1)``, and t
+    the number of passes over the slices so far. For slice i:
 
     1. If the chopper of slice i flipped at its last read: ``Q[:, i] = M[:, i]``.
     2. ``omega = H[:, i] + c_in[i] c_out (z - Q[:, i]) kappa``.
-    3. n and H as before; without `forget_buffer`, omega is clipped to ``+-buffer_cap L`` where
-       buffer_cap is positive.
+    3. n and H as in `ChoppedTransfer`; without `forget_buffer`, omega is clipped to
+       ``+-buffer_cap L`` where buffer_cap is positive.
     4. ``M[:, i] = (1 - mu) M[:, i] + mu z``.
     5. C is written where ``t > N``; before, only H changes.
-    6. c_in[i] flips where ``t mod N = N - 1``, and besides with the probability in_chop_prob with
-       `in_chop_random`.
+    6. c_in[i] flips where ``t mod N = N - 1``; with `in_chop_random` it also flips with the
+       probability in_chop_prob.
 
     Parameters
     ----------
     tail_weightening : float, positive
-        Weights the end of a chopper period in M.
+        Weight of the end of a chopper period in M.
     buffer_cap : float, at least 0
     experimental_correct_accumulation : bool
-        kappa is divided by ``min(t mod N + 1, 1 / g_A)``.
+        Divide kappa by ``min(t mod N + 1, 1 / g_A)``.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Cells that hold several devices at each cross-point: vector, reference, one-sided.
+"""Cells with several devices at each cross-point: vector, reference, one-sided.
 
-What they do to a tile is in ``arrays/compound.py``.
+Their arrays of weights are in ``arrays/compound.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UpdatePolicy(Enum):
 
 
 def with_inherited_parameters(cls: type[Any]) -> type[Any]:
-    """Complete a docstring by the parameters that a class inherits and does not say anew."""
+    """Add inherited parameters to a docstring, except those that it documents itself."""
     heading = "Parameters\n----------\n"
     entry = re.compile(r"^(\w+(?:, \w+)*) : .*\n(?:    .*\n)*", re.M)
 
@@ -59,19 +59,19 @@ def with_inherited_parameters(cls: type[Any]) -> type[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompoundCell(Cell):
-    """Base of cells that hold several devices."""
+    """Base class of cells with several devices."""
 
     def parts(self) -> tuple[PulsedCell, ...]:
-        """Give the devices of a cross-point, in order."""
+        """Return the devices of a cross-point, in order."""
         raise NotImplementedError  # pragma: no cover
 
     def weights_of_parts(self) -> tuple[float, ...]:
-        """Give the factor gamma of each device in the visible weight."""
+        """Return the factor gamma of each device in the visible weight."""
         raise NotImplementedError  # pragma: no cover
 
     @property
     def granularity(self) -> float:
-        """Mean of the devices' granularities, weight units; pulse trains are made with it."""
+        """Mean granularity of the devices, in weight units; it scales pulse trains."""
         return float(np.mean([part.granularity for part in self.parts()]))
 
     def sample(self, stream: Any, shape: tuple[int, int]) -> dict[str, Any]:
@@ -90,10 +90,10 @@ class CompoundCell(Cell):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector(CompoundCell):
-    """Several devices at each cross-point; the weight is a weighted sum of theirs.
+    """Several devices at each cross-point; the visible weight is their weighted sum.
 
-    ``W = sum_k gamma_k w_k``. Setting weights sets every device to W (with SINGLE_FIXED: only the
-    one that learns).
+    ``W = sum_k gamma_k w_k``. Setting weights sets every device to W, or with SINGLE_FIXED only
+    the one that learns.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Vector(CompoundCell):
     update_policy : UpdatePolicy
     first_update_idx : int, 0 to n_device - 1
     gamma_vec : tuple of float
-        Factors of the devices; empty: 1 / n_device each.
+        Factors of the devices; if empty, each is 1 / n_device.
 
     Raises
     ------
@@ -149,7 +149,7 @@ class Vector(CompoundCell):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference(CompoundCell):
-    """A device that learns and a static one that is subtracted: ``W = w_0 - w_1``.
+    """A device that learns, minus a static reference device: ``W = w_0 - w_1``.
 
     Pulses and set weights go to device 0; the reference is set by
     ``tile.arrays[1].set_weights(...)``.
@@ -157,7 +157,7 @@ class Reference(CompoundCell):
     Parameters
     ----------
     devices : tuple of PulsedCell, one or two
-        One is used for both.
+        A single one describes both devices.
 
     Raises
     ------
@@ -190,29 +190,29 @@ class Reference(CompoundCell):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneSided(CompoundCell):
-    """Two devices that only go up: ``W = w_plus - w_minus``.
+    """Two devices that are only pulsed up: ``W = w_plus - w_minus``.
 
-    A pulse that would raise the weight raises the plus device, one that would lower it raises the
+    A pulse that would raise the weight raises the plus device; one that would lower it raises the
     minus device. Device 0 of a tile is minus, device 1 is plus.
 
-    Every ``refresh_every`` updates the two are read, and where both are too full they are reset
-    and their difference is written back: with p and q the reads and b the bound ``|w_max|``, a
-    cell is refreshed where the larger is above ``b refresh_upper_thres`` and the smaller above
-    ``b refresh_lower_thres``.
+    Every ``refresh_every`` updates both devices are read. Cells in which both are close to
+    saturation are reset, and their difference is written back. With b the bound ``|w_max|``, a
+    cell is refreshed where the larger read is above ``b refresh_upper_thres`` and the smaller one
+    above ``b refresh_lower_thres``.
 
     Parameters
     ----------
     device : PulsedCell
     refresh_every : int, at least 0
-        Updates (samples, or mini-batches with `units_in_mbatch`) between refreshes; 0 is never.
+        Updates (samples, or mini-batches with `units_in_mbatch`) between refreshes; 0 means never.
     units_in_mbatch : bool
     refresh_upper_thres, refresh_lower_thres : float, relative to the bound
     copy_inverted : bool
-        The plus device has up and down exchanged, steps and bounds.
+        Exchange up and down in the plus device, both steps and bounds.
     refresh_forward : IOParameters
-        How the devices are read.
+        Periphery of the reads of the devices.
     refresh_update : UpdateParameters
-        How the difference is written.
+        Pulses that write the difference.
 
     Raises
     ------

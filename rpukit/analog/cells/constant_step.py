@@ -1,4 +1,4 @@
-"""Steps that do not depend on the weight."""
+"""Device model with steps that do not depend on the weight."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ops that draw the cells of a tile where the tile is, with the bits of ``PulsedCell.sample``.
+"""Ops that draw the cells of a tile on its device, with the bits of ``PulsedCell.sample``.
 
-A recipe is the numbers of a whole tile that its cells are drawn from. It serves twice: planes are
-drawn once and stored, or a tile keeps the recipe and draws them whenever they are wanted.
+A recipe holds the numbers of a whole tile from which its cells are drawn. Either the planes are
+drawn once and stored, or the tile keeps the recipe and draws them whenever they are needed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Bounds = tuple[Array, Array]
 
 _CELL_PLANES = Kernel("cell_planes")
 
-RECIPE = 40  # numbers of a tile; what each is for: kernels_cu/include/cell_planes.cuh
+RECIPE = 40  # numbers of a tile, listed in kernels_cu/include/cell_planes.cuh
 SLOW = ("diffusion_rate", "reset_bias", "decay_scale", "drift_nu")  # in the order of the kernel
 _BLOCK = 256
-_STRIP = 1 << 20  # cells that are drawn at a time where a tile stores none
-_MANY = 1 << 24  # cells from which the mirror, once compiled, is sooner done than NumPy
-_OWN = 16  # where the numbers of a model begin
+_STRIP = 1 << 20  # cells drawn at a time if a tile stores none
+_MANY = 1 << 24  # number of cells from which the mirror is faster than NumPy, compilation included
+_OWN = 16  # index of the first number that belongs to a model
 _STUCK, _FROM, _RANGE, _PERFECT, _TURNED, _FIND, _KEY, _MODEL = 9, 10, 11, 14, 15, 23, 33, 37
 # In the order of the mirror's numbers of models.
 SAMPLERS = (
@@ -48,7 +48,7 @@ _WITH_POINT = ("linear_reference_planes", "pow_reference_planes")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What the cells of a tile are drawn from.
+    """Numbers and sampler from which the cells of a tile are drawn.
 
     Attributes
     ----------
@@ -60,8 +60,8 @@ class Recipe:
         Which of `SLOW` the cells have.
     shape : tuple of int, (n_out, n_in)
     values : array, shape (40,) or (40 + n_out n_in,), float32 or float64
-        Numbers of the tile, on its device, and the symmetry points of cells where these take long
-        to find.
+        Numbers of the tile, on its device, followed by the symmetry points of the cells if these
+        take long to find.
     """
 
     sampler: str
@@ -72,12 +72,12 @@ class Recipe:
 
     @property
     def macros(self) -> dict[str, Any]:
-        """What a kernel that draws these cells is compiled with."""
+        """Macros for compiling a kernel that draws these cells."""
         points = int(self.values.size > RECIPE)
         return {"PLANES_OF": self.sampler, "N_PLANE": len(self.names), "POINTS": points}
 
     def __len__(self) -> int:
-        """Number of planes, as an array of planes has it."""
+        """Return the number of planes, as the length of an array of planes."""
         return len(self.names)
 
     def draw(
@@ -92,13 +92,14 @@ class Recipe:
         Parameters
         ----------
         n_plane : int
-            How many of the planes; one more gives the symmetry point of a model with a reference.
+            Number of planes to draw; one more than the model has adds the symmetry point of a
+            model with a reference.
         slow : sequence of str
             Of `SLOW`, in that order.
         rows : tuple of int, optional
             First row and the one after the last; default: all.
         out : array, at least as large as the result, optional
-            Where to put it.
+            Array that receives the result.
 
         Returns
         -------
@@ -127,9 +128,9 @@ class Recipe:
         return out
 
     def strips(self, n_plane: int, slow: Sequence[str] = ()) -> Iterator[tuple[slice, Array]]:
-        """Draw cells strip by strip, each in the place of the one before.
+        """Draw cells strip by strip; each strip overwrites the one before.
 
-        Yields the rows of a strip, and what `draw` gives for them.
+        Yields the rows of a strip, and the result of `draw` for them.
         """
         n_out, n_in = self.shape
         n_row = min(n_out, max(1, _STRIP // n_in))
@@ -148,7 +149,7 @@ class Recipe:
 
 
 def can_draw(cell: PulsedCell) -> bool:
-    """Whether `cell_planes` knows the class; one from outside draws by its `sample`.
+    """Whether `cell_planes` has a sampler for the class; other classes draw by `sample`.
 
     Parameters
     ----------
@@ -180,10 +181,10 @@ def recipe_of(
     shape : tuple of int, (n_out, n_in)
     device : Device
     dtype : {float32, float64}
-        Of what is drawn; the draws are those of float32.
+        Type of the result; the draws are those of float32.
     keep : bool
-        Whether cells will be drawn time and again: symmetry points that take thousands of steps to
-        find are stored.
+        Whether cells will be drawn repeatedly. Symmetry points that take thousands of steps to
+        find are stored then.
 
     Returns
     -------
@@ -199,8 +200,8 @@ def recipe_of(
     """
     if not can_draw(cell):
         raise ParameterError(
-            f"cell: {type(cell).__name__} draws its planes by sample(), and no kernel can: take "
-            'storage="stored"'
+            f"cell: {type(cell).__name__} draws its planes by sample(), for which there is no "
+            'kernel: use storage="stored"'
         )
     numbers = _numbers(cell, stream)
 
@@ -246,7 +247,7 @@ def cell_planes(
     planes : array, shape (n_plane, n_out, n_in), float32
         In the order of ``PLANES``.
     symmetry_point : array, shape (n_out, n_in), float32, or None
-        What the cell adds to its resting point.
+        Offset that the cell adds to its resting point.
 
     Raises
     ------
@@ -265,9 +266,9 @@ def cell_planes(
 def draw_cells(
     cell: Cell, stream: Stream, shape: tuple[int, int], device: Device, dtype: Any = np.float32
 ) -> tuple[Array | None, dict[str, Array]]:
-    """Draw all per-cell arrays of a tile: by a kernel where it runs kernels.
+    """Draw all per-cell arrays of a tile, by a kernel on a GPU.
 
-    Else by NumPy, or by the mirror where that is worth its compilation.
+    On a CPU they are drawn by NumPy, or by the mirror if that repays its compilation.
 
     Parameters
     ----------
@@ -283,7 +284,7 @@ def draw_cells(
     planes : array, shape (n_plane, n_out, n_in), or None
         None for a cell that is not pulsed.
     slow : dict of str to array, shape (n_out, n_in)
-        What the slow processes need. All are on the device.
+        Parameters of the weight processes. All are on the device.
     """
     worth = device.kind != "cpu" or _device.runs_kernels(np) or shape[0] * shape[1] >= _MANY
     if isinstance(cell, PulsedCell) and worth and can_draw(cell):
@@ -299,12 +300,12 @@ def draw_cells(
 
 
 def values_of(planes: Array | Recipe) -> Array:
-    """Give the array that kernels and mirrors take for planes."""
+    """Return the array that kernels and mirrors take for planes."""
     return planes.values if isinstance(planes, Recipe) else planes
 
 
 def bounds_of(planes: Array | Recipe) -> Iterator[tuple[slice, Bounds]]:
-    """Give the bounds of cells: of all rows at once, or of strips of rows where none are stored.
+    """Yield the bounds of the cells: of all rows at once, or by strips where none are stored.
 
     Parameters
     ----------
@@ -330,7 +331,7 @@ def _reach(recipe: Recipe) -> tuple[np.float32, np.float32]:
 
 
 def _slow_of(cell: PulsedCell) -> tuple[str, ...]:
-    """Which slow processes have parameters in each cell, as `PulsedCell.sample` decides it."""
+    """List the weight processes with per-cell parameters, as `PulsedCell.sample` decides."""
     drift = cell.drift
     rests = cell.reset != 0 or cell.reset_dtod > 0
     wanted = (

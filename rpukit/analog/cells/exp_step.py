@@ -1,4 +1,4 @@
-"""Steps that depend exponentially on the weight."""
+"""Device model with steps that depend exponentially on the weight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rpukit.elementwise import exp
 
 __all__ = ["ExpStep"]
 
-_LARGEST = 1e18  # so that a step, which has float32, is a number
+_LARGEST = 1e18  # so that a step in float32 stays finite
 
 
 @with_common_parameters
@@ -35,12 +35,12 @@ class ExpStep(WriteNoiseCell):
     a, b : float
         Scale and shift of the weight.
     dw_min_std_add : float, at least 0, weight units
-        With `dw_min_std_slope`: the noise of a step dw has the deviation
+        With `dw_min_std_slope`: the noise of a step dw has the standard deviation
         ``dw_min_std (|dw| + dw_min_std_add + dw_min_std_slope |w|)``.
     dw_min_std_slope : float, at least 0
     mean_granularity : bool
-        Let the granularity, which decides the length of pulse trains, be the mean of both steps at
-        weight 0; else it is the down step there, as in the toolkit that the model is from.
+        Use the mean of both steps at weight 0 as the granularity, which sets the length of pulse
+        trains. Otherwise it is the down step at weight 0, as in the toolkit of the source.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class ExpStep(WriteNoiseCell):
         WriteNoiseCell._check(self)
         for name in ("dw_min_std_add", "dw_min_std_slope"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-        # By logarithms of the standard library: a check of parameters compiles no mathematics.
+        # The standard library's logarithm: a check of parameters should compile nothing.
         powers = {"A_up": self.gamma_up * self.b, "A_down": -self.gamma_down * self.b}
         for name, power in powers.items():
             factor = abs(getattr(self, name))
@@ -83,15 +83,15 @@ class ExpStep(WriteNoiseCell):
             self._need(not factor or math.log(factor) + power < math.log(_LARGEST), name, need)
 
     def _sizes(self) -> tuple[float, float]:
-        """Give the factors of the exponentials in w: A exp(+-gamma b)."""
+        """Compute the factors of the exponentials in w: A exp(+-gamma b)."""
         grown = exp(np.array([self.gamma_up * self.b, -self.gamma_down * self.b]))  # float64
         return self.A_up * float(grown[0]), self.A_down * float(grown[1])
 
     @property
     def granularity(self) -> float:
-        """Mean size of a step at weight 0, in weight units; pulse trains are made with it.
+        """Mean size of a step at weight 0, in weight units; it scales pulse trains.
 
-        `dw_min` where there is no step at weight 0.
+        It is `dw_min` if the step at weight 0 vanishes.
         """
         size_up, size_down = self._sizes()
         g = (1 - max(self.up_down, 0.0)) * max(1 - size_down, 0.0) * self.dw_min

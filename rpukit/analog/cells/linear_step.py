@@ -1,4 +1,4 @@
-"""Steps that change linearly with the weight, or vanish at the bounds."""
+"""Device models with steps that are linear in the weight, or that vanish at the bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GAMMA_UP, _GAMMA_DOWN = 16, 17  # draws
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Linear(WriteNoiseCell):
-    """What the linear models share: planes of slopes, noise, reversal."""
+    """Base class of the linear models: planes of slopes, noise, reversal."""
 
     PLANES: ClassVar[tuple[str, ...]] = (*PulsedCell.PLANES, "slope_down", "slope_up")
     STEP: ClassVar[str] = "linear_step"
@@ -53,16 +53,16 @@ class _Linear(WriteNoiseCell):
         return *self._gammas(), *reversal
 
     def _gammas(self) -> tuple[float, ...]:
-        """Give gamma up, its spread, down, its spread; signed or not, by mean bounds or not."""
+        """Return gamma_up, its spread, gamma_down, its spread, and the flags of the slopes."""
         return 1.0, 0.0, 1.0, 0.0, False, False
 
     def _slopes(self, draws: Draws, arrays: dict[str, FloatArray]) -> tuple[FloatArray, ...]:
-        """Give the bounds that slopes refer to, and up and down steps times gamma."""
+        """Return the bounds that slopes refer to, and the up and down steps times gamma."""
         return tuple(arrays[name] for name in ("w_min", "w_max", "step_up", "step_down"))
 
 
 def slope(step: FloatArray, vanishes_at: FloatArray) -> FloatArray:
-    """Slope of a step that is 0 at a weight; a bound of exactly 0 pins the cell anyway."""
+    """Compute the slope of a step that vanishes at a weight; 0 for a weight of 0."""
     usable = (step != 0) & (vanishes_at != 0)
     return np.divide(-step, vanishes_at, out=np.zeros_like(step), where=usable)
 
@@ -77,15 +77,15 @@ class LinearStep(_Linear):
     Parameters
     ----------
     gamma_up, gamma_down : float
-        Slopes of the steps; 1 lets them vanish at the bound.
+        Slopes of the steps; with 1 a step vanishes at the bound.
     gamma_up_dtod, gamma_down_dtod : float, at least 0
-        Spread of the slopes; it is added, not relative.
+        Absolute spread of the slopes.
     allow_increasing : bool
-        Let slopes be negative; else their absolute values count.
+        Allow negative slopes; otherwise their absolute values are used.
     mean_bound_reference : bool
-        Slopes refer to the mean bounds `w_max`, `w_min`; else to those of the cell.
+        Slopes refer to the mean bounds `w_max`, `w_min`; otherwise to the bounds of the cell.
     mult_noise : bool
-        Noise on the whole step; else on its constant part only.
+        Noise acts on the whole step; otherwise on its constant part only.
     reverse_up, reverse_down : bool
         Let the up (down) step shrink towards the other bound.
     reverse_offset : float, positive, weight units
@@ -151,7 +151,7 @@ class SoftBounds(_Linear):
     Parameters
     ----------
     mult_noise : bool
-        Noise on the whole step; else on its constant part only.
+        Noise acts on the whole step; otherwise on its constant part only.
     reverse_up, reverse_down : bool
         Let the up (down) step shrink towards the other bound.
     reverse_offset : float, positive, weight units
@@ -179,10 +179,10 @@ class SoftBounds(_Linear):
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftBoundsPmax(SoftBounds):
-    """A `SoftBounds` device that is described by its curve of up pulses.
+    """A `SoftBounds` device that is described by its response to up pulses.
 
-    From `range_min`, `p_max` up pulses lead to `range_max`, with
-    ``w = range_min + B (1 - exp(-alpha p))`` after p pulses.
+    From `range_min`, `p_max` up pulses lead to `range_max`; the weight after p pulses is
+    ``w = range_min + B (1 - exp(-alpha p))``.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class SoftBoundsPmax(SoftBounds):
         Curvature, for each pulse.
     range_min, range_max : float, weight units, ``range_min < range_max``
     mult_noise : bool
-        Noise on the whole step; else on its constant part only.
+        Noise acts on the whole step; otherwise on its constant part only.
     reverse_up, reverse_down : bool
         Let the up (down) step shrink towards the other bound.
     reverse_offset : float, positive, weight units
@@ -206,7 +206,7 @@ class SoftBoundsPmax(SoftBounds):
     -----
     ``B = (range_max - range_min) / (1 - exp(-p_max alpha))``; then ``dw_min = B alpha``,
     ``w_min = range_min``, ``w_max = range_min + B``, ``up_down = 1 + 2 range_min / B``. These four
-    follow and are not given: they are None, or what follows.
+    are derived: leave them None, or give exactly the derived values.
 
     Source: Rasch et al., AICAS 2021.
 

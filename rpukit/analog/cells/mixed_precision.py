@@ -1,6 +1,6 @@
-"""The mixed-precision cell: a digital array gathers the gradient, devices keep the weight.
+"""The mixed-precision cell: a digital array accumulates gradients, devices store the weight.
 
-What runs it is in ``arrays/mixed_precision.py``.
+Its array of weights is in ``arrays/mixed_precision.py``.
 
 Source: Nandakumar et al., Front. Neurosci. 14:406 (2020).
 """
@@ -19,10 +19,10 @@ _DEVICES = (PulsedCell, OneSided, Reference, Vector)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedPrecision(CompoundCell):
-    """A digital array chi adds up exact gradients; what is worth whole pulses goes to the devices.
+    """Mixed precision: gradients accumulate in a digital array; whole pulses go to devices.
 
-    For sample number t = 0, 1, ... (x, d), with lr the learning rate, eps the granularity and
-    P = transfer_every batch_size:
+    chi is the digital array. For sample number t = 0, 1, ... (x, d), with lr the learning rate,
+    eps the granularity and P = transfer_every batch_size:
 
     1. ``chi += lr q(d) q(x)^T``. With B bins, ``q(v) = w clip(rint(v / w), -h, h)``, where
        ``h = B // 2`` and ``w = max|v| / h``, and rounding may be stochastic; without bins
@@ -36,19 +36,19 @@ class MixedPrecision(CompoundCell):
     Parameters
     ----------
     device : PulsedCell, Vector, Reference or OneSided
-        What keeps the weight.
+        The devices that store the weight.
     transfer_every : int, at least 0
-        Mini-batches between two transfers; 0 is never.
+        Mini-batches between two transfers; 0 means never.
     n_rows_per_transfer : int, at least 1, or -1
-        Rows of one transfer; -1 is all.
+        Rows of one transfer; -1 means all.
     random_row : bool
-        The first row of a transfer is drawn uniformly instead of following on the last.
+        Draw the first row of a transfer uniformly, instead of continuing after the last one.
     granularity : float, at least 0, weight units
-        What a pulse is worth; 0: the granularity of the device.
+        Weight change that one pulse stands for; 0 takes the granularity of the device.
     transfer_lr : float, positive
-        Scale of what is written.
+        Factor on the written change.
     n_x_bins, n_d_bins : int, 0 or at least 2
-        Number of bins of the activations and of the errors; 0: they are not quantised.
+        Number of bins of the activations and of the errors; 0 turns quantisation off.
     stoc_round_x, stoc_round_d : bool
         Stochastic rounding to the bins.
 
@@ -108,11 +108,11 @@ class MixedPrecision(CompoundCell):
 
     @property
     def pulse(self) -> float:
-        """What a pulse is worth, eps, in weight units."""
+        """Weight change eps that one pulse stands for, in weight units."""
         return self.granularity or self.device.granularity
 
     def rows(self, shape: tuple[int, int]) -> int:
-        """Give the number of rows of one transfer.
+        """Return the number of rows of one transfer.
 
         Parameters
         ----------

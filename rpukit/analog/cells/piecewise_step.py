@@ -1,4 +1,4 @@
-"""Steps that are interpolated between measured ones."""
+"""Device model with steps that are interpolated between measured ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["PiecewiseStep"]
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecewiseStep(WriteNoiseCell):
-    """A device whose steps are interpolated between nodes, as they were measured.
+    """A device whose steps are interpolated between measured nodes.
 
     Up: ``step_up f_up(w)``, down: ``step_down f_down(w)``; f is linear between its nodes, which
     lie at equal distances on the range of the cell, from `w_min` to `w_max`.
@@ -68,7 +68,7 @@ class PiecewiseStep(WriteNoiseCell):
     def granularity(self) -> float:
         """Size of an up step in the middle of the range, weight units.
 
-        `dw_min` where there is no step up there.
+        It is `dw_min` if the up step vanishes there.
         """
         g = self.dw_min * self.piecewise_up[len(self.piecewise_up) // 2]
         return g if g > 0 else self.dw_min

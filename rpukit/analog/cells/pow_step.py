@@ -1,4 +1,4 @@
-"""Steps that are powers of what is left of the range."""
+"""Device models with steps that are powers of the remaining range."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GAMMA, _GAMMA_UP_DOWN = 16, 17  # draws
 
 
 def _half_to_the(gamma: float) -> float:
-    """0.5^gamma, with the same bits everywhere."""
+    """Compute 0.5^gamma, with the same bits on every machine."""
     return float(power(np.array([0.5]), np.array([float(gamma)]))[0])
 
 
@@ -49,7 +49,7 @@ def _sample_gammas(
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowStep(WriteNoiseCell):
-    """A device whose steps are powers of the part of its range that is left.
+    """A device whose steps are powers of the remaining part of its range.
 
     Up: ``step_up ((w_max - w) / (w_max - w_min))^gamma_up``, down:
     ``step_down ((w - w_min) / (w_max - w_min))^gamma_down``, with the bounds of the cell.
@@ -60,7 +60,7 @@ class PowStep(WriteNoiseCell):
         Mean exponent.
     pow_gamma_dtod : float, at least 0, relative
     pow_up_down : float
-        Asymmetry of the exponents: positive makes that of down steps smaller.
+        Asymmetry of the exponents; a positive value makes that of down steps smaller.
     pow_up_down_dtod : float, at least 0
 
     Raises
@@ -69,7 +69,7 @@ class PowStep(WriteNoiseCell):
 
     Notes
     -----
-    A weight beyond its bound has nothing left: the step is 0, and the bound holds.
+    A weight beyond its bound has no remaining range: the step is 0, and the weight is clipped.
 
     Source: Rasch et al., AICAS 2021.
 
@@ -96,7 +96,7 @@ class PowStep(WriteNoiseCell):
 
     @property
     def granularity(self) -> float:
-        """Mean size of a step at weight 0, in weight units; pulse trains are made with it."""
+        """Mean size of a step at weight 0, in weight units; it scales pulse trains."""
         return self.dw_min * _half_to_the(self.pow_gamma)
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
@@ -111,10 +111,10 @@ class PowStep(WriteNoiseCell):
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowStepReference(PulsedCell):
-    """A `PowStep` device whose weight is seen from a reference: ``w = V - reference``.
+    """A `PowStep` device whose weight is relative to a reference: ``w = V - reference``.
 
     The steps of `PowStep` act on V, which stays within the bounds of the cell. A weight that is
-    set is clipped to these bounds as it is seen.
+    set is clipped to these bounds before the reference is added.
 
     Parameters
     ----------
@@ -122,15 +122,15 @@ class PowStepReference(PulsedCell):
         Mean exponent.
     pow_gamma_dtod : float, at least 0, relative
     pow_up_down : float
-        Asymmetry of the exponents: positive makes that of down steps smaller.
+        Asymmetry of the exponents; a positive value makes that of down steps smaller.
     pow_up_down_dtod : float, at least 0
     reference_mean, reference_std : float, weight units
         Mean and spread of the reference.
     subtract_symmetry_point : bool
         Add the point where up and down steps are equal to the reference and to the resting point.
     n_estimation_steps : int
-        Pairs of steps by which that point is found, from 0 on; 0 or less: ten times the range
-        in units of the smaller step, at most 10,000.
+        Pairs of steps, starting at weight 0, that find the symmetry point; 0 or less: ten times
+        the range in units of the smaller step, at most 10,000.
 
     Raises
     ------
@@ -172,7 +172,7 @@ class PowStepReference(PulsedCell):
 
     @property
     def granularity(self) -> float:
-        """Mean size of a step at weight 0, in weight units; pulse trains are made with it."""
+        """Mean size of a step at weight 0, in weight units; it scales pulse trains."""
         return self.dw_min * _half_to_the(self.pow_gamma)
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:

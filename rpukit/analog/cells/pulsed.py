@@ -1,4 +1,4 @@
-"""What all pulsed device models share; a model adds its parameters, its planes and its step."""
+"""Base classes of pulsed device models: common parameters, planes and draws."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rpukit.random import Stream
 
 __all__ = ["PulsedCell", "WriteNoiseCell", "two_sided", "with_common_parameters"]
 
-N_GLOBALS = 8  # numbers of a whole tile that most step functions see; a multiple of 8
+N_GLOBALS = 8  # numbers of a whole tile that most step functions take; a multiple of 8
 _WRITE_NOISE_SLOT = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulsedCell(Cell):
-    """What all pulsed device models share: bounds, step sizes, their spread, slow processes.
+    """Base class of pulsed device models: bounds, step sizes, spreads, weight processes.
 
     Every ``*_dtod`` is a spread from device to device, drawn once when the tile is made.
 
@@ -35,7 +35,7 @@ class PulsedCell(Cell):
     dw_min_std : float, at least 0, relative
         Cycle-to-cycle noise of a step.
     up_down : float, weight steps
-        Asymmetry: positive makes down steps smaller, negative up steps.
+        Asymmetry: a positive value makes down steps smaller, a negative one up steps.
     up_down_dtod : float, at least 0
     w_max, w_min : float, weight units, ``w_min <= 0 <= w_max``
         Mean bounds.
@@ -48,19 +48,19 @@ class PulsedCell(Cell):
     perfect_bias : bool
         Give the last column ideal steps and hundredfold bounds.
     diffusion : float, at least 0, weight units
-        Deviation of the random walk of one `AnalogTile.diffuse` call.
+        Standard deviation of the random walk in one `AnalogTile.diffuse` call.
     diffusion_dtod : float, at least 0, relative
     lifetime : float, 0 or at least 1, in calls of `AnalogTile.decay`
-        Decay constant; 0 is none.
+        Decay constant; 0 turns decay off.
     lifetime_dtod : float, at least 0, relative
     reset : float, weight units
-        Resting point that decay and reset go to.
+        Resting point, the target of decay and reset.
     reset_dtod : float, at least 0, weight units
-        Spread of the resting point; it is added, not relative.
+        Absolute spread of the resting point.
     reset_std : float, at least 0, weight units
         Spread of one reset.
     drift : DriftParameters, optional
-        Drift of `AnalogTile.drift`.
+        Parameters of `AnalogTile.drift`; None turns drift off.
 
     Raises
     ------
@@ -116,9 +116,9 @@ class PulsedCell(Cell):
         self._check_lifetime(self.lifetime)
         self._need(self.dw_min > 0, "dw_min", "a positive number")
         self._need(self.w_max >= 0, "w_max", "a number from 0 (w_min <= 0 <= w_max)")
-        self._need(self.w_min <= 0, "w_min", "a number up to 0 (w_min <= 0 <= w_max)")
+        self._need(self.w_min <= 0, "w_min", "0 or a negative number (w_min <= 0 <= w_max)")
         self._need(
-            self.w_min < self.w_max, "w_max", "a number above w_min: 0 and 0 leave no range"
+            self.w_min < self.w_max, "w_max", "a number above w_min (bounds 0 and 0 are equal)"
         )
         self._need(
             0 <= self.corrupt_devices_prob <= 1, "corrupt_devices_prob", "a number in [0, 1]"
@@ -130,7 +130,7 @@ class PulsedCell(Cell):
 
     @property
     def granularity(self) -> float:
-        """Mean size of a step at weight 0, in weight units; pulse trains are made with it."""
+        """Mean size of a step at weight 0, in weight units; it scales pulse trains."""
         return self.dw_min
 
     @property
@@ -139,13 +139,13 @@ class PulsedCell(Cell):
         return (self.w_max - self.w_min) / self.granularity
 
     def globals(self) -> FloatArray:
-        """Give the numbers of the whole tile for the step function.
+        """Return the numbers of the whole tile for the step function.
 
         Returns
         -------
         array, shape (n_global,), float64
-            n_global is a multiple of 8; 0 `dw_min_std`, 7 the deviation of the write noise, the
-            others the model's own.
+            n_global is a multiple of 8. Number 0 is `dw_min_std`, number 7 the standard deviation
+            of the write noise; the others belong to the model.
         """
         g = np.zeros(N_GLOBALS, np.float64)
         g[0] = self.dw_min_std
@@ -153,7 +153,7 @@ class PulsedCell(Cell):
         return g
 
     def own_numbers(self) -> tuple[float, ...]:
-        """Give what the model's planes are drawn from, as ``cell_planes.cuh`` takes it.
+        """Return the numbers that the model's planes are drawn from, for ``cell_planes.cuh``.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class PulsedCell(Cell):
         return arrays
 
     def sample_slow(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
-        """Draw what the slow processes need, without the planes of the step function.
+        """Draw the parameters of the weight processes, without the planes of the step function.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class PulsedCell(Cell):
         Returns
         -------
         dict of str to array, shape (n_out, n_in), float32
-            As `sample`; the resting point is without a symmetry point.
+            As in `sample`, except that the resting point includes no symmetry point.
         """
         draws, arrays = Draws(stream, shape), {}
         if self.diffusion > 0:
@@ -234,13 +234,13 @@ class PulsedCell(Cell):
 
 
 def two_sided(up_down: float, gain: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give the relative sizes of what goes up and of what goes down."""
+    """Compute the relative sizes of up and down steps."""
     up = np.float32(min(up_down, 0.0)) + gain + r
     return up, np.float32(-max(up_down, 0.0)) + gain - r
 
 
 def with_common_parameters(cls: type[PulsedCell]) -> type[PulsedCell]:
-    """Complete a model's docstring by the parameters that it shares with others."""
+    """Add the common parameters of pulsed cells to a model's docstring."""
     heading = (
         "Parameters\n----------\n"  # Python 3.13 strips the indent of docstrings, 3.12 does not
     )
@@ -255,15 +255,15 @@ def with_common_parameters(cls: type[PulsedCell]) -> type[PulsedCell]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteNoiseCell(PulsedCell):
-    """A pulsed cell that may be seen through the noise of writing.
+    """Base class of pulsed cells that can have write noise.
 
     Parameters
     ----------
     write_noise_std : float, at least 0, in steps `dw_min`
-        The pulses act on a persistent weight; what is seen is that weight plus fresh noise after
-        every write.
+        Standard deviation of the write noise. Pulses act on a persistent weight; the visible
+        weight is the persistent one plus fresh noise after every write.
     apply_write_noise_on_set : bool
-        Noise also on weights that are set.
+        Whether weights that are set get noise, too.
 
     Raises
     ------
@@ -279,5 +279,5 @@ class WriteNoiseCell(PulsedCell):
 
     @property
     def write_noise(self) -> float:
-        """Deviation of the write noise, in units of the weight."""
+        """Standard deviation of the write noise, in weight units."""
         return self.write_noise_std * self.dw_min

@@ -1,4 +1,4 @@
-"""Soft bounds of a weight that is seen from a reference."""
+"""Soft-bounds device model whose weight is relative to a reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_reference(
     arrays: dict[str, FloatArray],
     symmetry_point: FloatArray | None,
 ) -> None:
-    """Draw the reference of each cell; a symmetry point goes to it and to the resting point."""
+    """Draw the reference of each cell; add the symmetry point to it and to the resting point."""
     mean, std = cell.reference_mean, cell.reference_std  # type: ignore[attr-defined]
     arrays["reference"] = draws.shifted(mean, std, _REFERENCE)
     if symmetry_point is not None:
@@ -35,11 +35,11 @@ def add_reference(
 @with_common_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftBoundsReference(WriteNoiseCell):
-    """A `SoftBounds` device whose weight is seen from a reference: ``w = V - reference``.
+    """A `SoftBounds` device whose weight is relative to a reference: ``w = V - reference``.
 
     Up: ``step_up (1 - V / w_max)``, down: ``step_down (1 - V / w_min)``; V stays within the
-    bounds of the cell. A weight that is set is clipped to these bounds as it is seen, so V may
-    be outside until the next pulse.
+    bounds of the cell. A weight w that is set is clipped to these bounds before the reference is
+    added, so V may be outside until the next pulse.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class SoftBoundsReference(WriteNoiseCell):
     subtract_symmetry_point : bool
         Add the point where up and down steps are equal to the reference and to the resting point.
     mult_noise : bool
-        Noise on the whole step; else on its constant part only.
+        Noise acts on the whole step; otherwise on its constant part only.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class SoftBoundsReference(WriteNoiseCell):
 
 
 def _symmetry_point(arrays: dict[str, FloatArray]) -> FloatArray:
-    """Where both steps are equal; 0 where the bounds are not on both sides of 0."""
+    """Find where both steps are equal; 0 where the bounds are not on both sides of 0."""
     change = arrays["slope_down"] - arrays["slope_up"]
     usable = (arrays["w_min"] < 0) & (arrays["w_max"] > 0) & (change != 0)
     excess = arrays["step_up"] - arrays["step_down"]

@@ -1,6 +1,6 @@
-"""Cells of the transfer family, TTv1 and TTv2: a fast array gathers what slow ones keep.
+"""Transfer cells (TTv1 and TTv2): a fast array accumulates gradients, slow ones store weights.
 
-Each class gives its recursion; what runs it is in ``transfer/array.py``.
+Each class documents its recursion; ``transfer/array.py`` runs it.
 
 Sources: Gokmen and Haensch, Front. Neurosci. 14:103 (2020), TTv1; Gokmen, Front. Artif. Intell.
 4:699148 (2021), TTv2. The chopped versions are in ``chopped_transfer.py``.
@@ -32,13 +32,13 @@ Device = PulsedCell | Vector | Reference | OneSided
 
 
 def one_pulse() -> UpdateParameters:
-    """Give one slot without management: a write of one sure pulse."""
+    """Return parameters of one slot without management: a write is one certain pulse."""
     return UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer(CompoundCell):
-    """Tiki-Taka version 1: the fast array A is read slice by slice and written to the slow one, C.
+    """Tiki-Taka version 1: slices of the fast array A are read and written to the slow one, C.
 
     For every sample (x, d), with the devices 0 (A) to n - 1 (C), lr the learning rate, g the mean
     granularity of the devices:
@@ -49,7 +49,7 @@ class Transfer(CompoundCell):
        ascending: its next slice i (a column) is read, ``z = read(w_j[:, i])``, and device j + 1
        gets the update ``x = onehot_i, d = -z`` at the rate ``transfer_lr lr`` (``transfer_lr``
        alone without `scale_transfer_lr`): on average ``w_{j+1}[:, i] += transfer_lr lr z``.
-       With the probability `with_reset_prob` the slice is reset after it was read.
+       With the probability `with_reset_prob` the slice is reset after it has been read.
     4. The visible weight is ``W = sum_k gamma_k w_k``.
 
     ``E_j = ceil(every_j batch_size)`` with `units_in_mbatch`, else every_j rounded; every_j is
@@ -58,38 +58,39 @@ class Transfer(CompoundCell):
     Parameters
     ----------
     devices : tuple of PulsedCell, Vector, Reference or OneSided, two or more
-        From the fastest to the slowest. A device that is made of several is read as the weight
-        that these show; a `OneSided` counts each write as a sample of its refreshes.
+        From the fastest to the slowest. A read of a compound cell reads its visible weight; a
+        `OneSided` cell counts each write as a sample towards its refreshes.
     gamma : float, at least 0
-        Weight of the faster arrays: ``gamma_k = gamma**(n - 1 - k)``. 0 hides all but the slowest.
+        Weight of the faster arrays: ``gamma_k = gamma**(n - 1 - k)``. With 0 only the slowest is
+        visible.
     gamma_vec : tuple of float
-        gamma_k themselves, if given.
+        The factors gamma_k, if given.
     transfer_every : float, at least 0
-        Updates between two transfers of device 0; 0 is never.
+        Updates between two transfers of device 0; 0 means never.
     transfer_every_vec : tuple of float
         The same for each device, if given.
     no_self_transfer : bool
-        The last device is not transferred. Where it is, nothing happens.
+        Do not transfer the last device. Otherwise its transfer has no effect.
     units_in_mbatch : bool
-        `transfer_every` counts mini-batches instead of samples.
+        Count `transfer_every` in mini-batches instead of samples.
     n_reads_per_transfer : int, positive
-        Slices that are read at one transfer.
+        Number of slices read at one transfer.
     transfer_columns : bool
-        Slices are columns, read by the forward product; else rows, read by the backward product.
+        Slices are columns, read by the forward product; otherwise rows, read by the backward one.
     with_reset_prob : float, 0 to 1
-        Probability that a column is reset after it was read.
+        Probability that a column is reset after it has been read.
     random_selection : bool
-        The first slice of a transfer is drawn uniformly instead of following on the last.
+        Draw the first slice of a transfer uniformly, instead of continuing after the last one.
     fast_lr : float, at least 0
     transfer_lr : float
     transfer_lr_vec : tuple of float
         Transfer rate of each device, if given.
     scale_fast_lr, scale_transfer_lr : bool
-        These rates are multiplied by the learning rate of the update.
+        Multiply these rates by the learning rate of the update.
     transfer_forward : IOParameters
-        How slices are read; noise and bound management are never used.
+        Periphery of the reads of slices; noise and bound management are never used.
     transfer_update : UpdateParameters
-        How slices are written.
+        Pulses that write slices.
 
     Raises
     ------
@@ -141,15 +142,17 @@ class Transfer(CompoundCell):
             )
         if not self.CHOPPED:
             self._need(self.transfer_every >= 0, "transfer_every", "a number from 0")
-        self._need(all(v >= 0 for v in self.transfer_every_vec), "transfer_every_vec", "from 0")
+        self._need(
+            all(v >= 0 for v in self.transfer_every_vec), "transfer_every_vec", "numbers from 0"
+        )
         self._need(self.gamma >= 0, "gamma", "a number from 0")
         self._need(self.fast_lr >= 0, "fast_lr", "a number from 0")
         self._need(self.n_reads_per_transfer >= 1, "n_reads_per_transfer", "an integer from 1")
         self._need(0 <= self.with_reset_prob <= 1, "with_reset_prob", "a number in [0, 1]")
         columns = self.transfer_columns or self.with_reset_prob == 0
-        self._need(columns, "with_reset_prob", "0 where rows are transferred")
+        self._need(columns, "with_reset_prob", "0, as rows are transferred")
         pulsed = all(isinstance(d, PulsedCell) for d in self.devices) or self.with_reset_prob == 0
-        self._need(pulsed, "with_reset_prob", "0 where devices are made of several")
+        self._need(pulsed, "with_reset_prob", "0, as some devices are compound cells")
         io, update = self.transfer_forward, self.transfer_update
         self._need(isinstance(io, IOParameters), "transfer_forward", "IOParameters")
         self._need(isinstance(update, UpdateParameters), "transfer_update", "UpdateParameters")
@@ -165,12 +168,12 @@ class Transfer(CompoundCell):
 
     @property
     def hidden(self) -> bool:
-        """Whether the visible weight is that of the slowest device alone."""
+        """Whether only the slowest device contributes to the visible weight."""
         *fast, slow = self.weights_of_parts()
         return slow == 1 and not any(fast)
 
     def slices(self, shape: tuple[int, int]) -> tuple[int, int]:
-        """Give the number of slices of a tile, and the number of lines in each.
+        """Return the number of slices of a tile, and the number of lines in each.
 
         Parameters
         ----------
@@ -183,7 +186,7 @@ class Transfer(CompoundCell):
         return (shape[1], shape[0]) if self.transfer_columns else shape
 
     def reads(self, shape: tuple[int, int]) -> int:
-        """Give the number of slices of one transfer.
+        """Return the number of slices of one transfer.
 
         Parameters
         ----------
@@ -196,7 +199,7 @@ class Transfer(CompoundCell):
         return min(self.n_reads_per_transfer, self.slices(shape)[0])
 
     def periods(self, shape: tuple[int, int], batch_size: int) -> list[int]:
-        """Give the number of samples between two transfers of each device; 0 is never.
+        """Return the number of samples between two transfers of each device; 0 means never.
 
         Parameters
         ----------
@@ -218,7 +221,7 @@ class Transfer(CompoundCell):
         return [math.floor(e + 0.5) for e in every]
 
     def fast_rate(self, lr: float) -> float:
-        """Give the rate lr_A of the pulses on the fast array: step 1.
+        """Return the rate lr_A of the pulses on the fast array (step 1).
 
         Parameters
         ----------
@@ -234,7 +237,7 @@ class Transfer(CompoundCell):
         return self.fast_lr * (lr if self.scale_fast_lr else 1.0)
 
     def transfer_rate(self, k: int, lr: float) -> float:
-        """Give the rate of the transfer from device k to the next.
+        """Return the rate of the transfer from device k to the next.
 
         Parameters
         ----------
@@ -258,11 +261,11 @@ class Transfer(CompoundCell):
 @with_inherited_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferedTransfer(Transfer):
-    """Tiki-Taka version 2: what is read is gathered in a digital buffer H before it is written.
+    """Tiki-Taka version 2: reads accumulate in a digital buffer H before they are written.
 
-    As `Transfer`, with step 3 for a slice i of device j, ``lr_t`` the rate of the transfer (times
-    ``gamma_j / gamma_{j+1}`` where both are positive), ``g_t`` the granularity of device j + 1, L
-    the bit length of `transfer_update`:
+    The recursion is that of `Transfer`, except for step 3. For a slice i of device j, with
+    ``lr_t`` the rate of the transfer (times ``gamma_j / gamma_{j+1}`` where both are positive),
+    ``g_t`` the granularity of device j + 1 and L the bit length of `transfer_update`:
 
     1. ``z = read(w_j[:, i])``; ``H_j[:, i] += |lr_t| z``.
     2. ``n = clip(trunc(H_j[:, i] / (thres_scale g_t)), -L, L)``.
@@ -271,17 +274,17 @@ class BufferedTransfer(Transfer):
     4. Device j + 1 gets the update ``x = onehot_i, d = -n`` at the rate ``step g_t``: one pulse up
        where n = 1.
 
-    Nothing is reset after a read.
+    Slices are not reset after a read.
 
     Parameters
     ----------
     thres_scale : float, positive
-        Threshold of the buffer in granularities of the device written to.
+        Threshold of the buffer, in granularities of the device that is written.
     step : float, positive
         Rate of a write, in granularities.
     momentum : float
     forget_buffer : bool
-        Shrink the buffer to `momentum` of itself where it was written out.
+        Multiply the buffer by `momentum` where it has been written out.
 
     Raises
     ------
@@ -289,7 +292,7 @@ class BufferedTransfer(Transfer):
 
     Notes
     -----
-    The default of `transfer_update` is one slot without management.
+    By default `transfer_update` has one slot and no update management.
 
     Source: Gokmen, "Enabling training of neural networks on noisy hardware", Front. Artif. Intell.
     4:699148 (2021).

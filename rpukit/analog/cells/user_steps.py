@@ -1,4 +1,4 @@
-"""Step functions from outside rpukit: a device model in a notebook, or in another package."""
+"""Registration of step functions that are defined outside rpukit."""
 
 from __future__ import annotations
 
@@ -37,28 +37,27 @@ def register_step(
     run: Callable[..., Any] | None = None,
     float64: bool = False,
 ) -> None:
-    """Give rpukit the step function of a new device model, for the CPU and for GPUs.
+    """Register the step function of a new device model, for the CPU and for GPUs.
 
     Parameters
     ----------
     name : str
-        What the ``STEP`` of the cell class says. A name may be registered again, by better
-        functions.
+        The ``STEP`` of the cell class. Registering a name again replaces its functions.
     mirror : callable
-        ``mirror(w, p, g, up, xi)`` in the language of Numba returns the weight after one pulse.
-        It is compiled, unless it is already.
+        ``mirror(w, p, g, up, xi)``, in the subset of Python that Numba compiles, returns the
+        weight after one pulse. It is compiled here unless it already is.
     cuda : str
         CUDA C++ that defines ``__device__ float name(float w, const float *p, const float *g,
         bool up, float xi)`` with the same operations in the same order.
     run : callable, optional
-        ``run(w, p, g, up, n, xi)`` returns whether a run of n equal pulses may be taken at once,
+        ``run(w, p, g, up, n, xi)`` returns whether a run of n equal pulses may be applied at once,
         and the weight after it. The CUDA source then also defines ``__device__ bool
         name_run(float &w, const float *p, const float *g, bool up, int n, float xi)``, and the
         cell class has ``HAS_RUN = True``.
     float64 : bool
-        Whether tiles of float64 may take it: then the CUDA function is a template over the type,
-        ``template <class T> __device__ T name(T w, const T *p, ...)``, and the mirror casts
-        nothing to float32.
+        Whether float64 tiles may use it. The CUDA function must then be a template over the type,
+        ``template <class T> __device__ T name(T w, const T *p, ...)``, and the mirror must not
+        cast to float32.
 
     Raises
     ------
@@ -98,13 +97,15 @@ def register_step(
     """
     steps = twins.mirror(_STEPS, np.float32)
     if not (isinstance(name, str) and name.isidentifier()):
-        raise ParameterError(f"name: got {name!r}, need a name as C and Python have them")
+        raise ParameterError(f"name: got {name!r}, need an identifier of both C and Python")
     if name in steps.STEPS and name not in _registered:
-        raise ParameterError(f"name: {name!r} is a step function of rpukit, need another name")
+        raise ParameterError(f"name: {name!r} is built into rpukit, need another name")
     wanted = [name, f"{name}_run"] if run is not None else [name]
     for function in wanted:
         if not re.search(rf"\b__device__\b[^;{{]*\b{function}\s*\(", cuda):
-            raise ParameterError(f"cuda: it defines no __device__ function {function}(...)")
+            raise ParameterError(
+                f"cuda: the source defines no __device__ function {function}(...)"
+            )
     compiled = [steps.compiled(function) for function in (mirror, run) if function is not None]
     _registered[name] = _UserStep(cuda, run is not None, bool(float64))
     for kind in (np.float32, np.float64) if float64 else (np.float32,):
@@ -116,7 +117,7 @@ def register_step(
 
 
 def check_precision(cell: Any, dtype: Any) -> None:
-    """Refuse a step function from outside whose text is for float32 in a tile of float64."""
+    """Check that a registered step function supports the type of the tile."""
     step = _registered.get(getattr(cell, "STEP", ""))
     if step is not None and not step.float64 and dtype != np.float32:
         raise DTypeError(
@@ -126,28 +127,28 @@ def check_precision(cell: Any, dtype: Any) -> None:
 
 
 class StepKernel(Kernel):
-    """A kernel with a macro STEP; step functions from outside get sources of their own."""
+    """A kernel with a macro STEP; registered step functions get sources of their own."""
 
     def variant(self, macros: Mapping[str, Any] | None = None) -> Any:
-        """The kernel with these macros set, and with the step function that they name."""
+        """Return the kernel with these macros set, and with the step function that they name."""
         name = str((macros or {}).get("STEP", ""))
         if name in _registered:
             return _UserVariant(self, name, dict(macros or {}))
         if name and not re.search(rf"\b{name}\s*\(", self.source().text):
             raise ParameterError(
-                f"STEP: got {name!r}, no step function of that name: call rk.register_step first"
+                f"STEP: no step function is called {name!r}: call rk.register_step first"
             )
         return Kernel.variant(self, macros)
 
 
 class _UserVariant:
-    """A kernel with its macros set, and the step function that is registered at the time."""
+    """A kernel with its macros set, and the currently registered step function."""
 
     def __init__(self, kernel: Kernel, name: str, macros: dict[str, Any]) -> None:
         self._kernel, self._name, self._macros = kernel, name, macros
 
     def current(self) -> Any:
-        """The variant with the text as it is now; its name in the cache follows the text."""
+        """Return the variant of the current source; its name in the cache follows the source."""
         step, kernel = _registered[self._name], self._kernel
         has_run = bool(self._macros.get("HAS_RUN", step.has_run))
         if step.has_run != has_run:

@@ -17,13 +17,13 @@ __all__ = ["Checked", "check_shape", "did_you_mean", "integer", "number", "one_o
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Give "; did you mean ...?" where a known name is close to a wrong one, else nothing."""
+    """Return "; did you mean ...?" if a known name is close to a wrong one, else ""."""
     found = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def plain(value: Any) -> Any:
-    """Turn a scalar of NumPy, or an array without axes, into a number of Python."""
+    """Convert a NumPy scalar, or an array without axes, to a Python number."""
     if isinstance(value, np.generic) or getattr(value, "ndim", None) == 0:
         return value.item()
     return value
@@ -36,14 +36,14 @@ def _is_number(value: Any) -> bool:
 def number(
     value: Any, name: str, *, low: float = -math.inf, high: float = math.inf, need: str = ""
 ) -> float:
-    """Take a finite number in a range: of Python, of NumPy, or an array without axes.
+    """Check a finite number in a range: of Python, of NumPy, or an array without axes.
 
     Raises
     ------
     DTypeError
-        For what is no number.
+        If the value is not a number.
     ParameterError
-        For one that is not finite, or out of range.
+        If the number is not finite, or out of range.
     """
     if value.__class__ is float and low <= value <= high and math.isfinite(value):
         return value  # the common case, without further calls
@@ -58,9 +58,9 @@ def number(
 
 
 def integer(value: Any, name: str, *, low: int, high: int | None = None, what: str = "") -> int:
-    """Take an integer in a range: of Python, of NumPy, or an array without axes.
+    """Check an integer in a range: of Python, of NumPy, or an array without axes.
 
-    ``what`` says in messages what is counted.
+    Error messages include ``what``, the meaning of the integer.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def integer(value: Any, name: str, *, low: int, high: int | None = None, what: s
 
 
 def one_of(value: Any, name: str, known: Iterable[str]) -> str:
-    """Take one of some names.
+    """Check that a value is one of the known names.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def one_of(value: Any, name: str, known: Iterable[str]) -> str:
 
 
 def member(kind: type[Enum], value: Any, name: str) -> Enum:
-    """Take a member of an enumeration, or its name in letters of either case.
+    """Return a member of an enumeration, given as such or by its name in either case.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def member(kind: type[Enum], value: Any, name: str) -> Enum:
 
 
 def check_shape(shape: Any) -> tuple[int, int]:
-    """Take the shape of a tile: (n_out, n_in), both from 1.
+    """Check the shape of a tile: (n_out, n_in), both at least 1.
 
     Raises
     ------
@@ -123,10 +123,10 @@ def check_shape(shape: Any) -> tuple[int, int]:
 
 
 class Checked:
-    """Base of frozen dataclasses of parameters: each field is checked by its type when made.
+    """Base class of frozen dataclasses of parameters, which checks the types of all fields.
 
-    A float is a finite number; int, bool and members of enumerations are what they say. Scalars
-    of NumPy and arrays without axes become numbers of Python. Ranges are checked by `_check`.
+    Floats must be finite. NumPy scalars and arrays without axes become Python numbers. Ranges are
+    checked by `_check`.
     """
 
     __slots__ = ()
@@ -137,7 +137,7 @@ class Checked:
             for name in values:
                 if name not in known:
                     raise DTypeError(
-                        f"{cls.__name__}: it has no parameter {name!r}{did_you_mean(name, known)}"
+                        f"{cls.__name__} has no parameter {name!r}{did_you_mean(name, known)}"
                     )
         return object.__new__(cls)
 
@@ -163,7 +163,7 @@ class Checked:
         self._check()
 
     def _check(self) -> None:
-        """Check ranges; subclasses extend it."""
+        """Check the ranges of parameters; subclasses extend it."""
 
     def _fail(self, name: str, need: str) -> None:
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""How the weights of a device drift after they were written."""
+"""Parameters of the drift of weights after they have been written."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DriftParameters(Checked):
     Parameters
     ----------
     nu : float
-        Drift exponent; 0 together with `nu_k`, `w_noise_std` 0 is no drift.
+        Drift exponent; there is no drift if `nu`, `nu_k` and `w_noise_std` are all 0.
     t_0 : float, positive, seconds
-        Time that a weight rests before it drifts.
+        Time before a written weight starts to drift.
     reset_tol : float, at least 0, weight units
-        A weight that moved by more than this since the last drift was written.
+        A weight that changed by more than this since the last drift counts as newly written.
     nu_dtod : float, at least 0, relative
         Spread of the exponent from device to device.
     nu_std : float, at least 0, relative
@@ -83,6 +83,6 @@ class DriftParameters(Checked):
 
     @property
     def offset(self) -> float:
-        """Weight at conductance 0, with its sign turned: what drift pulls towards."""
+        """Minus the weight at conductance 0, the limit of drift."""
         a = self.g_offset * self.wg_ratio + self.w_offset
         return a if abs(a) >= self.reset_tol else 0.0

@@ -1,4 +1,4 @@
-"""The periphery of a tile: converters, noise, noise and bound management of a product."""
+"""Parameters of the periphery: converters, noise, noise and bound management of a product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BoundManagement", "IOParameters", "MVType", "NoiseManagement", "Weig
 
 
 class NoiseManagement(str, Enum):
-    """What an input vector is divided by before it is converted."""
+    """Scale by which an input vector is divided before it is converted."""
 
     NONE = "NONE"
     ABS_MAX = "ABS_MAX"
@@ -25,7 +25,7 @@ class NoiseManagement(str, Enum):
 
 
 class BoundManagement(str, Enum):
-    """What happens when an output meets its bound: nothing, or smaller inputs until none does."""
+    """Handling of outputs that reach the bound: none, or repetition with smaller inputs."""
 
     NONE = "NONE"
     ITERATIVE = "ITERATIVE"
@@ -33,9 +33,9 @@ class BoundManagement(str, Enum):
 
 
 class MVType(str, Enum):
-    """How a product is taken: all inputs at once, exactly, or in passes by their sign.
+    """Kind of product: all inputs in one pass, exact, or separate passes by the sign of inputs.
 
-    POS_NEG_SEPARATE adds the two passes before the output is converted,
+    POS_NEG_SEPARATE adds the two passes before the output is converted;
     POS_NEG_SEPARATE_DIGITAL_SUM converts each and adds the results.
     """
 
@@ -46,7 +46,7 @@ class MVType(str, Enum):
 
 
 class WeightNoise(str, Enum):
-    """Noise of reading the weights, seen at the output."""
+    """Kind of read noise of the weights, which acts on the outputs."""
 
     NONE = "NONE"
     ADDITIVE_CONSTANT = "ADDITIVE_CONSTANT"
@@ -60,29 +60,30 @@ class IOParameters(Checked):
     Parameters
     ----------
     is_perfect : bool
-        An exact product times `out_scale`; nothing else below counts.
+        Compute the exact product times `out_scale`; all other parameters are ignored.
     mv_type : MVType or str
-        All inputs at once, exactly (as `is_perfect`), or negative and positive inputs apart.
+        One pass for all inputs, the exact product (as `is_perfect`), or separate passes for
+        negative and positive inputs.
     inp_bound : float
-        Range of the input converter; 0 or below: none. Noise management needs 1.
+        Range of the input converter; 0 or below: unlimited. Noise management needs 1.
     inp_res, out_res : float
         Resolution of the converters as a share of their full range; above 1: number of steps; 0 or
         below: off.
     inp_sto_round, out_sto_round : bool
         Stochastic rounding in the converters.
     inp_noise : float, at least 0
-        Deviation of the noise on converted inputs.
+        Standard deviation of the noise on converted inputs.
     inp_asymmetry, out_asymmetry : float
         Negative values are multiplied by one minus this.
     out_bound : float
-        Range of the output converter; 0 or below: none.
+        Range of the output converter; 0 or below: unlimited.
     out_noise : float, at least 0
-        Deviation of the noise on outputs.
+        Standard deviation of the noise on outputs.
     out_noise_std : float, at least 0, relative
         Spread of `out_noise` from line to line, drawn once.
     out_scale : float
     bound_management : BoundManagement or str
-        Backward products never use it.
+        Not used by backward products.
     noise_management : NoiseManagement or str
     nm_thres : float, at least 0
         Largest scale (its value, for CONSTANT); 0: none.
@@ -103,7 +104,7 @@ class IOParameters(Checked):
     out_nonlinearity_std : float, at least 0, relative
         Spread of the saturation from line to line, drawn once.
     slope_calibration : float, at least 0
-        Share of `out_bound` at which the slope of the saturated output is calibrated; 0: not.
+        Share of `out_bound` at which the slope of the saturated output is calibrated; 0: off.
     w_read_asymmetry_dtod : float, at least 0, relative
         Spread of each weight in the pass of negative inputs (forward products), drawn once.
     max_bm_factor : int, at least 1
@@ -111,7 +112,7 @@ class IOParameters(Checked):
     max_bm_res : float, positive
         Bound management stops where inputs have shrunk to this many steps of the input converter.
     bm_test_negative_bound : bool
-        Whether the lower bound counts for bound management.
+        Whether bound management also checks the lower bound.
 
     Raises
     ------
@@ -172,7 +173,11 @@ class IOParameters(Checked):
         self._need(1 <= self.max_bm_factor <= 2**30, "max_bm_factor", "an integer in [1, 2**30]")
         self._need(self.ir_drop_g_ratio > 0, "ir_drop_g_ratio", "a positive number")
         saturates = self.out_nonlinearity > 0 or self.slope_calibration > 0
-        self._need(not saturates or self.out_bound > 0, "out_bound", "a bound to saturate at")
+        self._need(
+            not saturates or self.out_bound > 0,
+            "out_bound",
+            "a positive bound with out_nonlinearity",
+        )
         passes = self.passes > 1 or self.w_read_asymmetry_dtod == 0
         self._need(passes, "mv_type", "passes by sign with w_read_asymmetry_dtod")
         self._need(self.max_bm_res > 0, "max_bm_res", "a positive number")
@@ -180,7 +185,7 @@ class IOParameters(Checked):
         self._need(
             not managed or self.inp_bound == 1,
             "inp_bound",
-            "1 with noise management, or none of it",
+            "1, as noise management is on",
         )
 
     @property
@@ -197,24 +202,24 @@ class IOParameters(Checked):
 
     @property
     def ideal_wires(self) -> bool:
-        """Whether wires and amplifiers do nothing to the sums."""
+        """Whether wires and amplifiers leave the sums unchanged."""
         losses = (self.ir_drop, self.v_offset_std, self.r_series, self.out_nonlinearity)
         return self.passes == 1 and not any(losses)
 
     @property
     def input_step(self) -> np.float32:
-        """Step of the input converter of a tile of float32, 0 for none."""
+        """Step of the input converter of a float32 tile; 0 means no quantisation."""
         step: np.float32 = self.steps(np.dtype(np.float32))[0]
         return step
 
     @property
     def output_step(self) -> np.float32:
-        """Step of the output converter of a tile of float32, 0 for none."""
+        """Step of the output converter of a float32 tile; 0 means no quantisation."""
         step: np.float32 = self.steps(np.dtype(np.float32))[1]
         return step
 
     def steps(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-        """Give the steps of the converters of inputs and outputs.
+        """Return the steps of the converters of inputs and outputs.
 
         Parameters
         ----------
@@ -224,7 +229,7 @@ class IOParameters(Checked):
         Returns
         -------
         tuple of scalars of that type
-            0 for none.
+            0 means no quantisation.
         """
         kind = dtype.type
         return _step(self.inp_res, self.inp_bound, kind), _step(self.out_res, self.out_bound, kind)
@@ -240,7 +245,7 @@ class IOParameters(Checked):
         Returns
         -------
         list of float
-            1, 2, 4, and so on, a round each.
+            1, 2, 4, and so on: one for each round.
         """
         factors = [1.0]
         if backward or self.bound_management is BoundManagement.NONE:

@@ -11,17 +11,17 @@ from rpukit.errors import ParameterError
 
 __all__ = ["PulseType", "UpdateParameters"]
 
-MAX_BIT_LENGTH = 8191  # pulse numbers have 16 bits in the counter of a draw
+MAX_BIT_LENGTH = 8191  # limit of the pulse number in the counter of a draw
 
 
 class PulseType(str, Enum):
-    """How coincidences are made.
+    """Kind of pulses of an update: how coincidences of x and d are generated.
 
     ``STOCHASTIC_COMPRESSED``: one random train per line, which carries the line's sign.
-    ``STOCHASTIC``: the same here; hardware without signed trains sends two passes, and each cell
-    has the same statistics.
-    ``MEAN_COUNT``: each line's expected number of pulses, rounded; the product of the two over the
-    bit length, rounded.
+    ``STOCHASTIC``: the same as ``STOCHASTIC_COMPRESSED``. Hardware without signed trains sends two
+    passes, with the same statistics of each cell.
+    ``MEAN_COUNT``: each line's expected number of pulses is rounded; a cell gets the product of
+    the two numbers over the bit length, rounded.
     ``DETERMINISTIC_IMPLICIT``: the rounded expected number of coincidences, no trains.
     ``NONE``: the exact ``-lr d x^T``, as if the cells were numbers.
     ``NONE_WITH_DEVICE``: the same, clipped to the bounds of the cells after each sample.
@@ -46,15 +46,15 @@ class UpdateParameters(Checked):
     ----------
     pulse_type : PulseType or str
     desired_bl : int, 1 to 8191
-        Bit length: number of slots of a pulse train, at most.
+        Bit length: largest number of slots of a pulse train, unless it is lengthened.
     fixed_bl : bool
-        Always use `desired_bl`; else lengthen trains when ``desired_bl`` steps are too few for lr.
+        Never lengthen trains; otherwise they grow if `desired_bl` steps are too few for lr.
     update_management : bool
         Balance the firing probabilities of x and d by their largest values.
     update_bl_management : bool
         Shorten trains to what the largest product of a sample needs; implies `update_management`.
     um_grad_scale : float, positive
-        Factor on the largest d that update management sees.
+        Factor on the largest d in update management.
     res, x_res_implicit, d_res_implicit : float
         Resolution of the firing probabilities, and that of x and of d with
         ``DETERMINISTIC_IMPLICIT``; above 1: number of steps; 0 or below: off.
@@ -95,7 +95,7 @@ class UpdateParameters(Checked):
 
     @property
     def implicit(self) -> bool:
-        """Whether there are no trains: pulses are counted, or the update is exact."""
+        """Whether there are no trains: the update has numbers of pulses, or is exact."""
         return self.exact or self.coding > 0
 
     @property
@@ -105,7 +105,7 @@ class UpdateParameters(Checked):
 
     @property
     def coding(self) -> int:
-        """What the words of a train are: 0 slots, 1 a probability, 2 a number of pulses."""
+        """Content of the words of a train: 0 slots, 1 a probability, 2 a number of pulses."""
         return _CODINGS.get(self.pulse_type, 0)
 
     @property
@@ -114,21 +114,21 @@ class UpdateParameters(Checked):
         return self.update_management or self.update_bl_management
 
     def resolutions(self) -> tuple[float, float]:
-        """Give the steps of the firing probabilities.
+        """Return the steps of the firing probabilities.
 
         Returns
         -------
         tuple of float
-            Of x and of d; 0 for none.
+            Those of x and of d; 0 means no quantisation.
         """
         own = self.pulse_type is PulseType.DETERMINISTIC_IMPLICIT
         pair = (self.x_res_implicit, self.d_res_implicit) if own else (self.res, self.res)
         return (_step(pair[0]), _step(pair[1]))
 
     def base_length(self, lr: float, granularity: float) -> tuple[int, bool]:
-        """Give the bit length before management.
+        """Return the bit length before management.
 
-        Without a fixed length, trains grow where `desired_bl` steps cannot make the learning rate.
+        Without a fixed length, trains grow if `desired_bl` steps cannot reach the learning rate.
 
         Parameters
         ----------
@@ -139,12 +139,12 @@ class UpdateParameters(Checked):
         -------
         length : int
         unit_scale : bool
-            Whether both scales start at 1.
+            Whether the scales of x and d both start at 1.
 
         Raises
         ------
         ParameterError
-            Where the trains would be longer than possible.
+            If the trains would be longer than possible.
         """
         grows = not (self.fixed_bl or self.update_bl_management or self.exact)
         if not grows or granularity * self.desired_bl >= lr:
@@ -153,7 +153,7 @@ class UpdateParameters(Checked):
         if length > MAX_BIT_LENGTH:
             raise ParameterError(
                 f"lr: got {lr:g}, which needs trains of {length} slots at a step of "
-                f"{granularity:g}; at most {MAX_BIT_LENGTH}: lower lr or take fixed_bl=True"
+                f"{granularity:g}; the limit is {MAX_BIT_LENGTH}: lower lr or use fixed_bl=True"
             )
         return length, True
 

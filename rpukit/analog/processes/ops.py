@@ -1,8 +1,8 @@
 """Ops of the weight processes: clip, decay, diffusion, drift, reset, write noise.
 
-All work in place on what the cells store. ``bounds`` is the pair (w_min, w_max) of per-cell
-arrays, or None for ideal cells; ``status`` is the tile's flag array. Some rows of a tile may be
-given for the whole: draws are those of cell ``first_cell`` on.
+All work in place on the stored weights. ``bounds`` is the pair (w_min, w_max) of per-cell arrays,
+or None for ideal cells; ``status`` is the tile's flag array. The arrays may be some rows of a
+tile: their draws then start at cell number ``first_cell``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RESET = Kernel("reset")
 _WRITE_NOISE = Kernel("write_noise")
 
 _BLOCK = 256
-_GRAIN = 1 << 15  # cells that are worth a thread
+_GRAIN = 1 << 15  # cells that justify another thread
 _NONE = {t: np.empty(0, t) for t in (np.dtype("f4"), np.dtype("f8"))}  # for absent arrays
 
 
@@ -59,7 +59,7 @@ def _ends(bounds: Bounds) -> tuple[Array | None, Array | None]:
 
 
 def clip_weights(weight: Array, bounds: tuple[Array, Array], *, status: Array) -> None:
-    """Bring weights into the bounds of their cells."""
+    """Clip weights to the bounds of their cells."""
     low, high = bounds
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, low, high, weight, status)
@@ -107,7 +107,7 @@ def diffusion(
     event: int,
     status: Array,
 ) -> None:
-    """Let weights wander: ``w += rate xi``, then clip."""
+    """Add one step of a random walk: ``w += rate xi``, then clip."""
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
         args = (weight.size, first_cell, event, rate, low, high, weight, status, *stream.words)
@@ -129,7 +129,7 @@ def diffusion(
 
 @dataclass(frozen=True, slots=True)
 class DriftMemory:
-    """What drift remembers of each cell: arrays of shape (n_out, n_in).
+    """State of the drift of each cell: arrays of shape (n_out, n_in).
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class DriftMemory:
     written : array, float64, in units of t_0
         When the cell was written.
     nu : array, dtype of the weight, or None
-        Exponent of each cell, where they differ.
+        Exponent of each cell; None if all cells have the same.
     """
 
     origin: Array
@@ -159,7 +159,7 @@ def drift(
     event: int,
     status: Array,
 ) -> None:
-    """Let weights drift to the time ``now`` (in units of t_0), then clip; event 0 begins it."""
+    """Let weights drift to the time ``now`` (in units of t_0), then clip; event 0 starts drift."""
     low, high = _ends(bounds)
     p = parameters
     exponent = (p.nu, p.nu_std, p.nu_k, p.log_g0)
@@ -212,7 +212,7 @@ def reset(
 ) -> None:
     """Reset columns: each cell, with probability ``prob``, to ``bias + std xi``, then clip.
 
-    ``chosen`` (n_out, n_in), dtype of the weight, spares the cells where it is 0.
+    ``chosen`` (n_out, n_in), dtype of the weight, excludes the cells where it is 0.
     """
     low, high = _ends(bounds)
     n_out, n_in = weight.shape
@@ -258,7 +258,7 @@ def reset(
 def write_noise(
     persistent: Array, weight: Array, std: float, *, stream: Stream, event: int, status: Array
 ) -> None:
-    """Show persistent weights through fresh noise: ``weight = persistent + std xi``."""
+    """Set visible weights with fresh write noise: ``weight = persistent + std xi``."""
     n = weight.size
     if _device.runs_kernels(_device.namespace(persistent, weight)):
         args = (n, std, event, persistent, weight, status, *stream.words)

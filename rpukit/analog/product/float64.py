@@ -1,4 +1,4 @@
-"""The product of a tile of float64: one plain kernel for all that a periphery can do."""
+"""Product of a float64 tile: one plain kernel for every feature of the periphery."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Array = Any
 _TILE_PRODUCT = Kernel("tile_product")
 _THREADS = 256
 _MOST_BLOCKS = 65535
-AVERAGES = 4  # the mode whose samples go in order
+AVERAGES = 4  # the mode with a running average, whose samples are processed in order
 
 
 @dataclass(frozen=True, slots=True)
 class ProductCall:
-    """What decides a product besides its arrays.
+    """Settings of a product besides its arrays.
 
     Attributes
     ----------
     mode : int
-        Kind of noise management, as ``tile_scale.cu`` counts them.
+        Kind of noise management, as numbered in ``tile_scale.cu``.
     w_noise : int
-        Kind of the noise of reading.
+        Kind of read noise.
     ops : tuple of int
         Tags of the draws of inputs and outputs.
     transposed : bool
@@ -117,7 +117,7 @@ def tile_product(
 
 
 def _stages(wires: Any) -> tuple[int, bool, bool, bool]:
-    """Number of passes; whether there is IR drop, an offset, saturation."""
+    """Return the number of passes, and whether there is IR drop, an offset, saturation."""
     return (wires.parameters.passes, *wires.stages) if wires else (1, False, False, False)
 
 

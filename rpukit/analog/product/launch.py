@@ -1,15 +1,17 @@
 """Launch plan of the forward and backward products on a GPU.
 
-The op is in ``ops.py``, the tiles are in ``launch_shapes.py``. The launches of a product:
+The op is in ``ops.py``, the tiles are in ``launch_shapes.py``. A product takes these launches:
 
-- up to 8 samples: one that finds the scales, converts the inputs and multiplies; else one for
-  scales and inputs and one for the product; of large ones det_gemm's, and one for the outputs;
-- with bound management: of more than 32 samples one that finds the round in which those that met
-  the bound should pass; one that makes that round and tries those before it, of many samples with
-  another before, for few that failed; then, for those that did not pass, one for all rounds of
-  each `_LOT` samples, or one for each round.
+- For up to 8 samples, one launch finds the scales, converts the inputs and multiplies. For more,
+  one finds scales and converts inputs, and one multiplies. Large products are summed by det_gemm,
+  and one more launch makes the outputs.
+- With bound management, further rounds follow. For more than 32 samples, one launch forecasts the
+  round in which each sample that met the bound should pass. Another runs that round and tries the
+  rounds before it; for many samples it is preceded by one for the case that few have failed. The
+  samples that still did not pass take one launch for all rounds of each `_LOT` samples, or one
+  launch per round.
 
-Launches after the first may begin while the one before them ends; det_gemm's do not.
+A launch after the first may begin while the previous one ends, except those of det_gemm.
 """
 
 from __future__ import annotations
@@ -51,17 +53,17 @@ AVERAGE = 4  # MODE of tile_scale.cu
 _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu
 _OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
-_LOT = 256  # samples whose further rounds are made at once
-_FEW_TOGETHER = 32  # which may be many results;
-_MOST_TOGETHER = 1 << 24  # of more samples at most so many
+_LOT = 256  # samples whose further rounds share a launch
+_FEW_TOGETHER = 32  # samples that share it whatever the number of their results
+_MOST_TOGETHER = 1 << 24  # results of more samples that share it
 _MOST_ROUNDS = 16
-_PARTS = 4  # tiles of rows that blocks take in turn, as a rule nothing is left to do
+_PARTS = 4  # tiles of rows that each block takes in turn; most have nothing left to do
 _COUNTERS = 8  # words of a sample, see rk_lines.cuh
-_MOST_FORETOLD = 31  # further rounds that are bits of a word
-_MOST_PASSED = 1 << 30  # words that have an int for their number
-_MOST_INPUTS = 1 << 26  # converted inputs that are kept for a product
-_MOST_KEPT = 1 << 22  # elements passed on that are kept from call to call
-_FEW_FAILED = 2  # tiles of few samples, of those that failed
+_MOST_FORETOLD = 31  # further rounds, as each is a bit of a word
+_MOST_PASSED = 1 << 30  # words passed between kernels, which an int can number
+_MOST_INPUTS = 1 << 26  # converted inputs that are stored for a product
+_MOST_KEPT = 1 << 22  # elements passed between kernels that are kept from call to call
+_FEW_FAILED = 2  # tiles for the case that few samples failed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ class Manner:
     perfect: bool
     mode: int  # of tile_scale.cu
     worst: bool
-    input_draws: bool  # whether inputs are rounded or have noise by chance
+    input_draws: bool  # whether inputs have noise or stochastic rounding
     output_draws: bool
     w_noise: int
     n_round: int
@@ -91,7 +93,7 @@ class Manner:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Arguments of one product on kernels; not frozen, since that is dear to make."""
+    """Arguments of one product on kernels; not frozen, as frozen ones are slow to make."""
 
     manner: Manner
     shape: tuple[int, int, int]  # n_batch, n_out, n_in
@@ -108,7 +110,7 @@ class Call:
 
     @property
     def vec(self) -> int:
-        """Elements that can be read at a time."""
+        """Number of elements that can be read at a time."""
         if (self.shape[1] | self.shape[2]) % 4:
             return 1
         if _device.is_cupy(self.x):
@@ -120,7 +122,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One launch: all that does not change from call to call."""
+    """One launch: everything that does not change from call to call."""
 
     variant: Any
     grid: tuple[int, ...]
@@ -128,15 +130,15 @@ class Step:
     shared: int
     numbers: tuple[Any, ...]
     kernel: str = "forward"  # or "scale", "gemm", "outputs"
-    early: bool = False  # whether it may begin while the one before ends
+    early: bool = False  # whether it may begin while the previous launch ends
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """The launches of a product, and how many 4-byte elements they pass on."""
+    """Launches of a product, and the number of 4-byte elements passed between them."""
 
     size: int
-    head: int  # of them, where inputs follow
+    head: int  # elements before the converted inputs
     steps: tuple[Step, ...]
     weight: Any = None  # of the last call
 
@@ -144,8 +146,8 @@ class Plan:
 class ProductReplay:
     """Replay of a product with other inputs.
 
-    What the kernels pass on is kept where it is small. Then the array of the next result is made
-    after the launches, while the GPU works.
+    The array passed between the kernels is kept if it is small. Then the array of the next result
+    is allocated after the launches, while the GPU works.
     """
 
     def __init__(self, call: Call, launches: Sequence[Launched], plan: Plan) -> None:
@@ -157,7 +159,7 @@ class ProductReplay:
         self._fixed = call.weight, call.status, call.stream
         self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
         self._aligned = call.vec > 1
-        self._spare: list[Array] = []  # results to come
+        self._spare: list[Array] = []  # arrays of later results
         self.n_batch = self._shape[0]
 
     def valid(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
@@ -192,9 +194,9 @@ class ProductReplay:
 
 
 def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | None:
-    """Launch a product; gives its replay where one of its kind came before."""
+    """Launch a product; return its replay if the same launches have been made before."""
     work = _device.empty((plan.size,), np.float32, device) if plan.size else None
-    # Worth it where the weights stay, which slices do not.
+    # Replay pays only if the weights stay in place, unlike slices.
     again = device.kind == "gpu" and plan.weight is call.weight and _device.is_current(device)
     plan.weight = call.weight
     if not again or _device.free_stream() is None:
@@ -207,7 +209,7 @@ def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | No
 
 
 def run(call: Call, plan: Plan, work: Array | None) -> None:
-    """Launch a product with what its kernels pass on."""
+    """Launch a product; ``work`` holds the elements passed between its kernels."""
     head, words = (_i4(call.call), _u8(call.first_sample), call.io), call.stream.words
     passed = (call.line_noise, work, call.y, call.status, *words)
     arguments = {
@@ -229,8 +231,8 @@ def make_plan(
     """
     n_batch, n_out, n_in = shape
     further, n_peak = manner.n_round - 1, -(-n_out // tile.peak)
-    n_passed = n_batch * (_COUNTERS + n_peak) + 1  # on from kernel to kernel
-    listed = n_batch > FLAT.samples  # those that fail, and their inputs made
+    n_passed = n_batch * (_COUNTERS + n_peak) + 1  # from kernel to kernel
+    listed = n_batch > FLAT.samples  # the samples that fail are listed, and their inputs converted
     foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
     foretells = foretells and not (listed and n_batch * n_in > _MOST_INPUTS)
     lot = min(n_batch, _LOT)
@@ -238,7 +240,7 @@ def make_plan(
     together = together and (lot <= _FEW_TOGETHER or lot * further * n_out <= _MOST_TOGETHER)
     alone = n_batch <= tile.samples <= FEW.samples and manner.mode < AVERAGE and not manner.worst
     alone = alone and (together or further == 0)
-    # The average is found by one block, which had better not convert all inputs as well.
+    # One block computes the running average; it would be too slow to convert all inputs as well.
     as_they_go = manner.mode == AVERAGE or n_batch * n_in > _MOST_INPUTS
     inputs = 2 if alone else int(as_they_go and not manner.perfect)
     head = -(-(n_passed if foretells else _COUNTERS * n_batch + 1) // 4) * 4
@@ -280,7 +282,7 @@ class LaunchPlanner:
             again = {"AGAIN": 1, "CONVERT": 0, "WORST": 0, "MODE": 1}
             step = _scale_step(manner, n_batch, n_in, self.head, again, self.n_peak)
             self.steps.append(step)
-        spared = 0  # how many may have failed that an earlier launch takes
+        spared = 0  # number of failed samples that an earlier launch takes
         soons = foretold_tiles(tile, n_batch, n_out, self.limit, lean) if foretells else ()
         for soon in soons:
             tries = soon.samples * -(-(further - 1) // soon.samples)
@@ -300,7 +302,7 @@ class LaunchPlanner:
     def multiply(
         self, tile: ProductTile, rows: int, inputs: int, number: int, kind: int, tries: int = 0
     ) -> None:
-        """Add a launch of tile_forward: for so many rows, with blocks for tries beside tiles."""
+        """Add a launch of tile_forward for some rows, with further blocks for tried rounds."""
         manner, (_, n_out, n_in) = self.manner, self.shape
         macros = {
             "TRANSPOSED": int(manner.transposed),
@@ -328,7 +330,7 @@ class LaunchPlanner:
         self.steps.append(Step(variant, grid, block, shared, typed, early=early))
 
     def sum_by_gemm(self) -> None:
-        """Add round 0 of all samples by det_gemm, which sums as tile_forward does."""
+        """Add round 0 of all samples by det_gemm, which sums in the order of tile_forward."""
         (n_batch, n_out, _), manner = self.shape, self.manner
         turned = not manner.transposed
         tile = real.pick(n_batch, n_out, False, False, not turned)
@@ -367,7 +369,7 @@ def _scale_step(
 
 
 def launch_scales(call: Call) -> Array:
-    """Launch noise management alone; returns what another kernel of products reads of it."""
+    """Launch noise management alone; return the scales for another kernel of products."""
     n_batch, _, n_in = call.shape
     head = _COUNTERS * n_batch + 1
     step = _scale_step(call.manner, n_batch, n_in, head, {})
@@ -377,25 +379,25 @@ def launch_scales(call: Call) -> Array:
 
 
 def launch_outputs(call: Call, scales: Array) -> None:
-    """Launch what ends the only round of a product, whose sums are in its results."""
+    """Launch the output stage of a product with one round, whose sums are in its results."""
     n_batch, n_out, _ = call.shape
     step = _outputs_step(call.manner, (n_batch, n_out, 0, 1, 0))
     run(call, Plan(0, 0, (step,)), scales)
 
 
 def plan_of(call: Call, tile: ProductTile, vec: int) -> Plan:
-    """Deal out a product on the device that it is on."""
+    """Plan the launches of a product on its device."""
     limit = shared_limit(_device.device_of(call.x))
     return make_plan(call.manner, tile, call.shape, vec, limit)
 
 
 def _lean(manner: Manner, n_in: int, vec: int) -> bool:
-    """Whether registers are enough for tiles where a thread has many results."""
+    """Whether registers suffice for tiles in which a thread has many results."""
     return vec == 4 and manner.w_noise == 0 and n_in <= _SEGMENT
 
 
 def pick(call: Call) -> ProductTile:
-    """Choose a tile."""
+    """Choose the tile of samples and outputs for a product."""
     (n_batch, n_out, n_in), manner = call.shape, call.manner
     lean = n_batch > FEW.samples and _lean(manner, n_in, call.vec)
     return product_tile(n_batch, n_out, lean, manner.transposed)

@@ -1,4 +1,4 @@
-"""Tiles of samples and outputs that the blocks of a product work on: all with the same bits."""
+"""Tiles of samples and outputs for the blocks of a product; all give the same bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STATIC_SHARED = 4096  # bytes of shared memory that the kernel takes besides it
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductTile:
-    """Samples, outputs and inputs that a block works on at a time."""
+    """Numbers of samples, outputs and inputs that a block works on at a time."""
 
     name: str
     samples: int
@@ -21,9 +21,9 @@ class ProductTile:
     outputs_per_thread: int
     stages: int
     lanes: int = 8  # of a warp along the outputs
-    deep: int = 1  # fours of the sum that a thread reads at a time
-    ahead: bool = True  # whether it reads the next ones while it multiplies
-    helpers: int = 128  # threads that copy, and convert inputs, where the block does that
+    deep: int = 1  # groups of four terms of the sum that a thread reads at a time
+    ahead: bool = True  # whether it reads the next groups while it multiplies
+    helpers: int = 128  # threads that copy, and convert inputs if the block does that
 
     @property
     def macros(self) -> dict[str, int]:
@@ -41,7 +41,7 @@ class ProductTile:
 
     @property
     def peak(self) -> int:
-        """Outputs whose largest is passed on."""
+        """Number of outputs of which the largest is passed to the next kernel."""
         return min(self.outputs, _MOST_PEAK)
 
     @property
@@ -56,9 +56,9 @@ class ProductTile:
         return 4 * self.stages * (inputs + lines * row)
 
 
-# All with the same bits. ONE, FEW, NARROW and MEDIUM take any call, the others those that read
-# four elements at a time, have no noise of reading and one segment of the chain, or registers
-# would run out.
+# All give the same bits. ONE, FEW, NARROW and MEDIUM take any call. The others would run out of
+# registers unless a call reads four elements at a time, has no read noise, and one segment of the
+# chain.
 ONE = ProductTile("one", 1, 32, 256, 1, 1, 4, lanes=32, deep=4)
 FEW = ProductTile("few", 8, 32, 256, 1, 2, 4, deep=4)
 NARROW = ProductTile("narrow", 8, 16, 256, 1, 1, 4, deep=4)
@@ -72,13 +72,13 @@ TILES = (ONE, FEW, NARROW, HALF, FLAT, MEDIUM, WIDE, SQUARE, LARGE)
 _FROM = 1 << 27  # multiply-adds
 _MOST_NARROW = 2048  # outputs, on an H200
 _MOST_FEW = 1 << 16  # results
-# For many samples: the first that makes so many blocks was within 5% of the fastest on an H200.
+# For many samples: the first tile with so many blocks was within 5% of the fastest on an H200.
 _MANY = ((LARGE, 200), (SQUARE, 100), (WIDE, 100), (MEDIUM, 100))
 
 
 @cache
 def product_tile(n_batch: int, n_out: int, lean: bool, transposed: bool) -> ProductTile:
-    """Tile for round 0 of a batch.
+    """Choose the tile for round 0 of a batch.
 
     ``lean``: elements are read four at a time, without noise of reading and in one segment.
     """
@@ -93,9 +93,9 @@ def product_tile(n_batch: int, n_out: int, lean: bool, transposed: bool) -> Prod
 
 
 def by_gemm(n_batch: int, n_out: int, n_in: int) -> bool:
-    """Whether the sums of a batch, whose inputs have been made, are faster by det_gemm.
+    """Whether det_gemm is faster for the sums of a batch whose inputs have been converted.
 
-    Its tiles are larger; the outputs cost a launch more. On an H200.
+    Its tiles are larger, but the outputs take another launch. Measured on an H200.
     """
     least = _FROM if n_batch > FLAT.samples else 4 * _FROM
     return n_batch > FEW.samples and n_batch * n_out * n_in >= least
@@ -104,20 +104,21 @@ def by_gemm(n_batch: int, n_out: int, n_in: int) -> bool:
 def foretold_tiles(
     tile: ProductTile, n_batch: int, n_out: int, limit: int, lean: bool
 ) -> tuple[ProductTile, ...]:
-    """Tiles for the rounds in which samples should pass, by that of round 0.
+    """Choose tiles for the forecast rounds, given the tile of round 0.
 
-    Of many samples two, the first for few that failed. ``limit``: bytes of shared memory.
+    Many samples have two tiles, the first for the case that few have failed. ``limit``: bytes of
+    shared memory.
     """
     if FEW.samples < n_batch <= FLAT.samples:
         tile = HALF if lean and n_batch * n_out > _MOST_FEW else FEW
     if tile.samples <= HALF.samples:
-        # Two blocks fit, as some tries come on top of blocks that fill the GPU.
+        # Two blocks fit, as blocks for tried rounds are added to those that fill the GPU.
         return (fitted(tile, limit // 2),)
     return fitted(FEW, limit // 2), fitted(WIDE if lean else MEDIUM, limit)
 
 
 def further_tile(n_row: int, lean: bool) -> ProductTile:
-    """Tile for all further rounds of what is left."""
+    """Choose the tile for all further rounds of the remaining samples."""
     if n_row <= FEW.samples:
         return FEW
     return FLAT if lean else MEDIUM
@@ -129,7 +130,7 @@ def _n_block(tile: ProductTile, n_row: int, n_out: int) -> int:
 
 @cache
 def fitted(tile: ProductTile, limit: int) -> ProductTile:
-    """The tile with as many stages, and as deep ones, as shared memory holds."""
+    """Reduce the number and depth of a tile's stages until shared memory holds them."""
     while max(tile.shared(False), tile.shared(True)) > limit - _STATIC_SHARED:
         if tile.stages > 3:
             tile = replace(tile, stages=tile.stages - 1)

@@ -1,6 +1,6 @@
-"""Products through wires and amplifiers that are not ideal: what ``ops.py`` hands on.
+"""Products with non-ideal wires and amplifiers, called by ``ops.py``.
 
-Rare in training and dear everywhere, so they have a kernel of their own, and the other stays lean.
+They are rare in training and always expensive, so they have a separate kernel.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Array = Any
 _TILE_NONIDEAL = Kernel("tile_nonideal")
 _THREADS = 128
 _NO_FACTOR = np.empty((0, 0), np.float32)
-# Draws of construction (op CELLS): which array, as the number of the sample.
+# Draws when a tile is made (op CELLS): the array, in place of the number of the sample.
 _OFFSET, _SLOPE, _FACTOR = 2, 3, 4
 
 
 class Wires:
-    """What the lines of one product have of their own.
+    """Parameters of the lines of one product, drawn once.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Wires:
     transposed : bool
         Whether this is the backward product.
     dtype : dtype
-        float32 or float64. What is drawn is float32 in both.
+        float32 or float64. The draws are float32 in either case.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Wires:
         return {"offset": self.offset, "slope": self.slope, "wires": self.more}
 
     def factor(self, shape: tuple[int, ...]) -> Array | None:
-        """Give the factor of each weight in the pass of negative inputs, or None for 1."""
+        """Return the factor of each weight in the pass of negative inputs, or None for 1."""
         spread = self.parameters.w_read_asymmetry_dtod
         if self._transposed or spread == 0:
             return None
@@ -104,9 +104,10 @@ class Wires:
 
 
 def tile_nonideal(call: Call, scales: Array, state: Any) -> Array:
-    """Multiply a batch through such wires; see `rpukit.analog.product.ops.tile_forward`.
+    """Multiply a batch by the weights through non-ideal wires and amplifiers.
 
-    ``scales``: what `rpukit.analog.product.ops.tile_scale` has found.
+    See `rpukit.analog.product.ops.tile_forward`. ``scales`` is the result of
+    `rpukit.analog.product.ops.tile_scale`.
     """
     manner, wires = call.manner, state.wires
     transposed, ops = manner.transposed, manner.ops

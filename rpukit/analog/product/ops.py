@@ -1,4 +1,4 @@
-"""Ops of the products: the scales of a batch, and the product through the periphery."""
+"""Ops of the forward and backward products: scales of a batch, product through the periphery."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST_REPEATS = 8
 
 
 class ForwardState:
-    """What one product of a tile keeps: its periphery on the device, and what runs along.
+    """State of one product of a tile: its periphery on the device, averages, launches to replay.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ class ForwardState:
         self.repeats: dict[tuple[int, ...], ProductReplay] = {}  # by shape of the inputs
 
     def take(self, io: IOParameters) -> Manner:
-        """Give the manner of a product with these parameters: the state's own, as a rule."""
+        """Return the launch parameters of a product, cached while ``io`` stays the same."""
         if io is not self.parameters:
             self._prepare(io)
         return self.manner
 
     def plan(self, call: Call) -> Plan:
-        """Find the launches of a product."""
+        """Return the launches of a product."""
         tile = pick(call)
         key = (tile, call.shape, call.vec)
         found = self._plans.get(key)
@@ -133,21 +133,21 @@ class ForwardState:
     def repeated(
         self, weight: Array, x: Array, io: IOParameters, status: Array, stream: Stream
     ) -> ProductReplay | None:
-        """Find how to repeat a product that came before."""
+        """Find the replay of an earlier product of the same shape."""
         if not self.repeats or io is not self.parameters:
             return None
         found = self.repeats.get(getattr(x, "shape", ()))
         return found if found is not None and found.valid(weight, x, status, stream) else None
 
     def keep(self, call: Call, repeat: ProductReplay | None) -> None:
-        """Keep how to repeat a product."""
+        """Store the replay of a product."""
         if repeat is not None:
             if len(self.repeats) >= _MOST_REPEATS:
                 self.repeats.clear()
             self.repeats[call.x.shape] = repeat
 
     def arrays(self) -> dict[str, Array]:
-        """Arrays that belong to the state of a tile."""
+        """Return the arrays that belong to the state of a tile, by name."""
         found = {"average": self.average}
         if self.line_noise is not None:
             found["line_noise"] = self.line_noise
@@ -155,7 +155,7 @@ class ForwardState:
 
 
 def _numbers(io: IOParameters, backward: bool, dtype: np.dtype[Any]) -> np.ndarray:
-    """Periphery as the kernels read it; see the header of tile_forward.cu."""
+    """Pack the periphery as the kernels read it; see the header of tile_forward.cu."""
     managed = io.noise_management is not NoiseManagement.NONE
     zero_output = managed and (io.inp_noise <= 0 or backward)
     inp_step, out_step = io.steps(dtype)
@@ -198,7 +198,7 @@ def tile_scale(call: Call) -> Array:
     Returns
     -------
     array, float32
-        The scales, shape (2, n_batch); of kernels what they pass on, see
+        The scales, shape (2, n_batch), or on kernels the words that they pass on; see
         ``kernels_cu/include/rk_lines.cuh``.
     """
     if _device.takes_kernels(call.x):
@@ -217,21 +217,21 @@ def tile_scale(call: Call) -> Array:
         call.x,
         alpha,
         call.average,
-        # A running average goes sample by sample.
+        # A running average takes samples one by one.
         grain=n_batch + 1 if manner.mode == AVERAGE else 64,
     )
     return alpha
 
 
 def tile_outputs(call: Call, scales: Array) -> Array:
-    """Turn sums into results of the first round, in place.
+    """Convert sums into the results of the first round, in place.
 
     Parameters
     ----------
     call : Call
-        Without noise of reading; ``call.y`` holds the sums.
+        Without read noise; ``call.y`` holds the sums.
     scales : array, float32
-        What `tile_scale` has found.
+        The result of `tile_scale`.
 
     Returns
     -------
@@ -260,7 +260,7 @@ def tile_outputs(call: Call, scales: Array) -> Array:
         np.empty(n_batch, np.bool_),
         *call.stream.words,
         np.empty((3, n_out), np.uint32),
-        grain=n_batch + 1,  # they share what they draw into
+        grain=n_batch + 1,  # they share the scratch of the draws
     )
     return call.y
 
@@ -289,9 +289,9 @@ def tile_forward(
         Position of ``x[0]`` on the clock of this product.
     state : ForwardState
     status : array, shape (1,), int32
-        Where it is not zero the result is 0 and nothing else happens.
+        If it is not zero, the result is 0 and nothing else changes.
     call : int
-        What a non-finite input stores in `status`.
+        Stored in `status` if an input is not finite.
     transposed : bool
         Multiply by the transposed weights, as a backward pass does.
 

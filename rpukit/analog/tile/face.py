@@ -23,7 +23,7 @@ Leading = tuple[int, ...] | None
 
 
 class TileFace(NumPyProtocol, LinearMap, Described, ABC):
-    """Base of `AnalogTile` and `InferenceTile`."""
+    """Base class of `AnalogTile` and `InferenceTile`."""
 
     shape: tuple[int, int]
     validate: str
@@ -32,21 +32,22 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
 
     @property
     def device(self) -> str:
-        """Compute device that the tile lives on."""
+        """Compute device of the tile, for example "cpu" or "gpu:0"."""
         return str(self._device)
 
     @property
     def T(self) -> TransposedTile:
-        """The tile seen from its other side; it shares everything with this one."""
+        """Transposed view of the tile, which shares all its state."""
         return TransposedTile(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._device.kind != "cpu":
             raise DeviceError(
-                "np.asarray needs a tile on the CPU: use .get_weights() or .to('cpu')"
+                f"np.asarray needs a tile on the CPU, this one is on {self.device}: "
+                "use .get_weights() or .to('cpu')"
             )
         if copy is False:
-            raise ParameterError("copy=False: a tile's weights are always handed out as a copy")
+            raise ParameterError("copy=False: a tile's weights can only be read as a copy")
         return np.array(self.get_weights(), dtype=dtype)
 
     def __rmatmul__(self, d: Array) -> Array:
@@ -54,30 +55,32 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
         return self.backward(d)
 
     def _samples(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
-        """Take an input as rows of `width` numbers, with the lengths of its leading axes."""
+        """Convert an input to rows of `width` numbers; return the leading lengths, too."""
         return rows_of(v, self._device, self.dtype, width, name)
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
-        """Take an input as rows of `width` numbers."""
+        """Convert an input to rows of `width` numbers."""
         return self._samples(v, width, name)[0]
 
     def _start(self, clock: str, first_sample: int | None, n: int) -> int:
-        """Position of the first of n samples: as given, or where the clock stands."""
+        """Return the position of the first of n samples: as given, or that of the clock."""
         start = self._position(clock)
         if first_sample is not None:
             what = f"a place on the {clock} clock"
             start = integer(first_sample, "first_sample", low=0, what=what)
         if start + n > MAX_SAMPLE:
-            raise ParameterError(f"the {clock} clock would pass 2**48 samples")
+            raise ParameterError(
+                f"{clock}: {n} samples from {start} would pass 2**48 on its clock"
+            )
         return start
 
     def _finite(self, array: Array, name: str) -> None:
-        """Check values at once where that needs no synchronisation; else kernels do."""
+        """Check values at once if that needs no synchronisation; otherwise kernels check them."""
         if not (_device.takes_kernels(array) or is_finite(array)):
             raise NonFiniteError(f"{name} holds NaN or infinity; the tile is unchanged")
 
     def _settle(self) -> None:
-        """Raise at once what is deferred, where the tile was asked for that."""
+        """Raise deferred errors at once, if the tile has ``validate="sync"``."""
         if self.validate == "sync":
             self._guard.check()
 
@@ -100,11 +103,11 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
 
     @abstractmethod
     def _position(self, clock: str) -> int:
-        """Where a sample clock stands."""
+        """Return the position of a sample clock."""
 
 
 def typed(value: Any, kind: type, name: str) -> Any:
-    """Take an instance of a class."""
+    """Check that a value is an instance of a class, and return it."""
     if not isinstance(value, kind):
         hint = f": an object, as {value.__name__}()" if isinstance(value, type) else ""
         raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}{hint}")
@@ -114,7 +117,7 @@ def typed(value: Any, kind: type, name: str) -> Any:
 def rows_of(
     v: Any, device: _device.Device, dtype: Any, width: int, name: str
 ) -> tuple[Array, Leading]:
-    """Take samples of a length as the rows of a matrix.
+    """Convert samples with any leading axes to the rows of a matrix.
 
     Parameters
     ----------
@@ -123,14 +126,14 @@ def rows_of(
     dtype : dtype
     width : int
     name : str
-        Of the argument, for messages.
+        Name of the argument in error messages.
 
     Returns
     -------
     rows : array, shape (n_sample, width), dtype
-        C-contiguous; samples in the order of the leading axes, the last one fastest.
+        C-contiguous; samples in the order of the leading axes, the last axis fastest.
     leading : tuple of int or None
-        Lengths of the leading axes; None where v is a matrix.
+        Lengths of the leading axes; None if v is a matrix.
 
     Raises
     ------
@@ -140,8 +143,8 @@ def rows_of(
     shape = array.shape
     if not shape or shape[-1] != width:
         raise ShapeError(
-            f"{name}: got shape {tuple(shape)}, need ({width},), (n_batch, {width}) or more axes "
-            f"before the last, which has {width} elements"
+            f"{name}: got shape {tuple(shape)}, need (..., {width}): one vector of {width} "
+            "elements, or samples along any leading axes"
         )
     if len(shape) == 2:
         return array, None
@@ -150,7 +153,7 @@ def rows_of(
 
 
 def with_leading(rows: Array, leading: Leading) -> Array:
-    """Give rows of results the leading axes of the inputs."""
+    """Reshape rows of results to the leading axes of the inputs."""
     return rows if leading is None else rows.reshape(*leading, rows.shape[1])
 
 
@@ -162,7 +165,7 @@ def check_same_samples(x: Leading, d: Leading, n_x: int, n_d: int) -> None:
     ShapeError
     """
     if n_x != n_d:
-        raise ShapeError(f"x has {n_x} samples and d has {n_d}; need as many of each")
+        raise ShapeError(f"x has {n_x} samples and d has {n_d}; need the same number")
     several = len(x or ()) > 1 or len(d or ()) > 1
     if several and (x or (n_x,)) != (d or (n_d,)):
         raise ShapeError(

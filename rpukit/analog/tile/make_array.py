@@ -36,7 +36,7 @@ def make_array(cell: Cell, context: ArrayContext) -> WeightArray:
 
 
 def leaves(array: WeightArray) -> Iterator[DeviceArray]:
-    """Give the device arrays behind an array, in order."""
+    """Yield the arrays of single devices within an array, in order."""
     if isinstance(array, DeviceArray):
         yield array
     elif isinstance(array, _compound.CompoundArray):

@@ -1,8 +1,8 @@
-"""NumPy's functions on tiles: products go through the tile, reading gives weights, else an error.
+"""NumPy functions on tiles: products run on the tile, conversions read weights, others raise.
 
 NumPy asks `__array_function__` (``np.dot``, ``np.einsum``) and `__array_ufunc__` (``np.matmul``)
-before it would turn a tile into an array of its exact weights. Functions that NumPy does not
-hand over (``np.asarray``, ``np.array``) read the weights by ``__array__``.
+before it would convert a tile to an array of its exact weights. Functions that NumPy does not
+dispatch (``np.asarray``, ``np.array``) read the weights by ``__array__``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Array = Any
 
 
 class _UfuncHook:
-    """``__array_ufunc__`` as NumPy and as CuPy look for it.
+    """Descriptor of ``__array_ufunc__``: a function for NumPy, None for CuPy.
 
-    NumPy looks at the class and finds the function. CuPy looks at the object: None there tells it
-    that ``array @ tile`` is the tile's own operator.
+    NumPy looks it up on the class and finds the function. CuPy looks it up on the object, where
+    None leaves ``array @ tile`` to the tile's own operator.
     """
 
     def __get__(self, tile: Any, owner: type) -> Any:
@@ -31,10 +31,10 @@ class _UfuncHook:
 
 
 class NumPyProtocol:
-    """Part of tiles and of their transposed views: operators and functions of NumPy.
+    """Mixin of tiles and of their transposed views: NumPy's operators and functions.
 
-    A class that has it gives `shape`, `dtype`, `T`, ``__array__``, ``__rmatmul__`` (the product of
-    rows with the tile) and, unless its `T` is a tile that does, ``_device``.
+    A class that uses it defines `shape`, `dtype`, `T`, ``__array__``, ``__rmatmul__`` (the product
+    of rows with the tile) and, unless its `T` is a tile that does, ``_device``.
     """
 
     shape: tuple[int, int]
@@ -87,8 +87,8 @@ def _plain(value: Any) -> Any:
 
 def _refused(name: str) -> DTypeError:
     return DTypeError(
-        f"np.{name}: a tile is no array: it multiplies (@, np.dot, np.matmul, np.inner, "
-        "np.tensordot, np.einsum of two operands); np.asarray(tile) gives its weights as they are"
+        f"np.{name}: not defined for tiles, which only multiply (@, np.dot, np.matmul, np.inner, "
+        "np.tensordot, np.einsum of two operands); np.asarray(tile) reads the exact weights"
     )
 
 
@@ -96,17 +96,17 @@ def _refused(name: str) -> DTypeError:
 
 
 def _pair(a: Any, b: Any, name: str) -> tuple[Any, Array, bool]:
-    """Give the tile of a pair, the other operand as an array, and whether the tile is first."""
+    """Return the tile of a pair, the other operand as an array, and whether the tile is first."""
     first = isinstance(a, NumPyProtocol)
     if first and isinstance(b, NumPyProtocol):
         raise DTypeError(
-            f"np.{name} of two tiles: one of them has to be an array, as np.asarray(tile) gives it"
+            f"np.{name}: got two tiles, need one tile and an array; np.asarray(tile) makes one"
         )
     tile, other = (a, b) if first else (b, a)
     owner = tile if hasattr(tile, "_device") else tile.T
     array = _device.as_array(other, owner._device, tile.dtype, "operand")
     if array.ndim == 0:
-        raise ShapeError(f"np.{name} of a tile: got a number, need an array of one axis or more")
+        raise ShapeError(f"np.{name} of a tile: got a scalar, need an array of one axis or more")
     return tile, array, first
 
 
@@ -157,7 +157,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     if len(pairs) != 1:
         raise DTypeError(
             f"np.tensordot of a tile: got axes={axes!r}, need one axis of each operand; "
-            "np.asarray(tile) gives its weights as they are"
+            "np.asarray(tile) reads the exact weights"
         )
     mine, other = pairs[0] if first else pairs[0][::-1]
     y = _contract(tile, mine % 2, v, other)
@@ -185,7 +185,7 @@ def _einsum(*args: Any) -> Array:
     if not fits or sorted(out) != sorted(rest + free):
         raise DTypeError(
             f"np.einsum of a tile: got {args[0]!r}, need two operands that share one index, which "
-            "is summed over; np.asarray(tile) gives the weights as they are"
+            "is summed over; np.asarray(tile) reads the exact weights"
         )
     (index,) = shared
     y = _contract(tile, mine.index(index), v, other.index(index))

@@ -1,4 +1,4 @@
-"""A tile as a matrix of other libraries: sizes, SciPy's linear operators, DLPack."""
+"""Interfaces of tiles to other libraries: SciPy's linear operators, DLPack, CUDA arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CPU, _GPU = 1, 2  # DLPack's numbers of kinds of device
 
 
 class LinearMap:
-    """Part of tiles and of their transposes: what a matrix is to other libraries."""
+    """Mixin of tiles and of their transposed views: SciPy's linear operators and DLPack."""
 
     shape: tuple[int, int]
     dtype: Any
@@ -32,7 +32,7 @@ class LinearMap:
     # ---- SciPy's linear operators ---------------------------------------------------------------
 
     def matvec(self, x: Array) -> Array:
-        """Multiply one vector by the weights, as the hardware does: SciPy's name of a product.
+        """Multiply one vector by the weights, as the hardware does (named as in SciPy).
 
         Parameters
         ----------
@@ -132,9 +132,9 @@ class LinearMap:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Hand out a copy of the weights, where the tile is."""
+        """Export a copy of the weights on the tile's device by DLPack."""
         if copy is False:
-            raise CopyError("copy=False: a tile's weights are always handed out as a copy")
+            raise CopyError("copy=False: a tile's weights can only be exported as a copy")
         given = {"stream": stream, "max_version": max_version, "dl_device": dl_device}
         asked = {name: value for name, value in given.items() if value is not None}
         return self.get_weights().__dlpack__(**asked)
@@ -145,7 +145,7 @@ class LinearMap:
 
 
 class SharedWeights(LinearMap):
-    """Part of `AnalogTile`: its weights lie in one array for good, which a GPU's users may see."""
+    """Mixin of `AnalogTile`, whose weights stay in one array that other GPU libraries can read."""
 
     _device: _device.Device
     _guard: Any
@@ -155,11 +155,13 @@ class SharedWeights(LinearMap):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The weights themselves, read-only, for libraries that read CUDA's array interface.
 
-        It changes with the tile. What CuPy makes of it does not know that it is read-only: copy
-        it before you write. Only tiles on a GPU have it.
+        The array changes with the tile. CuPy ignores that it is read-only: copy it before you
+        write. Only tiles on a GPU have it.
         """
         if self._device.kind == "cpu":
-            raise AttributeError("__cuda_array_interface__: the tile is on the CPU")
+            raise AttributeError(
+                "__cuda_array_interface__: need a tile on a GPU, got one on the CPU"
+            )
         self._guard.check()
         shown = dict(self._unit.weight.__cuda_array_interface__)
         shown["data"] = (shown["data"][0], True)
@@ -172,7 +174,7 @@ def _vector(
     array = _real(tile, v, name)
     if array.shape not in ((n,), (n, 1)):
         got = tuple(array.shape)
-        raise ShapeError(f"{name}: got shape {got}, need ({n},) or ({n}, 1); matmat takes more")
+        raise ShapeError(f"{name}: got shape {got}, need ({n},) or ({n}, 1); use matmat for more")
     y = product(array.reshape(n, 1))
     return y.reshape(-1) if array.ndim == 1 else y
 
@@ -185,16 +187,16 @@ def _columns(tile: LinearMap, v: Array, n: int, name: str) -> Array:
 
 
 def _real(tile: LinearMap, v: Array, name: str) -> Array:
-    """Round what solvers compute with, float64 as a rule, to the type of the tile."""
+    """Round real numbers, usually float64 of a solver, to the type of the tile."""
     array = v if isinstance(v, np.ndarray) or _device.is_cupy(v) else np.asarray(v)
     if array.dtype.kind not in "biuf":
         raise DTypeError(f"{name}: got dtype {array.dtype}, need real numbers")
     if array.dtype == tile.dtype:
         return array
-    with np.errstate(over="ignore"):  # an infinity is an error below, or on a GPU later
+    with np.errstate(over="ignore"):  # an infinity raises below, or later on a GPU
         rounded = array.astype(tile.dtype)
     if isinstance(rounded, np.ndarray):
         lost = np.isinf(rounded) & np.isfinite(array)
         if lost.any():
-            raise NonFiniteError(f"{name}: {array[lost][0]!r} is beyond {tile.dtype}")
+            raise NonFiniteError(f"{name}: {array[lost][0]!r} is out of the range of {tile.dtype}")
     return rounded

@@ -1,4 +1,4 @@
-"""Weight processes of a tile besides learning: set, decay, drift, diffuse, reset."""
+"""Reads and weight processes of a tile: get, set, decay, drift, diffuse, reset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = Any
 
 @enters_device()
 class Processes:
-    """Part of `AnalogTile`: reading and setting weights, and the weight processes."""
+    """Mixin of `AnalogTile`: reading and setting weights, and the weight processes."""
 
     shape: tuple[int, int]
     _device: _device.Device
@@ -112,7 +112,7 @@ class Processes:
         Returns
         -------
         AnalogTile
-            Itself. Without a lifetime nothing happens.
+            Itself, unchanged if the cells have no lifetime.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Processes:
         Returns
         -------
         AnalogTile
-            Itself. Without diffusion nothing happens.
+            Itself, unchanged if the cells have no diffusion.
         """
         self._unit.diffuse()
         return self
@@ -142,7 +142,7 @@ class Processes:
         Returns
         -------
         AnalogTile
-            Itself. Without `DriftParameters` nothing happens.
+            Itself, unchanged if the cells have no `DriftParameters`.
 
         Raises
         ------
@@ -150,8 +150,8 @@ class Processes:
 
         Notes
         -----
-        A weight that changed since the last call was written: it starts anew and rests in this
-        call. The formula is in `DriftParameters`.
+        A weight that changed since the last call counts as newly written: its drift starts again,
+        and it does not drift in this call. The formula is in `DriftParameters`.
         """
         self._unit.drift(number(dt, "dt", low=0, need="a number of seconds from 0"))
         return self
@@ -165,7 +165,7 @@ class Processes:
         n_col : int, 0 to n_in, optional
             Number of columns, counted modulo n_in; default: all.
         prob : float, 0 to 1
-            Probability of each cell.
+            Probability that a cell is reset.
 
         Returns
         -------
@@ -185,7 +185,7 @@ class Processes:
         return self
 
     def post_step(self) -> Any:
-        """Diffuse, then decay: what a device does by itself once per mini-batch, in place.
+        """Diffuse, then decay, in place: the weight processes of one mini-batch.
 
         Returns
         -------
@@ -198,10 +198,10 @@ class Processes:
 
 
 def _replace_cells(array: WeightArray, arrays: dict[str, Array]) -> None:
-    """Replace per-cell parameters of an array, all or none."""
+    """Replace per-cell parameters of an array: all of those given, or none on an error."""
     if array.context.procedural:
         raise ParameterError(
-            "cells: this tile draws its cells when it needs them and stores none: set those of "
+            'cells: a tile with storage="procedural" stores no cells to set: set those of '
             'tile.copy(storage="stored")'
         )
     known = array.cells

@@ -23,7 +23,7 @@ Array = Any
 
 @enters_device()
 class Accounting:
-    """Part of `AnalogTile`: pulses counted, shown, and paid for."""
+    """Mixin of `AnalogTile`: pulse counts, pulse trains and pulse energy."""
 
     cell: Cell
     stream: Stream
@@ -34,7 +34,7 @@ class Accounting:
 
     @property
     def arrays(self) -> tuple[DeviceArray, ...]:
-        """Crossbar arrays behind the weights: one, or several for cells made of several."""
+        """Crossbar arrays behind the weights: one, or several for compound cells."""
         raise NotImplementedError  # pragma: no cover
 
     @property
@@ -46,20 +46,20 @@ class Accounting:
     def update_pulses(self) -> int:
         """Number of pulses that the last `update` sent; reading it synchronises.
 
-        The devices of a cell are added up, with transfers between them that the update led to;
-        0 before the first update of a tile or of a copy.
+        It is summed over the devices of each cell, and includes the transfers that the update
+        triggered. It is 0 before the first update of a tile or of a copy.
 
         Raises
         ------
         ParameterError
-            Where the tile was made without ``count_pulses=True``.
+            If the tile was made without ``count_pulses=True``.
         """
         if not self.count_pulses:
-            raise ParameterError("pulses are not counted: make the tile with count_pulses=True")
+            raise ParameterError("this tile does not count pulses: make it with count_pulses=True")
         return sum(array.n_pulses_since for array in self.arrays)
 
     def _mark_update(self) -> None:
-        """Begin to count the pulses of an update."""
+        """Start to count the pulses of an update."""
         for array in self.arrays:
             array.mark()
 
@@ -67,12 +67,12 @@ class Accounting:
     def pulse_counts(self) -> Array:
         """Number of pulses that each cell has received, shape (n_out, n_in), int64 (a copy).
 
-        The devices of a cell are added up; `arrays` has each of them.
+        It is summed over the devices of each cell; `arrays` has the counts of each device.
 
         Raises
         ------
         ParameterError
-            Where the tile was made without ``count_pulses=True``.
+            If the tile was made without ``count_pulses=True``.
         """
         counts = [array.pulse_counts for array in self.arrays]
         total = counts[0]
@@ -81,7 +81,7 @@ class Accounting:
         return total
 
     def energy(self, energy_per_pulse: float) -> float:
-        """Give the energy of all pulses so far.
+        """Compute the energy of all pulses so far.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Accounting:
     def pulse_trains(
         self, x: Array, d: Array, lr: float, *, first_sample: int | None = None
     ) -> tuple[Array, Array]:
-        """Show the pulse trains that `update` would send; nothing changes.
+        """Return the pulse trains that `update` would send, without changing the tile.
 
         Parameters
         ----------
@@ -116,15 +116,15 @@ class Accounting:
         d : array_like, shape (..., n_out)
         lr : float, not 0
         first_sample : int, optional
-            Position of the first sample on the update clock; default: where the clock stands.
+            Position of the first sample on the update clock; default: that of the clock.
 
         Returns
         -------
         x_train : array, shape (n_batch, n_slot, n_in), int8
         d_train : array, shape (n_batch, n_slot, n_out), int8
             0 where a line does not fire in a slot, else the sign of its value. Cell (i, j) gets a
-            pulse in each slot in which both lines fire: down where the signs agree, and the other
-            way round for a negative lr.
+            pulse in each slot in which both lines fire: down if the signs agree, else up; a
+            negative lr reverses the polarity.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Accounting:
         """
         granularity = getattr(self._unit, "granularity", 0.0)
         if not granularity or self.update_parameters.implicit:
-            raise ParameterError("samples make no trains with these cells or this pulse type")
+            raise ParameterError("pulse_trains: these cells or this pulse type have no trains")
         checked = self._checked_update(x, d, lr, first_sample)  # type: ignore[attr-defined]
         rows_x, rows_d, rate, start = checked
         if rate == 0:
@@ -165,7 +165,7 @@ class Accounting:
 
 
 def _unpacked(train: Array, length: int) -> Array:
-    """Turn words (n_batch, n_word, n) into slots (n_batch, length, n) of 0 and the signs."""
+    """Unpack words (n_batch, n_word, n) into slots (n_batch, length, n) of 0 and the signs."""
     words = _device.to_numpy(train)
     shifts = np.arange(SLOTS, dtype=np.uint32)[None, None, :, None]
     fired = ((words[:, :, None, :] >> shifts) & 1).astype(np.int8)

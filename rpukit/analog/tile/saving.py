@@ -1,4 +1,4 @@
-"""Saving and loading tiles: the parts that are common to every kind."""
+"""Saving and loading of tiles: parts that all kinds of tiles share."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Array = Any
 
 
 class SavedTile(ABC):
-    """A tile that is copied, moved and pickled by its state."""
+    """Base class of tiles that are copied, moved and pickled through their state."""
 
     _device: Device
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Give everything that the tile is, as plain data on the CPU."""
+        """Return the complete state of the tile, as plain data on the CPU."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
-        """Build a tile from what `state` gave."""
+        """Build a tile from a state that `state` returned."""
 
     def to(self, device: str) -> Self:
         """Copy the tile to a compute device.
@@ -39,7 +39,7 @@ class SavedTile(ABC):
         Returns
         -------
         tile
-            A new tile; both continue to the same bits.
+            A new tile; the same later calls give the same bits on both.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class SavedTile(ABC):
         return type(self).from_state(self.state(), device)
 
     def copy(self) -> Self:
-        """Copy the tile; the copy continues to the same bits.
+        """Copy the tile; the same later calls give the same bits on both.
 
         Returns
         -------
@@ -63,14 +63,14 @@ class SavedTile(ABC):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles are made on the CPU, so that they open on a machine without a GPU.
+        # Pickles are made on the CPU, so that a machine without a GPU can load them.
         return type(self).from_state, (self.state(),)
 
 
 def header_of(state: Any, form: str, versions: Sequence[int]) -> dict[str, Any]:
-    """Take the header of a state of this format and of one of these versions."""
+    """Return the header of a state; raise unless it has this format and a known version."""
     if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
-        raise FormatError("state: need a dictionary with header and arrays, as state() gives it")
+        raise FormatError("state: need a dictionary with header and arrays, as from state()")
     header: Any = state["header"]
     if not isinstance(header, dict) or header.get("format") != form:
         raise FormatError(f"state: this is not a {form}")
@@ -84,7 +84,7 @@ def header_of(state: Any, form: str, versions: Sequence[int]) -> dict[str, Any]:
 
 
 def check_arrays(arrays: Mapping[str, Any], targets: Mapping[str, Array]) -> None:
-    """Refuse arrays of a state that are not those of the tile in name, shape and type."""
+    """Check that the arrays of a state match those of the tile in name, shape and type."""
     if arrays.keys() != targets.keys():
         raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
     for name, target in targets.items():

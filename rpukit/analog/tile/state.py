@@ -1,4 +1,4 @@
-"""State of a tile: copies, other devices, plain data, pickles."""
+"""State of a tile: copies, moves between devices, plain data, pickles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSION = 3  # 1 had neither drift nor counts of each cell, 2 no dtype
 
 
 def encode(config: Any) -> dict[str, Any]:
-    """Write a configuration object as JSON-able data."""
+    """Convert a configuration object to JSON-able data."""
     data: dict[str, Any] = {"class": type(config).__name__}
     for field in fields(config):
         value = getattr(config, field.name)
@@ -43,9 +43,9 @@ def _plain(value: Any) -> Any:
 
 
 def decode(data: Any, base: type) -> Any:
-    """Build a configuration object of class ``base`` or below from its data."""
+    """Build a configuration object of class ``base`` or a subclass from its data."""
     if not isinstance(data, dict) or "class" not in data:
-        raise FormatError(f"configuration: got {data!r}, need a dictionary with a class")
+        raise FormatError(f"configuration: got {data!r}, need a dictionary with the key 'class'")
     name = data["class"]
     found = [cls for cls in _family(base) if cls.__name__ == name and is_dataclass(cls)]
     if not found:
@@ -59,7 +59,7 @@ def decode(data: Any, base: type) -> Any:
 
 
 def _rich(value: Any) -> Any:
-    """Build what is nested in a configuration: other configurations and tuples of them."""
+    """Build nested values of a configuration: other configurations and tuples of them."""
     if isinstance(value, list):
         return tuple(_rich(v) for v in value)
     if isinstance(value, dict):
@@ -76,7 +76,7 @@ def _family(base: type) -> list[type]:
 
 @enters_device("_fill")
 class Persistent:
-    """Part of `AnalogTile`: copies, states, pickles."""
+    """Mixin of `AnalogTile`: copies, states, pickles."""
 
     shape: tuple[int, int]
     cell: Cell
@@ -96,14 +96,14 @@ class Persistent:
     _unit: WeightArray
 
     def state(self) -> dict[str, Any]:
-        """Give everything that the tile is, as plain data on the CPU.
+        """Return the complete state of the tile, as plain data on the CPU.
 
         Returns
         -------
         dict
             ``header``: JSON-able data (format, version, shape, configurations, stream, clocks);
-            ``arrays``: NumPy arrays by name. `from_state` builds a tile that continues to the same
-            bits.
+            ``arrays``: NumPy arrays by name. On a tile that `from_state` builds, the same later
+            calls give the same bits.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Persistent:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
-        """Build a tile from what `state` gave.
+        """Build a tile from a state that `state` returned.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class Persistent:
         Returns
         -------
         AnalogTile
-            A new tile; both continue to the same bits.
+            A new tile; the same later calls give the same bits on both.
 
         Raises
         ------
@@ -220,12 +220,12 @@ class Persistent:
         return type(self).from_state(self.state(), device)
 
     def copy(self, *, storage: str | None = None) -> Self:
-        """Copy the tile; the copy continues to the same bits.
+        """Copy the tile; the same later calls give the same bits on both.
 
         Parameters
         ----------
         storage : {"stored", "procedural"}, optional
-            How the copy has the parameters of its cells; default: as this tile.
+            Whether the copy stores the parameters of its cells; default: as this tile does.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class Persistent:
         Raises
         ------
         ParameterError
-            For "procedural", where cells have been set: they cannot be drawn again.
+            For "procedural", if cells have been set: they cannot be drawn again.
 
         Examples
         --------
@@ -252,7 +252,7 @@ class Persistent:
             for name, array in self._unit.cells.items():
                 if (_device.to_numpy(drawn[name]) != _device.to_numpy(array)).any():
                     raise ParameterError(
-                        f"storage: {name} has been set and cannot be drawn: keep them stored"
+                        f'storage: {name} has been set and cannot be drawn: use storage="stored"'
                     )
         for name, array in copy._all_arrays().items():
             arrays[name] = state["arrays"].get(name, array)
@@ -261,7 +261,7 @@ class Persistent:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all that the tile keeps, in bytes: weights, cells, what processes remember."""
+        """Memory of the tile in bytes: weights, cell parameters, state of weight processes."""
         return sum({_device.address(a): a.nbytes for a in self._all_arrays().values()}.values())
 
     def __copy__(self) -> Self:
@@ -271,13 +271,13 @@ class Persistent:
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles are made on the CPU, so that they open on a machine without a GPU.
+        # Pickles are made on the CPU, so that a machine without a GPU can load them.
         return type(self).from_state, (self.state(),)
 
 
 def _check_header(state: Any) -> dict[str, Any]:
     if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
-        raise FormatError("state: need a dictionary with header and arrays, as state() gives it")
+        raise FormatError("state: need a dictionary with header and arrays, as from state()")
     header = state["header"]
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FormatError(f"state: this is not a {FORMAT}")

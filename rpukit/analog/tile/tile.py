@@ -1,4 +1,4 @@
-"""AnalogTile: a crossbar array that multiplies in place and learns by pulses."""
+"""`AnalogTile`: a crossbar array that multiplies in place and learns by pulses."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         The device model or compound at each cross-point, for example `SoftBounds`, `Vector` or
         `ChoppedTransfer`; the guide to devices lists all of them.
     forward, backward : IOParameters, optional
-        Converters, noise and management of the two products.
+        Converters, noise, and noise and bound management of the two products.
     update : UpdateParameters, optional
-        How a gradient becomes pulses.
+        Conversion of gradients into pulses.
     device : str
         Compute device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
     seed : int, numpy.random.SeedSequence or Stream
         Source of all randomness of this tile: its cells, its noise, its pulses.
     dtype : {float32, float64}
-        What the tile computes with; see ``docs/semantics.md`` for what float64 changes.
+        Type of all computations; ``docs/semantics.md`` explains the differences of float64.
     validate : {"deferred", "sync"}
         When non-finite inputs on a GPU are reported: at the next synchronising call or
         `rpukit.check`, or at once (which synchronises on every call).
     count_pulses : bool
-        Count the pulses of each cell and of each update, see `pulse_counts` and `update_pulses`;
-        their sum, `n_pulses`, is always there.
+        Count the pulses of each cell and of each update, see `pulse_counts` and `update_pulses`.
+        The total, `n_pulses`, is always counted.
     storage : {"stored", "procedural"}
-        Whether the parameters of each cell (`cells`) are stored, or drawn anew whenever they are
-        needed: the same bits in a fraction of the memory (`nbytes`), for some of the time. They
-        cannot be set then.
+        Whether the parameters of each cell (`cells`) are stored, or drawn again whenever they are
+        needed. Drawing gives the same bits with a fraction of the memory (`nbytes`), but is
+        slower, and the cells cannot be set.
 
     Raises
     ------
@@ -145,7 +145,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
             )
         }
 
-    # ---- what a tile is -----------------------------------------------------------------------
+    # ---- properties ---------------------------------------------------------------------------
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -161,19 +161,19 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
     def cells(self) -> Mapping[str, Array]:
         """Per-cell parameters by name, arrays of shape (n_out, n_in), dtype of the tile (views).
 
-        ``w_min``, ``w_max``, ``step_down``, ``step_up`` and the model's own, and where the cell
-        asks for them ``decay_scale``, ``diffusion_rate``, ``reset_bias``.
+        They are ``w_min``, ``w_max``, ``step_down``, ``step_up``, parameters of the model, and if
+        the cell uses them, ``decay_scale``, ``diffusion_rate`` and ``reset_bias``.
         """
         return self._unit.cells
 
     @property
     def arrays(self) -> tuple[DeviceArray, ...]:
-        """Crossbar arrays behind the weights: one, or several for cells made of several."""
+        """Crossbar arrays behind the weights: one, or several for compound cells."""
         return tuple(leaves(self._unit))
 
     @property
     def devices(self) -> tuple[DeviceArray, ...]:
-        """Former name of `arrays`, kept for a release; `device` is where the tile computes."""
+        """Former name of `arrays`, kept for one release; not to be confused with `device`."""
         return self.arrays
 
     def _describe(self) -> Summary:
@@ -194,7 +194,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         ----------
         x : array_like, shape (..., n_in)
         first_sample : int, optional
-            Position of the first sample on the forward clock; default: where the clock stands.
+            Position of the first sample on the forward clock; default: that of the clock.
 
         Returns
         -------
@@ -213,7 +213,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         ----------
         d : array_like, shape (..., n_out)
         first_sample : int, optional
-            Position of the first sample on the backward clock; default: where the clock stands.
+            Position of the first sample on the backward clock; default: that of the clock.
 
         Returns
         -------
@@ -233,7 +233,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
             repeat = state.repeated(self._unit.weight, v, io, guard.status, self.stream)
             if repeat is not None and start + repeat.n_batch <= MAX_SAMPLE:
                 y = repeat(v, start, guard.number())
-                guard.log(name)  # the rest while the GPU works
+                guard.log(name)  # the rest of the work overlaps with the GPU
                 self._finish(way, start, repeat.n_batch)
                 return y
         rows, leading = self._samples(v, self.shape[0 if transposed else 1], name)
@@ -271,7 +271,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         lr : float
             Learning rate; 0 does nothing, a negative one reverses the polarity of the pulses.
         first_sample : int, optional
-            Position of the first sample on the update clock; default: where the clock stands.
+            Position of the first sample on the update clock; default: that of the clock.
         batch_size : int, optional
             Size of the mini-batch that the samples belong to, for cells that count in
             mini-batches; default: n_batch.

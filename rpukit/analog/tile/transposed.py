@@ -13,7 +13,7 @@ Array = Any
 
 
 class Tile(Protocol):
-    """What a view needs of its tile."""
+    """Interface of a tile that its transposed view uses."""
 
     shape: tuple[int, int]
 
@@ -45,7 +45,7 @@ class TransposedTile(NumPyProtocol, LinearMap):
 
     @property
     def device(self) -> str:
-        """Compute device that the tile lives on."""
+        """Compute device of the tile, for example "cpu" or "gpu:0"."""
         return str(self.T.device)
 
     def get_weights(self) -> Array:

@@ -1,10 +1,10 @@
-"""Tiles whose cells hold a fast and slow arrays: the transfer family.
+"""Weight arrays of the transfer family: a fast array and slower ones.
 
-Which slice of the fast array is read after which sample of a batch follows from counters alone. A
-batch is cut so that no slice is read twice in a part. Then a part takes a fixed number of
-launches: the samples are turned round by the choppers of the time, each read walks the pulses of
-its slice up to its own sample, what was read goes through the buffer into the slow array, and the
-fast array learns all samples at once.
+Counters alone decide which slice of the fast array is read after which sample of a batch. A batch
+is cut into parts in which no slice is read twice. Each part takes a fixed number of launches. The
+choppers set the signs of the samples. Each read replays the pulses of its slice up to its own
+sample. The reads go through the buffer into the slow array. Then the fast array learns all samples
+of the part at once.
 """
 
 from __future__ import annotations
@@ -38,19 +38,17 @@ from rpukit.analog.update.trains import Trains
 Array = Any
 _MOST_KNOWN = 64  # learning rates
 _MOST_EVENTS = 65535  # reads of one launch
-_FEW_EVENTS = (
-    16  # reads of a part on a CPU: there launches are cheap, and walking pulses twice is not
-)
+_FEW_EVENTS = 16  # reads of a part on a CPU, where launches are cheap and replaying pulses is not
 _KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
-_READS = 64  # slices that are multiplied at once where a read is a product
-_WRITES = 0  # child stream of a device for reads and writes of its own
-_NESTED = 1 << 21  # the same, where a device is made of several, which have the first streams
+_READS = 64  # slices multiplied at once if reads are products
+_WRITES = 0  # child stream of a device for its own reads and writes
+_NESTED = 1 << 21  # the same for a compound cell, whose devices have the first streams
 _SELECT = 1 << 20  # child stream for choppers and random slices
-_captured: list[Any] = []  # a graph goes on using what it was captured with
+_captured: list[Any] = []  # arrays that captured graphs still use
 
 
 class TransferArray(CompoundArray):
-    """A fast array and slower ones (`Transfer` and its kin)."""
+    """A fast array and slower ones (`Transfer` and its subclasses)."""
 
     def __init__(self, cell: Transfer, context: ArrayContext) -> None:
         self._choppers: Choppers | None = None
@@ -63,8 +61,8 @@ class TransferArray(CompoundArray):
         self._select = context.stream.child(_SELECT)
         self._random = self._select if cell.random_selection else None
         self._io = one_hot_io(cell.transfer_forward)
-        # Where other lines have noise, or lines a place along the wires, the whole array is read;
-        # where wires are not ideal, by a product.
+        # The whole array is read if other lines add noise or the position of a line matters;
+        # if wires are not ideal, it is read by a product.
         self._whole = not self._io.exact and (self._io.inp_noise > 0 or self._io.ir_drop > 0)
         self._apart = self._whole or not (self._io.exact or self._io.ideal_wires)
         self._nested = [not isinstance(child, DeviceArray) for child in self.children]
@@ -95,17 +93,17 @@ class TransferArray(CompoundArray):
             self._choppers = Choppers(cell, self._select, context, self._n)
             self._own.update(self._choppers.arrays())
         self._corrects = getattr(cell, "correct_gradient_magnitudes", False)
-        # What is made of several devices learns like a tile of its own: nothing is replayed on it.
+        # A compound fast device learns like a separate tile: no pulses are replayed on it.
         drawn = cell.random_selection or cell.with_reset_prob > 0
         one = not (self._apart or drawn or any(self._nested))
         self._even = one and not getattr(cell, "out_chop_prob", 0.0) > 0
-        # A batch is never cut but where slices come again, or after so many reads.
+        # A batch is cut only where slices are read again, or after so many reads.
         kernels = _device.takes_kernels(self.weight)
         most = min(self._n[0], _MOST_EVENTS if kernels else _FEW_EVENTS)
         self._most = max(1, most // self._reads) * self._reads
-        self._trains: Trains | None = None  # of the last part, to be filled again
+        self._trains: Trains | None = None  # of the last part, to be reused
         self._known: dict[tuple[float, int], Rates] = {}
-        self._parameters: UpdateParameters | None = None  # of the launches that come again
+        self._parameters: UpdateParameters | None = None  # of the replayed launches
         self._repeats = Replays()
         self._cells = [child.record for child in self.children]
         self._readings = [
@@ -180,7 +178,7 @@ class TransferArray(CompoundArray):
             else:
                 learn()
             return
-        # Found before the first part is learnt, so that a bad sample changes nothing.
+        # Checked before the first part is learnt, so that a bad sample changes nothing.
         for array in (x, d):
             check_finite(array, status=self.context.guard.status, call=call)
         start = 0
@@ -194,7 +192,7 @@ class TransferArray(CompoundArray):
         self.combine()
 
     def _comes_again(self, x: Array, d: Array, parameters: UpdateParameters) -> bool:
-        """Whether launches of a batch may be remembered: small ones, where the host is slow."""
+        """Whether the launches of a batch may be replayed: only small ones, bound by the host."""
         small = x.size + d.size <= _KEPT and x is not d
         if not small or self.cell.transfer_update.implicit or not replayable(x):
             return False
@@ -205,7 +203,7 @@ class TransferArray(CompoundArray):
     def _numbers(
         self, due: Events, rates: Rates, first_sample: int, call: int
     ) -> dict[str, float]:
-        """Give what changes from batch to batch, by its name in the kernels."""
+        """Return the arguments that change from batch to batch, by their names in the kernels."""
         flips = self._choppers.regular(due) if self._choppers is not None else (False, False)
         kappas, writes = rates.factors(0, due.number // self._n[0])
         return {
@@ -247,7 +245,7 @@ class TransferArray(CompoundArray):
         n_transfer = due.n // due.reads
         if self._apart or self._nested[0] or parameters.exact:
             last = range(n_transfer)
-        else:  # those after which a slice comes again
+        else:  # samples after which a slice is read again
             most = self._most // due.reads
             last = range(most - 1, n_transfer, most)
         ends.update(due.offset + t * due.period + 1 for t in last)
@@ -260,7 +258,7 @@ class TransferArray(CompoundArray):
         return sorted(ends)
 
     def _random_ends(self, due: Events) -> set[int]:
-        """Cut a batch before a drawn slice comes again, and after a slice is reset."""
+        """Cut a batch before a drawn slice is read again, and after a slice is reset."""
         slices = _schedule.slices_of(due, self._n[0], self._random)
         before = _schedule.repeats(slices, due.reads) if self._random else []
         after = {t // due.reads for t in self._resets(0, due).tolist()}
@@ -282,7 +280,7 @@ class TransferArray(CompoundArray):
         due: Events,
         call: int,
     ) -> None:
-        """Pulse a part of a batch into the fast array, and hand over what is read meanwhile."""
+        """Pulse a part of a batch into the fast array, and transfer the slices read meanwhile."""
         if due.n and rates.steps[0] == 0:
             due = replace(due, n=0)
         fast, rate, running = self.children[0], rates.fast, None
@@ -307,7 +305,7 @@ class TransferArray(CompoundArray):
             into=self._trains,
         )
         self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
-        ahead = due.n > 0 and due.offset < len(x) - 1  # of the last pulses of the part
+        ahead = due.n > 0 and due.offset < len(x) - 1  # reads precede the last pulses of the part
         replay = Replay(trains, rate < 0, fast.context.stream, first_sample) if ahead else None
         if not ahead:
             more = {"batch_size": batch_size} if self._nested[0] else {}
@@ -333,7 +331,7 @@ class TransferArray(CompoundArray):
         batch_size: int,
         call: int,
     ) -> Array:
-        """Give the rate of each sample, by the running maxima of x and d."""
+        """Compute the rate of each sample from the running maxima of x and d."""
         cell, status = self.cell, self.context.guard.status
         factor = abs(rate) * parameters.desired_bl * cell.devices[0].granularity
         t = (1 - cell.auto_momentum) / batch_size
@@ -360,7 +358,7 @@ class TransferArray(CompoundArray):
     # ---- a transfer ---------------------------------------------------------------------------
 
     def _move_on(self, rates: Rates, sample: int) -> None:
-        """Transfer the next slices of each slow array that is due after so many samples."""
+        """Transfer the next slices of each slow array whose transfer is due at this sample."""
         for k, period in enumerate(rates.periods[1:], start=1):
             if not period or sample % period:
                 continue
@@ -379,7 +377,7 @@ class TransferArray(CompoundArray):
         turns: Array | None,
         replay: Replay | None,
     ) -> Array:
-        """Read slices of array k, write what comes out of the buffer to the next one; give it."""
+        """Read slices of array k and write the buffered result to the next array; return it."""
         cell, status, z = self.cell, self.context.guard.status, None
         if self._apart or self._random is not None:
             slices = _schedule.slices_of(due, self._n[0], self._random)
@@ -417,13 +415,13 @@ class TransferArray(CompoundArray):
         return d
 
     def _one_hot(self, which: np.ndarray) -> Array:
-        """Make an input for each slice, shape (n, n_slice)."""
+        """Make a one-hot input for each slice, shape (n, n_slice)."""
         made = np.zeros((len(which), self._n[0]), self.context.dtype)
         made[np.arange(len(which)), which] = 1
         return self.context.put(made)
 
     def _products(self, k: int, due: Events, slices: np.ndarray) -> Array:
-        """Read slices by products of all of the array, or of no more than them."""
+        """Read slices by products with the whole array, or with these slices only."""
         weight, columns = self.children[k].weight, self.cell.transfer_columns
         if self._whole:
             return self._product(k, weight, self._one_hot(slices), due.number)

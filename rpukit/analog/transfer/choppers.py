@@ -1,7 +1,8 @@
-"""Choppers of a tile: signs of slices and lines that flip now and then.
+"""Choppers of a tile: flipping signs of slices and lines.
 
-Those of slices are on the device of the tile: kernels flip them, so that a step needs nothing from
-the host. Those of lines flip once in a pass over all slices, where a batch is cut anyway.
+Choppers of slices are on the device of the tile: kernels flip them, so that a step needs nothing
+from the host. Choppers of lines flip at most once per pass over all slices, where a batch is cut
+anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Choppers:
     cell : ChoppedTransfer or DynamicTransfer
     stream : Stream
     context : ArrayContext
-        Its register ``chopper_out`` has the signs of the lines.
+        Its register ``chopper_out`` holds the signs of the lines.
     n : tuple of int, (n_slice, n_line)
     """
 
@@ -43,7 +44,7 @@ class Choppers:
         self._put: tuple[np.ndarray, Array] | None = None
 
     def arrays(self) -> dict[str, Array]:
-        """Give what is on the device, by name."""
+        """Return the arrays on the device, by name."""
         own = {"chopper_in": self.slices, "switched": self.switched}
         return {name: array for name, array in own.items() if array is not None}
 
@@ -58,7 +59,7 @@ class Choppers:
         return self._put[1]
 
     def regular(self, due: Events) -> tuple[bool, bool]:
-        """Whether choppers flip regularly, in the pass of the first read and in the next one."""
+        """Whether regular flips are due, in the pass of the first read and in the next one."""
         cell, passes = self.cell, due.number // self._n_slice
         if not self._dynamic and (cell.in_chop_prob == 0 or cell.in_chop_random):
             return False, False
@@ -66,7 +67,7 @@ class Choppers:
         return (passes + 1) % period == 0, (passes + 2) % period == 0
 
     def turn(self, of_slices: Array, of_lines: Array, due: Events) -> tuple[Array, Array, Array]:
-        """Give both sides of a batch times the signs, and how the choppers turn at its reads."""
+        """Multiply both sides of a batch by the signs; return chopper states at its reads, too."""
         cell = self.cell
         of_slices, turns = chop_samples(
             of_slices,

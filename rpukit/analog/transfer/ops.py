@@ -31,10 +31,10 @@ _TRANSFER_READ = StepKernel("transfer_read")
 _TRANSFER_WRITE = StepKernel("transfer_write")
 
 _THREADS = 128
-_SAMPLES = 8  # of one block that chops
+_SAMPLES = 8  # of one block of chop_samples
 _SLOTS = 31  # of one word of a train
-# Arrays of transfer_read that may not be there, as its mirror takes them: dtype (None: that of the
-# weights) and axes of slices, turns, line_sign, rates, z, planes, globals, trains of x and d;
+# Optional arrays of transfer_read, as its mirror takes them: dtype (None: that of the weights) and
+# axes of slices, turns, line_sign, rates, z, planes, globals, trains of x and d;
 # weight, persistent, io, line_noise, rule, buffer, mean, past, chopper, switched.
 _KINDS: tuple[tuple[Any, int], ...] = (
     *((np.int32, 1), (np.int32, 1), (np.int8, 1), (None, 1), (None, 2)),
@@ -59,7 +59,7 @@ def chop_samples(
     stream: Stream,
     status: Array,
 ) -> tuple[Array, Array]:
-    """Turn lines of a batch round by the choppers of their slices, as each is at its sample.
+    """Multiply each value of a batch by the chopper of its slice at that sample.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def chop_samples(
         Whether the choppers of slices that are read flip in the first pass over the slices, and in
         the next one.
     prob : float, 0 to 1
-        Probability of a flip besides.
+        Probability of a random flip in addition.
     stream : Stream
     status : array, shape (1,), int32
 
@@ -81,7 +81,8 @@ def chop_samples(
     -------
     out : array, shape (n_batch, n_slice), dtype of v
     turns : array, shape (n_event,), int32
-        Of each read: 1 its chopper is negative, 2 it flipped at the read before, 4 it flips now.
+        Sum of flags of each read: 1 if its chopper is negative, 2 if it flipped at the last read
+        of its slice, 4 if it flips now.
 
     Notes
     -----
@@ -135,7 +136,7 @@ def transfer_read(
     z: Array | None = None,
     status: Array,
 ) -> Array:
-    """Read slices, each after its sample, put the reads in the buffer, and say what to write.
+    """Read slices, each after its sample, buffer the reads, and compute the values to write.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ def transfer_read(
     kappas : pair of float
         Factor of a read, in the first pass over the slices and in the next one.
     writes : pair of bool
-        Whether reads are written, likewise.
+        Whether reads are written, in the same two passes.
     replay : Replay, optional
         Pulses that come before the reads.
     turns : array, shape (n_event,), int32, optional
@@ -157,13 +158,13 @@ def transfer_read(
     rates : array, shape (n_batch,), dtype of the weights, optional
         Rates by which the factors are divided.
     z : array, shape (n_event, n_line), dtype of the weights, optional
-        What was read, where that was done before.
+        Results of reads that were made before the call.
     status : array, shape (1,), int32
 
     Returns
     -------
     array, shape (n_event, n_line), dtype of the weights
-        Minus the number of pulses up, or minus what was read (TTv1): the d of an update.
+        Minus the number of up pulses, or minus the read (TTv1): the d of an update.
 
     Notes
     -----
@@ -233,7 +234,7 @@ def transfer_write(
     stream: Stream,
     status: Array,
 ) -> None:
-    """Pulse values into slices, in place: an update by one-hot samples, where it costs a slice.
+    """Pulse values into slices, in place: an update by one-hot samples, at the cost of slices.
 
     Parameters
     ----------
@@ -252,7 +253,7 @@ def transfer_write(
     Raises
     ------
     ParameterError
-        Where lr needs trains longer than the longest possible.
+        If lr needs trains longer than the longest possible.
 
     Notes
     -----
@@ -319,7 +320,7 @@ def sample_maxima(x: Array, d: Array, *, status: Array, call: int = 1) -> Array:
     d : array, shape (n_batch, n_out), dtype of x
     status : array, shape (1,), int32
     call : int
-        What a value that is not finite stores in `status`.
+        Stored in `status` if a value is not finite.
 
     Returns
     -------
@@ -341,7 +342,7 @@ def sample_maxima(x: Array, d: Array, *, status: Array, call: int = 1) -> Array:
 
 
 def auto_scale(maxima: Array, factor: float, t: float, running: Array, *, status: Array) -> Array:
-    """Follow the largest |x| and |d|, in place, and scale the rate of each sample by them.
+    """Update running maxima of |x| and |d|, in place, and scale the rate of each sample by them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What one learning rate comes to in a cell of the transfer family, found once."""
+"""Periods and rates of a transfer cell for one learning rate."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Rates:
     ----------
     cell : Transfer
     periods : tuple of int
-        Samples between two transfers of each device; 0 is never.
+        Samples between two transfers of each device; 0 means never.
     fast : float
         Rate of the pulses on the fast array.
     steps : tuple of float
         Rate of the transfer from each device to the next.
     kappas : tuple of float
-        Factor of a read of each device, before it is divided by what runs.
+        Factor of a read of each device, before the division by running values.
     even : bool
         Whether only the first device is transferred.
     """
@@ -38,7 +38,7 @@ class Rates:
     even: bool
 
     def factors(self, k: int, passes: int) -> _Pair:
-        """Give the factors of reads of array k and whether they write, in two passes on end."""
+        """Return factors of reads of array k, and whether they write, in two successive passes."""
         cell, kappa = self.cell, self.kappas[k]
         if not isinstance(cell, DynamicTransfer):
             return (kappa, kappa), _ALWAYS
@@ -54,7 +54,7 @@ class Rates:
 def rates_of(
     cell: Any, shape: tuple[int, int], lr: float, batch_size: int, *, scales: bool
 ) -> Rates:
-    """Work out periods and rates; with ``scales`` the fast rate runs."""
+    """Compute periods and rates; with ``scales`` the fast rate varies from sample to sample."""
     fast, periods = cell.fast_rate(lr), tuple(cell.periods(shape, batch_size))
     steps = tuple(cell.transfer_rate(k, lr) for k in range(len(periods)))
     kappas = tuple(abs(step) for step in steps)

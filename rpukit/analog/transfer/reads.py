@@ -1,4 +1,4 @@
-"""How the slices of an array are read into a buffer, and the pulses that come before a read."""
+"""Arguments of reads: periphery and buffer of slices, and the pulses that precede a read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _W_NOISES = {WeightNoise.ADDITIVE_CONSTANT: 1, WeightNoise.PCM_READ: 2}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the slices of one array are read, and gathered in a buffer.
+    """Periphery, rule and buffer of the reads of one array.
 
     Attributes
     ----------
@@ -30,10 +30,10 @@ class Reading:
     columns : bool
         Whether slices are columns.
     rule : array, shape (10,), dtype of the weights
-        0 threshold of TTv2, 1 most pulses of a write, 2 momentum, 3 what is kept of the buffer
-        before a read, 4 weight of a read in the mean and 5 bound of the buffer of TTv4, 6 whether
-        a buffer is forgotten that was written; 7 periphery: 0 none, 1 the scale of the output
-        alone, 2 all, 8 noise of weights, 9 whether slices are columns.
+        0 threshold of TTv2, 1 largest number of pulses of a write, 2 momentum, 3 factor on the
+        buffer before a read, 4 weight of a read in the mean and 5 bound of the buffer of TTv4, 6
+        whether a written buffer is multiplied by the momentum, 7 periphery (0 none, 1 the scale of
+        the output only, 2 all), 8 noise of weights, 9 whether slices are columns.
     io : array, shape (16,), dtype of the weights
         The periphery, see `ForwardState`.
     line_noise : array, shape (n_line,), dtype of the weights, or None
@@ -65,7 +65,7 @@ class Reading:
         stream: Stream,
         own: dict[str, Array],
     ) -> Reading:
-        """Gather how the slices of device k are read, and what is behind them.
+        """Collect the arguments of the reads of device k.
 
         ``io`` is the periphery of reads, ``own`` the arrays of the tile by name.
         """
@@ -106,7 +106,7 @@ class Replay:
     ----------
     trains : Trains
     flip : bool
-        Whether all pulses are turned round.
+        Whether the polarity of all pulses is reversed.
     stream : Stream
     first_sample : int
     """
@@ -118,7 +118,7 @@ class Replay:
 
 
 def one_hot_io(io: IOParameters) -> IOParameters:
-    """Turn off what a one-hot read never uses."""
+    """Turn off noise and bound management, which one-hot reads never use."""
     return replace(
         io, noise_management=NoiseManagement.NONE, bound_management=BoundManagement.NONE
     )

@@ -1,7 +1,7 @@
-"""When which slice of an array is read: plain numbers on the host.
+"""Schedule of the reads of slices, computed on the host.
 
-Everything here follows from counters and named draws, never from data, so that a batch can be
-planned before anything is launched.
+It depends on counters and named draws, never on data, so a batch can be planned before anything is
+launched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rpukit.random import Op, Stream
 
 Array = Any
 
-_BLOCK = 4096  # events whose draws are made at once
+_BLOCK = 4096  # events drawn at once
 FLIP_IN, FLIP_OUT, FIRST_SLICE, RESET = 0, 1, 2, 3  # draws of op CHOPPER
 
 
@@ -28,9 +28,9 @@ class Events:
     Attributes
     ----------
     number : int
-        How many reads came before, ever.
+        Number of all earlier reads of the tile.
     n : int
-        How many there are now.
+        Number of these reads.
     offset : int
         Number of the sample in the part after which the first ones happen.
     period : int
@@ -40,7 +40,7 @@ class Events:
     first_slice : int
         The first slice that is read; the others follow it, and the first follows the last.
     slices : array, shape (n,), int32, or None
-        All slices, on the device of the tile, where they do not follow one another.
+        All slices, on the device of the tile, if they are not consecutive.
     """
 
     number: int
@@ -60,12 +60,12 @@ def events(
     Parameters
     ----------
     period : int
-        Samples between transfers; 0 is never.
+        Samples between transfers; 0 means never.
     first_sample : int
         Number of the batch's first sample.
     n_batch : int
     number : int
-        How many reads there were before.
+        Number of earlier reads.
     reads : int
         Slices of one transfer.
     n_slice : int
@@ -82,7 +82,7 @@ def events(
 
 
 def slices_of(due: Events, n_slice: int, random: Stream | None) -> np.ndarray:
-    """List the slices of all reads; a stream draws the first one of each transfer."""
+    """List the slices of all reads; with a stream the first of each transfer is drawn."""
     number = due.number + np.arange(due.n)
     if random is None:
         return number % n_slice
@@ -92,7 +92,7 @@ def slices_of(due: Events, n_slice: int, random: Stream | None) -> np.ndarray:
 
 
 def repeats(slices: np.ndarray, reads: int) -> list[int]:
-    """List the transfers that read a slice which was read since the last of them."""
+    """List transfers that read a slice again that was read since the previous listed one."""
     found, seen = [], set[int]()
     for t, these in enumerate(slices.reshape(-1, reads).tolist()):
         if not seen.isdisjoint(these):
@@ -103,7 +103,7 @@ def repeats(slices: np.ndarray, reads: int) -> list[int]:
 
 
 def draws(stream: Stream, numbers: np.ndarray, draw: int) -> np.ndarray:
-    """Draw a uniform for each event by its number."""
+    """Draw a uniform number for each event, by the number of the event."""
     blocks = numbers // _BLOCK
     if len(numbers) and blocks[0] == blocks[-1]:
         drawn: np.ndarray = _uniforms(stream, int(blocks[0]), draw)[numbers % _BLOCK]

@@ -1,7 +1,7 @@
-"""Updates by a few samples, in one launch.
+"""Pulsed update by a few samples, in one launch.
 
-Trains and coincidences are two kernels for a batch. For a sample or so on a tile of usual size
-that is mostly the time of two launches, so here each block makes the trains that it needs.
+A batch takes two kernels, for trains and for coincidences. With a few samples on a tile of usual
+size the two launches would dominate, so here each block makes the trains that it needs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = Any
 
 _PULSED_SAMPLES = StepKernel("pulsed_samples")
 
-MOST_SAMPLES = 4  # that the kernel takes
+MOST_SAMPLES = 4  # the kernel's limit
 _LONGEST = 31  # slots of a train of one word
 _THREADS = 256
 _MOST_CELLS = 1 << 20  # times the square of the batch, up to which this was faster on an H200
@@ -32,7 +32,7 @@ _FILLED = 200  # blocks from which the larger shape is the faster
 
 
 def takes_samples(n_batch: int, shape: tuple[int, int], parameters: UpdateParameters) -> bool:
-    """Tell whether one launch is the faster way for an update."""
+    """Whether an update is faster in one launch."""
     return (
         0 < n_batch <= MOST_SAMPLES
         and n_batch * n_batch * shape[0] * shape[1] <= _MOST_CELLS
@@ -54,7 +54,7 @@ def pulsed_samples(
     first_sample: int,
     call: int = 1,
 ) -> None:
-    """Pulse a few samples into a tile, in place: the bits of the trains and of their update.
+    """Pulse a few samples into a tile in one launch, in place.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ def pulsed_samples(
     stream : Stream
     first_sample : int
     call : int
-        Stored in the status of the array where x or d is not finite; nothing changes then.
+        Stored in the status of the array if x or d is not finite; nothing else changes then.
 
     Notes
     -----
-    Same bits as `rpukit.analog.update.ops.pulse_trains` and then
-    `rpukit.analog.update.ops.pulsed_update`, where the arguments are explained.
+    The bits are those of `rpukit.analog.update.ops.pulse_trains` followed by
+    `rpukit.analog.update.ops.pulsed_update`, which explain the arguments.
     Kernel: kernels_cu/pulsed_samples.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333
     (2016).
     """
@@ -180,7 +180,7 @@ def _prepared(
 
 
 def _shape(n_out: int, n_in: int) -> tuple[int, int]:
-    """Give columns of a thread and rows of a block."""
+    """Choose the columns of a thread and the rows of a block."""
     cells, rows = _SHAPES[0]
     fits = n_in % cells == 0 and n_out * n_in >= cells * rows * _THREADS * _FILLED
     return _SHAPES[0] if fits else _SHAPES[1]

@@ -31,11 +31,11 @@ _MANY_SAMPLES = 64  # from which lists are faster on an H200
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """How the cells of a tile are dealt out: a candidate of the tuner, right for every batch."""
+    """Assignment of cells to threads and blocks: a candidate of the tuner, valid for any batch."""
 
     cells: int  # columns of one thread: neighbouring ones, or with lists those 32 apart
     rows: int  # rows of one block
-    lists: bool = False  # of pulses in shared memory, so that all lanes of a warp draw
+    lists: bool = False  # lists of pulses in shared memory, so that all lanes of a warp draw
 
     @property
     def name(self) -> str:
@@ -45,9 +45,9 @@ class LaunchShape:
         return n_batch > 0
 
     def fits(self, n_in: int, drawn: bool = False) -> bool:
-        """Whether rows can be read, and cells drawn, this many at a time."""
+        """Whether so many cells of a row can be read, or drawn, at a time."""
         if drawn and self.cells > 2:
-            return False  # the draws of four cells do not fit into the registers of a thread
+            return False  # draws of four cells need too many registers
         return self.lists or self.cells == 1 or n_in % self.cells == 0
 
 
@@ -56,7 +56,10 @@ WALKS = tuple(
 )
 LISTS = tuple(LaunchShape(*s, lists=True) for s in ((2, 4), (2, 2), (1, 4), (1, 2), (1, 1)))
 SHAPES = WALKS + LISTS
-DOUBLES = (LISTS[0], *(s for s in WALKS if s.rows == 4))  # of float64: two at a time at most
+DOUBLES = (
+    LISTS[0],
+    *(s for s in WALKS if s.rows == 4),
+)  # for float64: at most two cells at a time
 
 
 @dataclass(slots=True)
@@ -141,11 +144,11 @@ def _prepared(
 
 
 def pick(call: Call) -> LaunchShape:
-    """Choose a launch shape: the static rule's where nothing is known, else the fastest."""
+    """Choose a launch shape: the fastest if measured, otherwise that of the static rule."""
     (n_batch, n_word, n_in), array = call.trains.x.shape, call.array
     n_out = array.weight.shape[0]
     noisy, drawn = array.persistent is not None, isinstance(array.planes, Recipe)
-    if array.weight.dtype == np.float64:  # for checks: no shape is worth a trial
+    if array.weight.dtype == np.float64:  # meant for checks, so shapes are not tuned
         lists = n_batch >= _MANY_SAMPLES
         return next(s for s in DOUBLES if s.lists == lists and s.fits(n_in))
     shapes = _candidates(n_out, n_in, n_batch, _n_array(array), drawn)
@@ -166,9 +169,9 @@ def pick(call: Call) -> LaunchShape:
 def _candidates(
     n_out: int, n_in: int, n_batch: int, n_array: int, drawn: bool
 ) -> tuple[LaunchShape, ...]:
-    """The static rule's shape, and the others where the tile can be tried as a whole.
+    """List the static rule's shape, and the others if the tile can be tried as a whole.
 
-    A slice of a larger tile would sit in the cache, where other shapes are fast.
+    A slice of a larger tile would fit into the cache, where other shapes are fast.
     """
     plain = _plain_shape(n_out, n_in, n_batch, drawn)
     whole = _trial_rows(n_out, n_in, n_array) == n_out
@@ -177,7 +180,7 @@ def _candidates(
 
 
 def _plain_shape(n_out: int, n_in: int, n_batch: int, drawn: bool) -> LaunchShape:
-    """Large shapes share more work, small ones fill the GPU; lists are for many samples."""
+    """Choose by the static rule: large shapes share work, small fill the GPU, lists for many."""
     lists = n_batch >= _MANY_SAMPLES
     for shape in LISTS if lists else WALKS:
         enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU
@@ -187,18 +190,18 @@ def _plain_shape(n_out: int, n_in: int, n_batch: int, drawn: bool) -> LaunchShap
 
 
 def _n_array(array: CellArray) -> int:
-    """Arrays of the size of the tile that an update reads."""
+    """Count the arrays of the size of the tile that an update reads."""
     n_plane = 0 if isinstance(array.planes, Recipe) else len(array.planes)
     return n_plane + 1 + (array.persistent is not None)
 
 
 def _trial_rows(n_out: int, n_in: int, n_array: int) -> int:
-    """Rows whose arrays the scratch may hold, with as much again for the trains."""
+    """Compute how many rows fit into the scratch, half of which is for the trains."""
     return min(n_out, max(1, tune.SCRATCH_LIMIT // 2 // (4 * n_in * n_array)))
 
 
 def _trial(call: Call) -> tune.Trial:
-    """Run shapes on copies of what they change."""
+    """Prepare a trial, which runs shapes on copies of the arrays that they change."""
     array = call.array
     n_out, n_in = map(int, array.weight.shape)
     n_row, xp = _trial_rows(n_out, n_in, _n_array(array)), _device.namespace(array.weight)

@@ -1,7 +1,7 @@
 """Ops of the update: pulse trains, the pulsed update, the exact rank update.
 
-Each op checks nothing that the tile has checked; it allocates, picks and launches. ``status`` is
-the tile's flag array: not zero makes a kernel do nothing, a non-finite input stores ``call`` in
+An op allocates, picks a shape and launches; the tile has checked the arguments. ``status`` is the
+tile's flag array: kernels do nothing while it is not 0, and a non-finite input stores ``call`` in
 it.
 """
 
@@ -55,14 +55,14 @@ def pulse_trains(
     rates: Array | None = None,
     into: Trains | None = None,
 ) -> Trains:
-    """Turn a batch of activations and errors into pulse trains.
+    """Convert a batch of activations and errors into pulse trains.
 
     Parameters
     ----------
     x : array, shape (n_batch, n_in), float32 or float64
     d : array, shape (n_batch, n_out), dtype of x
     lr : float, positive
-        Size of the learning rate; its sign only turns pulses round.
+        Absolute value of the learning rate; its sign only decides the polarity of pulses.
     granularity : float, positive, weight units
         Mean step of the device.
     parameters : UpdateParameters
@@ -72,9 +72,9 @@ def pulse_trains(
     status : array, shape (1,), int32
     call : int
     rates : array, shape (n_batch,), dtype of x, optional
-        Positive learning rates of the samples, instead of lr; lengths are fixed then.
+        Positive learning rates of the samples, instead of lr; trains then have a fixed length.
     into : Trains, optional
-        Trains that nobody needs any more: of the same shapes, they are filled again.
+        Trains that are no longer needed; their arrays are reused if the shapes are the same.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def pulse_trains(
     Raises
     ------
     ParameterError
-        Where lr needs trains longer than the longest possible.
+        If lr needs trains longer than the longest possible.
     """
     if parameters.exact:
         for array in (x, d):
@@ -152,7 +152,7 @@ def _prepared_trains(
     dtype, coding = np.dtype(char), parameters.coding
     length, numbers = train_numbers(lr, granularity, parameters)
     n_word = 1 if coding else -(-length // SLOTS)
-    # Blocks of a sample share nothing, and each reads all its lines: as many as fill a GPU.
+    # Each block of a sample reads all its lines, so there are only as many as fill a GPU.
     n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
     grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
     ready = (v if isinstance(v, dtype.type) else np.int32(v) for v in _as_real(numbers, dtype))
@@ -164,7 +164,7 @@ def _prepared_trains(
 def train_numbers(
     lr: float, granularity: float, parameters: UpdateParameters
 ) -> tuple[int, tuple[Any, ...]]:
-    """Give the bit length, and the numbers that kernel and mirror take."""
+    """Return the bit length, and the numbers that kernel and mirror take."""
     length, unit_scale = parameters.base_length(lr, granularity)
     flags = (unit_scale, parameters.managed, parameters.update_bl_management)
     rounding = (*parameters.resolutions(), int(parameters.sto_round))
@@ -195,15 +195,14 @@ def pulsed_update(
     flip : bool
         Reverse the polarity of all pulses (a negative learning rate).
     polarity : {0, 1, -1}
-        1: only pulses that go up are applied; -1: only those that go down, and they go up instead;
-        0: all.
+        1: apply only up pulses; -1: apply only down pulses, as up pulses; 0: apply all.
     stream : Stream
     first_sample : int
 
     Raises
     ------
     ParameterError
-        For trains of an exact update, where cells have write noise or take one polarity only.
+        For trains of an exact update, if cells have write noise or take one polarity only.
 
     Notes
     -----
@@ -213,8 +212,8 @@ def pulsed_update(
     if trains.rate:
         if polarity or array.persistent is not None:
             raise ParameterError(
-                "pulse_type: an update without pulses (NONE) goes to single devices without write "
-                "noise; take DETERMINISTIC_IMPLICIT"
+                "pulse_type: an update without pulses (NONE) needs single devices without write "
+                "noise; use DETERMINISTIC_IMPLICIT"
             )
         _exact_update(array, trains, flip)
         return
@@ -241,7 +240,7 @@ def pulsed_update(
 
 
 def _exact_update(array: CellArray, trains: Trains, flip: bool) -> None:
-    """Change weights by what pulses would on average, clipped to bounds where that is asked."""
+    """Change weights by the expected change of pulses; clip them if the trains say so."""
     weight, status = array.weight, array.status
     x, d, lr = trains.x, trains.d, -trains.rate if flip else trains.rate
     if not trains.clips:
@@ -254,7 +253,7 @@ def _exact_update(array: CellArray, trains: Trains, flip: bool) -> None:
 
 
 def _slot_lists(trains: Trains) -> tuple[Array, Array]:
-    """List which columns fire in which slot, where that saves looking for them in every row."""
+    """List the columns that fire in each slot, if that is faster than a search in every row."""
     offsets, columns = np.zeros(0, np.int64), np.zeros(0, np.uint32)
     n_batch, n_word, _ = trains.x.shape
     if trains.implicit or n_word > 1 or n_batch == 0:

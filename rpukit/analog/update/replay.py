@@ -1,4 +1,4 @@
-"""Pulse batches into an array of devices, by replaying the launches of the last one."""
+"""Pulsed updates of an array of devices by replay of earlier launches."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
 
 
 class Writer:
-    """What pulses batches into one array keeps from batch to batch."""
+    """Pulsed updates of one array, with trains and launches reused from batch to batch."""
 
     def __init__(self) -> None:
-        self._trains: Trains | None = None  # of the last batch: to allocate takes time
+        self._trains: Trains | None = None  # of the last batch, reused to save allocations
         self._key: tuple[Any, ...] = ()
         self._replay: tuple[tuple[Any, ...], Replay] | None = None  # with its key
 
@@ -76,11 +76,11 @@ class Writer:
 
 
 def _usual(x: Array, d: Array) -> bool:
-    """Whether inputs of a batch lie as kernels read them."""
+    """Whether the inputs of a batch are laid out as kernels read them."""
     return bool(x._c_contiguous and d._c_contiguous and x.dtype is d.dtype)
 
 
 def _recordable(x: Array) -> bool:
-    """Whether the launches to come can be replayed: on the current device, and not for a graph."""
+    """Whether launches can be replayed: on the current device, and not under graph capture."""
     here = _device.is_cupy(x) and _device.is_current(_device.device_of(x))
     return here and _device.free_stream() is not None

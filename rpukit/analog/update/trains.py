@@ -17,7 +17,7 @@ class Trains:
     x : array, shape (n_batch, n_word, n_in), uint32
     d : array, shape (n_batch, n_word, n_out), uint32
         Slots 31 w to 31 w + 30 of a line are bits 0 to 30 of word w; bit 31 is the sign. For
-        implicit pulses see ``kernels_cu/pulse_trains.cu``; of an exact update x and d as they are.
+        implicit pulses see ``kernels_cu/pulse_trains.cu``; an exact update stores x and d here.
     implicit : int
         0 trains; 1 probabilities, 2 numbers of pulses (`UpdateParameters.coding`).
     x_slices : array, shape (n_batch, ceil(n_in / 32), 32), uint32, or None
@@ -28,7 +28,7 @@ class Trains:
     clips : bool
         Whether an exact update is clipped to the bounds of the cells after each sample.
     key : tuple
-        What its shapes follow from, on kernels.
+        Arguments that determine the shapes, on kernels.
     """
 
     x: Array
@@ -40,7 +40,7 @@ class Trains:
     key: tuple[int, ...] = ()
 
     def of_samples(self, start: int, stop: int) -> Trains:
-        """Give the trains of some samples (views)."""
+        """Return the trains of some samples (views)."""
         if (start, stop) == (0, len(self.x)):
             return self
         slices = None if self.x_slices is None else self.x_slices[start:stop]
