@@ -90,9 +90,7 @@ class Executor(ABC):
         root = self._aliases[program].get(name, name)
         found = self._homes.get(f"{root}@{program}") or self._homes.get(root)
         if found is None or name not in self.graphs[program].tensors:
-            raise PlanError(
-                f"tensor {name!r} has no home in this plan; need a tensor of its graphs"
-            )
+            raise PlanError(f"tensor {name!r} has no home in this plan; need one of its tensors")
         return found
 
     def has_home(self, name: str, program: int = 0) -> bool:

@@ -157,7 +157,7 @@ class GpuExecutor(Executor):
                 stream.synchronize()
 
     def _enqueue(self, k: int, only: str = "") -> None:
-        """Enqueue a program; with `only`, its tiles, its copies, or its copies in one direction."""
+        """Enqueue a program; with `only`, its tiles, its copies, or those in one direction."""
         events: dict[int, Any] = {}
         fresh = iter(self._events)  # those of earlier runs have completed
         moved = None  # an event after all work of the compute stream so far
