@@ -142,7 +142,7 @@ class Training:
     accumulators : tuple of str
         One for each parameter.
     reset : str
-        Input of `train`, bool, shape (1,): whether accumulators start again from zero.
+        Input of `train`, bool, shape (1,): whether gradients overwrite accumulators.
     loss : str
         Output of `train`.
     state : tuple of str

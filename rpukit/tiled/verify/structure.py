@@ -178,7 +178,7 @@ class _Structure:
             self.faults.append(f"{kind}: {text}")
 
     def run(self) -> list[str]:
-        """Run the stages in order; each relies on those before, so the first fault ends the run."""
+        """Run the stages in order; each relies on those before, so the first fault ends it."""
         for stage in (self.machine, self.types, self.sizes, self.homes, self.ops, self.programs):
             stage()
             if self.faults:
