@@ -368,7 +368,7 @@ def _arena(cp: Any, n_bytes: int) -> Any:
         return cp.empty(max(1, -(-n_bytes // 8) * 8), np.uint8)
     except cp.cuda.memory.OutOfMemoryError as error:
         raise DeviceError(
-            f"the arena needs {n_bytes} bytes, which the GPU has not free: plan with a smaller "
+            f"the arena needs {n_bytes} bytes, more than the GPU has free; plan with a smaller "
             "budget"
         ) from error
 
