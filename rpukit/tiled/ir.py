@@ -1,4 +1,4 @@
-"""Graphs as plain data: tensors, nodes in the order that they run in, roles in training."""
+"""Graphs as plain data: tensors, nodes in order of execution, roles in training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tensor:
     ----------
     name : str
     shape : tuple of int
-        () is one element.
+        A tensor of shape () has one element.
     dtype : {"float32", "float64", "int64", "uint32", "bool"}
 
     Raises
@@ -71,9 +71,9 @@ class Node:
     op : str
         Its name in `rpukit.tiled.ops`.
     inputs, outputs : tuple of str
-        Names of tensors; "" is one that is absent.
+        Names of tensors; "" stands for an absent one.
     attributes : mapping
-        Numbers, strings and tuples of numbers. ``origin`` is the node that this one was made of.
+        Numbers, strings and tuples of numbers. ``origin`` names the node that this one is part of.
     """
 
     name: str
@@ -84,13 +84,13 @@ class Node:
 
     @property
     def origin(self) -> str:
-        """Name of the node of the user's graph that this one is, or is a part of."""
+        """Name of the node in the user's graph that this one is, or is a part of."""
         return str(self.attributes.get("origin", self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class BaseGraph(ABC):
-    """The data of a graph, and what its users call; `rpukit.tiled.Graph` is the class to make.
+    """Data and interface of a graph; `rpukit.tiled.Graph` is the class to instantiate.
 
     Parameters
     ----------
@@ -136,25 +136,25 @@ class Training:
     optimiser : Graph
         Changes the parameters in place.
     data, target : str
-        Inputs of `train` that come anew with every mini-batch.
+        Inputs of `train` that change with every mini-batch.
     parameters : tuple of str
-        Trained ones, by their names in `train`.
+        Trained tensors, by their names in `train`.
     accumulators : tuple of str
         One for each parameter.
     reset : str
-        Input of `train`, bool, shape (1,): whether accumulators begin anew.
+        Input of `train`, bool, shape (1,): whether gradients overwrite accumulators.
     loss : str
         Output of `train`.
     state : tuple of str
-        Inputs of `optimiser` that it keeps for itself: momenta and the like.
+        Inputs of `optimiser` that only it uses, such as momenta.
     kept : tuple of str
         Inputs of `train` that it changes in place itself: weights and clocks of analog tiles.
     initial : mapping of str to array
-        Values to begin with, of parameters, `state` and `kept`.
+        Initial values of parameters, `state` and `kept`.
 
     Notes
     -----
-    Both graphs use the same names for parameters and accumulators; these live on between steps.
+    Both graphs use the same names for parameters and accumulators, which persist between steps.
     """
 
     train: BaseGraph
@@ -176,7 +176,7 @@ class Training:
 
 
 def graphs_of(graph: BaseGraph | Training) -> tuple[BaseGraph, ...]:
-    """The graphs that are planned together.
+    """List the graphs that are planned together.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
     ----------
     nodes : iterable of Node
     known : iterable of str
-        Tensors that are given: inputs and constants.
+        Tensors that no node produces: inputs and constants.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
     Raises
     ------
     GraphError
-        Where a tensor has two producers or none, or the graph has a cycle.
+        If a tensor has two producers or none, or the graph has a cycle.
     """
     nodes, known = list(nodes), set(known)
     maker: dict[str, int] = {}
@@ -225,7 +225,7 @@ def sort_nodes(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
     if missing:
         raise GraphError(f"neither produced by a node nor an input: {', '.join(sorted(missing))}")
     order: list[int] = []
-    state = [0] * len(nodes)  # 1: its inputs are being looked for; 2: done
+    state = [0] * len(nodes)  # 1: its inputs are being visited; 2: done
     for start in range(len(nodes)):
         stack = [start]
         while stack:

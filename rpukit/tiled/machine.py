@@ -1,7 +1,7 @@
 """Memory hierarchy and compute rates of the cycle model.
 
-Times are whole numbers of cycles; what a cycle is (a clock tick, a nanosecond) is up to the
-numbers given.
+Times are whole numbers of cycles. The given numbers define what a cycle is: a clock tick, a
+nanosecond.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Level:
     bytes : int
         Size of the memory.
     width : int
-        Bytes a cycle over the link.
+        Bytes per cycle over the link.
     setup, row : int
-        Cycles a transfer, and cycles a contiguous row of it.
+        Cycles per transfer, and per contiguous row of it.
     duplex : bool
         True: one engine for each direction; False: one engine serves both in order of issue.
     align : int
@@ -92,14 +92,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Time of a tile: ``launch`` plus multiply-adds or elements at a rate.
+    """Compute rates: a tile takes ``launch`` cycles, plus multiply-adds or elements at a rate.
 
     Parameters
     ----------
     launch : int
-        Cycles a call.
+        Cycles per call.
     macs, ew : int
-        Multiply-adds a cycle, and elements a cycle of an op without products.
+        Multiply-adds per cycle, and elements per cycle for an op without products.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Levels from the home of the tensors, outermost, to the one where kernels compute.
+    """Memory levels, from the outermost, the home of the tensors, to that of the kernels.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class Hierarchy:
 
 
 def siracusa_l2(l1: int = 128_000, l2: int = 2_000_000) -> Hierarchy:
-    """Tensors at home in the on-chip memory of a Siracusa-like controller.
+    """Preset: tensors live in the on-chip memory of a Siracusa-like controller.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def siracusa_l2(l1: int = 128_000, l2: int = 2_000_000) -> Hierarchy:
 
 
 def siracusa_l3(l1: int = 128_000, l2: int = 2_000_000, l3: int = 64_000_000) -> Hierarchy:
-    """Tensors at home in the external memory of a Siracusa-like controller: two hops.
+    """Preset: tensors live in the external memory of a Siracusa-like controller (two hops).
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def siracusa_l3(l1: int = 128_000, l2: int = 2_000_000, l3: int = 64_000_000) ->
 
 
 def gpu(budget: int, host: int = 1 << 40) -> Hierarchy:
-    """Tensors at home in pinned host memory, computed on in a part of the device memory.
+    """Preset: tensors live in pinned host memory; a part of the GPU's memory holds tiles.
 
     A cycle is a nanosecond; the rates were measured on an H200 on PCIe 5: 51 bytes/ns each way
     while both are busy, tiles of products of some 15 multiply-adds/ps.
@@ -239,8 +239,8 @@ def gpu(budget: int, host: int = 1 << 40) -> Hierarchy:
     Parameters
     ----------
     budget : int
-        Bytes of device memory. One part in 128 is left for the numbers of the tiles, which lie
-        there too: some 400 bytes a tile.
+        Bytes of device memory. One part in 128 is reserved for the parameters of the tiles, some
+        400 bytes per tile.
     host : int
         Bytes of pinned memory.
 

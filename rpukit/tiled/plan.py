@@ -1,4 +1,4 @@
-"""Plans as users see them: train by one, write it as C, print it."""
+"""`Plan`: a plan that can be trained by, written as C, printed and saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Plan"]
 
 @dataclass(frozen=True, slots=True)
 class Plan(BasePlan, Described):
-    """A plan of one graph, or of a training graph and its optimiser's.
+    """A plan of one graph, or of a training graph and its optimiser's graph.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Plan(BasePlan, Described):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote, and prove its structure.
+        """Read a plan written by `to_json`, and check its structure.
 
         Parameters
         ----------
@@ -51,8 +51,8 @@ class Plan(BasePlan, Described):
         Returns
         -------
         Plan
-            Addresses and lengths are within their levels; whether it belongs to a graph is
-            checked where both are given: `check_plan`, `trainer`, `generate_c`.
+            Its addresses and lengths are within their levels. Whether it belongs to a graph is
+            checked by `check_plan`, `trainer` and `generate_c`, which get both.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class Plan(BasePlan, Described):
         return plan
 
     def trainer(self, training: Training, **options: Any) -> Trainer:
-        """Train by this plan.
+        """Make a trainer that executes this plan.
 
         Parameters
         ----------

@@ -28,12 +28,12 @@ _FORMAT = "rpukit-plan", 1
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Begin a transfer between neighbouring levels.
+    """Instruction: begin a transfer between neighbouring levels.
 
     Parameters
     ----------
     token : int
-        What a `Wait` names; each transfer of a program has its own.
+        Number that a `Wait` refers to; each transfer of a program has its own.
     engine : {"in", "out"}
         Towards the kernels, or away from them.
     tensor : str
@@ -57,7 +57,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until a transfer is done.
+    """Instruction: wait until a transfer is done.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class ComputeTile:
-    """Compute one tile.
+    """Instruction: compute one tile.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ Instruction = Copy | Wait | ComputeTile
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a value lives.
+    """Memory in which a value lives between ops.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ class Home:
     level : str
     address, bytes : int
     lower, upper : int
-        Steps of its life, the last excluded.
+        It lives during the steps ``lower <= step < upper``.
     lasting : bool
-        Lives on between runs.
+        Whether it persists between runs.
     """
 
     value: str
@@ -114,7 +114,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operand is while an op runs, in a level further in than its home.
+    """Memory of an operand while an op runs, in a level further in than its home.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Place:
     lower, upper : int
         Steps for which the addresses are taken.
     store : bool
-        Whether what is written has to go further out.
+        Whether results are stored to the next outer level.
     """
 
     level: str
@@ -160,7 +160,7 @@ class OperandPlan:
 
 @dataclass(frozen=True, slots=True)
 class OpPlan:
-    """How one node runs.
+    """Plan of one node: its tiles, its operands' places, and its cycles.
 
     Parameters
     ----------
@@ -169,21 +169,22 @@ class OpPlan:
         Of the tiles of each level but the outermost, and the order of the loops.
     operands : tuple of OperandPlan
     overlap : {"none", "inside", "across"}
-        Transfers are waited for at once, overlap with kernels of the op, or of all ops.
+        Whether transfers overlap with no kernel, with kernels of the op, or with those of all ops.
     reason : str
-        Why there is one buffer; "" where there are more.
+        Why there is one buffer; "" if there are more.
     n_tiles : int
     cycles : int
-        Time of the program from the end of the tile before, to the end of each of its tiles.
+        Time from the end of the previous tile of the program to the end of each of its tiles.
     alone : int
-        Time of the op where nothing else runs before or beside it.
+        Time of the op if nothing else runs before or beside it.
     serial : int
-        Its kernels and transfers one after another.
+        Time of its kernels and transfers one after another.
     least : int
-        The busiest of its engines, or more where copies can be beside no kernel (the first and
-        last of a program, and of what the op before makes with its last tile).
+        Lower bound of its time: its busiest engine, or more where copies cannot overlap with any
+        kernel (the first and last of a program, and those of what the previous op computes with
+        its last tile).
     band : int
-        Neighbours with the same number take turns, tile by tile; 0 where an op is on its own.
+        Neighbours with the same number are interleaved, tile by tile; 0 if an op is in no band.
     """
 
     node: str
@@ -202,18 +203,18 @@ class OpPlan:
 
     @property
     def hidden(self) -> float:
-        """Share of the transfers' time that can be hidden and is, in the program."""
+        """Share of the hideable transfer time that is hidden in the program."""
         able = self.hideable
         return min(1.0, max(0.0, (self.serial - self.cycles) / able)) if able else 1.0
 
     @property
     def hideable(self) -> int:
-        """Cycles of its transfers that can be beside kernels, its own or those of others."""
+        """Cycles of its transfers that can overlap with kernels, its own or those of others."""
         return self.serial - self.least
 
 
 class Busy(NamedTuple):
-    """An engine at work: ``engine`` is "compute", or in/out with the name of the inner level."""
+    """Busy time of an engine: "compute", or "in" or "out" with the name of the inner level."""
 
     engine: str
     step: int
@@ -223,7 +224,7 @@ class Busy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is run at once: a training step's graph, or the optimiser's.
+    """Program of one graph: a training step's, or the optimiser's.
 
     Parameters
     ----------
@@ -248,7 +249,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class BasePlan:
-    """The data of a plan, and its text form; `rpukit.tiled.Plan` trains and prints as well.
+    """Data of a plan, and its JSON form; `rpukit.tiled.Plan` trains and prints as well.
 
     Parameters
     ----------
@@ -272,7 +273,7 @@ class BasePlan:
         return sum(program.cycles for program in self.programs)
 
     def ops(self) -> Iterator[OpPlan]:
-        """Go through the ops of all programs.
+        """Iterate over the ops of all programs.
 
         Yields
         ------
@@ -282,7 +283,7 @@ class BasePlan:
             yield from program.ops
 
     def to_json(self) -> str:
-        """Write the plan as text.
+        """Write the plan as JSON text.
 
         Returns
         -------
@@ -316,7 +317,7 @@ AnyPlan = TypeVar("AnyPlan", bound=BasePlan)
 
 
 def read_json(kind: type[AnyPlan], text: str) -> AnyPlan:
-    """Read what `BasePlan.to_json` wrote, without a proof that it is right.
+    """Read a plan written by `BasePlan.to_json`, without checking it.
 
     Parameters
     ----------

@@ -35,11 +35,11 @@ class Span(Protocol):
     """How one dimension of an operand follows from a box."""
 
     def range(self, box: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """Give the first index and the one after the last."""
+        """Return the first index and the one after the last."""
         ...
 
     def worst(self, extents: Sequence[int]) -> int:
-        """Give the largest length over all boxes of these extents."""
+        """Return the largest length over all boxes of these extents."""
         ...
 
 
@@ -63,7 +63,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A dimension that is cut as an axis is.
+    """A dimension that is cut along an axis.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Channels of groups: `per` of them belong to `of` steps of an axis that is cut at groups.
+    """Channels of grouped convolutions: `per` channels for each `of` steps of an axis.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Inputs that outputs in a range look at: a sliding window.
+    """Inputs that a range of outputs reads: a sliding window with its halo.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """Outputs whose windows meet inputs in a range; there may be none.
+    """Outputs whose windows overlap a range of inputs; there may be none.
 
     Parameters
     ----------
@@ -188,9 +188,9 @@ class Axis:
     name : str
     extent : int
     kind : {"free", "reduce"}
-        Reductions are listed in the written order of their sum, outermost first.
+        Reduced axes are listed in the specified order of their sum, outermost first.
     quantum : int
-        Cuts are at multiples of it; an axis with ``quantum >= extent`` stays whole.
+        Cuts are at multiples of it; an axis with ``quantum >= extent`` is not cut.
     """
 
     name: str
@@ -200,13 +200,13 @@ class Axis:
 
     @property
     def whole(self) -> bool:
-        """Whether the axis cannot be cut."""
+        """Tell whether the axis cannot be cut."""
         return self.quantum >= self.extent
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One buffer of a tile.
+    """One operand of a tile, with the buffer of the kernel that holds it.
 
     Parameters
     ----------
@@ -215,9 +215,9 @@ class Operand:
     spans : tuple of Span
         One for each dimension of the tensor.
     slot : int
-        Which of the kernel's buffers it is; buffers without an operand are absent.
+        Index of the kernel's buffer; buffers without an operand are absent.
     alias : int or None
-        For "inout": which output of the node lives in the same memory.
+        For "inout": the output of the node that shares its memory.
     """
 
     tensor: str
@@ -229,14 +229,14 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class TileSpace:
-    """All ways to cut one node into tiles.
+    """All legal tilings of one node.
 
     Parameters
     ----------
     axes : tuple of Axis
         Free ones first.
     operands : tuple of Operand
-        No operand that is written depends on an axis of a sum.
+        No written operand depends on a reduced axis.
     product : bool
         Whether a point of the space is a multiply-add, rather than an element.
     divide : int
@@ -245,8 +245,8 @@ class TileSpace:
     Notes
     -----
     A tile may cut an axis of a sum only where the axes of sums before it have length 1 in the tile
-    and those after it are whole: then tiles in lexicographic order go on with one chain, and give
-    the bits of the whole.
+    and those after it are whole. Then tiles in lexicographic order continue one chain of
+    additions, and give the bits of the op computed whole.
     """
 
     axes: tuple[Axis, ...]
@@ -256,7 +256,7 @@ class TileSpace:
 
     @property
     def whole(self) -> Box:
-        """The box that is everything."""
+        """The box of the whole op."""
         return tuple((0, axis.extent) for axis in self.axes)
 
     def rectangle(self, operand: Operand, box: Box) -> Box:
@@ -363,7 +363,7 @@ class TileSpace:
         return all(hi == axis.extent for axis, (_, hi) in ranges if axis.kind == "reduce")
 
     def problem(self, box: Box) -> str:
-        """Say what is wrong with a box.
+        """Explain why a box is not legal.
 
         Parameters
         ----------
@@ -385,12 +385,12 @@ class TileSpace:
                 return f"{axis.name}: got [{lo}, {hi}), need cuts at multiples of {axis.quantum}"
             if axis.kind == "reduce":
                 if hi - lo < axis.extent and not one:
-                    return f"{axis.name}: cut, while a sum outside of it runs in the same tile"
+                    return f"{axis.name}: cut, but an outer axis of the sum has length above 1"
                 one = one and hi - lo == 1
         return ""
 
     def tiles(self, extents: Sequence[int]) -> Iterator[Box]:
-        """Cut into boxes of these extents, in lexicographic order, the last axis fastest.
+        """Cut the op into boxes of these extents, in lexicographic order, the last axis fastest.
 
         Parameters
         ----------
@@ -404,7 +404,7 @@ class TileSpace:
         Raises
         ------
         ParameterError
-            Where a box is not legal.
+            If a box is not legal.
         """
         if len(extents) != len(self.axes) or any(n < 1 for n in extents):
             raise ParameterError(f"extents: got {tuple(extents)}, need {len(self.axes)} from 1")

@@ -159,7 +159,7 @@ def refuse(_):
     ("kind", "text"),
     [
         ("alloc_pinned_memory", "could not pin .*ulimit"),
-        ("empty", "no .* bytes left for the arena"),
+        ("empty", "the arena needs .* bytes"),
     ],
 )
 def test_memory_of_a_gpu_or_of_its_host_that_is_not_there(monkeypatch, kind, text):

@@ -140,7 +140,7 @@ def test_cuts_of_sums():
     space = TileSpace(axes, ())
     assert len(list(space.tiles((2, 1, 2)))) == 2 * 3 * 3
     assert len(list(space.tiles((4, 2, 6)))) == 2
-    for extents, text in (((4, 2, 4), "sum outside"), ((4, 1, 3), "multiples of 2")):
+    for extents, text in (((4, 2, 4), "outer axis of the sum"), ((4, 1, 3), "multiples of 2")):
         with pytest.raises(ParameterError, match=text):
             list(space.tiles(extents))
     with pytest.raises(ParameterError, match="need 3"):

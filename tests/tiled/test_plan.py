@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_said(graphs):
     graph = graphs["models/mlp_relu"]
     with pytest.raises(PlanError, match=r"L1: \w+ \S+ needs \d+ bytes .* Give L1 \d+ bytes"):
         tiled.plan(graph, tiled.siracusa_l2(l1=40))
-    with pytest.raises(PlanError, match=r"L2: all values .* 1000 are there"):
+    with pytest.raises(PlanError, match=r"L2: all values .* 1000 are available"):
         tiled.plan(graph, tiled.siracusa_l2(l2=1000))
 
 

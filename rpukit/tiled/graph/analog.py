@@ -1,4 +1,4 @@
-"""What a graph needs to know of an analog tile: numbers of its periphery, of its cells, clocks."""
+"""Analog tiles in graphs: parameters of the periphery and the cells, and clocks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TileRecord:
 
 
 def check_tile(tile: AnalogTile) -> None:
-    """Refuse what a graph cannot do.
+    """Check that a tile has only features that graphs support.
 
     Raises
     ------
@@ -54,21 +54,22 @@ def check_tile(tile: AnalogTile) -> None:
         running = io.noise_management is NoiseManagement.AVERAGE_ABS_MAX
         if not io.exact and (not io.ideal_wires or io.w_noise > 0 or running):
             raise ParameterError(
-                f"{way}: read noise, wires, passes by sign and running averages have no ops"
+                f"{way}: read noise, wires, passes by sign and running averages are not supported "
+                "in graphs; need a periphery without them"
             )
     cell, kind = tile.cell, tile.update_parameters.pulse_type
     single = isinstance(cell, Ideal) or (isinstance(cell, PulsedCell) and cell.write_noise == 0)
     exact = kind in (PulseType.NONE, PulseType.NONE_WITH_DEVICE)
     if not single or (exact and not isinstance(cell, Ideal)):
         raise ParameterError(
-            f"cell: got {cell!r}, need single devices without write noise, and pulses"
+            f"cell: got {cell!r}, need single devices without write noise that learn by pulses"
         )
 
 
 def periphery(
     tile: AnalogTile, io: IOParameters, transposed: bool
 ) -> tuple[Attributes, np.ndarray | None]:
-    """Give the attributes of a product, and the deviation of each line where lines differ."""
+    """Return the attributes of a product, and the deviation of each line where lines differ."""
     n_out = tile.shape[1 if transposed else 0]
     state = ForwardState(io, n_out, tile.stream, _device.CPU, transposed=transposed)
     manner = state.manner
@@ -91,7 +92,7 @@ def periphery(
 
 
 def learning(tile: AnalogTile, lr: float) -> tuple[Attributes, dict[str, np.ndarray]]:
-    """Give the attributes of an update, and planes and numbers of the cells.
+    """Return the attributes of an update, and planes and numbers of the cells.
 
     Raises
     ------

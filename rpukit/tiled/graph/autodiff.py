@@ -29,8 +29,8 @@ class Backward:
 
     def __init__(self, sketch: Sketch, wanted: Iterable[str]) -> None:
         self.sketch = sketch
-        self.needed = set(wanted)  # these, and all that depends on them
-        self.changed: list[str] = []  # what analog tiles change in place
+        self.needed = set(wanted)  # these, and all tensors that depend on them
+        self.changed: list[str] = []  # tensors that analog tiles change in place
         self._parts: dict[str, list[str]] = {}
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ class Backward:
         return self.sketch.tensors[name].shape
 
     def need(self, name: str) -> bool:
-        """Whether the gradient of a tensor is needed."""
+        """Tell whether the gradient of a tensor is needed."""
         return name in self.needed
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
@@ -46,7 +46,7 @@ class Backward:
         return self.sketch.add(op, inputs, 1, attributes)[0]
 
     def like(self, value: str, shape: Sequence[int]) -> str:
-        """Give a value another shape."""
+        """Reshape a value."""
         same = self.shape(value) == tuple(shape)
         return value if same else self.add("Reshape", value, shape=tuple(shape))
 
@@ -64,19 +64,19 @@ class Backward:
         return self.like(total, want)
 
     def give(self, name: str, slope: str) -> None:
-        """Note a part of the gradient of a tensor."""
+        """Record a contribution to the gradient of a tensor."""
         if slope:
             self._parts.setdefault(name, []).append(slope)
 
     def slope(self, name: str) -> str:
-        """Gradient of a tensor: its parts added in the order in which they were made."""
+        """Gradient of a tensor: its contributions, added in the order of their creation."""
         parts = self._parts.get(name, [])
         while len(parts) > 1:
             parts[:2] = [self.add("Add", *parts[:2])]
         return parts[0] if parts else ""
 
     def run(self, nodes: Sequence[Node], loss: str) -> None:
-        """Go back over nodes in their order, from a scalar."""
+        """Differentiate a scalar by going through the nodes in reverse order."""
         for node in nodes:
             if any(self.need(name) for name in node.inputs):
                 self.needed.update(filter(None, node.outputs))
@@ -152,12 +152,12 @@ def _div(back: Backward, node: Node, slopes: Slopes) -> list[str]:
 
 
 def _by_input(op: str) -> Rule:
-    """Gradient of dY and the input."""
+    """Make the rule of an op whose gradient is computed from dY and the input."""
     return lambda back, node, slopes: [back.add(op, slopes[0], node.inputs[0], **node.attributes)]
 
 
 def _by_output(op: str) -> Rule:
-    """Gradient of dY and the output."""
+    """Make the rule of an op whose gradient is computed from dY and the output."""
     return lambda back, node, slopes: [back.add(op, slopes[0], node.outputs[0], **node.attributes)]
 
 
@@ -249,7 +249,7 @@ def _analog(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [dx]
 
 
-LOSSES = ("MSELoss", "SoftmaxCrossEntropyLoss")  # their rules know a gradient of 1
+LOSSES = ("MSELoss", "SoftmaxCrossEntropyLoss")  # their rules support an upstream gradient of 1
 RULES: Mapping[str, Rule] = {
     "Gemm": _gemm,
     "MatMul": _gemm,
@@ -298,12 +298,12 @@ def gradients(
     gradients : dict of str to str
         The gradient of each wanted tensor.
     changed : list of str
-        What analog tiles change in place.
+        Tensors that analog tiles change in place.
 
     Raises
     ------
     GraphError
-        Where the loss does not depend on a wanted tensor, or an op has no rule.
+        If the loss does not depend on a wanted tensor, or an op has no rule.
     """
     nodes = sketch.ancestors(loss)
     back = Backward(sketch, [*wanted, *(tile.weight for tile in sketch.tiles.values())])

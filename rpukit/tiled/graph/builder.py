@@ -1,4 +1,4 @@
-"""Builder of graphs and their training graphs in Python."""
+"""`Builder`: graphs and training graphs built in Python."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class Builder:
         *,
         dtype: Any = np.float32,
     ) -> Builder:
-        """Read the nodes of an ONNX file, to differentiate them anew.
+        """Read the forward graph of an ONNX file, to be differentiated by `training`.
 
         Parameters
         ----------
         path : str or Path
         parameters : mapping of str to array, or collection of str
-            Inputs or initialisers of the file that are to be trained, and values for them; by
-            names alone, with the values that the file gives its initialisers.
+            Inputs or initialisers of the file that are to be trained, with their values; names
+            alone stand for initialisers with the values of the file.
         dtype : {float32, float64}
 
         Returns
@@ -100,8 +100,8 @@ class Builder:
 
         Notes
         -----
-        Integers with a sign become int64, labels among them. ``ignore_index`` may be any number
-        that is no class, such as PyTorch's -100; a label of that value makes the loss NaN.
+        Signed integers become int64, labels among them. ``ignore_index`` may be any number that
+        is not a class, such as PyTorch's -100; a label of that value makes the loss NaN.
         """
         builder = cls(Path(path).stem, dtype=dtype)
         nodes, inputs, constants, _ = read_nodes(path, dtype)
@@ -134,7 +134,7 @@ class Builder:
         name : str
         shape : sequence of int
         dtype : dtype, optional
-            Default: that of the graph; labels are int64, which all signed integers become.
+            Default: that of the graph. Signed integers become int64, labels among them.
 
         Returns
         -------
@@ -153,7 +153,7 @@ class Builder:
         ----------
         name : str
         value : array
-            Its values at the start.
+            Its initial values.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class Builder:
         return name
 
     def constant(self, name: str, value: Any) -> str:
-        """Add values that stay as they are.
+        """Add a constant.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class Builder:
         name : str, optional
             Of the node and its first output; default: made from the op's.
         **attributes : number, string or tuple
-            As ONNX has them.
+            Those of the op in ONNX.
 
         Returns
         -------
@@ -203,19 +203,19 @@ class Builder:
         return self._sketch.add(op, inputs, 1, attributes, name)[0]
 
     def analog(self, x: str, tile: AnalogTile, *, lr: float, name: str) -> str:
-        """Add the product of an analog tile, which learns by pulses once its errors are there.
+        """Add the product of an analog tile, which learns by pulses in the backward pass.
 
         Parameters
         ----------
         x : str
             Shape (n_batch, n_in).
         tile : AnalogTile
-            Of float32; its weights, cells and clocks now are where the graph begins. It is not
-            changed.
+            Of float32; its present weights, cells and clocks are the initial ones of the graph.
+            It is not changed.
         lr : float
             Learning rate of its updates.
         name : str
-            Begins the names of its tensors.
+            Prefix of the names of its tensors.
 
         Returns
         -------
@@ -229,8 +229,8 @@ class Builder:
         Notes
         -----
         The bits are those of `AnalogTile.forward`, `backward` and `update` with the same clocks.
-        Not there: wires, passes by sign, read noise, running averages, cells made of several
-        devices, write noise.
+        Wires, passes by sign, read noise, running averages, cells made of several devices, and
+        write noise are not supported.
 
         Examples
         --------
@@ -270,7 +270,7 @@ class Builder:
         return name
 
     def graph(self, *outputs: str) -> Graph:
-        """Make a graph of what there is, without gradients.
+        """Make a graph of the nodes added so far, without gradients.
 
         Parameters
         ----------
@@ -309,15 +309,15 @@ class Builder:
         Raises
         ------
         GraphError
-            Where there are not two inputs (data and target), or a parameter has no gradient.
+            If there are not two inputs (data and target), or a parameter has no gradient.
 
         Notes
         -----
-        Gradients of a tensor with several readers are added in the order of these, last reader
-        first. Gradients of mini-batches are added up, not averaged.
+        The gradients that a tensor gets from several readers are added in reverse order of these,
+        last reader first. Gradients of mini-batches are added up, not averaged.
         """
         if loss not in self._sketch.tensors or self._sketch.tensors[loss].size != 1:
-            raise GraphError(f"loss: {loss!r} is not a tensor of one element")
+            raise GraphError(f"loss: got {loss!r}, need a tensor of one element")
         sketch = Sketch(self._sketch.dtype)
         sketch.nodes = self._sketch.ancestors(loss)
         sketch.tiles = dict(self._sketch.tiles)

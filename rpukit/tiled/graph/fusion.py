@@ -23,8 +23,8 @@ def fuse_activations(training: Training) -> Training:
     Returns
     -------
     Training
-        Where a Gemm or MatMul is read by one Relu, and by nobody else but gradients of Relu, it
-        has ``activation="Relu"``; these gradients take the result of the Relu, which is positive
+        Where a Gemm or MatMul is read by one Relu, and otherwise by gradients of Relu only, it
+        has ``activation="Relu"``. These gradients take the result of the Relu, which is positive
         where its input is. Losses, gradients, parameters and state have the bits of the given
         training.
 
@@ -76,9 +76,9 @@ def fuse_updates(training: Training) -> Training:
 
     Training with an update after every mini-batch needs no accumulators: the gradients are not
     written out and read again, and parameters that are needed for the backward pass are changed
-    while they are still there. Where plain descent follows a product, the product adds to the
-    parameters itself, tile by tile, and the gradient is nowhere (unless the mini-batch is so large
-    that its rows outweigh the parameters).
+    while they are still in fast memory. Where plain SGD follows a product, the product adds to the
+    parameters itself, tile by tile, and the gradient is never stored (unless the mini-batch is so
+    large that its rows outweigh the parameters).
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def fuse_updates(training: Training) -> Training:
     Returns
     -------
     Training
-        Of one graph that does all, and an empty one; `accumulators` is empty. Losses, parameters
-        and state have the bits of the given training with ``n_accumulate=1``.
+        With one graph that does the whole step, and an empty one; `accumulators` is empty. Losses,
+        parameters and state have the bits of the given training with ``n_accumulate=1``.
 
     Raises
     ------
     GraphError
-        Where an accumulator is read by more than its update.
+        If an accumulator is read by any node but its update.
 
     Examples
     --------
@@ -134,10 +134,10 @@ def fuse_updates(training: Training) -> Training:
 def _in_products(
     nodes: list[Node], tensors: Mapping[str, Tensor], wanted: Collection[str]
 ) -> list[Node]:
-    """Join plain descent with the product that makes its gradient and that nobody else reads.
+    """Fuse plain SGD with the product that computes its gradient, if it is the only reader.
 
-    Only where the factors are no larger than the parameters: larger ones are read once more for
-    each strip of these, while a product that is cut along its sum reads them once.
+    This applies only where the factors are no larger than the parameters: larger ones would be
+    read for each strip of these, while a product that is cut along its sum reads them once.
     """
     readers = Counter(name for node in nodes for name in node.inputs)
     makers = {
@@ -176,14 +176,14 @@ def _adders(training: Training) -> list[Node]:
     missing = sorted(totals.difference(node.inputs[0] for node in adders))
     if readers or missing:
         raise GraphError(
-            f"{train.name}: {', '.join(readers or missing)}: need accumulators that are added to, "
-            "and read by their updates alone"
+            f"{train.name}: {', '.join(readers or missing)}: need accumulators that gradients are "
+            "added to, and that only their updates read"
         )
     return adders
 
 
 def _names(training: Training) -> dict[str, str]:
-    """New names for what only the update has, where the other graph has these too."""
+    """Rename tensors of the update alone whose names the training graph uses too."""
     update = training.optimiser
     shared = {*training.parameters, *training.accumulators, *training.state}
     own = set(update.tensors) - shared

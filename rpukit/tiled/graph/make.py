@@ -1,4 +1,4 @@
-"""Graphs, made of nodes in any order: composed ops taken apart, shapes inferred, checked."""
+"""Construction of graphs: composite ops lowered, nodes sorted, shapes inferred, all checked."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def make_graph(
     ----------
     name : str
     nodes : iterable of Node
-        Ops that are made of others (normalisations of a batch, losses) are replaced by these.
+        Composite ops (batch normalisation, losses) are replaced by simpler ones.
     inputs : sequence of Tensor
     outputs : sequence of str
     constants : mapping of str to array, optional
@@ -93,8 +93,8 @@ def make_graph(
     Raises
     ------
     GraphError
-        Unknown ops (all of them named), tensors without a producer or with two, cycles, shapes
-        and dtypes that do not match.
+        If there are unknown ops (all of them are named), tensors without a producer or with two,
+        cycles, or shapes or dtypes that do not match.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def make_graph(
 
 
 def infer(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Find the tensors that a node produces, those of its parts included.
+    """Infer the tensors that a node produces, those of its parts included.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def infer(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_updates(name: str, nodes: Sequence[Node]) -> None:
-    """Refuse a tensor that is read after it was changed in place, or changed twice."""
+    """Check that no tensor is read after it was changed in place, or changed twice."""
     changed: dict[str, str] = {}
     root: dict[str, str] = {}
     for node in nodes:

@@ -18,7 +18,7 @@ from rpukit.tiled.ir import Node, Tensor, Training, sort_nodes
 __all__ = ["from_onnx", "training_from_onnx"]
 
 Parts = tuple[list[Node], list[Tensor], dict[str, np.ndarray], list[str]]
-# Inputs that say a shape or axes and have to be known: op -> (which, attribute)
+# Inputs that hold a shape or axes and have to be constant: op -> (which, attribute)
 _CONSTANT_INPUTS = {
     "Reshape": (1, "shape"),
     "Squeeze": (1, "axes"),
@@ -26,20 +26,20 @@ _CONSTANT_INPUTS = {
     "ReduceSum": (1, "axes"),
     "ReduceMean": (1, "axes"),
 }
-# Outputs that nothing may use: op -> the first of them
+# Outputs that are not supported: op -> the first of them
 _UNUSED_OUTPUTS = {"MaxPool": 1, "AveragePool": 1}
 _FOLDED = ("Constant", "Shape")
-_ROWS_FROM_AXIS = ("Softmax", "LogSoftmax")  # before opset 13: over all axes from one onwards
+_ROWS_FROM_AXIS = ("Softmax", "LogSoftmax")  # before opset 13: over all axes from `axis` onwards
 
 
 def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
-    """Read a graph.
+    """Read a graph from an ONNX file.
 
     Parameters
     ----------
     path : str or Path
     dtype : {float32, float64}
-        What the graph is computed in; float values of the file are cast.
+        Dtype of the computation; float values of the file are cast.
 
     Returns
     -------
@@ -48,11 +48,11 @@ def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
     Raises
     ------
     OnnxError
-        Where the package onnx is missing.
+        If the package onnx is missing.
     FormatError
-        Where the file is not ONNX.
+        If the file is not ONNX.
     GraphError
-        Unknown ops (all of them in one message) and everything else that cannot be taken.
+        If it has unknown ops (all of them in one message) or anything else that is not supported.
     """
     nodes, inputs, constants, outputs = read_nodes(path, dtype)
     used = {name for node in nodes for name in node.inputs}
@@ -63,7 +63,7 @@ def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
 def training_from_onnx(
     train: str | Path, optimiser: str | Path, *, dtype: Any = np.float32
 ) -> Training:
-    """Read a training graph and its optimiser's, and find the roles of their tensors.
+    """Read a training graph and its optimiser's graph, and find the roles of their tensors.
 
     Parameters
     ----------
@@ -71,13 +71,13 @@ def training_from_onnx(
         Inputs: data, labels or target, parameters, one ``..._grad.accumulation.buffer`` for each,
         a flag that resets them. Outputs: the loss, then the accumulators.
     optimiser : str or Path
-        Inputs: each parameter and its accumulator, and what else the optimiser keeps.
+        Inputs: each parameter and its accumulator, and the optimiser's state.
     dtype : {float32, float64}
 
     Returns
     -------
     Training
-        Without values of the parameters: these are no part of such files.
+        Without values of the parameters: such files do not contain them.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def training_from_onnx(
 
 
 def training_of(train: Graph, optimiser: Graph) -> Training:
-    """Find the roles of the inputs of a training graph by what its nodes do with them.
+    """Find the roles of a training graph's inputs from the nodes that use them.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _load(path: str | Path) -> Any:
 
 
 def _value(array: np.ndarray, real: str) -> np.ndarray:
-    """Floats as the graph has them, and int64 for the other integers with a sign."""
+    """Cast floats to the dtype of the graph, and signed integers to int64."""
     kind = real if array.dtype.kind == "f" else _integer(array.dtype)
     return array.astype(kind)
 
@@ -233,7 +233,7 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
 
 
 def _constant(node: Node, to_array: Any) -> np.ndarray:
-    """Value of a Constant, in whichever of its attributes it is."""
+    """Read the value of a Constant from whichever attribute holds it."""
     kinds = {"value_float": "f4", "value_floats": "f4", "value_int": "i8", "value_ints": "i8"}
     if "value" in node.attributes:
         return np.asarray(to_array(node.attributes["value"]))
@@ -249,7 +249,7 @@ def _constant(node: Node, to_array: Any) -> np.ndarray:
 def _with_rows_of_opset_1(
     nodes: Sequence[Node], inputs: Sequence[Tensor], constants: Mapping[str, np.ndarray]
 ) -> list[Node]:
-    """Softmax as before opset 13: its rows are all axes from `axis` (default 1) onwards."""
+    """Rewrite Softmax of before opset 13: a row is all axes from `axis` (default 1) onwards."""
     tensors = {tensor.name: tensor for tensor in inputs}
     tensors |= {key: Tensor(key, v.shape, v.dtype.name) for key, v in constants.items()}
     made = []
@@ -286,7 +286,7 @@ def _attribute(name: str, value: Any) -> Any:
 
 
 def _unique(nodes: Sequence[Node]) -> list[Node]:
-    """Give nodes of one name different ones."""
+    """Rename nodes so that all names are different."""
     seen: dict[str, int] = {}
     made = []
     for node in nodes:
@@ -297,7 +297,7 @@ def _unique(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _with_told_shape(node: Node, told: Mapping[str, tuple[int, ...]]) -> Node:
-    """Note the shape that the file gives where inputs do not tell it: strided gradients."""
+    """Take a shape from the file where inputs do not determine it: strided gradients."""
     if node.op in ("ConvGradX", "AveragePoolGrad") and node.outputs[0] in told:
         attributes = {"input_shape": told[node.outputs[0]], **node.attributes}
         return Node(node.name, node.op, node.inputs, node.outputs, attributes)
@@ -307,7 +307,7 @@ def _with_told_shape(node: Node, told: Mapping[str, tuple[int, ...]]) -> Node:
 def _folded(
     nodes: Sequence[Node], inputs: Sequence[Tensor], constants: dict[str, np.ndarray]
 ) -> tuple[list[Node], dict[str, np.ndarray]]:
-    """Work out shapes that nodes compute, turn inputs that say them into attributes."""
+    """Fold shapes that nodes compute, and turn inputs that hold them into attributes."""
     constants = dict(constants)
     shapes: dict[str, str] = {
         node.outputs[0]: node.inputs[0] for node in nodes if node.op == "Shape"
@@ -336,7 +336,7 @@ def _folded(
                 op, given = "ReshapeLike", (given[0], shapes[source])
             else:
                 raise GraphError(
-                    f"node {node.name} ({node.op}): {source} is computed; need a constant"
+                    f"node {node.name} ({node.op}): {source} is computed, need a constant"
                 )
         made.append(Node(node.name, op, given, outputs, attributes))
     return made, constants

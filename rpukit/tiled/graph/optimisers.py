@@ -111,7 +111,7 @@ def optimiser_graph(
     -------
     graph : Graph
     state : dict of str to array
-        What the optimiser keeps, at its start.
+        Initial values of the optimiser's state.
     """
     state: dict[str, np.ndarray] = {}
     nodes: list[Node] = []

@@ -14,7 +14,7 @@ from rpukit.tiled.graph.analog import TileRecord
 from rpukit.tiled.graph.make import infer
 from rpukit.tiled.ir import Node, Tensor
 
-# Outputs that an op always makes, whether or not the caller wants them
+# Outputs that an op always produces, whether or not the caller wants them
 _OUTPUTS = {
     "LayerNormalization": 3,
     "BatchNormInternal": 5,
@@ -23,7 +23,7 @@ _OUTPUTS = {
 
 
 class Sketch:
-    """Nodes, tensors and constants so far.
+    """A graph under construction: its nodes, tensors and constants so far.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ class Sketch:
         self.tiles: dict[str, TileRecord] = {}  # analog tiles, by the output of their product
 
     def tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
-        """Make a tensor that no node makes."""
+        """Add a tensor that no node produces."""
         if not name or name in self.tensors:
             raise GraphError(f"tensor {name!r}: the name is taken or empty; need a new one")
         self.tensors[name] = Tensor(name, tuple(int(n) for n in shape), dtype)
         return name
 
     def constant(self, name: str, value: Any) -> str:
-        """Make a constant."""
+        """Add a constant."""
         array = np.array(value)
         array = array.astype(self.dtype) if array.dtype.kind == "f" else array
         self.tensor(name, array.shape, array.dtype.name)
@@ -53,7 +53,7 @@ class Sketch:
         return name
 
     def number(self, value: float) -> str:
-        """Make a constant of one number, once."""
+        """Return a constant of one number, which is added at its first use."""
         name = f"number/{value}"
         return name if name in self.constants else self.constant(name, float(value))
 
@@ -90,7 +90,7 @@ class Sketch:
             Names of the outputs; "" for those that are not wanted.
         """
         if not ops.known(op):
-            raise GraphError(f"unknown op {op}")
+            raise GraphError(f"unknown op {op}; need one of rpukit.tiled.ops")
         wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         wanted += [True] * (_OUTPUTS.get(op, 0) - len(wanted))
         base = self.fresh(name or op.lower())
@@ -106,7 +106,7 @@ class Sketch:
     def append(self, node: Node) -> None:
         """Add a node whose outputs have names, and find the shapes of these.
 
-        Outputs that its gradient needs get names where they have none.
+        Outputs that its gradient needs get names if they have none.
         """
         names = [*node.outputs, *[""] * (_OUTPUTS.get(node.op, 0) - len(node.outputs))]
         if node.op in _OUTPUTS:
@@ -123,7 +123,7 @@ class Sketch:
         self.nodes.append(node)
 
     def ancestors(self, name: str) -> list[Node]:
-        """List the nodes that a tensor needs, in their order."""
+        """List the nodes that a tensor depends on, in their order."""
         need, found = {name}, []
         for node in reversed(self.nodes):
             if need & set(node.outputs):

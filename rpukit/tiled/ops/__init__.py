@@ -1,4 +1,4 @@
-"""The ops of graphs: what each one computes, how it may be cut, which kernel runs it."""
+"""The ops of graphs: shape inference, legal tilings and kernels."""
 
 from rpukit.tiled.ops._base import Op, Tiled
 from rpukit.tiled.ops.registry import OPS, find, known, lower

@@ -19,13 +19,13 @@ REALS = ("float32", "float64")
 
 
 class Op(ABC):
-    """An operation by its name.
+    """Base class of ops: name, number of inputs and outputs, shape inference.
 
     Parameters
     ----------
     name : str
     n_inputs, n_outputs : tuple of int
-        Fewest and most.
+        Least and greatest number.
     """
 
     view = False
@@ -36,7 +36,7 @@ class Op(ABC):
         self.name, self.n_inputs, self.n_outputs = name, n_inputs, n_outputs
 
     def check(self, node: Node, tensors: Tensors) -> None:
-        """Refuse a node with too few or too many inputs and outputs, or unknown inputs."""
+        """Check the numbers of a node's inputs and outputs, and that its inputs are known."""
         for kind, names, (least, most) in (
             ("inputs", node.inputs, self.n_inputs),
             ("outputs", node.outputs, self.n_outputs),
@@ -49,7 +49,7 @@ class Op(ABC):
 
     @abstractmethod
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
-        """Find shapes and dtypes of the outputs that are present.
+        """Infer shapes and dtypes of the outputs that are present.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Op(ABC):
 
 
 class Tiled(Op):
-    """An op that a kernel computes, tile by tile.
+    """Base class of ops that a kernel computes, tile by tile.
 
     Attributes
     ----------
@@ -80,25 +80,25 @@ class Tiled(Op):
 
     @abstractmethod
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
-        """Find how a node may be cut."""
+        """Return the legal tilings of a node."""
 
     @abstractmethod
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
-        """Find the numbers that a kernel needs for one tile.
+        """Compute the numbers that a kernel needs for one tile.
 
         Returns
         -------
         ints : array, int64
-            The first is the number of rows: independent parts that threads may share.
+            The first is the number of rows: independent parts that run in parallel.
         floats : array, dtype of the output
         """
 
     def arguments(self, node: Node) -> tuple[Any, ...]:
-        """Functions and constants that the mirror takes before the numbers."""
+        """Return the functions and constants that the mirror takes before the numbers."""
         return ()
 
     def macros(self, node: Node) -> dict[str, Any]:
-        """What the kernel is compiled with, besides the type."""
+        """Return the macros that the kernel is compiled with, besides the type."""
         return {}
 
 
@@ -127,17 +127,17 @@ def present(names: Sequence[str], place: int) -> str:
 
 
 def extents(rectangle: Box) -> tuple[int, ...]:
-    """Lengths of a box or rectangle."""
+    """Compute the lengths of a box or rectangle."""
     return tuple(hi - lo for lo, hi in rectangle)
 
 
 def packed(lengths: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a packed array of these lengths."""
+    """Compute the strides, in elements, of a packed array of these lengths."""
     return tuple(math.prod(lengths[i + 1 :]) for i in range(len(lengths)))
 
 
 def spans_of(shape: Sequence[int], axes: Sequence[int]) -> tuple[Span, ...]:
-    """Cut each dimension as its axis is; a dimension without one (-1) is whole."""
+    """Make spans that cut each dimension along its axis; one without an axis (-1) is whole."""
     return tuple(
         Whole(size) if axis < 0 else Cut(axis) for size, axis in zip(shape, axes, strict=True)
     )
@@ -146,7 +146,7 @@ def spans_of(shape: Sequence[int], axes: Sequence[int]) -> tuple[Span, ...]:
 def strides_by_axis(
     space: TileSpace, operand: Operand | None, box: Box, n_axes: int
 ) -> tuple[int, ...]:
-    """Strides of a packed operand along the first axes of a space; 0 where it does not move."""
+    """Compute strides of a packed operand along the first axes of a space; 0 where constant."""
     found = [0] * n_axes
     if operand is not None:
         steps = packed(extents(space.rectangle(operand, box)))

@@ -1,7 +1,7 @@
 """Analog tiles: the periphery of a product, pulse trains, and the update of the cells in place.
 
-The product itself is `Gemm`: all rounds of bound management go through the weights in one pass, as
-if they were samples, and each sample's round is chosen afterwards.
+The product itself is `Gemm`. All rounds of bound management are computed in one pass over the
+weights, as further samples, and each sample's round is chosen afterwards.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from rpukit.tiled.ops._base import (
 from rpukit.tiled.ops.updates import InPlace
 from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, Span, TileSpace, Whole
 
-SLOTS = 31  # of one word of a train
+SLOTS = 31  # pulse slots in one word of a train
 
 
 class _Analog(Tiled):
-    """Checks that the ops of a tile share."""
+    """Base class of analog ops, with their common checks."""
 
     module = "analog"
 
     def _need(self, node: Node, tensors: Tensors, place: int, shape: tuple[Any, ...]) -> None:
-        """Hold an input to a shape; None fits every length."""
+        """Check the shape of an input; None fits every length."""
         name = node.inputs[place]
         have = tensors[name].shape
         fits = len(have) == len(shape)
@@ -41,7 +41,7 @@ class _Analog(Tiled):
             raise fault(node, f"{name}: got shape {have}, need {shape}")
 
     def _kinds(self, node: Node, tensors: Tensors, kinds: tuple[str, ...]) -> None:
-        """Hold inputs to dtypes."""
+        """Check the dtypes of inputs."""
         for name, kind in zip(node.inputs, kinds, strict=False):
             if name and tensors[name].dtype != kind:
                 raise fault(node, f"{name}: got {tensors[name].dtype}, need {kind}")
@@ -52,7 +52,7 @@ def _whole(name: str, size: int) -> Axis:
 
 
 class Scale(_Analog):
-    """x (n_batch, n_in) -> scales (2, n_batch)."""
+    """Input scaling: x (n_batch, n_in) -> scales (2, n_batch)."""
 
     kernel, buffers = "tiled_analog_scale", 2
 
@@ -77,7 +77,7 @@ class Scale(_Analog):
 
 
 class Inputs(_Analog):
-    """x (n_batch, n_in), scales, clock -> converted inputs (n_round, n_batch, n_in)."""
+    """Input conversion: x (n_batch, n_in), scales, clock -> (n_round, n_batch, n_in)."""
 
     kernel, buffers = "tiled_analog_inputs", 4
 
@@ -108,7 +108,7 @@ class Inputs(_Analog):
 
 
 class Outputs(_Analog):
-    """Sums (n_round, n_batch, n_out), scales, clock[, deviations] -> y (n_batch, n_out)."""
+    """Output conversion: sums (n_round, n_batch, n_out), scales, clock[, deviations] -> y."""
 
     kernel, buffers = "tiled_analog_outputs", 5
 
@@ -144,7 +144,7 @@ class Outputs(_Analog):
 
 
 class Trains(_Analog):
-    """x (n_batch, n_in), d (n_batch, n_out), clock -> trains of both, words first."""
+    """Pulse trains: x (n_batch, n_in), d (n_batch, n_out), clock -> trains of both."""
 
     kernel, buffers = "tiled_analog_trains", 5
 
@@ -170,7 +170,7 @@ class Trains(_Analog):
             Operand(node.outputs[0], "out", (Cut(0), Whole(words), Cut(1)), 3),
             Operand(node.outputs[1], "out", (Cut(0), Whole(words), Cut(2)), 4),
         )
-        # A slot of a train of a line is an element, not a line of x with one of d.
+        # An element is a slot of the train of one line, not a pair of lines of x and d.
         slots = words * SLOTS * (n_in + n_out)
         return TileSpace(axes, operands, divide=max(1, n_in * n_out // max(slots, 1)))
 
@@ -183,7 +183,7 @@ class Trains(_Analog):
 
 
 class Cells(_Analog, InPlace):
-    """Weights (n_out, n_in), planes of their cells, numbers of the model, trains, clock."""
+    """Pulsed update in place: weights (n_out, n_in), planes of cells, model, trains, clock."""
 
     kernel, buffers = "tiled_analog_update", 6
 
@@ -216,7 +216,7 @@ class Cells(_Analog, InPlace):
             for slot, name in enumerate(node.inputs)
         )
         axes = (Axis("o", n_out), _whole("i", n_in), _whole("n", shapes[3][0]))
-        return TileSpace(axes, operands, divide=2)  # most samples are a look at two words
+        return TileSpace(axes, operands, divide=2)  # for most samples only two words are read
 
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
         a = node.attributes
@@ -239,7 +239,7 @@ class Cells(_Analog, InPlace):
 
 
 class Rank(_Analog, InPlace):
-    """Weights, x, d -> weights - lr d x^T: what ideal cells do."""
+    """Update of ideal cells in place: weights, x, d -> weights - lr d x^T."""
 
     kernel, buffers = "tiled_rank_update", 3
 
@@ -269,7 +269,7 @@ class Rank(_Analog, InPlace):
 
 
 class Clock(_Analog, InPlace):
-    """A clock, moved on by the attribute `by`."""
+    """Advance a clock in place by the attribute `by`."""
 
     kernel, buffers = "tiled_advance", 1
 

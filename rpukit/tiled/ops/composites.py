@@ -1,4 +1,4 @@
-"""Lowering of composite ONNX ops to ours, so that each part can be tiled by itself."""
+"""Lowering of composite ONNX ops to ops of this package, so that each part can be tiled."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _Parts:
 
 
 def _batch_norm(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
-    """Statistics of the batch, then one pass over the elements; running ones are left alone."""
+    """Compute batch statistics, then normalise the elements; running statistics do not change."""
     if not attribute(node, "training_mode", 1):
-        raise fault(node, "training_mode: got 0, need 1: statistics of the batch")
+        raise fault(node, "training_mode: got 0, need 1 (statistics of the batch)")
     parts, (x, scale, bias) = _Parts(node, fresh), node.inputs[:3]
     mean = parts.add("ChannelMean", [x], parts.name(3, "mean"))
     inv = parts.add("ChannelInvStd", [x, mean], parts.name(4, "inv_std"))
@@ -77,7 +77,7 @@ def _cross_entropy(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
 
 
 def _cross_entropy_grad(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
-    """Of two inputs, or of three with the gradient of the loss in front."""
+    """Lower a node of two inputs, or of three with the gradient of the loss first."""
     parts = _Parts(node, fresh)
     *slope, logprob, labels = node.inputs
     out = fresh("gradient") if slope else node.outputs[0]
@@ -106,7 +106,7 @@ def _reshape_like(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
 
 
 def _analog_forward(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
-    """All rounds of the inputs, one product for them all, the outputs of each sample's round."""
+    """Convert inputs for all rounds, multiply them in one product, then choose rounds."""
     parts, (x, weight, clock, *spread) = _Parts(node, fresh), node.inputs
     a = node.attributes
     if a["perfect"]:
@@ -130,7 +130,7 @@ def _analog_learn(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
     return parts.nodes
 
 
-LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> how, and the least number of inputs
+LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> lowering, least number of inputs
     "BatchNormInternal": (_batch_norm, 3),
     "BatchNormalizationGrad": (_batch_norm_grad, 5),
     "LayerNormalizationGrad": (_layer_norm_grad, 5),
@@ -144,7 +144,7 @@ LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> how, and the least numbe
 
 
 def lower(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
-    """Replace a node by those that it is made of; a node that is one of ours stays.
+    """Replace a composite node by its parts; any other node is returned as it is.
 
     Raises
     ------

@@ -34,7 +34,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Windows over an image: kernel, stride, dilation, padding on top and left and in all."""
+    """Windows over an image: kernel, stride, dilation, padding (top and left; total)."""
 
     kernel: Pair
     stride: Pair
@@ -54,16 +54,16 @@ class Geometry:
         return (h + ph - rh) // sh + 1, (w + pw - rw) // sw + 1
 
     def inputs(self, windows: Pair) -> Pair:
-        """Give the smallest image that has so many windows."""
+        """Compute the smallest image that has so many windows."""
         (h, w), (ph, pw), (rh, rw), (sh, sw) = windows, self.pads, self.reach, self.stride
         return (h - 1) * sh + rh - ph, (w - 1) * sw + rw - pw
 
     def window(self, i: int, over: Span, size: int) -> Window:
-        """Rows (i = 0) or columns of an image that windows see."""
+        """Make the span of rows (i = 0) or columns of an image that windows read."""
         return Window(over, size, self.stride[i], self.pad[i], self.reach[i])
 
     def back(self, i: int, over: Span, size: int) -> Back:
-        """Windows that see rows (i = 0) or columns of an image."""
+        """Make the span of windows that read rows (i = 0) or columns of an image."""
         return Back(over, size, self.stride[i], self.pad[i], self.reach[i])
 
 
@@ -74,7 +74,7 @@ def geometry(node: Node, kernel: tuple[int, ...]) -> Geometry:
     pads = tuple(attribute(node, "pads", (0, 0, 0, 0)))
     told = tuple(attribute(node, "kernel_shape", kernel))
     if attribute(node, "auto_pad", "NOTSET") != "NOTSET" or attribute(node, "ceil_mode", 0):
-        raise fault(node, "auto_pad and ceil_mode are not supported: give pads")
+        raise fault(node, "auto_pad and ceil_mode are not supported; use pads")
     if told != kernel or len(kernel) != 2 or min(*kernel, *stride, *dilation) < 1:
         raise fault(node, f"kernel_shape {told}, strides {stride}, dilations {dilation}")
     if (len(stride), len(dilation), len(pads)) != (2, 2, 4) or min(pads) < 0:
@@ -85,12 +85,12 @@ def geometry(node: Node, kernel: tuple[int, ...]) -> Geometry:
 
 
 class _Convolution(Tiled):
-    """What the three have in common: sizes of an image, of weights and of the result."""
+    """Base class of convolutions: sizes of images, weights and results."""
 
     module = "convolutions"
 
     def _channels(self, node: Node, w: tuple[int, ...], ci: int, co: int) -> tuple[int, int, int]:
-        """Groups, and channels of a group in and out."""
+        """Find the number of groups, and the input and output channels of a group."""
         group = attribute(node, "group", 1)
         fits = group >= 1 and ci % group == 0 and co % group == 0
         if not fits or len(w) != 4 or w[:2] != (co, ci // group):
@@ -107,7 +107,7 @@ class _Convolution(Tiled):
 
 
 class Conv(_Convolution):
-    """Y[n, co, oh, ow] = sum over ci, p, q of X W, then the bias."""
+    """Convolution: Y[n, co, oh, ow] = sum over ci, p, q of X W, then the bias."""
 
     kernel, buffers = "tiled_conv", 4
 
@@ -162,7 +162,7 @@ class Conv(_Convolution):
 
 
 class ConvGradX(_Convolution):
-    """dX[n, ci, h, w] = sum over co, p, q of dY W, where there is such a dY."""
+    """Gradient of the input: dX[n, ci, h, w] = sum over co, p, q of dY W, where dY exists."""
 
     kernel, buffers = "tiled_conv_grad_x", 3
 
@@ -215,7 +215,7 @@ class ConvGradX(_Convolution):
 
 
 class ConvGradW(_Convolution):
-    """dW[co, ci, p, q] = sum over n, oh, ow of dY X."""
+    """Gradient of the weights: dW[co, ci, p, q] = sum over n, oh, ow of dY X."""
 
     kernel, buffers = "tiled_conv_grad_w", 3
 

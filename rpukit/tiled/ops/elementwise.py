@@ -1,4 +1,4 @@
-"""Ops of one element of the result at a time; copies with turned axes are among them."""
+"""Elementwise ops, and copies that transpose or broadcast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rpukit.tiled.ops._base import (
 )
 from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
-_AXES, _INPUTS = 4, 7  # what the kernel has
+_AXES, _INPUTS = 4, 7  # most axes and inputs of the kernel
 # Kinds of tiled_map, by number
 KINDS = (
     "copy",
@@ -48,7 +48,7 @@ Floats = Callable[[Node, Tensors], Sequence[float]]
 
 
 class Map(Tiled):
-    """One output; inputs broadcast to its shape.
+    """Elementwise op with one output, to whose shape the inputs are broadcast.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Map(Tiled):
         One of `KINDS`.
     n_inputs : int
     floats : callable, optional
-        Constants of the kernel, by node and tensors.
+        Function of node and tensors that gives the constants of the kernel.
     channel : int, optional
         The first input that has one value for each index of axis 1.
     """
@@ -132,7 +132,7 @@ class Map(Tiled):
 
 
 class Transpose(Map):
-    """A copy with turned axes: the rectangle of the input is that of the output, turned."""
+    """Transpose: a copy with permuted axes."""
 
     def __init__(self) -> None:
         super().__init__("Transpose", "copy", 1)
@@ -154,7 +154,7 @@ class Transpose(Map):
 
 
 class Spread(Map):
-    """The gradient of a mean over an image: each pixel gets its part."""
+    """Gradient of a mean over an image: each pixel gets an equal share."""
 
     def __init__(self) -> None:
         super().__init__("GlobalAveragePoolGrad", "divide", 1, _pixels)
@@ -171,7 +171,7 @@ class Spread(Map):
 
 
 class Broadcast(Map):
-    """A copy spread over the attribute `shape`."""
+    """Broadcast: a copy with the shape of the attribute `shape`."""
 
     def __init__(self) -> None:
         super().__init__("Broadcast", "divide", 1, lambda node, _: (node.attributes["by"],))

@@ -39,7 +39,7 @@ def _image_axes(shape: tuple[int, ...], g: Geometry) -> tuple[Axis, ...]:
 
 
 class Pool(Tiled):
-    """The largest, or the mean, of each window; padding does not count.
+    """Pooling: the maximum or the mean of each window, without padding.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Pool(Tiled):
 
 
 class PoolGrad(Tiled):
-    """The gradient goes to the first largest of each window, or to all alike.
+    """Gradient of pooling: to the first maximum of each window, or equal shares for a mean.
 
     Parameters
     ----------

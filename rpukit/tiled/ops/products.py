@@ -23,11 +23,11 @@ from rpukit.tiled.ops._base import (
 from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
 SEGMENT = 16384  # a chain of products restarts at its multiples
-_FRONT = 2  # axes in front of the matrices that the kernel has
+_FRONT = 2  # most batch axes of the kernel
 
 
 class Product(Tiled):
-    """Gemm, also of more axes than two, and MatMul."""
+    """Matrix product: Gemm and MatMul, with batch axes."""
 
     kernel, module, buffers = "tiled_gemm", "gemm", 4
     _activations: tuple[str, ...] = ("", "Relu")
@@ -83,12 +83,12 @@ class Product(Tiled):
         return numbers(ints, scales, tensors[node.outputs[0]].dtype)
 
     def _added(self, node: Node) -> int:
-        """Tell the kernel what a product is added to: nothing (0), C (1), or Y itself (2)."""
+        """Encode what a product is added to: nothing (0), C (1), or Y itself (2)."""
         return int(bool(present(node.inputs, 2)))
 
 
 class ProductUpdate(Product):
-    """A, B, W -> W + alpha op(A) op(B), in place: a gradient is used as soon as it is there."""
+    """Product that updates in place: A, B, W -> W + alpha op(A) op(B)."""
 
     _activations = ("",)
 
@@ -106,7 +106,7 @@ class ProductUpdate(Product):
         m, n, k = space.axes
         a, b, w, _ = space.operands
         own = Operand(w.tensor, "inout", w.spans, 3, 0)
-        whole = Axis("k", k.extent, quantum=k.extent)  # the sum is not there until its end
+        whole = Axis("k", k.extent, quantum=k.extent)  # W needs the complete sum
         return TileSpace((m, n, whole), (a, b, own), product=True)
 
     def _added(self, node: Node) -> int:
@@ -116,7 +116,7 @@ class ProductUpdate(Product):
 def _sizes(
     node: Node, tensors: Tensors
 ) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[bool, bool]]:
-    """Axes in front, (m, n, k), and which of A and B is transposed."""
+    """Find the batch axes, (m, n, k), and which of A and B is transposed."""
     a, b = (tensors[name].shape for name in node.inputs[:2])
     if len(a) < 2 or len(b) < 2:
         raise fault(node, f"got shapes {a} and {b}, need two axes or more")

@@ -1,4 +1,4 @@
-"""Sums with a written order: over axes of tensors, losses, statistics of normalisations."""
+"""Reductions with a specified order of summation: sums, losses, batch statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rpukit.tiled.ops._base import (
 )
 from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, TileSpace, Whole
 
-_AXES, _INPUTS = 4, 4  # what the kernel has: free axes, axes of sums, inputs
+_AXES, _INPUTS = 4, 4  # most free axes (and as many of sums) and inputs of the kernel
 # Kinds of tiled_reduce, by number
 KINDS = ("sum", "mean", "inv_std", "normalised", "square")
 Axes = Callable[[Node, Tensors], Sequence[int]]
@@ -65,14 +65,14 @@ class Reduce(Tiled):
         One of `KINDS`.
     n_inputs : int
     axes : callable
-        Axes of the sum, ascending, by node and tensors.
+        Function of node and tensors that gives the axes of the sum, ascending.
     keepdims : bool, optional
         Default: the attribute of the node.
 
     Notes
     -----
-    Other inputs have the shape of the first, or that of the result, or length 1 where they do not
-    move.
+    Other inputs have the shape of the first or of the result, or length 1 on axes where they are
+    constant.
     """
 
     kernel, module, buffers = "tiled_reduce", "reductions", _INPUTS + 1
@@ -109,7 +109,7 @@ class Reduce(Tiled):
             self._dims(node, tensors, place)
         summed = self._axes(node, tensors)
         if any(shape[axis] == 0 for axis in summed):
-            raise fault(node, f"got shape {shape}: nothing to sum")
+            raise fault(node, f"got shape {shape}, need at least one element to sum")
         if self._keeps(node):
             shape = tuple(1 if axis in summed else n for axis, n in enumerate(shape))
         else:
@@ -152,7 +152,7 @@ class Reduce(Tiled):
 
 
 def _strides(space: TileSpace, operand: Operand | None, box: Box, n_free: int) -> list[int]:
-    """Strides of an operand over four free axes and four of sums; 0 where it does not move."""
+    """Compute strides over four free axes and four of sums; 0 where an operand is constant."""
     found = [0] * (2 * _AXES)
     if operand is None:
         return found
@@ -199,7 +199,7 @@ class NegativeLogLikelihood(Tiled):
 
 
 class CrossEntropyGrad(Tiled):
-    """(exp(log_prob) - onehot(labels)) / N."""
+    """Gradient of the cross-entropy loss: (exp(log_prob) - onehot(labels)) / N."""
 
     kernel, module, buffers = "tiled_cross_entropy_grad", "reductions", 3
 
@@ -229,7 +229,7 @@ class CrossEntropyGrad(Tiled):
 
 
 def check_labels(node: Node, tensors: Tensors, place: int) -> None:
-    """Refuse scores that are not (N, C) or labels that are not N integers."""
+    """Check that scores have the shape (N, C), and that labels are N integers."""
     scores, labels = (tensors[node.inputs[place + i]] for i in range(2))
     if len(scores.shape) != 2 or scores.dtype not in REALS or labels.dtype != "int64":
         raise fault(
@@ -241,7 +241,9 @@ def check_labels(node: Node, tensors: Tensors, place: int) -> None:
         raise fault(node, f"reduction: got {node.attributes['reduction']!r}, need mean or sum")
     if attribute(node, "ignore_index", -1) in range(scores.shape[1]):
         ignored = node.attributes["ignore_index"]
-        raise fault(node, f"ignore_index: got {ignored}, a class; need a number that is none")
+        raise fault(
+            node, f"ignore_index: got {ignored}, a class; need a number that is not a class"
+        )
     if len(node.inputs) > place + 2:
         raise fault(node, "weights of classes are not supported")
 

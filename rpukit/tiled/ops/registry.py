@@ -1,4 +1,4 @@
-"""The registry of ops: an op by its name, and composed ops taken apart."""
+"""Registry of ops by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPS: MappingProxyType[str, Op] = MappingProxyType(
 
 
 def known(name: str) -> bool:
-    """Whether there is such an op, by itself or made of others.
+    """Tell whether there is an op of this name, tiled or composite.
 
     Parameters
     ----------

@@ -21,15 +21,15 @@ from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
 
 class Rows(Tiled):
-    """Sums along one axis, or along the last ones, which stay whole.
+    """Op on whole rows along one axis, or along the last ones, which are not cut.
 
     Parameters
     ----------
     name, kernel : str
     kind : int
     shared : dict of int to str
-        Inputs and outputs (numbered after the inputs) that have one value a row ("row") or one
-        value a place in the row ("place").
+        Inputs and outputs (numbered after the inputs) with one value per row ("row") or one value
+        per position in a row ("place").
     n_inputs, n_outputs : int
     """
 
@@ -51,7 +51,7 @@ class Rows(Tiled):
         self.buffers = n_inputs + n_outputs
 
     def _axes(self, node: Node, tensors: Tensors) -> range:
-        """Axes of a row."""
+        """Find the axes of a row."""
         rank = len(tensors[node.inputs[0]].shape)
         axis = attribute(node, "axis", -1)
         if not -rank <= axis < rank:

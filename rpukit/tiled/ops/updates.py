@@ -22,7 +22,7 @@ _KINDS = ("SGD", "MomentumSGD", "Adam", "AdamPowers")
 
 
 class InPlace(Tiled):
-    """An op of whose inputs some are changed where they are.
+    """Base class of ops that change some of their inputs in place.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class InPlace(Tiled):
         return [(node.outputs[k], node.inputs[place]) for k, place in enumerate(self._changed)]
 
     def scalar(self, place: int) -> bool:
-        """Whether an input is the same for all elements."""
+        """Tell whether an input is the same for all elements."""
         return False
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
@@ -73,7 +73,7 @@ class InPlace(Tiled):
 
 
 class Accumulate(InPlace):
-    """Add a gradient to its accumulator, or begin anew with it."""
+    """Add a gradient to its accumulator, or overwrite the accumulator with it."""
 
     kernel, module, buffers = "tiled_accumulate", "elementwise", 3
 

@@ -1,4 +1,4 @@
-"""Ops that change the shape only: the output lives where the input does."""
+"""Views: ops that change the shape only; the output shares the memory of the input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 class View(Op):
-    """A node that costs nothing."""
+    """Op that changes the shape only and needs no computation."""
 
     view = True
 

@@ -1,7 +1,8 @@
-"""Addresses of blocks that live for a while: no two that live together may overlap.
+"""Address assignment: blocks with overlapping lifetimes get disjoint addresses.
 
-Greedy orders first, then local search; where OR-tools is installed and the bound is not reached,
-its CP-SAT solver goes on with one worker and a deterministic limit, so a plan is always the same.
+Greedy orders first, then local search. Where OR-tools is installed and the bound is not reached,
+its CP-SAT solver improves the result with one worker and a deterministic limit, so that a plan is
+always the same.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = ["Block", "live_bytes", "pack", "peak", "read_csv", "write_csv"]
 
 
 class Block(NamedTuple):
-    """A part of a memory that is taken for a while.
+    """A block of memory with a lifetime.
 
     Parameters
     ----------
     name : str
     lower, upper : int
-        The steps ``lower <= step < upper`` of its life.
+        It lives during the steps ``lower <= step < upper``.
     size : int
         Bytes.
     """
@@ -39,7 +40,7 @@ class Block(NamedTuple):
 
 
 def live_bytes(blocks: Iterable[Block]) -> int:
-    """Most bytes that live at one step: no packing is smaller.
+    """Compute the most bytes that live at one step: a lower bound of every packing.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def live_bytes(blocks: Iterable[Block]) -> int:
 
 
 def peak(blocks: Iterable[Block], offsets: Mapping[str, int]) -> int:
-    """End of the highest block.
+    """Compute the end of the highest block.
 
     Parameters
     ----------
@@ -98,20 +99,20 @@ def pack(
     rounds: int = 300,
     effort: float = 2.0,
 ) -> dict[str, int]:
-    """Place blocks with a small peak.
+    """Assign addresses to blocks, with a small peak.
 
     Parameters
     ----------
     blocks : sequence of Block
-        Names are all different.
+        With different names.
     align : int
         Sizes are rounded up to a multiple of it, so that addresses are multiples too.
     limit : int, optional
-        A peak up to here is good enough.
+        The search stops at a peak of at most this.
     rounds : int
         Steps of local search from each of three greedy orders.
     effort : float
-        Deterministic seconds that CP-SAT may use after that.
+        Limit of CP-SAT's deterministic time, in seconds, after that.
 
     Returns
     -------
@@ -146,7 +147,7 @@ def pack(
 
 
 def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
-    """Put one block after another into the lowest gap that holds it, or into the tightest."""
+    """Put each block in turn into the lowest gap that holds it, or into the tightest."""
     n = len(blocks)
     lower = np.fromiter((b.lower for b in blocks), np.int64, n)
     upper = np.fromiter((b.upper for b in blocks), np.int64, n)
@@ -168,7 +169,7 @@ def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
 
 
 def _improve(order: list[Block], enough: int, rounds: int) -> dict[str, int]:
-    """Bring the highest block forward in the order, again and again, while nothing gets worse."""
+    """Move the highest block forward in the order repeatedly, while the peak does not grow."""
     rng = random.Random(1)
     best = offsets = _place(order, False)
     lowest = height = peak(order, offsets)
@@ -194,7 +195,7 @@ def _improve(order: list[Block], enough: int, rounds: int) -> dict[str, int]:
 def _polish(
     blocks: Sequence[Block], start: dict[str, int], enough: int, align: int, effort: float
 ) -> dict[str, int]:
-    """Let CP-SAT lower the peak; without OR-tools the start is the answer."""
+    """Lower the peak by CP-SAT; without OR-tools, return the start."""
     try:
         cp = import_module("ortools.sat.python.cp_model")
     except ImportError:
@@ -223,14 +224,14 @@ def _polish(
 
 
 def write_csv(path: str | Path, blocks: Iterable[Block], offsets: Mapping[str, int]) -> None:
-    """Write blocks as MiniMalloc does: id, lower, upper, size, offset.
+    """Write blocks in MiniMalloc's CSV format: id, lower, upper, size, offset.
 
     Parameters
     ----------
     path : path
     blocks : iterable of Block
     offsets : mapping of str to int
-        Empty for the input of MiniMalloc: the column is then left out.
+        If empty, the column is left out, as in MiniMalloc's input.
     """
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -240,7 +241,7 @@ def write_csv(path: str | Path, blocks: Iterable[Block], offsets: Mapping[str, i
 
 
 def read_csv(path: str | Path) -> tuple[list[Block], dict[str, int]]:
-    """Read blocks from a file of MiniMalloc.
+    """Read blocks from a CSV file in MiniMalloc's format.
 
     Parameters
     ----------
@@ -268,6 +269,6 @@ def read_csv(path: str | Path) -> tuple[list[Block], dict[str, int]]:
             except (KeyError, TypeError, ValueError) as error:
                 raise FormatError(
                     f"{path}, line {number}: got {row}, need numbers in the columns "
-                    "id, lower, upper, size and perhaps offset"
+                    "id, lower, upper, size and optionally offset"
                 ) from error
     return blocks, offsets

@@ -1,8 +1,8 @@
 """Bands: neighbouring ops with one common tiling, interleaved tile by tile.
 
 Where one op's result is the next one's operand and both are cut along the same axis, a part of it
-can go straight on: between ops it needs two buffers of a part, and no way out and back. Transfers
-of one op are then beside the kernels of the others.
+can be used at once. It then needs two buffers of a part, and is neither stored nor fetched.
+Transfers of one op overlap with the kernels of the others.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ _MOST_PARTS = 512
 
 @dataclass
 class _Use:
-    """What a band does with a value."""
+    """How a band uses a value."""
 
-    places: tuple[object, ...]  # of each dimension: cut, or its range
+    places: tuple[object, ...]  # for each dimension: that it is cut, or its range
     space: TileSpace
     operand: Operand
     axis: int
     tensor: Tensor
-    read: bool  # by the first that uses it
+    read: bool  # whether the first op that uses it reads it
     written: bool
-    moves: bool  # whether every part has its own
+    moves: bool  # whether every part uses its own piece of the value
 
     def slot(self, part: int) -> tuple[int, int]:
-        """Bytes of a part, and in how many rows they are."""
+        """Bytes of a part, and the number of contiguous rows in it."""
         extents = [part if a == self.axis else n.extent for a, n in enumerate(self.space.axes)]
         lengths = self.space.worst(self.operand, extents)
         return prod(lengths) * self.tensor.itemsize, rows_of(lengths, self.tensor.shape)
 
     @property
     def slots(self) -> int:
-        """How many buffers it gets."""
+        """Number of its buffers."""
         return 1 if not self.moves else 3 if self.read and self.written else 2
 
 
 class _Way(NamedTuple):
-    """A way to join ops: a guess of the cycles, number and length of parts, axes."""
+    """A way to join ops: estimated cycles, number and length of parts, axes."""
 
     cycles: int
     n: int
@@ -63,7 +63,7 @@ class _Way(NamedTuple):
 
 
 class Bands:
-    """Ways to join the ops of a plan over two levels.
+    """Search for bands among the ops of a plan over two levels.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Bands:
         self.known: dict[tuple[int, int], Sequence[Band | None]] = {}
 
     def find(self, longest: int) -> list[Band]:
-        """Join neighbours where that takes less time by a guess.
+        """Join neighbours where the estimated cycles fall.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Bands:
         -------
         list of Band
         """
-        # By the last turn: cycles, what that turn does, bands so far
+        # For each last turn: cycles, estimate of that turn, bands so far
         best: list[list[tuple[int, TurnEstimate | None, list[Band]]]] = [[(0, None, [])]]
         for stop in range(1, len(self.drafts) + 1):
             found: list[tuple[int, TurnEstimate | None, list[Band]]] = []
@@ -110,10 +110,10 @@ class Bands:
         return min(best[-1], key=lambda way: way[0])[2]
 
     def after(self, before: TurnEstimate | None, turn: TurnEstimate) -> int:
-        """Guess the cycles from the last kernel of a turn to that of the next.
+        """Estimate the cycles from the last kernel of a turn to that of the next.
 
-        What one has just made goes out and in again before the other can begin, unless it may stay
-        as a whole; what finds room beside the one before is there in time.
+        The result of one turn is stored and fetched before the next can begin, unless it may stay
+        as a whole. Operands that fit into memory beside the previous turn are fetched in time.
         """
         parts = before.parts if before else {}
         free = self.link.bytes if before else 0
@@ -138,7 +138,7 @@ class Bands:
         return max(turn.work, inward, turn.outward) + late
 
     def alone(self, number: int, choice: Choice | None = None) -> TurnEstimate:
-        """Guess the cycles of one op, all transfers that can be hidden hidden."""
+        """Estimate the cycles of one op if all hideable transfers are hidden."""
         draft = self.drafts[number]
         step, choice = draft.step, choice or draft.choices[0]
         tensors = self.lifetimes.graph(step).tensors
@@ -155,7 +155,7 @@ class Bands:
         return TurnEstimate(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
 
     def again(self, step: Step, operand: Operand, choice: Choice) -> int:
-        """How often each part of an operand is fetched."""
+        """Count how often each part of an operand is fetched."""
         own, times, inside = {axis_of(span) for span in operand.spans}, 1, False
         for a in reversed(choice.order):
             n = -(-step.space.axes[a].extent // choice.extents[a])
@@ -164,9 +164,9 @@ class Bands:
         return times
 
     def halves(self, number: int) -> list[Band]:
-        """An op by itself that goes twice through its tiles, with half of a whole operand each.
+        """Find bands of one op that runs its tiles twice, with half of a whole operand each time.
 
-        Half of it is fetched while the other is in use, or the turn before runs. Tiles of 2**k
+        One half is fetched while the other is in use or the previous turn runs. Tiles of 2**k
         rows fill the multiprocessors of a GPU: 512 take as long as 384.
         """
         draft = self.drafts[number]
@@ -195,14 +195,14 @@ class Bands:
         return found
 
     def fits(self, turn: TurnEstimate, most: int) -> bool:
-        """Tell whether an op has room for its buffers, and takes no longer by itself than that."""
+        """Tell whether an op's buffers fit, and it alone takes at most ``most`` cycles."""
         parts, link = turn.parts.values(), self.link
         ends = sum(link.cycles(p.bytes, p.rows) * (p.read + p.written) for p in parts)
         taken = sum(link.rounded(p.bytes) * p.slots for p in parts)
         return taken <= link.bytes and turn.work + ends <= most
 
     def work(self, steps: Sequence[Step], n: int) -> int:
-        """Cycles of the kernels of steps in parts."""
+        """Cycles of the kernels of steps that are cut into n parts."""
         found = (n - 1) * len(steps) * self.compute.launch
         for step in steps:
             whole = step.space.whole
@@ -210,10 +210,10 @@ class Bands:
         return found
 
     def bands(self, first: int, last: int) -> Sequence[Band | None]:
-        """The best bands of some steps; None for an op as it is.
+        """Find the best bands of some steps; None leaves an op as it is.
 
-        In one no op takes longer by itself than it would if cut as it likes best; the other saves
-        more than it makes ops wait, whatever is beside it.
+        In one of them, no op takes longer by itself than with its best tiling. The other saves
+        more cycles than it makes ops wait, whatever runs beside it.
         """
         if (first, last) not in self.known:
             alone = first == last
@@ -240,7 +240,7 @@ class Bands:
         return [self.joined(steps, way) for way in found]
 
     def axes(self, steps: Sequence[Step], axis: int) -> Iterator[tuple[int, ...]]:
-        """Axes that cut what the ops share alike, from one of the first op's."""
+        """Yield axes, one for each op, that cut shared values alike, from an axis of the first."""
         extent = steps[0].space.axes[axis].extent
         axes = [axis]
         for k, step in enumerate(steps[1:], 1):
@@ -261,7 +261,7 @@ class Bands:
         return [self.lifetimes.root(step, o.tensor) for o in step.space.operands]
 
     def uses(self, steps: Sequence[Step], axes: Sequence[int]) -> dict[str, _Use] | None:
-        """What happens to each value; None where ops may not take turns."""
+        """Find how each value is used; None where the ops may not be interleaved."""
         found: dict[str, _Use] = {}
         for step, axis in zip(steps, axes, strict=True):
             space, tensors = step.space, self.lifetimes.graph(step).tensors
@@ -286,7 +286,7 @@ class Bands:
         return found
 
     def parts(self, steps: Sequence[Step], axes: tuple[int, ...]) -> Iterator[_Way]:
-        """Lengths of a part, with a guess of the cycles."""
+        """Yield lengths of a part, with the estimated cycles."""
         uses = self.uses(steps, axes)
         assert uses is not None
         axis, n_last = steps[0].space.axes[axes[0]], 1
@@ -299,7 +299,7 @@ class Bands:
                 yield from self.guess(steps, uses, axes, part, n)
 
     def joined(self, steps: Sequence[Step], way: _Way) -> Band:
-        """Make a band."""
+        """Make the band of some steps."""
         names = [name for step in steps for name in set(self.names(step))]
         choices = []
         for step, a in zip(steps, way.axes, strict=True):
@@ -318,7 +318,7 @@ class Bands:
         part: int,
         n: int,
     ) -> Iterator[_Way]:
-        """Cycles with what cannot be fetched while a band like this one runs, if it fits."""
+        """Estimate the cycles, first fetches included that no band like this one can hide."""
         link, room, last = self.link, self.link.bytes, steps[-1].number
         sides, first, ahead, parts = [0, 0], 0, 0, {}
         for name, use in uses.items():
@@ -334,12 +334,12 @@ class Bands:
             parts[name] = PartEstimate(slot, rows, use.slots, use.moves, use.read, use.written)
         if room < 0:
             return
-        fill = first if ahead > room else 0  # a band like this one cannot be begun beside it
+        fill = first if ahead > room else 0  # no room to begin a band like this one beside it
         turn = TurnEstimate(self.work(steps, n), sides[0], sides[1], parts)
         yield _Way(turn.cycles + fill + sum(sides) // n, n, part, axes, uses, turn)
 
     def fair(self, one: Step, steps: Sequence[Step], way: _Way) -> bool:
-        """Tell whether an op takes no longer by itself than it would if cut as it likes best."""
+        """Tell whether an op in a band takes no longer by itself than with its best tiling."""
         last = steps[-1].number
         before = {name for step in steps if step.number < one.number for name in self.names(step)}
         once, each = [0, 0], [0, 0]

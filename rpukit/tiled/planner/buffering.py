@@ -1,7 +1,7 @@
 """Buffering strategies: number of buffers per op and per hop.
 
-"rotate" leaves the number of buffers to the op: one for what does not move, two for what does,
-three for what is changed in place.
+"rotate" chooses the number by operand: one buffer if it does not move, two if it does, three if it
+is changed in place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 __all__ = ["STRATEGIES", "Wish", "deeploy_buffers", "wishes"]
 
 STRATEGIES = ("auto", "deeploy_buffers", "double", "double_outer", "single")
-ALIASES = {"deeploy": "deeploy_buffers"}  # what a strategy was called before
+ALIASES = {"deeploy": "deeploy_buffers"}  # earlier names of strategies
 OPTED_OUT = ("InPlaceAccumulatorV2", "SGD", "SoftmaxCrossEntropyLossGrad")
 
 Wish = tuple[str, str]  # "single", "double" or "auto", and the reason for "single"
@@ -29,7 +29,7 @@ def deeploy_buffers(
     outer: bool = True,
     opted_out: Collection[str] = OPTED_OUT,
 ) -> tuple[int, str]:
-    """Buffers that Deeploy's training strategy gives every operand of an op.
+    """Find how many buffers Deeploy's training strategy gives every operand of an op.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ def deeploy_buffers(
     shapes : sequence of sequence of int
         Of all operands.
     outer : bool
-        False on the inner hop of two, which stays single there.
+        False on the inner hop of two, which is single buffered there.
     opted_out : collection of str
-        Ops that always have one.
+        Ops that always have one buffer.
 
     Returns
     -------
     int
     str
-        Why it is one.
+        Why there is one buffer; "" where there are two.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def deeploy_buffers(
 def wishes(
     lifetimes: Lifetimes, step: Step, buffering: str, single: Collection[str], n_hops: int
 ) -> list[Wish]:
-    """What a strategy asks for on each hop of an op, the outermost first.
+    """Find the buffering that a strategy asks for on each hop of an op, the outermost first.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def wishes(
     step : Step
     buffering : {"auto", "deeploy_buffers", "double", "double_outer", "single"}
     single : collection of str
-        Ops and nodes that the user wants single buffered.
+        Ops and nodes that are to be single buffered.
     n_hops : int
 
     Returns
@@ -113,7 +113,7 @@ def _deeploy_name(node: Node) -> str:
 
 
 def check_names(lifetimes: Lifetimes, single: Collection[str]) -> None:
-    """Refuse names in ``single=`` that nothing has.
+    """Refuse names in ``single=`` that are neither ops nor nodes of the graphs.
 
     Parameters
     ----------

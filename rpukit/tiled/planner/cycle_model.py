@@ -1,8 +1,8 @@
-"""The cycle model of one op's tiles: one buffer or two, one transfer engine or one a direction.
+"""Cycle model of one op's tiles: one or two buffers, one transfer engine or one a direction.
 
-Whole numbers only, so a schedule costs the same everywhere. Deeploy's two loops are written out:
-with one buffer each tile is fetched, computed and stored in turn; with two, the next tile is
-fetched while this one is computed, and the last one is stored.
+All numbers are integers, so a schedule costs the same everywhere. The loops are those of Deeploy.
+With one buffer, each tile is fetched, computed and stored in turn. With two, the next tile is
+fetched and the previous one stored while this one is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TileCycles(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What one engine did for one tile: asked for at `issue`, done from `start` to `end`."""
+    """Work of one engine for one tile: requested at `issue`, done from `start` to `end`."""
 
     kind: str
     tile: int
@@ -32,7 +32,7 @@ class Event(NamedTuple):
 
 
 def single_buffered(tiles: Sequence[TileCycles]) -> int:
-    """Cycles with one buffer: everything in turn.
+    """Compute the cycles with one buffer: every fetch, kernel and store in turn.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def double_buffered(
     in_place: bool = False,
     trace: list[Event] | None = None,
 ) -> int:
-    """Cycles with two buffers.
+    """Compute the cycles with two buffers.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def double_buffered(
     duplex : bool
         One engine for each direction; else one engine serves in order of issue.
     in_place : bool
-        A result has the buffer of an operand, so a fetch waits for the store before it.
+        A result shares the buffer of an operand, so a fetch waits for the previous store.
     trace : list of Event, optional
         Filled in order of issue.
 
@@ -94,7 +94,7 @@ def double_buffered(
 
 
 def lower_bound(tiles: Sequence[TileCycles], *, duplex: bool = True) -> int:
-    """Cycles below which no schedule gets: the busiest of the engines and the kernel.
+    """Compute a lower bound of every schedule's cycles: the busiest engine, kernels included.
 
     Parameters
     ----------

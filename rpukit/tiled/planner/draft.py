@@ -1,4 +1,4 @@
-"""Decisions about one op, or a band of ops, before anything has an address."""
+"""Drafts: decisions about an op or a band of ops before addresses are assigned."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["Band", "OpDraft", "PartEstimate", "TurnEstimate"]
 
 @dataclass(frozen=True, slots=True)
 class PartEstimate:
-    """What a turn does with a value: the part that a tile uses, and how many buffers that has."""
+    """How a turn uses a value: the part that a tile uses, and the number of its buffers."""
 
     bytes: int
     rows: int
     slots: int
     moves: bool
-    read: bool  # by the first that uses it
+    read: bool  # whether the first op that uses it reads it
     written: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEstimate:
-    """An op or a band: cycles of its kernels, and of all its copies in and out."""
+    """Estimated cycles of an op or a band: of its kernels, and of all its copies in and out."""
 
     work: int
     inward: int
@@ -35,13 +35,13 @@ class TurnEstimate:
 
     @property
     def cycles(self) -> int:
-        """Cycles if all transfers that can be hidden are."""
+        """Cycles if all hideable transfers are hidden."""
         return max(self.work, self.inward, self.outward)
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Steps that take turns.
+    """A band: neighbouring steps whose tiles are interleaved.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Band:
     choices : tuple of Choice
         Of each op.
     turn : TurnEstimate
-        What it does with values, and its cycles by a guess.
+        How it uses values, and its estimated cycles.
     """
 
     first: int
@@ -64,7 +64,7 @@ class Band:
 
 @dataclass
 class OpDraft:
-    """What is decided about an op before anything has an address.
+    """Decisions about an op before addresses are assigned.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class OpDraft:
         One for each hop, the outermost first.
     reason : str
     band : Band or None
-        The ops that it takes turns with.
+        The ops that it is interleaved with.
     """
 
     step: Step
@@ -84,7 +84,7 @@ class OpDraft:
     band: Band | None = None
 
     def shares(self, value: str) -> bool:
-        """Whether other ops of its band use the same parts of a value, in the same buffers."""
+        """Tell whether other ops of its band use the same parts of a value in the same buffers."""
         return self.band is not None and value in self.band.shared
 
     @property

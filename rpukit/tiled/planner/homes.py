@@ -19,13 +19,13 @@ __all__ = ["Candidate", "promote", "promoted"]
 
 
 class Candidate(NamedTuple):
-    """A tensor that may stay in the faster memory.
+    """A tensor that may be promoted to the faster memory.
 
     Parameters
     ----------
     name : str
     lower, upper : int
-        The steps ``lower <= step < upper`` of its life.
+        It lives during the steps ``lower <= step < upper``.
     size : int
         Bytes.
     accesses : int
@@ -58,7 +58,7 @@ _ORDERS: tuple[Callable[[Candidate], Any], ...] = (
 def promote(
     candidates: Sequence[Candidate], budget: int, *, align: int = 4, effort: float = 4.0
 ) -> dict[str, int]:
-    """Choose tensors that save most bytes, and place them.
+    """Choose the tensors whose promotion saves most bytes, and place them.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def promote(
     align : int
         Sizes are rounded up to a multiple of it.
     effort : float
-        Deterministic seconds that CP-SAT may use; 0 leaves it out.
+        Limit of CP-SAT's deterministic time, in seconds; 0 leaves it out.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def promote(
         best = max(best, _exact(candidates, budget, align, best, effort), key=_saved)
     while best:
         blocks, n = [Block(*c[:4]) for c in best], len(best)
-        # A round of packing takes time by n squared, and each failure asks for another packing
+        # Packing takes time proportional to n squared, and each failure needs another packing
         rounds = 300 * _FEW**2 // max(n, _FEW) ** 2
         offsets = pack(blocks, align=align, limit=budget, rounds=rounds, effort=effort / 4)
         if peak(blocks, offsets) <= budget:
@@ -127,7 +127,7 @@ def _exact(
     start: Sequence[Candidate],
     effort: float,
 ) -> list[Candidate]:
-    """Solve the knapsack over time; without OR-tools the start is the answer."""
+    """Solve the knapsack over time; without OR-tools, return the start."""
     try:
         cp = import_module("ortools.sat.python.cp_model")
     except ImportError:
@@ -150,10 +150,10 @@ def _exact(
 
 
 def promoted(lifetimes: Lifetimes, levels: Hierarchy) -> list[dict[str, int]]:
-    """Choose values that live in the second level for good, in some ways.
+    """Make alternative choices of the values that live in the second level permanently.
 
-    They differ in the bytes of the level that are left for tiles and for what is prefetched. The
-    first guess grows with the inner level, which may be too much; how much is right depends on the
+    They differ in the bytes of the level that are left for tiles and for prefetched values. The
+    first share grows with the inner level, which may be too much. The best share depends on the
     graph, so a graph of few steps is planned with several shares and the fastest plan is kept.
 
     Parameters

@@ -1,7 +1,8 @@
 """List scheduling of tasks: each copy is issued as early as its dependences allow.
 
-Between two kernels every copy is issued whose dependences are done by then in the cycle model;
-what the next kernel needs is waited for. An op without overlap waits for everything at once.
+Between two kernels, every copy is issued whose dependences are done by then in the cycle model,
+followed by waits for the copies that the next kernel needs. An op without overlap waits for each
+copy at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LOOK_AHEAD = 24  # copies of one engine that are looked at
 
 
 class Scheduled(NamedTuple):
-    """Instructions, the cycles of each step, what all engines did."""
+    """A schedule: instructions, the cycles of each step, and the work of all engines."""
 
     instructions: tuple[Instruction, ...]
     cycles: dict[int, int]
@@ -31,7 +32,7 @@ class Scheduled(NamedTuple):
 def schedule(
     tasks: Sequence[Task], ops: Sequence[tuple[int, OpPlan]], hierarchy: Hierarchy
 ) -> Scheduled:
-    """Order tasks.
+    """Order tasks as instructions.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def schedule(
 
 
 def overlapped(busy: Sequence[Busy]) -> tuple[int, int]:
-    """Cycles of all transfers, and those of them in which a kernel runs as well.
+    """Count the cycles of all transfers, and those of them in which a kernel runs as well.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def overlapped(busy: Sequence[Busy]) -> tuple[int, int]:
     """
     kernels = sorted((b.start, b.end) for b in busy if b.engine == "compute")
     starts = [start for start, _ in kernels]
-    until = [0]  # cycles of kernels that are over before each start
+    until = [0]  # cycles of the kernels that end before each start
     for start, end in kernels:
         until.append(until[-1] + end - start)
 
@@ -76,7 +77,7 @@ def overlapped(busy: Sequence[Busy]) -> tuple[int, int]:
 
 
 class _Queue:
-    """Copies of one engine: which are ready, and how far the oldest that is not issued is."""
+    """Copies of one engine: those that are ready, and the oldest that is not issued yet."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -85,7 +86,7 @@ class _Queue:
         self.head = 0
 
     def next(self, limit: int) -> tuple[int, bool]:
-        """The next copy to issue, and whether it overtakes an older one; -1 for none."""
+        """Find the next copy to issue (-1: none), and whether it overtakes an older one."""
         while self.head < len(self.issued) and self.issued[self.head]:
             self.head += 1
         if not self.ready or self.ready[0] >= self.head + _LOOK_AHEAD:
@@ -94,7 +95,7 @@ class _Queue:
         return (number, self.ready[0] > self.head) if number < limit else (-1, False)
 
     def take(self, rank: int = -1) -> None:
-        """Note that the next copy is issued, or the one of a rank where older ones wait."""
+        """Note that the next copy is issued, or the one of this rank ahead of older ones."""
         if rank < 0 or rank == self.ready[0]:
             rank = heappop(self.ready)
         else:
@@ -109,9 +110,9 @@ class _Scheduler:
         self.nodes: dict[int, str] = {}
         self.now = 0
         self.free: dict[tuple[int, str], int] = {}
-        self.pending: dict[int, int] = {}  # copy that was not waited for: its end
+        self.pending: dict[int, int] = {}  # end of each copy that was not waited for
         self.ends: list[tuple[int, int]] = []  # heap of ends to come
-        self.done: set[int] = set()  # kernels that ran, copies that were waited for
+        self.done: set[int] = set()  # kernels that have run, copies that were waited for
         self.out: list[Instruction] = []
         self.busy: list[Busy] = []
         self.queues: dict[tuple[int, str], _Queue] = {}
@@ -136,7 +137,7 @@ class _Scheduler:
             heappush(self.queues[task.hop, task.engine].ready, self.rank[number])
 
     def complete(self, number: int) -> None:
-        """A kernel or a copy is over: what depends on it comes nearer."""
+        """Note that a task has ended, and offer those whose dependences are now all done."""
         for t in self.after[number]:
             self.left[t] -= 1
             if not self.left[t]:
@@ -148,7 +149,7 @@ class _Scheduler:
             self.complete(heappop(self.ends)[1])
 
     def waiting(self, stop: int) -> set[int]:
-        """Copies before a place in the serial run that are not issued."""
+        """Find the copies before a place in the serial run that are not issued."""
         found = set()
         for queue in self.queues.values():
             left = zip(queue.numbers, queue.issued, strict=True)
@@ -159,7 +160,7 @@ class _Scheduler:
         self.nodes = {step: op.node for step, op in ops}
         overlap = {step: op.overlap for step, op in ops}
         tasks, n = self.tasks, len(self.tasks)
-        stops = {n}  # nothing passes these: the ends of ops that stay by themselves
+        stops = {n}  # no copy crosses these: the ends of ops that overlap with no other
         for number, task in enumerate(tasks):
             if overlap[task.step] != "across":
                 stops |= {m for m in (number, number + 1) if not self.inside(m)}
@@ -180,12 +181,12 @@ class _Scheduler:
         return Scheduled(tuple(self.out), cycles, self.busy)
 
     def inside(self, number: int) -> bool:
-        """Whether the task before a place belongs to the same op as that after it."""
+        """Tell whether the tasks before and after a place belong to the same op."""
         tasks = self.tasks
         return 0 < number < len(tasks) and tasks[number - 1].step == tasks[number].step
 
     def at_once(self, number: int) -> None:
-        """Issue the next copy of the serial run, after those that it needs, and wait for it."""
+        """Issue a copy of the serial run, after those that it needs, and wait for it."""
         task = self.tasks[number]
         self.reach(task.before - self.done, number)
         self.queues[task.hop, task.engine].take(self.rank[number])
@@ -206,7 +207,7 @@ class _Scheduler:
         self.complete(number)
 
     def reach(self, need: set[int], limit: int) -> None:
-        """Go on until the copies that are needed are done, one completed copy after another."""
+        """Advance time, one completed copy after another, until the needed copies are done."""
         while True:
             self.issue(limit)
             left = need - self.done
@@ -222,7 +223,8 @@ class _Scheduler:
     def issue(self, limit: int, horizon: int = 0) -> None:
         """Issue every copy before a limit whose dependences are done by now.
 
-        One that overtakes an older copy has to begin before the horizon, when that may be ready.
+        A copy that overtakes an older one has to begin before the horizon, when the older one may
+        be ready.
         """
         for key, queue in self.queues.items():
             number, early = queue.next(limit)
@@ -254,6 +256,6 @@ class _Scheduler:
             self.wait(number)
 
     def finish(self, stop: int) -> None:
-        """Issue all that is left before a place in the serial run, and wait for it."""
+        """Issue all remaining copies before a place in the serial run, and wait for them."""
         self.reach(self.waiting(stop), stop)
         self.drain()

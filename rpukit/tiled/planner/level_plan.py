@@ -1,4 +1,4 @@
-"""Decisions about one level of memory: what is copied, what stays, which blocks are taken."""
+"""Plan of one memory level: copies, resident values and blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Lengths", "LevelPlan", "PlacementContext", "Residency", "Turns", "Va
 
 
 class Turns:
-    """The order in which ops and bands run: a turn is one or the other.
+    """Order in which ops and bands run; a turn is an op or a band.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class Turns:
 
     def __init__(self, drafts: Sequence[OpDraft], compute: Compute) -> None:
         self.of: list[int] = []  # the turn of each step
-        self.steps: list[tuple[int, int]] = []  # of each turn, the last excluded
-        self.starts: set[int] = set()  # of programs, and the end
+        self.steps: list[tuple[int, int]] = []  # first step of each turn, and one after the last
+        self.starts: set[int] = set()  # first turns of programs, and the number of turns
         program = -1
         for number, draft in enumerate(drafts):
             if draft.band is not None and number > draft.band.first:
@@ -48,7 +48,7 @@ class Turns:
 
 @dataclass
 class Residency:
-    """A value in a level from its use in one turn to that in another.
+    """A value that stays in a level from its use in one turn to its use in another.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Residency:
     name : str
         Of its block.
     before, after : int
-        Turns more for which there is memory, to fill it and to empty it.
+        Further turns for which its memory is reserved, to fill it and to empty it.
     """
 
     value: str
@@ -71,7 +71,7 @@ class Residency:
 
 @dataclass
 class LevelPlan:
-    """What is decided for one level but the home.
+    """Decisions about one level other than the outermost.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ class LevelPlan:
 
 
 class ValueUse(NamedTuple):
-    """What a turn does with a value that lives further out.
+    """How a turn uses a value that lives further out.
 
     Parameters
     ----------
     size : int
         Bytes of a buffer of the whole value.
     taken : int
-        Bytes that it has in this turn without one.
+        Bytes that it takes in this turn without such a buffer.
     cycles : int
         Of a copy of the whole value.
     fetched, stored : bool
@@ -109,7 +109,7 @@ class ValueUse(NamedTuple):
     whole : bool
         Whether it has a buffer of the whole value already.
     able : bool
-        Whether it may get one.
+        Whether it may get such a buffer.
     last : bool
         Whether the buffer is free after the turn.
     """
@@ -129,7 +129,7 @@ Lengths = dict[tuple[int, str], int]  # turns, by turn and value
 
 @dataclass(frozen=True, slots=True)
 class PlacementContext:
-    """What is known before a level is planned: live ranges, homes and the order of the turns.
+    """Input to the planning of a level: live ranges, homes and the order of the turns.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class PlacementContext:
     turns: Turns
 
     def slot_bytes(self, draft: OpDraft, k: int, index: int) -> int:
-        """Bytes of one buffer of operand k of an op in a level, rounded up to its alignment."""
+        """Compute the bytes of one buffer of operand k of an op in a level, rounded up."""
         space, extents = draft.step.space, draft.choices[index - 1].extents
         lengths = space.worst(space.operands[k], extents)
         tensor = self.lifetimes.graph(draft.step).tensors[space.operands[k].tensor]

@@ -1,7 +1,7 @@
 """Live ranges and aliasing of values, from the graphs alone.
 
-Steps are numbers of nodes that compute; those of an optimiser's graph follow on those of the
-training graph. A value is a piece of memory: a tensor with all its views and updates in place.
+Steps number the nodes that compute, first those of the training graph, then those of the
+optimiser's. A value is a piece of memory: a tensor with all its views and updates in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Lifetimes", "Step", "Value"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node that computes.
+    """A node that computes, with its number in the order of execution.
 
     Parameters
     ----------
@@ -37,21 +37,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A piece of memory.
+    """A tensor with all its views and updates in place, which share one piece of memory.
 
     Parameters
     ----------
     name : str
-        Its first tensor; one of the optimiser's graph that is not shared has "name@1".
+        That of its first tensor; "name@1" for values of the optimiser's graph alone.
     bytes, itemsize : int
     lower, upper : int
-        Steps of its life, the last excluded.
+        It lives during the steps ``lower <= step < upper``.
     lasting : bool
-        Lives on between runs: parameters, accumulators, state, constants.
+        Whether it persists between runs: parameters, accumulators, state, constants.
     given : bool
-        There from the start: an input, or lasting.
+        Whether it exists before the first step: an input, or lasting.
     wanted : bool
-        Needed after the last step: an output, or lasting.
+        Whether it is needed after the last step: an output, or lasting.
     uses : tuple of (int, str)
         Step and "in", "out" or "inout", in order.
     """
@@ -105,7 +105,7 @@ class Lifetimes:
         return roots
 
     def graph(self, step: Step) -> BaseGraph:
-        """Graph of a step.
+        """Find the graph of a step.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Lifetimes:
         return self.graphs[step.program]
 
     def root(self, step: Step, tensor: str) -> str:
-        """Name of the value that a tensor is a part of.
+        """Name the value that a tensor is a part of.
 
         Parameters
         ----------
@@ -163,8 +163,8 @@ class Lifetimes:
 
 
 def _early_updates(graph: BaseGraph) -> list[Node]:
-    """Bring updates in place as far forward as they can go: what they read need not live on."""
-    made: dict[str, int] = {}  # value: the node after which it is there
+    """Move updates in place as early as possible, so that their operands have short lives."""
+    made: dict[str, int] = {}  # value: the node after which it is available
     used: dict[str, int] = {}  # value: the node after which it may be changed
     aliases = graph.aliases
     after: dict[int, list[Node]] = {}
@@ -184,7 +184,7 @@ def _early_updates(graph: BaseGraph) -> list[Node]:
 
 
 def merged(uses: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Join the uses of one step: reading and writing is "inout".
+    """Merge the uses of a value within each step: reading and writing is "inout".
 
     Parameters
     ----------

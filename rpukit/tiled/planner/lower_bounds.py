@@ -15,14 +15,14 @@ Values = Mapping[tuple[int, str], str]  # value of an op's tensor, by step and t
 def bounds(
     tasks: Sequence[Task], own: Sequence[int], values: Values, levels: Hierarchy
 ) -> tuple[int, int]:
-    """Cycles of an op's tasks one after another, and those that it takes at least.
+    """Compute the cycles of an op's tasks one after another, and a lower bound of its cycles.
 
     Parameters
     ----------
     tasks : sequence of Task
         The serial run of a program.
     own : sequence of int
-        Those of the op, in order; with gaps where others take turns with it.
+        Indices of the op's tasks, in order; with gaps where other ops are interleaved.
     values : mapping of (int, str) to str
         The value that a tensor is a part of, by step and tensor.
     levels : Hierarchy
@@ -31,8 +31,9 @@ def bounds(
     -------
     serial : int
     least : int
-        The busiest engine, or more where copies can be beside no kernel: the first fetches of a
-        program, its last stores, and fetches of what the op before makes with its last tile.
+        The cycles of the busiest engine, or more where copies cannot overlap with any kernel: the
+        first fetches of a program, its last stores, and fetches of what the previous op computes
+        with its last tile.
     """
     engines: dict[tuple[int, str], int] = {}
     for task in (tasks[n] for n in own):
@@ -51,9 +52,9 @@ def bounds(
 def _fill(
     tasks: Sequence[Task], own: Sequence[int], kernels: Sequence[int], values: Values, ahead: int
 ) -> int:
-    """Cycles from the last kernel before to the op's last, if only what waits for that counts."""
-    ready: dict[int, int] = {}  # copies that begin after the kernel before: when they can be done
-    late: dict[int, list[int]] = {}  # and those of each hop
+    """Bound the cycles from the previous kernel to the op's last, by copies that depend on it."""
+    ready: dict[int, int] = {}  # copies that depend on the previous kernel: earliest end
+    late: dict[int, list[int]] = {}  # the same copies by hop
     for n in own:
         task = tasks[n]
         if task.engine != "in":
@@ -83,7 +84,7 @@ def _fill(
 
 
 def _drain(tasks: Sequence[Task], own: Sequence[int], kernels: Sequence[int]) -> int:
-    """Cycles of the stores that come one after another when the last kernel is done."""
+    """Count the cycles of the stores that follow one another after the last kernel."""
     done = {kernels[-1]: 0}
     for n in (n for n in own if n > kernels[-1]):
         waits = [done[t] for t in tasks[n].before if t in done]

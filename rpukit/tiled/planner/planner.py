@@ -44,14 +44,14 @@ def plan(
     Parameters
     ----------
     graph : Graph or Training
-        A training graph is planned together with its optimiser's: they share what lasts.
+        A training graph is planned together with its optimiser's: they share persistent values.
     levels : Hierarchy
     buffering : {"auto", "deeploy_buffers", "double", "double_outer", "single"}
         "auto" chooses tiles, buffers and residents by the cycle model and overlaps transfers
-        with the kernels of all ops; "double" and "single" use one number of buffers for all
-        that is more than a scalar; "double_outer" two on the slowest hop only;
-        "deeploy_buffers" (or "deeploy") gives as many buffers as Deeploy's training strategy
-        does, to tiles that are found here: they are not those that Deeploy would choose.
+        with the kernels of all ops. "double" and "single" give every operand that is no scalar
+        two buffers or one. "double_outer" gives two on the slowest hop only. "deeploy_buffers"
+        (or "deeploy") gives as many buffers as Deeploy's training strategy, but finds tiles by
+        the cycle model: they are not those that Deeploy would choose.
     single : collection of str
         Ops ("SGD") and nodes that get one buffer under any strategy.
 
@@ -63,7 +63,7 @@ def plan(
     Raises
     ------
     PlanError
-        If the smallest tile of an op, or all that lives at once, does not fit.
+        If the smallest tile of an op, or all values that live at once, do not fit.
     ParameterError
 
     Examples
@@ -78,7 +78,9 @@ def plan(
     lifetimes = Lifetimes(graph)
     check_names(lifetimes, single)
     if not lifetimes.steps:
-        raise PlanError(f"graph {lifetimes.graphs[0].name} has no node that computes")
+        raise PlanError(
+            f"graph {lifetimes.graphs[0].name} has no node that computes; need at least one"
+        )
     made = _Planner(lifetimes, check_levels(levels), buffering, frozenset(single)).run()
     check_plan(made, graph)
     return made
@@ -86,7 +88,7 @@ def plan(
 
 @dataclass
 class _Made:
-    """A plan that is not described yet: homes, peaks, and of each program ops, tasks, times."""
+    """Raw plan: homes, peaks, and the ops, tasks and schedule of each program."""
 
     homes: dict[str, Home]
     peaks: dict[str, int]
@@ -125,7 +127,7 @@ class _Planner:
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
     def with_homes(self, homes: Mapping[str, int]) -> _Made:
-        """Plan with some values at home in the second level."""
+        """Make a plan with some values at home in the second level."""
         auto = self.buffering == "auto"
         placement = Placement(self.lifetimes, self.levels, auto, homes)
         drafts = [self.draft(step, placement) for step in self.lifetimes.steps]
@@ -135,7 +137,7 @@ class _Planner:
         return made
 
     def best_of(self, placement: Placement, drafts: list[OpDraft], made: _Made) -> _Made:
-        """Try other ways to place the ops, and the best two with buffers that last longer."""
+        """Try other placements of the ops, and the best two with longer-lived buffers."""
         ways = [(drafts, False, False), *self.banded(drafts)]
         found = [(made.cycles, 0, made)]
 
@@ -155,7 +157,7 @@ class _Planner:
         return min(found, key=lambda one: one[:2])[2]
 
     def banded(self, drafts: list[OpDraft]) -> Iterator[tuple[list[OpDraft], bool, bool]]:
-        """Ops alone and in bands, each with whether to prefetch operands and to reserve room."""
+        """Yield ops alone and in bands, with whether to prefetch operands and reserve memory."""
         yield drafts, True, False
         finder = Bands(drafts, self.lifetimes, self.levels[1], self.levels.compute)
         seen = set()
@@ -175,7 +177,7 @@ class _Planner:
             yield joined, False, True
 
     def made(self, placement: Placement, drafts: list[OpDraft]) -> _Made:
-        """Place what was chosen, and write the instructions."""
+        """Assign addresses to what was chosen, and schedule the instructions."""
         homes, ops, peaks = placement.place(drafts)
         runs = []
         for p in range(len(self.lifetimes.graphs)):
@@ -216,7 +218,7 @@ class _Planner:
         return Program(name, tuple(timed), done.instructions, cycles, moved, *both)
 
     def draft(self, step: Step, placement: Placement) -> OpDraft:
-        """Choose tiles; over several hops the best of three ways to go about it, by the model."""
+        """Choose tiles; over several hops, the best of three searches by the cycle model."""
         asked = wishes(self.lifetimes, step, self.buffering, self.single, self.n_hops)
         if self.n_hops == 1 or asked[0][0] != "auto":
             return self.cut(step, placement, asked)
@@ -237,7 +239,7 @@ class _Planner:
         return OpDraft(step, asked, list(choices), reason)
 
     def alone(self, draft: OpDraft, placement: Placement) -> int:
-        """Cycles of one op with nothing beside it, wherever its buffers are."""
+        """Count the cycles of one op with nothing beside it, wherever its buffers are."""
         step, operands, homes, top = draft.step, [], {}, 0
         tensors = self.lifetimes.graph(step).tensors
         for k, operand in enumerate(step.space.operands):
@@ -322,7 +324,7 @@ class _Planner:
         return best, "one tile" if best.n_tiles == 1 else "two buffers are no faster"
 
     def known(self, problem: Problem) -> Problem:
-        """The first problem that is like this one: what was found for it stays."""
+        """Return the first equal problem, so that its solutions are reused."""
         key = (
             *_shape_of(problem.space), problem.bounds, problem.sizes, problem.link, problem.budget,
             problem.here, problem.keep_free, problem.keep_sums,
@@ -342,18 +344,18 @@ class _Planner:
         return PlanError(
             f"{level.name}: {step.node.op} {step.node.name} needs {need} bytes for its "
             f"smallest tile with one buffer each: {', '.join(parts)}; {problem.budget} of "
-            f"{level.bytes} are there. Give {level.name} {need} bytes or more"
+            f"{level.bytes} are available. Give {level.name} {need} bytes or more"
         )
 
 
 def _shape_of(space: TileSpace) -> tuple[Any, ...]:
-    """All that tells one op's tiles from another's."""
+    """Make a key that is equal for ops with the same tilings."""
     operands = tuple((o.mode, o.spans) for o in space.operands)
     return space.axes, operands, space.product, space.divide
 
 
 def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int]]:
-    """Bytes over each link, in and out."""
+    """Count the bytes over each link, in and out."""
     found = {level.name: [0, 0] for level in levels.levels[1:]}
     for task in tasks:
         if task.engine:

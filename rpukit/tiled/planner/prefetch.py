@@ -1,8 +1,8 @@
-"""Prefetching of whole values, and how long their buffers are kept.
+"""Prefetching of whole values, and live ranges of their buffers.
 
-A buffer of a whole value can be filled while earlier turns run, and emptied while later ones do,
-if memory is free for so long. The copies of a level are done in the order of the turns, so what
-is needed first takes free memory first.
+A buffer of a whole value can be filled while earlier turns run, and emptied while later ones run,
+if memory is free for so long. The copies of a level are done in the order of the turns, so values
+that are needed first get free memory first.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def windows(
     uses : sequence of mapping of str to ValueUse
         Of each turn, by value.
     work : sequence of int
-        Cycles that each turn takes with all that it needs at hand.
+        Cycles that each turn takes when all its operands are present.
     starts : collection of int
         First turns of the programs, and the number of turns: no buffer is kept beyond them.
     used : array, shape (n_turns,), int64, in bytes
-        What is taken already; changed in place.
+        Bytes taken already; changed in place.
     room : int
         Bytes there are.
 
     Returns
     -------
     before, after : dict of (int, str) to int
-        By turn and value, for how many turns more there is a whole buffer. What is in neither
-        has none, or the one it had.
+        By turn and value, for how many more turns a whole buffer exists. A value in neither has
+        no such buffer, or the one it had.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def prefetch_values(
     inside: Collection[tuple[int, int]],
     room: int,
 ) -> None:
-    """Prefetch whole values turns before they are needed, and write them back turns after.
+    """Prefetch whole values several turns ahead, and write them back several turns later.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def extend_buffers(
     Parameters
     ----------
     blocks : sequence of (Block, bool, bool)
-        With whether it may begin earlier, and end later.
+        Each with whether it may begin earlier, and end later.
     context : PlacementContext
     used : array, shape (n_turns,), int64, in bytes
         Changed in place.
@@ -176,7 +176,7 @@ def extend_buffers(
         Bytes there are.
     level : Level
     reach : int
-        Turns that a buffer lasts longer at most, on either side.
+        Most turns by which a live range grows, on either side.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def prefetch_operands(
         Gets residencies of one turn.
     drafts : sequence of OpDraft
     slots : mapping of (int, str) to int
-        Bytes that a value has in a turn.
+        Bytes that a value takes in a turn.
     fit : mapping of (int, str) to bool
         Whether a value may have a whole buffer.
     used : array, shape (n_turns,), int64, in bytes
@@ -248,7 +248,7 @@ def prefetch_operands(
 
 
 def _slack(context: PlacementContext, one: LevelPlan, draft: OpDraft) -> int:
-    """Cycles of an op's kernels less those of its copies inwards."""
+    """Compute the cycles of an op's kernels less those of its copies inwards."""
     step, level = draft.step, context.levels[one.index]
     work = context.levels.compute.cycles(
         step.space.macs(step.space.whole), step.space.elements(step.space.whole)

@@ -1,8 +1,8 @@
 """Placement: homes, resident values and addresses in every level.
 
-A value whose home is further out may stay in a level between two uses that follow one another: a
-resident. Which do is a greedy choice by cycles saved for bytes and turns taken. A turn is an op,
-or the ops of a band: they run together, so what one of them needs is there all the time.
+A value whose home is further out may stay in a level between two consecutive uses: a resident.
+Residents are chosen greedily, by cycles saved for each byte and turn. A turn is an op, or the ops
+of a band: these run interleaved, so what one of them needs is present all the time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place
 
 __all__ = ["Placement"]
 
-# Shares of a level that residents may fill, and fetches ahead as well
+# Shares of a level that residents may fill, and prefetched values as well
 _SHARES = ((1.0, 0.9), (1.0, 0.75), (1.0, 0.6), (0.9, 0.5), (0.75, 0.5), (0.5, 0.5), (0.0, 0.0))
-_REACH = 6  # turns that buffers are kept longer at most, to be filled and emptied
+_REACH = 6  # most turns by which the life of a buffer grows, to be filled and emptied
 _MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
 
 
 class Placement:
-    """Where values live.
+    """Placement of values: homes, residents and addresses in every level.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Placement:
     auto : bool
         Keep residents.
     promoted : mapping of str to int
-        Addresses of values that live in the second level for good.
+        Addresses of values that live in the second level permanently.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Placement:
     ) -> None:
         self.lifetimes, self.levels, self.auto = lifetimes, levels, auto
         self.far = len(levels) > 2  # whether buffers are filled more than a turn ahead
-        self.prefetch = False  # whether ops that wait get whole buffers, filled ahead
-        self.reserve = False  # whether room to fetch whole values ahead goes before residents
+        self.prefetch = False  # whether transfer-bound ops get prefetched whole buffers
+        self.reserve = False  # whether memory for prefetching is reserved before residents
         self.promoted = promoted
         self.runs: dict[Hashable, bool] = {}
         self.base = [0] * len(levels)
@@ -61,29 +61,29 @@ class Placement:
         self.base[1] = levels[1].rounded(self.base[1])
 
     def home(self, value: str) -> int:
-        """Index of the level in which a value lives."""
+        """Find the index of the level in which a value lives."""
         return 1 if value in self.promoted else 0
 
     def here(self, step: Step, level: int) -> frozenset[int]:
-        """Operands that live in a level or further in."""
+        """Find the operands that live in a level or further in."""
         operands = enumerate(step.space.operands)
         return frozenset(
             k for k, o in operands if self.home(self.lifetimes.root(step, o.tensor)) >= level
         )
 
     def room(self, step: Step, level: int) -> int:
-        """Bytes of a level that an op may take."""
+        """Count the bytes of a level that an op may take."""
         return self.levels[level].bytes - self.base[level]
 
     def sizes(self, step: Step) -> tuple[int, ...]:
-        """Bytes of an element of each operand."""
+        """Count the bytes of an element of each operand."""
         tensors = self.lifetimes.graph(step).tensors
         return tuple(tensors[o.tensor].itemsize for o in step.space.operands)
 
     def place(
         self, drafts: Sequence[OpDraft]
     ) -> tuple[dict[str, Home], dict[int, OpPlan], dict[str, int]]:
-        """Give everything an address.
+        """Assign addresses to all values and buffers.
 
         Parameters
         ----------
@@ -140,7 +140,8 @@ class Placement:
         if top > level.bytes:
             raise PlanError(
                 f"{level.name}: all values that live at once need {top} bytes (at least "
-                f"{live_bytes(blocks)}), {level.bytes} are there"
+                f"{live_bytes(blocks)}), {level.bytes} are available. Give {level.name} {top} "
+                "bytes or more"
             )
         homes = {}
         for v in values.values():
@@ -158,7 +159,7 @@ class Placement:
         need_in: set[tuple[int, int]],
         need_out: set[tuple[int, int]],
     ) -> LevelPlan:
-        """Residents and addresses of one level; fewer residents until all fits."""
+        """Plan residents and addresses of one level, with fewer residents until all fits."""
         level, room = self.levels[index], self.levels[index].bytes - self.base[index]
         inmost = index == len(self.levels) - 1
         here = {(d.step.number, k) for d in drafts for k in self.here(d.step, index)}
@@ -179,7 +180,7 @@ class Placement:
                 return one
         raise PlanError(
             f"{level.name}: slots of one op need {peak(one.blocks, one.offsets)} bytes, "
-            f"{room} are there"
+            f"{room} are available. Give {level.name} more bytes"
         )
 
     def _choose_residents(
@@ -190,7 +191,7 @@ class Placement:
         used = np.zeros(len(self.turns.steps), np.int64)
         slots: dict[tuple[int, str], int] = {}
         fit: dict[tuple[int, str], bool] = {}
-        whole: dict[tuple[int, str], int] = {}  # what is fetched as one, and its bytes
+        whole: dict[tuple[int, str], int] = {}  # bytes of values that are fetched as a whole
         for draft in drafts:
             number, turn = draft.step.number, self.turns.of[draft.step.number]
             for k, operand in enumerate(draft.step.space.operands):
@@ -231,7 +232,7 @@ class Placement:
     def _pairs(
         self, level: Level, fit: Mapping[tuple[int, str], bool]
     ) -> list[tuple[float, int, int, Value]]:
-        """Uses of a value that follow one another, by what a resident saves for what it takes."""
+        """List pairs of consecutive uses of a value, by cycles saved for each byte and turn."""
         pairs = []
         for value in self.lifetimes.values.values():
             uses = merged([(self.turns.of[n], mode) for n, mode in value.uses])
@@ -260,7 +261,7 @@ class Placement:
         one.residencies[a, value.name] = one.residencies[b, value.name] = stay
 
     def _lighten(self, one: LevelPlan, drafts: Sequence[OpDraft]) -> None:
-        """Drop the copies that residents and bands make needless."""
+        """Drop the copies that residents and bands make unnecessary."""
         for draft in drafts:
             number, turn = draft.step.number, self.turns.of[draft.step.number]
             for k, operand in enumerate(draft.step.space.operands):
@@ -278,7 +279,7 @@ class Placement:
                     one.store.discard((number, k))
 
     def _contiguous(self, draft: OpDraft, k: int) -> bool:
-        """Whether every rectangle of an operand is one run of its value."""
+        """Tell whether every rectangle of an operand is one contiguous run of its value."""
         key = draft.step.number, k, *draft.choices
         if key not in self.runs:
             self.runs[key] = self._one_run(draft, k)
@@ -307,7 +308,7 @@ class Placement:
         room: int,
         reach: int,
     ) -> None:
-        """List the memory that is taken, early fetches and late stores included where it fits."""
+        """List the blocks that are taken, extended for prefetches and late stores if they fit."""
         used = np.zeros(len(self.turns.steps), np.int64)
         blocks: dict[str, tuple[Block, bool, bool]] = {}
         level = self.levels[one.index]
@@ -338,7 +339,7 @@ class Placement:
         one.blocks = extend_buffers([*blocks.values()], self.context, used, room, level, reach)
 
     def _slots(self, one: LevelPlan, draft: OpDraft, k: int) -> list[str]:
-        """Names of the buffers of an operand; ops of a band share those of what they share."""
+        """Name the buffers of an operand; ops of a band have one name for shared buffers."""
         name = self.lifetimes.root(draft.step, draft.step.space.operands[k].tensor)
         own = f"{draft.step.number}.{k}"
         if draft.shares(name):

@@ -1,7 +1,7 @@
 """Task graph of a program: its serial run, and the dependences between tasks.
 
-Tasks are made in the order of a run with nothing in parallel. Who depends on whom follows from
-the memory that they touch, so any order that keeps the dependences gives the same values.
+Tasks are made in the order of a run with nothing in parallel. Dependences follow from the memory
+that tasks touch, so any order that keeps them gives the same values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rpukit.tiled.tile_space import Box, Operand
 
 __all__ = ["Task", "nested_boxes", "trace"]
 
-_PIECE = 12  # a piece of a long copy takes as long as so many setups, or more
+_PIECE = 12  # shortest piece of a long copy, in multiples of the setup time
 _MOST_PIECES = 64
 
 
@@ -44,7 +44,7 @@ class Task:
     box : Box
     addresses : tuple of int
     before : set of int
-        Tasks that have to be done first.
+        Tasks that have to end first.
     """
 
     step: int
@@ -63,7 +63,7 @@ class Task:
 
 
 class _Spot(NamedTuple):
-    """A rectangle's surroundings in memory: a packed buffer, or a whole value."""
+    """The memory around a rectangle: a packed buffer, or a whole value."""
 
     block: str
     level: int
@@ -76,7 +76,7 @@ class _Spot(NamedTuple):
 def nested_boxes(
     whole: Box, extents: Sequence[Sequence[int]], orders: Sequence[Sequence[int]]
 ) -> Iterator[tuple[Box, ...]]:
-    """Cut level by level: the tile of each level that an innermost tile lies in, and itself.
+    """Cut a box level by level, and yield each innermost tile with the tiles that contain it.
 
     Parameters
     ----------
@@ -97,10 +97,10 @@ def nested_boxes(
 
 
 class _Log:
-    """Readers and writers of a block so far."""
+    """Log of the readers and writers of a block so far."""
 
     def __init__(self, entry: set[int]) -> None:
-        self.entry = entry  # the last users of memory that the block took over
+        self.entry = entry  # the last users of the memory before this block
         self.writers: list[tuple[int, object, Box]] = []
         self.readers: list[tuple[int, object, Box]] = []
 
@@ -118,7 +118,7 @@ class _Log:
         return (found | self.entry) - {task}
 
     def users(self) -> set[int]:
-        """All that was done with the block; who wrote came after those of the entry."""
+        """Collect all users of the block; its writers already depend on those of the entry."""
         own = {one[0] for one in (*self.writers, *self.readers)}
         return own if self.writers else own | self.entry
 
@@ -184,7 +184,7 @@ class _Tracer:
                 if old is not None:
                     entry |= old.users()
                     if lo <= los[k] and his[k] <= hi:
-                        self.table[k] = 0  # whoever comes next depends on the new block
+                        self.table[k] = 0  # later tasks depend on the new block
             kernels = [t for t in entry if not self.tasks[t].engine]
             entry = {t for t in entry if self.tasks[t].engine} | {max(kernels, default=-1)}
             self.logs[block] = _Log(entry - {-1})
@@ -195,7 +195,7 @@ class _Tracer:
             if band > 0:
                 self.buffers.clear()
             tracers = [_OpTracer(self, step, op) for step, op in group]
-            for i in range(max(len(one.tiles) for one in tracers)):  # in a band all have as many
+            for i in range(max(len(one.tiles) for one in tracers)):  # equal within a band
                 for one in tracers:
                     one.tile(i)
         return self.tasks
@@ -206,7 +206,7 @@ def _slot(place: Place, k: int) -> str:
 
 
 class _OpTracer:
-    """One op: its tiles in serial order."""
+    """Traces the tiles of one op in serial order."""
 
     def __init__(self, all_: _Tracer, step: Step, op: OpPlan) -> None:
         self.all, self.step, self.op = all_, step, op
@@ -215,9 +215,9 @@ class _OpTracer:
         self.inner = len(all_.hierarchy) - 1
         n = len(op.operands)
         self.at: list[dict[int, int]] = [{} for _ in range(n)]  # level: buffer in use
-        self.holds: list[dict[int, dict[int, Box]]] = [{} for _ in range(n)]  # level: rectangles
+        self.holds: list[dict[int, dict[int, Box]]] = [{} for _ in range(n)]  # level: contents
         for k, operand in enumerate(op.operands if op.band else ()):
-            if operand.places:  # ops of a band know what others have there
+            if operand.places:  # ops of a band share the contents of buffers
                 both = self.at[k], self.holds[k]
                 both = all_.buffers.setdefault(operand.places[-1].block, both)
                 self.at[k], self.holds[k] = both
@@ -242,7 +242,7 @@ class _OpTracer:
         return self.space.rectangle(operand, tile[level - 1])
 
     def ensure(self, k: int, operand: Operand, level: int, tile: tuple[Box, ...]) -> None:
-        """Bring what a tile needs of an operand to a level, by way of the levels outside."""
+        """Fetch what a tile needs of an operand to a level, through the levels outside."""
         if level <= self.home[k]:
             return
         place, rectangle = self.places[k][level], self.rectangle(operand, level, tile)
@@ -266,7 +266,7 @@ class _OpTracer:
         self.copy("in", operand, level, rectangle, source, target)
 
     def turn(self, k: int, operand: Operand, level: int, rectangle: Box, n: int) -> bool:
-        """Choose a buffer; tell whether it needs no fetch."""
+        """Choose a buffer; tell whether it already holds the rectangle."""
         held = self.holds[k].setdefault(level, {})
         if held.get(self.at[k].get(level, -1)) == rectangle:
             return True
@@ -278,7 +278,7 @@ class _OpTracer:
         return operand.mode == "out"
 
     def spot(self, k: int, operand: Operand, level: int, tile: tuple[Box, ...]) -> _Spot:
-        """Find an operand in a level."""
+        """Find where an operand lies in a level."""
         tensor = self.tensors[operand.tensor]
         plan = self.op.operands[k]
         if level > self.home[k] and self.places[k][level].kind == "slots":
@@ -334,7 +334,7 @@ class _OpTracer:
     def pieces(
         self, part: Box, shape: tuple[int, ...], itemsize: int, link: Level
     ) -> Iterator[Box]:
-        """Cut a long copy, so that it can be done between others."""
+        """Cut a long copy into pieces, so that others can run in between."""
         cycles = link.cycles(_size(part) * itemsize)
         n = min(cycles // (_PIECE * max(link.setup, 1)), _MOST_PIECES)
         whole = all(hi - lo == d for (lo, hi), d in zip(part, shape, strict=True))
@@ -371,7 +371,7 @@ class _OpTracer:
     def store(
         self, k: int, operand: Operand, tile: tuple[Box, ...], following: tuple[Box, ...] | None
     ) -> None:
-        """Bring finished results outwards, as far as they have to go."""
+        """Store finished results outwards, as far as needed."""
         if not self.space.last(tile[-1]):
             return
         for level in range(self.inner, self.home[k], -1):
@@ -428,7 +428,7 @@ def trace(
     homes: Mapping[str, Home],
     ops: Sequence[tuple[Step, OpPlan]],
 ) -> list[Task]:
-    """Write the serial run of a program.
+    """Trace the serial run of a program.
 
     Parameters
     ----------

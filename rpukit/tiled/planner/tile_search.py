@@ -22,11 +22,11 @@ from rpukit.tiled.tile_space import Axis, Box, Span, TileSpace, axis_of
 
 __all__ = ["Choice", "Problem", "boxes", "candidates", "rows_of"]
 
-_MOST_COMBINATIONS = 3000  # of extents that are looked at; longer lists are thinned
+_MOST_COMBINATIONS = 3000  # of extents that are tried; longer lists are thinned
 _MOST_TILES = 4096
 _KEPT = 200  # candidates of each order, the best by their bound
-_EFFORT = 4000  # tiles that are run through the cycle model for one op
-_LINE = 64  # bytes; where memory is aligned to as many or more, long axes are cut at multiples
+_EFFORT = 4000  # tiles that are simulated by the cycle model for one op
+_LINE = 64  # bytes; memory aligned to as many or more has long axes cut at multiples
 
 Extents = tuple[int, ...]
 
@@ -77,7 +77,7 @@ def boxes(bounds: Box, extents: Sequence[int], order: Sequence[int]) -> Iterator
 
 
 def rows_of(extents: Sequence[int], dims: Sequence[int]) -> int:
-    """Contiguous runs of a rectangle in an array.
+    """Count the contiguous runs of a rectangle in an array.
 
     Parameters
     ----------
@@ -100,13 +100,13 @@ def rows_of(extents: Sequence[int], dims: Sequence[int]) -> int:
 
 
 def candidates(axis: Axis, extent: int, link: Level) -> list[int]:
-    """Extents of a tile that are tried, longest first.
+    """List the extents of an axis that the search tries, longest first.
 
     Parameters
     ----------
     axis : Axis
     extent : int
-        Of what is cut.
+        Length of the axis in the box that is cut.
     link : Level
 
     Returns
@@ -134,7 +134,7 @@ def _thin(lists: list[list[int]]) -> list[list[int]]:
 
 @dataclass
 class Problem:
-    """One op and one hop.
+    """Tile search problem of one op on one hop.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Problem:
     budget : int
         Bytes of the level that this op may take.
     here : frozenset of int
-        Operands that are in the level already: no copies, no buffers.
+        Operands that are in the level already: they need no copies and no buffers.
     keep_free : bool
         Free axes stay whole: a sum is cut further out.
     keep_sums : bool
@@ -178,7 +178,7 @@ class Problem:
 
     @cached_property
     def extents(self) -> np.ndarray:
-        """Legal extents, one row each, large ones first."""
+        """Legal extents, one candidate a row, large ones first."""
         axes = self.space.axes
         free = [a for a, axis in enumerate(axes) if axis.kind != "reduce"]
         sums = [a for a, axis in enumerate(axes) if axis.kind == "reduce"]
@@ -200,7 +200,7 @@ class Problem:
 
     @cached_property
     def slot_bytes(self) -> list[np.ndarray]:
-        """Bytes of a buffer of each operand, for all extents."""
+        """Bytes of a buffer of each operand, for all candidates."""
         found = []
         for k, size in enumerate(self.sizes):
             sides = self._sides(k, {a: 2 for a in self.axes[k] if a >= 0})
@@ -208,7 +208,7 @@ class Problem:
         return found
 
     def footprint(self, extents: Sequence[int], slots: Sequence[int]) -> int:
-        """Bytes of all buffers."""
+        """Count the bytes of all buffers."""
         return sum(
             n * self.link.rounded(math.prod(self.space.worst(o, extents)) * size)
             for o, n, size in zip(self.space.operands, slots, self.sizes, strict=True)
@@ -216,7 +216,7 @@ class Problem:
         )
 
     def _slots(self, counts: np.ndarray, buffers: str) -> list[np.ndarray]:
-        """Buffers of each operand: "single", "double" (of all but scalars), "rotate"."""
+        """Count the buffers of each operand: "single", "double" (except scalars), "rotate"."""
         found = []
         for k, operand in enumerate(self.space.operands):
             n = np.ones(len(counts), np.int64)
@@ -231,7 +231,7 @@ class Problem:
         return found
 
     def cost(self, k: int, lengths: Extents) -> int:
-        """Cycles of one copy of an operand's rectangle."""
+        """Count the cycles of one copy of an operand's rectangle."""
         key = (k, lengths)
         if key not in self._cost:
             n = math.prod(lengths) * self.sizes[k]
@@ -239,7 +239,7 @@ class Problem:
         return self._cost[key]
 
     def _table(self, span: Span, a: int, kind: int) -> np.ndarray:
-        """Lengths of a dimension in a tile inside (0), in the last one (1), at worst (2)."""
+        """Tabulate lengths of a dimension: in inner tiles (0), the last one (1), at worst (2)."""
         unique, place = np.unique(self.extents[:, a], return_inverse=True)
         box = [(0, n) for n in self.bounds]
         found = []
@@ -255,7 +255,7 @@ class Problem:
         return np.array(found, np.int64)[place.reshape(-1)]
 
     def _sides(self, k: int, kinds: Mapping[int, int]) -> list[np.ndarray]:
-        """Lengths of an operand's rectangle in tiles of a kind on each of its axes."""
+        """Compute the sides of an operand's rectangle in tiles of given kinds on each axis."""
         found = []
         spans = zip(self.space.operands[k].spans, self.axes[k], self.dims[k], strict=True)
         for d, (span, a, whole) in enumerate(spans):
@@ -269,7 +269,7 @@ class Problem:
         return found
 
     def _cycles(self, k: int, sides: list[np.ndarray]) -> np.ndarray:
-        """`cost` of many rectangles."""
+        """Compute `cost` of many rectangles at once."""
         n = _product(sides) * self.sizes[k]
         rows, ahead = n * 0 + 1, n * 0 + 1
         for side, whole in zip(sides, self.dims[k], strict=True):
@@ -280,7 +280,7 @@ class Problem:
 
     @cached_property
     def guesses(self) -> list[tuple[Extents, np.ndarray, np.ndarray]]:
-        """Orders with cycles of one buffer, exact but for rims, and a bound for two buffers."""
+        """List orders with the cycles of one buffer, exact but for rims, and a bound for two."""
         bounds, extents, guesses = np.array(self.bounds), self.extents, []
         full, rest = bounds // extents, bounds % extents
         counts = full + (rest > 0)
@@ -322,7 +322,7 @@ class Problem:
         return guesses
 
     def _work(self, full: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles of all kernels, and of the last."""
+        """Count the cycles of all kernels, and of the last."""
         extents = self.extents
         cut = [a for a in range(len(self.bounds)) if self.bounds[a] > 1]
         total, end = np.zeros(len(extents), np.int64), np.zeros(len(extents), np.int64)
@@ -344,7 +344,7 @@ class Problem:
         return total, end
 
     def orders(self) -> Iterator[Extents]:
-        """Orders of the loops that may differ; sums are innermost."""
+        """Yield the loop orders whose costs may differ; sums are innermost."""
         axes = range(len(self.bounds))
         free = [a for a in axes if self.space.axes[a].kind != "reduce"]
         sums = tuple(a for a in axes if self.space.axes[a].kind == "reduce")
@@ -361,7 +361,7 @@ class Problem:
                 yield turn + rest + sums
 
     def tiles(self, extents: Sequence[int], order: Sequence[int]) -> list[TileCycles]:
-        """Cycles of each tile; what is there already is not fetched again."""
+        """List the cycles of each tile; operands that are already present are not fetched."""
         there: dict[int, Box] = {}
         found = []
         reduces = [a for a, axis in enumerate(self.space.axes) if axis.kind == "reduce"]
@@ -390,7 +390,7 @@ class Problem:
         return found
 
     def best(self, buffers: str) -> Choice | None:
-        """The choice of fewest cycles, then fewest tiles; None if nothing fits."""
+        """Find the choice of fewest cycles, then fewest tiles; None if nothing fits."""
         if buffers not in self._best:
             self._best[buffers] = self._search(buffers)
         return self._best[buffers]
@@ -424,7 +424,7 @@ class Problem:
         return best
 
     def run(self, extents: Extents, order: Extents, slots: Extents) -> Choice:
-        """Put one candidate through the cycle model of two buffers."""
+        """Simulate one candidate with the cycle model of two buffers."""
         tiles = self.tiles(extents, order)
         shared = any(
             o.mode == "inout" and n == 2 for o, n in zip(self.space.operands, slots, strict=True)
@@ -433,7 +433,7 @@ class Problem:
         return Choice(extents, order, slots, cycles, len(tiles))
 
     def least(self) -> tuple[Extents, int]:
-        """The smallest tile with one buffer each, and its bytes."""
+        """Find the smallest tile with one buffer each, and its bytes."""
         slots = self._slots(-(-np.array(self.bounds) // self.extents), "single")
         sizes = np.sum([n * b for n, b in zip(slots, self.slot_bytes, strict=True)], axis=0)
         place = int(np.argmin(sizes))
@@ -441,7 +441,7 @@ class Problem:
 
 
 def _product(factors: Sequence[Any]) -> Any:
-    """Product of arrays of whole numbers."""
+    """Multiply arrays of integers."""
     return math.prod(factors[1:], start=factors[0] * np.int64(1)) if factors else np.int64(1)
 
 

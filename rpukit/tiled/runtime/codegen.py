@@ -29,7 +29,7 @@ _MADE = "/* Made by rpukit; make it anew rather than edit it. */\n"
 
 @dataclass(slots=True)
 class _Table:
-    """Rows of numbers, each kept once; `place` says where a row begins."""
+    """Table of rows of numbers, without duplicates; `place` says where a row begins."""
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     places: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ def generate_c(
     *,
     n_accumulate: int = 1,
 ) -> list[Path]:
-    """Write C99 that trains by a plan, with a harness that checks every bit of it on the host.
+    """Write C99 that trains by a plan, with a harness that checks every bit on the host.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def generate_c(
     training : Training
         The graphs that the plan was made of, with values of the parameters.
     folder : str or path
-        Made where it is missing; files in it are replaced.
+        Created if it is missing; files in it are replaced.
     batches : sequence of (array, array)
         Data and labels or targets of each mini-batch that the harness trains with.
     n_accumulate : int
@@ -72,16 +72,16 @@ def generate_c(
     Raises
     ------
     PlanError
-        Where a number does not fit the type of its table, or the graph is not of float32.
+        If a number does not fit the type of its table, or the graph is not float32.
 
     Notes
     -----
-    No name of a user is part of the code: tensors are ``tensor_0`` and so on, ``names.json`` says
-    which they are, and comments have names with all unusual characters written as ``%XX``.
+    User names are no part of the code: tensors are called ``tensor_0`` and so on, ``names.json``
+    has their names, and comments show these with all unusual characters written as ``%XX``.
 
     The two files ``*_network.c`` are the programs of the plan, step by step; ``kernels.c``
-    has the kernels that they use, ``exact.h`` their elementary functions; ``dma.h`` is what a
-    target has to bring. ``make run`` in the folder builds and trains.
+    has the kernels that they use, ``exact.h`` their elementary functions; ``dma.h`` declares the
+    functions that a target has to implement. ``make run`` in the folder builds and trains.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def _fixed(name: str) -> str:
 
 
 def _tokens(programs: Sequence[Program]) -> tuple[list[dict[int, int]], int]:
-    """Give each transfer the smallest number that no transfer under way has."""
+    """Give each transfer the smallest number that no pending transfer has."""
     most, found = 1, []
     for program in programs:
         free: list[int] = []
@@ -152,7 +152,10 @@ def _tokens(programs: Sequence[Program]) -> tuple[list[dict[int, int]], int]:
         most = max(most, count)
         found.append(small)
     if most > 255:
-        raise PlanError(f"{most} transfers are under way at once, need at most 255 for a byte")
+        raise PlanError(
+            f"{most} transfers are pending at once; C code holds their number in a byte, need at "
+            "most 255"
+        )
     return found, most
 
 
@@ -180,7 +183,7 @@ def _network(
             lines.append(f"    {_tile(ready, plan, ints, floats)},")
     count = len(program.instructions)
     text = [_MADE, f'#include "{name}.h"\n\n#include "kernels.h"\n\n']
-    text.append("/* Numbers of the tiles: see kernels.c for what each kernel makes of them. */\n")
+    text.append("/* Numbers of the tiles: kernels.c has their meaning for each kernel. */\n")
     text += [_array("int32_t", "ints", ints, str), "\n", _array("float", "floats", floats, _float)]
     text.append(f"\nstatic const step_t steps[{count}] = {{\n" + "\n".join(lines) + "\n};\n\n")
     text.append(f"const program_t {name} = {{steps, {count}, ints, floats}};\n")
@@ -212,7 +215,7 @@ def _copy(one: Copy, token: int, levels: list[str]) -> str:
 
 def _tile(tile: PreparedTile, plan: BasePlan, ints: _Table, floats: _Table) -> str:
     if tile.floats.dtype != np.float32:
-        raise PlanError(f"node {tile.node.name} is of {tile.floats.dtype}, C code is float32")
+        raise PlanError(f"node {tile.node.name} is {tile.floats.dtype}; C code needs float32")
     at = ints.place(tuple(_checked(int(v), "a number of a tile") for v in tile.ints))
     real = floats.place(tuple(float(v) for v in tile.floats)) if tile.floats.size else 0
     where = ", ".join("-1" if span is None else str(span[0]) for span in tile.spans)
@@ -222,7 +225,7 @@ def _tile(tile: PreparedTile, plan: BasePlan, ints: _Table, floats: _Table) -> s
 
 def _checked(value: int, what: str) -> int:
     if not -(2**31) <= value < 2**31:
-        raise PlanError(f"{what} is {value}, which does not fit 32 bits")
+        raise PlanError(f"{what} is {value}; C code needs numbers that fit 32 bits")
     return value
 
 
@@ -231,7 +234,7 @@ def _float(value: float) -> str:
 
 
 def _comment(text: str) -> str:
-    """A name as it may stand in a comment: all but some characters written as %XX, cut to 60."""
+    """Escape a name for a comment: unusual characters as %XX, at most 60 characters."""
     raw = text.encode("utf-8", "surrogatepass")
     safe = "".join(chr(c) if chr(c) in _SAFE else f"%{c:02X}" for c in raw[:60])
     return safe + "..." * (len(raw) > 60)
@@ -272,7 +275,7 @@ def _kernels_c(used: Sequence[str]) -> str:
 
 
 def _run_c(used: Sequence[str]) -> str:
-    """Write the walk over a program, with a call of each kernel that is used."""
+    """Write the interpreter of programs, with a call of each kernel that is used."""
     cases = []
     for kernel in used:
         parts = _prototype(kernel).split("(")[1].rstrip(")").split(",")
@@ -286,7 +289,7 @@ def _run_c(used: Sequence[str]) -> str:
 
 
 def _sizes(plan: BasePlan, n_tokens: int) -> str:
-    """Write how many levels, transfers under way at once, and pieces of one transfer there are."""
+    """Write the numbers of levels, of pending transfers at most, and of pieces of a transfer."""
     copies = [one for p in plan.programs for one in p.instructions if isinstance(one, Copy)]
     sizes = {
         "N_LEVELS": len(plan.hierarchy.levels),
@@ -331,7 +334,7 @@ def _blocks(plan: BasePlan) -> list[tuple[int, int, int]]:
 
 
 def _names_json(plan: BasePlan, names: dict[tuple[int, str], str]) -> str:
-    """Write what the user calls the tensors and programs that have names of our own in C."""
+    """Write the user's names of the tensors and programs that are renamed in C."""
     programs = [program.name for program in plan.programs]
     tensors = {own: {"name": name, "program": k} for (k, name), own in names.items()}
     return json.dumps({"programs": programs, "tensors": tensors}, indent=1) + "\n"
@@ -355,9 +358,9 @@ def _data_h(
     n_accumulate: int,
     names: dict[tuple[int, str], str],
 ) -> str:
-    """Write where inputs, weights and results live, and how many bytes there are of each.
+    """Write the addresses and sizes of inputs, weights and results.
 
-    Tensors get names of our own, which are noted in `names`: what a user calls them is no C.
+    Tensors get generated names, which are noted in `names`: a user's name may not be valid C.
     """
     levels = [level.name for level in executor.plan.hierarchy.levels]
 

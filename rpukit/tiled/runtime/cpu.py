@@ -1,4 +1,4 @@
-"""Running plans on a CPU."""
+"""CPU executor of plans."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _LINE = 64  # arenas begin at a multiple of it
 
 
 class CpuExecutor(Executor):
-    """Programs of a plan over arenas in the memory of the CPU.
+    """Executes the programs of a plan on a CPU, with one arena for each level.
 
     Parameters
     ----------
     plan : Plan
     graphs : sequence of Graph
     transfers : {"at_issue", "at_wait", "mixed", "threads"} or Transfers
-        When copies are done between their start and their wait. No choice changes a bit of what a
-        right plan computes; with all but the first and the last, what is not there yet is NaN.
+        When copies are done between their start and their wait. No choice changes a bit of the
+        results of a correct plan. With "at_wait" and "mixed", the target of a pending copy is NaN.
     seed : int
         Of "mixed".
 
@@ -78,7 +78,7 @@ class CpuExecutor(Executor):
             raise TransferError(f"program {name}: a transfer failed: {error}") from error
 
     def _prepared(self, program: Program, graph: BaseGraph) -> list[tuple[int, Any]]:
-        """Look up everything once: a step is then a walk over a list."""
+        """Prepare the instructions of a program once, as a list of calls."""
         ready: list[tuple[int, Any]] = []
         inner = self._arenas[self.plan.hierarchy.levels[-1].name]
         for one in self._tiles(program, graph):
@@ -92,7 +92,7 @@ class CpuExecutor(Executor):
         return ready
 
     def _rest(self, level: str) -> Iterator[np.ndarray]:
-        """Find the parts of an arena that nobody's home is in: they hold nothing between runs."""
+        """Find the parts of an arena that are no home: their contents end with a run."""
         arena, begin = self._arenas[level], 0
         homes = [home for home in self.plan.homes if home.level == level]
         for home in sorted(homes, key=lambda home: home.address):
@@ -121,7 +121,9 @@ class CpuExecutor(Executor):
         arena = self._arenas[level]
         end = address + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + 1
         if min(shape) < 1 or address < 0 or end > arena.size:
-            raise PlanError(f"a copy of {shape} bytes at {address} leaves {level}")
+            raise PlanError(
+                f"copy: got shape {shape} at address {address}, which does not fit into {level}"
+            )
         words = arena[: arena.size // width * width].view(f"u{width}")[address // width :]
         lengths = (*shape[:-1], shape[-1] // width)
         return np.lib.stride_tricks.as_strided(words, lengths, (*strides[:-1], width))

@@ -1,4 +1,4 @@
-"""What `rpukit.summary` says of plans and of training by them."""
+"""Summaries of plans and trainers for `rpukit.summary`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rpukit.tiled.program import BasePlan, Program
 
 
 def plan_summary(plan: BasePlan) -> Summary:
-    """Describe a plan: what each level holds, what each program costs."""
+    """Summarise a plan: the contents of each level, the cost of each program."""
     n_op = sum(len(program.ops) for program in plan.programs)
     facts = [
         Fact("buffering", plan.buffering, plan.buffering),
@@ -47,7 +47,7 @@ def _program(program: Program) -> list[Fact]:
 
 
 def trainer_summary(trainer: Any) -> Summary:
-    """Describe training by a plan."""
+    """Summarise a trainer: graph, parameters, steps and multiply-adds."""
     training = trainer.training
     tensors = training.train.tensors
     parameters = [tensors[name] for name in training.parameters]
@@ -68,7 +68,7 @@ def trainer_summary(trainer: Any) -> Summary:
 
 
 def _macs(trainer: Any) -> int:
-    """Multiply-adds of one pass through the training graph: forward, backward, gradients."""
+    """Count the multiply-adds of one pass through the training graph."""
     graph = trainer.training.train
     found = 0
     for node in graph.nodes:

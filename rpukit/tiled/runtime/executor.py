@@ -22,7 +22,7 @@ __all__ = ["Executor", "PreparedTile"]
 
 @dataclass(frozen=True, slots=True)
 class PreparedTile:
-    """A tile made ready: its kernel, its numbers, and where its buffers are.
+    """A tile prepared for execution: its kernel, its numbers, and where its buffers are.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class PreparedTile:
 
 
 class Executor(ABC):
-    """Programs of a plan over arenas of bytes, one for each level.
+    """Base of executors: runs the programs of a plan over arenas of bytes, one for each level.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Executor(ABC):
     Raises
     ------
     PlanError
-        Where the plan is none of these graphs, or `find_faults` finds something.
+        If the plan does not belong to these graphs, or `find_faults` finds a fault.
     """
 
     def __init__(self, plan: BasePlan, graphs: Sequence[BaseGraph]) -> None:
@@ -77,7 +77,7 @@ class Executor(ABC):
         ----------
         name : str
         program : int
-            Whose tensor: those that only the second program has may repeat names of the first.
+            Index of the program; tensors of the second one alone may repeat names of the first.
 
         Returns
         -------
@@ -90,11 +90,11 @@ class Executor(ABC):
         root = self._aliases[program].get(name, name)
         found = self._homes.get(f"{root}@{program}") or self._homes.get(root)
         if found is None or name not in self.graphs[program].tensors:
-            raise PlanError(f"tensor {name!r} has no home in this plan")
+            raise PlanError(f"tensor {name!r} has no home in this plan; need one of its tensors")
         return found
 
     def has_home(self, name: str, program: int = 0) -> bool:
-        """Tell whether a tensor that aliases no other lives anywhere.
+        """Tell whether a tensor that aliases no other has a home.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Executor(ABC):
         return f"{name}@{program}" in self._homes or name in self._homes
 
     def array(self, name: str, program: int = 0) -> Any:
-        """Show a tensor where it lives: writing into the array changes it.
+        """View a tensor in its home: writing into the array changes it.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Executor(ABC):
                     self.array(name, k)[...] = value
 
     def _tiles(self, program: Program, graph: BaseGraph) -> Iterator[Copy | Wait | PreparedTile]:
-        """Go through a program with every computation made ready."""
+        """Iterate over a program, with every tile prepared."""
         nodes = {node.name: node for node in graph.nodes}
         size = self.plan.peaks[self.plan.hierarchy.levels[-1].name]
         for one in program.instructions:
@@ -151,7 +151,9 @@ class Executor(ABC):
                 yield one
                 continue
             if one.node not in nodes:
-                raise PlanError(f"node {one.node!r} of the plan is not in graph {graph.name}")
+                raise PlanError(
+                    f"node {one.node!r} of the plan is not in graph {graph.name}; plan it anew"
+                )
             yield _tile(nodes[one.node], graph.tensors, one, size)
 
 

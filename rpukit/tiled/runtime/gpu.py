@@ -1,8 +1,8 @@
-"""Running plans on a GPU, out of core: tensors in pinned memory of the host, one arena on the GPU.
+"""GPU executor of plans, out of core: tensors in pinned host memory, one arena on the GPU.
 
 The compute stream is the core of the plan, in its program order. A copy runs on the stream of its
-direction, after all that the core was given before it; a wait lets the core go on after the copy.
-Nothing is waited for on the host before the end of a program.
+direction, after all earlier work of the compute stream; a wait makes the compute stream wait for
+the copy. The host does not block before the end of a program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOST = 8000  # nanoseconds that the host takes for an instruction
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Times of a program: as a whole, and of its parts alone.
+    """Measured times of a program: as a whole, and of its parts alone.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Overlap:
 
     @property
     def fraction(self) -> float:
-        """How much of the time that could be hidden was hidden, 0 to 1."""
+        """Fraction of the hideable time that was hidden, 0 to 1."""
         every = self.compute + self.inward + self.outward
         hideable = every - max(self.compute, self.copies)
         hidden = every - self.total
@@ -59,7 +59,7 @@ class Overlap:
 
 
 class GpuExecutor(Executor):
-    """Programs of a plan of two levels, host and device.
+    """Executes the programs of a plan over two levels, host and device, on a GPU.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class GpuExecutor(Executor):
     graphs : sequence of Graph
     device : str
     captured : bool, optional
-        Replay each program as one CUDA graph after its first run. Default: where launches one by
-        one would take the host longer than the program takes in the model; else these are faster,
-        since copies both ways never wait for one another in the graph's own streams.
+        Replay each program as one CUDA graph after its first run. Default: True where single
+        launches would take the host longer than the program takes in the model. Else single
+        launches are faster, since copies in both directions never wait for one another.
 
     Raises
     ------
@@ -88,7 +88,7 @@ class GpuExecutor(Executor):
         levels = plan.hierarchy.levels
         if len(levels) != 2:
             names = ", ".join(level.name for level in levels)
-            raise PlanError(f"levels {names}: a GPU runs plans of two levels, as tiled.gpu makes")
+            raise PlanError(f"levels: got {names}, need two levels, such as those of tiled.gpu")
         self._place = _device.parse_device(device)
         self._cupy = cp = _device.cupy()
         host, inner = (plan.peaks[level.name] for level in levels)
@@ -97,7 +97,7 @@ class GpuExecutor(Executor):
             self._arenas[levels[1].name].fill(255)
             self._core, self._in, self._out = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
             self._fill_constants()
-            self._kept: list[_Tables] = []  # launches that come again know addresses alone
+            self._kept: list[_Tables] = []  # kept alive: replayed launches hold addresses only
             pairs = zip(plan.programs, graphs, strict=True)
             self._ready = [self._prepared(program, graph) for program, graph in pairs]
         self._capture = [
@@ -128,7 +128,7 @@ class GpuExecutor(Executor):
             raise TransferError(f"program {name}: {error}") from error
 
     def measure(self, k: int, repeat: int = 5) -> Overlap:
-        """Time a program and its parts; what lasts is afterwards as before.
+        """Time a program and its parts; persistent values are restored afterwards.
 
         Parameters
         ----------
@@ -157,10 +157,10 @@ class GpuExecutor(Executor):
                 stream.synchronize()
 
     def _enqueue(self, k: int, only: str = "") -> None:
-        """Give a program to the streams; with `only`, its tiles, its copies or those one way."""
+        """Enqueue a program; with `only`, its tiles, its copies, or those in one direction."""
         events: dict[int, Any] = {}
-        fresh = iter(self._events)  # those of earlier runs are over
-        moved = None  # an event after all that the core was given so far
+        fresh = iter(self._events)  # those of earlier runs have completed
+        moved = None  # an event after all work of the compute stream so far
         for place, (kind, token, act) in enumerate(self._ready[k]):
             if kind == "compute":
                 if not only or only == kind:
@@ -190,7 +190,7 @@ class GpuExecutor(Executor):
         return event
 
     def _bind(self, act: Callable[[], None]) -> Callable[[], None]:
-        """Do a tile, and make what does it again at the cost of the driver's calls alone."""
+        """Launch a tile, and make a callable that repeats it with driver-call overhead only."""
         with recording() as launches:
             act()
         return Replay(launches, ())
@@ -198,7 +198,7 @@ class GpuExecutor(Executor):
     def _prepared(
         self, program: Program, graph: BaseGraph
     ) -> list[tuple[str, int, Callable[..., None]]]:
-        """Look up everything once; the numbers of all tiles go to the GPU in two tables."""
+        """Prepare a program once; the numbers of all tiles go to the GPU in two tables."""
         found = list(self._tiles(program, graph))
         tiles = [one for one in found if isinstance(one, PreparedTile)]
         tables = _Tables(self._cupy, tiles)
@@ -228,7 +228,7 @@ class GpuExecutor(Executor):
         return kernels.bind(tile.op.kernel, tile.ints, numbers, buffers, macros)
 
     def _copy(self, copy: Copy) -> Callable[[int], None]:
-        """Make what starts a copy on a stream: rows of bytes, with two axes at a time."""
+        """Make a callable that starts a copy on a stream: rows of bytes, two axes at a time."""
         kind = _TO_DEVICE if copy.engine == "in" else _TO_HOST
         target, source = self._address(copy.target), self._address(copy.source)
         runtime, lengths = self._cupy.cuda.runtime, copy.shape
@@ -246,7 +246,7 @@ class GpuExecutor(Executor):
         level, address = place
         arena = self._arenas[level]
         if not 0 <= address < arena.nbytes:
-            raise PlanError(f"a copy at {address} leaves {level}")
+            raise PlanError(f"copy: got address {address}, which is outside {level}")
         return _device.address(arena) + address
 
 
@@ -271,33 +271,33 @@ class _Tables:
             n_real += tile.floats.size
         kinds = {tile.floats.dtype for tile in tiles} or {np.dtype(np.float32)}
         if len(kinds) > 1:
-            raise PlanError("a program of float32 and float64 tiles: need one of them")
+            raise PlanError("got a program of float32 and float64 tiles, need one dtype")
         self._tiles = tiles  # their ids are the keys
         self._ints = cp.asarray(np.concatenate([*rows, np.zeros(1, np.int64)]))
         self._reals = cp.asarray(np.concatenate([*reals, np.zeros(1, kinds.pop())]))
 
     def of(self, tile: PreparedTile, end: bool = False) -> tuple[Any, Any]:
-        """Numbers of a tile where the kernel reads them."""
+        """Return the numbers of a tile in device memory."""
         ints, reals = self._places[id(tile), end]
         return self._ints[ints], self._reals[reals]
 
     def ends(self, tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None]:
-        """What follows a product: scale, bias, Relu, as the end of a tile without products."""
+        """Make the epilogue of a product (scale, bias, Relu): a tile without multiply-adds."""
         numbers = self.of(tile, end=True)
         return kernels.bind(tile.op.kernel, _end_of(tile), numbers, buffers)
 
 
 def _end_of(tile: PreparedTile) -> np.ndarray:
-    """Numbers of the rest of a product: no steps, not the first."""
+    """Return the numbers of a product's epilogue: no steps of the sum, and not its first tile."""
     ints = tile.ints.copy()
     ints[5], ints[6] = 0, 0
     return ints
 
 
 def _product(tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None] | None:
-    """Make a tile a product of `det_gemm`, which has the same chains.
+    """Compute a tile as a product of `det_gemm`, which has the same chains.
 
-    None for a stack of products; one whose matrices share the second factor is one product.
+    Returns None for a stack of products; a stack that shares the second factor is one product.
     """
     rows, b0, b1, m, n, k, first, _, long, added = (int(v) for v in tile.ints[:10])
     a, b, y = buffers[0], buffers[1], buffers[3]
@@ -321,7 +321,7 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Stand in the place of an action that a wait does not have."""
+    """Do nothing: a wait launches no work."""
 
 
 def _copy_1d(runtime: Any, target: int, source: int, size: int, kind: int, stream: int) -> None:
@@ -347,7 +347,7 @@ def _view(inner: Any, address: int, count: int, dtype: str) -> Any:
 
 
 def _pinned(cp: Any, n_bytes: int) -> np.ndarray:
-    """Memory of the host that the GPU copies from and to by itself."""
+    """Allocate pinned host memory, which the GPU accesses directly."""
     try:
         memory = cp.cuda.alloc_pinned_memory(n_bytes + _ALIGN)
     except (cp.cuda.runtime.CUDARuntimeError, MemoryError) as error:
@@ -363,12 +363,13 @@ def _pinned(cp: Any, n_bytes: int) -> np.ndarray:
 
 
 def _arena(cp: Any, n_bytes: int) -> Any:
-    """One piece of the GPU's memory: the budget; a step takes no other."""
+    """Allocate the arena in GPU memory: the whole budget; steps allocate nothing else."""
     try:
         return cp.empty(max(1, -(-n_bytes // 8) * 8), np.uint8)
     except cp.cuda.memory.OutOfMemoryError as error:
         raise DeviceError(
-            f"the GPU has no {n_bytes} bytes left for the arena: plan with a smaller budget"
+            f"the arena needs {n_bytes} bytes, more than the GPU has free; plan with a smaller "
+            "budget"
         ) from error
 
 

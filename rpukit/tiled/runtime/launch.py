@@ -1,4 +1,4 @@
-"""Launching the kernels of tiles: all take (ints, floats, *buffers), as their mirrors do."""
+"""Launches of tile kernels, which take (ints, floats, *buffers) as their mirrors do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rpukit._device import Array
 from rpukit._kernels.launch import Kernel
 from rpukit.errors import LaunchError
 
-# By kernel: threads of a block, and which of the ints multiply the rows to make the threads.
+# By kernel: threads of a block, and the ints that give the number of threads, times the rows.
 _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_accumulate": (256, ()),
     "tiled_advance": (32, ()),
@@ -62,7 +62,7 @@ def bind(
     buffers: Sequence[Array | None],
     macros: Mapping[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """Make what launches the kernel of a tile on the current stream.
+    """Make a callable that launches the kernel of a tile on the current stream.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ def bind(
     ints : array, int64
         The numbers of the tile, for the size of the launch.
     numbers : tuple of array
-        Ints and floats where the kernel reads them; a device array each, or NumPy's within
+        Ints and floats as the kernel reads them: device arrays, or NumPy's within
         `rpukit.testing.on_cpu`.
     buffers : sequence of array or None
         Flat packed rectangles.
     macros : mapping, optional
-        What the op asks for, see `Tiled.macros`.
+        Macros that the op needs, see `Tiled.macros`.
 
     Returns
     -------
@@ -93,7 +93,9 @@ def bind(
         threads *= width
     threads *= _TEAMS.get(name, 1)
     if threads >= 1 << 32:
-        raise LaunchError(f"{name}: a tile of {threads} results, need fewer than 2**32: cut it")
+        raise LaunchError(
+            f"{name}: got a tile of {threads} threads, need fewer than 2**32; use smaller tiles"
+        )
     if numbers[1].dtype == np.float64:
         chosen["REAL"] = "double"
     args = [numbers[0], numbers[1] if numbers[1].size else None]
@@ -107,7 +109,7 @@ def _plain(_: np.ndarray) -> dict[str, Any]:
 
 
 def _map_variant(ints: np.ndarray) -> dict[str, Any]:
-    """Find the inputs that move, if all that moves lies as the result does."""
+    """Find the inputs that move, if each of these has the layout of the result."""
     lengths, strides = ints[2:6], ints[6:38].reshape(8, 4)
     moving = lengths > 1
     steps = np.append(np.cumprod(lengths[:0:-1])[::-1], 1)[moving]
@@ -119,7 +121,7 @@ def _map_variant(ints: np.ndarray) -> dict[str, Any]:
 
 
 def _reduce_variant(ints: np.ndarray) -> dict[str, Any]:
-    """Give few results of many rows a block each."""
+    """Assign a block to each result where there are few results of many rows."""
     team = int(ints[0]) < 4096 and math.prod(int(n) for n in ints[8:11]) >= 32
     return {"KIND": int(ints[1])} | ({"TEAM": _TEAM} if team else {})
 

@@ -1,4 +1,4 @@
-"""Reference execution: one tile by its mirror, a whole graph node by node."""
+"""Reference execution: a tile by its mirror, a graph node by node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _module(name: str, dtype: str) -> Any:
 def run_tile(
     node: Node, tensors: Mapping[str, Tensor], box: Box, buffers: Sequence[Array | None]
 ) -> None:
-    """Compute one tile, where its buffers are: by the mirror, or by the kernel.
+    """Compute one tile by the mirror on CPU buffers, or by the kernel on GPU buffers.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def run(graph: BaseGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
             if operand.alias is not None:
                 values[node.outputs[operand.alias]] = values[operand.tensor]
             value = values[operand.tensor]
-            if operand.mode == "in":  # windows with strides may leave the rim out
+            if operand.mode == "in":  # strided windows may not cover the border
                 part = tuple(slice(lo, hi) for lo, hi in space.rectangle(operand, space.whole))
                 value = np.ascontiguousarray(value[part])
             buffers[operand.slot] = value.reshape(-1)
@@ -113,7 +113,7 @@ def run(graph: BaseGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def checked(graph: BaseGraph, name: str, inputs: Mapping[str, Any]) -> np.ndarray:
-    """Copy an input, after a look at its shape and dtype."""
+    """Check the shape and dtype of an input, and copy it."""
     tensor = graph.tensors[name]
     if name not in inputs:
         raise GraphError(f"{graph.name}: input {name} is missing; need {', '.join(graph.inputs)}")

@@ -12,8 +12,8 @@ __all__ = ["compare_plans", "describe"]
 def describe(plan: BasePlan) -> str:
     """Write a plan as text: levels, then every op with tiles, buffers, cycles and the reason.
 
-    "hidden %" is the share of the transfers' time that can be hidden and is, of ops of two tiles
-    or more. Ops with the same number under "band" take turns, tile by tile.
+    "hidden %" is the hidden share of the hideable transfer time, for ops of two tiles or more. Ops
+    with the same number under "band" are interleaved, tile by tile.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def _row(op: OpPlan) -> tuple[str, ...]:
 
 
 def _buffers(op: OpPlan) -> str:
-    """Buffers of each operand in the innermost level: a number, r(esident) or h(ome)."""
+    """List buffers of each operand in the innermost level: a number, r(esident) or h(ome)."""
     words = []
     for operand in op.operands:
         place = operand.places[-1] if operand.places else None
@@ -74,20 +74,20 @@ def _buffers(op: OpPlan) -> str:
 
 
 def compare_plans(plans: Mapping[str, Mapping[str, BasePlan]]) -> str:
-    """Write single, double and automatic buffering side by side, as Markdown.
+    """Compare single, double and automatic buffering in a Markdown table.
 
     Parameters
     ----------
     plans : mapping of str to (mapping of str to Plan)
         By a label such as "Autoencoder, L1 32000", then by strategy: "single", "double" and,
-        where there is one, "auto". The first program is the training graph, the second one the
+        optionally, "auto". The first program is the training graph, the second one the
         optimiser's.
 
     Returns
     -------
     str
         Differences are (other - single) / single in per cent: negative is faster. Overlap is the
-        share of the transfers' time in which a kernel runs as well, of "auto" where it is there;
+        share of the transfers' time in which a kernel runs as well, of "auto" where it is given;
         bytes are those in and out over the link of each level.
     """
     head = ["test", "level", "bytes"]
@@ -129,7 +129,7 @@ def _change(single: int | None, other: int | None) -> str:
 
 
 def _overlap(plan: BasePlan, program: int) -> str:
-    """Share of the transfers' time in which a kernel runs as well."""
+    """Compute the share of the transfers' time in which a kernel runs as well."""
     if program >= len(plan.programs) or not plan.programs[program].transferring:
         return "n/a"
     one = plan.programs[program]
@@ -137,7 +137,7 @@ def _overlap(plan: BasePlan, program: int) -> str:
 
 
 def _moved(plan: BasePlan | None, program: int) -> str:
-    """Bytes in and out over each link."""
+    """List the bytes in and out over each link."""
     if plan is None or program >= len(plan.programs):
         return "n/a"
     moved = plan.programs[program].moved

@@ -24,7 +24,7 @@ _FORMAT, _VERSION = "rpukit-training", 1
 
 
 class Trainer(Described):
-    """Trains by a plan; made by `Plan.trainer`.
+    """Trains a network by a plan; made by `Plan.trainer`.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ class Trainer(Described):
     n_accumulate : int
         Mini-batches whose gradients are added up for one update.
     parameters : mapping of str to array, optional
-        To begin with; default: what the training graphs bring along.
+        Initial values; default: those of the training graphs.
     transfers : {"at_issue", "at_wait", "mixed", "threads"}
         Of a CPU: when copies are done. No choice changes a bit of a result.
     seed : int
         Of "mixed".
     undo : bool, optional
-        Keep a copy of what lasts, so that a step that fails leaves it as it was. Default: True on
-        a CPU; on a GPU such a copy would cost host memory and time in every step.
+        Keep a copy of all persistent values, so that a failed step leaves them unchanged. Default:
+        True on a CPU; on a GPU such a copy would cost host memory and time in every step.
 
     Raises
     ------
@@ -90,8 +90,8 @@ class Trainer(Described):
         missing = [n for n in (*training.parameters, *training.kept) if n not in given]
         if missing:
             raise ParameterError(
-                f"parameters: {', '.join(missing)} have no values to begin with; give "
-                f"them as parameters="
+                f"parameters: {', '.join(missing)} have no values to begin with; pass their "
+                f"initial values as parameters="
             )
         for name in (*training.accumulators, *training.state):
             self._lasting(name)[...] = 0
@@ -103,7 +103,7 @@ class Trainer(Described):
 
     @property
     def n_step(self) -> int:
-        """Mini-batches so far."""
+        """Number of mini-batches so far."""
         return self._n_step
 
     def step(self, batch: tuple[Any, Any]) -> float:
@@ -174,7 +174,7 @@ class Trainer(Described):
         Parameters
         ----------
         everything : bool
-            Also accumulators and what the optimiser keeps.
+            Also accumulators and the optimiser's state.
 
         Returns
         -------
@@ -197,15 +197,18 @@ class Trainer(Described):
         Raises
         ------
         ParameterError
-            Where there are no accumulators (`fuse_updates`).
+            If there are no accumulators (`fuse_updates`).
         """
         if self.training.parameters and not self.training.accumulators:
-            raise ParameterError("gradients: this training has no accumulators that keep them")
+            raise ParameterError(
+                "gradients: this training has no accumulators that keep them; train without "
+                "fuse_updates"
+            )
         pairs = zip(self.training.parameters, self.training.accumulators, strict=True)
         return {name: np.array(self._lasting(own)) for name, own in pairs}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that lasts to a ``.npz`` file, from which training goes on to the same bits.
+        """Write the training state to a ``.npz`` file; training resumes from it bit for bit.
 
         Parameters
         ----------
@@ -240,7 +243,10 @@ class Trainer(Described):
         """
         header, arrays = _archive.read(path)
         if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
-            raise FormatError(f"{path}: not a training state of version {_VERSION}")
+            raise FormatError(
+                f"{path}: not a training state of version {_VERSION}; need a file written by "
+                "Trainer.save"
+            )
         own = self.parameters(everything=True)
         wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
         wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]

@@ -1,4 +1,4 @@
-"""How a CPU copies between levels: at once, late, in any order, or by threads."""
+"""Transfers of the CPU executor: at issue, at the wait, in random order, or by threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MODES", "Transfers", "make_transfers"]
 
 
 class Transfers(Protocol):
-    """A way to copy: each copy is done at some moment between its start and its wait."""
+    """Interface of transfers: each copy is done at some moment between its start and its wait."""
 
     def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
         """Begin a copy."""
@@ -24,16 +24,16 @@ class Transfers(Protocol):
         ...
 
     def between(self) -> None:
-        """Take a chance to work: called before every tile."""
+        """Do pending work; called before every tile."""
         ...
 
     def drop(self) -> None:
-        """Forget what is under way, after an error."""
+        """Drop all pending copies, after an error."""
         ...
 
 
 class AtIssue:
-    """Copies are done when they are begun: the fastest way, and the most forgiving."""
+    """Transfers done at issue: the fastest mode, in which a missing wait does not show."""
 
     def start(self, token: int, inward: bool, source: np.ndarray, target: np.ndarray) -> None:
         target[...] = source
@@ -49,7 +49,7 @@ class AtIssue:
 
 
 class AtWait:
-    """Copies are done when they are waited for; until then their target holds NaN."""
+    """Transfers done at the wait; until then their target holds NaN."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -71,7 +71,7 @@ class AtWait:
 
 
 class Mixed(AtWait):
-    """Copies are done at random moments and in random order, by a seed; some in two halves.
+    """Transfers done at random moments and in random order, by a seed; some in two halves.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Mixed(AtWait):
 
 
 class Threads:
-    """Two threads copy, one for each direction, in the order of issue."""
+    """Transfers done by two threads, one for each direction, in the order of issue."""
 
     def __init__(self) -> None:
         self._pools = [ThreadPoolExecutor(1, f"rpukit_transfer_{way}") for way in ("out", "in")]
@@ -124,7 +124,7 @@ MODES = ("at_issue", "at_wait", "mixed", "threads")
 
 
 def make_transfers(mode: str, seed: int = 0) -> Transfers:
-    """Make a way to copy by its name.
+    """Make the transfers of a mode.
 
     Parameters
     ----------
@@ -150,5 +150,5 @@ def make_transfers(mode: str, seed: int = 0) -> Transfers:
 
 
 def poison(target: np.ndarray) -> None:
-    """Fill with the bytes of NaN: what reads it shows."""
+    """Fill an array with the bytes of NaN, so that a premature read shows."""
     target[...] = np.array(-1).astype(target.dtype)

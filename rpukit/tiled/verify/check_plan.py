@@ -1,7 +1,7 @@
-"""The validator: proves that a plan is right, from the plan and the graph alone.
+"""Validator of plans: proves that a plan is correct, from the plan and the graph alone.
 
-First its structure (types, addresses, lengths), then that it belongs to the graph, then a run on
-names instead of numbers, which finds whatever would compute something else.
+It checks the structure (types, addresses, lengths), then that the plan belongs to the graph. Then
+it executes the plan symbolically, which finds whatever would compute a different result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["check_plan", "check_programs", "find_faults"]
 
 
 def check_plan(plan: BasePlan, graph: BaseGraph | Training) -> None:
-    """Refuse a plan that is not safe or not complete.
+    """Check that a plan is safe and complete; raise an error if not.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def check_plan(plan: BasePlan, graph: BaseGraph | Training) -> None:
     Raises
     ------
     PlanError
-        With what `find_faults` found.
+        With the faults that `find_faults` found.
     """
     faults = find_faults(plan, graph)
     if faults:
@@ -36,7 +36,7 @@ def check_plan(plan: BasePlan, graph: BaseGraph | Training) -> None:
 
 
 def find_faults(plan: BasePlan, graph: BaseGraph | Training) -> list[str]:
-    """Find what is wrong with a plan.
+    """List the faults of a plan.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ def find_faults(plan: BasePlan, graph: BaseGraph | Training) -> list[str]:
     Returns
     -------
     list of str
-        At most 20, each begins with its kind: budget, bounds, race, uninitialised, stale, order,
+        At most 20. Each begins with its kind: budget, bounds, race, uninitialised, stale, order,
         coverage, token_reuse, unknown_token, unwaited_at_end, missing, format.
     """
     return _faults(plan, graphs_of(graph))
 
 
 def check_programs(plan: BasePlan, graphs: Sequence[BaseGraph]) -> None:
-    """Refuse a plan that does not belong to these graphs, or is not safe or not complete.
+    """Check that a plan belongs to these graphs, and is safe and complete.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def check_programs(plan: BasePlan, graphs: Sequence[BaseGraph]) -> None:
 
 def _faults(plan: BasePlan, graphs: Sequence[BaseGraph]) -> list[str]:
     if len(plan.programs) != len(graphs):
-        return [f"missing: {len(plan.programs)} programs for {len(graphs)} graphs"]
+        return [f"missing: got {len(plan.programs)} programs for {len(graphs)} graphs"]
     faults = structural_faults(plan)
     if faults:
         return faults

@@ -1,7 +1,7 @@
 """Hazard detection in a schedule of transfers and kernels, for any timing of transfers.
 
 A schedule is a list of events in program order on one core. A transfer reads and writes from its
-issue to the wait for its token, or for ever; transfers are unordered among each other.
+issue to the wait for its token, or for ever. Transfers are unordered among each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Range(NamedTuple):
     hi: int
 
     def meets(self, other: Range) -> bool:
-        """Whether two ranges share a byte."""
+        """Tell whether two ranges share a byte."""
         return self.space == other.space and self.lo < other.hi and other.lo < self.hi
 
 
@@ -53,7 +53,7 @@ def find_hazards(
     *,
     inner: str = "L1",
 ) -> list[str]:
-    """Find what is wrong with a schedule.
+    """Find the hazards of a schedule.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def find_hazards(
     -------
     list of str
         Sorted: some of "race", "uninitialised", "out_of_bounds", "token_reuse" and
-        "unwaited_at_end"; ["ok"] where there is nothing.
+        "unwaited_at_end"; ["ok"] if there are none.
 
     Examples
     --------
@@ -89,13 +89,13 @@ def find_hazards(
 
 
 class _Watch:
-    """State of a schedule so far: pending transfers, what is known in the inner memory."""
+    """State of a schedule so far: pending transfers, initialised bytes of the inner memory."""
 
     def __init__(self, buffers: Iterable[Mapping[str, Any]], inner: str) -> None:
         self.inner, self.known = inner, _Cover()
         self.buffers = [Range(b["space"], b["lo"], b["hi"]) for b in buffers]
         self.pending: dict[str, tuple[Range, Range]] = {}
-        self.lost: list[tuple[Range, Range]] = []  # nobody can wait for these any more
+        self.lost: list[tuple[Range, Range]] = []  # their tokens were reused: no wait is possible
         self.found: set[str] = set()
 
     def dma(self, event: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ class _Watch:
         self._know(writes)
 
     def _access(self, reads: list[Range], writes: list[Range]) -> None:
-        """Compare with all transfers under way, and with the buffers."""
+        """Check an access against all pending transfers, and against the buffers."""
         for source, target in (*self.pending.values(), *self.lost):
             if any(target.meets(r) for r in reads + writes) or any(
                 source.meets(r) for r in writes
@@ -149,7 +149,7 @@ class _Watch:
 
 
 def covered_once(parts: Sequence[Box], shape: Sequence[int]) -> bool:
-    """Tell whether rectangles cover a tensor, each piece of it once.
+    """Tell whether rectangles cover each element of a tensor exactly once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The cycle model run on a plan's instructions alone."""
+"""Simulation of a plan's instructions by the cycle model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["simulate"]
 
 
 def simulate(plan: BasePlan, graph: BaseGraph | Training, program: int = 0) -> list[Busy]:
-    """Find when every transfer and every kernel of a program runs.
+    """Simulate a program: find when every transfer and every kernel runs.
 
     Parameters
     ----------

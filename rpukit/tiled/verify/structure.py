@@ -1,7 +1,7 @@
 """Structural invariants of a plan: types, addresses and lengths, without the graph.
 
-Whatever breaks one of these could make an executor leave its memory, so they are proved before a
-plan is used in any way: `rpukit.tiled.verify.check_plan` and every executor rely on them.
+A plan that breaks one of these could make an executor leave its memory. So they are proved before
+a plan is used: `rpukit.tiled.verify.check_plan` and every executor rely on them.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ def structural_faults(plan: BasePlan) -> list[str]:
     Returns
     -------
     list of str
-        At most 20, each begins with its kind: format, budget or bounds.
+        At most 20. Each begins with its kind: format, budget or bounds.
     """
     return _Structure(plan).run()
 
 
 def token_faults(program: Program) -> list[str]:
-    """Find transfers whose token is taken, waits for no transfer, and transfers never waited for.
+    """Find reused tokens, waits without a transfer, and transfers that are never waited for.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def token_faults(program: Program) -> list[str]:
     for one in program.instructions:
         if isinstance(one, Copy):
             if one.token in pending:
-                faults.append(f"token_reuse: {program.name}: token {one.token} is under way")
+                faults.append(f"token_reuse: {program.name}: token {one.token} is pending")
             pending.add(one.token)
         elif isinstance(one, Wait):
             if one.token not in pending:
@@ -178,7 +178,7 @@ class _Structure:
             self.faults.append(f"{kind}: {text}")
 
     def run(self) -> list[str]:
-        """Each stage relies on those before: the first that finds something ends the search."""
+        """Run the stages in order; each relies on those before, so the first fault ends it."""
         for stage in (self.machine, self.types, self.sizes, self.homes, self.ops, self.programs):
             stage()
             if self.faults:
@@ -188,7 +188,7 @@ class _Structure:
     def machine(self) -> None:
         levels, compute = self.plan.hierarchy.levels, self.plan.hierarchy.compute
         if not all(map(_text, self.levels)) or not _text(self.plan.buffering):
-            self.fault("format", f"need names of levels and a strategy, got {self.levels}")
+            self.fault("format", f"got {self.levels}, need names of levels and a strategy")
         for level in levels:
             numbers = (level.bytes, level.width, level.setup, level.row, level.align)
             if not all(map(_natural, numbers)) or not _flag(level.duplex):
@@ -202,7 +202,7 @@ class _Structure:
             self.fault("format", f"peaks: got {dict(peaks)}, need numbers of bytes")
 
     def record(self, one: Any, where: str) -> None:
-        """Compare the fields of a record with their types."""
+        """Check the types of a record's fields."""
         for name, test in _FIELDS[type(one)].items():
             if not test(getattr(one, name)):
                 text = f"{getattr(one, name)!r:.60}"
@@ -210,7 +210,7 @@ class _Structure:
 
     def types(self) -> None:
         if not _tuple_of(Home)(self.plan.homes) or not _tuple_of(Program)(self.plan.programs):
-            self.fault("format", "need tuples of homes and of programs")
+            self.fault("format", "homes and programs: need tuples")
             return
         for home in self.plan.homes:
             self.record(home, f"home of {home.value}")
@@ -233,7 +233,7 @@ class _Structure:
                 self.record(one, f"instruction {number} of {program.name}")
 
     def sizes(self) -> None:
-        """Memory that is taken: within the level, and no more than the blocks in it need."""
+        """Check peaks: within the level, and no more than its blocks need."""
         taken: dict[str, dict[Any, int]] = {name: {} for name in self.levels}
         for home in self.plan.homes:
             if home.level in taken:
@@ -246,14 +246,14 @@ class _Structure:
         for level in self.plan.hierarchy.levels:
             peak, blocks = self.plan.peaks[level.name], taken[level.name].values()
             if peak > level.bytes:
-                self.fault("budget", f"{level.name} holds {peak} bytes, {level.bytes} are there")
+                self.fault("budget", f"{level.name} holds {peak} bytes, it has {level.bytes}")
             if peak > sum(map(level.rounded, blocks)):
                 self.fault("budget", f"{level.name}: {peak} bytes are more than its blocks take")
 
     def within(self, level: str, address: int, size: int, what: str) -> bool:
-        """Whether bytes are within what is taken of a level."""
+        """Tell whether bytes are within the part of a level that is taken."""
         if level not in self.levels:
-            self.fault("format", f"{what}: no level {level!r}, there are {self.levels}")
+            self.fault("format", f"{what}: got level {level!r}, need one of {self.levels}")
             return False
         if address + size > self.plan.peaks[level]:
             self.fault(
@@ -265,20 +265,20 @@ class _Structure:
         return True
 
     def homes(self) -> None:
-        """Each value once, within its level."""
+        """Check that each value has one home, within its level."""
         seen: set[str] = set()
         n_steps = sum(len(program.ops) for program in self.plan.programs)
         for home in self.plan.homes:
             what = f"home of {home.value}"
             if home.value in seen:
-                self.fault("format", f"{what}: it has another one")
+                self.fault("format", f"{what}: the value has two homes")
             seen.add(home.value)
             self.within(home.level, home.address, home.bytes, what)
             if home.lower > home.upper or home.upper > max(n_steps, 1):
                 self.fault("format", f"{what}: lives from {home.lower} to {home.upper}")
 
     def ops(self) -> None:
-        """Cuts for every hop, and places of operands within their levels."""
+        """Check the cuts for every hop, and the places of operands within their levels."""
         values = {home.value for home in self.plan.homes}
         n_hops = len(self.levels) - 1
         for program in self.plan.programs:
@@ -356,7 +356,7 @@ class _Structure:
 
 
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Bytes from the first to the last of a copy; 0 where rows overlap or the run is not dense."""
+    """Count the bytes that a copy spans; 0 where rows overlap or the run is not dense."""
     if strides[-1] != 1:
         return 0
     span = 1

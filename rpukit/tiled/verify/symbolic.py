@@ -1,8 +1,8 @@
-"""Symbolic execution of a plan: on names instead of numbers.
+"""Symbolic execution of a plan, on names of values instead of numbers.
 
-Every piece of memory holds the name of what was put there: which tensor, which element, which
-version, how much of a sum. So a kernel that would read something stale, half summed, not yet
-arrived or of another tensor is found without computing anything, whatever the transfers' timing.
+Every piece of memory holds the name of its content: the tensor, the element, the version, and how
+much of a sum. So a kernel that would read a stale, half summed or pending value, or another
+tensor, is found without computing anything, whatever the transfers' timing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTHING = -1
 
 
 def _pieces(space: TileSpace, operand: Operand, op: OpPlan) -> Iterator[int]:
-    """Lengths that the last dimension of an operand may be cut at."""
+    """Yield the positions at which the last dimension of an operand may be cut."""
     span: Any = operand.spans[-1]
     for a, axis in enumerate(space.axes):
         for extents in op.extents:
@@ -40,7 +40,7 @@ def _pieces(space: TileSpace, operand: Operand, op: OpPlan) -> Iterator[int]:
 
 
 class _Memory:
-    """One level: what every granule holds, and which transfers touch it."""
+    """Memory of one level: the content of every granule, and the transfers that touch it."""
 
     def __init__(self, size: int, granule: int) -> None:
         n = -(-size // granule) + 1
@@ -59,7 +59,7 @@ class _Memory:
 
 
 class _Transfer:
-    """A copy under way."""
+    """A pending copy."""
 
     def __init__(self, source: np.ndarray, target: np.ndarray) -> None:
         self.source, self.target = source, target
@@ -68,7 +68,7 @@ class _Transfer:
 
 
 class SymbolicRun:
-    """One program of a plan whose structure is right, beside its graph.
+    """Symbolic run of one program of a plan, whose structure was checked before.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class SymbolicRun:
         self.covered: dict[str, list[Box]] = {}
 
     def _compare(self) -> None:
-        """Whether the plan belongs to the graph: nodes, operands, sizes of values."""
+        """Check that the plan belongs to the graph: nodes, operands, sizes of values."""
         for name, tensor in self.graph.tensors.items():
             home = self.homes.get(self.value[name])
             if home is not None and home.bytes != tensor.nbytes:
@@ -120,10 +120,10 @@ class SymbolicRun:
                 self.fault("order", f"{plan.op} {plan.node}: need tiles of {len(space.axes)} axes")
             wanted = [(o.tensor, self.value[o.tensor], o.mode) for o in space.operands]
             if [(o.tensor, o.value, o.mode) for o in plan.operands] != wanted:
-                self.fault("missing", f"{plan.op} {plan.node}: the operands are others")
+                self.fault("missing", f"{plan.op} {plan.node}: operands differ from the graph's")
 
     def _granule(self) -> int:
-        """The largest piece that every address, step and run is made of."""
+        """Find the largest size that divides every address, step and run."""
         found = 0
         for one in self.program.instructions:
             if isinstance(one, Copy):
@@ -205,14 +205,14 @@ class SymbolicRun:
         return memory.view(memory.holds, home.address, (home.bytes,), (1,))
 
     def wanted(self, tensor: str, part: Box | None) -> np.ndarray:
-        """Names of the pieces of a rectangle, row by row; none where it is not made of pieces."""
+        """Name the pieces of a rectangle, row by row; empty if it does not consist of pieces."""
         shape, size = self.graph.tensors[tensor].shape, self.graph.tensors[tensor].itemsize
         part = tuple((0, n) for n in shape) if part is None else part
         lengths = tuple(hi - lo for lo, hi in part)
         whole = len(shape)
         while whole and lengths[whole - 1] == shape[whole - 1]:
             whole -= 1
-        whole = max(whole - 1, 0)  # rows are contiguous from here on
+        whole = max(whole - 1, 0)  # the axes from this one onwards are contiguous
         in_a_row = prod(lengths[whole:]) * size
         run = -(-in_a_row // self.granule)
         first = 0
@@ -238,7 +238,7 @@ class SymbolicRun:
         return True
 
     def in_place(self, node: str, k: int, lo: int, hi: int) -> bool:
-        """Whether bytes of the innermost level belong to an operand while its op runs."""
+        """Tell whether bytes of the innermost level belong to an operand while its op runs."""
         op = self.ops[node]
         operand = op.operands[k] if k < len(op.operands) else None
         home = self.homes.get(operand.value) if operand else None
@@ -272,11 +272,11 @@ class SymbolicRun:
             )
         (here, reading, other), (there, read, writing) = arrays
         if other.any() or writing.any() or read.any():
-            self.fault("race", f"{what} meets another one under way")
+            self.fault("race", f"{what} overlaps with a pending one")
         if (here == _NOTHING).any():
-            self.fault("uninitialised", f"{what} reads what nobody wrote")
+            self.fault("uninitialised", f"{what} reads memory that was never written")
         if one.token in self.pending:
-            self.fault("token_reuse", f"{what}: the token is still under way")
+            self.fault("token_reuse", f"{what}: the token is still pending")
         transfer = _Transfer(reading, writing)
         transfer.moved, transfer.into = here.copy(), there
         reading += 1
@@ -287,7 +287,7 @@ class SymbolicRun:
     def wait(self, one: Wait) -> None:
         transfer = self.pending.pop(one.token, None)
         if transfer is None:
-            self.fault("unknown_token", f"wait for {one.token}, which is not under way")
+            self.fault("unknown_token", f"wait for {one.token}, which is not pending")
             return
         transfer.source -= 1
         transfer.target -= 1
@@ -303,7 +303,7 @@ class SymbolicRun:
     def compute(self, one: ComputeTile) -> None:
         node = self.nodes.get(one.node)
         if node is None or one.node not in self.ops:
-            self.fault("missing", f"no node {one.node}")
+            self.fault("missing", f"the graph has no node {one.node}")
             return
         space, what = self.space(node), f"{node.op} {node.name} {one.box}"
         problem = space.problem(one.box)
@@ -330,10 +330,10 @@ class SymbolicRun:
                 for array in (memory.holds, memory.reading, memory.writing)
             )
             if writing.any() or (operand.mode != "in" and reading.any()):
-                self.fault("race", f"{label} meets a transfer under way")
+                self.fault("race", f"{label} overlaps with a pending transfer")
             wanted = self.wanted(operand.tensor, part).reshape(-1)
             if wanted.size != holds.size:
-                self.fault("order", f"{label}: the tile is cut where no tile of its op is")
+                self.fault("order", f"{label}: the tile does not belong to the tiling of its op")
                 continue
             if operand.mode != "out":
                 self.expect(holds, wanted, label)
@@ -346,11 +346,11 @@ class SymbolicRun:
         if np.array_equal(holds, wanted):
             return
         if (holds == _NOTHING).any():
-            self.fault("uninitialised", f"{label} reads what nobody wrote or what is on its way")
+            self.fault("uninitialised", f"{label} reads memory not written yet")
         elif (holds < _NOTHING).any():
             self.fault("stale", f"{label} reads an unfinished sum")
         else:
-            self.fault("stale", f"{label} reads something else")
+            self.fault("stale", f"{label} reads another value")
 
     def write(
         self,
@@ -361,7 +361,7 @@ class SymbolicRun:
         holds: np.ndarray,
         box: Box,
     ) -> None:
-        """Go on with a sum, or finish a result."""
+        """Continue a partial sum, or complete a result."""
         label = f"{node.op} {node.name} {box}, {operand.tensor}"
         reduce = [
             (r, axis.extent)
@@ -388,7 +388,7 @@ class SymbolicRun:
         self.covered.setdefault(output, []).append(part)
 
     def end(self) -> None:
-        """Every output of every node once, and what is wanted at home."""
+        """Check that every output was computed once, and that wanted values are at home."""
         for node in self.graph.nodes:
             if ops.find(node.op).view:
                 continue
@@ -399,7 +399,7 @@ class SymbolicRun:
                 name = name if operand.alias is None else node.outputs[operand.alias]
                 tensor = self.graph.tensors[name]
                 if tensor.size and not covered_once(self.covered.get(name, []), tensor.shape):
-                    self.fault("coverage", f"{node.op} {node.name}: {name} is not made once")
+                    self.fault("coverage", f"{node.op} {node.name}: {name} is not computed once")
         for name in self._kept():
             home = self.homes.get(self.value[name])
             if home is None:
@@ -408,7 +408,7 @@ class SymbolicRun:
                 self.fault("missing", f"{name} is not at home in {home.level} at the end")
 
     def _kept(self) -> Iterable[str]:
-        """The last version of what has to be there at the end."""
+        """Name the last version of each value that has to be at home at the end."""
         last: dict[str, str] = {}
         for node in self.graph.nodes:
             for output, source in ops.find(node.op).aliases(node):
