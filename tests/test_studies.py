@@ -102,7 +102,7 @@ def test_what_cannot_be_studied(call, said):
 
 def test_statistics_of_nothing():
     response = rk.studies.pulse_response(rk.ConstantStep(), np.zeros(0, bool), n_cell=2)
-    with pytest.raises(rk.errors.ParameterError, match="without pulses"):
+    with pytest.raises(rk.errors.ParameterError, match="no pulses"):
         rk.studies.step_statistics(response)
     some = rk.studies.pulse_response(rk.ConstantStep(), [True], n_cell=2)
     with pytest.raises(rk.errors.ParameterError, match="n_bin"):
