@@ -324,7 +324,7 @@ class TestBadInput:
         [
             ({"noise": 3}, "NoiseModel"),
             ({"converter": "pair"}, "Converter"),
-            ({"converter": inference.SinglePair(g_max=26.0)}, "beyond"),
+            ({"converter": inference.SinglePair(g_max=26.0)}, "above"),
             ({"compensation": "some"}, "GLOBAL_EXACT"),
             ({"w_max": 0.0}, "w_max"),
             ({"validate": "never"}, "validate"),

@@ -85,7 +85,7 @@ def test_check_of_less(capsys):
     assert "\n1 binaries compiled" in out
     status, _, err = run(capsys, "check", "write_noise", "--arch", "sm_9")
     assert status == 2
-    assert err.startswith("error: --arch sm_9: no kernel")
+    assert err.startswith("error: --arch sm_9: no selected kernel")
 
 
 def test_check_fails_on_a_spill(capsys, monkeypatch):
