@@ -142,5 +142,5 @@ def test_the_rest_is_refused(name):
 
 def test_numbers_are_no_operands():
     for product in (np.dot, np.matmul, operator.matmul, np.inner):
-        with pytest.raises(rk.errors.ShapeError, match="number"):
+        with pytest.raises(rk.errors.ShapeError, match="scalar"):
             product(analog(), np.float32(2))
