@@ -12,6 +12,7 @@ import rpukit as rk
 from rpukit.circuits.compiled.frames import numbers_of
 from rpukit.errors import CopyError, DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.testing import assert_same_bits
+from tests.foreign import OnlyDLPack
 
 EXACT = rk.IOParameters(is_perfect=True)
 RNG = np.random.default_rng(0)
@@ -246,19 +247,6 @@ def test_circuits_read_tables():
 
 
 # ---- arrays of other libraries -----------------------------------------------------------------
-
-
-class OnlyDLPack:
-    """What the array API asks for, and nothing more."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
 
 
 def test_circuits_read_dlpack():

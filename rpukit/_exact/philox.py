@@ -12,7 +12,6 @@ f4, u4, u8 = np.float32, np.uint32, np.uint64
 _M0, _M1 = u8(0xD2511F53), u8(0xCD9E8D57)
 _LOW = u8(0xFFFFFFFF)  # words stay in 64 bits: narrowing vectors would cost more than the rest
 _FAR = u4(14450 << 9)  # -log(1 - x^2) reaches 5 at 14153 of 2^23 uniforms
-_SOME = 32  # words that are tested together
 _W0, _W1 = u4(0x9E3779B9), u4(0xBB67AE85)
 
 

@@ -221,11 +221,6 @@ class Replays:
         self._known[key] = (None, replay) if replay is not None else (now, None)
 
 
-def replayable(array: Array) -> bool:
-    """Whether kernels work on an array, so that calls can be replayed; else mirrors do."""
-    return _device.takes_kernels(array)
-
-
 def _may_record(array: Array) -> bool:
     """Whether the next launches can be replayed: on the current device, outside a capture."""
     return array.data.device_id == _device.current_index() and not clock.capturing()

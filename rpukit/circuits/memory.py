@@ -11,7 +11,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import clock
-from rpukit._kernels.replay import Replays, replayable
+from rpukit._kernels.replay import Replays
 from rpukit.circuits.compiled.arena import LOSS, Arena, taken_by
 from rpukit.circuits.compiled.layout import SumLayer
 from rpukit.circuits.compiled.tables import most_of_tiles
@@ -110,8 +110,7 @@ class Memory:
         call: Callable[[], None],
     ) -> None:
         """Replay the launches of a call with this key, or make the call; see `Replays.run`."""
-        theta = self._parameters.theta
-        if _device.takes_kernels(theta) and replayable(theta):
+        if _device.takes_kernels(self._parameters.theta):
             self.repeats.run(key, inputs, numbers, call)
         else:
             call()

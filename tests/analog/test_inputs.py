@@ -8,6 +8,7 @@ import pytest
 
 import rpukit as rk
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.foreign import OnlyArray, OnlyDLPack
 
 SHAPE = (3, 4)
 RNG = np.random.default_rng(2)
@@ -15,29 +16,6 @@ RNG = np.random.default_rng(2)
 X = RNG.integers(-3, 4, (6, 4)).astype("f4")
 D = RNG.integers(-3, 4, (6, 3)).astype("f4")
 W = RNG.integers(-1, 2, SHAPE).astype("f4") * np.float32(0.0625)
-
-
-class OnlyDLPack:
-    """What the array API asks for, and nothing more."""
-
-    def __init__(self, array, kind=None):
-        self._array, self._kind = array, kind
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._kind or self._array.__dlpack_device__()
-
-
-class OnlyArray:
-    """An array of a library that NumPy reads by ``__array__``."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self._array, dtype)
 
 
 class OnlyInterface:

@@ -6,33 +6,11 @@ import pytest
 import rpukit as rk
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.testing import assert_same_bits
+from tests.foreign import OnlyArray, OnlyDLPack
 
 RNG = np.random.default_rng(4)
 # Whole numbers, so that every kind holds the same values.
 A, B = (RNG.integers(-3, 4, shape).astype("f4") for shape in ((6, 5), (5, 3)))
-
-
-class OnlyDLPack:
-    """What the array API asks for, and nothing more."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
-
-
-class OnlyArray:
-    """An array of a library that NumPy reads by ``__array__``."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self._array, dtype)
 
 
 KINDS = {"DLPack": OnlyDLPack, "__array__": OnlyArray, "list": lambda a: a.tolist(), "rows": tuple}

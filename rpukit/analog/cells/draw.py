@@ -43,7 +43,6 @@ SAMPLERS = (
     "pow_planes",
     "pow_reference_planes",
 )
-_WITH_POINT = ("linear_reference_planes", "pow_reference_planes")
 
 
 @dataclass(frozen=True, slots=True)

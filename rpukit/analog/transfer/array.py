@@ -16,7 +16,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import clock
-from rpukit._kernels.replay import Replays, replayable
+from rpukit._kernels.replay import Replays
 from rpukit.analog.arrays.base import ArrayContext
 from rpukit.analog.arrays.compound import ARRAY_CLASSES, CompoundArray
 from rpukit.analog.arrays.compound_ops import combine_devices
@@ -194,7 +194,7 @@ class TransferArray(CompoundArray):
     def _comes_again(self, x: Array, d: Array, parameters: UpdateParameters) -> bool:
         """Whether the launches of a batch may be replayed: only small ones, bound by the host."""
         small = x.size + d.size <= _KEPT and x is not d
-        if not small or self.cell.transfer_update.implicit or not replayable(x):
+        if not small or self.cell.transfer_update.implicit or not _device.takes_kernels(x):
             return False
         if parameters is not self._parameters:
             self._parameters, self._repeats = parameters, Replays()
