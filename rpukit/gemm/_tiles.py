@@ -57,7 +57,8 @@ class Tile:
 
     def shared(self, wide: bool) -> int:
         """Bytes of shared memory; ``wide``: float32 results, which bypass it if turned."""
-        staging = self.groups * (16384 if not self.turned else 0 if wide else self.columns * 128)
+        boxes = 8192 * (1 if self.groups == 3 else 2)
+        staging = self.groups * (boxes if not self.turned else 0 if wide else self.columns * 128)
         stage = (self.rows + self.columns) * 2 * _DEPTH
         return 1024 + self.stages * stage + staging + 16 * self.stages
 
@@ -99,10 +100,15 @@ class WarpTile:
     def threads(self) -> int:
         return 32 * self.warps[0] * self.warps[1]
 
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory."""
-        return self.stages * (self.rows + self.columns) * 2 * _DEPTH
+    def shared(self, loose: bool, *along: int) -> int:
+        """Bytes of shared memory; ``along``: of factors with `loose` rows (gemm_loose.cuh)."""
+        if not loose:
+            return self.stages * (self.rows + self.columns) * 2 * _DEPTH
+        stage = 0
+        for lines, across in zip((self.rows, self.columns), along, strict=True):
+            width, count = (lines, _DEPTH) if across else (_DEPTH, lines)
+            stage += (width // 2 + 4) * 4 * count
+        return self.stages * stage
 
     @property
     def macros(self) -> dict[str, int]:
@@ -129,6 +135,8 @@ TILES = (
     Tile("128x192", 2, 192, 4),
     Tile("128x128", 2, 128, 6),
     Tile("128x64", 2, 64, 8),
+    Tile("192x192", 3, 192, 4),
+    Tile("192x128", 3, 128, 5),
     Tile("64x64", 1, 64, 12),
     Tile("64x128", 1, 128, 8),
     Tile("64x192", 1, 192, 6),
@@ -149,12 +157,23 @@ TILES = (
 WARP_TILES = (
     WarpTile("warps 128x128", 128, 128, (2, 4), 3),
     WarpTile("warps 64x64", 64, 64, (2, 2), 4),
+    WarpTile("warps turned 16x16", 16, 16, (1, 1), 16, turned=True),
+    WarpTile("warps turned 16x32", 16, 32, (1, 2), 16, turned=True),
     WarpTile("warps turned 32x16", 32, 16, (2, 1), 14, turned=True),
     WarpTile("warps turned 32x32", 32, 32, (2, 2), 12, turned=True),
     WarpTile("warps turned 32x64", 32, 64, (2, 2), 8, turned=True),
     WarpTile("warps turned 64x64", 64, 64, (4, 2), 6, turned=True),
 )
-BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES)}
+# For factors whose rows begin anywhere.
+LOOSE_TILES = (
+    WarpTile("loose 16x16", 16, 16, (1, 1), 12, turned=True),
+    WarpTile("loose 32x16", 32, 16, (2, 1), 8, turned=True),
+    WarpTile("loose 32x32", 32, 32, (2, 2), 6, turned=True),
+    WarpTile("loose 32x64", 32, 64, (2, 2), 5, turned=True),
+    WarpTile("loose 64x64", 64, 64, (4, 2), 4, turned=True),
+)
+MOST_LOOSE = 64  # lines of a batch; for more, factors are copied to aligned rows
+BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES, *LOOSE_TILES)}
 
 
 @cache
@@ -181,6 +200,14 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
     fitting = [t for t in TILES if t.takes(a_along if t.turned else b_along)]
     fitting = [t for t in fitting if t.columns >= 64]
     return min(fitting, key=lambda tile: cycles(tile, m, n, k, n_multi))
+
+
+@cache
+def loose_tile(m: int, n: int, device: Device) -> WarpTile:
+    """Choose the tile for few rows m, where rows of a factor begin anywhere."""
+    if m <= 16:
+        return LOOSE_TILES[0 if n <= 32 * multiprocessors(device) else 1]
+    return LOOSE_TILES[2 if m <= 32 else 3 if n <= 64 * multiprocessors(device) else 4]
 
 
 def candidates(
