@@ -13,9 +13,8 @@
 // A block makes a BI x BJ tile with WI x WJ warps; 64 of the sum a stage, ST stages in shared memory, filled by
 // asynchronous copies of 16 bytes. Blocks in groups of `group` lines of tiles along i.
 //
-// Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0), ST, P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF,
-//         LOOSE (lines of p and q may begin anywhere: copies of 4 bytes, and shifts on the way to registers).
-// Alignment: p, q and their lines 16 bytes; with LOOSE 2 bytes.
+// Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0), ST, P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF.
+// Alignment: p, q and their lines 16 bytes.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_mma
 // op: rpukit.gemm.tensor.det_gemm_mma
 // bits: arch-exact
@@ -24,8 +23,6 @@
 // check: Q_MN=1
 // check: P_MN=1 Q_MN=1 RESULT=float FROM=1 ADD=1
 // check: BI=32 BJ=16 WI=2 WJ=1 ST=12 P_MN=1 OUT_T=1
-// check: BI=32 BJ=16 WI=2 WJ=1 ST=8 P_MN=1 OUT_T=1 LOOSE=1
-// check: BI=16 BJ=32 WI=1 WJ=2 ST=8 Q_MN=1 OUT_T=1 LOOSE=1
 // check: BI=64 BJ=64 WI=4 WJ=2 ST=5 OUT_T=1 HALF=1
 // source: docs/semantics/gemm.md; PTX ISA 7.0, warp-level matrix instructions.
 #include "gemm_warps.cuh"
@@ -62,18 +59,14 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
     int n_step = (n_r + BK - 1) / BK;
     auto ask = [&](int slot, int k) {
         fetch<BI, P_MN>(shared + slot * STAGE, p, ld_p, i0, n_i, k * BK, n_r);
-        fetch<BJ, Q_MN>(shared + slot * STAGE + AT_Q, q, ld_q, j0, n_j, k * BK, n_r);
+        fetch<BJ, Q_MN>(shared + slot * STAGE + BI * BK * 2, q, ld_q, j0, n_j, k * BK, n_r);
     };
 #pragma unroll
     for (int s = 0; s < ST - 1; ++s) {
         if (s < n_step) ask(s, s);
         rk_copies_end();
     }
-#if LOOSE
-    run_stages(d, shared, wi, wj, n_step, ask, Odd(p + (P_MN ? i0 : (i64)i0 * ld_p), ld_p), Odd(q + (Q_MN ? j0 : (i64)j0 * ld_q), ld_q));
-#else
     run_stages(d, shared, wi, wj, n_step, ask);
-#endif
 #pragma unroll
     for (int x = 0; x < MI * MJ * 4; ++x) {
         int a = x / (4 * MJ), b = x / 4 % MJ;

@@ -6,8 +6,8 @@ python tools/measure_gemm.py --random 100 --seed 1 [--dtypes bfloat16,float32] [
 Medians over replays of captured graphs, operands rotating through more than the L2 cache; replays
 of cuBLAS and of ours alternate, since a GPU that is hot is slower. Batches go from few rows to
 many, for all layers together: few rows are not timed on a GPU that many have just heated. A ratio
-above 1 means that ours is faster. `--random` draws shapes that nothing was fitted to. The floor is the longer of moving each matrix once and of the
-arithmetic alone.
+above 1 means that ours is faster. The floor is the longer of moving each matrix once and of the
+arithmetic alone. `--random` draws shapes that nothing was fitted to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import random_products
 

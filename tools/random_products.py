@@ -71,9 +71,7 @@ def measure(bench: Any, shapes: list[Shape], out: Path | None = None) -> None:
         print(f"{text} {library:9.1f} {ours:9.1f} {ratio:6.2f} {over:6.2f}", flush=True)
     for dtype in sorted({s.dtype for s in shapes}):
         for name, keep in (("all", None), ("aligned", False), ("ragged", True)):
-            found = [
-                r[0] for r in rows if r[-1].dtype == dtype and keep in (None, r[-1].ragged)
-            ]
+            found = [r[0] for r in rows if r[-1].dtype == dtype and keep in (None, r[-1].ragged)]
             if found:
                 mean, low = float(np.exp(np.mean(np.log(found)))), sum(r < 0.9 for r in found)
                 print(

@@ -24,20 +24,11 @@
 #ifndef Q_MN
 #define Q_MN 0
 #endif
-#ifndef LOOSE
-#define LOOSE 0
-#endif
 #define BK 64
 #define N_THREAD (32 * WI * WJ)
 #define MI (BI / WI / 16)  // fragments of a warp
 #define MJ (BJ / WJ / 8)
-#if LOOSE
-#include "gemm_loose.cuh"
-#else
-#define AT_Q (BI * BK * 2)  // of the second factor in a stage
 #define STAGE ((BI + BJ) * BK * 2)
-
-struct Odd {};  // all rows begin at multiples of 16 bytes
 
 // Address in a stage of 8 neighbouring elements at (line, depth). Rows of ROW bytes; 16-byte units change
 // places so that 8 rows at the same unit lie in different banks.
@@ -63,28 +54,27 @@ __device__ __forceinline__ void fetch(u32 to, const u16 *m, int ld, int line0, i
 }
 
 // 16 lines x 16 depths: lines 0-7 and 8-15 of depths 0-7, then of depths 8-15.
-template <int LINES, int MN> __device__ __forceinline__ void fragment(u32 (&v)[4], u32 stage, int line, int depth, Odd) {
+template <int LINES, int MN> __device__ __forceinline__ void fragment(u32 (&v)[4], u32 stage, int line, int depth) {
     int lane = threadIdx.x % 32, row = lane % 8, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
     if (MN) rk_load_matrices<true>(v, stage + place<LINES, MN>(line + second, depth + third + row));
     else rk_load_matrices<false>(v, stage + place<LINES, MN>(line + second + row, depth + third));
 }
-#endif
 
 // Continue the chains of a tile over n_step stages, of which the first ST - 1 are requested, a group of copies each;
 // `fetch(slot, k)` requests stage k. wi, wj: first line of the warp.
 template <class Fetch>
-__device__ __forceinline__ void run_stages(float (&d)[MI][MJ][4], u32 shared, int wi, int wj, int n_step, Fetch fetch, Odd p = {}, Odd q = {}) {
+__device__ __forceinline__ void run_stages(float (&d)[MI][MJ][4], u32 shared, int wi, int wj, int n_step, Fetch fetch) {
     for (int k = 0, s = 0; k < n_step; ++k, s = s + 1 == ST ? 0 : s + 1) {
         rk_copies_left<ST - 2>();
         __syncthreads();
-        u32 at_p = shared + s * STAGE, at_q = at_p + AT_Q;
+        u32 at_p = shared + s * STAGE, at_q = at_p + BI * BK * 2;
 #pragma unroll
         for (int e = 0; e < BK; e += 16) {
             u32 a[MI][4], b[MJ / 2][4];
 #pragma unroll
-            for (int x = 0; x < MI; ++x) fragment<BI, P_MN>(a[x], at_p, wi + 16 * x, e, p);
+            for (int x = 0; x < MI; ++x) fragment<BI, P_MN>(a[x], at_p, wi + 16 * x, e);
 #pragma unroll
-            for (int x = 0; x < MJ / 2; ++x) fragment<BJ, Q_MN>(b[x], at_q, wj + 16 * x, e, q);
+            for (int x = 0; x < MJ / 2; ++x) fragment<BJ, Q_MN>(b[x], at_q, wj + 16 * x, e);
 #pragma unroll
             for (int x = 0; x < MI; ++x)
 #pragma unroll

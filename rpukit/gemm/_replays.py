@@ -24,7 +24,7 @@ _known: dict[Key, Known] = {}
 
 
 class Known(NamedTuple):
-    """Replays of a product by the address of its result, whose shape, type and device they share."""
+    """Replays of a product by the address of its result; all have one shape, type and device."""
 
     shape: tuple[int, int]
     dtype: Any

@@ -11,6 +11,7 @@ from rpukit._kernels import tune
 from rpukit.errors import ParameterError
 
 _DEPTH = 64  # of a stage
+EARLY_STAGES = 12  # from which on a turned tile's launch begins early
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 
 
@@ -48,7 +49,7 @@ class Tile:
         It saves a microsecond where blocks are few and have a multiprocessor each. Elsewhere
         the blocks of the next launch take the first places that become free, and crowd there.
         """
-        return self.turned and self.stages >= 12
+        return self.turned and self.stages >= EARLY_STAGES
 
     @property
     def streams(self) -> bool:
@@ -100,15 +101,10 @@ class WarpTile:
     def threads(self) -> int:
         return 32 * self.warps[0] * self.warps[1]
 
-    def shared(self, loose: bool, *along: int) -> int:
-        """Bytes of shared memory; ``along``: of factors with `loose` rows (gemm_loose.cuh)."""
-        if not loose:
-            return self.stages * (self.rows + self.columns) * 2 * _DEPTH
-        stage = 0
-        for lines, across in zip((self.rows, self.columns), along, strict=True):
-            width, count = (lines, _DEPTH) if across else (_DEPTH, lines)
-            stage += (width // 2 + 4) * 4 * count
-        return self.stages * stage
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        return self.stages * (self.rows + self.columns) * 2 * _DEPTH
 
     @property
     def macros(self) -> dict[str, int]:
@@ -164,16 +160,7 @@ WARP_TILES = (
     WarpTile("warps turned 32x64", 32, 64, (2, 2), 8, turned=True),
     WarpTile("warps turned 64x64", 64, 64, (4, 2), 6, turned=True),
 )
-# For factors whose rows begin anywhere.
-LOOSE_TILES = (
-    WarpTile("loose 16x16", 16, 16, (1, 1), 12, turned=True),
-    WarpTile("loose 32x16", 32, 16, (2, 1), 8, turned=True),
-    WarpTile("loose 32x32", 32, 32, (2, 2), 6, turned=True),
-    WarpTile("loose 32x64", 32, 64, (2, 2), 5, turned=True),
-    WarpTile("loose 64x64", 64, 64, (4, 2), 4, turned=True),
-)
-MOST_LOOSE = 64  # lines of a batch; for more, factors are copied to aligned rows
-BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES, *LOOSE_TILES)}
+BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES)}
 
 
 @cache
@@ -200,14 +187,6 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
     fitting = [t for t in TILES if t.takes(a_along if t.turned else b_along)]
     fitting = [t for t in fitting if t.columns >= 64]
     return min(fitting, key=lambda tile: cycles(tile, m, n, k, n_multi))
-
-
-@cache
-def loose_tile(m: int, n: int, device: Device) -> WarpTile:
-    """Choose the tile for few rows m, where rows of a factor begin anywhere."""
-    if m <= 16:
-        return LOOSE_TILES[0 if n <= 32 * multiprocessors(device) else 1]
-    return LOOSE_TILES[2 if m <= 32 else 3 if n <= 64 * multiprocessors(device) else 4]
 
 
 def candidates(

@@ -17,20 +17,18 @@ Array = Any
 
 _COPY = Kernel("align_rows")
 _CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
-_NOTHING = np.empty((0, 0), np.uint16)
 
 
 class Factor(NamedTuple):
     """Factor of a product: its 16-bit words in memory.
 
     ``along`` 0: words (lines, depth), the sum runs along the rows; 1: words (depth, lines).
-    ``half``: float16, else bfloat16. ``loose``: rows may begin at any word.
+    ``half``: float16, else bfloat16.
     """
 
     words: Array
     along: int
     half: bool
-    loose: bool = False
 
     @property
     def lines(self) -> int:
@@ -51,17 +49,9 @@ def factor(x: Array, sum_axis: int) -> Factor:
     return _tight(_in_place(x, sum_axis))[0]
 
 
-def factors(a: Array, sum_a: int, b: Array, sum_b: int, most: int) -> tuple[Factor, Factor]:
-    """Use two matrices in place if a kernel can read them; else copy both in one launch.
-
-    Up to `most` lines of the first, a kernel reads rows that begin anywhere.
-    """
-    p, q = _in_place(a, sum_a), _in_place(b, sum_b)
-    if all(fits(f.words) for f in (p, q)):
-        return p, q
-    if p.lines <= most:
-        return p._replace(loose=True), q._replace(loose=True)
-    p, q = _tight(p, q)
+def factors(a: Array, sum_a: int, b: Array, sum_b: int) -> tuple[Factor, Factor]:
+    """Use two matrices in place where the copy engine can read them; copy others in one launch."""
+    p, q = _tight(_in_place(a, sum_a), _in_place(b, sum_b))
     return p, q
 
 

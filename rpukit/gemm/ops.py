@@ -12,7 +12,6 @@ from rpukit._kernels.entering import enters_arrays
 from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _replays, real, tensor
-from rpukit.gemm._tiles import MOST_LOOSE
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
 
 Array = Any
@@ -98,10 +97,12 @@ def det_gemm(
     return out
 
 
-def _multiply(a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, on_tensor: bool) -> None:
+def _multiply(
+    a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, on_tensor: bool
+) -> None:
     if on_tensor:
         sums = 0 if trans_a else 1, 1 if trans_b else 0
-        tensor.product(*tensor.factors(a, sums[0], b, sums[1], MOST_LOOSE), out)
+        tensor.product(*tensor.factors(a, sums[0], b, sums[1]), out)
     else:
         real.product(a, b, out, trans_a, trans_b)
 

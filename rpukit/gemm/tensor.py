@@ -15,7 +15,7 @@ from rpukit._kernels.launch import Launched, recording
 from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import GROUP, TILES, Tile, WarpTile, candidates, grid, loose_tile, pick
+from rpukit.gemm._tiles import EARLY_STAGES, GROUP, TILES, Tile, WarpTile, candidates, grid, pick
 from rpukit.gemm.formats import bits
 from rpukit.gemm.lines import Factor, aligned, beginning, factor, factors, is_aligned
 
@@ -34,23 +34,18 @@ def product(p: Factor, q: Factor, out: Array) -> None:
     """Compute a whole product by segments into ``out`` (lines of p, lines of q), any float."""
     words = out if out.dtype == np.float32 else bits(out)
     device = _device.device_of(out)
-    direct = p.depth <= SEGMENT or p.loose or q.loose or is_aligned(words)
+    direct = p.depth <= SEGMENT or is_aligned(words)
     room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
     total = None
     for start, stop in pairwise(edges):
         target = room
         if stop < p.depth:
-            target = _like(room, device) if total is None else total
+            target = aligned(room.shape, np.float32, device) if total is None else total
         multiply(p, q, target, part=(start, stop), total=total, late=start > 0)
         total = target
     if room is not words:
         words[:] = room[:, : words.shape[1]]
-
-
-def _like(room: Array, device: _device.Device) -> Array:
-    """Allocate float32 sums with lines as long as those of a result."""
-    return _device.empty(room.shape, np.float32, device)
 
 
 def multiply(
@@ -107,8 +102,6 @@ def choose(
     if not _device.runs_kernels(_device.namespace(out)):
         return TILES[0]  # the mirror does not use tiles
     shape = (p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along))
-    if p.loose or q.loose:
-        return loose_tile(p.lines, q.lines, device)
     if not alone:
         return pick(*shape, device)
 
@@ -223,7 +216,9 @@ def prepare(
 def begins_early(one: Launched) -> bool:
     """Whether a replayed launch may begin while the launch before it ends (`Tile.early`)."""
     macros = one.variant.macros
-    return one.variant.entry == _HOPPER.name and bool(macros["OUT_T"]) and macros["ST"] >= 12
+    if one.variant.entry != _HOPPER.name or int(macros.get("OUT_T", 0)) == 0:
+        return False
+    return int(macros.get("ST", 0)) >= EARLY_STAGES
 
 
 def det_gemm_mma(
@@ -241,7 +236,6 @@ def det_gemm_mma(
         return
     if tile.turned:
         p, q = q, p
-    loose = p.loose or q.loose
     _WARPS.launch(
         (tile.count(p.lines, q.lines),),
         (tile.threads,),
@@ -259,11 +253,10 @@ def det_gemm_mma(
             total,
             out,
         ),
-        shared=tile.shared(loose, p.along, q.along),
+        shared=tile.shared,
         macros={
             **tile.macros,
             **_macros(p, q, out.dtype == np.float32, partial is not None, total is not None),
-            "LOOSE": int(loose),
         },
     )
 
