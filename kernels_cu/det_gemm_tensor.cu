@@ -16,10 +16,10 @@
 // ring before its stages, what it is added to after them, while the tile before is still on its way out; with
 // OUT_T, straight from global memory.
 //
-// Macros: NC (1, 2), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
+// Macros: NC (1, 2, 3), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
 //         BLOCKS (a multiprocessor), LATE (the launch before is of the same product: only what it is added to
-//         and where it goes to has to wait for that).
-// Alignment: addresses 16 bytes, lines of p, q, o 16 bytes.
+//         and where it goes to has to wait for that), LOOSE (lines of o may begin anywhere).
+// Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
 // bits: arch-exact
@@ -32,6 +32,10 @@
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
 // check: NC=1 BN=64 ST=12
+// check: NC=3 BN=192 ST=4 Q_MN=1
+// check: LOOSE=1
+// check: RESULT=float LOOSE=1
+// check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2 LOOSE=1
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1 LATE=1
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
@@ -66,6 +70,9 @@
 #ifndef LATE
 #define LATE 0
 #endif
+#ifndef LOOSE
+#define LOOSE 0
+#endif
 #ifndef BLOCKS
 #define BLOCKS 1
 #endif
@@ -75,7 +82,8 @@
 #define P_BYTES (BM * 2 * BK)
 #define Q_BYTES (BN * 2 * BK)
 #define WIDE (sizeof(RESULT) == 4)
-#define STAGING (!OUT_T ? NC * 2 * 8192 : WIDE ? 0 : NC * BN * 128)  // results being stored
+#define BUFFERS (NC == 3 ? 1 : 2)  // boxes of a warpgroup that are being stored at a time
+#define STAGING (!OUT_T ? NC * BUFFERS * 8192 : WIDE ? 0 : NC * BN * 128)  // results being stored
 #define EACH (1 + BN / 64 / NC)                    // boxes of sums of a warpgroup in a stage
 #define N_SUMS ((BN / 32 + EACH - 1) / EACH)        // stages of a tile's sums
 #define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
@@ -145,7 +153,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     Tiles tiles(n_i, n_j, group);
     int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
     if (role == 0) {
-        if (NC > 1) rk_fewer_registers();
+        if (NC > 1) rk_fewer_registers<40>();
         u32 phase = 1, turn = 0;  // two warps alternate: one alone cannot issue requests fast enough
         if (lane == 0 && warp < 2)
             while (tiles.next(i0, j0))
@@ -165,7 +173,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 }
         __syncwarp();
     } else {
-        if (NC > 1) rk_more_registers();
+        if (NC > 1) rk_more_registers<NC == 2 ? 232 : 152>();
         u32 phase = 0, sent = 0;
         float d[BN / 2];
         auto take_sums = [&](bool add) {  // from the ring to the accumulators
@@ -224,9 +232,10 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 }
                 if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
             }
-            if (!OUT_T) write_boxes(d, o, staging + (role - 1) * 16384, sent, i, j0);
+            if (!OUT_T && LOOSE) write_words(d, out, staging + (role - 1) * BUFFERS * 8192, i, j0, n_i, n_j, ld);
+            else if (!OUT_T) write_boxes(d, o, staging + (role - 1) * BUFFERS * 8192, sent, i, j0);
             else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, n_i, n_j, ld);
         }
-        if (!OUT_T && threadIdx.x % 128 == 0) rk_stores_done();
+        if (!OUT_T && !LOOSE && threadIdx.x % 128 == 0) rk_stores_done();
     }
 }

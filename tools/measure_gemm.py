@@ -1,12 +1,13 @@
 """Time the batch-invariant products on a GPU beside cuBLAS.
 
 python tools/measure_gemm.py [--quick]        (needs a GPU and PyTorch)
+python tools/measure_gemm.py --random 100 --seed 1 [--dtypes bfloat16,float32] [--out times.json]
 
 Medians over replays of captured graphs, operands rotating through more than the L2 cache; replays
 of cuBLAS and of ours alternate, since a GPU that is hot is slower. Batches go from few rows to
 many, for all layers together: few rows are not timed on a GPU that many have just heated. A ratio
 above 1 means that ours is faster. The floor is the longer of moving each matrix once and of the
-arithmetic alone.
+arithmetic alone. `--random` draws shapes that nothing was fitted to.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import random_products
 
 import rpukit as rk
 from rpukit import _device
@@ -190,8 +193,18 @@ def host_time(bench: Bench) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few batches only")
-    batches = (1, 64, 512, 4096) if parser.parse_args().quick else BATCHES
+    parser.add_argument("--random", type=int, metavar="N", help="time N shapes drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the shapes")
+    parser.add_argument("--dtypes", default="bfloat16,float32,float64")
+    parser.add_argument("--out", type=Path, help="JSON file for the times of random shapes")
+    given = parser.parse_args()
+    batches = (1, 64, 512, 4096) if given.quick else BATCHES
     bench = Bench()
+    if given.random:
+        dtypes = tuple(given.dtypes.split(","))
+        shapes = list(random_products.draw(given.random, given.seed, dtypes))
+        random_products.measure(bench, shapes, given.out)
+        return 0
     product, bf16 = bench.product, bench.torch.bfloat16
     print(f"host time of a call: {host_time(bench):.1f} us")
     for layout in ("NN", "NT"):

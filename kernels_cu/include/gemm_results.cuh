@@ -1,4 +1,4 @@
-// Loads and stores of the accumulators of det_gemm_tensor.cu. Uses its macros BN, OUT_T, WIDE.
+// Loads and stores of the accumulators of det_gemm_tensor.cu. Uses its macros BN, OUT_T, WIDE, BUFFERS, LOOSE.
 #pragma once
 #include "rk_tma.cuh"
 
@@ -38,29 +38,52 @@ __device__ __forceinline__ void write_box(const float (&d)[BN / 2], int box, u32
     });
 }
 
-// Results through shared memory: whole boxes of 64 rows and 128 bytes, two under way at a time.
+// Box number `box` of 64 rows and 128 bytes of results, in shared memory.
+__device__ __forceinline__ void stage_box(const float (&d)[BN / 2], int box, u32 buffer) {
+    int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    if (WIDE) write_box(d, box, buffer);
+#pragma unroll
+    for (int b = 0; !WIDE && b < 4; ++b) {
+        int x = 32 * box + 8 * b;
+        rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
+                                 rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
+    }
+}
+
+// Results through shared memory: whole boxes of 64 rows and 128 bytes, BUFFERS under way at a time.
 __device__ __forceinline__ void write_boxes(const float (&d)[BN / 2], const RkTensorMap &o, u32 staging, u32 &sent, int i, int j) {
-    int t = threadIdx.x % 128, lane = t % 32, id = threadIdx.x / 128;
+    int t = threadIdx.x % 128, id = threadIdx.x / 128;
 #pragma unroll
     for (int box = 0; box < BN / (WIDE ? 32 : 64); ++box, ++sent) {
-        u32 buffer = staging + sent % 2 * 8192;
-        if (t == 0) rk_stores_left<1>();
+        u32 buffer = staging + sent % BUFFERS * 8192;
+        if (t == 0) rk_stores_left<BUFFERS - 1>();
         rk_sync_group(id);
-        int row = t / 32 * 16 + lane % 16;
-        if (WIDE) write_box(d, box, buffer);
-#pragma unroll
-        for (int b = 0; !WIDE && b < 4; ++b) {
-            int x = 32 * box + 8 * b;
-            rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
-                                     rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
-        }
+        stage_box(d, box, buffer);
         rk_see_stores();
         rk_sync_group(id);
         if (t == 0) rk_store_box(o, buffer, WIDE ? 2 * (j + 32 * box) : j + 64 * box, i);
     }
 }
 
-// OUT_T, 16-bit floats: through shared memory, then lines of 16 bytes.
+// The same by the threads themselves, for lines that begin anywhere.
+template <class T>
+__device__ __forceinline__ void write_words(const float (&d)[BN / 2], T *out, u32 staging, int i, int j, int n_i, int n_j, int ld) {
+    constexpr int width = WIDE ? 32 : 64;
+    int t = threadIdx.x % 128, id = threadIdx.x / 128, column = t % width;
+#pragma unroll 1
+    for (int box = 0; box < BN / width; ++box) {
+        rk_sync_group(id);
+#pragma unroll
+        for (int b = 0; b < BN / width; ++b)
+            if (b == box) stage_box(d, b, staging);
+        rk_sync_group(id);
+        int at = j + box * width + column;
+        for (int row = t / width; row < 64 && i + row < n_i; row += 128 / width)
+            if (at < n_j) out[(u64)(i + row) * ld + at] = *(const T *)rk_at(rk_swizzle(staging + row * 128 + column * (int)sizeof(T)));
+    }
+}
+
+// OUT_T, 16-bit floats: through shared memory, then lines of 16 bytes, or with LOOSE single words.
 __device__ __forceinline__ void write_turned(const float (&d)[BN / 2], u16 *out, u32 staging, int i, int j, int n_i, int n_j, int ld) {
     int t = threadIdx.x % 128, lane = t % 32, warp = t / 32, id = threadIdx.x / 128;
     rk_sync_group(id);
@@ -71,7 +94,11 @@ __device__ __forceinline__ void write_turned(const float (&d)[BN / 2], u16 *out,
                                 rk_pack16(d[8 * b + 2], d[8 * b + 3]), rk_pack16(d[8 * b + 4], d[8 * b + 5]), rk_pack16(d[8 * b + 6], d[8 * b + 7]));
     }
     rk_sync_group(id);
-    for (int e = t; e < BN * 8; e += 128) {
+    for (int e = t; LOOSE && e < BN * 64; e += 128) {
+        int row = e / 64, at = i + e % 64;
+        if (at < n_i && j + row < n_j) out[(u64)(j + row) * ld + at] = *(const u16 *)rk_at(rk_swizzle(staging + row * 128 + e % 64 * 2));
+    }
+    for (int e = t; !LOOSE && e < BN * 8; e += 128) {
         int row = e / 8, at = i + e % 8 * 8;
         if (at < n_i && j + row < n_j) *(uint4 *)(out + (u64)(j + row) * ld + at) = rk_read_line(rk_swizzle(staging + row * 128 + e % 8 * 16));
     }

@@ -7,9 +7,11 @@ typedef unsigned short u16;
 #ifdef RK_ON_CPU
 static inline u32 rk_shared_address(const void *p) { return u32((const char *)p - oncpu::current->shared); }
 static inline char *rk_shared(u32 address) { return oncpu::current->shared + address; }
+static inline const char *rk_at(u32 address) { return rk_shared(address); }
 static inline void rk_yield() { __syncwarp(1u << (oncpu::current->running->linear % 32)); }
 #else
 __device__ __forceinline__ u32 rk_shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ const char *rk_at(u32 address) { return (const char *)__cvta_shared_to_generic(address); }
 #endif
 
 // Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte.

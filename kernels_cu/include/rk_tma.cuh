@@ -55,8 +55,8 @@ static inline void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) 
 template <int> static inline void rk_stores_left() {}
 static inline void rk_stores_done() {}
 static inline void rk_see_stores() {}
-static inline void rk_more_registers() {}
-static inline void rk_fewer_registers() {}
+template <int N> static inline void rk_more_registers() {}
+template <int N> static inline void rk_fewer_registers() {}
 // A barrier of a warpgroup: the last of its 128 threads to arrive releases the others.
 static inline void rk_sync_group(int id) {
     static u32 come[16], round[16];
@@ -96,7 +96,7 @@ __device__ __forceinline__ void rk_stores_done() { asm volatile("cp.async.bulk.w
 // Let the copy engine see what this thread wrote to shared memory.
 __device__ __forceinline__ void rk_see_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Registers go from the warpgroup that copies to those that multiply.
-__device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
-__device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+template <int N> __device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> __device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 __device__ __forceinline__ void rk_sync_group(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
 #endif

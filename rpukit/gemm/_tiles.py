@@ -11,6 +11,7 @@ from rpukit._kernels import tune
 from rpukit.errors import ParameterError
 
 _DEPTH = 64  # of a stage
+EARLY_STAGES = 12  # from which on a turned tile's launch begins early
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 
 
@@ -48,7 +49,7 @@ class Tile:
         It saves a microsecond where blocks are few and have a multiprocessor each. Elsewhere
         the blocks of the next launch take the first places that become free, and crowd there.
         """
-        return self.turned and self.stages >= 12
+        return self.turned and self.stages >= EARLY_STAGES
 
     @property
     def streams(self) -> bool:
@@ -57,7 +58,8 @@ class Tile:
 
     def shared(self, wide: bool) -> int:
         """Bytes of shared memory; ``wide``: float32 results, which bypass it if turned."""
-        staging = self.groups * (16384 if not self.turned else 0 if wide else self.columns * 128)
+        boxes = 8192 * (1 if self.groups == 3 else 2)
+        staging = self.groups * (boxes if not self.turned else 0 if wide else self.columns * 128)
         stage = (self.rows + self.columns) * 2 * _DEPTH
         return 1024 + self.stages * stage + staging + 16 * self.stages
 
@@ -129,6 +131,8 @@ TILES = (
     Tile("128x192", 2, 192, 4),
     Tile("128x128", 2, 128, 6),
     Tile("128x64", 2, 64, 8),
+    Tile("192x192", 3, 192, 4),
+    Tile("192x128", 3, 128, 5),
     Tile("64x64", 1, 64, 12),
     Tile("64x128", 1, 128, 8),
     Tile("64x192", 1, 192, 6),
@@ -149,6 +153,8 @@ TILES = (
 WARP_TILES = (
     WarpTile("warps 128x128", 128, 128, (2, 4), 3),
     WarpTile("warps 64x64", 64, 64, (2, 2), 4),
+    WarpTile("warps turned 16x16", 16, 16, (1, 1), 16, turned=True),
+    WarpTile("warps turned 16x32", 16, 32, (1, 2), 16, turned=True),
     WarpTile("warps turned 32x16", 32, 16, (2, 1), 14, turned=True),
     WarpTile("warps turned 32x32", 32, 32, (2, 2), 12, turned=True),
     WarpTile("warps turned 32x64", 32, 64, (2, 2), 8, turned=True),

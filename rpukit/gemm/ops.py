@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels.entering import enters_arrays
+from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _replays, real, tensor
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
@@ -87,14 +88,23 @@ def det_gemm(
         out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
         if 0 in (m, n, k):
             out.fill(0)
-        elif is_tensor:
-            p, q = tensor.factor(a, 0 if trans_a else 1), tensor.factor(b, 1 if trans_b else 0)
-            tensor.product(p, q, out)
-            if key is not None:
-                _replays.keep(key, a, b, p, q, out)
+        elif key is None:
+            _multiply(a, b, out, trans_a, trans_b, is_tensor)
         else:
-            real.product(a, b, out, trans_a, trans_b)
+            with recording() as launches:
+                _multiply(a, b, out, trans_a, trans_b, is_tensor)
+            _replays.keep(key, launches, a, b, out)
     return out
+
+
+def _multiply(
+    a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, on_tensor: bool
+) -> None:
+    if on_tensor:
+        sums = 0 if trans_a else 1, 1 if trans_b else 0
+        tensor.product(*tensor.factors(a, sums[0], b, sums[1]), out)
+    else:
+        real.product(a, b, out, trans_a, trans_b)
 
 
 def _of_more_axes(a: Array, b: Array, out: Array | None, trans_b: bool, out_dtype: Any) -> Array:

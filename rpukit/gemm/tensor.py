@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial as bound
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -12,12 +11,15 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel, Variant, tune
-from rpukit._kernels.launch import Launched
+from rpukit._kernels.launch import Launched, recording
 from rpukit._kernels.replay import Replay
-from rpukit._kernels.tensor_map import ALIGNMENT, fits, tensor_map
+from rpukit._kernels.tensor_map import tensor_map
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import GROUP, TILES, Tile, WarpTile, candidates, grid, pick
+from rpukit.gemm._tiles import EARLY_STAGES, GROUP, TILES, Tile, WarpTile, candidates, grid, pick
 from rpukit.gemm.formats import bits
+from rpukit.gemm.lines import Factor, aligned, beginning, factor, factors, is_aligned
+
+__all__ = ["Factor", "aligned", "factor", "factors", "is_aligned", "multiply", "product"]
 
 Array = Any
 
@@ -28,67 +30,12 @@ _STEP, _FRACTION = 16, 25  # of the tensor core that the mirror models
 _NOTHING = np.empty((0, 0), np.float32)
 
 
-class Factor(NamedTuple):
-    """Factor of a product: its 16-bit words in memory.
-
-    ``along`` 0: words (lines, depth), the sum runs along the rows; 1: words (depth, lines).
-    ``half``: float16, else bfloat16.
-    """
-
-    words: Array
-    along: int
-    half: bool
-
-    @property
-    def lines(self) -> int:
-        return int(self.words.shape[self.along])
-
-    @property
-    def depth(self) -> int:
-        return int(self.words.shape[1 - self.along])
-
-    def upright(self, start: int, stop: int) -> np.ndarray:
-        """Return the words (lines, depth) of a part of the sum, for the mirror."""
-        part = self.words[start:stop].T if self.along else self.words[:, start:stop]
-        return np.ascontiguousarray(part)
-
-
-def factor(x: Array, sum_axis: int) -> Factor:
-    """Use a matrix in place if the copy engine can read it; else copy it once."""
-    words = bits(x)
-    if words.strides[1] != 2 and words.strides[0] == 2:
-        words, sum_axis = words.T, 1 - sum_axis
-    if words.size and not fits(words):
-        room = aligned(words.shape, np.uint16, _device.device_of(words))
-        room[:, : words.shape[1]] = words
-        words = room[:, : words.shape[1]]
-    return Factor(words, 1 - sum_axis, x.dtype == np.float16)
-
-
-def aligned(shape: tuple[int, int], dtype: Any, device: _device.Device) -> Array:
-    """Allocate a matrix with rows padded to 8 columns, at an address aligned to 16 bytes."""
-    rows, columns = shape
-    size = np.dtype(dtype).itemsize
-    step = ALIGNMENT // size
-    width = -(-columns // 8) * 8
-    if device.kind == "gpu":
-        return _device.empty((rows, width), dtype, device)
-    room = np.empty(rows * width + step, dtype)  # NumPy aligns to less
-    start = -room.ctypes.data % ALIGNMENT // size
-    return room[start : start + rows * width].reshape(rows, width)
-
-
-def is_aligned(x: Array) -> bool:
-    """Whether the rows have the layout of `aligned`."""
-    address = x.data.ptr if _device.is_cupy(x) else x.ctypes.data
-    return bool(x.shape[1] % 8 == 0 and address % ALIGNMENT == 0)
-
-
 def product(p: Factor, q: Factor, out: Array) -> None:
     """Compute a whole product by segments into ``out`` (lines of p, lines of q), any float."""
     words = out if out.dtype == np.float32 else bits(out)
     device = _device.device_of(out)
-    room = words if is_aligned(words) else aligned(words.shape, words.dtype, device)
+    direct = p.depth <= SEGMENT or is_aligned(words)
+    room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
     total = None
     for start, stop in pairwise(edges):
@@ -119,7 +66,8 @@ def multiply(
     p, q : Factor
         Of one format and one depth.
     out : array, shape (lines of p, at least lines of q), float32, or uint16: bits of the format
-        Laid out by `aligned`; what is beyond the lines of q is not promised.
+        Contiguous; laid out by `aligned` if `partial` or `total` are given. What is beyond the
+        lines of q is not promised.
     part : (int, int), optional
         Part of the sum, from a multiple of 64 on; default: all.
     partial : array, like `out`, float32, optional
@@ -164,12 +112,9 @@ def choose(
             if tile in ready:  # the host would take longer than some products
                 ready[tile]()
             else:
-                plan = prepare(p, q, out, part, tile)
-                plan.run(out)
-                if device.kind == "gpu":
-                    ready[tile] = bound(plan.bind(out), _device.address(out))
-                else:
-                    ready[tile] = bound(plan.run, out)
+                with recording() as launches:
+                    prepare(p, q, out, part, tile).run(out)
+                ready[tile] = Replay(launches, [])
             return [out[:, : q.lines]]
 
         return run
@@ -208,29 +153,12 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
-    early: bool  # may begin while the launch before it ends, where that pays
     late: bool  # that launch was of the same product
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
         arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
         self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
-
-    def bind(self, out: Array) -> Replay:
-        """Launch on a GPU; return a function that repeats it, given the address of a result."""
-        arguments = (*self.arguments, *map(self._map, (out, None, None)), None, None, out)
-        self.variant.launch(self.grid, self.block, arguments, self.shared)
-        one = Launched(
-            self.variant,
-            self.grid,
-            self.block,
-            arguments,
-            self.shared,
-            self.early,
-            device=out.data.device_id,
-        )
-        # The result counts as changing, so that the array is not kept.
-        return Replay([one], [[(0, len(arguments) - 1)]], any_stream=True)
 
     def _map(self, sums: Array | None) -> np.ndarray:
         """Tensor map of the results or sums; any valid one if the copy engine moves none."""
@@ -256,7 +184,13 @@ def prepare(
     late = late and tile.blocks == 1
     if tile.turned:
         p, q = q, p
-    macros = {**tile.macros, **_macros(p, q, wide, going, adding), "LATE": int(late)}
+    loose = not is_aligned(out)
+    macros = {
+        **tile.macros,
+        **_macros(p, q, wide, going, adding),
+        "LATE": int(late),
+        "LOOSE": int(loose),
+    }
     return Plan(
         _HOPPER.variant(macros),
         (grid(tile, tile.count(p.lines, q.lines), _device.device_of(out)),),
@@ -273,11 +207,18 @@ def prepare(
                 q.words, 64 if q.along else min(tile.columns, q.lines), wide=not tile.streams
             ),
         ),
-        0 if tile.turned else columns,
+        0 if tile.turned or loose else columns,
         tile.shared(wide),
-        tile.early,
         late,
     )
+
+
+def begins_early(one: Launched) -> bool:
+    """Whether a replayed launch may begin while the launch before it ends (`Tile.early`)."""
+    macros = one.variant.macros
+    if one.variant.entry != _HOPPER.name or int(macros.get("OUT_T", 0)) == 0:
+        return False
+    return int(macros.get("ST", 0)) >= EARLY_STAGES
 
 
 def det_gemm_mma(
@@ -332,12 +273,7 @@ def _macros(p: Factor, q: Factor, wide: bool, going: bool, adding: bool) -> dict
 
 
 def _beginning(x: Factor, start: int) -> Array:
-    """Contiguous view from the start of a part of a factor, as launches require."""
-    words = x.words[start:] if x.along else x.words[:, start:]
-    if words.flags.c_contiguous:
-        return words
-    strided = _device.namespace(words).lib.stride_tricks.as_strided
-    return strided(words, shape=(1,), strides=(2,))
+    return beginning(x.words[start:] if x.along else x.words[:, start:])
 
 
 def _run_mirror(

@@ -331,10 +331,10 @@ class LaunchPlanner:
 
     def sum_by_gemm(self) -> None:
         """Add round 0 of all samples by det_gemm, which sums in the order of tile_forward."""
-        (n_batch, n_out, _), manner = self.shape, self.manner
-        turned = not manner.transposed
-        tile = real.pick(n_batch, n_out, False, False, not turned)
-        for start in real.launches(tile, self.shape, 4, False, turned, self.vec == 4, self.limit):
+        (n_batch, n_out, n_in), manner = self.shape, self.manner
+        turned, whole = not manner.transposed, self.vec == 4
+        tile = real.pick(n_batch, n_out, n_in, False, False, not turned, whole)
+        for start in real.launches(tile, self.shape, 4, False, turned, whole, self.limit):
             typed = tuple(map(_i4, start.sizes))
             self.steps.append(
                 Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")

@@ -60,6 +60,41 @@ def mma_gemm(m, n, k, form, tile):
     return run
 
 
+def loose_gemm(m, n, k, trans_a, trans_b):
+    """Rows that begin at any word, at odd ones among them."""
+
+    def run(device):
+        s = rk.Stream.from_seed(19)
+        shapes = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
+        a, b = (
+            elementwise.random_fill(s.child(c), (rows, columns + 1))
+            for c, (rows, columns) in enumerate(shapes)
+        )
+        a, b = (put(rk.gemm.to_bfloat16(x), device)[:, 1:] for x in (a, b))
+        options = {"trans_a": trans_a, "trans_b": trans_b}
+        return [rk.det_gemm(a, b, **options), rk.det_gemm(a, b, out_dtype=np.float32, **options)]
+
+    return run
+
+
+def align_rows(shapes):
+    """Copies of one or two matrices to aligned rows."""
+
+    def run(device):
+        from rpukit.gemm import lines
+
+        s, where = rk.Stream.from_seed(23), _device.parse_device(device)
+        given = [
+            put(rk.gemm.to_bfloat16(elementwise.random_fill(s.child(c), shape)), device)[:, 1:]
+            for c, shape in enumerate(shapes)
+        ]
+        rooms = [lines.aligned(x.shape, np.uint16, where) for x in given]
+        lines.align_rows(*zip(given, rooms, strict=True))
+        return rooms
+
+    return run
+
+
 def tensor_gemms():
     """16-bit floats in all layouts, rounded and not."""
     for m, n, k in ((1, 1, 1), (3, 264, 132), (33, 31, 67), (200, 136, 320), (17, 40, 16500)):
@@ -68,6 +103,13 @@ def tensor_gemms():
                 run = tensor_gemm(m, n, k, form, 13, trans_a=trans_a, trans_b=trans_b)
                 name = f"{m}x{n}x{k}-{form}-{int(trans_a)}{int(trans_b)}"
                 yield "det_gemm_tensor", Case(name, run, small=k < 300)
+
+    for m, n, k in ((3, 33, 67), (20, 131, 70), (60, 70, 133), (70, 41, 90)):
+        for trans_a, trans_b in ((False, False), (True, False), (False, True)):
+            name = f"loose-{m}x{n}x{k}-{int(trans_a)}{int(trans_b)}"
+            yield "det_gemm_tensor", Case(name, loose_gemm(m, n, k, trans_a, trans_b))
+    for shapes in (((5, 10),), ((3, 18), (40, 66)), ((1, 2), (2, 4100))):
+        yield "align_rows", Case(f"{shapes}", align_rows(shapes))
 
     for tile in ("warps 64x64", "warps turned 32x16"):
         for form in ("bfloat16", "float16"):

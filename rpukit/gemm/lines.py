@@ -1,0 +1,129 @@
+"""Factors of products of 16-bit floats, and copies of them to aligned rows."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._kernels import Kernel
+from rpukit._kernels.tensor_map import ALIGNMENT, fits
+from rpukit._workers import run_rows, work_grain
+from rpukit.gemm.formats import bits
+
+Array = Any
+
+_COPY = Kernel("align_rows")
+_CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
+
+
+class Factor(NamedTuple):
+    """Factor of a product: its 16-bit words in memory.
+
+    ``along`` 0: words (lines, depth), the sum runs along the rows; 1: words (depth, lines).
+    ``half``: float16, else bfloat16.
+    """
+
+    words: Array
+    along: int
+    half: bool
+
+    @property
+    def lines(self) -> int:
+        return int(self.words.shape[self.along])
+
+    @property
+    def depth(self) -> int:
+        return int(self.words.shape[1 - self.along])
+
+    def upright(self, start: int, stop: int) -> np.ndarray:
+        """Return the words (lines, depth) of a part of the sum, for the mirror."""
+        part = self.words[start:stop].T if self.along else self.words[:, start:stop]
+        return np.ascontiguousarray(part)
+
+
+def factor(x: Array, sum_axis: int) -> Factor:
+    """Use a matrix in place if the copy engine can read it; else copy it once."""
+    return _tight(_in_place(x, sum_axis))[0]
+
+
+def factors(a: Array, sum_a: int, b: Array, sum_b: int) -> tuple[Factor, Factor]:
+    """Use two matrices in place where the copy engine can read them; copy others in one launch."""
+    p, q = _tight(_in_place(a, sum_a), _in_place(b, sum_b))
+    return p, q
+
+
+def _in_place(x: Array, sum_axis: int) -> Factor:
+    """Words of a matrix, whose rows are contiguous; a copy of a matrix without such rows."""
+    words = bits(x)
+    if words.strides[1] != 2 and words.strides[0] == 2:
+        words, sum_axis = words.T, 1 - sum_axis
+    pitch, step = words.strides
+    if words.size and (step != 2 or pitch < 2 * words.shape[1]):
+        words = _device.namespace(words).ascontiguousarray(words)
+    return Factor(words, 1 - sum_axis, x.dtype == np.float16)
+
+
+def _tight(*given: Factor) -> list[Factor]:
+    """Copy to aligned rows what the copy engine cannot read."""
+    rooms, moves = [], []
+    for f in given:
+        if not f.words.size or fits(f.words):
+            rooms.append(f)
+            continue
+        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words))
+        moves.append((f.words, room))
+        rooms.append(f._replace(words=room[:, : f.words.shape[1]]))
+    if moves:
+        align_rows(*moves)
+    return rooms
+
+
+def align_rows(*moves: tuple[Array, Array]) -> None:
+    """Copy the rows of one or two matrices of words to rows laid out by `aligned`.
+
+    What a longer row holds beyond is set to 0.
+    """
+    if not _device.runs_kernels(_device.namespace(*(x for move in moves for x in move))):
+        mirror = import_module("rpukit.gemm._mirror.lines").align_rows
+        for words, room in moves:
+            run_rows(mirror, len(room), words, room, grain=work_grain(room.shape[1]))
+        return
+    sizes: list[int] = []
+    arrays: list[Array] = []
+    for words, room in (moves[0], moves[-1]):
+        rows, columns = words.shape
+        second = len(moves) == 1 and bool(sizes)
+        sizes += [0 if second else rows, columns, words.strides[0] // 2]
+        arrays += [beginning(words), room]
+    n_chunk = sum(room.size // _CHUNK for _, room in moves)
+    _COPY.launch((-(-n_chunk // (_THREADS * _EACH)),), (_THREADS,), (*sizes, *arrays))
+
+
+def aligned(shape: tuple[int, int], dtype: Any, device: _device.Device) -> Array:
+    """Allocate a matrix with rows padded to 8 columns, at an address aligned to 16 bytes."""
+    rows, columns = shape
+    size = np.dtype(dtype).itemsize
+    step = ALIGNMENT // size
+    width = -(-columns // 8) * 8
+    if device.kind == "gpu":
+        return _device.empty((rows, width), dtype, device)
+    room = np.empty(rows * width + step, dtype)  # NumPy aligns to less
+    start = -room.ctypes.data % ALIGNMENT // size
+    return room[start : start + rows * width].reshape(rows, width)
+
+
+def is_aligned(x: Array) -> bool:
+    """Whether the rows have the layout of `aligned`."""
+    address = x.data.ptr if _device.is_cupy(x) else x.ctypes.data
+    return bool(x.shape[1] % 8 == 0 and address % ALIGNMENT == 0)
+
+
+def beginning(words: Array) -> Array:
+    """Contiguous view of the first word, as launches require."""
+    if words.flags.c_contiguous:
+        return words
+    strided = _device.namespace(words).lib.stride_tricks.as_strided
+    return strided(words, shape=(1,), strides=(2,))
