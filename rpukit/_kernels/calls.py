@@ -16,7 +16,7 @@ from _signal import SIGINT, default_int_handler, getsignal, signal  # type: igno
 from _thread import get_ident
 from collections.abc import Callable
 from functools import wraps
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar, cast
 
 from rpukit import _device
@@ -29,7 +29,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 REBUILD = "build it anew, or from what was saved before (rpukit.load, from_state)"
 
 _main = threading.main_thread().ident
-_asked = False  # whether a Ctrl-C waits for the end of the call
+_asked = False  # whether a Ctrl-C waits for the end of a call
+_waits: CodeType | None = None  # code of the frames at whose end it is raised
 
 
 class CallState:
@@ -42,6 +43,8 @@ class CallState:
 
     Attributes
     ----------
+    call : str
+        Name of the present or last call that `changes` the object.
     changed : str or None
         Name of the call that has begun to change the object and is not complete.
     thread : int
@@ -50,14 +53,14 @@ class CallState:
         Whether a call that `changes` the object is running.
     """
 
-    __slots__ = ("_call", "changed", "lock", "remedy", "thread", "unit")
+    __slots__ = ("call", "changed", "lock", "remedy", "thread", "unit")
 
     def __init__(self, remedy: str = REBUILD) -> None:
         self.lock: Any = threading.RLock()
         self.remedy = remedy
         self.changed: str | None = None
         self.thread = 0
-        self._call = ""
+        self.call = ""
         self.unit = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,7 +69,7 @@ class CallState:
     def changing(self, name: str | None = None) -> None:
         """Mark the object, before the first change in place; the end of the call removes it."""
         if self.unit and self.changed is None:
-            self.changed = name or self._call
+            self.changed = name or self.call
 
     def unchanged(self) -> None:
         """Remove the mark: all changes of the present call were undone."""
@@ -93,33 +96,6 @@ class CallState:
                 f"left it half changed: {self.remedy}"
             )
 
-    def change(self, name: str, mends: bool, call: Any, of: Any, args: Any, kwargs: Any) -> Any:
-        """Make a call that changes the object: Ctrl-C waits for its end."""
-        before = None if mends else self.changed
-        self.unit, self._call = True, name
-        try:
-            if getsignal(SIGINT) is default_int_handler and get_ident() == _main:
-                return self._finish(before, call, of, args, kwargs)
-            result = call(of, *args, **kwargs)
-            self.changed = before
-            return result
-        finally:
-            self.unit = False
-
-    def _finish(self, before: str | None, call: Any, of: Any, args: Any, kwargs: Any) -> Any:
-        global _asked
-        _asked = False
-        signal(SIGINT, _remember)
-        try:
-            result = call(of, *args, **kwargs)
-            self.changed = before
-            return result
-        finally:
-            signal(SIGINT, default_int_handler)
-            if _asked:
-                _asked = False
-                raise KeyboardInterrupt
-
 
 def _copied(remedy: str, changed: str | None) -> CallState:
     state = CallState(remedy)
@@ -131,15 +107,12 @@ def _remember(signum: int, frame: FrameType | None) -> None:
     """Handle the first Ctrl-C inside a call: it waits for the end."""
     global _asked
     inside = frame
-    while inside is not None and inside.f_code is not _FINISH:
+    while inside is not None and inside.f_code is not _waits:
         inside = inside.f_back
     if _asked or inside is None:
         signal(SIGINT, default_int_handler)
         raise KeyboardInterrupt
     _asked = True
-
-
-_FINISH = CallState._finish.__code__
 
 
 def heed() -> None:
@@ -168,7 +141,7 @@ def exclusive(method: _Method) -> _Method:
         with state.lock:
             if state.changed is not None:
                 state.need_whole(self, name)
-            state.thread = get_ident()
+            state.thread, state.unit = get_ident(), False
             result = call(self, *args, **kwargs)
             state.thread = 0
             return result
@@ -186,27 +159,45 @@ def changes(method: _Method | None = None, *, mends: bool = False) -> Any:
     """
     if method is None:
         return lambda method: changes(method, mends=mends)
+    global _waits
     several, name = _device.several_gpus, method.__name__
 
     @wraps(method)
     def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _asked
         state, device = self._call_state, self._device
         here = device.kind == "cpu" or not several() or _device.current_index() == device.index
         call = method if here else _on_device(method, device)
-        if state.lock._is_owned():
+        inside = state.lock._is_owned()
+        if inside:
             if state.unit:  # part of another call that changes the object
                 return call(self, *args, **kwargs)
-            return state.change(name, mends, call, self, args, kwargs)
-        if state.thread:
+        elif state.thread:
             state.need_alone(self, name)
         with state.lock:
-            if state.changed is not None and not mends:
+            before = None if mends else state.changed
+            if before is not None and not inside:
                 state.need_whole(self, name)
-            state.thread = get_ident()
-            result = state.change(name, mends, call, self, args, kwargs)
-            state.thread = 0
+            state.thread = me = get_ident()
+            state.unit, state.call = True, name
+            defers = me == _main and getsignal(SIGINT) is default_int_handler
+            if defers:
+                signal(SIGINT, _remember)
+            try:
+                result = call(self, *args, **kwargs)
+                state.changed = before
+            finally:
+                state.unit = False
+                if defers:
+                    signal(SIGINT, default_int_handler)
+                    if _asked:
+                        _asked = False
+                        raise KeyboardInterrupt
+            if not inside:
+                state.thread = 0
             return result
 
+    _waits = entered.__code__  # the same of all methods
     entered._is_call = True  # type: ignore[attr-defined]
     return entered
 
