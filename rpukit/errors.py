@@ -56,7 +56,7 @@ class FormatError(RpukitError, ValueError):
 
 
 class InterruptedCallError(RpukitError, RuntimeError):
-    """An earlier call of an object was cut short, by Ctrl-C or an error, and left it half changed."""
+    """An earlier call was cut short, by Ctrl-C or an error, and left its object half changed."""
 
 
 class ThreadError(RpukitError, RuntimeError):

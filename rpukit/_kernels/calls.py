@@ -77,15 +77,15 @@ class CallState:
 
     def need_alone(self, of: Any, name: str) -> None:
         """Raise if a call of another thread is running."""
-        if self.thread != get_ident():
-            # One line, since an interrupt between both calls would leave the lock taken.
-            if not (self.lock.acquire(False) and self.lock.release() is None):
-                named = {t.ident: t.name for t in threading.enumerate()}
-                raise ThreadError(
-                    f"{name}: thread {named.get(self.thread, self.thread)!r} is inside another "
-                    f"call of this {type(of).__name__}. The order of calls decides the bits: call "
-                    "one object from one thread at a time, or give each thread a copy"
-                )
+        # One line, since an interrupt between both calls would leave the lock taken.
+        free = self.lock.acquire(False) and self.lock.release() is None
+        if not free:
+            named = {t.ident: t.name for t in threading.enumerate()}
+            raise ThreadError(
+                f"{name}: thread {named.get(self.thread, self.thread)!r} is inside another call "
+                f"of this {type(of).__name__}. The order of calls decides the bits: call one "
+                "object from one thread at a time, or give each thread a copy"
+            )
         self.thread = 0  # of a call that ended by an exception
 
     def need_whole(self, of: Any, name: str) -> None:
@@ -150,15 +150,21 @@ def exclusive(method: _Method) -> _Method:
     return cast(_Method, entered)
 
 
-def changes(method: _Method | None = None, *, mends: bool = False) -> Any:
+def changes(method: _Method) -> _Method:
     """Decorate a method that changes its object in place; more than `exclusive` does.
 
     The method calls ``changing`` of the object's `CallState` before its first change in place. Its
-    parts may be calls of the same kind. A method that ``mends`` replaces all of the state, and is
-    allowed after a call was cut short.
+    parts may be calls of the same kind.
     """
-    if method is None:
-        return lambda method: changes(method, mends=mends)
+    return cast(_Method, _changes(method, mends=False))
+
+
+def replaces(method: _Method) -> _Method:
+    """Decorate a method that replaces all state: it is allowed after a call was cut short."""
+    return cast(_Method, _changes(method, mends=True))
+
+
+def _changes(method: Callable[..., Any], *, mends: bool) -> Callable[..., Any]:
     global _waits
     several, name = _device.several_gpus, method.__name__
 
@@ -197,8 +203,9 @@ def changes(method: _Method | None = None, *, mends: bool = False) -> Any:
                 state.thread = 0
             return result
 
-    _waits = entered.__code__  # the same of all methods
-    entered._is_call = True  # type: ignore[attr-defined]
+    made: Any = entered
+    _waits = made.__code__  # the same of all methods
+    made._is_call = True
     return entered
 
 

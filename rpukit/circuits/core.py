@@ -34,7 +34,6 @@ class CircuitLike(Protocol):
     """
 
     _core: Core
-    _call_state: CallState
     log_likelihood: Any
     accumulate: Any
     em_step: Any

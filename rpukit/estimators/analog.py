@@ -30,6 +30,10 @@ _SCALINGS = ("minmax", "standard", "none")
 class AnalogNetwork(BaseEstimator):  # type: ignore[misc]
     """What `AnalogClassifier` and `AnalogRegressor` share."""
 
+    network_: TileNetwork
+    scale_: Scale
+    loss_curve_: list[float]
+
     def __init__(
         self,
         hidden_sizes: tuple[int, ...] = (64,),
@@ -104,7 +108,7 @@ class AnalogNetwork(BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(1 << 31))
         sizes = [x.shape[1], *map(int, self.hidden_sizes), n_out]
         fresh = {"scale_": Scale.of(x, self.scaling), "loss_curve_": [], **more}
-        vars(self).update(fresh, network_=TileNetwork(sizes, periphery, seed))
+        self.__dict__.update(fresh, network_=TileNetwork(sizes, periphery, seed))
 
     def _learn(self, x: np.ndarray, target: np.ndarray, n_epoch: int, *, mixed: bool) -> Self:
         network = self.network_

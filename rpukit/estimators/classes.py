@@ -135,7 +135,7 @@ class CircuitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             pc.fit(part, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
             circuits.append(pc)
         counts = sizes.astype(np.float64) if self.prior == "counts" else np.ones(len(sizes))
-        vars(self).update(
+        self.__dict__.update(
             _categories=categories,
             classes_=classes,
             circuits_=circuits,

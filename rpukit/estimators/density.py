@@ -118,7 +118,7 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             log_unseen = np.log(share)
         pc = Circuit(root, seed=seed, dtype=np.float32 if whole else np.float64)
         trace = pc.fit(data, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
-        vars(self).update(_log_unseen=log_unseen, circuit_=pc, trace_=trace["train"])
+        self.__dict__.update(_log_unseen=log_unseen, circuit_=pc, trace_=trace["train"])
         return self
 
     def score_samples(self, X: Any) -> Array:

@@ -137,7 +137,7 @@ class MappedMatrix(Described):
         return rows, leading
 
     def _finite(self, array: Array, name: str) -> None:
-        """Check all values on a CPU, before any tile takes its part; kernels check those on a GPU."""
+        """Check all values on a CPU before any tile changes; kernels check those on a GPU."""
         if not (_device.takes_kernels(array) or is_finite(array)):
             raise NonFiniteError(f"{name} holds NaN or infinity; the matrix is unchanged")
 
@@ -211,9 +211,7 @@ class MappedMatrix(Described):
         if array.shape != self.shape:
             raise ShapeError(f"weight: got shape {tuple(array.shape)}, need {self.shape}")
         self._finite(array, "weight")
-        blocks = [
-            [array[a:b, c:d] for c, d in pairwise(self._in)] for a, b in pairwise(self._out)
-        ]
+        blocks = [[array[a:b, c:d] for c, d in pairwise(self._in)] for a, b in pairwise(self._out)]
         for k, j, tile in self._placed():  # raises where weights are beyond `w_max`
             tile.converter.split(blocks[k][j], tile.w_max)
         return self._each(lambda k, j, tile: tile.set_weights(blocks[k][j]))

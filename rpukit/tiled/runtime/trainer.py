@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _archive, _device
-from rpukit._kernels.calls import CallState, changes, exclusive
+from rpukit._kernels.calls import CallState, changes, exclusive, replaces
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.summaries import Described, Summary
 from rpukit.tiled.ir import Training
@@ -240,7 +240,7 @@ class Trainer(Described):
         header = {"format": _FORMAT, "version": _VERSION, "n_step": self._n_step}
         _archive.write(path, header, self.parameters(everything=True))
 
-    @changes(mends=True)
+    @replaces
     def load(self, path: str | os.PathLike[str]) -> None:
         """Restore the state written by `save`.
 
