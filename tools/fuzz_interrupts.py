@@ -5,12 +5,12 @@
 
 A case draws an object (a tile of any cell, an inference tile, a mapped matrix, a circuit, a
 trainer, an estimator, a weight gradient) and a call. It counts the lines of rpukit that the call
-passes, then makes the same call on an equal object and raises KeyboardInterrupt before one of these
-lines. In a part of the cases, an allocation raises MemoryError instead. Afterwards the state has
-to be that before the call, that after it, or that after some step of a loop (such as `fit`), to the
-bit; or the next call has to raise `InterruptedCallError`. An object that is as before makes the
-call again, and one that is complete makes another one: results have to be those of an object that
-was never interrupted.
+passes, then makes the same call on an equal object and raises KeyboardInterrupt before one of
+these lines. In a part of the cases, an allocation raises MemoryError instead. Afterwards the state
+has to be that before the call, that after it, or that after some step of a loop (such as `fit`),
+to the bit; or the next call has to raise `InterruptedCallError`. An object that is as before makes
+the call again, and one that is complete makes another one: results have to be those of an object
+that was never interrupted.
 """
 
 from __future__ import annotations
