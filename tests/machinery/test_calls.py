@@ -91,9 +91,13 @@ class TestInterrupts:
             with pytest.raises(InterruptedCallError, match="'update' .* cut short"):
                 attempt(thing)
         assert repr(thing)
-        assert name != "product" or pytest.raises(
-            InterruptedCallError, copy.deepcopy(thing).result
-        )
+
+    def test_a_copy_of_what_is_cut_short_is_cut_short(self):
+        thing = gradient()
+        thing._call_state.changed = "add"
+        for made in (copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))):
+            with pytest.raises(InterruptedCallError):
+                made.result()
 
     def test_load_mends_a_trainer(self, tmp_path):
         thing, other = trainer(), trainer()
