@@ -75,7 +75,7 @@ class TestInterrupts:
 
     def test_the_fuzzer_sees_what_is_not_marked(self, monkeypatch):
         monkeypatch.setattr(CallState, "changing", lambda self, name=None: None)
-        found = [fuzz_interrupts.check(5, number, ["product"])[2] for number in range(20)]
+        found = [fuzz_interrupts.check(5, number, ["inference"])[2] for number in range(30)]
         assert any("half changed without a word" in fault for fault in found)
 
     @each_object
