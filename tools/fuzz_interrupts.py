@@ -24,7 +24,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -174,13 +174,15 @@ def run(one: Case, watch: type[Lines] | type[Allocations], rng: np.random.Genera
     return "after a step"
 
 
-def check(seed: int, number: int, kinds: list[str]) -> tuple[str, str, str]:
+def check(
+    seed: int, number: int, kinds: list[str], *, kernels: bool = False
+) -> tuple[str, str, str]:
     """Run a case; return its kind, what became of the object, and the fault or ""."""
     rng = np.random.default_rng([seed, number])
     kind = kinds[int(rng.integers(len(kinds)))]
     watch = (Lines, Lines, CtrlC, Allocations)[int(rng.integers(4))]
     try:
-        with quiet():
+        with quiet(), rk.testing.on_cpu() if kernels else nullcontext():
             return kind, run(case(kind, rng), watch, rng), ""
     except Exception as error:
         text = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
@@ -194,14 +196,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, help="run this case alone")
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--kernels", action="store_true", help="CUDA sources, run on the CPU")
     given = parser.parse_args()
+    if given.kernels:
+        from tests.on_cpu import runner
+
+        rk.testing.set_runner(runner.run)
     kinds, start = given.kinds.split(","), time.perf_counter()
     numbers = range(given.cases) if given.case is None else [given.case]
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for number in numbers:
         if time.perf_counter() - start > given.seconds:
             break
-        kind, what, fault = check(given.seed, number, kinds)
+        kind, what, fault = check(given.seed, number, kinds, kernels=given.kernels)
         table[kind][what] += 1
         if fault:
             print(f"case {number} of seed {given.seed}, {kind}: {fault}", flush=True)
