@@ -1,6 +1,7 @@
 """Calls of objects: cut short they are known to be, one thread at a time, Ctrl-C at their end."""
 
 import copy
+import inspect
 import pickle
 import signal
 import threading
@@ -64,6 +65,15 @@ OBJECTS = {
     "product": (gradient, lambda t: t.add(*HALVES)),
 }
 each_object = pytest.mark.parametrize("name", OBJECTS)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_public_methods_are_calls(name):
+    """Public methods are guarded, or only make calls that are."""
+    through = {"copy", "matmat", "matvec", "rmatmat", "rmatvec", "to"}
+    methods = inspect.getmembers(type(OBJECTS[name][0]()), inspect.isfunction)
+    public = {own for own, method in methods if not own.startswith("_")}
+    assert {own for own, method in methods if hasattr(method, "_is_call")} >= public - through
 
 
 class TestInterrupts:
