@@ -177,16 +177,16 @@ def run(one: Case, watch: type[Lines] | type[Allocations], rng: np.random.Genera
 def check(
     seed: int, number: int, kinds: list[str], *, kernels: bool = False
 ) -> tuple[str, str, str]:
-    """Run a case; return its kind, what became of the object, and the fault or ""."""
+    """Run a case; return kind and way of interrupting, what became of the object, and the fault."""
     rng = np.random.default_rng([seed, number])
     kind = kinds[int(rng.integers(len(kinds)))]
     watch = (Lines, Lines, CtrlC, Allocations)[int(rng.integers(4))]
     try:
         with quiet(), rk.testing.on_cpu() if kernels else nullcontext():
-            return kind, run(case(kind, rng), watch, rng), ""
+            return f"{kind} {watch.__name__}", run(case(kind, rng), watch, rng), ""
     except Exception as error:
         text = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
-        return kind, "FAULT", text
+        return f"{kind} {watch.__name__}", "FAULT", text
 
 
 def main() -> None:
@@ -213,7 +213,10 @@ def main() -> None:
         if fault:
             print(f"case {number} of seed {given.seed}, {kind}: {fault}", flush=True)
     for kind in sorted(table):
-        print(f"{kind:10}", ", ".join(f"{n} {what}" for what, n in table[kind].most_common()))
+        print(f"{kind:22}", ", ".join(f"{n} {what}" for what, n in table[kind].most_common()))
+    for way in (Allocations, CtrlC, Lines):
+        rows = [row for kind, row in table.items() if kind.endswith(way.__name__)]
+        print(f"all {way.__name__:18}", dict(sum(rows, collections.Counter())))
     total = sum(table.values(), collections.Counter())
     print(f"{total.total()} cases in {time.perf_counter() - start:.0f} s:", dict(total))
     sys.exit(bool(total["FAULT"]))
