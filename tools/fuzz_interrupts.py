@@ -177,7 +177,7 @@ def run(one: Case, watch: type[Lines] | type[Allocations], rng: np.random.Genera
 def check(
     seed: int, number: int, kinds: list[str], *, kernels: bool = False
 ) -> tuple[str, str, str]:
-    """Run a case; return kind and way of interrupting, what became of the object, and the fault."""
+    """Run a case; return its kind and way, what became of the object, and the fault or ""."""
     rng = np.random.default_rng([seed, number])
     kind = kinds[int(rng.integers(len(kinds)))]
     watch = (Lines, Lines, CtrlC, Allocations)[int(rng.integers(4))]
