@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit import testing
+from rpukit import _device, testing
 from rpukit._kernels import calls
 from rpukit._kernels.calls import CallState
 from rpukit.errors import (
@@ -319,3 +319,41 @@ class TestThreads:
             assert pool.submit(thing.forward, X).result().shape == (6, 4)
             assert isinstance(pool.submit(thing.forward, X[:, :2]).exception(), ShapeError)
         assert thing.forward(X).shape == (6, 4)
+
+
+@pytest.mark.gpu
+class TestGPU:
+    def test_ctrl_c_waits_for_the_end(self):
+        thing, other = (tile().to("gpu") for _ in range(2))
+        x, d = (_device.to_device(a, thing._device) for a in (X, D))
+        for _ in range(5):  # until launches are replayed
+            thing._unit.update = with_signals(type(thing._unit).update.__get__(thing._unit), 1)
+            with pytest.raises(KeyboardInterrupt):
+                thing.update(x, d, 0.1)
+            other.update(x, d, 0.1)
+        assert state(thing) == state(other)
+
+    def test_memory_that_runs_out(self, monkeypatch):
+        def fails(*_):
+            raise MemoryError
+
+        thing = tile().to("gpu")
+        x, d = (_device.to_device(a, thing._device) for a in (X, D))
+        before = state(thing)
+        with monkeypatch.context() as patch:
+            patch.setattr(rk._device, "empty", fails)
+            with pytest.raises(MemoryError):
+                thing.forward(x)
+        assert state(thing) == before
+        assert state(thing.update(x, d, 0.1)) == state(tile().update(X, D, 0.1))
+
+    def test_tiles_side_by_side(self):
+        def work(_):
+            thing = tile().to("gpu")
+            x, d = (_device.to_device(a, thing._device) for a in (X, D))
+            for _ in range(20):
+                thing.update(x, d, 0.1)
+            return state(thing)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({*pool.map(work, range(8)), work(0)}) == 1
