@@ -311,6 +311,13 @@ class TestThreads:
         with ThreadPoolExecutor(4) as pool:
             assert len({*pool.map(work, range(8)), work(0)}) == 1
 
+    def test_products_side_by_side(self):
+        a = np.random.default_rng(1).normal(size=(60, 90)).astype(np.float32)
+        expected = rk.det_gemm(a, a, trans_b=True)
+        with ThreadPoolExecutor(4) as pool:
+            for found in pool.map(lambda n: rk.det_gemm(a[:n], a, trans_b=True), range(1, 61)):
+                testing.assert_same_bits(found, expected[: len(found)])
+
     def test_a_call_that_raised_leaves_no_trace(self):
         thing = tile()
         with pytest.raises(ShapeError):
