@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from rpukit.errors import ParameterError
@@ -91,8 +91,10 @@ def run_rows(mirror: Callable[..., Any], n_rows: int, *args: Any, grain: int = 1
         return
     edges = [n_rows * i // n_blocks for i in range(n_blocks + 1)]
     pool = _get_pool(n_blocks)
-    jobs = [pool.submit(mirror, edges[i], edges[i + 1], *args) for i in range(1, n_blocks)]
+    jobs: list[Future[Any]] = []
     try:
+        for i in range(1, n_blocks):
+            jobs.append(pool.submit(mirror, edges[i], edges[i + 1], *args))
         mirror(edges[0], edges[1], *args)
     finally:
         wait(jobs)

@@ -11,6 +11,7 @@ __all__ = [
     "EstimatorError",
     "FormatError",
     "GraphError",
+    "InterruptedCallError",
     "KernelCompileError",
     "LaunchError",
     "NonFiniteError",
@@ -21,6 +22,7 @@ __all__ = [
     "RpukitError",
     "ShapeError",
     "StructureError",
+    "ThreadError",
     "TransferError",
 ]
 
@@ -51,6 +53,14 @@ class NonFiniteError(RpukitError, ValueError):
 
 class FormatError(RpukitError, ValueError):
     """A file or a state dictionary is not what rpukit wrote, or is of a newer format."""
+
+
+class InterruptedCallError(RpukitError, RuntimeError):
+    """An earlier call was cut short, by Ctrl-C or an error, and left its object half changed."""
+
+
+class ThreadError(RpukitError, RuntimeError):
+    """An object is called while another thread is inside a call of it."""
 
 
 class EstimatorError(RpukitError, ImportError):

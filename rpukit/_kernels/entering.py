@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from rpukit import _device
+from rpukit._kernels.calls import exclusive
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
@@ -55,7 +56,8 @@ def enters_named(function: _Function) -> _Function:
 def enters_device(*also: str) -> Callable[[_Class], _Class]:
     """Decorate a class whose objects have a ``_device``: its calls run with that device current.
 
-    Public methods and properties, and the named private ones, are wrapped by `enters`.
+    Public methods, and the named ones with two underscores, are wrapped by `exclusive`, unless
+    they are decorated by `changes`; properties and the named private methods by `enters`.
     Constructors with an argument ``device`` are wrapped by `enters_named`. No part of a public
     call therefore runs while another device is current.
     """
@@ -70,7 +72,9 @@ def enters_device(*also: str) -> Callable[[_Class], _Class]:
             elif name.startswith("_") and name not in also:
                 continue
             elif isinstance(value, FunctionType):
-                setattr(cls, name, enters(value))
+                private = name.startswith("_") and not name.startswith("__")
+                if not hasattr(value, "_is_call"):
+                    setattr(cls, name, enters(value) if private else exclusive(value))
             elif isinstance(value, property):
                 fget, fset = (_entered(f) for f in (value.fget, value.fset))
                 setattr(cls, name, property(fget, fset, doc=value.__doc__))

@@ -78,9 +78,9 @@ _here = _Here()
 @contextmanager
 def recording() -> Iterator[list[Launched]]:
     """Record this thread's launches in a list; an enclosing recording receives them too."""
-    before = _here.launches
-    seen = _here.launches = []
+    before, seen = _here.launches, list[Launched]()
     try:
+        _here.launches = seen
         yield seen
     finally:
         _here.launches = before
@@ -91,8 +91,9 @@ def recording() -> Iterator[list[Launched]]:
 @contextmanager
 def not_recording() -> Iterator[None]:
     """Exclude the launches of this block from an enclosing recording."""
-    before, _here.launches = _here.launches, None
+    before = _here.launches
     try:
+        _here.launches = None
         yield
     finally:
         _here.launches = before

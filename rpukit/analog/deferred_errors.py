@@ -16,6 +16,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
+from rpukit._kernels.calls import CallState
 from rpukit._kernels.entering import enters
 from rpukit._workers import run_rows
 from rpukit.errors import NonFiniteError
@@ -29,7 +30,7 @@ class Guard:
     """Status array and log of calls of one tile.
 
     ``clocks`` and ``registers`` are what calls change on the host; they are put back to where a
-    failing call found them.
+    failing call found them. ``call_state`` is that of the tile and of its arrays.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Guard:
         device: _device.Device,
         registers: dict[str, Any] | None = None,
     ) -> None:
-        self._device = device
+        self._device, self.call_state = device, CallState()
         self.status: Any = _device.zeros((1,), np.int32, device)
         self._memories = (clocks, registers if registers is not None else {})
         self._calls: list[tuple[str, list[dict[str, Any]]]] = []
@@ -78,6 +79,7 @@ class Guard:
             what, memories = calls[failed - 1]
             for memory, before in zip(self._memories, memories, strict=True):
                 memory.update(before)
+            self.call_state.unchanged()
             raise NonFiniteError(
                 f"{what} holds NaN or infinity: that call and the {len(calls) - failed} tile "
                 "calls after it did nothing; the tile is as it was before"

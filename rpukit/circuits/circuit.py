@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit._device import Device
+from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core, make_core
@@ -115,6 +116,10 @@ class Circuit(Described):
         return self._core.device
 
     @property
+    def _call_state(self) -> CallState:
+        return self._core.call_state
+
+    @property
     def layout(self) -> Layout:
         """The compiled graph: roots, node vectors and tables of layers."""
         return self._core.layout
@@ -213,6 +218,7 @@ class Circuit(Described):
         """
         return self._core.parameters.get(self._core.owner(nodes))
 
+    @changes
     def set_parameters(self, nodes: Nodes, parameters: Any) -> Circuit:
         """Set the parameters of a node vector in this circuit, but not in the nodes.
 
@@ -232,9 +238,12 @@ class Circuit(Described):
         ParameterError, ShapeError
         """
         owner = self._core.owner(nodes)
-        self._core.parameters.put(owner, owner.checked(parameters))
+        checked = owner.checked(parameters)
+        self._call_state.changing()
+        self._core.parameters.put(owner, checked)
         return self
 
+    @changes
     def write_back(self) -> Circuit:
         """Store the learned parameters in the node vectors.
 

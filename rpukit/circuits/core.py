@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device, parse_device
+from rpukit._kernels.calls import CallState
 from rpukit.circuits.compiled.encoder import Encoder
 from rpukit.circuits.compiled.layout import Layout, make_layout
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
@@ -55,6 +56,7 @@ class Core:
     n_drawn: int = 0
     momenta: Momenta | None = None
     columns: dict[Nodes, Any] | None = None  # of each node vector in arrays of rows, once asked
+    call_state: CallState = field(default_factory=CallState)
 
     def copied(self) -> Core:
         """Copy everything that changes; the compiled graph is shared."""
@@ -67,6 +69,7 @@ class Core:
             encoder=Encoder(self.layout, self.dtype, self.device),
             memory=Memory(parameters, statistics, self.memory.budget),
             momenta=None if self.momenta is None else self.momenta.copied(),
+            call_state=CallState(),
         )
 
     def parts(self, n: int) -> Iterator[slice]:

@@ -30,6 +30,10 @@ _SCALINGS = ("minmax", "standard", "none")
 class AnalogNetwork(BaseEstimator):  # type: ignore[misc]
     """What `AnalogClassifier` and `AnalogRegressor` share."""
 
+    network_: TileNetwork
+    scale_: Scale
+    loss_curve_: list[float]
+
     def __init__(
         self,
         hidden_sizes: tuple[int, ...] = (64,),
@@ -92,8 +96,8 @@ class AnalogNetwork(BaseEstimator):  # type: ignore[misc]
 
     # ---- learning -----------------------------------------------------------------------------
 
-    def _start(self, x: np.ndarray, n_out: int) -> None:
-        """Make a fresh network for these data."""
+    def _start(self, x: np.ndarray, n_out: int, **more: Any) -> None:
+        """Make a fresh network for these data; it and ``more`` replace what was learned before."""
         periphery = Periphery(
             self.cell or ConstantStep(),
             self.forward or IOParameters(),
@@ -102,10 +106,9 @@ class AnalogNetwork(BaseEstimator):  # type: ignore[misc]
             self.device,
         )
         seed = int(check_random_state(self.random_state).randint(1 << 31))
-        self.scale_ = Scale.of(x, self.scaling)
         sizes = [x.shape[1], *map(int, self.hidden_sizes), n_out]
-        self.network_ = TileNetwork(sizes, periphery, seed)
-        self.loss_curve_: list[float] = []
+        fresh = {"scale_": Scale.of(x, self.scaling), "loss_curve_": [], **more}
+        self.__dict__.update(fresh, network_=TileNetwork(sizes, periphery, seed))
 
     def _learn(self, x: np.ndarray, target: np.ndarray, n_epoch: int, *, mixed: bool) -> Self:
         network = self.network_
@@ -207,8 +210,7 @@ class AnalogClassifier(ClassifierMixin, AnalogNetwork):  # type: ignore[misc]
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
-        self._start(x, len(classes))
-        self.classes_ = classes
+        self._start(x, len(classes), classes_=classes)
         return self._learn(x, codes.astype(np.int32), int(self.epochs), mixed=True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -244,8 +246,7 @@ class AnalogClassifier(ClassifierMixin, AnalogNetwork):  # type: ignore[misc]
         if strange.size:
             raise ParameterError(f"y: got {strange[0]}, which is not among the classes {known}")
         if first:
-            self._start(x, len(known))
-            self.classes_ = known
+            self._start(x, len(known), classes_=known)
         return self._learn(x, np.searchsorted(known, labels).astype(np.int32), 1, mixed=False)
 
     def predict_proba(self, X: Any) -> Array:
@@ -395,8 +396,8 @@ class AnalogRegressor(RegressorMixin, AnalogNetwork):  # type: ignore[misc]
 
     def _prepare(self, x: np.ndarray, target: np.ndarray) -> None:
         columns = target.reshape(len(target), -1)
-        self._start(x, columns.shape[1])
-        self.target_scale_, self._shape = Scale.of(columns, "standard"), target.shape[1:]
+        scale = Scale.of(columns, "standard")
+        self._start(x, columns.shape[1], target_scale_=scale, _shape=target.shape[1:])
 
     def _scaled(self, target: np.ndarray) -> Array:
         return self.target_scale_.apply(target.reshape(len(target), -1))

@@ -135,8 +135,12 @@ class CircuitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             pc.fit(part, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
             circuits.append(pc)
         counts = sizes.astype(np.float64) if self.prior == "counts" else np.ones(len(sizes))
-        self._categories, self.classes_, self.circuits_ = categories, classes, circuits
-        self.class_log_prior_ = log(counts / counts.sum())
+        self.__dict__.update(
+            _categories=categories,
+            classes_=classes,
+            circuits_=circuits,
+            class_log_prior_=log(counts / counts.sum()),
+        )
         return self
 
     def _structure(self, data: np.ndarray) -> Any:

@@ -115,10 +115,10 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         values = np.array([max(leaf.support, 1) for leaf in leaves])
         with np.errstate(divide="ignore"):  # without a pseudocount unseen values are impossible
             share = self.pseudocount / (values * (known + self.pseudocount))
-            self._log_unseen = np.log(share)
-        self.circuit_ = Circuit(root, seed=seed, dtype=np.float32 if whole else np.float64)
-        trace = self.circuit_.fit(data, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
-        self.trace_ = trace["train"]
+            log_unseen = np.log(share)
+        pc = Circuit(root, seed=seed, dtype=np.float32 if whole else np.float64)
+        trace = pc.fit(data, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
+        self.__dict__.update(_log_unseen=log_unseen, circuit_=pc, trace_=trace["train"])
         return self
 
     def score_samples(self, X: Any) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import CallState, changes, exclusive
 from rpukit.analog import AnalogTile, Cell, IOParameters, NoiseManagement, UpdateParameters
 from rpukit.elementwise import random_fill, softmax_cross_entropy, tanh
 from rpukit.gemm import det_gemm
@@ -94,6 +95,8 @@ class TileNetwork:
     def __init__(self, sizes: list[int], periphery: Periphery, seed: int) -> None:
         self.stream = Stream.from_seed(seed)
         self.n_epoch = self.n_sample = 0
+        self._device = _device.parse_device(periphery.device)
+        self._call_state = CallState()
         self.tiles: list[AnalogTile] = []
         for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
             tile = AnalogTile(
@@ -114,6 +117,7 @@ class TileNetwork:
         """Copy an array to the device of the tiles."""
         return _device.to_device(array, _device.parse_device(self.tiles[0].device))
 
+    @changes
     def learn(self, x: Array, target: Array, lr: float, *, classes: bool) -> Array:
         """Take one step with a mini-batch; give the loss of each sample.
 
@@ -131,6 +135,7 @@ class TileNetwork:
         array, shape (n_batch,), float32
         """
         inputs, now = [self._with_bias(x)], self.n_sample
+        self._call_state.changing()
         for tile in self.tiles[:-1]:
             h = tanh(tile.forward(inputs[-1], first_sample=now))
             inputs.append(self._with_bias(h))
@@ -154,6 +159,7 @@ class TileNetwork:
         self.n_sample += len(x)
         return loss
 
+    @exclusive
     def outputs(self, x: Array, *, noise: bool) -> np.ndarray:
         """Compute the outputs for all samples; row k always meets the same draws.
 
@@ -181,6 +187,7 @@ class TileNetwork:
             tile = tile.copy()
         return tile.forward(h, first_sample=_READS)
 
+    @exclusive
     def epoch(
         self, x: Array, target: Array, lr: float, batch_size: int, *, classes: bool, mixed: bool
     ) -> float:

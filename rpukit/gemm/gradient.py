@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels.entering import enters
+from rpukit._kernels.calls import CallState, changes, exclusive
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import tensor
 from rpukit.gemm.formats import TENSOR, arithmetic, bits, format_of
@@ -73,8 +73,9 @@ class WeightGradient:
         waiting = (tensor.aligned((_STEP, c), np.uint16, self._device) for c in self.shape)
         self._waiting_a, self._waiting_dc = waiting
         self.n_rows = 0
+        self._call_state = CallState()
 
-    @enters
+    @changes
     def add(
         self,
         a: Array,
@@ -105,9 +106,10 @@ class WeightGradient:
         if cu_seqlens is not None or keys is not None:
             source, place, n_rows = _canonical(a.shape[0], cu_seqlens, keys)
             a, dc = (self._packed(x, source, place, n_rows) for x in (a, dc))
+        self._call_state.changing()
         self._add(bits(a), bits(dc))
 
-    @enters
+    @exclusive
     def result(self, out_dtype: Any = None) -> Array:
         """Return the gradient of all rows so far; the state does not change.
 

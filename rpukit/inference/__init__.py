@@ -18,7 +18,8 @@ from rpukit.inference.noise.measured import Measured, fit_model
 from rpukit.inference.noise.model import NoiseModel, Programmed, Verbatim
 from rpukit.inference.noise.phase_change import CustomDrift, PCMLike, StateIndependent
 from rpukit.inference.tile.compensation import DriftCompensation
-from rpukit.inference.tile.mapping import MappedMatrix, map_matrix
+from rpukit.inference.tile.map_matrix import map_matrix
+from rpukit.inference.tile.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.tile.write_verify import WriteVerify, write_verify
 from rpukit.inference.training.limits import (

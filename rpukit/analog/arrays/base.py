@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import CallState
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.random import Stream
@@ -69,6 +70,10 @@ class ArrayContext:
         self.clocks[self.prefix + name] = event + n
         return event
 
+    def changing(self) -> None:
+        """Mark the tile, before the first change of a call in place."""
+        self.guard.call_state.changing()
+
     def put(self, array: Any) -> Array:
         return _device.to_device(array, self.device)
 
@@ -89,6 +94,10 @@ class WeightArray(ABC):
     @property
     def _device(self) -> _device.Device:
         return self.context.device
+
+    @property
+    def _call_state(self) -> CallState:
+        return self.context.guard.call_state
 
     @abstractmethod
     def arrays(self) -> dict[str, Array]:

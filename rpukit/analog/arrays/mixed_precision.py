@@ -82,6 +82,7 @@ class MixedPrecisionArray(CompoundArray):
         period, start = self.cell.transfer_every * batch_size, 0
         due = range(-first_sample % period, n, period) if period else range(0)
         ends = [t + 1 for t in due if first_sample + t > 0]
+        self.context.changing()
         for end in sorted({*ends, n}):
             rank_update(self._chi, x[start:end], d[start:end], -lr, status=guard.status)
             if end in ends:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes, exclusive
 from rpukit._kernels.entering import enters
 from rpukit.analog.arrays.base import ArrayContext, WeightArray
 from rpukit.analog.cells import Cell, PulsedCell
@@ -58,7 +59,7 @@ class DeviceArray(Described, WeightArray):
         check_precision(cell, context.dtype)
         self.cell, self.context = cell, context
         self.on_change: Callable[[], None] = nothing
-        self._writer = Writer()
+        self._writer = Writer(context.changing)
         self._marked: Array | None = None
         context.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
@@ -222,6 +223,7 @@ class DeviceArray(Described, WeightArray):
         call = guard.begin("x or d")
         for array in (x, d):
             check_finite(array, status=guard.status, call=call)
+        self.context.changing()
         rank_update(self.weight, x, d, lr, status=guard.status)
 
     def write(
@@ -251,6 +253,7 @@ class DeviceArray(Described, WeightArray):
 
         With ``polarity`` 1 only up pulses are applied; with -1 only down pulses, as up pulses.
         """
+        self.context.changing()
         pulsed_update(
             self.record,  # type: ignore[arg-type]
             trains,
@@ -262,13 +265,13 @@ class DeviceArray(Described, WeightArray):
 
     # ---- setting --------------------------------------------------------------------------------
 
-    @enters
+    @exclusive
     def get_weights(self) -> Array:
         """Read the weights exactly: a copy, shape (n_out, n_in), the tile's dtype."""
         self.context.guard.check()
         return self.weight.copy()
 
-    @enters
+    @changes
     def set_weights(self, weight: Array) -> DeviceArray:
         """Set the weights, clipped to the bounds of their cells, in place.
 
@@ -285,7 +288,9 @@ class DeviceArray(Described, WeightArray):
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
-        self.store(checked_array(weight, self.context, "weight"))
+        array = checked_array(weight, self.context, "weight")
+        self.context.changing()
+        self.store(array)
         self.on_change()
         return self
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import checked_array
@@ -25,6 +26,7 @@ class Processes:
     _device: _device.Device
     _dtype: np.dtype[Any]
     _guard: Guard
+    _call_state: CallState
     _unit: WeightArray
 
     def get_weights(self) -> Array:
@@ -43,6 +45,7 @@ class Processes:
         self._guard.check()
         return self._unit.weight.copy()
 
+    @changes
     def set_weights(self, weight: Array) -> Any:
         """Set the weights, clipped to the bounds of their cells, in place.
 
@@ -68,9 +71,11 @@ class Processes:
             self._guard.check()
         elif not np.isfinite(array).all():
             raise NonFiniteError("weight holds NaN or infinity; the tile is unchanged")
+        self._call_state.changing()
         self._unit.store(array)
         return self
 
+    @changes
     def set_cells(self, **arrays: Array) -> Any:
         """Replace per-cell parameters, for instance by measured ones, in place.
 
@@ -99,6 +104,7 @@ class Processes:
         _replace_cells(self._unit, arrays)
         return self
 
+    @changes
     def decay(self, alpha: float = 1.0) -> Any:
         """Let the weights relax towards their resting point once, in place.
 
@@ -118,9 +124,12 @@ class Processes:
         ------
         ParameterError
         """
-        self._unit.decay(number(alpha, "alpha", low=0))
+        rate = number(alpha, "alpha", low=0)
+        self._call_state.changing()
+        self._unit.decay(rate)
         return self
 
+    @changes
     def diffuse(self) -> Any:
         """Let the weights take one step of their random walk, in place.
 
@@ -129,9 +138,11 @@ class Processes:
         AnalogTile
             Itself, unchanged if the cells have no diffusion.
         """
+        self._call_state.changing()
         self._unit.diffuse()
         return self
 
+    @changes
     def drift(self, dt: float = 1.0) -> Any:
         """Let the weights drift for a time, in place.
 
@@ -153,9 +164,12 @@ class Processes:
         A weight that changed since the last call counts as newly written: its drift starts again,
         and it does not drift in this call. The formula is in `DriftParameters`.
         """
-        self._unit.drift(number(dt, "dt", low=0, need="a number of seconds from 0"))
+        seconds = number(dt, "dt", low=0, need="a number of seconds from 0")
+        self._call_state.changing()
+        self._unit.drift(seconds)
         return self
 
+    @changes
     def reset(self, first_col: int = 0, n_col: int | None = None, prob: float = 1.0) -> Any:
         """Reset columns to their resting points with a spread of ``reset_std``, in place.
 
@@ -181,9 +195,11 @@ class Processes:
         n = n_in if n_col is None else integer(n_col, "n_col", low=0, high=n_in, what="columns")
         chance = number(prob, "prob", low=0, high=1)
         if n:
+            self._call_state.changing()
             self._unit.reset(first, n, chance)
         return self
 
+    @changes
     def post_step(self) -> Any:
         """Diffuse, then decay, in place: the weight processes of one mini-batch.
 
@@ -219,6 +235,7 @@ def _replace_cells(array: WeightArray, arrays: dict[str, Array]) -> None:
         high: Array = ready.get(high_name, known[high_name])
         if bool((low > high).any()):
             raise ParameterError(f"{low_name} is above {high_name} in some cells")
+    array.context.changing()
     for name, given in ready.items():
         known[name][...] = given
     array.settle()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import ArrayContext
 from rpukit.analog.arrays.single import DeviceArray
@@ -15,7 +16,7 @@ from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.checks import check_shape, integer, number, one_of
-from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.face import TileFace, check_same_samples, typed, with_leading
@@ -33,6 +34,7 @@ __all__ = ["AnalogTile", "TransposedTile"]
 
 Array = Any
 CLOCKS = ("forward", "backward", "update")
+_AVERAGE = NoiseManagement.AVERAGE_ABS_MAX
 
 
 @enters_device("_describe")
@@ -121,6 +123,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
         self._guard = Guard(self._clocks, self._device, self._registers)
+        self._call_state = self._guard.call_state
         self.count_pulses = bool(count_pulses)
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
         shared = (self._device, self._guard, self._clocks, self._registers)
@@ -227,11 +230,15 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
 
     def _product(self, way: str, v: Array, io: IOParameters, first_sample: int | None) -> Array:
         transposed, state = way == "backward", self._states[way]
-        name = "d" if transposed else "x"
+        name, average = "d" if transposed else "x", io.noise_management is _AVERAGE
+        if average and not self._call_state.unit:
+            return self._averaged(way, v, io, first_sample)
         if state.repeats and first_sample is None:
             start, guard = self._clocks[way], self._guard
             repeat = state.repeated(self._unit.weight, v, io, guard.status, self.stream)
             if repeat is not None and start + repeat.n_batch <= MAX_SAMPLE:
+                if average:
+                    self._call_state.changing(way)
                 y = repeat(v, start, guard.number())
                 guard.log(name)  # the rest of the work overlaps with the GPU
                 self._finish(way, start, repeat.n_batch)
@@ -239,6 +246,8 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         rows, leading = self._samples(v, self.shape[0 if transposed else 1], name)
         start = self._start(way, first_sample, rows.shape[0])
         self._finite(rows, name)
+        if average:
+            self._call_state.changing(way)
         y = tile_forward(
             self._unit.weight,
             rows,
@@ -253,6 +262,12 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         self._finish(way, start, rows.shape[0])
         return y if leading is None else with_leading(y, leading)
 
+    @changes
+    def _averaged(self, way: str, v: Array, io: IOParameters, first_sample: int | None) -> Array:
+        """Multiply by a periphery that keeps an average of its inputs, which is state."""
+        return self._product(way, v, io, first_sample)
+
+    @changes
     def update(
         self,
         x: Array,

@@ -162,6 +162,7 @@ class TransferArray(CompoundArray):
         n, rates = len(x), self._rates_of(lr, batch_size)
         due = self._events(0, rates.periods[0], first_sample, n)
         call = self.context.guard.begin("x or d")
+        self.context.changing()
         whole = rates.even and self._even and due.n <= self._most and not parameters.exact
         if whole or n == 1:
             self.context.tick("transfers_0", due.n)

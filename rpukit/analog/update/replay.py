@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rpukit import _device
@@ -19,9 +20,16 @@ _KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
 
 
 class Writer:
-    """Pulsed updates of one array, with trains and launches reused from batch to batch."""
+    """Pulsed updates of one array, with trains and launches reused from batch to batch.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    changing : callable
+        Called before the weights of the array change.
+    """
+
+    def __init__(self, changing: Callable[[], None]) -> None:
+        self._changing = changing
         self._trains: Trains | None = None  # of the last batch, reused to save allocations
         self._key: tuple[Any, ...] = ()
         self._replay: tuple[tuple[Any, ...], Replay] | None = None  # with its key
@@ -42,6 +50,7 @@ class Writer:
         if self._replay is not None and key == self._replay[0] and _usual(x, d):
             replay = self._replay[1]
             if replay.valid():
+                self._changing()
                 replay(x.data.ptr, d.data.ptr, call, first_sample)
                 return
         again, self._key = key == self._key, key
@@ -67,11 +76,13 @@ class Writer:
         at: Any = {"stream": stream, "first_sample": first_sample}
         few = _device.takes_kernels(array.weight) and array.stores_cells
         if few and takes_samples(len(x), array.weight.shape, parameters):
+            self._changing()
             pulsed_samples(array, x, d, lr, parameters, call=call, **at)
             return
         more: Any = {"status": array.status, "call": call, "into": self._trains}
         trains = pulse_trains(x, d, abs(lr), array.granularity, parameters, **at, **more)
         self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
+        self._changing()
         pulsed_update(array, trains, flip=lr < 0, **at)
 
 

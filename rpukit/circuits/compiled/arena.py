@@ -47,8 +47,9 @@ class Arena:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Let `empty` allocate from this arena, from its beginning."""
-        before, _here.arena, self._used = _here.arena, self, 0
+        before = _here.arena
         try:
+            _here.arena, self._used = self, 0
             yield
         finally:
             _here.arena = before

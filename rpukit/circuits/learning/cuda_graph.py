@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import check_em, maximise
@@ -117,6 +118,10 @@ class Captured:
     def _device(self) -> _device.Device:
         return self._core.device
 
+    @property
+    def _call_state(self) -> CallState:
+        return self._core.call_state
+
     def _captured(self) -> tuple[Any, Array]:
         cupy, statistics = _device.cupy(), self._core.statistics
         n_sample = statistics.n_sample
@@ -153,6 +158,7 @@ class Captured:
     def __exit__(self, *_: object) -> None:
         self._graph = None
 
+    @changes
     def __call__(
         self, x: Any, *, missing: Any = None, weights: Any = None, validate: str = "sync"
     ) -> Array:
@@ -203,6 +209,7 @@ class Captured:
         """
         self._core.encoder.check()
 
+    @changes
     def replay(self) -> Array:
         """Run the step again on the samples of the last call.
 
@@ -223,6 +230,7 @@ class Captured:
                 f"counts of exponent {statistics.exponent:g} are held, need 1: take a step of "
                 "learning before"
             )
+        self._call_state.changing()
         self._graph.launch(_device.cupy().cuda.get_current_stream())
         statistics.n_sample = 0 if self._em is not None else statistics.n_sample + self._n
         return self._out[:, 0] if self._out.shape[1] == 1 else self._out

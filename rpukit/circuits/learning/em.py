@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes, heed
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.leaves import MaskedCategorical
 from rpukit.circuits.graph.nodes import Nodes, SumNodes
@@ -35,6 +36,7 @@ __all__ = [
 Array = Any
 
 
+@changes
 def accumulate(
     self: CircuitLike,
     x: Any,
@@ -72,12 +74,23 @@ def accumulate(
     n, read = core.encoder.parts(x, missing, step)
     weights = core.encoder.weights(weights, n)
     out = _device.empty(weights.shape, core.dtype, core.device)
-    for part, *evidence in read:
-        add_pass(core, propagation, evidence, weights[part], out[part])
+    empty = statistics.n_sample == 0
+    core.call_state.changing()
+    try:
+        for part, *evidence in read:
+            add_pass(core, propagation, evidence, weights[part], out[part])
+            if empty:
+                heed()
+    except BaseException:
+        if empty:  # as they were before
+            statistics.clear()
+            core.call_state.unchanged()
+        raise
     statistics.exponent = propagation.exponent
     return out[:, 0] if out.shape[1] == 1 else out
 
 
+@changes
 def em_step(
     self: CircuitLike,
     x: Any = None,
@@ -193,6 +206,7 @@ def need_counts(core: Core, name: str) -> None:
 def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) -> None:
     """Take a step of EM by the counts that are held, and clear them."""
     parameters, statistics = core.parameters, core.statistics
+    core.call_state.changing()
     statistics.for_weights(parameters.theta)
 
     def call() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes
 from rpukit.circuits.compiled.encoder import taken
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import check_number
@@ -137,8 +138,14 @@ def fit(
         if patience is not None and best.since >= patience:
             break
     if x_valid is not None:
-        core.parameters.take(best.parameters)
+        _take(self, best.parameters)
     return trace
+
+
+@changes
+def _take(self: CircuitLike, parameters: tuple[Array, Array]) -> None:
+    self._core.call_state.changing("fit")
+    self._core.parameters.take(parameters)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import check_number, need_counts, take_em_step
 from rpukit.circuits.momenta import Momenta
@@ -27,6 +28,7 @@ Array = Any
 METHODS = ("scaled_em", "sgd", "adam")
 
 
+@changes
 def scaled_em_step(
     self: CircuitLike,
     x: Any = None,
@@ -79,6 +81,7 @@ def scaled_em_step(
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
     need_counts(core, "scaled_em_step")
+    core.call_state.changing()
     if core.statistics.weight == 0:  # no sample was possible
         core.statistics.clear()
     else:
@@ -87,6 +90,7 @@ def scaled_em_step(
     return found
 
 
+@changes
 def gradient_step(
     self: CircuitLike,
     x: Any = None,
@@ -151,6 +155,7 @@ def gradient_step(
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights)
     need_counts(core, "gradient_step")
+    core.call_state.changing()
     statistics = core.statistics
     if statistics.weight == 0:  # no sample was possible
         statistics.clear()

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
@@ -41,6 +42,7 @@ class Hardware(ABC):
     _now: dict[str, Any]
     _device: _device.Device
     _guard: Guard
+    _call_state: CallState
     _split: Split | None
     _curves: dict[Any, Array]
 
@@ -67,6 +69,7 @@ class Hardware(ABC):
         """Factor of drift compensation of each output, shape (n_out,), float32 (a copy)."""
         return self._arrays["alpha"].copy()
 
+    @changes
     def program(self, *, event: int | None = None) -> Self:
         """Write the weights into the cells, in place.
 
@@ -99,6 +102,7 @@ class Hardware(ABC):
             raise ParameterError(
                 f"event: got {event}, need the number of a programming, 0 to 2**48 - 2"
             )
+        self._call_state.changing()
         self._write(int(event), self.stream)
         self._now["program"] = int(event) + 1
         self._now["event"], self._now["mode"] = int(event), "programmed"
@@ -107,6 +111,7 @@ class Hardware(ABC):
         self._measure_baseline()
         return self
 
+    @changes
     def drift_to(self, t: float, *, number: int = 0) -> Self:
         """Set the time after programming and read the cells at that time, in place.
 
@@ -131,10 +136,12 @@ class Hardware(ABC):
         self._need_programmed()
         time = self.noise.check_time(t)
         sample_of(time, number)
+        self._call_state.changing()
         self._show(time, int(number))
         self._compensate()
         return self
 
+    @changes
     def read(self, *, number: int | None = None) -> Self:
         """Read the cells again at the present time, with fresh noise, in place.
 
@@ -156,6 +163,7 @@ class Hardware(ABC):
         number = self._now["number"] + 1 if number is None else number
         return self.drift_to(self._now["time"], number=number)
 
+    @changes
     def unprogram(self) -> Self:
         """Restore the digital weights, in place.
 
@@ -164,6 +172,7 @@ class Hardware(ABC):
         InferenceTile
             Itself.
         """
+        self._call_state.changing()
         self._leave("digital")
         return self
 

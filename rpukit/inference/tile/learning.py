@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.checks import number
@@ -40,6 +41,7 @@ class Learning(TileFace):
     _now: dict[str, Any]
     _device: _device.Device
     _guard: Guard
+    _call_state: CallState
     _split: Any
 
     @property
@@ -52,6 +54,7 @@ class Learning(TileFace):
         """Digital scale of each output, shape (n_out,), float32 (a copy)."""
         return self._arrays["scale"].copy()
 
+    @changes
     def update(self, x: Array, d: Array, lr: float) -> Self:
         """Change the digital weights by ``-lr d x^T``, exactly, in place.
 
@@ -86,6 +89,7 @@ class Learning(TileFace):
         call = self._guard.begin("x or d")
         check_finite(rows_x, status=status, call=call)
         check_finite(rows_d, status=status, call=call)
+        self._call_state.changing()
         self._leave("digital")
         if self.input_range is not None:
             rows_x = clip(rows_x, self._now["range"], self._empty(rows_x.shape), status=status)
@@ -95,6 +99,7 @@ class Learning(TileFace):
         self._settle()
         return self
 
+    @changes
     def update_scales(self, y: Array, d: Array, lr: float) -> Self:
         """Learn the digital scales of the outputs, in place.
 
@@ -133,9 +138,11 @@ class Learning(TileFace):
             products = rows_y.astype(np.float64) * rows_d
             slope = det_gemm(xp.ones((1, rows_y.shape[0])), products).reshape(-1)
             scale = self._arrays["scale"].astype(np.float64)
+            self._call_state.changing()
             self._set_scales((scale - lr * (slope / scale)).astype(np.float32))
         return self
 
+    @changes
     def set_scales(self, scales: Array) -> Self:
         """Set the digital scales of the outputs, in place.
 
@@ -158,9 +165,11 @@ class Learning(TileFace):
         host = _device.to_numpy(array)
         if not (np.isfinite(host).all() and host.all()):
             raise ParameterError("scales: need finite numbers that are not 0")
+        self._call_state.changing()
         self._set_scales(array)
         return self
 
+    @changes
     def learn_range(self, x: Array, grad: Array, lr: float) -> Array:
         """Set the gradient of clipped activations to 0 and learn the input range, in place.
 
@@ -209,6 +218,7 @@ class Learning(TileFace):
             raise NonFiniteError("x or grad holds NaN or infinity; the range is unchanged")
         now["range"], now["range_seen"] = found, now["range_seen"] + first
 
+    @changes
     def post_step(self) -> Self:
         """Clip and remap the digital weights, then modify them for the next pass, in place.
 
@@ -219,6 +229,7 @@ class Learning(TileFace):
             with `per_batch_sample` sample k of the forward clock meets the weights that sample k
             of the backward clock meets, and the tile shows its digital weights.
         """
+        self._call_state.changing()
         self._leave("digital")
         target, status = self._arrays["target"], self._guard.status
         self.weight_clip.apply(target, status=status)

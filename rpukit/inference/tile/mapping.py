@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
-from rpukit.analog.parameters.checks import check_shape
+from rpukit.analog.deferred_errors import is_finite
 from rpukit.analog.tile.face import Leading, rows_of, with_leading
-from rpukit.errors import FormatError, ParameterError, ShapeError
+from rpukit.errors import FormatError, NonFiniteError, RpukitError, ShapeError
 from rpukit.inference.describe import matrix_summary
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.training.ops import add_scaled
-from rpukit.random import Stream
 from rpukit.summaries import Described, Summary
 
-__all__ = ["MappedMatrix", "map_matrix"]
+__all__ = ["MappedMatrix"]
 
 Array = Any
 FORMAT = "rpukit.MappedMatrix"
-
-
-def edges(n: int, largest: int) -> list[int]:
-    """Cut n lines into as few blocks as possible, of sizes that differ by one at most."""
-    n_block = -(-n // largest)
-    return [n * k // n_block for k in range(n_block + 1)]
 
 
 @enters_device("_describe")
@@ -55,6 +50,7 @@ class MappedMatrix(Described):
         self._out = [0, *np.cumsum(heights).tolist()]
         self._in = [0, *np.cumsum(widths).tolist()]
         self.shape = (self._out[-1], self._in[-1])
+        self._call_state = CallState()
 
     def _describe(self) -> Summary:
         return matrix_summary(self)
@@ -75,6 +71,7 @@ class MappedMatrix(Described):
         """Compute device of the tiles."""
         return self.tiles[0][0].device
 
+    @changes
     def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
         """Multiply activations by the matrix; partial products are added with inputs ascending.
 
@@ -93,6 +90,7 @@ class MappedMatrix(Described):
         """
         return self._product("forward", x, self.tiles, self._in, self._out, first_sample)
 
+    @changes
     def backward(self, d: Array, *, first_sample: int | None = None) -> Array:
         """Multiply errors by the transposed matrix; partial products are added likewise.
 
@@ -125,6 +123,7 @@ class MappedMatrix(Described):
         place = _device.device_of(rows)
         y = _device.empty((rows.shape[0], made[-1]), np.float32, place)
         status = _device.zeros((1,), np.int32, place)
+        self._call_state.changing()
         for k, row in enumerate(tiles):
             for j, tile in enumerate(row):
                 block = _device.namespace(rows).ascontiguousarray(rows[:, given[j] : given[j + 1]])
@@ -133,11 +132,19 @@ class MappedMatrix(Described):
         return with_leading(y, leading)
 
     def _samples(self, v: Array, width: int, name: str) -> tuple[Array, Leading]:
-        return rows_of(v, self._device, np.dtype(np.float32), width, name)
+        rows, leading = rows_of(v, self._device, np.dtype(np.float32), width, name)
+        self._finite(rows, name)
+        return rows, leading
+
+    def _finite(self, array: Array, name: str) -> None:
+        """Check all values on a CPU before any tile changes; kernels check those on a GPU."""
+        if not (_device.takes_kernels(array) or is_finite(array)):
+            raise NonFiniteError(f"{name} holds NaN or infinity; the matrix is unchanged")
 
     def _rows(self, v: Array, width: int, name: str) -> Array:
         return self._samples(v, width, name)[0]
 
+    @changes
     def update(self, x: Array, d: Array, lr: float) -> Self:
         """Change the digital weights by ``-lr d x^T``, exactly, in place.
 
@@ -159,9 +166,23 @@ class MappedMatrix(Described):
         rows_x, rows_d = self._rows(x, self.shape[1], "x"), self._rows(d, self.shape[0], "d")
         if rows_x.shape[0] != rows_d.shape[0]:
             raise ShapeError(f"x has {rows_x.shape[0]} samples and d has {rows_d.shape[0]}")
-        for k, j, tile in self._placed():
+
+        def learn(k: int, j: int, tile: InferenceTile) -> None:
             part_x = rows_x[:, self._in[j] : self._in[j + 1]]
             tile.update(part_x, rows_d[:, self._out[k] : self._out[k + 1]], lr)
+
+        return self._each(learn)
+
+    def _each(self, call: Callable[[int, int, InferenceTile], Any]) -> Self:
+        """Make a call of each tile; an error of the first one leaves the matrix unchanged."""
+        for k, j, tile in self._placed():
+            self._call_state.changing()
+            try:
+                call(k, j, tile)
+            except RpukitError:
+                if k == j == 0:
+                    self._call_state.unchanged()
+                raise
         return self
 
     def _placed(self) -> Iterator[tuple[int, int, InferenceTile]]:
@@ -169,6 +190,7 @@ class MappedMatrix(Described):
             for j, tile in enumerate(row):
                 yield k, j, tile
 
+    @changes
     def set_weights(self, weight: Array) -> Self:
         """Set the digital weights, in place.
 
@@ -188,10 +210,11 @@ class MappedMatrix(Described):
         array = _device.as_array(weight, self._device, np.float32, "weight")
         if array.shape != self.shape:
             raise ShapeError(f"weight: got shape {tuple(array.shape)}, need {self.shape}")
-        for k, j, tile in self._placed():
-            block = array[self._out[k] : self._out[k + 1], self._in[j] : self._in[j + 1]]
-            tile.set_weights(block)
-        return self
+        self._finite(array, "weight")
+        blocks = [[array[a:b, c:d] for c, d in pairwise(self._in)] for a, b in pairwise(self._out)]
+        for k, j, tile in self._placed():  # raises where weights are beyond `w_max`
+            tile.converter.split(blocks[k][j], tile.w_max)
+        return self._each(lambda k, j, tile: tile.set_weights(blocks[k][j]))
 
     def get_weights(self) -> Array:
         """Read the weights that the products see now, exactly.
@@ -211,6 +234,7 @@ class MappedMatrix(Described):
             block[...] = tile.get_weights()
         return weight
 
+    @changes
     def program(self, *, event: int | None = None) -> Self:
         """Write the weights of all tiles into their cells, in place.
 
@@ -227,10 +251,9 @@ class MappedMatrix(Described):
         ------
         ParameterError, NonFiniteError
         """
-        for tile in self:
-            tile.program(event=event)
-        return self
+        return self._each(lambda k, j, tile: tile.program(event=event))
 
+    @changes
     def drift_to(self, t: float, *, number: int = 0) -> Self:
         """Set the time after programming and read all cells at that time, in place.
 
@@ -248,10 +271,9 @@ class MappedMatrix(Described):
         ------
         ParameterError
         """
-        for tile in self:
-            tile.drift_to(t, number=number)
-        return self
+        return self._each(lambda k, j, tile: tile.drift_to(t, number=number))
 
+    @changes
     def read(self, *, number: int | None = None) -> Self:
         """Read all cells again at the present time, in place.
 
@@ -268,10 +290,9 @@ class MappedMatrix(Described):
         ------
         ParameterError
         """
-        for tile in self:
-            tile.read(number=number)
-        return self
+        return self._each(lambda k, j, tile: tile.read(number=number))
 
+    @changes
     def unprogram(self) -> Self:
         """Restore the digital weights, in place.
 
@@ -280,10 +301,9 @@ class MappedMatrix(Described):
         MappedMatrix
             Itself.
         """
-        for tile in self:
-            tile.unprogram()
-        return self
+        return self._each(lambda k, j, tile: tile.unprogram())
 
+    @changes
     def post_step(self) -> Self:
         """Clip, remap and modify the weights of all tiles, in place.
 
@@ -292,9 +312,7 @@ class MappedMatrix(Described):
         MappedMatrix
             Itself.
         """
-        for tile in self:
-            tile.post_step()
-        return self
+        return self._each(lambda k, j, tile: tile.post_step())
 
     def state(self) -> dict[str, Any]:
         """Return the complete state of the matrix as plain data on the CPU.
@@ -387,61 +405,3 @@ class MappedMatrix(Described):
 
 def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-
-
-def map_matrix(
-    shape: tuple[int, int],
-    *,
-    max_tile: tuple[int, int] = (512, 512),
-    seed: int | Stream = 0,
-    **options: Any,
-) -> MappedMatrix:
-    """Map a large matrix over several inference tiles.
-
-    Parameters
-    ----------
-    shape : tuple of int, (n_out, n_in)
-    max_tile : tuple of int, (n_out, n_in)
-        Largest tile. The matrix is cut into as few tiles as possible, of nearly equal sizes.
-    seed : int or Stream
-        Tile number k, by blocks of outputs and then of inputs, draws from child k.
-    **options
-        Of `InferenceTile`.
-
-    Returns
-    -------
-    MappedMatrix
-
-    Raises
-    ------
-    ParameterError, ShapeError, DTypeError, DeviceError
-
-    Notes
-    -----
-    Each tile fits its own scale from weights to conductances. Partial products pass their own
-    converters, and are added in digital, blocks of inputs ascending.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rpukit.inference import map_matrix
-    >>> matrix = map_matrix((700, 1000), max_tile=(512, 512), seed=7)
-    >>> [tile.shape for tile in matrix]
-    [(350, 500), (350, 500), (350, 500), (350, 500)]
-    """
-    n_out, n_in = check_shape(shape)
-    try:
-        most_out, most_in = check_shape(max_tile)
-    except ShapeError as error:
-        raise ParameterError(f"max_tile: got {max_tile!r}, need two positive lengths") from error
-    stream = Stream.from_seed(seed)
-    rows, columns = edges(n_out, most_out), edges(n_in, most_in)
-    tiles = []
-    for k in range(len(rows) - 1):
-        row = []
-        for j in range(len(columns) - 1):
-            size = (rows[k + 1] - rows[k], columns[j + 1] - columns[j])
-            child = stream.child(k * (len(columns) - 1) + j)
-            row.append(InferenceTile(size, seed=child, **options))
-        tiles.append(row)
-    return MappedMatrix(tiles)

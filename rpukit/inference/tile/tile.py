@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.checks import check_shape
@@ -148,6 +149,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         first = 0.0 if self.input_range is None else self.input_range.value
         self._now |= {"range": first, "range_seen": 0}
         self._guard = Guard(self._now, device=self._device)
+        self._call_state = self._guard.call_state
         self._split: Split | None = None
         self._curves: dict[Any, Array] = {}
         n_out, n_in = self.shape
@@ -209,6 +211,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
             add_scaled(seen, self._factor, seen, by="rows", status=self._guard.status)
         return seen
 
+    @changes
     def set_weights(self, weight: Array) -> Self:
         """Set the digital weights, with digital scales of 1, in place.
 
@@ -236,6 +239,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         elif not np.isfinite(array).all():
             raise NonFiniteError("weight holds NaN or infinity; the tile is unchanged")
         split = self.converter.split(array, self.w_max)
+        self._call_state.changing()
         self._leave("digital")
         self._arrays["target"][...] = array
         self._split = split
@@ -291,7 +295,10 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         return with_leading(g, leading)
 
     def _product(self, way: str, rows: Array, io: IOParameters, first: int | None) -> Array:
-        name = "d" if way == "backward" else "x"
+        name, each = "d" if way == "backward" else "x", self._each_its_own
+        in_place = each or io.noise_management is NoiseManagement.AVERAGE_ABS_MAX
+        if in_place and not self._call_state.unit:
+            return self._changing_product(way, rows, io, first)
         start = self._start(way, first, rows.shape[0])
         self._finite(rows, name)
         seen, call = self._seen, self._guard.begin(name)
@@ -309,7 +316,9 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
                 call=call,
             )
 
-        if self._each_its_own and len(rows):
+        if in_place:
+            self._call_state.changing(way)
+        if each and len(rows):
             check_finite(rows, status=self._guard.status, call=call)
             weights = enumerate(self._weights_of_samples(start, len(rows)))
             parts = [product(weight, rows[b : b + 1], start + b) for b, weight in weights]
@@ -319,6 +328,11 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self._now[way] = start + rows.shape[0]
         self._settle()
         return y
+
+    @changes
+    def _changing_product(self, *given: Any) -> Array:
+        """Multiply by weights of each sample, or with an average of inputs, which are state."""
+        return self._product(*given)
 
     def _periphery(self) -> IOParameters:
         """Give the forward parameters; an input range is a constant scale of the converters."""

@@ -72,8 +72,10 @@ class CpuExecutor(Executor):
                     start(*given)
                 else:
                     wait(given)
-        except (OSError, RuntimeError, ValueError, MemoryError) as error:
+        except BaseException as error:
             self._transfers.drop()
+            if not isinstance(error, (OSError, RuntimeError, ValueError, MemoryError)):
+                raise
             name = self.plan.programs[k].name
             raise TransferError(f"program {name}: a transfer failed: {error}") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _archive, _device
+from rpukit._kernels.calls import CallState, changes, exclusive, replaces
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.summaries import Described, Summary
 from rpukit.tiled.ir import Training
@@ -21,6 +22,7 @@ from rpukit.tiled.runtime.transfers import Transfers
 __all__ = ["Trainer"]
 
 _FORMAT, _VERSION = "rpukit-training", 1
+_REMEDY = "restore a state that was saved before (load), or make another trainer"
 
 
 class Trainer(Described):
@@ -84,6 +86,8 @@ class Trainer(Described):
             )
         self.plan, self.training, self.n_accumulate = plan, training, n_accumulate
         self._undo = device == "cpu" if undo is None else undo
+        self._device = _device.parse_device(device)
+        self._call_state = CallState(_REMEDY)
         self._executor = _executor(plan, training, device, transfers, seed)
         self._n_step = 0  # mini-batches
         given = dict(training.initial if parameters is None else parameters)
@@ -106,6 +110,7 @@ class Trainer(Described):
         """Number of mini-batches so far."""
         return self._n_step
 
+    @changes
     def step(self, batch: tuple[Any, Any]) -> float:
         """Train on one mini-batch.
 
@@ -126,23 +131,27 @@ class Trainer(Described):
         """
         training, executor = self.training, self._executor
         data, target = self._checked(batch)
-        kept = self.parameters(everything=True) if self._undo else None
+        kept = self._values(everything=True) if self._undo else None
         executor.array(training.data)[...] = data
         executor.array(training.target)[...] = target
         if training.accumulators:
             executor.array(training.reset)[...] = self._n_step % self.n_accumulate == 0
+        self._call_state.changing()
         try:
             executor.run(0)
             loss = float(np.asarray(executor.array(training.loss)).reshape(-1)[0])
             if (self._n_step + 1) % self.n_accumulate == 0:
                 executor.run(1)
         except BaseException:
-            for name, value in (kept or {}).items():
-                self._lasting(name)[...] = value
+            if kept is not None:
+                for name, value in kept.items():
+                    self._lasting(name)[...] = value
+                self._call_state.unchanged()
             raise
         self._n_step += 1
         return loss
 
+    @exclusive
     def fit(self, batches: Iterable[tuple[Any, Any]], *, progress: Any = None) -> np.ndarray:
         """Train on mini-batches, one after the other.
 
@@ -168,6 +177,7 @@ class Trainer(Described):
                 progress(number, losses[-1])
         return np.array(losses)
 
+    @exclusive
     def parameters(self, *, everything: bool = False) -> dict[str, np.ndarray]:
         """Copy the parameters.
 
@@ -180,12 +190,16 @@ class Trainer(Described):
         -------
         dict of str to array
         """
+        return self._values(everything=everything)
+
+    def _values(self, *, everything: bool) -> dict[str, np.ndarray]:
         names = self.training.parameters
         if everything:
             own = self.training
             names = (*names, *own.accumulators, *own.state, *own.kept)
         return {name: np.array(self._lasting(name)) for name in names}
 
+    @exclusive
     def gradients(self) -> dict[str, np.ndarray]:
         """Copy the accumulated gradients of the last mini-batches.
 
@@ -207,6 +221,7 @@ class Trainer(Described):
         pairs = zip(self.training.parameters, self.training.accumulators, strict=True)
         return {name: np.array(self._lasting(own)) for name, own in pairs}
 
+    @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the training state to a ``.npz`` file; training resumes from it bit for bit.
 
@@ -225,6 +240,7 @@ class Trainer(Described):
         header = {"format": _FORMAT, "version": _VERSION, "n_step": self._n_step}
         _archive.write(path, header, self.parameters(everything=True))
 
+    @replaces
     def load(self, path: str | os.PathLike[str]) -> None:
         """Restore the state written by `save`.
 
@@ -247,13 +263,14 @@ class Trainer(Described):
                 f"{path}: not a training state of version {_VERSION}; need a file written by "
                 "Trainer.save"
             )
-        own = self.parameters(everything=True)
+        own = self._values(everything=True)
         wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
         wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]
         if wrong or len(arrays) != len(own):
             raise FormatError(
                 f"{path}: state of another graph: {', '.join(wrong) or 'more arrays'}"
             )
+        self._call_state.changing()
         for name, value in arrays.items():
             self._lasting(name)[...] = value
         self._n_step = int(header["n_step"])
