@@ -35,6 +35,30 @@ def test_missing_barrier_is_seen_in_every_order(order):
     assert np.isnan(shifted(order, 0)).any()  # poison: not yesterday's values
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_warp_that_runs_ahead_is_seen_in_every_order(order):
+    """Of two barriers the one between reading and writing again; each warp sums the other's."""
+    found = []
+    for barrier in (1, 0):
+        y = np.zeros(64, np.int32)
+        with on_cpu(order):
+            kernel("turns").launch((1,), (64,), (y,), macros={"BARRIER": barrier})
+        found.append(y)
+    numbers = sum((k + 1) * (10 * k + np.arange(2)[::-1]) for k in range(4))
+    assert found[0].tolist() == np.repeat(numbers, 32).tolist()
+    assert (found[1] != found[0]).any()
+
+
+@pytest.mark.parametrize("wait", [0, 1, 2])
+def test_copies_land_when_they_are_waited_for(wait, order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"WAIT": wait})
+    landed = 128 - 64 * wait
+    assert_same_bits(y[:landed], x[:landed])
+    assert np.isnan(y[landed:]).all()  # poison: neither the copy nor what was there before
+
+
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
