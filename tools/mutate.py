@@ -10,8 +10,9 @@ and edit, unless ``tools/mutants.toml`` says why it is equivalent.
     python tools/mutate.py --slice 20 --seed 3                  # twenty of all
     python tools/mutate.py --part 1/4 --jobs 32 --seconds 500 --out sweep.jsonl
 
-The table is a file of JSON lines; mutants that it holds already are not run again. Needs g++, and
-pytest beside what rpukit needs. Ends with 1 if a mutant survived without a reason.
+The table is a file of JSON lines; mutants that it holds already are not run again, but survivors
+of fewer ``--stages`` go through the further ones. Needs g++, and pytest beside what rpukit needs.
+Ends with 1 if a mutant survived without a reason.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ import json
 import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,14 +31,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from mutant_trials import ROOT, Bench
 from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_source, reached
 
-ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tools" / "mutants.toml"
-COPIED = ("rpukit", "kernels_cu", "tests", "tools", "setup.cfg", "pyproject.toml")
 MOST_USERS = 4  # kernels that a header is tried with
-LEAST_TIME = 60.0  # seconds that any trial gets; else five times what the unedited tree takes
-KILLED, BROKEN = 10, 11  # what a trial ends with: a wrong result; a source that does not compile
 # Headers for which some kernels show more than the others that include them.
 BEST = {
     "rk_math.cuh": ("math_map",),
@@ -50,47 +46,6 @@ BEST = {
     "device_steps.cuh": ("pulsed_update", "decay"),
     "rk_bits.cuh": ("pulse_trains", "pulsed_update"),
 }
-# Tests of sources for each package, besides those that name the kernel or its op.
-OF_PACKAGE = {
-    "circuits": ("tests/circuits/test_kernels.py", "tests/circuits/test_tensor_sums.py"),
-    "tiled": ("tests/tiled/test_tile_kernels.py",),
-    "gemm": ("tests/gemm/test_contract.py", "tests/gemm/test_tensor.py"),
-}
-
-
-# --- one trial, in a process of its own ---------------------------------------------------------
-
-
-def trial(kernels: list[str], mirrors: bool, share: int) -> int:
-    """Compute the golden cases of kernels in the tree that this file lies in."""
-    sys.path.insert(0, str(ROOT))
-    from rpukit import testing
-    from rpukit.errors import KernelCompileError
-    from tests.golden.cases import CASES, digest
-    from tests.on_cpu import runner
-
-    testing.set_runner(runner.run)
-    for kernel in kernels:
-        path = ROOT / "tests" / "golden" / "hashes" / f"{kernel}.json"
-        hashes = json.loads(path.read_text(encoding="utf-8"))["cases"]
-        cases = [case for case in CASES[kernel] if case.small or mirrors]
-        for case in (c for k, c in enumerate(cases) if k % share == 0 or k == len(cases) - 1):
-            try:
-                if mirrors:
-                    got = digest(case.run("cpu"))
-                else:
-                    with testing.on_cpu(order=5):
-                        got = digest(case.run("cpu"))
-            except KernelCompileError as error:
-                print(str(error)[:500])
-                return BROKEN
-            except Exception as error:
-                print(f"golden {kernel}-{case.name}: {type(error).__name__}")
-                return KILLED
-            if got != hashes[case.name]:
-                print(f"golden {kernel}-{case.name}")
-                return KILLED
-    return 0
 
 
 # --- which mutants, which tests -----------------------------------------------------------------
@@ -140,148 +95,6 @@ def of_kernels(
     return [(m, of) for m, of in own if of]
 
 
-def tests_of(kernels: list[str]) -> list[str]:
-    """Files of tests that name a kernel or its op, and those of its package."""
-    found = []
-    for kernel in kernels:
-        head = (ROOT / "kernels_cu" / f"{kernel}.cu").read_text(encoding="utf-8")
-        op = re.search(r"^// op: *(\S+)", head, re.M)
-        parts = op[1].split(".") if op else [kernel, kernel]
-        word = re.compile(rf"\b({kernel}|{parts[-1]})\b")
-        folders = ("kernels", "circuits", "gemm", "inference")
-        for path in (p for name in folders for p in sorted(ROOT.glob(f"tests/{name}/test_*.py"))):
-            if word.search(path.read_text(encoding="utf-8")):
-                found.append(path.relative_to(ROOT).as_posix())
-        found += OF_PACKAGE.get(parts[1], ())
-    return list(dict.fromkeys(found))
-
-
-# --- trees and trials ---------------------------------------------------------------------------
-
-
-class Bench:
-    """Copies of the tree, compiled kernels of the unedited one, and how long its trials take."""
-
-    def __init__(self, work: Path, jobs: int) -> None:
-        self.work, self.base = work, work / "compiled"
-        self.trees = [self._copy(work / f"tree{k}") for k in range(jobs)]
-        self.plain = self._copy(work / "plain")
-        self.free, self.lock = list(self.trees), threading.Lock()
-        self.times: dict[tuple[str, ...], float] = {}
-        self.locks: dict[tuple[str, ...], threading.Lock] = {}
-
-    def _copy(self, tree: Path) -> Path:
-        shutil.rmtree(tree, ignore_errors=True)
-        for name in COPIED:
-            if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(ROOT / name, tree / name, ignore=ignored)
-            else:
-                shutil.copy(ROOT / name, tree / name)
-        return tree
-
-    def run(
-        self, tree: Path, command: list[str], compiled: Path, limit: float, **more: str
-    ) -> tuple[int, str]:
-        """Run a trial in a tree; its exit code and last line, -1 if it took too long."""
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(tree),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "RPUKIT_CACHE_DIR": str(self.work / "machine_code"),
-            "RPUKIT_ON_CPU_CACHE": str(compiled),
-            "RPUKIT_NUM_THREADS": "1",
-            "RPUKIT_GOLDEN": "all",
-            "CUDA_VISIBLE_DEVICES": "",
-            **more,
-        }
-        pipe = subprocess.PIPE
-        child = subprocess.Popen(
-            [sys.executable, *command], cwd=tree, env=env, text=True, stdout=pipe,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            text, _ = child.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)
-            child.communicate()
-            return -1, "takes too long"
-        lines = [line for line in text.splitlines() if line.strip()]
-        failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "SUMMARY"))]
-        return child.returncode, (failed or lines or [""])[-1][:200]
-
-    def limit(self, stage: list[str], **more: str) -> float:
-        """Seconds that a stage may take; it runs on the unedited tree first, once."""
-        key = (*stage, *sorted(more))
-        with self.lock:
-            lock = self.locks.setdefault(key, threading.Lock())
-        with lock:
-            if key not in self.times:
-                begin = time.monotonic()
-                code, line = self.run(self.plain, stage, self.base, 3000.0, **more)
-                if code not in (0, 5):
-                    raise RuntimeError(f"fails without an edit: {' '.join(stage)}: {line}")
-                self.times[key] = time.monotonic() - begin
-        return max(LEAST_TIME, 5 * self.times[key])
-
-    def outcome(self, mutant: Mutant, kernels: list[str]) -> tuple[str, str]:
-        """Try a mutant: ("killed", by what), ("survived", "") or ("broken", why)."""
-        stages = stages_of(mutant, kernels)
-        with self.lock:
-            tree = self.free.pop()
-        compiled = Path(tempfile.mkdtemp(dir=self.work))
-        own = {} if mutant.file.endswith((".cu", ".cuh")) else {"RPUKIT_CACHE_DIR": str(compiled)}
-        try:
-            for stage, more in stages:
-                limit = self.limit(stage, **more) + (600.0 if own else 0.0)
-                self._link(compiled)
-                old = mutant.write(tree)
-                try:
-                    code, line = self.run(tree, stage, compiled, limit, **more, **own)
-                finally:
-                    (tree / mutant.file).write_text(old, encoding="utf-8")
-                if code == BROKEN:
-                    return "broken", line
-                if code not in (0, 5):  # 5: pytest found no test
-                    return "killed", line if code in (KILLED, 1, -1) else f"ends with {code}"
-        finally:
-            shutil.rmtree(compiled, ignore_errors=True)
-            with self.lock:
-                self.free.append(tree)
-        return "survived", ""
-
-    def _link(self, compiled: Path) -> None:
-        """Let a trial find what the unedited kernels were compiled to."""
-        for path in self.base.rglob("*"):
-            to = compiled / path.relative_to(self.base)
-            if path.suffix in (".so", ".gch") and not to.exists():
-                to.parent.mkdir(exist_ok=True)
-                to.symlink_to(path)
-
-
-def stages_of(mutant: Mutant, kernels: list[str]) -> list[tuple[list[str], dict[str, str]]]:
-    """Commands that a mutant goes through until one fails, with their environment."""
-    mirror = mutant.file.endswith(".py")
-    golden = ["tools/mutate.py", "--trial", "mirror" if mirror else "source", *kernels]
-    stages: list[tuple[list[str], dict[str, str]]] = [(golden, {})]
-    files = tests_of(kernels)
-    if files:
-        pytest = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
-        stages.append((pytest if mirror else [*pytest, "-k", "order or on_cpu or kernel"], {}))
-    if not mirror and mutant.kind in ("bounds", "draws", *EXTRA):
-        asan = subprocess.run(
-            [os.environ.get("CXX", "g++"), "-print-file-name=libasan.so"],
-            capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
-        more = {
-            "LD_PRELOAD": asan,
-            "ASAN_OPTIONS": "detect_leaks=0",
-            "RPUKIT_ON_CPU_SANITIZE": "1",
-        }
-        stages.append(([*golden, "--share", "5"], more))
-    return stages
-
-
 # --- the table ----------------------------------------------------------------------------------
 
 
@@ -290,17 +103,27 @@ def shown(record: dict[str, str]) -> str:
     return f"{where}\n  - {record['before']}\n  + {record['after']}"
 
 
-def sweep(args: argparse.Namespace, todo: list[tuple[Mutant, list[str]]]) -> list[dict[str, str]]:
-    """Try mutants side by side; each result goes to the table at once."""
-    began, done = time.monotonic(), []
+def sweep(
+    args: argparse.Namespace, todo: list[tuple[Mutant, list[str]]], tried: dict[str, int]
+) -> list[dict[str, str]]:
+    """Try mutants side by side; each result goes to the table at once.
+
+    `tried` has the number of stages that a mutant survived earlier.
+    """
+    deadline, done = time.monotonic() + args.seconds if args.seconds else None, []
     lock = threading.Lock()
 
     def work(item: tuple[Mutant, list[str]]) -> None:
-        if args.seconds and time.monotonic() - began > args.seconds:
-            return
         mutant, kernels = item
-        result, why = bench.outcome(mutant, kernels)
+        if deadline and time.monotonic() > deadline:
+            return
+        first = tried.get(mutant.name, 0)
+        try:
+            result, why = bench.outcome(mutant, kernels, args.share, first, args.stages)
+        except TimeoutError:
+            return
         record = {**mutant.record(), "name": mutant.name, "result": result, "by": why}
+        record["stages"] = args.stages
         with lock:
             done.append(record)
             if args.out:
@@ -312,7 +135,7 @@ def sweep(args: argparse.Namespace, todo: list[tuple[Mutant, list[str]]]) -> lis
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         place = args.work or Path(scratch)
         place.mkdir(parents=True, exist_ok=True)
-        bench = Bench(place.absolute(), args.jobs)
+        bench = Bench(place.absolute(), args.jobs, deadline)
         with ThreadPoolExecutor(args.jobs) as pool:
             list(pool.map(work, todo))
     return done
@@ -342,16 +165,16 @@ def main() -> int:
     parser.add_argument("--slice", type=int, help="so many mutants, default: all")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, help="begin no mutant after that time")
+    parser.add_argument("--seconds", type=float, help="end after that time")
     parser.add_argument("--out", type=Path, help="table to append to, as JSON lines")
     parser.add_argument("--work", type=Path, help="folder for copies and compiled kernels")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     parser.add_argument("--verbose", action="store_true", help="print each mutant")
-    parser.add_argument("--trial", nargs="+", help=argparse.SUPPRESS)
-    parser.add_argument("--share", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--share", type=int, default=1, help="of golden cases, every N-th")
+    parser.add_argument(
+        "--stages", type=int, default=9, help="1: golden cases, 2: tests of kernels too; all"
+    )
     args = parser.parse_args()
-    if args.trial:
-        return trial(args.trial[1:], args.trial[0] == "mirror", args.share)
     every, known = collected(), Equivalents(LIST)
     stale = known.stale([m for m, _ in every])
     if stale:
@@ -377,8 +200,15 @@ def main() -> int:
     there = args.out and args.out.exists()
     lines = args.out.read_text(encoding="utf-8").splitlines() if there else []
     before = {r["name"]: r for r in map(json.loads, lines)}
-    results = sweep(args, [(m, of) for m, of in chosen if m.name not in before])
-    results += [before[m.name] for m, _ in chosen if m.name in before]
+    tried = {
+        name: r["stages"]
+        for name, r in before.items()
+        if r["result"] == "survived" and r["stages"] < args.stages
+    }
+    todo = [(m, of) for m, of in chosen if m.name in tried or m.name not in before]
+    results = sweep(args, todo, tried)
+    now = {r["name"] for r in results}
+    results += [before[m.name] for m, _ in chosen if m.name in before and m.name not in now]
     return 1 if report(results, equal, len(chosen) - len(results)) else 0
 
 
