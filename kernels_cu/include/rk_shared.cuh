@@ -19,7 +19,7 @@ __device__ __forceinline__ const char *rk_at(u32 address) { return (const char *
 template <int BYTES> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
 #ifdef RK_ON_CPU
     char *to = rk_shared(shared), *from = (char *)global;
-    memset(to, oncpu::POISON, BYTES);
+    memset(to, oncpu::current->poison, BYTES);
     oncpu::current->running->copies.tasks.push_back([=] {
         for (int i = 0; i < BYTES; ++i) to[i] = i < n_byte ? from[i] : 0;
     });

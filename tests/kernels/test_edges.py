@@ -10,6 +10,8 @@ import pytest
 import rpukit as rk
 from rpukit import circuits
 from rpukit._exact import math
+from rpukit._kernels import Kernel
+from rpukit.analog.deferred_errors import check_finite
 from rpukit.analog.processes import ops as slow
 from rpukit.analog.transfer import ops as transfer
 from rpukit.analog.transfer.schedule import Events
@@ -167,6 +169,26 @@ def test_a_few_samples_fire_by_draws_below_the_probability(order):
         return np.asarray(tile), tile.pulse_counts
 
     assert both(run, order)[1].any()
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_the_largest_number_is_finite(name):
+    """Kernel check_finite."""
+    for value, raised in ((np.finfo(name).max, 0), (np.inf, 5)):
+        status = np.zeros(1, np.int32)
+        with on_cpu():
+            check_finite(np.array([1, -value, 2], name), status=status, call=5)
+        assert status[0] == raised
+
+
+def test_a_label_behind_the_classes_is_unknown(order):
+    """What a GPU does with labels that nobody looked at; the op looks at those of the host."""
+    kernel, z = Kernel("softmax_cross_entropy"), np.zeros((4, 3), np.float32)
+    labels, loss, gradient = np.array([0, -1, 2, 3], np.int32), np.zeros(4, np.float32), z.copy()
+    with on_cpu(order):
+        kernel.launch((1,), (128,), (4, 3, z, labels, loss, gradient))
+    for out in (loss, gradient[:, 0]):
+        assert np.isnan(out).tolist() == [False, True, False, True]
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])

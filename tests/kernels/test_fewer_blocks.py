@@ -12,6 +12,8 @@ import pytest
 import rpukit as rk
 from rpukit import circuits, testing
 from rpukit.analog.product import launch as product_launch
+from rpukit.circuits.ops import small_batch
+from rpukit.circuits.ops.sum_launch import Mixing
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.golden.cases import CASES, digest
 from tests.golden.test_golden import FOLDER
@@ -66,6 +68,22 @@ def test_one_block_gives_the_golden_hash(kernel, name, several, narrowed):
         got = digest(case.run("cpu"))
     assert several <= narrowed
     assert got == json.loads((FOLDER / f"{kernel}.json").read_text())["cases"][name]
+
+
+def test_more_children_than_a_block_takes_at_once(narrowed, monkeypatch):
+    """Kernels values_up and flows_down: 132 children in two rounds of 128."""
+
+    def two_lanes(n_sample, n_out, n_in, dtype, device):
+        shape = Mixing(16, 2, 4)
+        how = (small_batch.Chained(shape, together=False), small_batch.Chained(shape))
+        return (small_batch.LAYERS, *how)
+
+    monkeypatch.setattr(small_batch, "_candidates", two_lanes)
+    (case,) = (case for case in CASES["values_up"] if case.name == "float32-chains")
+    with on_cpu(order=1):
+        got = digest(case.run("cpu"))
+    assert {"values_up", "flows_down"} <= narrowed
+    assert got == json.loads((FOLDER / "values_up.json").read_text())["cases"][case.name]
 
 
 def test_further_rounds_in_several_lots(narrowed, monkeypatch):

@@ -32,7 +32,8 @@ constexpr unsigned WARP = 32;
 constexpr size_t STACK = 64 * 1024;
 constexpr size_t SLACK = 256 * 1024;            // below the first stack, so that it may overflow
 constexpr uint64_t GUARD = 0x5afe57acc0ffee00;  // at the far end of each stack
-constexpr int POISON = 0xff;                    // floats of these bytes are NaN
+// Bytes of shared memory that nobody wrote: NaN, which a maximum ignores, or in descending order 3.4e38.
+constexpr int POISON = 0xff, LARGE_POISON = 0x7f;
 
 // What a launch returns; runner.py has the words.
 enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3 };
@@ -97,6 +98,7 @@ struct Launch {
     uint3 at;                     // the block at work
     std::vector<Fiber> fibers;
     unsigned seed;                // 0: fibers in ascending order, 1: descending, others: shuffled
+    int poison;
     std::vector<unsigned> warps, lanes;                             // in the order of their visits
     std::vector<std::pair<uint64_t, std::function<void()>>> copies;  // that a barrier in memory counts
     char *stacks = nullptr;
@@ -246,6 +248,7 @@ template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned
         launch.fibers[i].thread = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
     }
     launch.seed = order;
+    launch.poison = order == 1 ? LARGE_POISON : POISON;
     launch.warps = visits((n + WARP - 1) / WARP, order);
     launch.lanes = visits(WARP, order);
     char *memory = static_cast<char *>(std::malloc(n * STACK + SLACK));
@@ -258,8 +261,8 @@ template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned
     for (unsigned b : visits(n_block, order)) {
         launch.at = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         if (__start_oncpu_shared)
-            std::memset(__start_oncpu_shared, POISON, __stop_oncpu_shared - __start_oncpu_shared);
-        std::memset(launch.shared, POISON, shared);
+            std::memset(__start_oncpu_shared, launch.poison, __stop_oncpu_shared - __start_oncpu_shared);
+        std::memset(launch.shared, launch.poison, shared);
         fault = run_block(launch);
         if (fault) break;
     }
