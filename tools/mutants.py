@@ -22,10 +22,10 @@ EXTRA = ("addresses",)  # 32-bit addresses fail on arrays of 2^31 elements and m
 BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|rk_sync_group)\([^()]*\);")
 BARRIER_VALUE = re.compile(r"\b__syncthreads_(?:or|and|count)(?=\()")
 WAIT = re.compile(
-    r"\b(?:rk_copies_left|rk_stores_left|rk_wgmma_left)<[^<>]*>\(\);"
+    r"\b(?:rk_copies_left|rk_stores_left|rk_wgmma_left)<.+?>\(\);"
     r"|\brk_wait\([^;]*\);|\brk_stores_done\(\);"
 )
-WAIT_LESS = re.compile(r"\b(?:rk_copies_left|rk_stores_left|rk_wgmma_left)<([^<>]*)>")
+WAIT_LESS = re.compile(r"\b(?:rk_copies_left|rk_stores_left|rk_wgmma_left)<(.+?)>\(\)")
 COMPARE = re.compile(r"(?<=[\w)\]]) (<=|>=|<|>) (?=[\w(\-*!~&])")
 TURNED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 ONE = re.compile(r" [-+] 1\b(?![.\w])")
@@ -55,6 +55,7 @@ class Mutant:
     text: str
     kind: str
     before: str  # the line, without its indentation
+    above: str = ""  # code of the line before
 
     @property
     def after(self) -> str:
@@ -157,6 +158,10 @@ def _skipped(lines: list[str]) -> set[int]:
     return found
 
 
+def _code(line: str) -> str:
+    return line.split("//")[0].strip()
+
+
 def of_source(root: Path, file: str) -> list[Mutant]:
     """List the mutants of a kernel or a header."""
     lines = (root / file).read_text(encoding="utf-8").split("\n")
@@ -167,9 +172,10 @@ def of_source(root: Path, file: str) -> list[Mutant]:
         if k in skipped or not bare or bare.startswith(("#", "template", "static_assert", "asm")):
             continue
         indent = len(line) - len(line.lstrip())
-        below = "\n".join(text.split("//")[0] for text in lines[k + 1 : k + 8])
+        above = _code(lines[k - 1]) if k else ""
+        below = "\n".join(map(_code, lines[k + 1 : k + 8]))
         for kind, begin, end, text in _edits(bare, below, python=False):
-            made.append(Mutant(file, k + 1, begin, end, text, kind, line[indent:].rstrip()))
+            made.append(Mutant(file, k + 1, begin, end, text, kind, line[indent:].rstrip(), above))
     return made
 
 
@@ -225,8 +231,9 @@ def mirror_of(root: Path, kernel: str) -> tuple[str, str] | None:
 class Equivalents:
     """Mutants known to compute the same, with the reasons; read from a file of TOML.
 
-    An entry names a file, a line by its text, and the line with the edit (or ``"*"``, any edit of
-    a kind). It holds for all lines of the file with that text.
+    An entry names a file and a line by its text; further `above`, the text of the line before, and
+    what is edited: `edit`, the line as edited, or `kind`. Without `above` it holds for all lines of
+    the file with that text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -244,17 +251,18 @@ class Equivalents:
     def stale(self, mutants: list[Mutant]) -> list[str]:
         """Entries that fit no mutant, so that their line or the edit is gone."""
         return [
-            f"{e['file']}: {e['line']!r} -> {e.get('edit', '*')!r}"
+            f"{e['file']}: {e['line']!r} -> {e.get('edit', e.get('kind', 'any'))!r}"
             for e in self.entries
             if not any(_fits(e, m) for m in mutants)
         ]
 
 
 def _fits(entry: dict[str, str], mutant: Mutant) -> bool:
-    line = mutant.before.split("//")[0].strip()
-    return (
-        entry["file"] == mutant.file
-        and entry["line"] == line
-        and entry.get("kind", mutant.kind) == mutant.kind
-        and entry.get("edit", "*") in ("*", mutant.after.split("//")[0].strip())
-    )
+    found = {
+        "file": mutant.file,
+        "line": _code(mutant.before),
+        "above": mutant.above,
+        "kind": mutant.kind,
+        "edit": _code(mutant.after),
+    }
+    return all(entry.get(key, value) == value for key, value in found.items())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit import circuits
+from rpukit import circuits, testing
 from rpukit._exact import math
 from rpukit._kernels import Kernel
 from rpukit.analog.deferred_errors import check_finite
@@ -20,6 +20,7 @@ from rpukit.gemm import logprob
 from rpukit.inference.training import ops as training
 from rpukit.random import Op
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.on_cpu import runner
 
 STREAM = rk.Stream.from_seed(3)
 OK, RAISED = np.zeros(1, np.int32), np.full(1, 7, np.int32)
@@ -266,3 +267,44 @@ def test_a_value_is_drawn_where_the_sum_passes_the_draw(order):
     ties = [q[0] == v and np.float32(q[0] + q[1]) == 1 for q, v in zip(p, u, strict=True)]
     assert sum(ties) > 3
     assert (x[0][ties] == 1).all()
+
+
+def test_inputs_that_are_not_finite_stop_all_threads(order):
+    """Kernel tile_forward with scales of its own: no output of any sample, whoever looks when."""
+    seen = []
+
+    def run(variant, grid, block, args, shared):
+        if variant.source.name == "tile_forward" and variant.macros.get("INPUTS") == "2":
+            names = [p.name for p in variant.source.entries["tile_forward"]]
+            x, y, status = (names.index(name) for name in ("x", "y", "status"))
+            args = list(args)
+            args[x] = args[x].copy()
+            args[x].reshape(2, 132)[1, 100] = np.nan
+            args[y][...] = 1
+            runner.run(variant, grid, block, args, shared)
+            seen.append((args[y].copy(), int(args[status][0])))
+        else:
+            runner.run(variant, grid, block, args, shared)
+
+    tile = rk.AnalogTile((35, 132), rk.Ideal(), seed=1)
+    tile.set_weights(np.full((35, 132), 0.1, np.float32))
+    testing.set_runner(run)
+    try:
+        with on_cpu(order):
+            tile.forward(np.ones((2, 132), np.float32))
+    except rk.errors.RpukitError:
+        pass
+    finally:
+        testing.set_runner(runner.run)
+    assert seen
+    for y, status in seen:
+        assert status > 0
+        assert not y.any()
+
+
+def test_tensor_cores_of_one_stage(order):
+    """Kernels tensor_forward and tensor_backward: totals lie where a stage's factors were."""
+    x = np.arange(42).reshape(21, 2) * 5 % 7
+    pc = rk.Circuit(circuits.hmm(2, 20, 7), seed=1, precision="bf16")
+    for ours, theirs in [both(lambda: (pc.log_likelihood(x), *pc.flows(x).values()), order)[:2]]:
+        assert np.isfinite(ours).all() and np.isfinite(theirs).all()

@@ -94,9 +94,14 @@ def test_equivalents_fit_the_sources():
 def test_an_entry_that_fits_nothing_is_found(tmp_path):
     (tmp_path / "some.cu").write_text(KERNEL)
     made = mutants.of_source(tmp_path, "some.cu")
-    entry = '[[mutant]]\nfile = "some.cu"\nline = "{}"\nreason = "none"\n'
-    for line, stale in (("__syncthreads();", 0), ("__syncwarp();", 1)):
-        (tmp_path / "list.toml").write_text(entry.format(line))
+    entry = '[[mutant]]\nfile = "some.cu"\nline = "{}"\nabove = "{}"\nreason = "none"\n'
+    above = "if (*status || threadIdx.x >= n) return;"
+    for line, before, stale in (
+        ("__syncthreads();", above, 0),
+        ("__syncwarp();", above, 1),
+        ("__syncthreads();", "other();", 1),
+    ):
+        (tmp_path / "list.toml").write_text(entry.format(line, before))
         known = mutants.Equivalents(tmp_path / "list.toml")
         assert len(known.stale(made)) == stale
         assert [m.line for m in made if known.reason(m)] == [5] * (1 - stale)
