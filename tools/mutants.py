@@ -232,8 +232,8 @@ class Equivalents:
     """Mutants known to compute the same, with the reasons; read from a file of TOML.
 
     An entry names a file and a line by its text; further `above`, the text of the line before, and
-    what is edited: `edit`, the line as edited, or `kind`. Without `above` it holds for all lines of
-    the file with that text.
+    what is edited: `edit`, the line as edited, or `kind`. Without `above` it holds for all lines
+    of the file with that text.
     """
 
     def __init__(self, path: Path) -> None:

@@ -308,3 +308,16 @@ def test_tensor_cores_of_one_stage(order):
     pc = rk.Circuit(circuits.hmm(2, 20, 7), seed=1, precision="bf16")
     for ours, theirs in [both(lambda: (pc.log_likelihood(x), *pc.flows(x).values()), order)[:2]]:
         assert np.isfinite(ours).all() and np.isfinite(theirs).all()
+
+
+def test_of_equal_children_and_values_the_first_is_most_probable(order):
+    """Kernels choose_down and leaf_choose, and largest_down."""
+    leaf = circuits.inputs(
+        0, circuits.Categorical(n_values=3), 2, parameters=np.full((2, 3), 1 / 3)
+    )
+    known = circuits.inputs(1, circuits.Categorical(n_values=2), 2, parameters=np.eye(2))
+    root = circuits.sum(circuits.product(leaf, known), n_nodes=1, parameters=[[0.5, 0.5]])
+    pc, x = rk.Circuit(root, seed=1), np.array([[0, 0], [0, 0], [0, 1]])
+    missing = np.array([[True, True], [True, False], [True, False]])
+    found = both(lambda: pc.most_probable(x, missing=missing), order)[0]
+    assert found.tolist() == [[0, 0], [0, 0], [0, 1]]
