@@ -164,7 +164,7 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
         __syncthreads();  // before the list is written again
         if (stop == end) {
             part.settle_all(chains, totals);
-            __syncthreads();
+            __syncthreads();  // list_steps has barriers of its own before chains change
             end += BLOCK * uses;
         }
         s0 = stop;

@@ -88,7 +88,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
         mix(mixture, staged, area, samples, n_out, size, weights, size, 1, above);
     }
     wait_for_earlier();
-    __syncthreads();
+    __syncthreads();  // for elements without parents; mix ends behind a barrier
 #endif
     u64 again = 0;  // pairs
 #pragma unroll 1

@@ -179,7 +179,7 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
             }
         }
     }
-    rk_copies_left<0>();
+    rk_copies_left<0>();  // of steps that there are not: none is under way when the block ends
 #pragma unroll
     for (int z = 0; z < ROWS * COLUMNS; ++z) {
         int p = z / COLUMNS, q = z % COLUMNS;

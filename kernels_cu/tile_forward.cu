@@ -211,7 +211,7 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         add(total, sums);
         sums = total;
 #endif
-        rk_copies_left<0>();
+        rk_copies_left<0>();  // none, but after a halt, whose stages are not used
         __syncthreads();
         if (HELPERS == 0 || t < WORKERS) leave(sums, stages, place);
         __syncthreads();
@@ -242,6 +242,6 @@ tile_forward(int n_batch, int n_out, int n_in, int head, int round, int n_round,
         if (ALL == 1) select_rounds(w, choice.open, n_round - 1, n_row, row0, gridDim.x, n_out, rows, y);
         else if (ALL == 2 || round + 1 < n_round) note_bounds(w, n_batch, n_peak, tile, ALL == 0 && round == 0, ALL == 2, rows);
         if (ALL != 1) break;  // the grid has all rows
-        __syncthreads();
+        __syncthreads();  // row_of_block, too, has barriers before rows are written again
     }
 }

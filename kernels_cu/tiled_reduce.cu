@@ -107,7 +107,7 @@ tiled_reduce(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, 
         const int there = threadIdx.x ? 0 : (int)min((i64)TEAM, left);
 #pragma unroll 8
         for (int j = 0; j < there; j++) total += parts[j];
-        __syncthreads();
+        __syncthreads();  // the loop over pieces, too, has barriers before parts are written again
     }
     if (threadIdx.x) return;
 #endif

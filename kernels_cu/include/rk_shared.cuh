@@ -1,5 +1,6 @@
 // Shared memory by address, and copies to it that run while a kernel works (cp.async).
-// RK_ON_CPU: addresses count from the beginning of the dynamic part; copies are done at once.
+// RK_ON_CPU: addresses count from the beginning of the dynamic part; a copy poisons
+// its place and lands as late as its wait allows.
 #pragma once
 #include "rk_types.cuh"
 typedef unsigned short u16;
@@ -8,7 +9,7 @@ typedef unsigned short u16;
 static inline u32 rk_shared_address(const void *p) { return u32((const char *)p - oncpu::current->shared); }
 static inline char *rk_shared(u32 address) { return oncpu::current->shared + address; }
 static inline const char *rk_at(u32 address) { return rk_shared(address); }
-static inline void rk_yield() { __syncwarp(1u << (oncpu::current->running->linear % 32)); }
+static inline void rk_yield() { oncpu::yield(); }
 #else
 __device__ __forceinline__ u32 rk_shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ const char *rk_at(u32 address) { return (const char *)__cvta_shared_to_generic(address); }
@@ -17,7 +18,11 @@ __device__ __forceinline__ const char *rk_at(u32 address) { return (const char *
 // Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte.
 template <int BYTES> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
 #ifdef RK_ON_CPU
-    for (int i = 0; i < BYTES; ++i) rk_shared(shared)[i] = i < n_byte ? ((const char *)global)[i] : 0;
+    char *to = rk_shared(shared), *from = (char *)global;
+    memset(to, oncpu::current->poison, BYTES);
+    oncpu::current->running->copies.tasks.push_back([=] {
+        for (int i = 0; i < BYTES; ++i) to[i] = i < n_byte ? from[i] : 0;
+    });
 #else
     if (BYTES == 16)
         asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");
@@ -27,12 +32,16 @@ template <int BYTES> __device__ __forceinline__ void rk_copy(u32 shared, const v
 }
 // Copies so far form a group; wait until at most N groups of this thread are under way.
 __device__ __forceinline__ void rk_copies_end() {
-#ifndef RK_ON_CPU
+#ifdef RK_ON_CPU
+    oncpu::current->running->copies.end_group();
+#else
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 template <int N> __device__ __forceinline__ void rk_copies_left() {
-#ifndef RK_ON_CPU
+#ifdef RK_ON_CPU
+    oncpu::current->running->copies.leave(N);
+#else
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }

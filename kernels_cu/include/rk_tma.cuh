@@ -1,5 +1,5 @@
 // The bulk copy engine (TMA): boxes of a matrix to and from shared memory, and the barriers that count their
-// bytes. RK_ON_CPU: plain copies; a wait yields to the other threads.
+// bytes. RK_ON_CPU: plain copies, as late as their waits allow; a wait yields to the other threads.
 #pragma once
 #include "rk_early.cuh"
 #include "rk_mma.cuh"
@@ -32,28 +32,38 @@ static inline void rk_arrive_expect(u32 bar, u32 bytes) {
     rk_arrive(bar);
 }
 static inline void rk_wait(u32 bar, u32 phase) {
-    while ((*(u64 *)rk_shared(bar) >> 56 & 1) == phase) rk_yield();
+    while ((*(u64 *)rk_shared(bar) >> 56 & 1) == phase)
+        if (!oncpu::land(bar)) rk_yield();
 }
 static inline void rk_barriers_ready() {}
-static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, bool load) {
+enum RkMove { RK_LOAD, RK_STORE, RK_SPOIL };
+static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, RkMove move) {
     int columns = int(m.v[1]), rows = int(m.v[2]), width = int(m.v[4]), height = int(m.v[5]);
     for (int r = 0; r < height; ++r)
         for (int c = 0; c < width; ++c) {
             bool inside = x + c >= 0 && x + c < columns && y + r >= 0 && y + r < rows;
             u16 *at = (u16 *)rk_shared(rk_swizzle(shared + 2 * (r * width + c)));
             u16 *global = (u16 *)(m.v[0] + (y + r) * m.v[3]) + x + c;
-            if (load) *at = inside ? *global : 0;
+            if (move == RK_SPOIL) *at = 0xffff;
+            else if (move == RK_LOAD) *at = inside ? *global : 0;
             else if (inside) *global = *at;
         }
 }
 static inline void rk_load_box(u32 shared, const RkTensorMap &m, int x, int y, u32 bar) {
-    rk_box(m, shared, x, y, true);
-    *(u64 *)rk_shared(bar) -= 2 * m.v[4] * m.v[5];
-    rk_settle(bar);
+    rk_box(m, shared, x, y, RK_SPOIL);
+    oncpu::current->copies.emplace_back(bar, [=] {
+        rk_box(m, shared, x, y, RK_LOAD);
+        *(u64 *)rk_shared(bar) -= 2 * m.v[4] * m.v[5];
+        rk_settle(bar);
+    });
 }
-static inline void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) { rk_box(m, shared, x, y, false); }
-template <int> static inline void rk_stores_left() {}
-static inline void rk_stores_done() {}
+static inline void rk_store_box(const RkTensorMap &m, u32 shared, int x, int y) {
+    oncpu::Later &stores = oncpu::current->running->stores;
+    stores.tasks.push_back([=] { rk_box(m, shared, x, y, RK_STORE); });
+    stores.end_group();
+}
+template <int N> static inline void rk_stores_left() { oncpu::current->running->stores.leave(N); }
+static inline void rk_stores_done() { oncpu::current->running->stores.leave(0); }
 static inline void rk_see_stores() {}
 template <int N> static inline void rk_more_registers() {}
 template <int N> static inline void rk_fewer_registers() {}

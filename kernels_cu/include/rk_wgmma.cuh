@@ -1,5 +1,5 @@
 // Tensor cores by wgmma (sm_90a): a warpgroup adds a 64 x 16 times 16 x N product to its accumulators; both
-// factors lie in shared memory, as descriptors say. RK_ON_CPU: the same, by rk_tensor_step, at once.
+// factors lie in shared memory, as descriptors say. RK_ON_CPU: the same, by rk_tensor_step, as late as the wait allows.
 //
 // Accumulator 4 j + 2 h + l of thread t (warp w of the group, lane) belongs to row 16 w + 8 h + lane / 4 and
 // column 8 j + 2 (lane % 4) + l.
@@ -20,7 +20,7 @@ template <int MN> static inline u32 rk_element(u64 d, int line, int depth) {
     return rk_swizzle(MN ? start + line / 64 * slab + depth / 8 * group + depth % 8 * 128 + line % 64 * 2
                          : start + line / 8 * group + line % 8 * 128 + depth * 2);
 }
-template <int TA, int TB, int R> static inline void rk_wgmma(float (&d)[R], u64 da, u64 db, int keep) {
+template <int TA, int TB, int R> static inline void rk_product(float (&d)[R], u64 da, u64 db, int keep) {
     int t = threadIdx.x % 128, lane = t % 32;
     for (int x = 0; x < R; ++x) {
         int row = t / 32 * 16 + x / 2 % 2 * 8 + lane / 4, column = x / 4 * 8 + lane % 4 * 2 + x % 2;
@@ -32,9 +32,15 @@ template <int TA, int TB, int R> static inline void rk_wgmma(float (&d)[R], u64 
         d[x] = rk_tensor_step(keep ? d[x] : 0.0f, a, b);
     }
 }
+template <int TA, int TB, int R> static inline void rk_wgmma(float (&d)[R], u64 da, u64 db, int keep) {
+    oncpu::current->running->products.tasks.push_back([&d, da, db, keep] { rk_product<TA, TB>(d, da, db, keep); });
+}
 static inline void rk_wgmma_begin() {}
-static inline void rk_wgmma_end() {}
-template <int> static inline void rk_wgmma_left() { __syncwarp(); }  // the lanes of a warp run together there
+static inline void rk_wgmma_end() { oncpu::current->running->products.end_group(); }
+template <int N> static inline void rk_wgmma_left() {
+    oncpu::current->running->products.leave(N);
+    __syncwarp();  // the lanes of a warp run together there
+}
 template <int R> static inline void rk_hold(float (&)[R]) {}
 #else
 #define RK_P(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h

@@ -1,7 +1,7 @@
 // Runs CUDA kernels on one CPU core, to test what they do: a kernel's own text, compiled by g++ with this
 // header in front. Threads and blocks run in an order that the caller picks, and shared memory begins
-// poisoned in every block, so a race shows as a wrong result; a barrier that not all threads reach is
-// reported; floats have no atomics. Blocks run one after another and memory is sequentially consistent, so
+// poisoned in every block, so a race shows as a wrong result; asynchronous copies poison where they go to
+// and land late; a barrier that not all threads reach is reported; floats have no atomics. Blocks run one after another and memory is sequentially consistent, so
 // what only a GPU can show (missing fences, say) stays for compute-sanitizer.
 //
 //   fibers.h      the threads of a block, barriers, one launch

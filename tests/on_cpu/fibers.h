@@ -1,11 +1,14 @@
 // The threads of a block as fibers on one OS thread. A fiber gives way only at a barrier or at a
-// collective of its warp; which one goes first is the caller's choice, and no result may depend on it.
+// collective of its warp; which one goes first is the caller's choice, and no result may depend on it. A warp
+// runs as far as barriers of its block let it before another one does, so that what a missing barrier would
+// have kept apart meets. Asynchronous work is done as late as its waits allow.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <tuple>
 #include <type_traits>
@@ -29,7 +32,8 @@ constexpr unsigned WARP = 32;
 constexpr size_t STACK = 64 * 1024;
 constexpr size_t SLACK = 256 * 1024;            // below the first stack, so that it may overflow
 constexpr uint64_t GUARD = 0x5afe57acc0ffee00;  // at the far end of each stack
-constexpr int POISON = 0xff;                    // floats of these bytes are NaN
+// Bytes of shared memory that nobody wrote: NaN, which a maximum ignores, or in descending order 3.4e38.
+constexpr int POISON = 0xff, LARGE_POISON = 0x7f;
 
 // What a launch returns; runner.py has the words.
 enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3 };
@@ -59,7 +63,24 @@ oncpu_swap:
 static inline void swap(Context &from, Context &to) { oncpu_swap(&from.sp, to.sp); }
 #endif
 
-enum State : uint8_t { READY, AT_BARRIER, AT_WARP, DONE };
+enum State : uint8_t { READY, YIELDED, AT_BARRIER, AT_WARP, DONE };
+
+// Work that a thread asked for and that goes on beside it, in groups.
+struct Later {
+    std::vector<std::function<void()>> tasks;
+    std::vector<size_t> ends;  // of groups
+    void end_group() { ends.push_back(tasks.size()); }
+    // Do all but the n groups asked for last, and what is in no group yet.
+    void leave(size_t n) {
+        if (ends.size() <= n) return;
+        size_t groups = ends.size() - n, done = ends[groups - 1];
+        for (size_t i = 0; i < done; ++i) tasks[i]();
+        tasks.erase(tasks.begin(), tasks.begin() + done);
+        ends.erase(ends.begin(), ends.begin() + groups);
+        for (auto &end : ends) end -= done;
+    }
+    void clear() { tasks.clear(), ends.clear(); }
+};
 
 struct Fiber {
     Context context;
@@ -68,6 +89,7 @@ struct Fiber {
     State state;
     uint64_t slot;    // what it hands to the lanes of its warp
     unsigned mask;    // the lanes that its collective waits for
+    Later copies, stores, products;
 };
 
 // One launch: the fibers of the block at work, and what they share.
@@ -75,7 +97,10 @@ struct Launch {
     dim3 grid, block;
     uint3 at;                     // the block at work
     std::vector<Fiber> fibers;
-    std::vector<unsigned> order;  // in which the fibers are visited
+    unsigned seed;                // 0: fibers in ascending order, 1: descending, others: shuffled
+    int poison;
+    std::vector<unsigned> warps, lanes;                             // in the order of their visits
+    std::vector<std::pair<uint64_t, std::function<void()>>> copies;  // that a barrier in memory counts
     char *stacks = nullptr;
     char *shared = nullptr;       // dynamic shared memory, of exactly the size asked for
     Context scheduler;
@@ -92,6 +117,21 @@ static inline void give_way(State state) {
     swap(fiber->context, current->scheduler);
 }
 
+// Let other warps run, for a thread that waits for them in a loop.
+static inline void yield() { give_way(YIELDED); }
+
+// Do the copies that a barrier in memory waits for; whether there were any.
+static inline bool land(uint64_t barrier) {
+    auto &copies = current->copies;
+    size_t before = copies.size(), kept = 0;
+    for (size_t i = 0; i < before; ++i) {
+        if (copies[i].first == barrier) copies[i].second();
+        else std::swap(copies[kept++], copies[i]);
+    }
+    copies.resize(kept);
+    return kept < before;
+}
+
 static void fiber_main() {
     current->body(current->arguments);
     give_way(DONE);
@@ -101,6 +141,7 @@ static void fiber_main() {
 static void arm(Fiber &fiber, char *stack) {
     std::memcpy(stack, &GUARD, sizeof GUARD);
     fiber.state = READY;
+    fiber.copies.clear(), fiber.stores.clear(), fiber.products.clear();
 #ifdef ON_CPU_PORTABLE
     getcontext(&fiber.context.uc);
     fiber.context.uc.uc_stack.ss_sp = stack;
@@ -138,25 +179,40 @@ static bool free_warp(Fiber *warp, unsigned lanes) {
     return free != 0;
 }
 
+// Run a warp until none of its lanes can go on, or those that can have let others run first; whether any did.
+static bool run_warp(Launch &launch, unsigned first, unsigned lanes) {
+    Fiber *warp = &launch.fibers[first];
+    bool ran = false;
+    do
+        for (unsigned lane : launch.lanes)
+            if (lane < lanes && warp[lane].state == READY) {
+                launch.running = &warp[lane];
+                swap(launch.scheduler, warp[lane].context);
+                ran = true;
+            }
+    while (free_warp(warp, lanes));
+    for (unsigned lane = 0; lane < lanes; ++lane)
+        if (warp[lane].state == YIELDED) warp[lane].state = READY;
+    return ran;
+}
+
+static std::vector<unsigned> visits(unsigned n, unsigned order);
+
 // Run a block to its end. A barrier that not all threads reach is reported: on a GPU it may hang.
 static Fault run_block(Launch &launch) {
     auto &fibers = launch.fibers;
-    unsigned n = fibers.size();
+    unsigned n = fibers.size(), n_warp = (n + WARP - 1) / WARP, n_barrier = 0;
+    launch.copies.clear();
     for (unsigned i = 0; i < n; ++i) arm(fibers[i], launch.stacks + i * STACK);
     for (;;) {
-        for (unsigned i : launch.order)
-            if (fibers[i].state == READY) {
-                launch.running = &fibers[i];
-                swap(launch.scheduler, fibers[i].context);
-            }
-        bool freed = false;
-        for (unsigned first = 0; first < n; first += WARP)
-            freed |= free_warp(&fibers[first], std::min(WARP, n - first));
-        if (freed) continue;
+        bool ran = false;
+        for (unsigned w : launch.warps) ran |= run_warp(launch, w * WARP, std::min(WARP, n - w * WARP));
+        if (ran) continue;
         unsigned done = 0, waiting = 0;
         for (auto &fiber : fibers) done += fiber.state == DONE, waiting += fiber.state == AT_BARRIER;
         if (waiting == n) {
             for (auto &fiber : fibers) fiber.state = READY;
+            if (launch.seed >= 2) launch.warps = visits(n_warp, launch.seed + ++n_barrier);
             continue;
         }
         if (done < n) return done + waiting < n ? DIVERGENT_WARP : DIVERGENT_BARRIER;
@@ -191,7 +247,10 @@ template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned
         launch.fibers[i].linear = i;
         launch.fibers[i].thread = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
     }
-    launch.order = visits(n, order);
+    launch.seed = order;
+    launch.poison = order == 1 ? LARGE_POISON : POISON;
+    launch.warps = visits((n + WARP - 1) / WARP, order);
+    launch.lanes = visits(WARP, order);
     char *memory = static_cast<char *>(std::malloc(n * STACK + SLACK));
     launch.stacks = memory + SLACK;
     if (!memory || posix_memalign(reinterpret_cast<void **>(&launch.shared), 128, shared)) std::abort();
@@ -202,8 +261,8 @@ template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned
     for (unsigned b : visits(n_block, order)) {
         launch.at = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         if (__start_oncpu_shared)
-            std::memset(__start_oncpu_shared, POISON, __stop_oncpu_shared - __start_oncpu_shared);
-        std::memset(launch.shared, POISON, shared);
+            std::memset(__start_oncpu_shared, launch.poison, __stop_oncpu_shared - __start_oncpu_shared);
+        std::memset(launch.shared, launch.poison, shared);
         fault = run_block(launch);
         if (fault) break;
     }

@@ -1,0 +1,18 @@
+// Planted: copies that are read too early. WAIT: groups of copies that nothing waits for.
+#include "rk_shared.cuh"
+#ifndef WAIT
+#define WAIT 0
+#endif
+
+extern "C" __global__ void copies(const float *x, float *y) {
+    extern __shared__ __align__(16) unsigned char raw[];
+    float *s = (float *)raw;
+    int i = threadIdx.x;
+    s[i] = s[i + 64] = 0.0f;
+    for (int k = 0; k < 2; ++k) {
+        rk_copy<4>(rk_shared_address(s + 64 * k + i), x + 64 * k + i, 4);
+        rk_copies_end();
+    }
+    rk_copies_left<WAIT>();
+    y[i] = s[i], y[64 + i] = s[64 + i];
+}
