@@ -122,6 +122,8 @@ def sweep(
             result, why = bench.outcome(mutant, kernels, args.share, first, args.stages)
         except TimeoutError:
             return
+        except RuntimeError as error:  # without an edit
+            result, why = "broken", str(error)
         record = {**mutant.record(), "name": mutant.name, "result": result, "by": why}
         record["stages"] = args.stages
         with lock:
