@@ -45,7 +45,8 @@ def trial(kernels: list[str], mirrors: bool, share: int) -> int:
     testing.set_runner(runner.run)
     for kernel in kernels:
         path = ROOT / "tests" / "golden" / "hashes" / f"{kernel}.json"
-        hashes = json.loads(path.read_text(encoding="utf-8"))["cases"]
+        there = path.is_file()  # a new kernel or case has no hash yet: the mirror's will do
+        hashes = json.loads(path.read_text(encoding="utf-8"))["cases"] if there else {}
         cases = [case for case in CASES[kernel] if case.small or mirrors]
         for case in (c for k, c in enumerate(cases) if k % share == 0 or k == len(cases) - 1):
             try:
@@ -60,7 +61,7 @@ def trial(kernels: list[str], mirrors: bool, share: int) -> int:
             except Exception as error:
                 print(f"golden {kernel}-{case.name}: {type(error).__name__}")
                 return KILLED
-            if got != hashes[case.name]:
+            if got != (hashes.get(case.name) or digest(case.run("cpu"))):
                 print(f"golden {kernel}-{case.name}")
                 return KILLED
     return 0

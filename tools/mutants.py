@@ -33,9 +33,10 @@ DRAW = re.compile(r"uniform|rk_word|slots|\bdraw|\bprob|\bchosen\b|\bpassed\b", 
 COUNTER = re.compile(r"(?:first_sample|sample|event|number|index|stuck_event)\b|first, u64 event")
 HIGH = re.compile(r">> (?:32|u64\(32\)|u8\(32\)|np\.uint64\(32\))(?!\d)")
 WIDE = re.compile(r"\b[ui]64 (?=\w)|\((?:u64|i64)\)")
-LOOP = re.compile(r"for \(int (\w+) = ([^;]+); \1 < ([^;]+); (?:\+\+\1|\1\+\+)\)")
+LOOP = re.compile(r"for \((int|i64) (\w+) = ([^;]+); \2 < ([^;]+); (?:\+\+\2|\2\+\+)\)")
 RANGE = re.compile(r"\bfor (\w+) in range\(([^(),]+)\):")
-ADDS = re.compile(r"fma|\+=|\badd\w*\(|\bsum|total|\+ ")
+# A number that goes on from its own value, but for maxima, whose order does not matter.
+ADDS = re.compile(r"[-+]=|(?<![\w.\[\]])([\w.\[\]]+) = (?![^;\n]*(?:\?|max))[^;=\n]*\b\1(?!\w)")
 FMA = re.compile(r"\b(?:rk_fma|fma_rn|__fmaf_rn|__fma_rn|fma32|fma64|fma)(?=\()")
 STATUS = re.compile(
     r"\*status \|\| |if \(\*status\) return;|(?:if \([^()]*\) )?atomicCAS\(status[^;]*;"
@@ -126,9 +127,10 @@ def _edits(code: str, below: str, python: bool) -> Iterator[tuple[str, int, int,
         yield "bounds", m.start(), m.end(), ""
     if not python:
         for m in LOOP.finditer(code):
-            if ADDS.search(code[m.end() :] + below):
-                name, first, stop = m[1], m[2], m[3]
-                turned = f"for (int {name} = ({stop}) - 1; {name} >= ({first}); --{name})"
+            body = code[m.end() :]
+            if ADDS.search(body if body.endswith(";") else body + below):
+                kind, name, first, stop = m.groups()
+                turned = f"for ({kind} {name} = ({stop}) - 1; {name} >= ({first}); --{name})"
                 yield "sums", m.start(), m.end(), turned
     for m in RANGE.finditer(code) if python else ():
         if ADDS.search(below):

@@ -8,7 +8,8 @@ and edit, unless ``tools/mutants.toml`` says why it is equivalent.
 
     python tools/mutate.py --kernels decay diffusion           # all mutants of two kernels
     python tools/mutate.py --slice 20 --seed 3                  # twenty of all
-    python tools/mutate.py --part 1/4 --jobs 32 --seconds 500 --out sweep.jsonl
+    python tools/mutate.py --stages 1 --jobs 32 --seconds 500 --work build/mutants --out t.jsonl
+    python tools/mutate.py --part 1/4 --jobs 32 --seconds 500 --work build/mutants --out t.jsonl
 
 The table is a file of JSON lines; mutants that it holds already are not run again, but survivors
 of fewer ``--stages`` go through the further ones. Needs g++, and pytest beside what rpukit needs.
@@ -122,6 +123,8 @@ def sweep(
             result, why = bench.outcome(mutant, kernels, args.share, first, args.stages)
         except TimeoutError:
             return
+        except RuntimeError as error:  # without an edit
+            result, why = "broken", str(error)
         record = {**mutant.record(), "name": mutant.name, "result": result, "by": why}
         record["stages"] = args.stages
         with lock:
