@@ -31,7 +31,7 @@ def stretches(layers: Layers, *, scales: bool) -> Iterator[Layers]:
 
 
 def scale_flows(scaled: Array, flows: Array) -> None:
-    """Scale the flows of vectors that all of the root's flow goes through, see `SumLayer.scaled`."""
+    """Scale the flows of vectors that all of the flow goes through: `SumLayer.scaled`."""
     if _device.takes_kernels(flows):
         grid = (len(scaled), min(-(-len(flows) // 8), _MOST_ROWS))
         _SCALE_FLOWS.launch(grid, (256,), (*flows.shape, scaled, flows))
