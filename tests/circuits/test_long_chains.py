@@ -8,6 +8,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import circuits
+from rpukit._exact.math import round_up32
 from rpukit.circuits._mirror import scaling
 from rpukit.circuits.graph.nodes import InputNodes
 from rpukit.circuits.ops import scaling as ops
@@ -167,3 +168,13 @@ def test_only_vectors_that_all_flow_goes_through_are_scaled():
         ways = [circuits.sum(nodes, n_nodes=2) for nodes in ways]
     parted = circuits.sum(*ways, n_nodes=1)  # each way has a part of the flow
     assert not any(len(y.scaled) for y in rk.Circuit(parted).layout.layers)
+
+
+def test_references_are_rounded_up_to_float32():
+    rng = np.random.default_rng(2)
+    far = np.array([1e39, -1e39, 1e-50, -1e-50, 0.0, -0.0, np.inf, -np.inf, 0.5, -16777217.0])
+    for v in np.concatenate([far, rng.normal(scale=1e4, size=50), 1e-40 * rng.normal(size=9)]):
+        with np.errstate(over="ignore"):
+            near, got = np.float32(v), round_up32(v)
+        assert np.float64(got) >= v
+        assert got == (near if near >= v else np.nextafter(near, np.float32(np.inf)))
