@@ -6,7 +6,7 @@
 //   parents (n_parent, 4) i64: groups that the elements of a tile are in, ascending: weights of the first element, row, nodes;
 //   one unused
 //   element_rows (n_element, WIDTH) int: rows of the elements, -1 for none; no row is in two elements of a layer
-//   theta: (child, node) for each group; values, row_flows (n_sample, n_row)   REAL
+//   theta: (child, node) for each group REAL; values (n_sample, n_row) double, row_flows likewise REAL
 //
 // Grid: as many blocks as find room at once, or fewer; the parts of a layer, (tile, SAMPLES samples), tiles first, go to the
 // blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads the description of its next part.
@@ -44,7 +44,7 @@ struct Part {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 flows_down(int n_sample, int n_row, int first_layer, int end_layer, const int *layer_tile, u32 *arrived, const i64 *tiles,
-           const i64 *parents, const int *element_rows, const REAL *theta, const REAL *values, REAL *row_flows) {
+           const i64 *parents, const int *element_rows, const REAL *theta, const double *values, REAL *row_flows) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
@@ -68,9 +68,10 @@ flows_down(int n_sample, int n_row, int first_layer, int end_layer, const int *l
         Part later = at.there() ? read(at) : now;
         Parent later_above;
         u64 line0 = (u64)sample0 * n_row;
-        Lifts lifts{values + line0, row_flows + line0, nullptr, n_row, 0};
+        Lifts lifts{values + line0, nullptr, row_flows + line0, n_row, 0};
         int rows[PAIRS][WIDTH];
-        REAL value[PAIRS], flow[PAIRS][WIDTH];
+        double value[PAIRS];
+        REAL flow[PAIRS][WIDTH];
 #pragma unroll
         for (int x = 0; x < PAIRS * WIDTH; ++x) {
             int i = (threadIdx.x + x / WIDTH * THREADS) % OUTPUTS;

@@ -1,7 +1,7 @@
 // Sample unknown variables from their chosen leaf, or take its mode.
 //
 //   table: the first largest value, or the first whose running probability passes u times the whole; Gaussian: mean +
-//   std xi; Poisson: floor of the rate, or the first count whose cumulative probability passes u
+//   std xi; Poisson: floor of the rate, or the first count whose cumulative probability, in double, passes u
 //
 //   kinds, variable, sizes (n_leaf) int: sizes of tables; place i64; table, parameters REAL
 //   codes int, numbers REAL (n_sample, n_variable), changed in place; chosen (n_sample, n_row) u8
@@ -33,13 +33,13 @@ __device__ __forceinline__ int value_of(int best, REAL u, const REAL *table, int
     return most;
 }
 
-__device__ __forceinline__ REAL count_of(REAL u, REAL rate) {
-    REAL log_rate = rk_log(rate), log_p = -rate, so_far = (REAL)0;
+__device__ __forceinline__ REAL count_of(double u, double rate) {
+    double log_rate = rk_log(rate), log_p = -rate, so_far = 0.0;
     for (i64 k = 0;;) {
         so_far = so_far + rk_exp(log_p);
-        if (so_far > u || ((REAL)k > rate && log_p < (REAL)-100)) return (REAL)k;
+        if (so_far > u || ((double)k > rate && log_p < -100.0)) return (REAL)k;
         ++k;
-        log_p = (log_p + log_rate) - rk_log((REAL)k);
+        log_p = (log_p + log_rate) - rk_log((double)k);
     }
 }
 
@@ -61,7 +61,7 @@ leaf_choose(int n_sample, int n_leaf, int n_variable, int n_row, int best, u64 f
             if (kind == GAUSSIAN)
                 numbers[at] = rk_fma(parameters[p + 1], best ? (REAL)0 : (REAL)rk_normal(word), parameters[p]);
             else
-                numbers[at] = best ? rk_trunc(parameters[p]) : count_of((REAL)rk_uniform(word), parameters[p]);
+                numbers[at] = best ? rk_trunc(parameters[p]) : count_of((double)rk_uniform(word), (double)parameters[p]);
         }
     }
 }

@@ -7,7 +7,8 @@
 //   use_first (n_node + 1) i64, use_row int: rows that use a node; variable int: of a row
 //   tile_first, tile_size (n_tile) int: up to 32 nodes of one vector
 //   codes int, numbers REAL (n_sample, n_variable), parameters REAL, flows (n_sample, n_row) REAL; chains REAL, totals double
-//   position (1) i64: samples before; after every BLOCK-th sample the chains are added to the totals and restart from 0.
+//   position (1) i64: samples before; after every BLOCK-th sample, and CHAIN steps of float, the chains are added to the totals
+//   and restart from 0.
 //
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
 // block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
@@ -77,7 +78,7 @@ struct Part {
 #pragma unroll 4
             for (int x = threadIdx.x % 32; x < n_value; x += 32) act(held[x * STRIDE + q], place[q] + first + x);
     }
-    // End a block of samples; totals are loaded together.
+    // End the chains; totals are loaded together.
     __device__ __forceinline__ void settle_all(REAL *chains, double *totals) const {
         for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
             for (int x0 = threadIdx.x % 32; x0 < n_value; x0 += 32 * TOGETHER) {
@@ -115,8 +116,8 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     wait_for_earlier();
     if (holds) part.each([&](REAL &chain, i64 at) { chain = chains[at]; });
     REAL mean = kinds[n0] == GAUSSIAN ? parameters[centre[n0 + min(lane, n_node - 1)]] : (REAL)0;
-    i64 before = *position % BLOCK;
-    for (int s0 = 0, end = (int)(BLOCK - before) * uses; s0 < n_step;) {  // end: of a block of samples
+    int passed = (int)(*position % BLOCK) * uses;  // of the block of samples, before step 0
+    for (int s0 = 0, end = end_of_chain(passed, uses) - passed; s0 < n_step;) {  // end: of a chain
         int stop = min(min(s0 + SCAN, end), n_step);
         int n_found = list_steps(list, s0, stop, [&](int s) {
             int v = table ? codes[(u64)(s / uses) * n_variable + variable[rows[s % uses]]] : 0;
@@ -165,7 +166,8 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
         if (stop == end) {
             part.settle_all(chains, totals);
             __syncthreads();  // list_steps has barriers of its own before chains change
-            end += BLOCK * uses;
+            if (passed + end == BLOCK * uses) passed -= BLOCK * uses;
+            end = end_of_chain(passed + end, uses) - passed;
         }
         s0 = stop;
     }

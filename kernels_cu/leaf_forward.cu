@@ -1,10 +1,11 @@
 // Log-likelihoods of leaves: finite support from their table, others from their parameters.
 //
-//   Gaussian  -z^2 / 2 - (log(2 pi) / 2 + log std);  Poisson  (x log rate - rate) - lgamma(x + 1)
+//   Gaussian  -z^2 / 2 - (log(2 pi) / 2 + log std);  Poisson  (x log rate - rate) - lgamma(x + 1), in double, since its terms
+//   cancel; impossible where they overflow
 //
 //   kinds, variable, sizes (n_leaf) int; place (n_leaf) i64, of a node's table of so many values, or of its parameters
 //   codes (n_sample, n_variable) int, below 0 missing; numbers (n_sample, n_variable) REAL, NaN missing
-//   values (n_sample, n_row) REAL: leaves are the first columns; a missing one is log 1, one past a table
+//   values (n_sample, n_row) double: leaves are the first columns; a missing one is log 1, one past a table
 //   impossible
 //
 // Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps loads 32
@@ -32,7 +33,8 @@ __device__ __forceinline__ REAL of_number(int kind, REAL x, const REAL *own) {
         REAL z = (x - own[0]) / own[1];
         return (REAL)-0.5 * (z * z) - (HALF_LOG_2PI + rk_log(own[1]));
     }
-    return (times_log(x, own[0]) - own[0]) - rk_lgamma(x + (REAL)1);
+    double n = (double)x, rate = (double)own[0], v = (times_log(n, rate) - rate) - rk_lgamma(n + 1.0);
+    return v == v ? (REAL)v : NOTHING;
 }
 
 // The value of a leaf of a table.
@@ -42,7 +44,7 @@ __device__ __forceinline__ REAL of_code(int x, int size, const REAL *own) {
 
 extern "C" __global__ void __launch_bounds__(256)
 leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kinds, const int *variable, const i64 *place,
-             const int *sizes, const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters, REAL *values) {
+             const int *sizes, const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters, double *values) {
 #if HELD
     __shared__ REAL held[32][HELD + 1];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r0 = blockIdx.x * 32, r = r0 + lane;

@@ -1,7 +1,7 @@
 // Log-likelihoods of leaves under soft evidence: log sum_x soft[x] p(x), for unknown variables.
 //
 //   sizes, variable (n_leaf) int: values of a leaf's table, 0 for numbers; place (n_leaf) i64; table REAL: log p
-//   codes (n_sample, n_variable) int, below 0 unknown; soft (n_sample, n_variable, most), values (n_sample, n_row) REAL
+//   codes (n_sample, n_variable) int, below 0 unknown; soft (n_sample, n_variable, most) REAL, values (n_sample, n_row) double
 //
 // Grid: (leaves / 256, samples), one thread a value; x ascending, multiplied and added.
 // Macro: REAL.
@@ -15,7 +15,7 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 leaf_soft(int n_sample, int n_leaf, int n_variable, int n_row, int most, const int *sizes, const int *variable, const i64 *place,
-          const REAL *table, const int *codes, const REAL *soft, REAL *values) {
+          const REAL *table, const int *codes, const REAL *soft, double *values) {
     int r = blockIdx.x * 256 + threadIdx.x;
     if (r >= n_leaf || !sizes[r]) return;
     const REAL *own = table + place[r];

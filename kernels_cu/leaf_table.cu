@@ -1,6 +1,6 @@
 // Table of log-probabilities of leaves with finite support, a row of n_values a node.
 //
-//   CATEGORICAL log p[x];  BERNOULLI log p, log (1 - p);  BINOMIAL log of ways p^x (1 - p)^(n - x);
+//   CATEGORICAL log p[x];  BERNOULLI log p, log (1 - p);  BINOMIAL log of ways p^x (1 - p)^(n - x), in double;
 //   DISCRETE_LOGISTIC log of what lies between the edges of bin x, not below -1000;  INDICATOR 0 or -inf
 //
 //   parameters (n_node, n_parameter), table (n_node, n_values)   REAL
@@ -32,9 +32,9 @@ leaf_table(u64 n, int n_values, int kind, int n_parameter, REAL c0, REAL c1, con
     } else if (kind == BERNOULLI) {
         v = rk_log(x ? p[0] : one - p[0]);
     } else if (kind == BINOMIAL) {
-        REAL k = (REAL)x, rest = (REAL)(n_values - 1 - x);
-        REAL ways = (rk_lgamma((REAL)n_values) - rk_lgamma(k + one)) - rk_lgamma(rest + one);
-        v = (ways + times_log(k, p[0])) + times_log(rest, one - p[0]);
+        double k = (double)x, rest = (double)(n_values - 1 - x), hit = (double)p[0];
+        double ways = (rk_lgamma((double)n_values) - rk_lgamma(k + 1.0)) - rk_lgamma(rest + 1.0);
+        v = (REAL)((ways + times_log(k, hit)) + times_log(rest, 1.0 - hit));
     } else if (kind == DISCRETE_LOGISTIC) {
         REAL low = rk_fma((REAL)x, c1, c0), above = one, below = (REAL)0;
         if (x < n_values - 1) above = rk_sigmoid(((low + c1) - p[0]) / p[1]);

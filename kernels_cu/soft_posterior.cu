@@ -5,7 +5,7 @@
 //
 //   row_first (n_variable + 1), rows int: leaves of each variable that are tables; place (n_leaf) i64; sizes (n_leaf),
 //   support (n_variable) int: values of a table, and most of a variable
-//   codes (n_sample, n_variable) int, below 0 unknown; values, flows (n_sample, n_row), soft, out (n_sample, n_variable,
+//   codes (n_sample, n_variable) int, below 0 unknown; values (n_sample, n_row) double, flows likewise, soft, out (n_sample, n_variable,
 //   most) REAL, out 0 before
 //
 // Grid: (n_variable, samples), 128 threads, a value each. Leaves and values ascending, multiplied and added.
@@ -20,7 +20,7 @@
 
 extern "C" __global__ void __launch_bounds__(128)
 soft_posterior(int n_sample, int n_variable, int n_row, int most, const int *row_first, const int *rows, const i64 *place,
-               const int *sizes, const int *support, const REAL *table, const int *codes, const REAL *values, const REAL *flows,
+               const int *sizes, const int *support, const REAL *table, const int *codes, const double *values, const REAL *flows,
                const REAL *soft, REAL *out) {
     __shared__ REAL whole;
     int v = blockIdx.x, n = support[v];
@@ -33,7 +33,7 @@ soft_posterior(int n_sample, int n_variable, int n_row, int most, const int *row
             for (int k = row_first[v]; known < 0 && k < row_first[v + 1]; ++k) {
                 int r = rows[k];
                 REAL f = flows[own + r];
-                if (f > (REAL)0 && x < sizes[r]) p = p + f * rk_exp(-values[own + r]) * rk_exp(table[place[r] + x]);
+                if (f > (REAL)0 && x < sizes[r]) p = p + f * rk_exp((REAL)-values[own + r]) * rk_exp(table[place[r] + x]);
             }
             line[x] = known < 0 ? p * soft[at * most + x] : x == known ? (REAL)1 : (REAL)0;
         }

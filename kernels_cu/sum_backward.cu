@@ -1,10 +1,10 @@
 // Flows of the children of sum layers: exp((e + M) + log S), (M, S) the mixture of the lifts of the parents.
 //
-//   groups as in sum_forward.cu; lift (n_sample, n_row), elements, flows (n_sample, n_element)   REAL
+//   groups as in sum_forward.cu; lift (n_sample, n_row), elements (n_sample, n_element) double; flows (n_sample, n_element) REAL
 //   parent_first (n_element + 1) i64, parent_group, parent_place int: groups an element is in, ascending, and where
 //   tile_first, tile_size (n_tile) int: adjacent elements of the same lists
-//   WIDTH: elements are made of their rows, element_rows (n_element, WIDTH), -1 for none, in values (n_sample, n_row), and
-//   their flows added to those of the rows, row_flows (n_sample, n_row): no row is in two elements
+//   WIDTH: elements are made of their rows, element_rows (n_element, WIDTH), -1 for none, in values (n_sample, n_row) double, and
+//   their flows added to those of the rows, row_flows (n_sample, n_row) REAL: no row is in two elements
 //   LIFT 0: there is no array of lifts, they are made of values and row_flows
 //   STAGED: exponentials are read from w and top, as in sum_forward.cu; group_segment (n_group + 1) int
 //
@@ -59,8 +59,8 @@ struct Spans {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, const int *group_row, const int *group_size,
              const i64 *group_theta, const int *group_segment, const i64 *parent_first, const int *parent_group, const int *parent_place, const int *element_rows,
-             const int *tile_first, const int *tile_size, const REAL *theta, const REAL *values, const REAL *lift,
-             const REAL *elements, const REAL *w, const REAL *top, REAL *row_flows, REAL *flows) {
+             const int *tile_first, const int *tile_size, const REAL *theta, const double *values, const double *lift,
+             const double *elements, const REAL *w, const REAL *top, REAL *row_flows, REAL *flows) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
@@ -70,7 +70,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
     i64 start = parent_first[e0], stop = parent_first[e0 + 1];
     Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
     u64 at0 = (u64)sample0 * n_row;
-    Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? nullptr : row_flows + at0, LIFT ? lift + at0 : nullptr, n_row, 0};
+    Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? lift + at0 : nullptr, LIFT ? nullptr : row_flows + at0, n_row, 0};
 #if STAGED
     Mixture mixture;
     int n_segment = 0;
@@ -95,7 +95,8 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
     for (int q0 = 0; q0 < PAIRS; q0 += TURNS) {
         constexpr int width = WIDTH ? WIDTH : 1;
         int row[TURNS][width];
-        REAL v[TURNS], old[TURNS][width];
+        double v[TURNS];
+        REAL old[TURNS][width];
 #pragma unroll
         for (int x = 0; x < TURNS; ++x) {  // loaded together; a missing one is replaced by any valid address
             int p = threadIdx.x + (q0 + x) * THREADS, e = e0 + min(p % OUTPUTS, n_out - 1), b = sample0 + min(p / OUTPUTS, samples - 1);
@@ -111,12 +112,12 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
             int p = threadIdx.x + (q0 + x) * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
             if (b >= samples || i >= n_out) continue;
             REAL largest = staged.largest[mixture.turn][b], total = total_of(mixture, q0 + x), f = (REAL)0;
-            bool some = v[x] > NOTHING && largest > NOTHING;
+            bool some = v[x] > IMPOSSIBLE && largest > NOTHING;
             if (some && !(total >= rk_tiny(total))) {
                 again |= (u64)1 << (q0 + x);
                 continue;
             }
-            if (some) f = rk_exp((v[x] + largest) + rk_log(total));
+            if (some) f = flow_by(v[x], largest, total);
             if (!WIDTH) flows[(u64)(sample0 + b) * n_element + e0 + i] = f;
 #pragma unroll
             for (int k = 0; k < WIDTH; ++k)
@@ -130,7 +131,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
         u64 at = (u64)(sample0 + b) * n_element + e, line = (u64)(sample0 + b) * n_row;
         const int *rows = element_rows + (u64)e * WIDTH;
         i64 own = parent_first[e];
-        REAL v = WIDTH ? product_of(rows, values + line) : elements[at];
+        double v = WIDTH ? product_of(rows, values + line) : elements[at];
         REAL f = flow_of(v, total_of(mixture, q), staged.largest[mixture.turn][b], parents, own, (int)(stop - start), b, lifts);
         if (WIDTH) add_to_rows(rows, f, row_flows + line);
         else flows[at] = f;

@@ -6,7 +6,7 @@
 //   flow_steps.cu. Where a step is wide each edge that has a weight adds exp(lift + value).
 //   tile_block (n_tile), tile_place (n_tile, 2) int: CHILDREN x NODES of a block
 //   theta, chains REAL, totals double: in the order of the weights. position (1) i64: samples before; after every BLOCK-th
-//   sample the chains are added to the totals and restart from 0.
+//   sample, and CHAIN steps of float, the chains are added to the totals and restart from 0.
 //
 // Grid: n_tile, a thread ROWS x COLUMNS weights. Order: samples, then uses, ascending. Asynchronous copies fill ST stages
 // of DEPTH steps; steps behind the last one add 0. Tables are prefetched one stage.
@@ -125,7 +125,8 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     find();
     wait_for_earlier();
     for (int t = 0; t < ST - 1; ++t) ask(t);
-    int settled = (int)(BLOCK - *position % BLOCK) * uses;  // steps before the chains are settled
+    int passed = (int)(*position % BLOCK) * uses;  // of the block of samples, before step 0
+    int settled = end_of_chain(passed, uses) - passed;  // steps before the chains are settled
 #pragma unroll
     for (int z = 0; z < ROWS * COLUMNS; ++z) {
         int p = z / COLUMNS, q = z % COLUMNS;
@@ -161,7 +162,8 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
                 }
             }
             if (t0 + d + 1 != settled) continue;
-            settled += BLOCK * uses;
+            if (passed + settled == BLOCK * uses) passed -= BLOCK * uses;
+            settled = end_of_chain(passed + settled, uses) - passed;
 #pragma unroll
             for (int p0 = 0; p0 < ROWS; p0 += LINES) {
                 double old[LINES][COLUMNS];  // loaded together

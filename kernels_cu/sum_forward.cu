@@ -4,7 +4,7 @@
 //   list_rows (children of all lists, WIDTH) int: their rows, -1 for none; without `elements` they are read there
 //   group_list, group_row, group_size int, group_theta i64: of each group its list, first row, nodes, and weights
 //   tile_group, tile_first (n_tile) int: OUTPUTS nodes of a group
-//   theta: (child, node) for each group; elements (n_sample, n_element), values (n_sample, n_row)   REAL
+//   theta: (child, node) for each group REAL; elements (n_sample, n_element), values (n_sample, n_row) double
 //   STAGED: exponentials are read from w and top, (inputs, n_column) and (segments, n_column), where list_segment
 //   (n_list + 1) int says which segments a list has; see sum_stage.cu
 //
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, const i64 *list_first, const int *list_elements,
             const int *list_rows, const int *list_segment,
             const int *group_list, const int *group_row, const int *group_size, const i64 *group_theta, const int *tile_group,
-            const int *tile_first, const REAL *theta, const REAL *elements, const REAL *w, const REAL *top, REAL *values) {
+            const int *tile_first, const REAL *theta, const double *elements, const REAL *w, const REAL *top, double *values) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
@@ -72,9 +72,10 @@ sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, co
     for (int q = 0; q < PAIRS; ++q) {
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
         if (b >= samples || i >= n_out) continue;
-        REAL largest = staged.largest[mixture.turn][b], total = total_of(mixture, q), v = NOTHING;
-        if (total >= rk_tiny(v))
-            v = largest + rk_log(total);
+        REAL largest = staged.largest[mixture.turn][b], total = total_of(mixture, q);
+        double v = IMPOSSIBLE;
+        if (total >= rk_tiny(total))
+            v = (double)largest + (double)rk_log(total);
         else if (largest > NOTHING)
             again |= (u64)1 << q;
         values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
@@ -83,7 +84,7 @@ sum_forward(int n_sample, int n_element, int n_row, int n_tile, int n_column, co
     for (int q = 0; q < PAIRS; ++q) {
         int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
         if (!(again >> q & 1)) continue;
-        REAL v = value_of(total_of(mixture, q), staged.largest[mixture.turn][b], weights + i, size, n_child, b, input);
+        double v = value_of(total_of(mixture, q), staged.largest[mixture.turn][b], weights + i, size, n_child, b, input);
         values[(u64)(sample0 + b) * n_row + group_row[g] + node0 + i] = v;
     }
 }

@@ -1,6 +1,6 @@
 // Log flow minus log-value of sum nodes (lift): the factor that a parent passes on, apart from the child's value.
 //
-//   values, flows, lift (n_sample, n_row) REAL; rows first to last - 1; -inf where there is no flow
+//   values, lift (n_sample, n_row) double, flows likewise REAL; rows first to last - 1; -inf where there is no flow
 //
 // Grid: (rows / 256, samples), one thread a row.
 // Macro: REAL.
@@ -13,12 +13,13 @@
 #include "circuit_rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-sum_lift(int n_sample, int n_row, int first, int last, const REAL *values, const REAL *flows, REAL *lift) {
+sum_lift(int n_sample, int n_row, int first, int last, const double *values, const REAL *flows, double *lift) {
     int r = first + blockIdx.x * 256 + threadIdx.x;
     if (r >= last) return;
     EACH_SAMPLE(b, n_sample) {
         u64 at = (u64)b * n_row + r;
-        REAL v = values[at], f = flows[at];
-        lift[at] = f > (REAL)0 && v > NOTHING ? rk_log(f) - v : NOTHING;
+        double v = values[at];
+        REAL f = flows[at];
+        lift[at] = f > (REAL)0 && v > IMPOSSIBLE ? (double)rk_log(f) - v : IMPOSSIBLE;
     }
 }

@@ -1,8 +1,8 @@
 // Precompute scaled exponentials of the inputs of sums, for many samples.
-// For each segment of 64 inputs: the largest value M, and exp(value - M).
+// For each segment of 64 inputs: the largest value M, rounded up to REAL, and exp(value - M).
 //
 //   first (n_segment) i64, count int: the inputs of a segment, whose values are products of rows (inputs, WIDTH), -1 for none, of
-//   values (n_sample, n_value); WIDTH 0: input k is column k. LIFT: lifts of values and flows instead.
+//   values (n_sample, n_value) double; WIDTH 0: input k is column k. LIFT: lifts of values and flows (REAL) instead.
 //   w (n_segment * 64, n_column) exp(value - M), 0 where there is no input; top (n_segment, n_column) M   REAL
 //   n_column is a multiple of 4, not below n_sample.
 //
@@ -25,7 +25,7 @@
 #define TOGETHER 32  // samples of a block
 
 extern "C" __global__ void __launch_bounds__(256)
-sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *count, const int *rows, const REAL *values,
+sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *count, const int *rows, const double *values,
           const REAL *flows, REAL *w, REAL *top) {
     __shared__ REAL turned[SEGMENT][TOGETHER + 1];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, s = blockIdx.x, n = count[s];
@@ -39,24 +39,22 @@ sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *
     }
     wait_for_earlier();
     for (int b0 = blockIdx.y * TOGETHER; b0 < n_column; b0 += gridDim.y * TOGETHER) {
-        REAL v[4][2];
+        double v[4][2];
 #pragma unroll
         for (int y = 0; y < 8; ++y) {
             int b = b0 + warp * 4 + y / 2;
             bool there = b < n_sample && lane + y % 2 * 32 < n;
             u64 line = (u64)min(b, n_sample - 1) * n_value, i = line + place[y % 2][0];
-            REAL made = !WIDTH ? LIFT ? lift_of(values[i], flows[i]) : values[i] : product_of(place[y % 2], values + line);
-            v[y / 2][y % 2] = there ? made : NOTHING;
+            double made = !WIDTH ? LIFT ? lift_of(values[i], flows[i]) : values[i] : product_of(place[y % 2], values + line);
+            v[y / 2][y % 2] = there ? made : IMPOSSIBLE;
         }
 #pragma unroll
         for (int g = 0; g < 4; ++g) {
-            REAL m = rk_max(v[g][0], v[g][1]);
-#pragma unroll
-            for (int x = 16; x; x /= 2) m = rk_max(m, __shfl_xor_sync(~0u, m, x));
+            REAL m = largest_of_warp(reference_of(rk_max(v[g][0], v[g][1])));
             int b = b0 + warp * 4 + g;
             if (lane == 0 && b < n_column) top[(u64)s * n_column + b] = m;
 #pragma unroll
-            for (int x = 0; x < 2; ++x) turned[lane + x * 32][warp * 4 + g] = m > NOTHING ? exp_below(v[g][x] - m) : (REAL)0;
+            for (int x = 0; x < 2; ++x) turned[lane + x * 32][warp * 4 + g] = m > NOTHING ? exp_below((REAL)(v[g][x] - (double)m)) : (REAL)0;
         }
         __syncthreads();
         if (b0 + lane < n_column)

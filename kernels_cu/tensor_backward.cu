@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
 tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_group, const int *group_row, const int *group_size,
                 const i64 *group_theta, const i64 *group_words, const int *group_at, const i64 *parent_first, const int *parent_group,
                 const int *parent_place, const int *element_rows, const int *tile_first, const int *tile_size, const float *theta,
-                const float *values, const float *lift, const float *elements, const u16 *words, const u16 *staged, const float *top,
+                const double *values, const double *lift, const double *elements, const u16 *words, const u16 *staged, const float *top,
                 float *row_flows, float *flows) {
     extern __shared__ __align__(128) unsigned char raw[];
     __shared__ float largest[BJ], before[BJ], now[BJ];  // of the parents so far; what they, and those that come, are scaled by
@@ -61,7 +61,7 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
     spread(total, area, own);
     Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
     u64 at0 = (u64)sample0 * n_row;
-    Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? nullptr : row_flows + at0, LIFT ? lift + at0 : nullptr, n_row, 0};
+    Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? lift + at0 : nullptr, LIFT ? nullptr : row_flows + at0, n_row, 0};
     int i = threadIdx.x % BI, e = e0 + i;
     if (i >= n_i) return;
     i64 parent = parent_first[e];
@@ -69,7 +69,8 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) rows[k] = element_rows[(u64)e * WIDTH + k];
     for (int j0 = threadIdx.x / BI; j0 < n_j; j0 += TOGETHER * APART) {
-        float v[TOGETHER], f[TOGETHER], old[TOGETHER][WIDTH ? WIDTH : 1];  // all reads before the first write
+        double v[TOGETHER];
+        float f[TOGETHER], old[TOGETHER][WIDTH ? WIDTH : 1];  // all reads before the first write
 #pragma unroll
         for (int x = 0; x < TOGETHER; ++x) {
             int j = min(j0 + x * APART, n_j - 1);

@@ -2,7 +2,7 @@
 //
 //   groups and lists as in sum_forward.cu; list_at (n_list) int, staged (n_sample, ld) u16, top (n_sample, n_list): of
 //   tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu
-//   values (n_sample, n_row), elements (n_sample, n_element), or with WIDTH their rows: for sums that are made again
+//   values (n_sample, n_row), elements (n_sample, n_element) double, or with WIDTH their rows: for sums that are made again
 //
 // Grid: n_tile * (samples / BJ), tiles first; tile_group, tile_first (n_tile) int: BI nodes of a group. A block has WI x WJ
 // warps. Order: children in steps of 16, ascending, one accumulator; a step is one operation of the tensor core. A sum that
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
 tensor_forward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_list, const i64 *list_first, const int *list_elements,
                const int *list_rows, const int *list_at, const int *group_list, const int *group_row, const int *group_size,
                const i64 *group_theta, const i64 *group_words, const int *tile_group, const int *tile_first, const float *theta,
-               const u16 *words, const u16 *staged, const float *top, const float *elements, float *values) {
+               const u16 *words, const u16 *staged, const float *top, const double *elements, double *values) {
     extern __shared__ __align__(128) unsigned char raw[];
     __shared__ float largest[BJ];
     int tile = blockIdx.x % n_tile, sample0 = blockIdx.x / n_tile * BJ, n_j = min(BJ, n_sample - sample0);
@@ -43,7 +43,7 @@ tensor_forward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n
     spread(d, area, own);
     int i = threadIdx.x % BI;
     const float *weights = theta + group_theta[g] + node0 + i;
-    float *out = values + (u64)sample0 * n_row + group_row[g] + node0 + i;
+    double *out = values + (u64)sample0 * n_row + group_row[g] + node0 + i;
     if (i >= n_i) return;
 #pragma unroll 4
     for (int j = threadIdx.x / BI; j < n_j; j += N_THREAD / BI)

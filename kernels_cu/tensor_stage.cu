@@ -2,9 +2,9 @@
 // For each list of inputs: the largest value M, and exp(value - M).
 //
 //   first (n_list) i64, count, at (n_list) int: a list's first input, its inputs, its first column of `staged`, a multiple of 8;
-//   values of inputs are products of rows (inputs, WIDTH), -1 for none, of values (n_sample, n_value); WIDTH 0: input k is
+//   values of inputs are products of rows (inputs, WIDTH), -1 for none, of values (n_sample, n_value) double; WIDTH 0: input k is
 //   column k. LIFT: lifts of values and flows instead.
-//   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top (n_sample, n_list) M, float32
+//   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top (n_sample, n_list) M, rounded up to float32
 //
 // Grid: (n_list, samples), 128 threads, pairs of neighbours each. A maximum has no order.
 // Macros: WIDTH, LIFT.
@@ -27,16 +27,17 @@
 
 struct Inputs {
     const int *rows;
-    const float *values, *flows;  // of the sample
+    const double *values;  // of the sample
+    const float *flows;
     i64 first;
     int count;
     __device__ __forceinline__ const int *place(int k) const { return WIDTH ? rows + (first + min(k, count - 1)) * WIDTH : nullptr; }
-    __device__ __forceinline__ float operator()(int k, const int *place) const {
+    __device__ __forceinline__ double operator()(int k, const int *place) const {
         i64 at = first + min(k, count - 1);
-        float v = WIDTH ? product_of(place, values) : LIFT ? lift_of(values[at], flows[at]) : values[at];
-        return k < count ? v : NOTHING;
+        double v = WIDTH ? product_of(place, values) : LIFT ? lift_of(values[at], flows[at]) : values[at];
+        return k < count ? v : IMPOSSIBLE;
     }
-    __device__ __forceinline__ float operator()(int k) const { return (*this)(k, place(k)); }
+    __device__ __forceinline__ double operator()(int k) const { return (*this)(k, place(k)); }
 };
 
 // Input x of a thread.
@@ -44,7 +45,7 @@ __device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * THREADS + 2 
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, const int *count, const int *at, const int *rows,
-             const float *values, const float *flows, u16 *staged, float *top) {
+             const double *values, const float *flows, u16 *staged, float *top) {
     __shared__ float found[2][THREADS / 32];
     int s = blockIdx.x, n = count[s], column = at[s], turn = 0;
     Inputs input{rows, nullptr, nullptr, first[s], n};
@@ -55,13 +56,14 @@ tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, co
     EACH_SAMPLE(b, n_sample) {
         input.values = values + (u64)b * n_value;
         input.flows = LIFT ? flows + (u64)b * n_value : nullptr;
-        float held[HELD], m = NOTHING;
+        double held[HELD];
+        float m = NOTHING;
 #pragma unroll
         for (int x = 0; x < HELD; ++x) {
             held[x] = input(index_of(x), places[x]);
-            m = fmaxf(m, held[x]);
+            m = fmaxf(m, reference_of(held[x]));
         }
-        for (int k = HELD * THREADS + threadIdx.x; k < n; k += THREADS) m = fmaxf(m, input(k));
+        for (int k = HELD * THREADS + threadIdx.x; k < n; k += THREADS) m = fmaxf(m, reference_of(input(k)));
 #pragma unroll
         for (int x = 16; x; x /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
         if (threadIdx.x % 32 == 0) found[turn][threadIdx.x / 32] = m;
@@ -69,7 +71,7 @@ tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, co
 #pragma unroll
         for (int w = 0; w < THREADS / 32; ++w) m = fmaxf(m, found[turn][w]);
         turn ^= 1;  // the next sample's are written while these are read
-        auto scaled = [&](float v) { return m > NOTHING ? exp_below(v - m) : 0.0f; };
+        auto scaled = [&](double v) { return m > NOTHING ? exp_below((float)(v - (double)m)) : 0.0f; };
         u32 *line = (u32 *)(staged + (u64)b * ld + column);
 #pragma unroll
         for (int x = 0; x < HELD; x += 2) {

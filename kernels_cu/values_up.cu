@@ -3,7 +3,7 @@
 //   layer_tile (n_layer + 1) int: the first tile of each layer; arrived (1) u32: see rk_gate.cuh
 //   tiles (n_tile, 8) i64: of OUTPUTS sums first weight, first child, children, nodes of the group, row, sums; two unused
 //   list_rows (children of all lists, WIDTH) int: their rows, -1 for none
-//   theta: (child, node) for each group; values (n_sample, n_row)   REAL
+//   theta: (child, node) for each group REAL; values (n_sample, n_row) double
 //
 // Grid: as many blocks as find room at once, or fewer; the parts of a layer, (tile, SAMPLES samples), tiles first, go to the
 // blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads what its next part is.
@@ -30,7 +30,7 @@ struct Part {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 values_up(int n_sample, int n_row, int first_layer, int end_layer, const int *layer_tile, u32 *arrived, const i64 *tiles,
-          const int *list_rows, const REAL *theta, REAL *values) {
+          const int *list_rows, const REAL *theta, double *values) {
     extern __shared__ __align__(16) unsigned char raw[];
     __shared__ Staged staged;
     Area &area = *(Area *)raw;
@@ -64,7 +64,7 @@ values_up(int n_sample, int n_row, int first_layer, int end_layer, const int *la
         for (int q = 0; q < PAIRS; ++q) {
             int p = threadIdx.x + q * THREADS, i = p % OUTPUTS, b = p / OUTPUTS;
             if (b >= samples || i >= now.n_out) continue;
-            REAL v = value_of(mixture.total[q], staged.largest[mixture.turn][b], now.weights + i, now.size, now.n_child, b, input);
+            double v = value_of(mixture.total[q], staged.largest[mixture.turn][b], now.weights + i, now.size, now.n_child, b, input);
             values[(u64)(sample0 + b) * n_row + now.row + i] = v;
         }
         __syncthreads();  // before shared memory is overwritten

@@ -89,19 +89,20 @@ __device__ __forceinline__ void stage(Staged &staged, Area &area, int n_sample, 
         if (s0 >= n_segment) break;
 #pragma unroll 1
         for (int b0 = 0; b0 < SAMPLES; b0 += GROUP) {
+            double far[GROUP * SHARE * 2];
             REAL v[GROUP * SHARE * 2], m[GROUP * SHARE];
 #pragma unroll
             for (int y = 0; y < GROUP * SHARE * 2; ++y)
-                v[y] = input.value(min(b0 + y / (2 * SHARE), n_sample - 1), place[2 * c + y % (2 * SHARE)]);
+                far[y] = input.value(min(b0 + y / (2 * SHARE), n_sample - 1), place[2 * c + y % (2 * SHARE)]);
 #pragma unroll
             for (int y = 0; y < GROUP * SHARE * 2; ++y) {
                 int k = first + (s0 + y / 2 % SHARE * WARPS) * SEGMENT + y % 2 * 32 + lane;
-                v[y] = b0 + y / (2 * SHARE) < n_sample && k < n_in ? v[y] : NOTHING;
+                far[y] = b0 + y / (2 * SHARE) < n_sample && k < n_in ? far[y] : IMPOSSIBLE;
             }
 #pragma unroll
-            for (int y = 0; y < GROUP * SHARE; ++y) m[y] = largest_of_warp(rk_max(v[2 * y], v[2 * y + 1]));
+            for (int y = 0; y < GROUP * SHARE; ++y) m[y] = largest_of_warp(reference_of(rk_max(far[2 * y], far[2 * y + 1])));
 #pragma unroll
-            for (int y = 0; y < GROUP * SHARE * 2; ++y) v[y] = v[y] == NOTHING ? NOTHING : v[y] - m[y / 2];
+            for (int y = 0; y < GROUP * SHARE * 2; ++y) v[y] = far[y] == IMPOSSIBLE ? NOTHING : (REAL)(far[y] - (double)m[y / 2]);
             exps_below(v);
 #pragma unroll
             for (int y = 0; y < GROUP / UNIT * SHARE * 2; ++y) {  // UNIT samples at a time

@@ -1,12 +1,15 @@
 // Common definitions of the circuit kernels. Values, flows and lifts are (n_sample, n_row); a value is a
-// natural logarithm, -inf is "impossible".
+// natural logarithm, -inf is "impossible". Values and lifts are double for every REAL, so that their rounding does not
+// grow with a long chain; what is computed from their differences is REAL.
 #pragma once
 #include "rk_early.cuh"
 #include "rk_real.cuh"
 
 #define NOTHING ((REAL)-RK_INF)
+#define IMPOSSIBLE (-(double)RK_INF)  // as a value
 #define SEGMENT 64  // children of a sum that are one chain
 #define BLOCK 256  // samples whose statistics are one chain
+#define CHAIN 4096  // most steps (sample, use) of a chain of float
 
 // Kinds of leaves, as rpukit/circuits/graph/leaves.py numbers them; those before GAUSSIAN are tables.
 #define CATEGORICAL 0
@@ -32,8 +35,13 @@ __device__ __forceinline__ double rk_tiny(double) { return 2.2250738585072014e-3
 #endif
 #define FEW_SAMPLES(b0, n) for (int b0 = blockIdx.y * FEW; b0 < n; b0 += gridDim.y * FEW)
 
+// A reference for values: the smallest REAL that is not below v.
+__device__ __forceinline__ float round_up(double v, float) { return __double2float_ru(v); }
+__device__ __forceinline__ double round_up(double v, double) { return v; }
+__device__ __forceinline__ REAL reference_of(double v) { return round_up(v, (REAL)0); }
+
 // n log p, where nothing times the logarithm of 0 is 0.
-__device__ __forceinline__ REAL times_log(REAL n, REAL p) { return n == (REAL)0 ? (REAL)0 : n * rk_log(p); }
+__device__ __forceinline__ double times_log(double n, double p) { return n == 0.0 ? 0.0 : n * rk_log(p); }
 
 // rk_exp of x <= 0, with fewer steps where the result is a normal number.
 __device__ __forceinline__ float exp_below(float x) { return x >= -87.0f ? rk_exp_within(x) : rk_exp(x); }
@@ -78,17 +86,17 @@ __device__ __forceinline__ float log_of_flow(float flow) {
     return flow < RK_INF ? r : flow;
 }
 __device__ __forceinline__ double log_of_flow(double flow) { return rk_log(flow); }
-__device__ __forceinline__ REAL lift_of(REAL value, REAL flow) {
-    REAL up = log_of_flow(flow) - value;
-    return (flow > (REAL)0) & (value > NOTHING) ? up : NOTHING;
+__device__ __forceinline__ double lift_of(double value, REAL flow) {
+    double up = (double)log_of_flow(flow) - value;
+    return (flow > (REAL)0) & (value > IMPOSSIBLE) ? up : IMPOSSIBLE;
 }
 
 // The value of an element from its rows.
-__device__ __forceinline__ REAL product_of(const int *rows, const REAL *values) {
-    REAL v = values[rows[0]];
+__device__ __forceinline__ double product_of(const int *rows, const double *values) {
+    double v = values[rows[0]];
 #pragma unroll
     for (int k = 1; k < WIDTH; ++k) {
-        REAL more = values[max(rows[k], 0)];  // without a branch, so that reads need not wait for each other
+        double more = values[max(rows[k], 0)];  // without a branch, so that reads need not wait for each other
         v = rows[k] >= 0 ? v + more : v;
     }
     return v;
@@ -100,7 +108,12 @@ __device__ __forceinline__ void wait_for_earlier() {
     rk_let_later_begin();
 }
 
-// End a block of samples: its chain goes to the total.
+// The step of a block of samples, whose first has number 0, before which a chain ends that step w is in.
+__device__ __forceinline__ int end_of_chain(int w, int uses) {
+    return sizeof(REAL) == 8 ? BLOCK * uses : min((w / CHAIN + 1) * CHAIN, BLOCK * uses);
+}
+
+// End a chain: it goes to the total.
 __device__ __forceinline__ void settle(REAL &chain, double &total) {
     total = total + (double)chain;
     chain = (REAL)0;

@@ -289,6 +289,16 @@ def exp_within32(x):
     return u2f(u4(f2u(horner32(f, _EXP)) + u4(f2u(t) << u4(23))))
 
 
+@jit(inline="always")
+def round_up32(v):
+    """Smallest float32 that is not below a float64 v."""
+    r = f4(v)
+    if not f8(r) < v:
+        return r
+    bits = f2u(r)
+    return u2f(u4(bits + u4(1)) if r > f4(0.0) else u4(bits - u4(1)) if r < f4(0.0) else u4(1))
+
+
 @jit
 def expm132(x):
     """exp(x) - 1, accurate near 0."""

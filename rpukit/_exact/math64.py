@@ -152,6 +152,12 @@ def exp64(x):
     return scale64(horner64(f, _EXP), i4(j))
 
 
+@jit(inline="always")
+def round_up64(v):
+    """Return v; of float32 the smallest that is not below it."""
+    return v
+
+
 @jit
 def expm164(x):
     """exp(x) - 1, accurate near 0."""

@@ -27,6 +27,7 @@ _MATH, _MATH64 = "rpukit._exact.math", "rpukit._exact.math64"
 _SHARED = (
     "rpukit._exact.jit",
     "rpukit._exact.philox",
+    "rpukit._exact.math64",
     "rpukit._exact.chains",
     "rpukit._exact.tensor_core",
     "rpukit.errors",

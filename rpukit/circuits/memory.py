@@ -144,15 +144,18 @@ class Memory:
 def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
     """Bytes for one sample of an upward pass, or of both passes and the statistics."""
     layout, uses = parameters.layout, parameters.uses
-    numbers = layout.n_row
+    values, numbers = layout.n_row, 0  # values, lifts and elements are float64
     if layout.width == 0 or parameters.device.kind == "cpu":  # elements have arrays
         most = max((y.n_element for y in layout.layers if isinstance(y, SumLayer)), default=0)
-        numbers += layout.n_element + most if learns else most
+        values += layout.n_element if learns else most
+        numbers += learns * most
     if parameters.device.kind != "cpu":
         numbers += staged_lines(layout.layers)
     if learns:
-        numbers += 3 * layout.n_row + 3 + uses.n_x + 2 * layout.root_rows.size
-    return int(numbers * parameters.theta.dtype.itemsize + learns * 4 * len(uses.row))
+        values += layout.n_row
+        numbers += 2 * layout.n_row + 3 + uses.n_x + 2 * layout.root_rows.size
+    own = numbers * parameters.theta.dtype.itemsize
+    return int(8 * values + own + learns * 4 * len(uses.row))
 
 
 def _bytes_to_come(parameters: Parameters) -> int:

@@ -25,6 +25,7 @@ from rpukit.circuits.compiled.tables import make_program, make_uses, moved
 from rpukit.circuits.graph.leaves import GAUSSIAN
 from rpukit.circuits.graph.nodes import InputNodes, SumNodes
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.scaling import stretches
 from rpukit.circuits.ops.sum_tensor_core import Rounded, round_weights, rounded_weights
 from rpukit.elementwise import power, random_fill
 from rpukit.random import Stream
@@ -92,6 +93,8 @@ class Parameters:
         self.uses = moved(make_uses(layout), device)
         self.program = make_program(layout)
         self.layers = [moved(layer, device) for layer in layout.layers]
+        scales = self.theta.dtype == np.float32  # float64 resolves what is lost
+        self.downward = list(stretches(self.layers[::-1], scales=scales))
         self.root_rows = self.on_device(layout.root_rows)
         self.first_root = int(layout.root_rows.min())
         self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)

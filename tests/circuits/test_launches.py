@@ -124,19 +124,19 @@ def test_a_budget_is_kept_on_a_gpu():
 @pytest.mark.parametrize("emulated", [False, True])
 def test_roots_and_weights_by_formula(emulated):
     rng = np.random.default_rng(3)
-    values = rng.standard_normal((1100, 300)).astype(np.float32)
+    values = rng.standard_normal((1100, 300))
     values[::3, 260] = -np.inf
     roots, weights = np.array([290, 260, 290], np.int32), rng.random((1100, 3), np.float32)
-    flows, out = np.full_like(values, np.nan), np.empty_like(weights)
+    flows, out = np.full(values.shape, np.nan, np.float32), np.empty_like(weights)
     held = type("Held", (), {"clock": np.array([5]), "weighed": np.array([0.1])})
     with on_cpu() if emulated else np.errstate():
         ops.root_flows(roots, 260, weights, values, flows, out)
         steps.count_samples(held, out, weights)
     possible = np.where(values[:, roots] > -np.inf, weights, 0)
-    expected = np.zeros_like(values)
+    expected = np.zeros_like(flows)
     expected[:, 260], expected[:, 290] = possible[:, 1], possible[:, 0] + possible[:, 2]
     assert_same_bits(flows, expected)
-    assert_same_bits(out, values[:, roots])
+    assert_same_bits(out, values[:, roots].astype(np.float32))
     assert held.clock[0] == 1105
     assert held.weighed[0] == np.add.accumulate(np.append(0.1, possible.astype(float)))[-1]
 
@@ -152,12 +152,12 @@ def test_tables_are_read_alike_from_shared_memory(most, order):
     codes = rng.integers(-1, 42, (n, 5)).astype(np.int32)
     kinds, none = np.zeros(n_leaf, np.int32), np.zeros(0, np.float32)
     rows = LeafRows(kinds, variable, place, sizes, *3 * [none], table, none, most)
-    found = np.zeros((n, n_leaf + 3), np.float32)
+    found = np.zeros((n, n_leaf + 3))
     with on_cpu(order):
         ops.leaf_forward(rows, codes, np.full((n, 5), np.nan, np.float32), found)
     code = codes[:, variable]
     expected = np.where(code < sizes, table[place + np.clip(code, 0, sizes - 1)], -np.inf)
-    assert_same_bits(found[:, :n_leaf], np.where(code < 0, 0, expected).astype(np.float32))
+    assert_same_bits(found[:, :n_leaf], np.where(code < 0, 0, expected).astype(np.float64))
     assert not found[:, n_leaf:].any()
 
 

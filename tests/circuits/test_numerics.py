@@ -1,5 +1,6 @@
 """What rounding must not spoil: data far from 0, impossible samples, columns of any scale."""
 
+import math
 from contextlib import nullcontext
 
 import numpy as np
@@ -181,3 +182,44 @@ class TestGraphsThatAreSpecial:
         for leaf in ([circuits.Bernoulli()], 3, None):
             with pytest.raises(rk.errors.ParameterError, match="one for each variable"):
                 circuits.mixture(2, 3, leaf)
+
+
+def one_leaf(leaf, parameters, dtype="float32"):
+    return rk.Circuit(circuits.inputs(0, leaf, 1, parameters=parameters), dtype=dtype)
+
+
+class TestCountsOfAnySize:
+    @pytest.mark.parametrize("rate", [0.25, 100.0, 1e5, 3e6])
+    def test_poisson_is_its_formula(self, rate):
+        x = np.floor(rate + np.sqrt(rate) * np.array([-2.0, -0.5, 0, 1, 6])).clip(0)
+        expected = [k * math.log(rate) - rate - math.lgamma(k + 1) for k in x]
+        got = one_leaf(circuits.Poisson(), [[rate]]).log_likelihood(x[:, None])
+        np.testing.assert_allclose(got, expected, rtol=1.2e-7)  # one rounding to float32
+
+    def test_binomial_is_its_formula(self):
+        n, p, x = 5000, 0.375, np.array([0, 1800, 1875, 2000, 5000])
+        ways = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in x]
+        expected = np.array(ways) + x * math.log(p) + (n - x) * math.log(1 - p)
+        got = one_leaf(circuits.Binomial(n_trials=n), [[p]]).log_likelihood(x[:, None])
+        np.testing.assert_allclose(got, expected, rtol=1.2e-7)
+
+    @pytest.mark.parametrize(("dtype", "most"), [("float32", 3e38), ("float64", 1e308)])
+    def test_counts_that_overflow_are_impossible(self, dtype, most):
+        pc = one_leaf(circuits.Poisson(), [[1e5]], dtype)
+        assert pc.log_likelihood([[most]])[0] == -np.inf
+        two = rk.Circuit(circuits.mixture(2, 1, circuits.Gaussian(std=1.0)))
+        far = np.full((1, 2), 2.4e19)  # each leaf has a number of float32, their product none
+        assert two.log_likelihood(far)[0] == two.accumulate(far)[0] == -np.inf
+        assert not any(flow.any() for flow in two.flows(far).values())
+
+    def test_draws_have_the_mean_of_the_rate(self):
+        got = one_leaf(circuits.Poisson(), [[1e5]]).sample(50)
+        assert abs(got.mean() - 1e5) < 6 * np.sqrt(1e5 / 50)
+        assert abs(got.std() / np.sqrt(1e5) - 1) < 0.5
+
+
+def test_one_sample_of_one_variable_is_a_vector():
+    pc = rk.Circuit(circuits.mixture(1, 2, circuits.Bernoulli()))
+    np.testing.assert_array_equal(pc.log_likelihood(np.array([1])), pc.log_likelihood([[1]]))
+    with pytest.raises(rk.errors.ShapeError, match=r"got shape \(2,\)"):
+        pc.log_likelihood(np.array([0, 1]))

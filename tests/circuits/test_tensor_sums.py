@@ -128,8 +128,8 @@ def test_sums_that_underflow_are_made_again():
             weights = theta[layer.group_theta[0] :][:400].reshape(20, 20)
             weights[0], weights[:, 0] = 0, 0
             pc._core.parameters.round()
-            elements = np.full((3, 20), -200, np.float32)
-            lift, flows = np.full((3, pc.layout.n_row), -200, np.float32), np.empty_like(elements)
+            elements, flows = np.full((3, 20), -200.0), np.empty((3, 20), np.float32)
+            lift = np.full((3, pc.layout.n_row), -200.0)
             elements[:, 0], lift[:, layer.first_row] = 0, 0
             values, room = lift.copy(), (pc._core.parameters.rounded, theta)
             _tensor.tensor_forward(layer, *room, elements, values)

@@ -221,5 +221,9 @@ static inline float __ll2float_rn(long long v) { return float(v); }
 static inline float __ull2float_rn(unsigned long long v) { return float(v); }
 static inline double __ll2double_rn(long long v) { return double(v); }
 static inline float __double2float_rn(double v) { return float(v); }
+static inline float __double2float_ru(double v) {
+    float near = float(v);
+    return double(near) < v ? std::nextafter(near, HUGE_VALF) : near;
+}
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }

@@ -1,10 +1,13 @@
 """Mirrors of products and sums, upwards (values) and downwards (flows).
 
-Arrays of values and flows are (n_sample, n_row). A sum's children are taken in segments of 64: the
-largest value of a segment, one chain of fused multiply-adds of weights times exp(value - largest),
-and segments put together from the left as (largest, sum) pairs; one logarithm at the end. Flows of
-elements are the same sums over parents. See ``docs/semantics/circuits.md``. Flags that differ from
-call to call are ``np.bool_``: Numba would compile a function again for each True and False.
+Arrays of values and flows are (n_sample, n_row). Values, elements and lifts are logarithms in
+float64, whatever the type of the weights: their rounding would grow with a long chain. Flows and
+sums have the type of the weights. A sum's children are taken in segments of 64: the largest value
+of a segment, rounded up to that type, one chain of fused multiply-adds of weights times
+exp(value - largest), and segments put together from the left as (largest, sum) pairs; one
+logarithm at the end. Flows of elements are the same sums over parents. See
+``docs/semantics/circuits.md``. Flags that differ from call to call are ``np.bool_``: Numba would
+compile a function again for each True and False.
 """
 
 # mypy: ignore-errors
@@ -15,15 +18,16 @@ import numpy as np
 
 from rpukit._exact.chains import chain
 from rpukit._exact.jit import jit
-from rpukit._exact.math import choose, exp32, fma32, log32
+from rpukit._exact.math import choose, exp32, fma32, log32, round_up32
 
-f4 = np.float32
+f4, f8 = np.float32, np.float64
 
 FAST = f4(1.0).itemsize == 4  # the chains of vectors are for float32
 FEW = 24  # sums for which a vector of them pays
 SEGMENT = 64
 TOGETHER = 16  # samples of a tile, up to 64; the result does not depend on it
 NOTHING = f4(-np.inf)
+IMPOSSIBLE = f8(-np.inf)  # as a value
 TINY = f4(np.finfo(np.float32).tiny)
 
 
@@ -54,7 +58,7 @@ def product_forward(start, stop, first, rows, values, out, target):
             for k in range(first[i] + 1, first[i + 1]):
                 part = values[b, rows[k] :]
                 for m in range(line.size):
-                    line[m] = f4(line[m] + part[m])
+                    line[m] = line[m] + part[m]
         i = end
 
 
@@ -96,8 +100,9 @@ def _room(widest, n_in, n_out):
     """Scratch of so many samples as fit into a near cache, and their number."""
     n = max(TOGETHER, min(4 * TOGETHER, 8192 // widest))
     n_segment = (n_in + SEGMENT - 1) // SEGMENT
-    inside, outside = np.empty((2, n * n_in), f4), np.empty((2, n * n_out), f4)
-    return n, inside, outside, np.empty((3, n, n_segment), f4), np.empty(n, f4)
+    values, inside = np.empty(n * n_in, f8), np.empty(n * n_in, f4)
+    outside = np.empty((2, n * n_out), f4)
+    return n, values, inside, outside, np.empty((3, n, n_segment), f4), np.empty(n, f4)
 
 
 @jit
@@ -111,10 +116,11 @@ def _stage(v, w, factors, largest):
         for s in range(factors.shape[2]):
             first, last = s * SEGMENT, min(s * SEGMENT + SEGMENT, v.shape[1])
             part, shifted = v[b, first:last], w[b, first:last]
-            m = NOTHING
+            most = IMPOSSIBLE
             for k in range(part.size):
-                m = max(m, part[k])
-            shift = m if m > NOTHING else f4(0.0)
+                most = max(most, part[k])
+            m = round_up32(most)
+            shift = f8(m) if m > NOTHING else f8(0.0)
             for k in range(part.size):
                 shifted[k] = f4(part[k] - shift)
             factors[0, b, s] = m
@@ -145,17 +151,17 @@ def _combine(weights, along, w, factors, part, total):
 @jit
 def _own(weights, step, values):
     """log sum_k weights[k step] exp(values[k]) by the largest value that has a weight."""
-    m = NOTHING
+    m = IMPOSSIBLE
     for k in range(values.size):
         if weights[k * step] > f4(0.0):
             m = max(m, values[k])
-    if not m > NOTHING:
-        return NOTHING
+    if not m > IMPOSSIBLE:
+        return IMPOSSIBLE
     total = f4(0.0)
     for k in range(values.size):
         if weights[k * step] > f4(0.0):
             total = fma32(weights[k * step], exp32(f4(values[k] - m)), total)
-    return f4(m + log32(total))
+    return m + f8(log32(total))
 
 
 @jit
@@ -174,7 +180,8 @@ def sum_forward(
 ):
     """Mix elements: value of node m of a group is log sum_c theta[c, m] exp(element c)."""
     most_c, most_m = np.diff(list_first).max(), group_size.max()
-    together, inside, outside, of_segments, largest = _room(max(most_c, most_m), most_c, most_m)
+    room = _room(max(most_c, most_m), most_c, most_m)
+    together, of_children, inside, outside, of_segments, largest = room
     for b0 in range(start, stop, together):
         n = min(together, stop - b0)
         staged = -1
@@ -182,8 +189,8 @@ def sum_forward(
             size, row = group_size[g], group_row[g]
             ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
             factors = of_segments[:, :n, : (ids.size + SEGMENT - 1) // SEGMENT]
-            child = inside[0, : n * ids.size].reshape(n, ids.size)
-            w = inside[1, : n * ids.size].reshape(n, ids.size)
+            child = of_children[: n * ids.size].reshape(n, ids.size)
+            w = inside[: n * ids.size].reshape(n, ids.size)
             total = outside[0, : n * size].reshape(n, size)
             part = outside[1, : n * size].reshape(n, size)
             if group_list[g] != staged:
@@ -198,7 +205,7 @@ def sum_forward(
             for b in range(n):
                 line = values[b0 + b, row : row + size]
                 for m in range(size):
-                    line[m] = f4(largest[b] + part[b, m])
+                    line[m] = f8(largest[b]) + f8(part[b, m])
                 if not usual and largest[b] > NOTHING:
                     for m in range(size):
                         if not total[b, m] >= TINY:
@@ -211,19 +218,19 @@ def sum_stage(start, stop, first, count, rows, values, w, top):
 
     What lies behind the samples, or the inputs, of a segment is a value of -inf.
     """
-    line = np.empty(SEGMENT, f4)
+    line = np.empty(SEGMENT, f8)
     for s in range(start, stop):
         for b in range(w.shape[1]):
-            line[:] = NOTHING
+            line[:] = IMPOSSIBLE
             for k in range(count[s] if b < values.shape[0] else 0):
                 line[k] = values[b, rows[first[s] + k, 0]]
                 for row in rows[first[s] + k, 1:]:
                     if row >= 0:
-                        line[k] = f4(line[k] + values[b, row])
-            m = line.max()
+                        line[k] = line[k] + values[b, row]
+            m = round_up32(line.max())
             top[s, b] = m
             for k in range(SEGMENT):
-                w[s * SEGMENT + k, b] = exp32(f4(line[k] - m)) if m > NOTHING else f4(0.0)
+                w[s * SEGMENT + k, b] = exp32(f4(line[k] - f8(m))) if m > NOTHING else f4(0.0)
 
 
 @jit
@@ -244,8 +251,8 @@ def root_flows(start, stop, roots, weights, values, flows, out):
         flows[b, :] = f4(0.0)
         for k in range(roots.size):
             r = roots[k]
-            out[b, k] = values[b, r]
-            if values[b, r] > NOTHING:
+            out[b, k] = f4(values[b, r])
+            if out[b, k] > NOTHING:
                 flows[b, r] = flows[b, r] + weights[b, k]
 
 
@@ -256,7 +263,7 @@ def sum_lift(start, stop, first, last, values, flows, lift):
         v, f, line = values[b, first:last], flows[b, first:last], lift[b, first:last]
         for r in range(line.size):
             some = (f[r] > f4(0.0)) & (v[r] > NOTHING)
-            line[r] = choose(some, f4(log32(f[r]) - v[r]), NOTHING)
+            line[r] = choose(some, f8(log32(f[r])) - v[r], IMPOSSIBLE)
 
 
 @jit
@@ -280,7 +287,8 @@ def sum_backward(
     """Flows of elements: exp(element + log sum_m theta[c, m] exp(lift m)), parents ascending."""
     most_c, most_m = np.diff(list_first).max(), group_size.max()
     n_element = elements.shape[1]
-    together, inside, outside, of_segments, most = _room(n_element, most_m, most_c)
+    room = _room(n_element, most_m, most_c)
+    together, of_nodes, inside, outside, of_segments, most = room
     largest = np.empty(together * n_element, f4)
     total = np.empty(together * n_element, f4)
     for b0 in range(start, stop, together):
@@ -292,8 +300,8 @@ def sum_backward(
             size, row = group_size[g], group_row[g]
             ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
             factors = of_segments[:, :n, : (size + SEGMENT - 1) // SEGMENT]
-            above = inside[0, : n * size].reshape(n, size)
-            w = inside[1, : n * size].reshape(n, size)
+            above = of_nodes[: n * size].reshape(n, size)
+            w = inside[: n * size].reshape(n, size)
             part = outside[0, : n * ids.size].reshape(n, ids.size)
             whole = outside[1, : n * ids.size].reshape(n, ids.size)
             weights = theta[group_theta[g] : group_theta[g] + ids.size * size]
@@ -361,7 +369,7 @@ def _again(
                 theta,
                 lift,
             )
-            flows[e] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
+            flows[e] = exp32(f4(v + up)) if up > IMPOSSIBLE else f4(0.0)
 
 
 @jit
@@ -395,7 +403,7 @@ def _flows(elements, largest, total, flows):
     for i in range(f.size):
         some = (v[i] > NOTHING) & (m[i] > NOTHING)
         usual = usual & ((t[i] >= TINY) | (not some))
-        x = exp32(f4(f4(v[i] + m[i]) + log32(t[i])))
+        x = exp32(f4((v[i] + f8(m[i])) + f8(log32(t[i]))))
         f[i] = choose(some, x, f4(0.0))
     return usual
 
@@ -413,15 +421,15 @@ def _own_parents(
     lift,
 ):
     """log sum_m theta[e, m] exp(lift of m), by the largest lift that has a weight."""
-    m = NOTHING
+    m = IMPOSSIBLE
     for p in range(parent_first[e], parent_first[e + 1]):
         g = parent_group[p]
         first = group_theta[g] + parent_place[p] * group_size[g]
         for k in range(group_size[g]):
             if theta[first + k] > f4(0.0):
                 m = max(m, lift[group_row[g] + k])
-    if not m > NOTHING:
-        return NOTHING
+    if not m > IMPOSSIBLE:
+        return IMPOSSIBLE
     total = f4(0.0)
     for p in range(parent_first[e], parent_first[e + 1]):
         g = parent_group[p]
@@ -430,4 +438,4 @@ def _own_parents(
             if theta[first + k] > f4(0.0):
                 up = exp32(f4(lift[group_row[g] + k] - m))
                 total = fma32(theta[first + k], up, total)
-    return f4(m + log32(total))
+    return m + f8(log32(total))

@@ -1,7 +1,8 @@
 """Mirrors of expected counts and EM steps.
 
 Statistics are chains over (sample, then use of tied parameters) inside blocks of 256 absolute
-samples; blocks are added in float64, ascending. See ``docs/semantics/circuits.md``.
+samples, and of 4096 steps at most in float32; chains are added in float64, ascending. See
+``docs/semantics/circuits.md``.
 """
 
 # mypy: ignore-errors
@@ -12,14 +13,16 @@ import numpy as np
 
 from rpukit._exact.chains import go_on
 from rpukit._exact.jit import jit
-from rpukit._exact.math import exp32, fma32
+from rpukit._exact.math import exp32, fma32, round_up32
 
 f4, f8, i8 = np.float32, np.float64, np.int64
 
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
 NOTHING = f4(-np.inf)
+IMPOSSIBLE = f8(-np.inf)  # as a value
 WIDE = f4(60.0)
 BLOCK = 256  # samples whose statistics are one chain
+CHAIN = 4096  # most steps (sample, use) of a chain of float32
 # Of a logistic distribution: standard deviation / scale, and its square, pi^2 / 3.
 SCALE, SPREAD = f8(1.8137993642342178), f8(3.289868133696453)
 SINGLE = f4(1.0).itemsize == 4
@@ -64,8 +67,12 @@ def leaf_flow(
         by_values = kinds[n0] < GAUSSIAN and width <= 4 * flows.shape[0]
         if by_values:
             of_values[:] = chains[first:end].reshape(n1 - n0, width).T
+        step = position % BLOCK * (use_first[n0 + 1] - use_first[n0])
         for b in range(flows.shape[0]):
             for u in range(use_first[n0], use_first[n0 + 1]):
+                if SINGLE and step and step % CHAIN == 0:
+                    _end_chains(by_values, of_values, chains[first:end], totals[first:end])
+                step += 1
                 f = flows[b, use_row[u] : use_row[u] + n1 - n0]
                 if kinds[n0] < GAUSSIAN:
                     x = codes[b, variable[use_row[u]]]
@@ -95,13 +102,22 @@ def leaf_flow(
                     chains[i + 1] = fma32(f[n], f4(d * d), chains[i + 1])
                     chains[i + 2] = f4(chains[i + 2] + f[n])
             if (position + b + 1) % BLOCK == 0:
-                if by_values:
-                    chains[first:end].reshape(n1 - n0, width)[:] = of_values.T
-                _settle(chains[first:end], totals[first:end])
-                of_values[:] = f4(0.0)
-        if by_values:
+                _end_chains(by_values, of_values, chains[first:end], totals[first:end])
+                step = 0
+        if SINGLE and step and step % CHAIN == 0:
+            _end_chains(by_values, of_values, chains[first:end], totals[first:end])
+        elif by_values:
             chains[first:end].reshape(n1 - n0, width)[:] = of_values.T
         n0 = n1
+
+
+@jit
+def _end_chains(by_values, of_values, chains, totals):
+    """Settle the chains of leaves, which ``of_values`` holds the other way round, or not."""
+    if by_values:
+        chains.reshape(of_values.shape[1], of_values.shape[0])[:] = of_values.T
+        of_values[:] = f4(0.0)
+    _settle(chains, totals)
 
 
 @jit
@@ -142,35 +158,39 @@ def flow_steps(
     """Prepare the steps (sample, use) of ``sum_flow``.
 
     A step's exp(lift + value) is split into exp(lift - s) exp(value + s) with the largest lift s,
-    but where the second is too large: then ``wide`` is set, and lifts and values stay as they are.
+    but where the second is too large: then ``wide`` is set, and the exponents stay as they are.
     """
     # The op returns early without a use.
     first, last = use_row.min(), (use_row + use_size).max()
+    shifts = np.empty(use_row.size, f8)
     for b in range(start, stop):
         for u in range(use_row.size):
             row, size, x, n_child = use_row[u], use_size[u], use_x[u], use_count[u]
             at = lift.shape[0] * use_base[u] + b * use_width[u]
-            s, most = NOTHING, NOTHING
+            above, below = IMPOSSIBLE, IMPOSSIBLE
             for m in range(row, row + size):
-                s = max(s, lift[b, m])
+                above = max(above, lift[b, m])
             for c in range(n_child):
-                child[b, x + c] = elements[at + children[use_child[u] + c]]
-                most = max(most, child[b, x + c])
+                below = max(below, elements[at + children[use_child[u] + c]])
+            s, most = round_up32(above), round_up32(below)
             some = s > NOTHING
-            wide[b, u] = some and f4(most + s) > WIDE
+            wide[b, u] = some and f8(most) + f8(s) > WIDE
             for m in range(row, row + size):
-                up[b, m] = f4(lift[b, m] - s) if some else NOTHING
-            for c in range(x, x + n_child):
-                child[b, c] = f4(child[b, c] + s)
+                up[b, m] = f4(lift[b, m] - f8(s)) if some else NOTHING
+            for c in range(n_child):
+                child[b, x + c] = f4(elements[at + children[use_child[u] + c]] + f8(s))
+            shifts[u] = f8(s) if SINGLE else f8(0.0)
         for line in (up[b, first:last], child[b]):
             for i in range(line.size):
                 line[i] = exp32(line[i])
         for u in range(use_row.size):
             if wide[b, u]:
                 row, x, at = use_row[u], use_x[u], lift.shape[0] * use_base[u] + b * use_width[u]
-                up[b, row : row + use_size[u]] = lift[b, row : row + use_size[u]]
+                for m in range(row, row + use_size[u]):
+                    up[b, m] = f4(lift[b, m] - shifts[u])
                 for c in range(use_count[u]):
-                    child[b, x + c] = elements[at + children[use_child[u] + c]]
+                    v = elements[at + children[use_child[u] + c]]
+                    child[b, x + c] = f4(v + shifts[u])
 
 
 @jit
@@ -200,8 +220,14 @@ def sum_flow(
     own, whole = chains[start * size : stop * size], totals[start * size : stop * size]
     sums = own.reshape(n_child, size)
     n = i8(0)  # a literal would be a type of its own to Numba
+    step = position % BLOCK * use_row.size
     for b in range(up.shape[0]):
         for u in range(use_row.size):
+            if SINGLE and step and step % CHAIN == 0:
+                _go_on(n, a, x, turned, sums)
+                n = i8(0)
+                _settle(own, whole)
+            step += 1
             row, at, is_wide = use_row[u], use_x[u] + start, wide[b, first_use + u]
             if n == STEPS or is_wide:
                 _go_on(n, a, x, turned, sums)
@@ -222,7 +248,10 @@ def sum_flow(
             _go_on(n, a, x, turned, sums)
             n = i8(0)
             _settle(own, whole)
+            step = 0
     _go_on(n, a, x, turned, sums)
+    if SINGLE and step and step % CHAIN == 0:
+        _settle(own, whole)
 
 
 @jit
@@ -244,7 +273,7 @@ def _go_on(n, a, x, turned, sums):
 
 @jit
 def _settle(chains, totals):
-    """Add the chains of a finished block of samples to the totals, and restart them at 0."""
+    """Add chains that end to the totals, and restart them at 0."""
     for i in range(chains.size):
         totals[i] = totals[i] + f8(chains[i])
         chains[i] = f4(0.0)

@@ -8,9 +8,10 @@ import numpy as np
 
 from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32, log32, sigmoid32
-from rpukit._exact.special import lgamma32
+from rpukit._exact.math64 import log64
+from rpukit._exact.special import lgamma64
 
-f4 = np.float32
+f4, f8 = np.float32, np.float64
 
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, _INDICATOR, GAUSSIAN, _POISSON = range(7)
 NOTHING = f4(-np.inf)
@@ -21,7 +22,14 @@ FLOOR = f4(-1000.0)
 @jit
 def _times_log(n, p):
     """n log p, where nothing times the logarithm of 0 is 0."""
-    return f4(0.0) if n == f4(0.0) else f4(n * log32(p))
+    return f8(0.0) if n == f8(0.0) else n * log64(p)
+
+
+@jit
+def _poisson(x, rate):
+    """Log-probability of a count, in float64 since its terms cancel; -inf where they overflow."""
+    v = (_times_log(x, rate) - rate) - lgamma64(x + f8(1.0))
+    return f4(v) if v == v else NOTHING
 
 
 @jit
@@ -37,12 +45,10 @@ def leaf_table(start, stop, kind, n_values, c0, c1, parameters, table):
             elif kind == BERNOULLI:
                 out[x] = log32(p[0] if x else f4(f4(1.0) - p[0]))
             elif kind == BINOMIAL:
-                k, rest = f4(x), f4(n_values - 1 - x)
-                ways = f4(
-                    f4(lgamma32(f4(n_values)) - lgamma32(f4(k + f4(1.0))))
-                    - lgamma32(f4(rest + f4(1.0)))
-                )
-                out[x] = f4(f4(ways + _times_log(k, p[0])) + _times_log(rest, f4(f4(1.0) - p[0])))
+                k, rest, hit = f8(x), f8(n_values - 1 - x), f8(p[0])
+                ways = lgamma64(f8(n_values)) - lgamma64(k + f8(1.0))
+                ways = ways - lgamma64(rest + f8(1.0))
+                out[x] = (ways + _times_log(k, hit)) + _times_log(rest, f8(1.0) - hit)
             elif kind == DISCRETE_LOGISTIC:
                 low = fma32(f4(x), c1, c0)
                 above, below = f4(1.0), f4(0.0)
@@ -81,5 +87,4 @@ def leaf_forward(
                 tail = f4(HALF_LOG_2PI + log32(parameters[p + 1]))
                 values[b, r] = f4(f4(f4(-0.5) * f4(z * z)) - tail)
             else:
-                rise = f4(_times_log(v, parameters[p]) - parameters[p])
-                values[b, r] = f4(rise - lgamma32(f4(v + f4(1.0))))
+                values[b, r] = _poisson(f8(v), f8(parameters[p]))

@@ -13,10 +13,20 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
-from rpukit._exact.math import choose, exp32, fma32, log32
-from rpukit.circuits._mirror.layers import NOTHING, TINY, _alone, _own, _own_parents
+from rpukit._exact.math import choose, exp32, fma32, log32, round_up32
+from rpukit.circuits._mirror.layers import (
+    IMPOSSIBLE,
+    NOTHING,
+    TINY,
+    _alone,
+    _own,
+    _own_parents,
+)
+from rpukit.circuits._mirror.scaling import scale_columns
 
-f4 = np.float32
+f4, f8 = np.float32, np.float64
+
+SINGLE = f4(1.0).itemsize == 4
 
 NEAR = 1 << 17  # values of rows that samples worked on together have; it enters no result
 
@@ -60,7 +70,7 @@ def _products(first, rows, values, out, target):
         for k in range(first[i] + 1, first[i + 1]):
             row = rows[k]
             for s in range(values.shape[1]):
-                out[to, s] = f4(out[to, s] + values[row, s])
+                out[to, s] = out[to, s] + values[row, s]
 
 
 @jit
@@ -74,20 +84,22 @@ def _products_back(used, back_first, back, above, target, flows):
 
 
 @jit
-def _stage(values, ids, base, w, largest):
-    """Largest of some rows, and exp(value - largest) of each."""
+def _stage(values, ids, base, w, largest, most):
+    """Largest of some rows, and exp(value - largest) of each; ``most`` is scratch."""
     n = values.shape[1]
     for s in range(n):
-        largest[s] = NOTHING
+        most[s] = IMPOSSIBLE
     for k in range(ids.size):
         row = base + ids[k]
         for s in range(n):
-            largest[s] = choose(values[row, s] > largest[s], values[row, s], largest[s])
+            most[s] = choose(values[row, s] > most[s], values[row, s], most[s])
+    for s in range(n):
+        largest[s] = round_up32(most[s])
+        most[s] = choose(largest[s] > NOTHING, f8(largest[s]), f8(0.0))
     for k in range(ids.size):
         row = base + ids[k]
         for s in range(n):
-            shift = choose(largest[s] > NOTHING, largest[s], f4(0.0))
-            w[k, s] = exp32(f4(values[row, s] - shift))
+            w[k, s] = exp32(f4(values[row, s] - most[s]))
 
 
 @jit
@@ -105,22 +117,22 @@ def _chain(weights, first, step, count, w, out):
 def _mix(list_first, list_elements, groups, theta, elements, room, values):
     """Values of the sums of a layer."""
     group_list, group_row, group_size, group_theta = groups
-    w, _, total, largest = room
+    w, _, total, largest, top = room
     staged = -1
     for g in range(group_list.size):
         size, row = group_size[g], group_row[g]
         ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
         if group_list[g] != staged:
             staged = group_list[g]
-            _stage(elements, ids, 0, w, largest)
+            _stage(elements, ids, 0, w, largest, top)
         for m in range(size):
             first, usual = group_theta[g] + m, True
             _chain(theta, first, size, ids.size, w, total)
             for s in range(total.size):
-                values[row + m, s] = f4(largest[s] + log32(total[s]))
+                values[row + m, s] = f8(largest[s]) + f8(log32(total[s]))
                 usual = usual & ((total[s] >= TINY) | (not largest[s] > NOTHING))
             if not usual:
-                child = np.empty(ids.size, f4)
+                child = np.empty(ids.size, f8)
                 for s in range(total.size):
                     if largest[s] > NOTHING and not total[s] >= TINY:
                         for k in range(ids.size):
@@ -134,14 +146,14 @@ def _lifts(first, last, values, flows, lift):
         for s in range(values.shape[1]):
             v, f = values[r, s], flows[r, s]
             some = (f > f4(0.0)) & (v > NOTHING)
-            lift[r, s] = choose(some, f4(log32(f) - v), NOTHING)
+            lift[r, s] = choose(some, f8(log32(f)) - v, IMPOSSIBLE)
 
 
 @jit
 def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, room, flows):
     """Flows of the elements of a layer."""
     group_list, group_row, group_size, group_theta = groups
-    w, most, total, largest = room
+    w, most, total, largest, top = room
     n, order = elements.shape[1], np.arange(w.shape[0])
     for e in range(elements.shape[0]):
         for s in range(n):
@@ -149,7 +161,7 @@ def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, ro
     for g in range(group_list.size):
         size = group_size[g]
         ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
-        _stage(lift, order[:size], group_row[g], w, largest)
+        _stage(lift, order[:size], group_row[g], w, largest, top)
         alone = _alone(ids, parents[0])
         for k in range(ids.size):
             _chain(theta, group_theta[g] + k * size, 1, size, w, total)
@@ -172,7 +184,7 @@ def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, ro
             some = (v > NOTHING) & (m > NOTHING)
             usual = usual & ((t >= TINY) | (not some))
             total[s] = t
-            flows[e, s] = choose(some, exp32(f4(f4(v + m) + log32(t))), f4(0.0))
+            flows[e, s] = choose(some, exp32(f4((v + f8(m)) + f8(log32(t)))), f4(0.0))
         if not usual:
             for s in range(n):
                 v = elements[e, s]
@@ -180,7 +192,7 @@ def _unmix(list_first, list_elements, groups, parents, theta, lift, elements, ro
                     line = lift[:, s].copy()
                     tables = (*groups[1:], *parents)
                     up = _own_parents(e, *tables, theta, line)
-                    flows[e, s] = exp32(f4(v + up)) if up > NOTHING else f4(0.0)
+                    flows[e, s] = exp32(f4(v + up)) if up > IMPOSSIBLE else f4(0.0)
 
 
 @jit
@@ -196,7 +208,8 @@ def _groups(i, at_wide, at_narrow, wide, narrow):
 @jit
 def _room(widest, n):
     """Scratch of so many elements and samples."""
-    return np.empty((widest, n), f4), np.empty((widest, n), f4), np.empty(n, f4), np.empty(n, f4)
+    w, most = np.empty((widest, n), f4), np.empty((widest, n), f4)
+    return w, most, np.empty(n, f4), np.empty(n, f4), np.empty(n, f8)
 
 
 @jit
@@ -207,7 +220,7 @@ def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, valu
     b0 = start
     while b0 < stop:
         k = min(together, stop - b0)
-        v, e, room = np.empty((n_row, k), f4), np.empty((widest, k), f4), _room(widest, k)
+        v, e, room = np.empty((n_row, k), f8), np.empty((widest, k), f8), _room(widest, k)
         _turn(values, b0, 0, leaves, v)
         for i in range(layers.shape[0]):
             target, width, before = layers[i, 0], layers[i, 1], layers[i, 2]
@@ -246,8 +259,8 @@ def flows_down(
     b0 = start
     while b0 < stop:
         k = min(together, stop - b0)
-        v, f, up = np.empty((n_row, k), f4), np.empty((n_row, k), f4), np.empty((n_row, k), f4)
-        e, below, room = np.empty((widest, k), f4), np.empty((widest, k), f4), _room(widest, k)
+        v, f, up = np.empty((n_row, k), f8), np.empty((n_row, k), f4), np.empty((n_row, k), f8)
+        e, below, room = np.empty((widest, k), f8), np.empty((widest, k), f4), _room(widest, k)
         _turn(values, b0, leaves, n_row, v)
         _turn(flows, b0, 0, n_row, f)
         for i in range(layers.shape[0] - 1, -1, -1):
@@ -259,6 +272,9 @@ def flows_down(
                 continue
             own = elements[n * before : n * (before + width)].reshape(n, width)
             _turn(own, b0, 0, width, e)
+            scaled = _table(narrow, at_narrow, i, 9)
+            if SINGLE and scaled.size:
+                scale_columns(scaled.reshape(-1, 3), f)
             _lifts(layers[i, 3], layers[i, 4], v, f, up)
             groups = _groups(i, at_wide, at_narrow, wide, narrow)
             parents = (

@@ -19,8 +19,11 @@ from rpukit.circuits._mirror.layers import (
     sum_forward,
     sum_lift,
 )
+from rpukit.circuits._mirror.scaling import scale_flows
 
 f4 = np.float32
+
+SINGLE = f4(1.0).itemsize == 4
 
 NEAR = 1 << 16  # values of rows that samples worked on together have; it enters no result
 
@@ -96,6 +99,9 @@ def flows_down(
                 product_backward(0, b1 - b0, used, back_first, back, f, target, f)
                 continue
             e = elements[n * before : n * (before + width)].reshape(n, width)[b0:b1]
+            scaled = _table(narrow, at_narrow, i, 9)
+            if SINGLE and scaled.size:
+                scale_flows(0, b1 - b0, scaled.reshape(-1, 3), f)
             sum_lift(0, b1 - b0, layers[i, 3], layers[i, 4], values[b0:b1], f, up)
             part = below[: (b1 - b0) * width].reshape(b1 - b0, width)
             sum_backward(

@@ -8,12 +8,13 @@ import numpy as np
 
 from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, log32
+from rpukit._exact.math64 import exp64, log64
 from rpukit._exact.philox import block, normal, uniform
 
-f4, u4, u8 = np.float32, np.uint32, np.uint64
+f4, f8, u4, u8 = np.float32, np.float64, np.uint32, np.uint64
 
 GAUSSIAN, POISSON = 5, 6
-NOTHING = f4(-np.inf)
+IMPOSSIBLE = f8(-np.inf)  # as a value
 
 
 @jit
@@ -74,7 +75,7 @@ def soft_posterior(
             v = variable[r]
             if codes[b, v] >= 0 or not flows[b, r] > f4(0.0):
                 continue
-            share = f4(flows[b, r] * exp32(-values[b, r]))
+            share = f4(flows[b, r] * exp32(f4(-values[b, r])))
             for x in range(sizes[r]):
                 p = exp32(table[place[r] + x])
                 out[b, v, x] = f4(out[b, v, x] + f4(share * p))
@@ -105,22 +106,22 @@ def largest_forward(
             first, last = list_first[group_list[g]], list_first[group_list[g] + 1]
             size, row = group_size[g], group_row[g]
             for m in range(size):
-                values[b, row + m] = NOTHING
+                values[b, row + m] = IMPOSSIBLE
             for k in range(first, last):
                 e, at = elements[b, list_elements[k]], group_theta[g] + (k - first) * size
                 for m in range(size):
-                    v = f4(log_theta[at + m] + e)
+                    v = f8(log_theta[at + m]) + e
                     values[b, row + m] = max(values[b, row + m], v)
 
 
 @jit
 def _pick(u, theta, step, elements, ids, weights):
     """Draw the child of a sum: where the running sum of theta exp(element) passes u times all."""
-    m = NOTHING
+    m = IMPOSSIBLE
     for k in range(ids.size):
         if theta[k * step] > f4(0.0):
             m = max(m, elements[ids[k]])
-    if not m > NOTHING:
+    if not m > IMPOSSIBLE:
         return -1
     whole = f4(0.0)
     for k in range(ids.size):
@@ -142,9 +143,9 @@ def _pick(u, theta, step, elements, ids, weights):
 @jit
 def _best(log_theta, step, elements, ids):
     """Find the child with the largest log theta + element, the first of equals."""
-    most, chosen = NOTHING, -1
+    most, chosen = IMPOSSIBLE, -1
     for k in range(ids.size):
-        v = f4(log_theta[k * step] + elements[ids[k]])
+        v = f8(log_theta[k * step]) + elements[ids[k]]
         if v > most:
             most, chosen = v, k
     return chosen
@@ -234,8 +235,8 @@ def largest_down(
                 if k < 0:
                     continue
                 e = ids[k]
-                hard[b, e] = f4(0.0)
-                lift[b, row] = f4(log_flow[b] - weights[k * group_size[g]])
+                hard[b, e] = f8(0.0)
+                lift[b, row] = f8(log_flow[b]) - f8(weights[k * group_size[g]])
                 for i in range(element_first[e], element_first[e + 1]):
                     chosen[b, element_rows[i]] = True
 
@@ -292,7 +293,7 @@ def leaf_choose(
                 elif best:
                     numbers[b, v] = f4(np.floor(parameters[p]))
                 else:
-                    numbers[b, v] = _poisson(u, parameters[p])
+                    numbers[b, v] = _poisson(f8(u), f8(parameters[p]))
 
 
 @jit
@@ -315,11 +316,11 @@ def _value(best, u, table):
 
 @jit
 def _poisson(u, rate):
-    """Smallest count whose cumulative probability passes u."""
-    log_rate, k, log_p, so_far = log32(rate), 0, f4(-rate), f4(0.0)
+    """Smallest count whose cumulative probability, in float64, passes u."""
+    log_rate, k, log_p, so_far = log64(rate), 0, -rate, f8(0.0)
     while True:
-        so_far = f4(so_far + exp32(log_p))
-        if so_far > u or (f4(k) > rate and log_p < f4(-100.0)):
+        so_far = so_far + exp64(log_p)
+        if so_far > u or (f8(k) > rate and log_p < f8(-100.0)):
             return f4(k)
         k += 1
-        log_p = f4(f4(log_p + log_rate) - log32(f4(k)))
+        log_p = (log_p + log_rate) - log64(f8(k))

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
-from rpukit._exact.math import exp32, log32
+from rpukit._exact.math import exp32, log32, round_up32
 from rpukit._exact.tensor_core import go_on, round16, split
-from rpukit.circuits._mirror.layers import NOTHING, TINY, _again, _flows, _join, _own
+from rpukit.circuits._mirror.layers import IMPOSSIBLE, NOTHING, TINY, _again, _flows, _join, _own
 
-f4 = np.float32
+f4, f8 = np.float32, np.float64
 
 STEP, FRACTION = 16, 25  # of the tensor core that is modelled
 
@@ -34,19 +34,20 @@ def tensor_stage(start, stop, first, count, at, rows, values, staged, top):
     """Exponentials of lists of inputs, products of rows, and the largest value of each list."""
     for b in range(start, stop):
         for s in range(first.size):
-            line = np.empty(count[s], f4)
-            m = NOTHING
+            line = np.empty(count[s], f8)
+            most = IMPOSSIBLE
             for k in range(count[s]):
                 v = values[b, rows[first[s] + k, 0]]
                 for row in rows[first[s] + k, 1:]:
                     if row >= 0:
-                        v = f4(v + values[b, row])
+                        v = v + values[b, row]
                 line[k] = v
-                m = max(m, v)
+                most = max(most, v)
+            m = round_up32(most)
             top[b, s] = m
             staged[b, at[s] : at[s] + (count[s] + 7) // 8 * 8] = 0
             for k in range(count[s]):
-                w = exp32(f4(line[k] - m)) if m > NOTHING else f4(0.0)
+                w = exp32(f4(line[k] - f8(m))) if m > NOTHING else f4(0.0)
                 staged[b, at[s] + k] = round16(False, w)
 
 
@@ -108,18 +109,18 @@ def tensor_forward(
         inputs = staged[start:stop, list_at[of] : list_at[of] + ids.size]
         total = _chains(inputs.copy(), weights.copy())
         flat = theta[group_theta[g] : group_theta[g] + ids.size * size]
-        child = np.empty(ids.size, f4)
+        child = np.empty(ids.size, f8)
         for b in range(start, stop):
             m, known = top[b, of], False
             for i in range(size):
                 if total[b - start, i] >= TINY:
-                    values[b, row + i] = f4(m + log32(total[b - start, i]))
+                    values[b, row + i] = f8(m) + f8(log32(total[b - start, i]))
                     continue
                 if not known:
                     for k in range(ids.size):
                         child[k] = elements[b, ids[k]]
                     known = True
-                values[b, row + i] = _own(flat[i:], size, child) if m > NOTHING else NOTHING
+                values[b, row + i] = _own(flat[i:], size, child) if m > NOTHING else IMPOSSIBLE
 
 
 @jit

@@ -146,7 +146,7 @@ class Encoder:
                 f"x: got {type(x).__name__} of dtype {array.dtype}, need an array of integers or "
                 "floats"
             )
-        if array.ndim == 1 and n_variable > 1:
+        if array.ndim == 1 and (n_variable > 1 or array.size == 1):
             array = array[None, :]
         if array.ndim != 2 or array.shape[1] != n_variable or not len(array):
             raise ShapeError(

@@ -25,6 +25,7 @@ __all__ = ["Block", "Layout", "ProductLayer", "SumLayer", "make_layout"]
 IntArray = Any
 
 _WIDEST = 6  # most rows of an element that kernels gather themselves
+_APART = 16  # sums above one another, after which flows are scaled
 
 
 @dataclass(slots=True)
@@ -101,6 +102,8 @@ class SumLayer:
     element_rows: IntArray = None
     list_rows: IntArray = None
     vec: int = 1  # weights of a child that lie at a multiple of 16 bytes
+    # (n, 3): first row and rows of vectors whose flows are scaled to that of a root; its row.
+    scaled: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int32))
     tiles: dict[Any, Any] = field(default_factory=dict)  # cached tables of launches, see tables.py
 
     @property
@@ -180,6 +183,7 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
     _find_rows([layer for layer in layout.layers if isinstance(layer, SumLayer)], layout)
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
     layout.columns = columns_of({(n.var, n.leaf) for n in layout.inputs}, layout.n_variable)
+    _find_scaled(layout)
     return layout
 
 
@@ -317,6 +321,37 @@ def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
         rows[np.arange(width) < count[:, None]] = layer.elements.rows
         layer.width, layer.element_rows = width, rows
         layer.list_rows = rows[layer.list_elements]
+
+
+def _find_scaled(layout: Layout) -> None:
+    """Find sums through which all of the root's flow goes: every 16th of a chain is scaled.
+
+    Their flows add up to that of the root, but for roundings, which a long chain would pile up.
+    """
+    if layout.root_rows.size != 1:
+        return
+    parents: dict[int, list[Nodes]] = {}
+    for nodes in layout.nodes:
+        for child in nodes.children:
+            parents.setdefault(child.number, []).append(nodes)
+    since = {layout.roots[0].number: 0}  # sums since the last one that is scaled
+    found: dict[int, tuple[int, int, int]] = {}
+    for nodes in reversed(layout.nodes):
+        above = parents.get(nodes.number, [])
+        if len(above) != 1 or above[0].number not in since:
+            continue
+        if isinstance(above[0], SumNodes) and len(above[0].children) > 1:
+            continue
+        since[nodes.number] = since[above[0].number]
+        if isinstance(nodes, SumNodes):
+            since[nodes.number] = (since[nodes.number] + 1) % _APART
+            if since[nodes.number] == 0:
+                first = int(layout.rows[nodes.number].min())
+                found[first] = (first, nodes.n_node, int(layout.root_rows[0]))
+    for layer in layout.layers:
+        if isinstance(layer, SumLayer):
+            here = [found[r] for r in sorted(found) if layer.first_row <= r < layer.end_row]
+            layer.scaled = np.array(here, np.int32).reshape(-1, 3)
 
 
 def _with_parents(elements: ProductLayer, contents: list[IntArray], groups: IntArray) -> SumLayer:

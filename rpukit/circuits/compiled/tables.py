@@ -135,7 +135,7 @@ class Program:
     at_wide: Array  # (n_layer, 6): where tables of the layer begin; the last one's end
     at_narrow: Array
     wide: Array  # int64: first, back_first; of sums list_first, group_theta, parent_first
-    narrow: Array  # int32: rows, used, back; list_elements, group_*, parent_group, parent_place
+    narrow: Array  # int32: rows, used, back; list_elements, group_*, parent_*, scaled
     n_edge: int
     most: int  # children, or nodes, of a group
 
@@ -150,13 +150,13 @@ def make_program(layout: Layout) -> Program:
         if isinstance(layer, SumLayer):
             wide += [layer.list_first, layer.group_theta, layer.parent_first]
             narrow += [layer.list_elements, layer.group_list, layer.group_row, layer.group_size]
-            narrow += [layer.parent_group, layer.parent_place]
+            narrow += [layer.parent_group, layer.parent_place, layer.scaled.reshape(-1)]
             rows = (layer.first_row, layer.end_row)
             lines.append((-1, layer.n_element, layer.element_first, *rows))
         else:
             lines.append((layer.target, 0, 0, 0, 0))
         tables[0].append(wide + [wide[0][:0]] * (5 - len(wide)))
-        tables[1].append(narrow + [narrow[0][:0]] * (9 - len(narrow)))
+        tables[1].append(narrow + [narrow[0][:0]] * (10 - len(narrow)))
     joined = []
     for parts, dtype in zip(tables, (np.int64, np.int32), strict=True):
         flat = [table for layer in parts for table in layer]

@@ -16,7 +16,13 @@ from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.parameters import Parameters, Statistics, shift_moments
-from rpukit.circuits.queries.passes import Propagation, both_ways, gather, propagation_of
+from rpukit.circuits.queries.passes import (
+    Propagation,
+    as_type,
+    both_ways,
+    gather,
+    propagation_of,
+)
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import power
 from rpukit.errors import ParameterError
@@ -187,7 +193,8 @@ def add_pass(
         run = both_ways(core, propagation, evidence, weights, out if usual else None)
         gather(parameters, run, statistics)
         if not usual:
-            out[:] = propagation.outputs(run.values.take(parameters.root_rows, axis=1))
+            found = propagation.outputs(run.values.take(parameters.root_rows, axis=1))
+            out[:] = as_type(found, out.dtype)
 
     with core.memory.opened(n, learns=True):
         if usual:

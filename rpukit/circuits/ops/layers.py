@@ -77,11 +77,11 @@ def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
         n_out = len(layer.first) - 1
         sizes = (len(values), n_out, values.shape[1], out.shape[1], target)
         tables = (layer.first, layer.rows)
-        _over(_PRODUCT_FORWARD, n_out, values, *sizes, *tables, values, out, few=_FEW)
+        _over(_PRODUCT_FORWARD, n_out, None, *sizes, *tables, values, out, few=_FEW)
         return
     args = (layer.first, layer.rows, values, out, target)
     grain = work_grain(layer.rows.size)
-    run_rows(mirror(_LAYERS, values.dtype).product_forward, len(values), *args, grain=grain)
+    run_rows(mirror(_LAYERS, np.float32).product_forward, len(values), *args, grain=grain)
 
 
 def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
@@ -90,7 +90,7 @@ def product_backward(layer: ProductLayer, above: Array, flows: Array) -> None:
     if _device.takes_kernels(flows):
         sizes = (len(flows), layer.used.size, above.shape[1], flows.shape[1], target)
         given = (*sizes, *tables, above, flows)
-        _over(_PRODUCT_BACKWARD, layer.used.size, flows, *given, few=_FEW)
+        _over(_PRODUCT_BACKWARD, layer.used.size, flows.dtype, *given, few=_FEW)
         return
     args = (*tables, above, target, flows)
     grain = work_grain(layer.rows.size)
@@ -114,13 +114,13 @@ def sum_forward(
         return
     args = (*_groups(layer), theta, elements, values)
     grain = work_grain(layer.n_weight)
-    run_rows(mirror(_LAYERS, values.dtype).sum_forward, len(values), *args, grain=grain)
+    run_rows(mirror(_LAYERS, theta.dtype).sum_forward, len(values), *args, grain=grain)
 
 
 def values_up(program: Program, theta: Array, values: Array, elements: Array) -> None:
     """Compute the rows above leaves, and elements, of all layers on a CPU, sample by sample."""
     args = (*_program(program), theta, values, elements)
-    go = _passes(program, values).values_up
+    go = _passes(program, theta, len(values)).values_up
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
 
 
@@ -134,7 +134,7 @@ def flows_down(
 ) -> None:
     """Compute the flows of all rows from those of the roots on a CPU, sample by sample."""
     args = (*_program(program), theta, values, elements, flows, lift)
-    go = _passes(program, values).flows_down
+    go = _passes(program, theta, len(values)).flows_down
     run_rows(go, len(values), *args, grain=work_grain(program.n_edge + 20 * values.shape[1]))
 
 
@@ -148,26 +148,26 @@ def root_flows(
     args = (roots, weights, values, flows, out)
     if _device.takes_kernels(values):
         sizes = (*values.shape, roots.size, first)
-        _over(_ROOT_FLOWS, values.shape[1], values, *sizes, *args)
+        _over(_ROOT_FLOWS, values.shape[1], flows.dtype, *sizes, *args)
         return
-    go = mirror(_LAYERS, values.dtype).root_flows
+    go = mirror(_LAYERS, flows.dtype).root_flows
     run_rows(go, len(values), *args, grain=work_grain(values.shape[1]))
 
 
-def _passes(program: Program, values: Array) -> Any:
+def _passes(program: Program, theta: Array, n_sample: int) -> Any:
     """Choose the mirror of whole passes: vectors over nodes, or over samples for small sums."""
-    narrow = program.most <= (16 if len(values) >= 16 else 8)
-    return mirror(_NARROW if narrow else _PASSES, values.dtype)
+    narrow = program.most <= (16 if n_sample >= 16 else 8)
+    return mirror(_NARROW if narrow else _PASSES, theta.dtype)
 
 
 def sum_lift(values: Array, flows: Array, lift: Array, rows: tuple[int, int]) -> None:
     """Compute lift = log flow - value, -inf without flow, of rows rows[0] to rows[1] - 1."""
     args, n_row = (*rows, values, flows, lift), rows[1] - rows[0]
     if _device.takes_kernels(values):
-        _over(_SUM_LIFT, n_row, values, *values.shape, *args)
+        _over(_SUM_LIFT, n_row, flows.dtype, *values.shape, *args)
         return
     grain = work_grain(20 * n_row)
-    run_rows(mirror(_LAYERS, values.dtype).sum_lift, len(values), *args, grain=grain)
+    run_rows(mirror(_LAYERS, flows.dtype).sum_lift, len(values), *args, grain=grain)
 
 
 def sum_backward(
@@ -207,7 +207,7 @@ def flow_steps(
     up, child, wide : array
         (n_sample, n_row or a few more), (n_sample, uses.n_x), and (n_sample, n_use) of int32.
     """
-    (n, n_row), dtype, device = values.shape, values.dtype, _device.device_of(values)
+    (n, n_row), dtype, device = values.shape, flows.dtype, _device.device_of(values)
     up, child = (empty((n, -(-m // 4) * 4), dtype, device) for m in (n_row, uses.n_x))
     wide = empty((n, len(uses.row)), np.int32, device)
     tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
@@ -262,18 +262,19 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
     """Compute the values of all leaves, the first columns of ``values``."""
     tables = (rows.kinds, rows.variable, rows.place, rows.sizes)
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
+    dtype = rows.parameters.dtype
     if _device.takes_kernels(values):
         sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
-        if values.dtype.itemsize > 4 or len(values) < 2 * _MANY or not 16 < rows.most <= _HELD:
-            _over(_LEAF_FORWARD, rows.kinds.size, values, *sizes, *args, few=_FEW)
+        if dtype.itemsize > 4 or len(values) < 2 * _MANY or not 16 < rows.most <= _HELD:
+            _over(_LEAF_FORWARD, rows.kinds.size, dtype, *sizes, *args, few=_FEW)
             return
         held = max(32, 1 << (rows.most - 1).bit_length())
         grid = _spread(-(-rows.kinds.size // 32), len(values), 8 * _FEW)
-        macros = {"REAL": real(values.dtype), "FEW": _FEW, "HELD": held}
+        macros = {"REAL": real(dtype), "FEW": _FEW, "HELD": held}
         _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
         return
     grain = work_grain(rows.kinds.size)
-    run_rows(mirror(_LEAVES, values.dtype).leaf_forward, len(values), *args, grain=grain)
+    run_rows(mirror(_LEAVES, dtype).leaf_forward, len(values), *args, grain=grain)
 
 
 def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
@@ -343,12 +344,13 @@ def largest_forward(layer: SumLayer, log_theta: Array, elements: Array, values: 
     if _device.takes_kernels(values):
         sizes = (len(values), elements.shape[1], values.shape[1])
         tiles = node_tiles(layer, 32)
-        grid, macros = (len(tiles[0]), min(len(values), _MOST_ROWS)), {"REAL": real(values.dtype)}
+        macros = {"REAL": real(log_theta.dtype)}
+        grid = (len(tiles[0]), min(len(values), _MOST_ROWS))
         args = (*sizes, *_groups(layer), *tiles, *arrays)
         _LARGEST_FORWARD.launch(grid, (32,), args, macros=macros)
         return
     grain = work_grain(layer.n_weight)
-    go = mirror(_QUERIES, values.dtype).largest_forward
+    go = mirror(_QUERIES, log_theta.dtype).largest_forward
     run_rows(go, len(values), *_groups(layer), *arrays, grain=grain)
 
 
@@ -396,22 +398,25 @@ def leaf_choose(
         best, first_sample, key0, key1, op = draws
         sizes = (len(chosen), rows.kinds.size, codes.shape[1], chosen.shape[1])
         args = (*sizes, best, first_sample, op, *tables, codes, numbers, chosen.view(np.uint8))
-        _over(_LEAF_CHOOSE, rows.kinds.size, numbers, *args, key0, key1)
+        _over(_LEAF_CHOOSE, rows.kinds.size, numbers.dtype, *args, key0, key1)
         return
     args = (*draws, *tables, codes, numbers, chosen)
     grain = work_grain(rows.kinds.size)
     run_rows(mirror(_QUERIES, numbers.dtype).leaf_choose, len(chosen), *args, grain=grain)
 
 
-def _over(kernel: Kernel, n: int, of: Array, *args: Any, few: int = 1) -> None:
+def _over(
+    kernel: Kernel, n: int, dtype: np.dtype[Any] | None, n_sample: int, *args: Any, few: int = 1
+) -> None:
     """Launch a kernel with one thread per column, and samples along the second axis.
 
     ``few``: samples that a thread reads together, if there are many.
     """
-    macros: dict[str, Any] = {"REAL": real(of.dtype)}
+    macros: dict[str, Any] = {} if dtype is None else {"REAL": real(dtype)}
     if few > 1:
-        few = macros["FEW"] = few if len(of) >= _MANY else 1
-    kernel.launch(_spread(-(-n // 256), len(of), few), (256,), args, macros=macros)
+        few = macros["FEW"] = few if n_sample >= _MANY else 1
+    grid = _spread(-(-n // 256), n_sample, few)
+    kernel.launch(grid, (256,), (n_sample, *args), macros=macros)
 
 
 def _spread(n_block: int, n_sample: int, few: int) -> tuple[int, int]:

@@ -75,27 +75,31 @@ class Chained:
 LAYERS = Chained()
 
 
-def choose_up(layers: Layers, values: Array, run: Callable[..., Any], *given: Any) -> Chained:
+def choose_up(
+    layers: Layers, theta: Array, n_sample: int, run: Callable[..., Any], *given: Any
+) -> Chained:
     """Choose the variant of an upward pass; ``run(*given, chained)`` can be called repeatedly."""
-    return _choose(_VALUES_UP, layers, values, partial(run, *given))
+    return _choose(_VALUES_UP, layers, theta, n_sample, partial(run, *given))
 
 
-def choose_down(layers: Layers, flows: Array, run: Callable[..., Any], *given: Any) -> Chained:
+def choose_down(
+    layers: Layers, theta: Array, n_sample: int, run: Callable[..., Any], *given: Any
+) -> Chained:
     """Choose the variant of a downward pass; ``run(*given, chained)`` runs it from the start."""
-    return _choose(_FLOWS_DOWN, layers, flows, partial(run, *given))
+    return _choose(_FLOWS_DOWN, layers, theta, n_sample, partial(run, *given))
 
 
-def _choose(kernel: Kernel, layers: Layers, of: Array, trial: tune.Trial) -> Chained:
+def _choose(kernel: Kernel, layers: Layers, theta: Array, n: int, trial: tune.Trial) -> Chained:
     sums = [layer for layer in layers if isinstance(layer, SumLayer)]
-    if len(of) > _MOST_SAMPLES or len(sums) < 2:
+    if n > _MOST_SAMPLES or len(sums) < 2:
         return LAYERS
-    device, n = _device.device_of(of), len(of)
+    device = _device.device_of(theta)
     widest = max(sums, key=lambda layer: layer.n_weight)
     n_out, n_in = widest.end_row - widest.first_row, widest.most_in
     if kernel is _FLOWS_DOWN:
         n_out, n_in = widest.n_element, widest.most_out
-    key = (len(sums), n_out, n_in, sum(layer.n_weight for layer in sums), of.dtype.name)
-    candidates = _candidates(n, n_out, n_in, of.dtype, device)
+    key = (len(sums), n_out, n_in, sum(layer.n_weight for layer in sums), theta.dtype.name)
+    candidates = _candidates(n, n_out, n_in, theta.dtype, device)
 
     def make_trial() -> tune.Trial:
         ready: dict[str, Callable[[], None]] = {}  # the host would take longer than most passes
@@ -147,7 +151,8 @@ def values_up(
     rows = kept(first, ("rows up", len(run)), list_rows, beside)
     *dealt, counts = kept(first, ("up", len(run), size), tiles, beside)
     args = (*dealt, *rows, theta, values)
-    _launch(_VALUES_UP, shape, together, counts, args, values, {"WIDTH": first.width})
+    more = {"WIDTH": first.width}
+    _launch(_VALUES_UP, shape, together, counts, args, values.shape, theta, more)
 
 
 def flows_down(
@@ -177,7 +182,7 @@ def flows_down(
     few = min(vec(layer, theta) for layer in run)
     args = (*dealt, *rows, theta, values, flows)
     more = {"WIDTH": first.width, "VEC": few}
-    _launch(_FLOWS_DOWN, shape, together, counts, args, values, more)
+    _launch(_FLOWS_DOWN, shape, together, counts, args, values.shape, theta, more)
 
 
 def _launch(
@@ -186,16 +191,17 @@ def _launch(
     together: bool,
     counts: Sequence[int],
     args: tuple[Any, ...],
-    values: Array,
+    of: tuple[int, int],
+    theta: Array,
     more: dict[str, int],
 ) -> None:
     """Launch once for all layers, or once per layer as a CPU needs, whose blocks cannot wait.
 
-    ``counts``: tiles of each layer.
+    ``counts``: tiles of each layer; ``of``: samples and rows.
     """
-    device = _device.device_of(values)
-    n_across, n_block = -(-len(values) // shape.samples), _device.multiprocessors(device)
-    macros, shared = shape.macros(values.dtype) | more, shape.shared(values.dtype)
+    device = _device.device_of(theta)
+    n_across, n_block = -(-of[0] // shape.samples), _device.multiprocessors(device)
+    macros, shared = shape.macros(theta.dtype) | more, shape.shared(theta.dtype)
     spans = [(0, len(counts))]
     if not together or device.kind == "cpu":
         spans = [(k, k + 1) for k in range(len(counts))]
@@ -208,7 +214,7 @@ def _launch(
         kernel.launch(
             (grid,),
             (shape.threads,),
-            (*values.shape, first, end, *args),
+            (*of, first, end, *args),
             shared=shared,
             macros=macros,
             early=not several,
@@ -221,7 +227,8 @@ def most_of_chains(layout: Layout) -> int:
     sums = [layer for layer in layout.layers if isinstance(layer, SumLayer)]
     if layout.width == 0 or len(sums) < 2:
         return 0
-    total = 2 * (taken_by(4) + taken_by(4 * (len(sums) + 1)))
+    n_run = 2 + sum(len(layer.scaled) > 0 for layer in sums)  # flows are scaled between
+    total = n_run * (taken_by(4) + taken_by(4 * (len(sums) + 1)))
     for layer in sums:
         tables = (_sums(layer, _OUTPUTS), *_elements(layer, _OUTPUTS))
         total += sum(taken_by(a.nbytes) for a in (layer.list_rows, layer.element_rows, *tables))

@@ -138,7 +138,7 @@ def mix_up(
     layer: SumLayer, theta: Array, elements: Array | None, values: Array, room: Array | None
 ) -> None:
     """Launch `ops.sum_forward`."""
-    n, dtype, apart = len(values), values.dtype, elements is not None
+    n, dtype, apart = len(values), theta.dtype, elements is not None
     first, count, of_list = list_segments(layer)
     dense = _dense(layer.list_elements.size, len(first), n)
     limit = dynamic_limit(_device.device_of(values))
@@ -147,7 +147,9 @@ def mix_up(
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
         rows, of = (layer.list_elements, elements) if apart else (layer.list_rows, values)
-        staged = sum_stage((first, count), rows, of, None, 1 if apart else layer.width, room)
+        staged = sum_stage(
+            (first, count), rows, of, None, 1 if apart else layer.width, dtype, room
+        )
     lists = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, of_list)
     groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta)
     sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), _columns(n))
@@ -180,7 +182,7 @@ def mix_down(
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
         above = (values, row_flows) if lift is None else (lift, None)
-        staged = sum_stage((first, count), None, *above, 0, room)
+        staged = sum_stage((first, count), None, *above, 0, dtype, room)
     groups = (layer.group_row, layer.group_size, layer.group_theta, of_group)
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     n_row = (lift if lift is not None else values).shape[1]  # type: ignore[union-attr]
@@ -205,12 +207,12 @@ def staged_lines(layers: Sequence[Any]) -> int:
     return (_SEGMENT + 1) * most
 
 
-def room_for(layers: Sequence[Any], values: Array) -> Array | None:
+def room_for(layers: Sequence[Any], theta: Array, n_sample: int) -> Array | None:
     """Allocate scratch for the exponentials of any layer of a pass."""
-    if values.dtype.itemsize != 4 or len(values) < _STAGED:
+    if theta.dtype.itemsize != 4 or n_sample < _STAGED:
         return None
-    size = staged_lines(layers) * _columns(len(values))
-    return empty((size,), values.dtype, _device.device_of(values))
+    size = staged_lines(layers) * _columns(n_sample)
+    return empty((size,), theta.dtype, _device.device_of(theta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,7 @@ def sum_stage(
     values: Array,
     flows: Array | None,
     width: int,
+    dtype: np.dtype[Any],
     room: Array | None = None,
 ) -> tuple[Array, Array]:
     """Compute the exponentials of all segments of a layer, and their maxima.
@@ -280,10 +283,12 @@ def sum_stage(
         First input of each segment, and how many there are.
     rows : array, shape (n_input, width), or None
         What each input is the product of; without, input k is column k.
-    values : array, shape (n_sample, n_value)
+    values : array, shape (n_sample, n_value), float64
     flows : array, optional
         Inputs are lifts, made of values and flows.
     width : int
+    dtype : dtype
+        Of the exponentials.
     room : array, optional
         Where the results go; see `room_for`.
 
@@ -292,7 +297,7 @@ def sum_stage(
     array, array
         (n_segment * 64, n_column), and (n_segment, n_column); samples side by side.
     """
-    (n, n_value), dtype, device = values.shape, values.dtype, _device.device_of(values)
+    (n, n_value), device = values.shape, _device.device_of(values)
     n_segment, n_column = len(segments[0]), _columns(n)
     n_line = n_segment * _SEGMENT
     if room is None:

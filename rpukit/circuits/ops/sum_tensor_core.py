@@ -145,7 +145,7 @@ def tensor_stage(
         First input of each list, how many there are, its first column; number of columns.
     rows : array, shape (n_input, width), or None
         What each input is the product of; without, input k is column k.
-    values : array, shape (n_sample, n_value), float32
+    values : array, shape (n_sample, n_value), float64
     flows : array, optional
         Inputs are lifts, made of values and flows. On a GPU.
     width : int
@@ -161,7 +161,7 @@ def tensor_stage(
     (n, n_value), n_list, device = values.shape, len(tables[0]), _device.device_of(values)
     n_word, n_top = n * n_column // 2, n * n_list  # columns are even
     if room is None:
-        room = empty((n_word + n_top,), values.dtype, device)
+        room = empty((n_word + n_top,), np.float32, device)
     staged = room[:n_word].view(np.uint16).reshape(n, n_column)
     top = room[n_word : n_word + n_top].reshape(n, n_list)
     if _device.takes_kernels(values):
@@ -172,7 +172,7 @@ def tensor_stage(
         return staged, top
     if rows is None:
         rows = np.arange(n_value, dtype=np.int32)
-    go, args = mirror(_MIRROR, values.dtype).tensor_stage, (rows.reshape(len(rows), -1), values)
+    go, args = mirror(_MIRROR, np.float32).tensor_stage, (rows.reshape(len(rows), -1), values)
     run_rows(go, n, *tables, *args, staged, top, grain=work_grain(20 * n_column))
     return staged, top
 
@@ -197,7 +197,7 @@ def tensor_forward(
     words = (_words(layer, rounded), rounded.words)
     if not _device.takes_kernels(values):
         args = (*_groups(layer, lists[2]), words[0], theta, words[1], *staged, elements, values)
-        go = mirror(_MIRROR, values.dtype).tensor_forward
+        go = mirror(_MIRROR, theta.dtype).tensor_forward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
     tile = tile_for(n, layer.end_row - layer.first_row)

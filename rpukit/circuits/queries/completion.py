@@ -11,7 +11,7 @@ from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.parameters import support_of
 from rpukit.circuits.queries import top_down
 from rpukit.circuits.queries.likelihood import evidence_of
-from rpukit.circuits.queries.passes import both_ways, propagation_of
+from rpukit.circuits.queries.passes import as_type, both_ways, propagation_of
 from rpukit.errors import ParameterError
 from rpukit.random import MAX_SAMPLE
 
@@ -160,7 +160,7 @@ def most_probable(self: CircuitLike, x: Any, *, missing: Any = None) -> tuple[Ar
     values = _device.empty((len(codes),), core.dtype, core.device)
     for part in core.parts(len(codes)):
         made = top_down.most_probable(core.parameters, codes[part], numbers[part])
-        values[part] = made[-1][:, 0]
+        values[part] = as_type(made[-1][:, 0], core.dtype)
     return _joined(core, codes, numbers), values
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.nodes import Nodes
-from rpukit.circuits.queries.passes import both_ways, propagation_of, up, values_of
+from rpukit.circuits.queries.passes import as_type, both_ways, propagation_of, up, values_of
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.queries.soft_evidence import checked_soft
 from rpukit.errors import ParameterError
@@ -58,7 +58,7 @@ def log_likelihood(
     for part, codes, numbers in read:
         some = None if soft is None else soft[part]
         found = values_of(core, propagation, codes, numbers, some)
-        out[part] = propagation.outputs(found[:, roots])
+        out[part] = as_type(propagation.outputs(found[:, roots]), core.dtype)
     return out[:, 0] if roots.size == 1 else out
 
 
@@ -118,7 +118,7 @@ def values(
     """
     core, propagation = self._core, propagation_of(self._core.parameters, rule)
     run = up(core, propagation, evidence_of(core, x, missing, soft))
-    return core.by_nodes(propagation.outputs(run.values))
+    return core.by_nodes(as_type(propagation.outputs(run.values), core.dtype))
 
 
 def marginal(self: CircuitLike, x: Any, variables: Any) -> Array:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from rpukit import _device
 from rpukit.circuits.compiled.arena import empty
@@ -15,6 +17,7 @@ from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.core import Core
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.scaling import scale_flows
 from rpukit.circuits.ops.small_batch import (
     LAYERS,
     Chained,
@@ -32,6 +35,7 @@ from rpukit.errors import DTypeError
 __all__ = [
     "Pass",
     "Propagation",
+    "as_type",
     "both_ways",
     "gather",
     "propagation_of",
@@ -48,7 +52,11 @@ Array = Any
 
 @dataclass(slots=True)
 class Pass:
-    """Arrays of one pass over n samples: values, flows, lifts (n, n_row); elements."""
+    """Arrays of one pass over n samples: values, flows, lifts (n, n_row); elements.
+
+    Values, lifts and elements are float64 for every type of weights: the rounding of a logarithm
+    grows with it. Flows have the type of the weights.
+    """
 
     codes: Array
     numbers: Array
@@ -66,7 +74,7 @@ class Pass:
         layout, self.keeps = parameters.layout, keep
         size = layout.n_element if keep else _most(layout.layers)
         shape = (len(self.values) * size,)
-        self.elements = empty(shape, self.values.dtype, parameters.device)
+        self.elements = empty(shape, np.float64, parameters.device)
 
     def of_layer(self, layer: SumLayer) -> Array:
         """Elements of a layer, (n, n_element)."""
@@ -83,7 +91,7 @@ def run_up(parameters: Parameters, codes: Array, numbers: Array, *, keep: bool =
 def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
     """Compute the values of the rows of leaves."""
     shape = (len(codes), parameters.layout.n_row)
-    values = empty(shape, parameters.theta.dtype, parameters.device)
+    values = empty(shape, np.float64, parameters.device)
     ops.leaf_forward(parameters.rows, codes, numbers, values)
     return Pass(codes, numbers, values)
 
@@ -99,10 +107,11 @@ def run_inner(
     if not kernels and rounded is None:
         ops.values_up(parameters.program, parameters.theta, run.values, run.elements)
         return run
-    run.room = room_for(parameters.layers, run.values)
+    run.room = room_for(parameters.layers, parameters.theta, len(run.values))
     chained = LAYERS
     if joined and rounded is None:
-        chained = choose_up(parameters.layers, run.values, _up, parameters, run)
+        given = (parameters.layers, parameters.theta, len(run.values))
+        chained = choose_up(*given, _up, parameters, run)
     _up(parameters, run, chained)
     return run
 
@@ -132,13 +141,13 @@ def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
 def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
     """Compute the flows of all rows; ``root_flows`` is (n, n_root)."""
     theta, values = parameters.theta, run.values
-    alike, device, rounded = (values.shape, values.dtype), parameters.device, parameters.rounded
-    run.flows, run.weights = empty(*alike, device), root_flows
+    device, rounded = parameters.device, parameters.rounded
+    run.flows, run.weights = empty(values.shape, theta.dtype, device), root_flows
     joined = _joins(parameters, run)
     if not joined:
-        run.lift = empty(*alike, device)
+        run.lift = empty(values.shape, np.float64, device)
     if run.out is None:
-        run.out = empty(root_flows.shape, values.dtype, device)
+        run.out = empty(root_flows.shape, theta.dtype, device)
     if not _device.takes_kernels(run.values) and rounded is None:
         _begin_down(parameters, run)
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
@@ -146,7 +155,8 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         return run
     chained = LAYERS
     if joined and rounded is None:
-        chained = choose_down(parameters.layers, run.flows, _down, parameters, run)
+        given = (parameters.layers, theta, len(values))
+        chained = choose_down(*given, _down, parameters, run)
     _down(parameters, run, chained)
     return run
 
@@ -163,7 +173,7 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
     n = 0 if joined else len(values) * _most(parameters.layout.layers)
     scratch = empty((n,), theta.dtype, parameters.device)
     _begin_down(parameters, run)
-    for part in chained.parts(parameters.layers[::-1]):
+    for part in _parts_down(parameters, run, chained):
         layer = part[0]
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
@@ -188,6 +198,14 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
     return [run.flows]
 
 
+def _parts_down(parameters: Parameters, run: Pass, chained: Chained) -> Iterator[Sequence[Any]]:
+    """Split layers, downwards, into those of one launch each, and scale flows between them."""
+    for number, stretch in enumerate(parameters.downward):
+        if number:
+            scale_flows(stretch[0].scaled, run.flows)  # type: ignore[union-attr]
+        yield from chained.parts(stretch)
+
+
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     """Add the flows of a pass to the statistics."""
     uses = parameters.uses
@@ -195,7 +213,8 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     ops.sum_flow(statistics, uses, parameters.theta, made)
     ops.leaf_flow(statistics, parameters.rows, run.codes, run.numbers, run.flows)
     if run.out is None:  # of a rule that goes down by itself
-        run.out = run.values.take(parameters.root_rows, axis=1)
+        out = run.values.take(parameters.root_rows, axis=1)
+        run.out = as_type(out, parameters.theta.dtype)
     steps.count_samples(statistics, run.out, run.weights)
     statistics.n_sample += len(run.values)
 
@@ -289,6 +308,12 @@ def values_of(
             return up(core, propagation, (codes, numbers, soft)).values
         memory.replayed(("up", n), (codes, numbers), {}, call)
     return memory.tops[n] if _device.takes_kernels(codes) else memory.tops.pop(n)
+
+
+def as_type(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Round values to the type of a circuit; below its range they are -inf."""
+    with np.errstate(over="ignore"):
+        return values.astype(dtype, copy=False)
 
 
 def _joins(parameters: Parameters, run: Pass) -> bool:

@@ -130,20 +130,21 @@ class MaxProduct(Propagation):
                 f"rule: with exponent inf flows need a circuit of one root, got {roots.size}"
             )
         root = int(roots[0])
-        flow = xp.where(run.values[:, root] > -np.inf, root_flows[:, 0], 0)
+        none = root_flows.dtype.type(0)
+        flow = xp.where(run.values[:, root] > -np.inf, root_flows[:, 0], none)
         log_flow = log(flow)
         chosen = xp.zeros(run.values.shape, bool)
         chosen[:, root] = flow > 0
         run.lift = xp.full_like(run.values, -np.inf)
         for layer in reversed(self.parameters.layers):
             if isinstance(layer, ProductLayer):
-                ops.mark_products(layer, chosen, run.values.dtype)
+                ops.mark_products(layer, chosen, log_flow.dtype)
                 continue
             elements = run.of_layer(layer)
             hard = xp.full_like(elements, -np.inf)
             largest_down(layer, self.log_theta, log_flow, elements, hard, run.lift, chosen)
             elements[:] = hard
-        run.flows = xp.where(chosen, flow[:, None], run.values.dtype.type(0))
+        run.flows = xp.where(chosen, flow[:, None], none)
         return run
 
 
@@ -166,7 +167,7 @@ def largest_down(
     )
     groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta)
     arrays = (log_theta, log_flow, elements, hard, lift)
-    n, dtype = len(lift), lift.dtype
+    n, dtype = len(lift), log_theta.dtype
     if _device.takes_kernels(lift):
         tiles = node_tiles(layer, 32)
         sizes, grid = (n, elements.shape[1], lift.shape[1]), (len(tiles[0]), min(n, _MOST_ROWS))

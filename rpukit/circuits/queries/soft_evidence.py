@@ -50,10 +50,10 @@ def leaf_soft(rows: LeafRows, codes: Array, soft: Array, values: Array) -> None:
     if _device.takes_kernels(values):
         sizes = (len(values), rows.sizes.size, codes.shape[1], values.shape[1], soft.shape[2])
         grid = (-(-rows.sizes.size // 256), min(len(values), _MOST_ROWS))
-        _LEAF_SOFT.launch(grid, (256,), (*sizes, *arrays), macros={"REAL": real(values.dtype)})
+        _LEAF_SOFT.launch(grid, (256,), (*sizes, *arrays), macros={"REAL": real(soft.dtype)})
         return
     grain = work_grain(rows.sizes.size * soft.shape[2])
-    run_rows(mirror(_QUERIES, values.dtype).leaf_soft, len(values), *arrays, grain=grain)
+    run_rows(mirror(_QUERIES, soft.dtype).leaf_soft, len(values), *arrays, grain=grain)
 
 
 def soft_posterior(

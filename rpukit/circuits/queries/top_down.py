@@ -24,7 +24,7 @@ def posterior(parameters: Parameters, run: Pass, soft: Array) -> Array:
     """P(variable = value | evidence), (n, n_variables, most values), after a pass both ways."""
     most = max(1, int(support_of(parameters.layout).max()))
     shape = (*run.codes.shape, most)
-    out = _device.zeros(shape, run.values.dtype, parameters.device)
+    out = _device.zeros(shape, parameters.theta.dtype, parameters.device)
     if soft is None:
         ops.leaf_posterior(parameters.rows, run.codes, run.flows, out)
     else:
@@ -79,7 +79,7 @@ def _mode_values(parameters: Parameters, nodes: Any, at: Array) -> Array:
     numbers = xp.full((n, layout.n_variable), np.nan, modes.dtype)
     numbers[:, nodes.var] = modes
     codes = xp.full((n, layout.n_variable), -1, np.int32)
-    values = xp.empty((n, layout.n_row), modes.dtype)
+    values = xp.empty((n, layout.n_row))
     ops.leaf_forward(rows, codes, numbers, values)
     first, each = int(layout.rows[nodes.number][0]), xp.arange(n)
     return values[each, first + each]

@@ -134,6 +134,15 @@ def of_chains(device, dtype):
     return [*out, *(state[name] for name in sorted(state))]
 
 
+def of_long(device):
+    """A chain of sums so long that flows are scaled between."""
+    codes = np.floor(uniform((9, 36), 10) * np.float32(4)).astype(np.int32)
+    pc = rk.Circuit.from_state(made(lambda: circuits.hmm(36, 5, 4), "float32"), device)
+    out = [pc.accumulate(put(codes, device)), *pc.flows(put(codes[:2], device)).values()]
+    state = pc.state()["arrays"]
+    return [*out, *(state[name] for name in sorted(state))]
+
+
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
 
 
@@ -169,6 +178,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     for kernel in ("values_up", "flows_down"):
         for dtype in ("float32", "float64"):
             yield kernel, Case(f"{dtype}-chains", partial(of_chains, dtype=dtype))
+    yield "scale_flows", Case("float32-long", of_long)
     for kernel in MANY:
         yield kernel, Case("float32-many", of_many)
     for name in CIRCUITS:
