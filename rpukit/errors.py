@@ -14,6 +14,7 @@ __all__ = [
     "InterruptedCallError",
     "KernelCompileError",
     "LaunchError",
+    "MemoryLimitError",
     "NonFiniteError",
     "OnnxError",
     "ParameterError",
@@ -45,6 +46,10 @@ class ParameterError(RpukitError, ValueError):
 
 class CopyError(ParameterError, BufferError):
     """Memory was asked for that is only handed out as a copy."""
+
+
+class MemoryLimitError(ParameterError, MemoryError):
+    """A size asks for more memory than there is; nothing was built."""
 
 
 class NonFiniteError(RpukitError, ValueError):

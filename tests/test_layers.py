@@ -18,7 +18,7 @@ PACKAGE = ROOT / "rpukit"
 LAYERS = {
     1: [
         *("errors", "_version", "_archive", "_cache", "_device", "_workers", "random"),
-        "_exact",
+        *("_checks", "_exact"),
     ],
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],

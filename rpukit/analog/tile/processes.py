@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import did_you_mean, integer, number
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import checked_array
 from rpukit.analog.deferred_errors import Guard, check_finite
-from rpukit.analog.parameters.checks import did_you_mean, integer, number
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 
 Array = Any

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import one_of
 from rpukit._device import Device
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
@@ -244,7 +245,9 @@ class Persistent:
         True
         """
         state, arrays = self.state(), {}
-        if storage in (None, self.storage):
+        if storage is not None:
+            one_of(storage, "storage", ("stored", "procedural"))
+        if storage is None or storage == self.storage:
             return type(self).from_state(state, self._device)
         copy = self._made({**state["header"], "storage": storage}, self._device)
         if storage == "procedural":

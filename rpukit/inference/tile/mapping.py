@@ -9,12 +9,19 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import shown
 from rpukit._device import Device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import is_finite
 from rpukit.analog.tile.face import Leading, rows_of, with_leading
-from rpukit.errors import FormatError, NonFiniteError, RpukitError, ShapeError
+from rpukit.errors import (
+    FormatError,
+    NonFiniteError,
+    ParameterError,
+    RpukitError,
+    ShapeError,
+)
 from rpukit.inference.describe import matrix_summary
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.training.ops import add_scaled
@@ -41,6 +48,13 @@ class MappedMatrix(Described):
     """
 
     def __init__(self, tiles: list[list[InferenceTile]]) -> None:
+        rows = isinstance(tiles, (list, tuple)) and all(
+            isinstance(r, (list, tuple)) for r in tiles
+        )
+        if not rows or not all(isinstance(t, InferenceTile) for row in tiles for t in row):
+            raise ParameterError(f"tiles: got {shown(tiles)}, need rows of inference tiles")
+        if not tiles or not all(tiles):
+            raise ShapeError("tiles: got none, need one tile or more in each row")
         self.tiles = tiles
         heights = [row[0].shape[0] for row in tiles]
         widths = [tile.shape[1] for tile in tiles[0]]

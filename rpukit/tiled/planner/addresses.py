@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rpukit.errors import FormatError
+from rpukit._checks import Maybe, Real, Whole, shown, takes
+from rpukit.errors import FormatError, ParameterError
 
 __all__ = ["Block", "live_bytes", "pack", "peak", "read_csv", "write_csv"]
 
@@ -91,6 +92,15 @@ _ORDERS: tuple[Callable[[Block], Any], ...] = (
 )
 
 
+def check_spans(blocks: Sequence[Any], name: str) -> None:
+    """Check that the numbers of blocks are integers: the first step, a later one, a size."""
+    for b in blocks:
+        whole = all(isinstance(n, int) and 0 <= n < 1 << 40 for n in b[1:])
+        if not (whole and b.lower < b.upper):
+            raise ParameterError(f"{name}: got {shown(b)}, need integers from 0, lower < upper")
+
+
+@takes(align=Whole(1), limit=Maybe(Whole(0)), rounds=Whole(0, 1 << 20), effort=Real(0, 1e6))
 def pack(
     blocks: Sequence[Block],
     *,
@@ -125,6 +135,7 @@ def pack(
     >>> pack([Block("a", 0, 2, 8), Block("b", 1, 3, 4), Block("c", 2, 3, 4)])
     {'a': 0, 'b': 8, 'c': 0}
     """
+    check_spans(blocks, "blocks")
     rounded = [b._replace(size=-(-b.size // align) * align) for b in blocks]
     enough = max(live_bytes(rounded), limit or 0)
     best: dict[str, int] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _archive, _device
+from rpukit._checks import Whole, flag, shown, takes
 from rpukit._kernels.calls import CallState, changes, exclusive, replaces
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.summaries import Described, Summary
@@ -64,6 +65,7 @@ class Trainer(Described):
     [[3.0]]
     """
 
+    @takes(n_accumulate=Whole(1))
     def __init__(
         self,
         plan: BasePlan,
@@ -76,10 +78,6 @@ class Trainer(Described):
         seed: int = 0,
         undo: bool | None = None,
     ) -> None:
-        if not isinstance(n_accumulate, int) or n_accumulate < 1:
-            raise ParameterError(
-                f"n_accumulate: got {n_accumulate!r}, need a number of mini-batches, 1 or more"
-            )
         if n_accumulate > 1 and not training.accumulators:
             raise ParameterError(
                 f"n_accumulate: got {n_accumulate}, need 1: the training has no accumulators"
@@ -170,6 +168,11 @@ class Trainer(Described):
         ------
         ShapeError, DTypeError, TransferError
         """
+        if progress is not None and not callable(progress):
+            raise ParameterError(f"progress: got {shown(progress)}, need a function")
+        several = isinstance(batches, Iterable) and getattr(batches, "ndim", 1) > 0
+        if not several or isinstance(batches, (str, bytes, Mapping)):
+            raise ParameterError(f"batches: got {shown(batches)}, need pairs of arrays")
         losses = []
         for number, batch in enumerate(batches):
             losses.append(self.step(batch))
@@ -194,7 +197,7 @@ class Trainer(Described):
 
     def _values(self, *, everything: bool) -> dict[str, np.ndarray]:
         names = self.training.parameters
-        if everything:
+        if flag(everything, "everything"):
             own = self.training
             names = (*names, *own.accumulators, *own.state, *own.kept)
         return {name: np.array(self._lasting(name)) for name in names}
@@ -286,12 +289,21 @@ class Trainer(Described):
         found = []
         for name, value in zip(names, batch, strict=True):
             tensor = self.training.train.tensors[name]
-            array = _device.to_numpy(value) if _device.is_cupy(value) else np.asarray(value)
+            array = _host(value, name)
             found.append(_fitting(name, array, tensor.shape, tensor.dtype))
         return found
 
     def _put(self, name: str, place: Any, value: Any) -> None:
-        place[...] = _fitting(name, np.asarray(value), place.shape, place.dtype.name)
+        place[...] = _fitting(name, _host(value, name), place.shape, place.dtype.name)
+
+
+def _host(value: Any, name: str) -> np.ndarray:
+    """Array on the CPU of what was given, with the type that it has."""
+    known = isinstance(value, np.ndarray) or _device.is_cupy(value)
+    if not known and _device.speaks_of_memory(value):
+        value = _device.any_array(value, None, name)
+        known = True
+    return _device.to_numpy(value) if known else _device.listed(value, name)
 
 
 def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
