@@ -30,7 +30,6 @@ from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell, PulsedCell
-from rpukit.analog.cells.draw import Recipe
 from rpukit.analog.cells.piecewise_step import PiecewiseStep
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.drift import DriftParameters
@@ -359,7 +358,7 @@ def _devices_of(cell: Any) -> tuple[int, int]:
 def _check_places(array: DeviceArray, given: Mapping[str, np.ndarray]) -> None:
     """Check the numbers of a state by which kernels find what they read."""
     prefix = array.context.prefix
-    if isinstance(array.planes, Recipe):
+    if not array.stores_cells:
         with as_format_error(f"array {prefix}recipe"):
             array.planes.check(given[f"{prefix}recipe"])
     if isinstance(array.cell, PiecewiseStep):
