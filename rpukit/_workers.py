@@ -17,6 +17,7 @@ _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 _n_threads: int | None = None
 
+_MOST_THREADS = 4096
 _WORTH_A_THREAD = 1 << 16  # elementary steps, about the time that handing them to a thread takes
 
 
@@ -30,7 +31,7 @@ def get_num_threads() -> int:
     Raises
     ------
     ParameterError
-        If RPUKIT_NUM_THREADS is not a number from 1.
+        If RPUKIT_NUM_THREADS is not a number from 1 to 4096. An empty one is as none.
 
     Examples
     --------
@@ -42,8 +43,11 @@ def get_num_threads() -> int:
         return _n_threads
     text = os.environ.get("RPUKIT_NUM_THREADS", "")
     if text:
-        if not text.isdigit() or int(text) < 1:
-            raise ParameterError(f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1")
+        # Digits of other scripts are digits to Python, too.
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST_THREADS):
+            raise ParameterError(
+                f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1 to {_MOST_THREADS}"
+            )
         return int(text)
     return (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -21,6 +21,7 @@ __all__ = [
     "PlanError",
     "PlotError",
     "RpukitError",
+    "SaveError",
     "ShapeError",
     "StructureError",
     "ThreadError",
@@ -66,6 +67,13 @@ class InterruptedCallError(RpukitError, RuntimeError):
 
 class ThreadError(RpukitError, RuntimeError):
     """An object is called while another thread is inside a call of it."""
+
+
+class SaveError(RpukitError, OSError):
+    """A file could not be written: the disk is full, or the folder is not writable.
+
+    What was in its place before is still there, whole.
+    """
 
 
 class EstimatorError(RpukitError, ImportError):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit._device import Device
+from rpukit._files.schema import as_format_error
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.circuits.compiled.layout import Layout
@@ -16,7 +17,7 @@ from rpukit.circuits.describe import circuit_summary
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.learning import cuda_graph, em, fit, gradient
 from rpukit.circuits.queries import completion, information, likelihood
-from rpukit.circuits.state import rebuild, state_of, take_state
+from rpukit.circuits.state import check_state, rebuild, state_of, take_state
 from rpukit.random import Stream
 from rpukit.summaries import Described, Summary
 
@@ -290,8 +291,11 @@ class Circuit(Described):
         ------
         FormatError, DeviceError, PlanError
         """
-        header = state["header"]
+        header = cls._check_state(state)
         how = {"dtype": header["dtype"], "precision": header.get("precision", "fp32")}
-        circuit = cls(rebuild(state), **how, device=device, budget=budget)
-        take_state(circuit._core, state)
+        with as_format_error("state"):
+            circuit = cls(rebuild(state), **how, device=device, budget=budget)
+            take_state(circuit._core, state)
         return circuit
+
+    _check_state = staticmethod(check_state)

@@ -325,6 +325,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
                 self._mark_update()
             return self
         self._unit.check_rate(lr, self.update_parameters)
+        self._unit.context.check_room(n_batch)
         if self.count_pulses:
             self._mark_update()
         self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)

@@ -23,7 +23,7 @@ from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
 from rpukit.inference.training.modifiers import ModifierType, WeightModifier
 from rpukit.inference.training.ops import add_scaled
 from rpukit.inference.training.sums import clip
-from rpukit.random import Stream
+from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 
@@ -230,6 +230,11 @@ class Learning(TileFace):
             with `per_batch_sample` sample k of the forward clock meets the weights that sample k
             of the backward clock meets, and the tile shows its digital weights.
         """
+        if self.modifier.is_on and self._now["modify"] >= MAX_SAMPLE - 1:
+            raise ParameterError(
+                f"modify: the clock of these events is at {self._now['modify']}, and ends at "
+                "2**48 - 1: continue with a new tile"
+            )
         self._call_state.changing()
         self._leave("digital")
         target, status = self._arrays["target"], self._guard.status

@@ -8,8 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from rpukit import _archive, _device
+from rpukit import _device
 from rpukit._checks import Whole, flag, shown, takes
+from rpukit._files import archive
+from rpukit._files.schema import (
+    TALLY,
+    Spec,
+    as_format_error,
+    check_arrays,
+    check_numbers,
+    integer,
+    record,
+    text,
+)
 from rpukit._kernels.calls import CallState, changes, exclusive, replaces
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.summaries import Described, Summary
@@ -23,6 +34,9 @@ from rpukit.tiled.runtime.transfers import Transfers
 __all__ = ["Trainer"]
 
 _FORMAT, _VERSION = "rpukit-training", 1
+_HEADER = record(
+    {"format": text(_FORMAT), "version": integer(_VERSION, _VERSION), "n_step": TALLY}
+)
 _REMEDY = "restore a state that was saved before (load), or make another trainer"
 
 
@@ -234,14 +248,15 @@ class Trainer(Described):
 
         Raises
         ------
-        ParameterError, OSError
+        ParameterError, SaveError
+            What was in the place of the file stays.
 
         Examples
         --------
         >>> trainer.save("state.npz")  # doctest: +SKIP
         """
         header = {"format": _FORMAT, "version": _VERSION, "n_step": self._n_step}
-        _archive.write(path, header, self.parameters(everything=True))
+        archive.write(path, header, self.parameters(everything=True), finite=False)
 
     @replaces
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -253,30 +268,35 @@ class Trainer(Described):
 
         Raises
         ------
-        FormatError, OSError
-            Nothing is changed then.
+        FormatError
+            If the file is damaged, or of another graph.
+        OSError
+            Nothing is changed in either case.
 
         Examples
         --------
         >>> trainer.load("state.npz")  # doctest: +SKIP
         """
-        header, arrays = _archive.read(path)
-        if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
-            raise FormatError(
-                f"{path}: not a training state of version {_VERSION}; need a file written by "
-                "Trainer.save"
-            )
         own = self._values(everything=True)
-        wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
-        wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]
-        if wrong or len(arrays) != len(own):
-            raise FormatError(
-                f"{path}: state of another graph: {', '.join(wrong) or 'more arrays'}"
-            )
+
+        def check(header: dict[str, Any], arrays: Mapping[str, Spec]) -> None:
+            if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
+                raise FormatError(
+                    f"not a training state of version {_VERSION}; need a file written by "
+                    "Trainer.save"
+                )
+            _HEADER(header, "header")
+            with as_format_error("state of another graph"):
+                check_arrays(arrays, own)
+
+        header, arrays, proved = archive.read(path, check)
+        if not proved:  # a training that diverged may be saved
+            with as_format_error(str(path)):
+                check_numbers(arrays)
         self._call_state.changing()
         for name, value in arrays.items():
             self._lasting(name)[...] = value
-        self._n_step = int(header["n_step"])
+        self._n_step = header["n_step"]
 
     def _lasting(self, name: str) -> Any:
         program = 0 if name in self._executor.graphs[0].tensors else 1
