@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     )
     from rpukit.circuits import Circuit
     from rpukit.gemm import (
+        ShardedLinear,
         det_gemm,
         det_gemm_backward,
         linear_logprob,
@@ -107,6 +108,7 @@ __all__ = [
     "PulseType",
     "PulsedCell",
     "Reference",
+    "ShardedLinear",
     "SoftBounds",
     "SoftBoundsPmax",
     "SoftBoundsReference",
@@ -174,6 +176,7 @@ _HOME = {
     "PulseType": "analog",
     "PulsedCell": "analog",
     "Reference": "analog",
+    "ShardedLinear": "gemm",
     "SoftBounds": "analog",
     "SoftBoundsPmax": "analog",
     "SoftBoundsReference": "analog",

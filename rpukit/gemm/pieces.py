@@ -1,0 +1,81 @@
+"""Pieces of matrices on several devices: copies and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.gemm.formats import bits
+
+Array = Any
+
+
+def on(x: Array, device: _device.Device) -> Array:
+    """Return an array, copied if it is on another device."""
+    return x if _device.device_of(x) == device else _device.to_device(x, device)
+
+
+def at(x: Array, start: int, stop: int, device: _device.Device) -> Array:
+    """Return columns of an array, copied if it is on another device."""
+    with _device.using(_device.device_of(x)):
+        return on(x[:, start:stop], device)
+
+
+def check_weights(weights: tuple[Array, ...], axis: int) -> None:
+    """Raise for pieces of a weight that do not fit together along an axis."""
+    if not weights:
+        raise ShapeError("weights: got no piece, need one array for each device")
+    for i, w in enumerate(weights):
+        if not (isinstance(w, np.ndarray) or _device.is_cupy(w)):
+            raise DTypeError(f"weights[{i}]: got {type(w).__name__}, need a NumPy or CuPy array")
+        if w.ndim != 2 or w.shape[1 - axis] != weights[0].shape[1 - axis] or not w.shape[axis]:
+            raise ShapeError(
+                f"weights[{i}]: got shape {tuple(w.shape)} beside {tuple(weights[0].shape)}, need "
+                f"pieces (n_out, n_in) with the same {'inputs' if axis == 0 else 'outputs'}"
+            )
+        if w.dtype != weights[0].dtype:
+            raise DTypeError(f"weights[{i}]: got {w.dtype} beside {weights[0].dtype}")
+
+
+def put(out: Array, first: int, piece: Array, home: _device.Device) -> None:
+    """Copy columns into a result on another device."""
+    with _device.using(home):
+        words, part = (bits(v) if v.itemsize == 2 else v for v in (out, on(piece, home)))
+        words[:, first : first + part.shape[1]] = part
+
+
+def check_input(x: Array, n: int, dtype: Any, name: str) -> None:
+    """Raise for rows of another type or length."""
+    if x.dtype != dtype:
+        raise DTypeError(f"{name}: got dtype {x.dtype}, need {dtype}; use .astype")
+    if x.ndim != 2 or x.shape[1] != n:
+        raise ShapeError(f"{name}: got shape {tuple(x.shape)}, need (n_row, {n})")
+
+
+def given_pieces(
+    x: Sequence[Array],
+    widths: Sequence[int],
+    devices: Sequence[_device.Device],
+    dtype: Any,
+    name: str,
+) -> list[Array]:
+    """Check a list of one array for each device, with as many columns as ``widths`` says."""
+    if len(x) != len(devices):
+        raise ShapeError(
+            f"{name}: got a list of {len(x)} arrays, need one for each of the {len(devices)} "
+            "pieces; rows themselves are given as an array"
+        )
+    for i, (piece, width, device) in enumerate(zip(x, widths, devices, strict=True)):
+        if not (isinstance(piece, np.ndarray) or _device.is_cupy(piece)):
+            raise DTypeError(f"{name}[{i}]: got {type(piece).__name__}, need an array")
+        check_input(piece, width, dtype, f"{name}[{i}]")
+        if _device.device_of(piece) != device:
+            got = _device.device_of(piece)
+            raise DeviceError(f"{name}[{i}] is on {got}, need {device}: move it first")
+        if piece.shape[0] != x[0].shape[0]:
+            raise ShapeError(f"{name}[{i}]: got {piece.shape[0]} rows, need {x[0].shape[0]}")
+    return list(x)
