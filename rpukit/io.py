@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from rpukit import _archive
+from rpukit.analog.sharded.tile import ShardedTile
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
@@ -20,7 +21,7 @@ _KINDS: dict[str, Any] = {
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
 }
-Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix
+Tile = AnalogTile | ShardedTile | Circuit | InferenceTile | MappedMatrix
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
@@ -30,7 +31,8 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     ----------
     path : str or path
         Ends in ``.npz``. The file appears whole or not at all.
-    tile : AnalogTile, InferenceTile, MappedMatrix or Circuit
+    tile : AnalogTile, ShardedTile, InferenceTile, MappedMatrix or Circuit
+        The file of a sharded tile is that of the same `AnalogTile`.
 
     Raises
     ------
@@ -46,25 +48,26 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     >>> np.array_equal(np.asarray(again), np.asarray(tile))
     True
     """
-    if not isinstance(tile, tuple(_KINDS.values())):
+    if not isinstance(tile, (*_KINDS.values(), ShardedTile)):
         known = ", ".join(kind.__name__ for kind in _KINDS.values())
         raise ParameterError(f"tile: got {type(tile).__name__}, need one of {known}")
     state = tile.state()
     _archive.write(path, state["header"], state["arrays"])
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
+def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") -> Any:
     """Read a tile or a circuit that `save` wrote.
 
     Parameters
     ----------
     path : str or path
-    device : str
-        ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+    device : str or tuple of str
+        ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; several, as ``("gpu:0", "gpu:1")``, make a
+        `ShardedTile` of a tile.
 
     Returns
     -------
-    AnalogTile, InferenceTile, MappedMatrix or Circuit
+    AnalogTile, ShardedTile, InferenceTile, MappedMatrix or Circuit
 
     Raises
     ------
@@ -82,4 +85,9 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     kind = _KINDS.get(str(header.get("format")))
     if kind is None:
         raise FormatError(f"{path}: the header names none of {', '.join(_KINDS)}")
-    return kind.from_state({"header": header, "arrays": arrays}, device)
+    state = {"header": header, "arrays": arrays}
+    if isinstance(device, (tuple, list)):
+        if kind is not AnalogTile:
+            raise ParameterError(f"device: got {device}, need one device for {kind.__name__}")
+        return ShardedTile.from_state(state, device)
+    return kind.from_state(state, device)

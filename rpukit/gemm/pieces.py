@@ -9,9 +9,13 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.gemm.chains import Chains
 from rpukit.gemm.formats import bits
 
 Array = Any
+
+_GROUPS = 8  # groups of results that are on different devices at a time
+_LEAST = 1024  # results of a group, at least
 
 
 def on(x: Array, device: _device.Device) -> Array:
@@ -39,6 +43,66 @@ def check_weights(weights: tuple[Array, ...], axis: int) -> None:
             )
         if w.dtype != weights[0].dtype:
             raise DTypeError(f"weights[{i}]: got {w.dtype} beside {weights[0].dtype}")
+
+
+def chained(
+    lefts: Sequence[Array],
+    rights: Sequence[Array],
+    home: _device.Device,
+    n: int,
+    dtype: Any,
+    *,
+    trans_b: bool = False,
+) -> Array:
+    """Add products of pieces of a sum by chains that go on from device to device.
+
+    Parameters
+    ----------
+    lefts : sequence of array, shape (m, k_i)
+    rights : sequence of array, shape (k_i, n), or (n, k_i) with `trans_b`
+        Each on the device of its left factor.
+    home : Device
+        Of the result.
+    n : int
+    dtype : dtype
+        Of the result.
+    trans_b : bool
+
+    Returns
+    -------
+    array, shape (m, n)
+        The bits of the product of the joined factors. It is made in groups of columns, so that
+        devices work on different groups at a time.
+    """
+    devices = [_device.device_of(b) for b in rights]
+    m, kind = int(lefts[0].shape[0]), lefts[0].dtype
+    out = _device.empty((m, n), dtype, home)
+    alone = len(set(devices)) == 1
+    width = n if alone else max(_LEAST, -(-n // _GROUPS // 256) * 256)
+    for first in range(0, n, max(width, 1)):
+        stop = min(n, first + width)
+        chains = Chains((m, stop - first), kind, devices[0])
+        for a, b, device in zip(lefts, rights, devices, strict=True):
+            chains = chains.to(device)
+            with _device.using(device):
+                part = b[first:stop] if trans_b else b[:, first:stop]
+                chains.add(a, part, trans_b=trans_b)
+        with _device.using(devices[-1]):
+            made = _device.empty((m, stop - first), dtype, devices[-1])
+            chains.result(made)
+        if width == n and devices[-1] == home:
+            return made
+        put(out, first, made, home)
+    return out
+
+
+def joined(columns: Sequence[Array], n: int, home: _device.Device) -> Array:
+    """Join columns of several devices to an array (n_row, n) on one."""
+    out, first = _device.empty((columns[0].shape[0], n), columns[0].dtype, home), 0
+    for piece in columns:
+        put(out, first, piece, home)
+        first += piece.shape[1]
+    return out
 
 
 def put(out: Array, first: int, piece: Array, home: _device.Device) -> None:

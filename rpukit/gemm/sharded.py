@@ -11,17 +11,23 @@ import numpy as np
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import sharded_logprob
-from rpukit.gemm.chains import STEP, Chains
+from rpukit.gemm.chains import STEP
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
 from rpukit.gemm.logprob import BLOCK, type_of_logits
 from rpukit.gemm.ops import det_gemm
-from rpukit.gemm.pieces import at, check_input, check_weights, given_pieces, on, put
+from rpukit.gemm.pieces import (
+    at,
+    chained,
+    check_input,
+    check_weights,
+    given_pieces,
+    joined,
+    on,
+)
 
 Array = Any
 Rows = Any  # an array, or a list of one array for each device
 
-_GROUPS = 8  # groups of results that are on different devices at a time
-_LEAST = 1024  # results of a group, at least
 _AXES = {"outputs": 0, "inputs": 1}
 
 
@@ -345,26 +351,8 @@ class ShardedLinear:
         dtype: Any,
         weights: Sequence[Array] | None = None,
     ) -> Array:
-        """Sum the products of all devices by chains that go on from one to the next."""
-        m, weights = int(lefts[0].shape[0]), weights or self.weights
-        out = _device.empty((m, n), dtype, home)
-        alone = len(set(self._devices)) == 1
-        width = n if alone else max(_LEAST, -(-n // _GROUPS // 256) * 256)
-        for first in range(0, n, max(width, 1)):
-            stop = min(n, first + width)
-            chains = Chains((m, stop - first), self.dtype, self._devices[0])
-            for a, b, device in zip(lefts, weights, self._devices, strict=True):
-                chains = chains.to(device)
-                with _device.using(device):
-                    part = b[first:stop] if trans_b else b[:, first:stop]
-                    chains.add(a, part, trans_b=trans_b)
-            with _device.using(self._devices[-1]):
-                made = _device.empty((m, stop - first), dtype, self._devices[-1])
-                chains.result(made)
-            if width == n and self._devices[-1] == home:
-                return made
-            put(out, first, made, home)
-        return out
+        """Sum the products of all devices."""
+        return chained(lefts, weights or self.weights, home, n, dtype, trans_b=trans_b)
 
     def _weight_gradients(
         self, slopes: Sequence[Array], rows: Sequence[Array], dtype: Any
@@ -375,13 +363,9 @@ class ShardedLinear:
                 made.append(det_gemm(slope, row, trans_a=True, out_dtype=dtype))
         return made
 
-    def _joined(self, pieces: list[Array], home: _device.Device) -> Array:
+    def _joined(self, columns: list[Array], home: _device.Device) -> Array:
         """Join columns on one device."""
-        n_row, n = pieces[0].shape[0], self.edges[-1]
-        out = _device.empty((n_row, n), pieces[0].dtype, home)
-        for first, piece in zip(self.edges, pieces, strict=False):
-            put(out, first, piece, home)
-        return out
+        return joined(columns, self.edges[-1], home)
 
     # ---- checks ---------------------------------------------------------------------------------
 

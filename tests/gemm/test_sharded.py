@@ -6,7 +6,8 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
-from rpukit.gemm import sharded, tensor, to_bfloat16
+from rpukit.gemm import pieces as gemm_pieces
+from rpukit.gemm import tensor, to_bfloat16
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus
 from tests.on_cpu.fake_cupy import Device
@@ -138,7 +139,7 @@ def test_lists_stay_in_pieces():
 @pytest.mark.parametrize("form", ["float32", "float16"])
 @pytest.mark.parametrize("split", ["outputs", "inputs"])
 def test_two_gpus(monkeypatch, form, split):
-    monkeypatch.setattr(sharded, "_LEAST", 64)  # several groups of results
+    monkeypatch.setattr(gemm_pieces, "_LEAST", 64)  # several groups of results
     p = problem(form)
     w, rest = p.pop("w"), p
     expected = of_one_device(w, **rest)
@@ -154,6 +155,26 @@ def test_two_gpus(monkeypatch, form, split):
             if split == "outputs":
                 assert [_device.device_of(y).index for y in pieces] == [0, 1]
         assert gpus.device == 0
+
+
+@pytest.mark.multi_gpu
+@pytest.mark.parametrize("form", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
+def test_real_gpus(form, split):
+    rng = np.random.default_rng(0)
+    shapes = {"w": (2560, 2304), "x": (300, 2304), "dy": (300, 2560)}
+    p = {
+        name: numbers(*shape, form=form, seed=k) for k, (name, shape) in enumerate(shapes.items())
+    }
+    p["targets"] = rng.integers(-1, 2560, 300)
+    p["slope"] = numbers(300, form="float64" if form == "float64" else "float32", seed=9)
+    here = {name: _device.to_device(v, _device.parse_device("gpu:0")) for name, v in p.items()}
+    expected = [_device.to_numpy(a) for a in of_one_device(**here)]
+    w = here.pop("w")
+    for devices in (("gpu:0", "gpu:1"), ("gpu:1", "gpu:0")):
+        layer = rk.ShardedLinear.cut(w, devices, split=split)
+        for _ in range(3):  # the second call replays launches
+            all_same(of_layer(layer, **here), expected)
 
 
 def test_rows_without_work():

@@ -17,12 +17,14 @@ from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.tile.saving import check_arrays, header_of
 from rpukit.errors import FormatError, ParameterError
 from rpukit.random import Stream
 
 Array = Any
 FORMAT = "rpukit.AnalogTile"
 VERSION = 3  # 1 had neither drift nor counts of each cell, 2 no dtype
+VERSIONS = range(1, VERSION + 1)
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -111,23 +113,8 @@ class Persistent:
             If an earlier call on a GPU met NaN or infinity.
         """
         self._guard.check()
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "shape": list(self.shape),
-            "dtype": self._dtype.name,
-            "cell": encode(self.cell),
-            "forward": encode(self.forward_parameters),
-            "backward": encode(self.backward_parameters),
-            "update": encode(self.update_parameters),
-            "stream": [self.stream.key0, self.stream.key1],
-            "clocks": dict(self._clocks),
-            "validate": self.validate,
-            "count_pulses": self.count_pulses,
-            "storage": self.storage,
-        }
         arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
-        return {"header": header, "arrays": arrays}
+        return {"header": header_of_tile(self), "arrays": arrays}
 
     def _all_arrays(self) -> dict[str, Array]:
         arrays = {**self._unit.arrays(), **self._registers}
@@ -152,48 +139,19 @@ class Persistent:
         ------
         FormatError, DeviceError
         """
-        header = _check_header(state)
+        header = header_of(state, FORMAT, VERSIONS)
         tile = cls._made(header, device)
         tile._fill(state["arrays"])
         return tile
 
     @classmethod
     def _made(cls, header: dict[str, Any], device: str | Device) -> Self:
-        try:
-            tile = cls(
-                tuple(header["shape"]),
-                decode(header["cell"], Cell),
-                forward=decode(header["forward"], IOParameters),
-                backward=decode(header["backward"], IOParameters),
-                update=decode(header["update"], UpdateParameters),
-                seed=Stream(*header["stream"]),
-                device=device,
-                dtype=header.get("dtype", "float32"),
-                validate=header["validate"],
-                count_pulses=header.get("count_pulses", False),
-                storage=header.get("storage", "stored"),
-            )  # type: ignore[call-arg]
-            clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"state: the header is damaged: {error!r}") from error
-        if header["version"] == 1:
-            clocks = {"drift": 0, "drift_time": 0, **clocks}
-        if clocks.keys() != tile._clocks.keys():
-            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
-        tile._clocks.update(clocks)
-        return tile
+        tile = made_of_header(cls, header, device=device, dtype=header.get("dtype", "float32"))
+        return tile  # type: ignore[no-any-return]
 
     def _fill(self, arrays: dict[str, Any]) -> None:
         targets = self._all_arrays()
-        if arrays.keys() != targets.keys():
-            raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
-        for name, target in targets.items():
-            source = np.asarray(arrays[name])
-            if source.shape != target.shape or source.dtype != target.dtype:
-                raise FormatError(
-                    f"state: array {name} is {source.dtype}{list(source.shape)}, "
-                    f"need {target.dtype}{list(target.shape)}"
-                )
+        check_arrays(arrays, targets)
         for name, target in targets.items():
             if name in self._registers:
                 self._registers[name] = np.array(arrays[name])
@@ -275,15 +233,49 @@ class Persistent:
         return type(self).from_state, (self.state(),)
 
 
-def _check_header(state: Any) -> dict[str, Any]:
-    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
-        raise FormatError("state: need a dictionary with header and arrays, as from state()")
-    header = state["header"]
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FormatError(f"state: this is not a {FORMAT}")
-    if header.get("version") not in range(1, VERSION + 1):
-        raise FormatError(
-            f"state: format version {header.get('version')!r}, this rpukit reads 1 to {VERSION}: "
-            "update rpukit"
+def header_of_tile(tile: Any) -> dict[str, Any]:
+    """Return the JSON-able part of a tile's state."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "shape": list(tile.shape),
+        "dtype": tile.dtype.name,
+        "cell": encode(tile.cell),
+        "forward": encode(tile.forward_parameters),
+        "backward": encode(tile.backward_parameters),
+        "update": encode(tile.update_parameters),
+        "stream": [tile.stream.key0, tile.stream.key1],
+        "clocks": dict(tile._clocks),
+        "validate": tile.validate,
+        "count_pulses": tile.count_pulses,
+        "storage": tile.storage,
+    }
+
+
+def made_of_header(cls: type, header: dict[str, Any], **where: Any) -> Any:
+    """Build the tile that a header describes, with its clocks but without its arrays.
+
+    ``where`` are the arguments of the class that a header does not have, such as the device.
+    """
+    try:
+        tile = cls(
+            tuple(header["shape"]),
+            decode(header["cell"], Cell),
+            forward=decode(header["forward"], IOParameters),
+            backward=decode(header["backward"], IOParameters),
+            update=decode(header["update"], UpdateParameters),
+            seed=Stream(*header["stream"]),
+            validate=header["validate"],
+            count_pulses=header.get("count_pulses", False),
+            storage=header.get("storage", "stored"),
+            **where,
         )
-    return header
+        clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"state: the header is damaged: {error!r}") from error
+    if header["version"] == 1:
+        clocks = {"drift": 0, "drift_time": 0, **clocks}
+    if clocks.keys() != tile._clocks.keys():
+        raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
+    tile._clocks.update(clocks)
+    return tile
