@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from rpukit.gemm.formats import bits
 Array = Any
 
 _GROUPS = 8  # groups of results that are on different devices at a time
-_LEAST = 1024  # results of a group, at least
+_LEAST = 1024  # columns of a group, at least
+_MANY_ROWS, _FEW_ROWS = 256, 32  # rows of a group, at least; each group reads the whole weight
 
 
 def on(x: Array, device: _device.Device) -> Array:
@@ -24,9 +25,9 @@ def on(x: Array, device: _device.Device) -> Array:
 
 
 def at(x: Array, start: int, stop: int, device: _device.Device) -> Array:
-    """Return columns of an array, copied if it is on another device."""
+    """Return columns of an array on a device, C-contiguous."""
     with _device.using(_device.device_of(x)):
-        return on(x[:, start:stop], device)
+        return on(_device.namespace(x).ascontiguousarray(x[:, start:stop]), device)
 
 
 def check_weights(weights: tuple[Array, ...], axis: int) -> None:
@@ -71,29 +72,45 @@ def chained(
     Returns
     -------
     array, shape (m, n)
-        The bits of the product of the joined factors. It is made in groups of columns, so that
-        devices work on different groups at a time.
+        The bits of the product of the joined factors. It is made in groups of rows or columns, so
+        that devices work on different groups at a time.
     """
     devices = [_device.device_of(b) for b in rights]
     m, kind = int(lefts[0].shape[0]), lefts[0].dtype
     out = _device.empty((m, n), dtype, home)
-    alone = len(set(devices)) == 1
-    width = n if alone else max(_LEAST, -(-n // _GROUPS // 256) * 256)
-    for first in range(0, n, max(width, 1)):
-        stop = min(n, first + width)
-        chains = Chains((m, stop - first), kind, devices[0])
+    for rows, columns in _groups(m, n, devices, kind, trans_b):
+        part = (rows.stop - rows.start, columns.stop - columns.start)
+        chains = Chains(part, kind, devices[0])
         for a, b, device in zip(lefts, rights, devices, strict=True):
             chains = chains.to(device)
             with _device.using(device):
-                part = b[first:stop] if trans_b else b[:, first:stop]
-                chains.add(a, part, trans_b=trans_b)
+                chains.add(a[rows], b[columns] if trans_b else b[:, columns], trans_b=trans_b)
         with _device.using(devices[-1]):
-            made = _device.empty((m, stop - first), dtype, devices[-1])
+            made = _device.empty(part, dtype, devices[-1])
             chains.result(made)
-        if width == n and devices[-1] == home:
+        if part == (m, n) and devices[-1] == home:
             return made
-        put(out, first, made, home)
+        put(out[rows], columns.start, made, home)
     return out
+
+
+def _groups(
+    m: int, n: int, devices: Sequence[_device.Device], dtype: Any, trans_b: bool
+) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of the results that are on one device at a time."""
+    if len(set(devices)) == 1:
+        yield slice(0, m), slice(0, n)
+        return
+    # Columns of a float32 or float64 factor (k, n) would have to be copied.
+    in_place = trans_b or np.dtype(dtype).itemsize == 2
+    if m >= _GROUPS * _MANY_ROWS or not in_place:
+        step = max(_MANY_ROWS if in_place else _FEW_ROWS, -(-m // _GROUPS))
+        for first in range(0, m, step):
+            yield slice(first, min(m, first + step)), slice(0, n)
+        return
+    step = max(_LEAST, -(-n // _GROUPS // 256) * 256)
+    for first in range(0, n, step):
+        yield slice(0, m), slice(first, min(n, first + step))
 
 
 def joined(columns: Sequence[Array], n: int, home: _device.Device) -> Array:

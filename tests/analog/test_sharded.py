@@ -237,3 +237,31 @@ class TestErrors:
         wide = rk.AnalogTile(SHAPE, rk.SoftBounds(), dtype="float64")
         with pytest.raises(TypeError, match="need float32 to split it"):
             rk.ShardedTile.from_state(wide.state(), ("cpu", "cpu"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_random_tiles(seed):
+    """Random shapes, cells, peripheries, storage and batches; mirrors and kernels."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(map(int, rng.integers(4, 90, 2)))
+    cell = CELLS[rng.choice([*CELLS])]
+    io = [rk.IOParameters(), *PERIPHERIES.values()]
+    options = {
+        "forward": io[rng.integers(len(io))],
+        "backward": io[rng.integers(len(io))],
+        "update": rk.UpdateParameters(
+            desired_bl=int(rng.integers(1, 60)),
+            pulse_type=str(rng.choice(["stochastic_compressed", "deterministic_implicit"])),
+        ),
+        "seed": seed,
+    }
+    if isinstance(cell, rk.PulsedCell) and rng.random() < 0.4:
+        options["storage"] = "procedural"
+    n_device = int(rng.integers(1, 5))
+    cuts = sorted(rng.choice(np.arange(1, shape[0]), n_device - 1, replace=False).tolist())
+    expected = lived(rk.AnalogTile(shape, cell, **options))
+    places = ("cpu",) * n_device
+    same(lived(rk.ShardedTile(shape, cell, places, cuts=cuts, **options)), expected)
+    with on_cpu():
+        same(lived(rk.ShardedTile(shape, cell, places, cuts=cuts, **options)), expected)

@@ -139,7 +139,8 @@ def test_lists_stay_in_pieces():
 @pytest.mark.parametrize("form", ["float32", "float16"])
 @pytest.mark.parametrize("split", ["outputs", "inputs"])
 def test_two_gpus(monkeypatch, form, split):
-    monkeypatch.setattr(gemm_pieces, "_LEAST", 64)  # several groups of results
+    for name, least in (("_LEAST", 64), ("_FEW_ROWS", 2)):  # several groups of results
+        monkeypatch.setattr(gemm_pieces, name, least)
     p = problem(form)
     w, rest = p.pop("w"), p
     expected = of_one_device(w, **rest)
@@ -241,3 +242,27 @@ class TestErrors:
             layer.logprob(numbers(1, 8), np.array([128]))
         with pytest.raises(ShapeError, match="targets: got shape"):
             layer.logprob(numbers(2, 8), np.array([1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_random_layers(seed):
+    """Random shapes, types and cuts; mirrors and kernels."""
+    rng = np.random.default_rng(seed)
+    form = str(rng.choice(["float32", "float64", "float16", "bfloat16"]))
+    split = str(rng.choice([*AXIS]))
+    n_out, n_in, m = (int(n) for n in rng.integers(70, 700, 3))
+    w, x, dy = (numbers(*s, form=form, seed=seed) for s in ((n_out, n_in), (m, n_in), (m, n_out)))
+    real = "float64" if form == "float64" else "float32"
+    rest = {
+        "x": x,
+        "dy": dy,
+        "targets": rng.integers(-1, n_out, m),
+        "slope": numbers(m, form=real, seed=seed),
+    }
+    unit = 64 if split == "outputs" else 1 if form in ("float32", "float64") else 16
+    places = np.arange(unit, (n_out if split == "outputs" else n_in), unit)
+    n_cut = min(len(places), int(rng.integers(1, 5)))
+    cuts = sorted(rng.choice(places, n_cut, replace=False).tolist())
+    layer = rk.ShardedLinear(np.split(w, cuts, AXIS[split]), split=split)
+    all_same(of_layer(layer, **rest), of_one_device(w, **rest))

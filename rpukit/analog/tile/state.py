@@ -76,7 +76,7 @@ def _family(base: type) -> list[type]:
     return [base, *(cls for child in children for cls in _family(child))]
 
 
-@enters_device("_fill")
+@enters_device("_take")
 class Persistent:
     """Mixin of `AnalogTile`: copies, states, pickles."""
 
@@ -150,8 +150,12 @@ class Persistent:
         return tile  # type: ignore[no-any-return]
 
     def _fill(self, arrays: dict[str, Any]) -> None:
+        check_arrays(arrays, self._all_arrays())
+        self._take(arrays)
+
+    def _take(self, arrays: dict[str, Any]) -> None:
+        """Copy arrays, which are on one device, into those of the tile."""
         targets = self._all_arrays()
-        check_arrays(arrays, targets)
         for name, target in targets.items():
             if name in self._registers:
                 self._registers[name] = np.array(arrays[name])
@@ -175,7 +179,11 @@ class Persistent:
         ------
         ParameterError, DeviceError, NonFiniteError
         """
-        return type(self).from_state(self.state(), device)
+        self._guard.check()
+        header = header_of_tile(self)
+        made = self._made(header, device)
+        made._take(self._all_arrays())  # from device to device
+        return made
 
     def copy(self, *, storage: str | None = None) -> Self:
         """Copy the tile; the same later calls give the same bits on both.
