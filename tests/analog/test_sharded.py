@@ -100,6 +100,20 @@ def test_kernels(name):
         same(lived(tile), expected)
 
 
+@pytest.mark.parametrize("storage", ["stored", "procedural"])
+def test_kernels_with_lists_of_pulses(storage):
+    """Many samples take another distribution of the work (`pulse_lists.cuh`)."""
+    options = {"seed": 3, "count_pulses": True, "storage": storage}
+    plain = rk.AnalogTile((9, 40), CELLS["noisy"], **options)
+    x, d = data(70, 40), data(70, 9)
+    plain.update(x, d, lr=0.1)
+    with on_cpu():
+        tile = rk.ShardedTile((9, 40), CELLS["noisy"], ("cpu",) * 2, **options)
+        tile.update(x, d, lr=0.1)
+        assert_same_bits(tile.get_weights(), plain.get_weights())
+        assert_same_bits(tile.pulse_counts, plain.pulse_counts)
+
+
 PERIPHERIES = {
     "perfect": rk.IOParameters(is_perfect=True, out_scale=2.0),
     "rounds": rk.IOParameters(out_bound=0.1, inp_noise=0.02),
