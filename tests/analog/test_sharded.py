@@ -26,6 +26,27 @@ CELLS = {
     "pow": rk.PowStepReference(dw_min=0.02, subtract_symmetry_point=True),
     "vector": rk.Vector(devices=(rk.SoftBounds(dw_min=0.02), rk.ConstantStep(dw_min=0.03))),
     "turns": rk.Vector(devices=(rk.SoftBounds(dw_min=0.02),) * 3, update_policy="single_random"),
+    "buffered": rk.BufferedTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02, dw_min_std=0.3),) * 3, thres_scale=0.3
+    ),
+    "chopped": rk.ChoppedTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02, write_noise_std=0.3), rk.ConstantStep(dw_min=0.02)),
+        transfer_forward=rk.IOParameters(inp_noise=0, out_noise=0.02),
+        in_chop_prob=0.3,
+        auto_granularity=1,
+    ),
+    "dynamic": rk.DynamicTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02),) * 2,
+        in_chop_prob=1.0,
+        auto_granularity=1,
+    ),
+    "transfer": rk.Transfer(
+        devices=(rk.SoftBounds(dw_min=0.02),) * 2,
+        transfer_update=rk.UpdateParameters(
+            desired_bl=7, update_management=False, update_bl_management=False
+        ),
+        with_reset_prob=0.3,
+    ),
     "reference": rk.Reference(devices=(rk.SoftBounds(dw_min=0.02), rk.SoftBounds())),
 }
 
@@ -37,10 +58,11 @@ def data(*shape, seed=0):
 def lived(tile, put=np.array):
     """Multiply, learn and relax; everything that the tile gives."""
     n_out, n_in = tile.shape
+    n = 16 if isinstance(tile.cell, rk.DynamicTransfer) else 5  # it writes after two passes
     tile.set_weights(put(data(n_out, n_in, seed=9) / 3))
     found = []
     for k in range(3):
-        x, d = put(data(5, n_in, seed=k) * (k + 1)), put(data(5, n_out, seed=10 + k))
+        x, d = put(data(n, n_in, seed=k) * (k + 1)), put(data(n, n_out, seed=10 + k))
         found += [tile.forward(x), tile.backward(d)]
         tile.update(x, d, lr=0.1 if k else -0.1)
         tile.post_step().drift(100.0)
@@ -65,6 +87,9 @@ def test_cuts_do_not_matter(name):
         tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * (len(cuts) + 1), cuts=cuts, **options)
         same(lived(tile), expected)
         assert tile.n_pulses == plain.n_pulses
+        assert all(array.n_pulses for array in plain.arrays[:2]) == (
+            name not in ("ideal", "reference")
+        )
         if name != "ideal":
             assert tile.update_pulses == plain.update_pulses
             assert_same_bits(tile.pulse_counts, plain.pulse_counts)
@@ -91,7 +116,7 @@ def test_cells_drawn_when_needed(name):
             same(lived(tile), expected)
 
 
-@pytest.mark.parametrize("name", ["constant", "noisy", "vector"])
+@pytest.mark.parametrize("name", ["constant", "noisy", "vector", "buffered", "chopped", "dynamic"])
 def test_kernels(name):
     plain = rk.AnalogTile(SHAPE, CELLS[name], **NOISY, seed=3)
     expected = lived(plain)
@@ -236,8 +261,17 @@ class TestErrors:
             rk.ShardedTile(SHAPE, rk.Ideal(), ("cpu", "cpu"), cuts=cuts)
 
     def test_what_is_not_split(self):
-        with pytest.raises(ParameterError, match="ChoppedTransfer reads its own cells"):
-            rk.ShardedTile(SHAPE, rk.ChoppedTransfer(), ("cpu", "cpu"))
+        with pytest.raises(ParameterError, match="OneSided reads its own cells"):
+            rk.ShardedTile(SHAPE, rk.OneSided(), ("cpu", "cpu"))
+        pair = (rk.SoftBounds(), rk.SoftBounds())
+        for more in (
+            {"transfer_columns": False},
+            {"transfer_update": rk.UpdateParameters()},
+            {"transfer_forward": rk.IOParameters(out_noise_std=0.1)},
+            {"devices": (rk.Vector(devices=pair), rk.SoftBounds())},
+        ):
+            with pytest.raises(ParameterError, match="a split tile cannot"):
+                rk.ShardedTile(SHAPE, rk.Transfer(**{"devices": pair, **more}), ("cpu", "cpu"))
         with pytest.raises(ParameterError, match="forward: IR drop"):
             rk.ShardedTile(SHAPE, rk.Ideal(), ("cpu",), forward=rk.IOParameters(ir_drop=1.0))
         with pytest.raises(ParameterError, match=r"backward: got w_noise=0.1"):

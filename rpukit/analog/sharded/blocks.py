@@ -20,9 +20,9 @@ from rpukit.errors import NonFiniteError
 
 Array = Any
 
-SHARED = ("globals", "recipe")  # arrays that every block has
+SHARED = ("globals", "recipe", "chopper_in", "switched", "running")  # arrays that every block has
 SUMS = ("n_pulses",)  # arrays whose values of all blocks are added
-BY_PLANE = ("planes",)  # arrays whose second axis is the rows
+AXES = {"planes": 1, "buffer": 2, "mean": 1, "past": 1}  # that the rows are on; default: 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +133,9 @@ class ShardedArray(WeightArray):
             )
             with _device.using(device):
                 self.blocks.append(Block(slice(start, stop), make_array(cell, own)))
+        for name, register in self.blocks[0].unit.context.registers.items():
+            # Signs of lines, which never flip in a tile that is split.
+            context.registers[name] = np.ones(context.shape[0], register.dtype)
         self.granularity = getattr(self.blocks[0].unit, "granularity", 0.0)
 
     # ---- arrays -------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class ShardedArray(WeightArray):
         if kind in SUMS:
             total = sum(_device.to_numpy(part) for part in parts)
             return _device.to_device(total, device)
-        axis = 1 if kind in BY_PLANE else 0
+        axis = AXES.get(kind, 0)
         shape = list(parts[0].shape)
         shape[axis] = self.context.shape[0]
         out = _device.empty(tuple(shape), parts[0].dtype, device)
@@ -178,7 +181,7 @@ class ShardedArray(WeightArray):
                 if kind in SUMS:
                     source = source if number == 0 else np.zeros_like(source)
                 elif kind not in SHARED:
-                    source = source[_rows(block.rows, 1 if kind in BY_PLANE else 0)]
+                    source = source[_rows(block.rows, AXES.get(kind, 0))]
                 with _device.using(block.device):
                     target[...] = _device.to_device(source, block.device)
 
@@ -261,4 +264,4 @@ class ShardedArray(WeightArray):
 
 
 def _rows(rows: slice, axis: int) -> tuple[slice, ...]:
-    return (slice(None), rows) if axis else (rows,)
+    return (*(slice(None),) * axis, rows)

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from rpukit import _device
 from rpukit._device import Device
-from rpukit.analog.cells import Cell
+from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.compound import CompoundCell, Reference, Vector
+from rpukit.analog.cells.transfer import Transfer
 from rpukit.analog.parameters.checks import integer
 from rpukit.analog.parameters.io import IOParameters, WeightNoise
 from rpukit.analog.tile.face import typed
@@ -17,12 +18,32 @@ from rpukit.errors import ParameterError
 
 def splittable(cell: Cell) -> Cell:
     """Return a cell that may be split; raise for others."""
-    if isinstance(cell, CompoundCell) and not isinstance(cell, (Vector, Reference)):
+    if isinstance(cell, Transfer):
+        fault = _fault_of(cell)
+        if fault:
+            raise ParameterError(f"cell: {fault}, which AnalogTile can do and a split tile cannot")
+    elif isinstance(cell, CompoundCell) and not isinstance(cell, (Vector, Reference)):
         raise ParameterError(
             f"cell: {type(cell).__name__} reads its own cells while it learns, which needs one "
-            "device: use AnalogTile, or a pulsed cell, Ideal, Vector or Reference"
+            "device: use AnalogTile, or a pulsed cell, Ideal, Vector, Reference or Transfer"
         )
     return cell
+
+
+def _fault_of(cell: Transfer) -> str:
+    """Say what of a transfer needs more than the rows of one device; empty if nothing does."""
+    io, update = cell.transfer_forward, cell.transfer_update
+    if not all(isinstance(device, PulsedCell) for device in cell.devices):
+        return "transfers of compound devices"
+    if not cell.transfer_columns:
+        return "transfer_columns=False"
+    if update.managed or update.coding or update.exact:
+        return "transfer_update with management or other than stochastic pulses"
+    if getattr(cell, "out_chop_prob", 0.0) > 0:
+        return "out_chop_prob above 0"
+    if not io.exact and (not io.ideal_wires or io.inp_noise > 0 or io.out_noise_std > 0):
+        return "transfer_forward with effects of wires, inp_noise or out_noise_std"
+    return ""
 
 
 def periphery(io: IOParameters | None, name: str) -> IOParameters:

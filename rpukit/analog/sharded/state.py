@@ -27,6 +27,7 @@ class ShardedState:
     _devices: list[Device]
     _edges: list[int]
     _guard: Any
+    _registers: dict[str, np.ndarray]
     _states: dict[str, Any]
     _unit: ShardedArray
 
@@ -49,7 +50,7 @@ class ShardedState:
         return {"header": header_of_tile(self), "arrays": arrays}
 
     def _all_arrays(self) -> dict[str, Array]:
-        return {**self._unit.arrays(), **self._periphery_arrays()}
+        return {**self._unit.arrays(), **self._registers, **self._periphery_arrays()}
 
     def _periphery_arrays(self) -> dict[str, Array]:
         return {
@@ -102,6 +103,9 @@ class ShardedState:
 
     def _fill(self, arrays: dict[str, Any]) -> None:
         check_arrays(arrays, self._all_arrays())
+        for name in self._registers:
+            if (np.asarray(arrays[name]) != 1).any():
+                raise ParameterError(f"state: {name} has flipped: such a tile cannot be split")
         self._unit.fill(arrays)
         with _device.using(self._device):
             for name, target in self._periphery_arrays().items():

@@ -47,7 +47,8 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     ----------
     shape : tuple of int, (n_out, n_in)
     cell : Cell
-        A pulsed device model, `Ideal`, `Vector` or `Reference`.
+        A pulsed device model, `Ideal`, `Vector`, `Reference`, or of the transfer family: with
+        single devices, columns as slices, and transfers without update management.
     devices : sequence of str
         Different GPUs, for example ``("gpu:0", "gpu:1")``; "cpu" may be repeated. Inputs and
         results are on the first one.
