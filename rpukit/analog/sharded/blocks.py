@@ -69,7 +69,7 @@ class OtherGuard(Guard):
 
     def __init__(self, home: HomeGuard, clocks: dict[str, Any], device: Device) -> None:
         self._home, self._device, self._clocks = home, device, clocks
-        self.status = _device.zeros((1,), np.int32, device)
+        self.status, self.call_state = _device.zeros((1,), np.int32, device), home.call_state
         home.others.append(self)
 
     def number(self) -> int:

@@ -9,13 +9,14 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import ArrayContext
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.checks import check_shape, integer, one_of
-from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.launch import Call
 from rpukit.analog.product.ops import ForwardState
@@ -34,6 +35,7 @@ from rpukit.summaries import Summary
 
 Array = Any
 CLOCKS = ("forward", "backward", "update")
+_AVERAGE = NoiseManagement.AVERAGE_ABS_MAX
 
 
 @enters_device("_describe")
@@ -118,6 +120,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
         self._guard = HomeGuard(self._clocks, self._device, self._registers)
+        self._call_state = self._guard.call_state
         context = ArrayContext(
             self.shape,
             self.stream,
@@ -252,14 +255,17 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     def _product(self, way: str, v: Array, first_sample: int | None) -> Array:
         back, state = way == "backward", self._states[way]
         n_out, n_in = self.shape[::-1] if back else self.shape
-        name = "d" if back else "x"
+        io = self.backward_parameters if back else self.forward_parameters
+        average, name = io.noise_management is _AVERAGE, "d" if back else "x"
+        if average and not self._call_state.unit:
+            return self._averaged(way, v, first_sample)
         rows, leading = self._samples(v, n_in, name)
         n_batch = rows.shape[0]
         start = self._start(way, first_sample, n_batch)
         self._finite(rows, name)
         y = _device.empty((n_batch, n_out), np.float32, self._device)
         call = Call(
-            state.take(self.backward_parameters if back else self.forward_parameters),
+            state.take(io),
             (n_batch, n_out, n_in),
             None,
             rows,
@@ -272,11 +278,18 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
             self.stream,
             start,
         )
+        if average:
+            self._call_state.changing(way)
         if n_batch:
             by_stages(call, state.reductions, self._sums_back if back else self._sums)
         self._clocks[way] = start + n_batch
         self._settle()
         return y if leading is None else with_leading(y, leading)
+
+    @changes
+    def _averaged(self, way: str, v: Array, first_sample: int | None) -> Array:
+        """Multiply by a periphery that keeps an average of its inputs, which is state."""
+        return self._product(way, v, first_sample)
 
     def _sums(self, v: Array) -> Array:
         """Multiply converted inputs by the rows of each device."""
@@ -294,6 +307,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         lefts = [at(v, start, stop, device) for start, stop, device in spans]
         return chained(lefts, self._unit.weights(), self._device, self.shape[1], np.float32)
 
+    @changes
     def update(
         self,
         x: Array,
@@ -333,6 +347,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         if self.count_pulses:
             self._mark_update()
         if lr and n_batch:
+            self._call_state.changing()
             self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
             self._clocks["update"] = start + n_batch
             self._settle()
