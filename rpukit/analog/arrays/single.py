@@ -143,25 +143,17 @@ class DeviceArray(Described, WeightArray):
         Yields the number of the first cell, the rows, the bounds (None for ideal cells), and the
         parameters (None for those that the cells do not have).
         """
+        start = self.context.first_cell
         if self._recipe is None:
             bounds = next(bounds_of(self.planes))[1] if "planes" in self._arrays else None
-            yield (
-                self.context.first_cell,
-                slice(None),
-                bounds,
-                [self._arrays.get(name) for name in names],
-            )
+            found = self._arrays
+            yield start, slice(None), bounds, [found.get(name) for name in names]
             return
         here = [name for name in SLOW if name in names and name in self._recipe.slow]
         for rows, drawn in self._recipe.strips(2, here):
             found = dict(zip(here, drawn[2:], strict=True))
-            first = rows.start * self.context.shape[1]
-            yield (
-                self.context.first_cell + first,
-                rows,
-                (drawn[0], drawn[1]),
-                [found.get(name) for name in names],
-            )
+            first = start + rows.start * self.context.shape[1]
+            yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
 
     @property
     @enters
