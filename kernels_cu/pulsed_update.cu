@@ -6,6 +6,7 @@
 // up. For one cell: samples ascending; within a sample one run of n equal pulses, by STEP
 // (device_steps.cuh).
 //
+//   first_row                         number of row 0 in its tile: the arrays may be some rows of it
 //   weight (n_out, n_in)              REAL, the visible weight, changed in place
 //   persistent (n_out, n_in)          REAL, what the pulses act on where WRITE_NOISE is 1
 //   planes (N_PLANE, n_out, n_in)     REAL, parameters of the cells; with PROCEDURAL their recipe (cell_planes.cuh)
@@ -89,8 +90,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, const REAL *planes,
-              const REAL *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train, REAL *weight,
+pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, u64 first_row,
+              const REAL *planes, const REAL *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train, REAL *weight,
               REAL *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
     __shared__ List lists[ROWS];
     if (*status) return;  // the same for every thread of the launch
@@ -102,7 +103,7 @@ pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 firs
 #endif
     RECIPE_NUMBERS(numbers, planes);
     Update u = {n_batch, n_in, n_out, flip, polarity, first_sample, planes, globals, x_train, x_slices, d_train,
-                weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1), numbers};
+                weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1), numbers, first_row};
 #if LISTS
     __shared__ u32 queues[THREADS / 32][QUEUE];
     u32 pulses = update_by_lists(u, g, lists, queues);

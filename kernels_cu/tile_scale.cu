@@ -13,6 +13,7 @@
 //
 // AGAIN 1: instead, of each sample that met a bound in round 0, number k of `failed`: need, the round that it should end
 // with; tried, which peak the rounds before are to be tried with; its inputs converted for that round, in row k.
+// AGAIN 2: instead, of each sample that waits for round n_peak, its inputs converted for that round.
 //
 // Grid: one block a sample; with AVERAGE one block that takes the samples in order. Maxima have no order;
 // the two sums are chains in ascending order by one thread. Draws of CONVERT: as tile_forward, round 0.
@@ -26,6 +27,7 @@
 // check: MODE=4
 // check: MODE=1 WORST=1 CONVERT=1 VEC=4
 // check: AGAIN=1
+// check: AGAIN=2
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).
 #include "rk_early.cuh"
 #include "rk_forecast.cuh"
@@ -57,8 +59,10 @@
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tile_scale(int n_batch, int n, int head, int n_round, int n_peak, float threshold, float step, float max_bm_res, float bound, int call, u64 first_sample,
            const float *io, const float *x, float *work, float *average, int *status, u32 key0, u32 key1) {
+#if !AGAIN
     __shared__ Extent extents[THREADS / 32];
     __shared__ float found;
+#endif
     Work w = parts(work, n_batch, head);
     const Converter converter = input_converter(io);
     int t = threadIdx.x;
@@ -71,7 +75,10 @@ tile_scale(int n_batch, int n, int head, int n_round, int n_peak, float threshol
         for (int i = t; i < n; i += THREADS)
             to[i] = make_input<INPUT_DRAWS>(from[i], factor, converter, OP, i, first_sample + s, round, make_uint2(key0, key1));
     };
-#if AGAIN
+#if AGAIN == 2
+    for (int s = blockIdx.x; s < n_batch; s += gridDim.x)
+        if (w.need[s] >= BY_ROUND + n_peak) convert(s, s, n_peak, scale_of(w.alpha, n_batch, s, n_peak, io));
+#elif AGAIN
     __shared__ int chosen;
     const int n_failed = (int)*w.n_failed;
     for (int k = blockIdx.x; k < n_failed; k += gridDim.x) {

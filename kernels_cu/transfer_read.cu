@@ -93,7 +93,7 @@ __device__ __forceinline__ REAL replayed(const Update &u, const REAL *g, int las
         for (; hits; hits &= hits - 1u) {
             int s = base + __ffs((int)hits) - 1;
             u32 x0 = x[(u64)s * N_WORD * u.n_in], d0 = word_of_d(u, s, row);
-            uint4 b = rk_block(u.key, OP_STEP, row, u.first_sample + s, 0u);
+            uint4 b = rk_block(u.key, OP_STEP, u.first_row + row, u.first_sample + s, 0u);
             uint2 key = make_uint2(b.x, b.y);
             float xi = g[0] != 0.0f ? first_normal(key, col) : 0.0f;
             w = run_of_pulses(w, p, g, goes_up(u, x0, d0, s, col), coincidences(u, x0, d0, s, row, col), xi, col, key);
@@ -102,11 +102,11 @@ __device__ __forceinline__ REAL replayed(const Update &u, const REAL *g, int las
     }
     if (!WRITE_NOISE) return w;
     if (pulsed < 0) return u.weight[cell];
-    return rk_fma(g[7], (REAL)rk_normal(rk_word(u.key, OP_WRITE_NOISE, cell, u.first_sample + pulsed, 0u)), w);
+    return rk_fma(g[7], (REAL)rk_normal(rk_word(u.key, OP_WRITE_NOISE, u.first_row * u.n_in + cell, u.first_sample + pulsed, 0u)), w);
 }
 
 // The product of one weight with 1, by the periphery of a tile; no bound management.
-__device__ __forceinline__ REAL read_line(REAL w, const REAL *rule, const REAL *io, REAL deviation, int line, u64 number, uint2 key) {
+__device__ __forceinline__ REAL read_line(REAL w, const REAL *rule, const REAL *io, REAL deviation, u64 line, u64 number, uint2 key) {
     if (rule[7] == 0.0f) return w;
     if (rule[7] == 1.0f) return rk_fma(w, (REAL)1, (REAL)0) * io[8];
     REAL v = input_line((REAL)1, (REAL)1, io, IN_OP, 0u, number, 0u, key);
@@ -121,7 +121,7 @@ __device__ __forceinline__ REAL read_line(REAL w, const REAL *rule, const REAL *
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
 transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int reads, int flip, u64 first_sample, u64 number,
-              REAL kappa_0, REAL kappa_1, int writes, const int *slices, const int *turns, const signed char *line_sign,
+              u64 first_row, REAL kappa_0, REAL kappa_1, int writes, const int *slices, const int *turns, const signed char *line_sign,
               const REAL *rates, const REAL *z, const REAL *planes, const REAL *globals, const u32 *x_train,
               const u32 *d_train, const REAL *weight, const REAL *persistent, const REAL *io, const REAL *line_noise,
               const REAL *rule, REAL *buffer, REAL *mean, REAL *past, signed char *chopper, signed char *switched, REAL *d,
@@ -146,12 +146,12 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
             const REAL *g = globals;
 #endif
             Update u = {last + 1, n_in, n_out, flip, 0, first_sample, planes, globals, x_train, 0, d_train,
-                        (REAL *)weight, (REAL *)(WRITE_NOISE ? persistent : weight), 0, make_uint2(key0, key1), numbers};
+                        (REAL *)weight, (REAL *)(WRITE_NOISE ? persistent : weight), 0, make_uint2(key0, key1), numbers, first_row};
             v = replayed(u, g, last, row, col);
         } else {
             v = weight[(u64)row * n_in + col];
         }
-        v = read_line(v, rule, io, line_noise ? line_noise[line] : io[6], line, number + e, make_uint2(read_key0, read_key1));
+        v = read_line(v, rule, io, line_noise ? line_noise[line] : io[6], (COLUMNS ? first_row : 0) + line, number + e, make_uint2(read_key0, read_key1));
     }
     v = rk_hold(v);
 #if KIND == 1

@@ -41,7 +41,7 @@ __device__ __forceinline__ u32 write_cell(const Update &u, const REAL *g, int ro
     u64 cell = (u64)row * u.n_in + col;
     REAL p[N_PLANE];
     planes_of_cell(u, cell, col, p);
-    uint4 b = rk_block(u.key, OP_STEP, row, sample, 0u);
+    uint4 b = rk_block(u.key, OP_STEP, u.first_row + row, sample, 0u);
     uint2 key = make_uint2(b.x, b.y);
     float xi = g[0] != 0.0f ? first_normal(key, col) : 0.0f;
     REAL w = run_of_pulses(u.stored[cell], p, g, up, count, xi, col, key);
@@ -53,7 +53,7 @@ __device__ __forceinline__ u32 write_cell(const Update &u, const REAL *g, int ro
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 transfer_write(int n_in, int n_out, int columns, int first_slice, int flip, REAL lr, REAL granularity, int base_length, int unit_scale,
-               int managed, int managed_length, REAL grad_scale, REAL res, int stochastic_rounding, u64 number, const int *slices,
+               int managed, int managed_length, REAL grad_scale, REAL res, int stochastic_rounding, u64 number, u64 first_row, const int *slices,
                const REAL *d, const REAL *planes, const REAL *globals, REAL *weight, REAL *persistent, i64 *n_pulses,
                i64 *counts, const int *status, u32 key0, u32 key1) {
     __shared__ REAL warp_max[THREADS / 32];
@@ -80,20 +80,20 @@ transfer_write(int n_in, int n_out, int columns, int first_slice, int flip, REAL
     }
     Scales scales = scales_of(lr, granularity, base_length, unit_scale, managed, managed_length, grad_scale,
                               columns ? (REAL)1 : largest, columns ? largest : (REAL)1);
-    u64 sample = number + e;
+    u64 sample = number + e, drawn_line = (columns ? first_row : 0) + line, drawn_slice = (columns ? 0 : first_row) + slice;
     uint2 key = make_uint2(key0, key1);
     u32 pulses = 0u;
     if (v != 0.0f) {
         u32 of_slice = columns ? OP_X : OP_D, of_line = columns ? OP_D : OP_X;
-        REAL p = rounded(rk_abs(v) * (columns ? scales.of_d : scales.of_x), res, stochastic_rounding, key, of_line, line, sample);
-        REAL q = rounded(columns ? scales.of_x : scales.of_d, res, stochastic_rounding, key, of_slice, slice, sample);
+        REAL p = rounded(rk_abs(v) * (columns ? scales.of_d : scales.of_x), res, stochastic_rounding, key, of_line, drawn_line, sample);
+        REAL q = rounded(columns ? scales.of_x : scales.of_d, res, stochastic_rounding, key, of_slice, drawn_slice, sample);
         int count = 0;
         for (int w = 0; w < N_WORD; ++w) {
             int first = w * SLOTS, last = min(first + SLOTS, scales.length);
-            u32 fired = slots(p, false, first, last, ~0u, key, of_line, line, sample);
-            if (fired) count += __popc(slots(q, false, first, last, fired, key, of_slice, slice, sample));
+            u32 fired = slots(p, false, first, last, ~0u, key, of_line, drawn_line, sample);
+            if (fired) count += __popc(slots(q, false, first, last, fired, key, of_slice, drawn_slice, sample));
         }
-        Update u = {0, n_in, n_out, flip, 0, sample, planes, globals, 0, 0, 0, weight, WRITE_NOISE ? persistent : weight, counts, key, numbers};
+        Update u = {0, n_in, n_out, flip, 0, sample, planes, globals, 0, 0, 0, weight, WRITE_NOISE ? persistent : weight, counts, key, numbers, first_row};
         bool up = (v < 0.0f) != (flip != 0);
         if (count) pulses = write_cell(u, g, columns ? line : slice, columns ? slice : line, sample, count, up);
     }

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         PulsedCell,
         PulseType,
         Reference,
+        ShardedTile,
         SoftBounds,
         SoftBoundsPmax,
         SoftBoundsReference,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     )
     from rpukit.circuits import Circuit
     from rpukit.gemm import (
+        ShardedLinear,
         det_gemm,
         det_gemm_backward,
         linear_logprob,
@@ -107,6 +109,8 @@ __all__ = [
     "PulseType",
     "PulsedCell",
     "Reference",
+    "ShardedLinear",
+    "ShardedTile",
     "SoftBounds",
     "SoftBoundsPmax",
     "SoftBoundsReference",
@@ -174,6 +178,8 @@ _HOME = {
     "PulseType": "analog",
     "PulsedCell": "analog",
     "Reference": "analog",
+    "ShardedLinear": "gemm",
+    "ShardedTile": "analog",
     "SoftBounds": "analog",
     "SoftBoundsPmax": "analog",
     "SoftBoundsReference": "analog",

@@ -10,6 +10,7 @@ import numpy as np
 
 from rpukit._files import archive
 from rpukit._files.schema import Spec, as_format_error, check_numbers
+from rpukit.analog.sharded.tile import ShardedTile
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
@@ -24,7 +25,7 @@ _KINDS: dict[str, Any] = {
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
 }
-Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix
+Tile = AnalogTile | ShardedTile | Circuit | InferenceTile | MappedMatrix
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
@@ -35,7 +36,8 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     path : str or path
         Ends in ``.npz``. The file is replaced whole, or stays as it was: when the disk is full,
         and when the process is killed.
-    tile : AnalogTile, InferenceTile, MappedMatrix or Circuit
+    tile : AnalogTile, ShardedTile, InferenceTile, MappedMatrix or Circuit
+        The file of a sharded tile is that of the same `AnalogTile`.
 
     Raises
     ------
@@ -51,25 +53,26 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     >>> np.array_equal(np.asarray(again), np.asarray(tile))
     True
     """
-    if not isinstance(tile, tuple(_KINDS.values())):
+    if not isinstance(tile, (*_KINDS.values(), ShardedTile)):
         known = ", ".join(kind.__name__ for kind in _KINDS.values())
         raise ParameterError(f"tile: got {type(tile).__name__}, need one of {known}")
     state = tile.state()
     archive.write(path, state["header"], state["arrays"])
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
+def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") -> Any:
     """Read a tile or a circuit that `save` wrote.
 
     Parameters
     ----------
     path : str or path
-    device : str
-        ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+    device : str or tuple of str
+        ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; several, as ``("gpu:0", "gpu:1")``, make a
+        `ShardedTile` of a tile.
 
     Returns
     -------
-    AnalogTile, InferenceTile, MappedMatrix or Circuit
+    AnalogTile, ShardedTile, InferenceTile, MappedMatrix or Circuit
 
     Raises
     ------
@@ -92,7 +95,12 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     header, arrays, _ = archive.read(path, _check)
     with as_format_error(str(path)), np.errstate(over="raise", invalid="raise"):
         check_numbers(arrays)
-        return _kind(header).from_state({"header": header, "arrays": arrays}, device)
+        kind, state = _kind(header), {"header": header, "arrays": arrays}
+        if not isinstance(device, (tuple, list)):
+            return kind.from_state(state, device)
+        if kind is not AnalogTile:
+            raise ParameterError(f"device: got {device}, need one device for {kind.__name__}")
+        return ShardedTile.from_state(state, device)
 
 
 def _kind(header: dict[str, Any]) -> Any:

@@ -43,7 +43,7 @@ SIDEWAYS = {
 PARTS: dict[str, list[str]] = {
     "analog": [
         *("_steps", "parameters", "_mirror", "cells", "deferred_errors", "processes", "describe"),
-        *("product", "update", "arrays", "transfer", "tile", "presets"),
+        *("product", "update", "arrays", "transfer", "tile", "sharded", "presets"),
     ],
     "circuits": [
         *("_mirror", "graph", "compiled", "describe", "structures", "ops", "parameters"),

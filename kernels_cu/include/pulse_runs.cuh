@@ -21,6 +21,7 @@ struct Update {
     i64 *counts;
     uint2 key;
     const float *numbers;  // of the recipe, where there is one instead of planes
+    u64 first_row;  // number of row 0 in its tile: draws have the rows and cells of the whole tile
 };
 
 // Samples of one chunk that pulse a row, in order: word 0 of their train of d, and the key that the draws
@@ -93,7 +94,7 @@ __device__ __forceinline__ int enlist(const Update &u, List &list, int n, int s,
     u32 active = __ballot_sync(ALL_LANES, pulses);
     if (pulses) {
         int at = n + __popc(active & ((1u << (threadIdx.x & 31)) - 1u));
-        uint4 b = rk_block(u.key, OP_STEP, row, u.first_sample + s, 0u);
+        uint4 b = rk_block(u.key, OP_STEP, u.first_row + row, u.first_sample + s, 0u);
         list.sample[at] = s;
         list.word[at] = word;
         list.key[at] = make_uint2(b.x, b.y);
@@ -127,6 +128,6 @@ __device__ __forceinline__ void list_rows(const Update &u, int first, int row0, 
 
 // Show a cell that got pulses through the noise of writing; s is the last sample that pulsed it.
 __device__ __forceinline__ void show(const Update &u, REAL noise, u64 cell, int s, REAL w) {
-    float xi = rk_normal(rk_word(u.key, OP_WRITE_NOISE, cell, u.first_sample + s, 0u));
+    float xi = rk_normal(rk_word(u.key, OP_WRITE_NOISE, u.first_row * u.n_in + cell, u.first_sample + s, 0u));
     u.weight[cell] = rk_fma(noise, (REAL)xi, w);
 }

@@ -30,6 +30,7 @@ from rpukit.analog.parameters.io import (
     WeightNoise,
 )
 from rpukit.analog.parameters.update import PulseType, UpdateParameters
+from rpukit.analog.sharded.tile import ShardedTile
 from rpukit.analog.tile.tile import AnalogTile
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "PulseType",
     "PulsedCell",
     "Reference",
+    "ShardedTile",
     "SoftBounds",
     "SoftBoundsPmax",
     "SoftBoundsReference",

@@ -11,11 +11,10 @@ from rpukit._checks import any_type, check_shape, integers, need_memory, shown
 from rpukit._kernels.calls import CallState, changes, exclusive
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import tensor
+from rpukit.gemm.chains import STEP, Chains
 from rpukit.gemm.formats import TENSOR, arithmetic, bits, format_of
 
 Array = Any
-
-_STEP = 16  # rows that the tensor core adds at once
 
 
 class WeightGradient:
@@ -68,10 +67,8 @@ class WeightGradient:
         if format_of(dtype) not in TENSOR:
             raise DTypeError(f"dtype: got {np.dtype(dtype)}, need a 16-bit float")
         self.shape, self.dtype = shape, np.dtype(dtype)
-        k, n = self.shape
-        empty = (tensor.aligned((k, n), np.float32, self._device) for _ in range(2))
-        self._partial, self._total = empty
-        waiting = (tensor.aligned((_STEP, c), np.uint16, self._device) for c in self.shape)
+        self._chains = Chains(self.shape, self.dtype, self._device)
+        waiting = (tensor.aligned((STEP, c), np.uint16, self._device) for c in self.shape)
         self._waiting_a, self._waiting_dc = waiting
         self.n_rows = 0
         self._call_state = CallState()
@@ -130,36 +127,17 @@ class WeightGradient:
         dtype = self.dtype if out_dtype is None else any_type(out_dtype, "out_dtype")
         if dtype not in (self.dtype, np.dtype(np.float32)):
             raise DTypeError(f"out_dtype: got {dtype}, need {self.dtype} or float32")
-        k, n = self.shape
-        out = _device.empty((k, n), dtype, self._device)
-        if self.n_rows == 0:
-            out.fill(0)
-            return out
-        words = out if dtype == np.float32 else bits(out)
-        direct = tensor.is_aligned(words)
-        room = words if direct else tensor.aligned((k, n), words.dtype, self._device)
-        ended, inside = divmod(self.n_rows - self._n_waiting, tensor.SEGMENT)
-        tensor.multiply(
-            *self._factors(*self._rows_waiting()),
-            room,
-            partial=self._partial if inside else None,
-            total=self._total if ended else None,
-        )
-        if not direct:
-            words[:] = room[:, :n]
+        out = _device.empty(self.shape, dtype, self._device)
+        self._chains.result(out, self._rows_waiting() if self._n_waiting else None)
         return out
 
     @property
     def _n_waiting(self) -> int:
-        return self.n_rows % _STEP
+        return self.n_rows % STEP
 
     def _rows_waiting(self) -> tuple[Array, Array]:
-        """Return the rows that wait for their step, or a row of zeros, which adds nothing."""
-        n_row = self._n_waiting
-        if n_row == 0:
-            n_row = 1
-            self._waiting_a[:1], self._waiting_dc[:1] = 0, 0
-        k, n = self.shape
+        """Return the rows that wait for their step."""
+        n_row, (k, n) = self._n_waiting, self.shape
         return self._waiting_a[:n_row, :k], self._waiting_dc[:n_row, :n]
 
     def _add(self, a: Array, dc: Array) -> None:
@@ -167,40 +145,18 @@ class WeightGradient:
         k, n = self.shape
         wait = self._n_waiting
         if wait and n_row:
-            used = min(_STEP - wait, n_row)
+            used = min(STEP - wait, n_row)
             self._waiting_a[wait : wait + used, :k] = a[:used]
             self._waiting_dc[wait : wait + used, :n] = dc[:used]
-            if wait + used == _STEP:
-                first = self.n_rows - wait
-                self._multiply(self._waiting_a[:, :k], self._waiting_dc[:, :n], first)
-        whole = used + (n_row - used) // _STEP * _STEP
+            if wait + used == STEP:
+                self._chains.add(self._waiting_a[:, :k], self._waiting_dc[:, :n], trans_a=True)
+        whole = used + (n_row - used) // STEP * STEP
         if whole > used:
-            self._multiply(a[used:whole], dc[used:whole], self.n_rows + used)
+            self._chains.add(a[used:whole], dc[used:whole], trans_a=True)
         if whole < n_row:
             self._waiting_a[: n_row - whole, :k] = a[whole:]
             self._waiting_dc[: n_row - whole, :n] = dc[whole:]
         self.n_rows += n_row
-
-    def _multiply(self, a: Array, dc: Array, first: int) -> None:
-        """Add whole steps of rows; `first` is the index of their first row in the sum."""
-        start = 0
-        while start < a.shape[0]:
-            inside = (first + start) % tensor.SEGMENT
-            stop = min(a.shape[0], start + tensor.SEGMENT - inside)
-            ends = inside + stop - start == tensor.SEGMENT
-            earlier = first + start >= tensor.SEGMENT
-            tensor.multiply(
-                *self._factors(a[start:stop], dc[start:stop]),
-                self._total if ends else self._partial,
-                partial=self._partial if inside else None,
-                total=self._total if ends and earlier else None,
-            )
-            start = stop
-
-    def _factors(self, a: Array, dc: Array) -> tuple[tensor.Factor, tensor.Factor]:
-        half = self.dtype == np.float16
-        p, q = tensor.factor(a, 0), tensor.factor(dc, 0)
-        return p._replace(half=half), q._replace(half=half)
 
     def _check(self, a: Array, dc: Array) -> None:
         for name, x, columns in (("a", a, self.shape[0]), ("dc", dc, self.shape[1])):
@@ -257,7 +213,7 @@ def _canonical(
         raise ParameterError("keys: two rows have the same sequence and position")
     first = np.flatnonzero(np.diff(ids, prepend=-1))  # where each sequence begins
     lengths = np.diff(first, append=source.size)
-    room = -(-lengths // _STEP) * _STEP
+    room = -(-lengths // STEP) * STEP
     starts = np.cumsum(room) - room
     place = np.arange(source.size) - np.repeat(first, lengths) + np.repeat(starts, lengths)
     return source, place, int(np.add.reduce(room))

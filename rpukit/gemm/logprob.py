@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,20 +70,41 @@ def linear_logprob(
     """
     hidden, weight, targets = _taken(hidden, weight, targets)
     device, targets = _checked(hidden, weight, targets)
-    real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
+    real = type_of_logits(hidden.dtype)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
-    n_block = -(-n_vocab // BLOCK)
     logprob = _device.empty((n_row,), real, device)
     normaliser = _device.empty((n_row, 2), real, device)
-    for rows in _ranges(n_row, _MOST_ROWS):
-        n = rows.stop - rows.start
-        peak, mass = (_device.empty((n, n_block), real, device) for _ in range(2))
-        chosen = _device.empty((n,), real, device)
-        for columns in _slices(n, n_vocab, real, device):
-            z = det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
-            logprob_blocks(z, targets[rows], columns.start // BLOCK, peak, mass, chosen)
-        logprob_rows(peak, mass, chosen, targets[rows], n_vocab, normaliser[rows], logprob[rows])
+
+    def logits(rows: slice, columns: slice) -> Array:
+        return det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
+
+    for rows in row_ranges(n_row):
+        sums = block_sums(logits, rows, n_vocab, targets[rows], real, device)
+        logprob_rows(*sums, targets[rows], n_vocab, normaliser[rows], logprob[rows])
     return (logprob, normaliser) if with_normaliser else logprob
+
+
+def block_sums(
+    logits: Callable[[slice, slice], Array],
+    rows: slice,
+    n_vocab: int,
+    targets: Array,
+    real: np.dtype[Any],
+    device: _device.Device,
+) -> tuple[Array, Array, Array]:
+    """Reduce the logits of some rows, which ``logits(rows, columns)`` gives slice by slice.
+
+    Returns the maximum and the sum of exponentials of each block of the vocabulary, (n_row,
+    n_block), and the logits of the targets, (n_row,), which are not set where no column is the
+    target. The caller makes the device current.
+    """
+    n, n_block = rows.stop - rows.start, -(-n_vocab // BLOCK)
+    peak, mass = (_device.empty((n, n_block), real, device) for _ in range(2))
+    chosen = _device.empty((n,), real, device)
+    for columns in slices(n, n_vocab, real, device):
+        z = logits(rows, columns)
+        logprob_blocks(z, targets, columns.start // BLOCK, peak, mass, chosen)
+    return peak, mass, chosen
 
 
 @enters_arrays
@@ -147,15 +168,15 @@ def gradient_of_logits(
     """Compute the gradient by the logits (n_row, n_vocab), in the type of `hidden`."""
     hidden, weight, targets = _taken(hidden, weight, targets)
     device, targets = _checked(hidden, weight, targets)
-    real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
+    real = type_of_logits(hidden.dtype)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
-    slope = _of_rows("dlogprob", dlogprob, (n_row,), real, device)
+    slope = of_rows("dlogprob", dlogprob, (n_row,), real, device)
     if normaliser is None:
         normaliser = linear_logprob(hidden, weight, targets, with_normaliser=True)[1]
-    normaliser = _of_rows("normaliser", normaliser, (n_row, 2), real, device)
+    normaliser = of_rows("normaliser", normaliser, (n_row, 2), real, device)
     dz = _device.empty((n_row, n_vocab), hidden.dtype, device)
-    for rows in _ranges(n_row, _MOST_ROWS):
-        for columns in _slices(rows.stop - rows.start, n_vocab, real, device):
+    for rows in row_ranges(n_row):
+        for columns in slices(rows.stop - rows.start, n_vocab, real, device):
             z = det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
             logprob_gradient(
                 z, normaliser[rows], slope[rows], targets[rows], columns.start, dz[rows]
@@ -235,6 +256,11 @@ def logprob_gradient(
         run_rows(mirror, n_row, half, first, *arrays, grain=work_grain(4 * n_column))
 
 
+def type_of_logits(dtype: Any) -> np.dtype[Any]:
+    """Type of logits and log-probabilities: float64 for float64, else float32."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
 def _name(array: Array) -> str:
     """Name of an array's type in a kernel."""
     return {"float32": "float", "float64": "double", "int32": "int", "int64": "i64"}[
@@ -242,17 +268,23 @@ def _name(array: Array) -> str:
     ]
 
 
-def _ranges(stop: int, step: int) -> Iterator[slice]:
+def row_ranges(n_row: int) -> Iterator[slice]:
+    """Rows that are reduced together."""
+    return ranges(n_row, _MOST_ROWS)
+
+
+def ranges(stop: int, step: int) -> Iterator[slice]:
+    """Cut a range into steps."""
     for start in range(0, stop, step):
         yield slice(start, min(start + step, stop))
 
 
-def _slices(
+def slices(
     n_row: int, n_vocab: int, real: np.dtype[Any], device: _device.Device
 ) -> Iterator[slice]:
     """Slices of the vocabulary, in whole blocks, whose logits fit into the scratch memory."""
     columns = _SLICE[device.kind] // (real.itemsize * n_row)
-    return _ranges(n_vocab, max(columns // 256 * 256, BLOCK))
+    return ranges(n_vocab, max(columns // 256 * 256, BLOCK))
 
 
 def _taken(hidden: Any, weight: Any, targets: Any) -> tuple[Array, Array, Array]:
@@ -274,27 +306,34 @@ def _taken(hidden: Any, weight: Any, targets: Any) -> tuple[Array, Array, Array]
 
 def _checked(hidden: Array, weight: Array, targets: Array) -> tuple[_device.Device, Array]:
     """Check shapes, types and targets; return the device and the targets, made contiguous."""
-    xp = _device.namespace(hidden, weight, targets)  # refuses mixed devices
-    device = _device.device_of(hidden)
-    if hidden.dtype != weight.dtype:
-        raise DTypeError(f"got hidden {hidden.dtype} and weight {weight.dtype}, need the same")
+    _device.namespace(hidden, weight, targets)  # refuses mixed devices
+    return check_rows(hidden, tuple(weight.shape), weight.dtype, targets)
+
+
+def check_rows(
+    hidden: Array, shape: tuple[int, ...], dtype: Any, targets: Array
+) -> tuple[_device.Device, Array]:
+    """Check rows and targets against a weight's shape and type; see `_checked`."""
+    xp, device = _device.namespace(hidden, targets), _device.device_of(hidden)
+    if hidden.dtype != dtype:
+        raise DTypeError(f"got hidden {hidden.dtype} and weight {dtype}, need the same")
     if targets.dtype not in (np.int32, np.int64):
         raise DTypeError(f"targets: got {targets.dtype}, need integers up to int64")
     arithmetic(hidden.dtype, device)
-    fits = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
-    if not fits or weight.shape[0] < 1 or targets.shape != hidden.shape[:1]:
+    fits = hidden.ndim == len(shape) == 2 and hidden.shape[1] == shape[1]
+    if not fits or shape[0] < 1 or targets.shape != hidden.shape[:1]:
         raise ShapeError(
-            f"got hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)} and targets "
+            f"got hidden {tuple(hidden.shape)}, weight {shape} and targets "
             f"{tuple(targets.shape)}, need (n_row, n_in), (n_vocab, n_in), (n_row,)"
         )
-    n_vocab = weight.shape[0]
+    n_vocab = shape[0]
     looks = not _device.runs_kernels(xp)  # a kernel does not look at values: its rows become NaN
     if looks and targets.size and targets.max() >= n_vocab:
         raise ParameterError(f"targets: got {targets.max()}, need at most {n_vocab - 1}")
     return device, xp.ascontiguousarray(targets)
 
 
-def _of_rows(
+def of_rows(
     name: str, x: Array, shape: tuple[int, ...], real: np.dtype[Any], device: _device.Device
 ) -> Array:
     array = _device.as_array(x, device, real, name)

@@ -184,9 +184,9 @@ def product(
 ) -> None:
     """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
 
-    Kernels can also continue from the contents of `out`. With ``add=1`` it holds sums of whole
-    segments, with ``add=2`` chains of a segment that ends with these factors or later. With
-    ``add=3`` they add `alpha` times a product of one segment to it.
+    It can also continue from the contents of `out`. With ``add=2`` that holds chains of a segment
+    that ends with these factors or later. Only on kernels: with ``add=1`` it holds sums of whole
+    segments, and with ``add=3`` they add `alpha` times a product of one segment to it.
     """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
@@ -196,7 +196,9 @@ def product(
     if not _device.runs_kernels(xp):
         left = np.ascontiguousarray(a.T) if trans_a else a
         right = np.ascontiguousarray(b.T) if trans_b else b
-        run_rows(_mirror(out.dtype), m, left, right, out, grain=work_grain(n * k))
+        mirror = _mirror(out.dtype)
+        one = mirror.continue_chains if add == 2 else mirror.det_gemm
+        run_rows(one, m, left, right, out, grain=work_grain(n * k))
         return
     size = a.dtype.itemsize
     device = _device.device_of(out)
@@ -211,7 +213,7 @@ def product(
 
 @cache
 def _mirror(dtype: np.dtype[Any]) -> Any:
-    return twins.mirror("rpukit.gemm._mirror.real", dtype).det_gemm
+    return twins.mirror("rpukit.gemm._mirror.real", dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,3 +306,14 @@ def test_circuits(gpus, dtype):
     x = np.zeros((4, 3), np.int32)
     assert_same_bits(pc.to("gpu").log_likelihood(put(x, 0)), pc.log_likelihood(put(x)))
     assert gpus.device == 0
+
+
+def test_tiles_move_from_gpu_to_gpu(gpus):
+    """By peer copies: the host sees the status only."""
+    tile = rk.AnalogTile((6, 9), CELLS["soft"], seed=4, device="gpu:1")
+    tile.update(put(data(2, 9)), put(data(2, 6)), 0.1)
+    gpus.log.clear()
+    moved = tile.to("gpu:0")
+    assert sum(line.startswith("peer copy") for line in gpus.log) >= len(moved.state()["arrays"])
+    assert sum("host" in line for line in gpus.log if "gpu:1" in line) <= 1
+    assert_same_bits(moved.get_weights(), tile.get_weights())

@@ -141,6 +141,18 @@ def _inputs(x, sc, io, op, sample, number, k0, k1, words, v):
 
 
 @jit
+def tile_inputs(start, stop, samples, io, op, first_sample, number, rho, scales, x, v, k0, k1):
+    """Convert the inputs of a round: rows ``start`` to ``stop - 1`` of v, of their ``samples``."""
+    words = np.empty((3, x.shape[1]), u4)
+    for at in range(start, stop):
+        s = samples[at]
+        a = scales[s] if io[13] != f4(0.0) else f4(1.0)
+        sc = _inverse(a, rho) if io[13] != f4(0.0) else f4(f4(1.0) / rho)
+        sample = u8(first_sample) + u8(s)
+        _inputs(x[s], sc, io, u4(op), sample, u4(number), k0, k1, words, v[at])
+
+
+@jit
 def _norm(v):
     total = f4(0.0)
     for first in range(0, v.size, SEGMENT):

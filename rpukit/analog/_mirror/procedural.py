@@ -39,6 +39,7 @@ def pulsed_update(
     implicit,
     write_noise,
     first_sample,
+    first_row,
     recipe,
     blank,
     g,
@@ -53,7 +54,10 @@ def pulsed_update(
     k0,
     k1,
 ):
-    """Pulse the cells of rows ``start`` to ``stop - 1``, drawing their planes when needed."""
+    """Pulse the cells of rows ``start`` to ``stop - 1``, drawing their planes when needed.
+
+    Row 0 is number ``first_row`` of its tile.
+    """
     n_in = weight.shape[1]
     n_row = min(ROWS, stop - start)
     planes, pulsed = np.zeros((len(blank), n_row, n_in), f4), np.zeros(n_in, np.bool_)
@@ -61,7 +65,7 @@ def pulsed_update(
         last = min(first + n_row, stop)
         for i in range(first, last):
             _mark_pulsed(i, implicit, x_train, d_train, pulsed)
-            planes_of_row(recipe, i, np.flatnonzero(pulsed), planes[:, i - first])
+            planes_of_row(recipe, first_row + i, np.flatnonzero(pulsed), planes[:, i - first])
         pulsed_rows(
             first,
             last,
@@ -73,7 +77,7 @@ def pulsed_update(
             implicit,
             write_noise,
             first_sample,
-            0,
+            first_row,
             planes,
             blank,
             g,

@@ -103,7 +103,7 @@ def _hits(x_train, d_train, implicit, columns, slice_, turn, hit, count):
 @jit
 def replay_pulses(
     step, run, flip, implicit, columns, lasts, first_sample, planes, g, x_train, d_train, slices,
-    k0, k1, w, pulsed, n_in, drawn,
+    k0, k1, w, pulsed, n_in, drawn, first_row,
 ):  # fmt: skip
     """Apply the pulses of samples 0 to ``lasts[e]`` to slice e; ``pulsed``: the last with any."""
     n_event, n_line = w.shape
@@ -115,14 +115,16 @@ def replay_pulses(
         sample, xs, ds = u8(first_sample) + u8(s), x_train[s], d_train[s]
         if columns:
             for line in range(n_line):
-                s0[line], s1[line], _, _ = block(k0, k1, OP_STEP, u8(line), sample, u4(0))
+                s0[line], s1[line], _, _ = block(
+                    k0, k1, OP_STEP, u8(first_row + line), sample, u4(0)
+                )
         for e in range(n_event):
             slice_ = slices[e]
             if lasts[e] < s:
                 continue
             n_hit = _hits(xs, ds, implicit, columns, slice_, turn, hit, count)
             if not columns and n_hit:
-                a0, a1, _, _ = block(k0, k1, OP_STEP, u8(slice_), sample, u4(0))
+                a0, a1, _, _ = block(k0, k1, OP_STEP, u8(first_row + slice_), sample, u4(0))
                 s0[:], s1[:] = a0, a1
             if g[0] != f4(0.0):  # separate loops, which vectorise
                 for a in range(n_hit):
@@ -134,7 +136,7 @@ def replay_pulses(
                 line = np.int64(hit[a] & BITS)
                 if pulsed[e, line] < 0 and not stored:
                     i, j = (line, slice_) if columns else (slice_, line)
-                    planes_at(planes, i, j, n_in, drawn[e, line])
+                    planes_at(planes, first_row + i, j, n_in, drawn[e, line])
                 for k in range(p.size):
                     p[k] = drawn[e, line, k]
                 w[e, line] = run_of_pulses(

@@ -73,10 +73,10 @@ def reset(
 
 
 @jit
-def write_noise(start, stop, std, event, persistent, weight, k0, k1):
-    """Set visible weights to the persistent ones plus fresh noise."""
+def write_noise(start, stop, first, std, event, persistent, weight, k0, k1):
+    """Set visible weights to the persistent ones plus fresh noise; ``first`` is cell 0."""
     for i in range(start, stop):
-        xi = normal(word(k0, k1, OP_WRITE_NOISE, u8(i), u8(event), u4(0)))
+        xi = normal(word(k0, k1, OP_WRITE_NOISE, u8(first + i), u8(event), u4(0)))
         weight[i] = hold(fma32(std, xi, persistent[i]))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit._exact.philox import block, normal, uniform, word
-from rpukit.analog._mirror.forward import _add_noise, _bend, _clip, _convert, _convert_lines, _draw
+from rpukit.analog._mirror.forward import _add_noise, _bend, _clip, _convert, _convert_lines
 from rpukit.analog._mirror.planes import planes_at
 from rpukit.analog._mirror.pulses import OP_STEP, OP_WRITE_NOISE, _popcount
 from rpukit.analog._mirror.replay import first_word, gather, replay_pulses, run_of_pulses
@@ -87,14 +87,22 @@ def _one(rule, io, number, k0, k1):
 
 
 @jit
-def _read_lines(y, v, rule, io, line_noise, number, words, k0, k1):
+def _draw(op, first, number, k0, k1, words):
+    """Draw words 0 to 2 of each line, the first of which has number ``first`` in its tile."""
+    for line in range(words.shape[1]):
+        b0, b1, b2, _ = block(k0, k1, op, u8(first + line), number, u4(0))
+        words[0, line], words[1, line], words[2, line] = b0, b1, b2
+
+
+@jit
+def _read_lines(y, v, rule, io, line_noise, first, number, words, k0, k1):
     """Multiply the weights of a slice by a converted 1 through the periphery, in place."""
     if rule[7] == f4(0.0):
         return
     noisy, rounds = io[6] > f4(0.0) or line_noise.size > 0, io[11] != f4(0.0) and io[5] > f4(0.0)
     reads = rule[8] != f4(0.0) and io[9] > f4(0.0)
     if rule[7] == f4(2.0) and (rounds or reads or noisy):
-        _draw(u4(2) if rule[9] != f4(0.0) else u4(4), number, u4(0), k0, k1, words)
+        _draw(u4(2) if rule[9] != f4(0.0) else u4(4), first, number, k0, k1, words)
     for line in range(y.size):
         w = y[line]
         y[line] = fma32(w, v, f4(0.0))
@@ -168,6 +176,7 @@ def transfer_read(
     reads,
     first_sample,
     number,
+    first_row,
     kappas,
     writes,
     slices,
@@ -195,7 +204,10 @@ def transfer_read(
     r0,
     r1,
 ):
-    """Read the slices of events ``start`` to ``stop - 1``; absent arrays are empty."""
+    """Read the slices of events ``start`` to ``stop - 1``; absent arrays are empty.
+
+    Row 0 is number ``first_row`` of its tile.
+    """
     n_in, columns = weight.shape[1], rule[9] != f4(0.0)
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
     n = stop - start
@@ -212,7 +224,7 @@ def transfer_read(
         gather(stored, planes, columns, at, w, drawn)
         replay_pulses(
             step, run, flip, implicit, columns, lasts, first_sample, planes, g, x_train, d_train,
-            at, k0, k1, w, pulsed, n_in, drawn,
+            at, k0, k1, w, pulsed, n_in, drawn, first_row,
         )  # fmt: skip
     for e in range(start, stop):
         slice_, y = at[e - start], w[e - start]
@@ -225,13 +237,14 @@ def transfer_read(
             i, j = (line, slice_) if columns else (slice_, line)
             s = pulsed[e - start, line]
             if s >= 0:
-                cell = u8(u8(i) * u8(n_in) + u8(j))
+                cell = u8(u8(first_row + i) * u8(n_in) + u8(j))
                 y[line] = _shown(g[7], y[line], k0, k1, cell, u8(first_sample) + u8(s))
             else:
                 y[line] = z[e, line] if z.size else weight[i, j]
         if z.size == 0:
             one = _one(rule, io, u8(number) + u8(e), r0, r1)
-            _read_lines(y, one, rule, io, line_noise, u8(number) + u8(e), words, r0, r1)
+            first = first_row if columns else 0
+            _read_lines(y, one, rule, io, line_noise, first, u8(number) + u8(e), words, r0, r1)
         for line in range(n_line):
             v = hold(y[line])
             if kind == 1:
@@ -269,6 +282,7 @@ def transfer_write(
     stochastic_rounding,
     first_slice,
     number,
+    first_row,
     n_word,
     slices,
     d,
@@ -281,13 +295,18 @@ def transfer_write(
     k0,
     k1,
 ):
-    """Write the slices of events ``start`` to ``stop - 1``, and count the pulses of each."""
+    """Write the slices of events ``start`` to ``stop - 1``, and count the pulses of each.
+
+    Row 0 is number ``first_row`` of its tile.
+    """
     n_in = weight.shape[1]
     n_slice, n_line = (n_in, weight.shape[0]) if columns else weight.shape
     stored = persistent if write_noise else weight
     cell_planes = np.empty(n_plane, f4)
     x_word, d_word = np.empty(n_word, u4), np.empty(n_word, u4)
     op, op_slice = (OP_D, OP_X) if columns else (OP_X, OP_D)
+    of_lines, of_slices = (first_row, 0) if columns else (0, first_row)
+    drawn = 0 if planes.shape[0] > 1 else first_row
     for e in range(start, stop):
         slice_ = slices[e] if slices.size else first_slice + e
         slice_ -= n_slice if slice_ >= n_slice else 0
@@ -299,14 +318,15 @@ def transfer_write(
             one if columns else largest, largest if columns else one,
         )  # fmt: skip
         of_line, of_slice = (of_d, of_x) if columns else (of_x, of_d)
-        q = _rounded(of_slice, res, stochastic_rounding, k0, k1, op_slice, u8(slice_), sample)
-        _train(q, False, length, n_word, k0, k1, op_slice, u8(slice_), sample, x_word)
+        at = u8(of_slices + slice_)
+        q = _rounded(of_slice, res, stochastic_rounding, k0, k1, op_slice, at, sample)
+        _train(q, False, length, n_word, k0, k1, op_slice, at, sample, x_word)
         for line in range(n_line):
             v = d[e, line]
             if v == f4(0.0):
                 continue
             i, j = (line, slice_) if columns else (slice_, line)
-            at = u8(line)
+            at = u8(of_lines + line)
             p = _rounded(f4(abs(v) * of_line), res, stochastic_rounding, k0, k1, op, at, sample)
             _train(p, False, length, n_word, k0, k1, op, at, sample, d_word)
             count = i4(0)
@@ -315,13 +335,13 @@ def transfer_write(
             if count == 0:
                 continue
             up, before = (v < f4(0.0)) != flip, stored[i, j]
-            planes_at(planes, i, j, n_in, cell_planes)
-            s0, s1, _, _ = block(k0, k1, OP_STEP, u8(i), sample, u4(0))
+            planes_at(planes, drawn + i, j, n_in, cell_planes)
+            s0, s1, _, _ = block(k0, k1, OP_STEP, u8(first_row + i), sample, u4(0))
             xi = f4(normal(first_word(j, s0, s1))) if g[0] != f4(0.0) else f4(0.0)
             after = run_of_pulses(step, run, before, cell_planes, g, up, count, j, s0, s1, xi)
             stored[i, j] = after
             if write_noise:
-                cell = u8(u8(i) * u8(n_in) + u8(j))
+                cell = u8(u8(first_row + i) * u8(n_in) + u8(j))
                 weight[i, j] = _shown(g[7], after, k0, k1, cell, sample)
             if pulse_counts.size:
                 pulse_counts[i, j] += count

@@ -46,6 +46,10 @@ class ArrayContext:
         Type of all floating-point arrays: float32 or float64.
     procedural : bool
         Whether the parameters of pulsed cells are drawn when needed instead of stored.
+    first_row : int
+        Number of row 0 in the tile, if these are some rows of a tile that is split.
+    tile_rows : int
+        Number of rows of such a tile; 0: these are all rows.
     """
 
     shape: tuple[int, int]
@@ -58,6 +62,25 @@ class ArrayContext:
     count_pulses: bool = False
     dtype: np.dtype[Any] = _FLOAT32
     procedural: bool = False
+    first_row: int = 0
+    tile_rows: int = 0
+
+    @property
+    def tile_shape(self) -> tuple[int, int]:
+        """Shape of the whole tile."""
+        return self.tile_rows or self.shape[0], self.shape[1]
+
+    @property
+    def first_cell(self) -> int:
+        """Number of the first cell in the whole tile."""
+        return self.first_row * self.shape[1]
+
+    def rows_of(self, d: Array) -> Array:
+        """Return the columns of d that belong to these rows."""
+        if not self.tile_rows:
+            return d
+        part = d[:, self.first_row : self.first_row + self.shape[0]]
+        return _device.namespace(part).ascontiguousarray(part)
 
     def child(self, index: int) -> ArrayContext:
         """Return the context of device number ``index`` of a compound cell."""

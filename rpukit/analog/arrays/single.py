@@ -64,14 +64,15 @@ class DeviceArray(Described, WeightArray):
         context.start(*CLOCKS)
         self.granularity = float(getattr(cell, "granularity", 0.0))
         # Drawn in float32 for either type, so that a seed always gives the same cells.
-        where = (context.stream, context.shape, context.device, context.dtype)
+        where = (context.stream, context.tile_shape, context.device, context.dtype)
+        rows = (context.first_row, context.first_row + context.shape[0])
         self._recipe: Recipe | None = None
         planes: Array | None = None
         slow: dict[str, Array] = {}
         if isinstance(cell, PulsedCell) and context.procedural:
-            self._recipe = recipe_of(cell, *where, keep=True)
+            self._recipe = recipe_of(cell, *where, keep=True, rows=rows)
         else:
-            planes, slow = draw_cells(cell, *where)
+            planes, slow = draw_cells(cell, *where, rows=rows)
         arrays: dict[str, np.ndarray] = {}
         if isinstance(cell, PulsedCell):
             arrays["globals"] = cell.globals().astype(context.dtype)
@@ -105,6 +106,7 @@ class DeviceArray(Described, WeightArray):
                 self.granularity,
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
+                context.first_row,
             )
             if cell.corrupt_devices_prob or not cell.enforce_consistency:
                 self.settle()  # otherwise 0 is within all bounds, and no cells need to be drawn
@@ -141,14 +143,16 @@ class DeviceArray(Described, WeightArray):
         Yields the number of the first cell, the rows, the bounds (None for ideal cells), and the
         parameters (None for those that the cells do not have).
         """
+        start = self.context.first_cell
         if self._recipe is None:
             bounds = next(bounds_of(self.planes))[1] if "planes" in self._arrays else None
-            yield 0, slice(None), bounds, [self._arrays.get(name) for name in names]
+            found = self._arrays
+            yield start, slice(None), bounds, [found.get(name) for name in names]
             return
         here = [name for name in SLOW if name in names and name in self._recipe.slow]
         for rows, drawn in self._recipe.strips(2, here):
             found = dict(zip(here, drawn[2:], strict=True))
-            first = rows.start * self.context.shape[1]
+            first = start + rows.start * self.context.shape[1]
             yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
 
     @property
@@ -224,7 +228,7 @@ class DeviceArray(Described, WeightArray):
         for array in (x, d):
             check_finite(array, status=guard.status, call=call)
         self.context.changing()
-        rank_update(self.weight, x, d, lr, status=guard.status)
+        rank_update(self.weight, x, self.context.rows_of(d), lr, status=guard.status)
 
     def write(
         self,
@@ -318,6 +322,7 @@ class DeviceArray(Described, WeightArray):
                 self.stored,
                 self.weight,
                 self.cell.write_noise,
+                first_cell=self.context.first_cell,
                 stream=self.context.stream,
                 event=self.context.tick("write_noise"),
                 status=self.context.guard.status,

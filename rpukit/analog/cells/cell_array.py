@@ -39,6 +39,8 @@ class CellArray:
         The weight that pulses act on, if the cells have write noise.
     pulse_counts : array, shape (n_out, n_in), int64, or None
         Counter of the pulses of each cell.
+    first_row : int
+        Number of row 0 in its tile: the arrays may be some rows of a tile that is split.
     macros : tuple of pairs
         Macros that the kernels of transfers are compiled with.
     """
@@ -52,6 +54,7 @@ class CellArray:
     granularity: float = 0.0
     persistent: Array | None = None
     pulse_counts: Array | None = None
+    first_row: int = 0
     macros: tuple[tuple[str, Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:

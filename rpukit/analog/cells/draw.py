@@ -7,7 +7,7 @@ drawn once and stored, or the tile keeps the recipe and draws them whenever they
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -58,9 +58,11 @@ class Recipe:
     slow : tuple of str
         Which of `SLOW` the cells have.
     shape : tuple of int, (n_out, n_in)
-    values : array, shape (40,) or (40 + n_out n_in,), float32 or float64
-        Numbers of the tile, on its device, followed by the symmetry points of the cells if these
-        take long to find.
+    values : array, shape (40,) or (40 + n_cell,), float32 or float64
+        Numbers of the tile, on its device, followed by the symmetry points of all its cells if
+        these take long to find.
+    first_row : int
+        Number of row 0 in the tile, if these are some rows of a tile that is split.
     """
 
     sampler: str
@@ -68,6 +70,7 @@ class Recipe:
     slow: tuple[str, ...]
     shape: tuple[int, int]
     values: Array
+    first_row: int = 0
 
     @property
     def macros(self) -> dict[str, Any]:
@@ -117,13 +120,14 @@ class Recipe:
             _CELL_PLANES.launch(
                 (-(-shape[1] * shape[2] // _BLOCK),),
                 (_BLOCK,),
-                (shape[2], first, shape[1], values, out),
+                (shape[2], self.first_row + first, shape[1], values, out),
                 macros={**self.macros, **macros},
             )
         else:
             mirror = import_module("rpukit.analog._mirror.planes").cell_planes
             grain = work_grain(40 * shape[2])
-            run_rows(mirror, shape[1], n_plane, bits, first, values, out, grain=grain)
+            at = self.first_row + first
+            run_rows(mirror, shape[1], n_plane, bits, at, values, out, grain=grain)
         return out
 
     def strips(self, n_plane: int, slow: Sequence[str] = ()) -> Iterator[tuple[slice, Array]]:
@@ -178,8 +182,9 @@ def recipe_of(
     dtype: Any = np.float32,
     *,
     keep: bool = False,
+    rows: tuple[int, int] | None = None,
 ) -> Recipe:
-    """Make the recipe of a tile.
+    """Make the recipe of a tile, or of some of its rows.
 
     Parameters
     ----------
@@ -193,6 +198,8 @@ def recipe_of(
     keep : bool
         Whether cells will be drawn repeatedly. Symmetry points that take thousands of steps to
         find are stored then.
+    rows : tuple of int, optional
+        First row and the one after the last; default: all.
 
     Returns
     -------
@@ -220,6 +227,11 @@ def recipe_of(
             values = _device.namespace(values).concatenate([values, *extra])
         return Recipe(sampler, names, _slow_of(cell), shape, values)
 
+    def of_rows(made: Recipe) -> Recipe:
+        if rows is None:
+            return made
+        return replace(made, shape=(rows[1] - rows[0], shape[1]), first_row=rows[0])
+
     if cell.corrupt_devices_prob > 0:
         kept = numbers.copy()
         numbers[[_STUCK, _PERFECT]] = 0  # nothing stuck yet, no perfect bias yet
@@ -228,13 +240,13 @@ def recipe_of(
         low = max(lowest, -reach)
         numbers[_FROM], numbers[_RANGE] = low, min(highest, reach) - low
     if not (keep and cell.SAMPLER == "pow_reference_planes" and numbers[_FIND]):
-        return recipe(cell.SAMPLER, cell.PLANES)
+        return of_rows(recipe(cell.SAMPLER, cell.PLANES))
     finds, n = recipe(cell.SAMPLER, cell.PLANES), len(cell.PLANES)
     points = _device.empty((shape[0] * shape[1],), dtype, device)
-    for rows, drawn in finds.strips(n + 1):
-        points.reshape(shape)[rows] = drawn[n]
+    for strip, drawn in finds.strips(n + 1):
+        points.reshape(shape)[strip] = drawn[n]
     numbers[_FIND] = 0
-    return recipe(cell.SAMPLER, cell.PLANES, (points,))
+    return of_rows(recipe(cell.SAMPLER, cell.PLANES, (points,)))
 
 
 def cell_planes(
@@ -272,9 +284,15 @@ def cell_planes(
 
 
 def draw_cells(
-    cell: Cell, stream: Stream, shape: tuple[int, int], device: Device, dtype: Any = np.float32
+    cell: Cell,
+    stream: Stream,
+    shape: tuple[int, int],
+    device: Device,
+    dtype: Any = np.float32,
+    *,
+    rows: tuple[int, int] | None = None,
 ) -> tuple[Array | None, dict[str, Array]]:
-    """Draw all per-cell arrays of a tile, by a kernel on a GPU.
+    """Draw all per-cell arrays of a tile, or of some of its rows, by a kernel on a GPU.
 
     On a CPU they are drawn by NumPy, or by the mirror if that repays its compilation.
 
@@ -286,20 +304,24 @@ def draw_cells(
     device : Device
     dtype : {float32, float64}
         Of the arrays; the draws are those of float32.
+    rows : tuple of int, optional
+        First row and the one after the last; default: all.
 
     Returns
     -------
-    planes : array, shape (n_plane, n_out, n_in), or None
+    planes : array, shape (n_plane, n_row, n_in), or None
         None for a cell that is not pulsed.
-    slow : dict of str to array, shape (n_out, n_in)
+    slow : dict of str to array, shape (n_row, n_in)
         Parameters of the weight processes. All are on the device.
     """
     worth = device.kind != "cpu" or _device.runs_kernels(np) or shape[0] * shape[1] >= _MANY
     if isinstance(cell, PulsedCell) and worth and can_draw(cell):
-        recipe, n = recipe_of(cell, stream, shape, device, dtype), len(cell.PLANES)
+        recipe = recipe_of(cell, stream, shape, device, dtype, rows=rows)
+        n = len(cell.PLANES)
         drawn = recipe.draw(n, recipe.slow)
         return drawn[:n], dict(zip(recipe.slow, drawn[n:], strict=True))
-    host = cell.sample(stream, shape)
+    part = slice(*(rows or (0, shape[0])))
+    host = {name: array[part] for name, array in cell.sample(stream, shape).items()}
     planes = None
     if isinstance(cell, PulsedCell):
         stacked = np.stack([host.pop(name).astype(dtype) for name in cell.PLANES])

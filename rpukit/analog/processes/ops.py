@@ -256,17 +256,25 @@ def reset(
 
 
 def write_noise(
-    persistent: Array, weight: Array, std: float, *, stream: Stream, event: int, status: Array
+    persistent: Array,
+    weight: Array,
+    std: float,
+    *,
+    first_cell: int = 0,
+    stream: Stream,
+    event: int,
+    status: Array,
 ) -> None:
     """Set visible weights with fresh write noise: ``weight = persistent + std xi``."""
     n = weight.size
     if _device.runs_kernels(_device.namespace(persistent, weight)):
-        args = (n, std, event, persistent, weight, status, *stream.words)
+        args = (n, first_cell, std, event, persistent, weight, status, *stream.words)
         _WRITE_NOISE.launch(_grid(n), (_BLOCK,), args, macros=_real(weight))
     else:
         run_rows(
             _mirror(weight).write_noise,
             n,
+            first_cell,
             weight.dtype.type(std),
             event,
             persistent.reshape(-1),

@@ -58,7 +58,8 @@ _FEW_TOGETHER = 32  # samples that share it whatever the number of their results
 _MOST_TOGETHER = 1 << 24  # results of more samples that share it
 _MOST_ROUNDS = 16
 _PARTS = 4  # tiles of rows that each block takes in turn; most have nothing left to do
-_COUNTERS = 8  # words of a sample, see rk_lines.cuh
+COUNTERS = 8  # words of a sample, see rk_lines.cuh
+BY_ROUND = 64  # BY_ROUND of rk_lines.cuh
 _MOST_FORETOLD = 31  # further rounds, as each is a bit of a word
 _MOST_PASSED = 1 << 30  # words passed between kernels, which an int can number
 _MOST_INPUTS = 1 << 26  # converted inputs that are stored for a product
@@ -151,7 +152,8 @@ class ProductReplay:
     """
 
     def __init__(self, call: Call, launches: Sequence[Launched], plan: Plan) -> None:
-        changing = ("x", "y", "c", "call", "first_sample")  # y is c of det_gemm
+        # y is c of det_gemm, and the sums of its outputs
+        changing = ("x", "y", "c", "sums", "call", "first_sample")
         self._size = plan.size if plan.size > _MOST_KEPT else 0
         names = (*changing, "work", "a") if self._size else changing
         self._replay = Replay.by_name(launches, names)
@@ -181,14 +183,14 @@ class ProductReplay:
         if self._size:
             y, work = kind(self._shape, np.float32), kind((self._size,), np.float32)
             at, to = work.data.ptr, y.data.ptr
-            self._replay(x.data.ptr, to, to, call, first_sample, at, at + self._head)
+            self._replay(x.data.ptr, to, to, to, call, first_sample, at, at + self._head)
             return y
         try:
             y = self._spare.pop()
         except IndexError:
             y = kind(self._shape, np.float32)
         to = y.data.ptr
-        self._replay(x.data.ptr, to, to, call, first_sample)
+        self._replay(x.data.ptr, to, to, to, call, first_sample)
         self._spare.append(kind(self._shape, np.float32))
         return y
 
@@ -208,14 +210,20 @@ def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | No
     return ProductReplay(call, launches, plan)
 
 
-def run(call: Call, plan: Plan, work: Array | None) -> None:
-    """Launch a product; ``work`` holds the elements passed between its kernels."""
+def run(call: Call, plan: Plan, work: Array | None, sums: Array | None = None) -> None:
+    """Launch a product; ``work`` holds the elements passed between its kernels.
+
+    ``sums`` are those of the outputs, if they are not in the results.
+    """
     head, words = (_i4(call.call), _u8(call.first_sample), call.io), call.stream.words
     passed = (call.line_noise, work, call.y, call.status, *words)
     arguments = {
         "forward": (*head, call.weight, call.x, *passed),
         "scale": (*head, call.x, work, call.average, call.status, *words),
-        "outputs": (*head[1:], *passed),
+        "outputs": (
+            *(*head[1:], call.line_noise, work),
+            *(call.y if sums is None else sums, *passed[2:]),
+        ),
     }
     for step in plan.steps:
         rest = arguments.get(step.kernel) or (work[plan.head :], call.weight, call.y)  # type: ignore[index]
@@ -231,7 +239,7 @@ def make_plan(
     """
     n_batch, n_out, n_in = shape
     further, n_peak = manner.n_round - 1, -(-n_out // tile.peak)
-    n_passed = n_batch * (_COUNTERS + n_peak) + 1  # from kernel to kernel
+    n_passed = n_batch * (COUNTERS + n_peak) + 1  # from kernel to kernel
     listed = n_batch > FLAT.samples  # the samples that fail are listed, and their inputs converted
     foretells = 0 < further < _MOST_FORETOLD and n_passed < _MOST_PASSED
     foretells = foretells and not (listed and n_batch * n_in > _MOST_INPUTS)
@@ -243,7 +251,7 @@ def make_plan(
     # One block computes the running average; it would be too slow to convert all inputs as well.
     as_they_go = manner.mode == AVERAGE or n_batch * n_in > _MOST_INPUTS
     inputs = 2 if alone else int(as_they_go and not manner.perfect)
-    head = -(-(n_passed if foretells else _COUNTERS * n_batch + 1) // 4) * 4
+    head = -(-(n_passed if foretells else COUNTERS * n_batch + 1) // 4) * 4
     if alone and not together:
         head = 0
     body = lot * further * n_out if together else 0
@@ -252,7 +260,7 @@ def make_plan(
     if not alone:
         body = max(body, n_batch * n_in if converts or (foretells and listed) else 0)
         own = {"CONVERT": int(converts), "VEC": vec}
-        planner.steps.append(_scale_step(manner, n_batch, n_in, head, own))
+        planner.steps.append(scale_step(manner, n_batch, n_in, head, own))
     if converts and manner.w_noise == 0 and by_gemm(*shape):
         planner.sum_by_gemm()
     else:
@@ -280,7 +288,7 @@ class LaunchPlanner:
         lean, further = _lean(manner, n_in, self.vec), manner.n_round - 1
         if foretells and listed:
             again = {"AGAIN": 1, "CONVERT": 0, "WORST": 0, "MODE": 1}
-            step = _scale_step(manner, n_batch, n_in, self.head, again, self.n_peak)
+            step = scale_step(manner, n_batch, n_in, self.head, again, self.n_peak)
             self.steps.append(step)
         spared = 0  # number of failed samples that an earlier launch takes
         soons = foretold_tiles(tile, n_batch, n_out, self.limit, lean) if foretells else ()
@@ -339,11 +347,11 @@ class LaunchPlanner:
             self.steps.append(
                 Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")
             )
-        numbers = (n_batch, n_out, self.head, manner.n_round, self.n_peak)
-        self.steps.append(_outputs_step(manner, numbers))
+        numbers = (n_batch, n_out, self.head, 0, manner.n_round, self.n_peak)
+        self.steps.append(outputs_step(manner, numbers))
 
 
-def _outputs_step(manner: Manner, numbers: tuple[int, int, int, int, int]) -> Step:
+def outputs_step(manner: Manner, numbers: tuple[int, int, int, int, int, int]) -> Step:
     n_batch, n_out = numbers[:2]
     macros = {"OUT_OP": manner.ops[1], "OUTPUT_DRAWS": int(manner.output_draws)}
     variant, grid = _TILE_OUTPUTS.variant(macros), (n_batch * -(-n_out // _OUTPUTS),)
@@ -351,7 +359,7 @@ def _outputs_step(manner: Manner, numbers: tuple[int, int, int, int, int]) -> St
     return Step(variant, grid, (_OUTPUT_THREADS,), 0, typed, "outputs", True)
 
 
-def _scale_step(
+def scale_step(
     manner: Manner, n_batch: int, n_in: int, head: int, own: dict[str, int], n_peak: int = 0
 ) -> Step:
     macros = {
@@ -368,11 +376,17 @@ def _scale_step(
     return Step(_TILE_SCALE.variant(macros), grid, (_THREADS,), 0, numbers, "scale", again)
 
 
+def inputs_step(manner: Manner, n_batch: int, n_in: int, head: int, number: int) -> Step:
+    """Convert the inputs of the samples that wait for a round."""
+    own = {"AGAIN": 2, "CONVERT": 0, "WORST": 0, "MODE": 1}
+    return scale_step(manner, n_batch, n_in, head, own, number)
+
+
 def launch_scales(call: Call) -> Array:
     """Launch noise management alone; return the scales for another kernel of products."""
     n_batch, _, n_in = call.shape
-    head = _COUNTERS * n_batch + 1
-    step = _scale_step(call.manner, n_batch, n_in, head, {})
+    head = COUNTERS * n_batch + 1
+    step = scale_step(call.manner, n_batch, n_in, head, {})
     work = _device.empty((head,), np.float32, _device.device_of(call.x))
     run(call, Plan(head, head, (step,)), work)
     return work
@@ -381,7 +395,7 @@ def launch_scales(call: Call) -> Array:
 def launch_outputs(call: Call, scales: Array) -> None:
     """Launch the output stage of a product with one round, whose sums are in its results."""
     n_batch, n_out, _ = call.shape
-    step = _outputs_step(call.manner, (n_batch, n_out, 0, 1, 0))
+    step = outputs_step(call.manner, (n_batch, n_out, 0, 0, 1, 0))
     run(call, Plan(0, 0, (step,)), scales)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import integer
+from rpukit._checks import integer, number
 from rpukit.analog.deferred_errors import Guard, is_finite
 from rpukit.analog.tile.numpy_protocol import NumPyProtocol
 from rpukit.analog.tile.operator import LinearMap
@@ -73,6 +73,18 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
                 f"{clock}: {n} samples from {start} would pass 2**48 on its clock"
             )
         return start
+
+    def _checked_update(
+        self, x: Array, d: Array, lr: float, first_sample: int | None
+    ) -> tuple[Array, Array, float, int]:
+        """Check the arguments of an update; return rows, rate and position of the first sample."""
+        rows_x, of_x = self._samples(x, self.shape[1], "x")
+        rows_d, of_d = self._samples(d, self.shape[0], "d")
+        check_same_samples(of_x, of_d, rows_x.shape[0], rows_d.shape[0])
+        start = self._start("update", first_sample, rows_x.shape[0])
+        self._finite(rows_x, "x")
+        self._finite(rows_d, "d")
+        return rows_x, rows_d, number(lr, "lr"), start
 
     def _finite(self, array: Array, name: str) -> None:
         """Check values at once if that needs no synchronisation; otherwise kernels check them."""

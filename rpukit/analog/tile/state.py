@@ -119,7 +119,7 @@ def _family(base: type) -> list[type]:
     return [base, *(cls for child in children for cls in _family(child))]
 
 
-@enters_device("_fill")
+@enters_device("_take")
 class Persistent:
     """Mixin of `AnalogTile`: copies, states, pickles."""
 
@@ -156,23 +156,8 @@ class Persistent:
             If an earlier call on a GPU met NaN or infinity.
         """
         self._guard.check()
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "shape": list(self.shape),
-            "dtype": self._dtype.name,
-            "cell": encode(self.cell),
-            "forward": encode(self.forward_parameters),
-            "backward": encode(self.backward_parameters),
-            "update": encode(self.update_parameters),
-            "stream": [self.stream.key0, self.stream.key1],
-            "clocks": dict(self._clocks),
-            "validate": self.validate,
-            "count_pulses": self.count_pulses,
-            "storage": self.storage,
-        }
         arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
-        return {"header": header, "arrays": arrays}
+        return {"header": header_of_tile(self), "arrays": arrays}
 
     def _all_arrays(self) -> dict[str, Array]:
         arrays = {**self._unit.arrays(), **self._registers}
@@ -230,28 +215,8 @@ class Persistent:
 
     @classmethod
     def _made(cls, header: dict[str, Any], device: str | Device) -> Self:
-        with as_format_error("header"):
-            made = {name: decode(header[name], base) for name, base in _CONFIGURATIONS.items()}
-            tile = cls(
-                tuple(header["shape"]),
-                **made,
-                seed=Stream(*header["stream"]),
-                device=device,
-                dtype=header.get("dtype", "float32"),
-                validate=header["validate"],
-                count_pulses=header.get("count_pulses", False),
-                storage=header.get("storage", "stored"),
-            )  # type: ignore[call-arg]
-        clocks = dict(header["clocks"])
-        if header["version"] == 1:
-            clocks = {"drift": 0, "drift_time": 0, **clocks}
-        if clocks.keys() != tile._clocks.keys():
-            raise FormatError(f"clocks: got {sorted(clocks)}, need {sorted(tile._clocks)}")
-        for name, at in clocks.items():
-            if name.split(".")[-1] != "drift_time":  # seconds; all others count
-                COUNT(at, f"header.clocks.{name}")
-        tile._clocks.update(clocks)
-        return tile
+        tile = made_of_header(cls, header, device=device, dtype=header.get("dtype", "float32"))
+        return tile  # type: ignore[no-any-return]
 
     def _fill(self, arrays: Mapping[str, Any]) -> None:
         """Copy the arrays of a state, once all of them have been checked."""
@@ -265,11 +230,15 @@ class Persistent:
                 raise FormatError(f"array {name}: got {array.min()}, need numbers from {least}")
         for device_array in leaves(self._unit):
             _check_places(device_array, given)
-        for name, target in targets.items():
+        self._take(given)
+
+    def _take(self, arrays: Mapping[str, Any]) -> None:
+        """Copy arrays, which are on one device, into those of the tile."""
+        for name, target in self._all_arrays().items():
             if name in self._registers:
-                self._registers[name] = np.array(given[name])
+                self._registers[name] = np.array(arrays[name])
             else:
-                target[...] = _device.to_device(given[name], self._device)
+                target[...] = _device.to_device(arrays[name], self._device)
 
     def to(self, device: str) -> Self:
         """Copy the tile to a compute device.
@@ -288,7 +257,11 @@ class Persistent:
         ------
         ParameterError, DeviceError, NonFiniteError
         """
-        return type(self).from_state(self.state(), device)
+        self._guard.check()
+        header = header_of_tile(self)
+        made = self._made(header, device)
+        made._take(self._all_arrays())  # from device to device
+        return made
 
     def copy(self, *, storage: str | None = None) -> Self:
         """Copy the tile; the same later calls give the same bits on both.
@@ -368,3 +341,50 @@ def _check_places(array: DeviceArray, given: Mapping[str, np.ndarray]) -> None:
         found, own = given[f"{prefix}globals"][1:3], array.cell.globals()[1:3]
         if (found != own).any():
             raise FormatError(f"array {prefix}globals: got {found} nodes, need {own}")
+
+
+def header_of_tile(tile: Any) -> dict[str, Any]:
+    """Return the JSON-able part of a tile's state."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "shape": list(tile.shape),
+        "dtype": tile.dtype.name,
+        "cell": encode(tile.cell),
+        "forward": encode(tile.forward_parameters),
+        "backward": encode(tile.backward_parameters),
+        "update": encode(tile.update_parameters),
+        "stream": [tile.stream.key0, tile.stream.key1],
+        "clocks": dict(tile._clocks),
+        "validate": tile.validate,
+        "count_pulses": tile.count_pulses,
+        "storage": tile.storage,
+    }
+
+
+def made_of_header(cls: type, header: dict[str, Any], **where: Any) -> Any:
+    """Build the tile that a checked header describes, with its clocks but without its arrays.
+
+    ``where`` are the arguments of the class that a header does not have, such as the device.
+    """
+    with as_format_error("header"):
+        made = {name: decode(header[name], base) for name, base in _CONFIGURATIONS.items()}
+        tile = cls(
+            tuple(header["shape"]),
+            **made,
+            seed=Stream(*header["stream"]),
+            validate=header["validate"],
+            count_pulses=header.get("count_pulses", False),
+            storage=header.get("storage", "stored"),
+            **where,
+        )
+    clocks = dict(header["clocks"])
+    if header["version"] == 1:
+        clocks = {"drift": 0, "drift_time": 0, **clocks}
+    if clocks.keys() != tile._clocks.keys():
+        raise FormatError(f"clocks: got {sorted(clocks)}, need {sorted(tile._clocks)}")
+    for name, at in clocks.items():
+        if name.split(".")[-1] != "drift_time":  # seconds; all others count
+            COUNT(at, f"header.clocks.{name}")
+    tile._clocks.update(clocks)
+    return tile

@@ -14,7 +14,6 @@ from rpukit._checks import (
     instance,
     integer,
     need_memory,
-    number,
     one_of,
     real_type,
 )
@@ -28,7 +27,7 @@ from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.face import TileFace, check_same_samples, with_leading
+from rpukit.analog.tile.face import TileFace, with_leading
 from rpukit.analog.tile.make_array import leaves, make_array
 from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes
@@ -331,17 +330,6 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
         self._finish("update", start, n_batch)
         return self
-
-    def _checked_update(
-        self, x: Array, d: Array, lr: float, first_sample: int | None
-    ) -> tuple[Array, Array, float, int]:
-        rows_x, of_x = self._samples(x, self.shape[1], "x")
-        rows_d, of_d = self._samples(d, self.shape[0], "d")
-        check_same_samples(of_x, of_d, rows_x.shape[0], rows_d.shape[0])
-        start = self._start("update", first_sample, rows_x.shape[0])
-        self._finite(rows_x, "x")
-        self._finite(rows_d, "d")
-        return rows_x, rows_d, number(lr, "lr"), start
 
     def _position(self, clock: str) -> int:
         return int(self._clocks[clock])

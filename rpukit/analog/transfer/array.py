@@ -58,7 +58,7 @@ class TransferArray(CompoundArray):
         n_device = len(self.children)
         context.start(*(f"transfers_{k}" for k in range(n_device)))
         self._n = cell.slices(context.shape)
-        self._reads = cell.reads(context.shape)
+        self._reads = cell.reads(context.tile_shape)
         self._select = context.stream.child(_SELECT)
         self._random = self._select if cell.random_selection else None
         self._io = one_hot_io(cell.transfer_forward)
@@ -195,7 +195,8 @@ class TransferArray(CompoundArray):
 
     def _comes_again(self, x: Array, d: Array, parameters: UpdateParameters) -> bool:
         """Whether the launches of a batch may be replayed: only small ones, bound by the host."""
-        small = x.size + d.size <= _KEPT and x is not d
+        whole = not self.context.tile_rows  # else trains are cut between launches
+        small = whole and x.size + d.size <= _KEPT and x is not d
         if not small or self.cell.transfer_update.implicit or not _device.takes_kernels(x):
             return False
         if parameters is not self._parameters:
@@ -227,7 +228,7 @@ class TransferArray(CompoundArray):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
                 self._repeats = Replays()
-            shape, scales = self.context.shape, self._scales
+            shape, scales = self.context.tile_shape, self._scales
             self._known[key] = rates_of(self.cell, shape, lr, batch_size, scales=scales)
         return self._known[key]
 
@@ -307,6 +308,7 @@ class TransferArray(CompoundArray):
             into=self._trains,
         )
         self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
+        trains = trains.of_rows(self.context.first_row, self.context.shape[0])
         ahead = due.n > 0 and due.offset < len(x) - 1  # reads precede the last pulses of the part
         replay = Replay(trains, rate < 0, fast.context.stream, first_sample) if ahead else None
         if not ahead:

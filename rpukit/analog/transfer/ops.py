@@ -183,7 +183,7 @@ def transfer_read(
     read = (weight, cells.persistent, reading.io, reading.line_noise, reading.rule, *states)
     if _device.takes_kernels(weight):
         how = (reading.kind, trains.implicit, trains.x.shape[1]) if trains else (reading.kind,)
-        clocks = (np.uint64(first), np.uint64(events.number))
+        clocks = (np.uint64(first), np.uint64(events.number), np.uint64(cells.first_row))
         numbers = (n_in, n_out, *plan, int(flip), *clocks, *kappas, writes[0] + 2 * writes[1])
         grid = (-(-n_line // _THREADS), events.n)
         args = (*numbers, *found, *read, d, status, *words)
@@ -205,6 +205,7 @@ def transfer_read(
             *plan,
             first,
             events.number,
+            cells.first_row,
             np.array(kappas, weight.dtype),
             writes[0] + 2 * writes[1],
             *arrays,
@@ -266,7 +267,8 @@ def transfer_write(
     n_out, n_in = weight.shape
     if _device.takes_kernels(weight):
         sizes = (n_in, n_out, int(columns), events.first_slice, int(lr < 0), *numbers)
-        given = (np.uint64(events.number), events.slices, d, cells.parameters, cells.globals_)
+        clocks = (np.uint64(events.number), np.uint64(cells.first_row))
+        given = (*clocks, events.slices, d, cells.parameters, cells.globals_)
         args = (*sizes, *given, weight, cells.persistent, cells.n_pulses, counts, status)
         grid = (-(-d.shape[1] // _THREADS), events.n)
         variant.launch(grid, (_THREADS,), (*args, *stream.words))
@@ -282,6 +284,7 @@ def transfer_write(
         *(dtype.type(v) if isinstance(v, float) else v for v in numbers),
         events.first_slice,
         events.number,
+        cells.first_row,
         n_word,
         np.empty(0, np.int32) if events.slices is None else events.slices,
         d,

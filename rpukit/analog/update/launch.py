@@ -96,7 +96,8 @@ def launch(call: Call, shape: LaunchShape) -> None:
         twins.real(array.weight.dtype),
         None if recipe is None else (recipe.sampler, recipe.values.size > RECIPE),
     )
-    numbers = (n_batch, n_in, n_out, int(call.flip), call.polarity, np.uint64(call.first_sample))
+    clocks = (np.uint64(call.first_sample), np.uint64(array.first_row))
+    numbers = (n_batch, n_in, n_out, int(call.flip), call.polarity, *clocks)
     pulses = (trains.x, trains.x_slices, trains.d)
     changed = (array.weight, array.persistent, array.n_pulses, array.pulse_counts, array.status)
     args = (*numbers, values_of(array.planes), array.globals_, *pulses, *changed)

@@ -53,7 +53,8 @@ class Writer:
                 self._changing()
                 replay(x.data.ptr, d.data.ptr, call, first_sample)
                 return
-        again, self._key = key == self._key, key
+        whole = d.shape[1] == array.weight.shape[0]  # else trains are cut between launches
+        again, self._key = whole and key == self._key, key
         if again and array.stores_cells and x.size + d.size <= _KEPT and _recordable(x):
             with recording() as launches:
                 self._launch(array, x, d, lr, parameters, first_sample, stream, call)
@@ -74,7 +75,8 @@ class Writer:
         call: int,
     ) -> None:
         at: Any = {"stream": stream, "first_sample": first_sample}
-        few = _device.takes_kernels(array.weight) and array.stores_cells
+        whole = d.shape[1] == array.weight.shape[0]
+        few = whole and _device.takes_kernels(array.weight) and array.stores_cells
         if few and takes_samples(len(x), array.weight.shape, parameters):
             self._changing()
             pulsed_samples(array, x, d, lr, parameters, call=call, **at)

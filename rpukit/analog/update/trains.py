@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rpukit import _device
+from rpukit._kernels.replay import keep_for_graph
+
 Array = Any
 
 
@@ -38,6 +41,16 @@ class Trains:
     rate: float = 0.0
     clips: bool = False
     key: tuple[int, ...] = ()
+
+    def of_rows(self, first: int, n_row: int) -> Trains:
+        """Return the trains for some rows of a tile, if these are the trains of all its rows."""
+        if self.d.shape[-1] == n_row:
+            return self
+        ahead = (slice(None),) * (self.d.ndim - 1)
+        part = self.d[(*ahead, slice(first, first + n_row))]
+        part = _device.namespace(part).ascontiguousarray(part)
+        keep_for_graph(part)
+        return replace(self, d=part, key=())
 
     def of_samples(self, start: int, stop: int) -> Trains:
         """Return the trains of some samples (views)."""

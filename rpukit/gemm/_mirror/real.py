@@ -105,3 +105,13 @@ def det_gemm(start, stop, a, b, c):
                 for i in range(start, stop):
                     for j in range(j0, j1):
                         c[i, j] += part[i - start, j - j0]
+
+
+@jit
+def continue_chains(start, stop, a, b, c):
+    """Continue the chains in rows ``start`` to ``stop - 1`` of c by a b, a part of one segment."""
+    n_k, n = b.shape
+    for j0 in range(0, n, _WIDTH):
+        j1 = min(j0 + _WIDTH, n)
+        for k0 in range(0, n_k, _DEPTH):
+            panel(a, b, c, start, stop, k0, min(k0 + _DEPTH, n_k), j0, j1, 0, 0)

@@ -1,0 +1,1 @@
+"""Tiles whose cells are split over several devices."""

@@ -1,0 +1,267 @@
+"""Blocks of rows of a tile, each on a device of its own, that act as one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit._device import Device
+from rpukit.analog.arrays.base import ArrayContext, WeightArray
+from rpukit.analog.cells import Cell
+from rpukit.analog.deferred_errors import Guard
+from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.tile.make_array import make_array
+from rpukit.errors import NonFiniteError
+
+Array = Any
+
+SHARED = ("globals", "recipe", "chopper_in", "switched", "running")  # arrays that every block has
+SUMS = ("n_pulses",)  # arrays whose values of all blocks are added
+AXES = {"planes": 1, "buffer": 2, "mean": 1, "past": 1}  # that the rows are on; default: 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some rows of a tile on one device.
+
+    Attributes
+    ----------
+    rows : slice
+    unit : WeightArray
+    """
+
+    rows: slice
+    unit: WeightArray
+
+    @property
+    def device(self) -> Device:
+        return self.unit.context.device
+
+    @property
+    def guard(self) -> Guard:
+        return self.unit.context.guard
+
+
+class HomeGuard(Guard):
+    """Guard of the first block, which speaks for all of them: every block sees the same inputs."""
+
+    def __init__(self, clocks: dict[str, Any], device: Device, registers: dict[str, Any]) -> None:
+        super().__init__(clocks, device, registers)
+        self.clocks = clocks
+        self.others: list[OtherGuard] = []
+
+    def check(self) -> None:
+        try:
+            super().check()
+        except NonFiniteError:
+            for other in self.others:
+                other.go_back(self.clocks)
+            raise
+
+
+class OtherGuard(Guard):
+    """Guard of a further block: calls have the numbers that the first block gives them."""
+
+    def __init__(self, home: HomeGuard, clocks: dict[str, Any], device: Device) -> None:
+        self._home, self._device, self._clocks = home, device, clocks
+        self.status, self.call_state = _device.zeros((1,), np.int32, device), home.call_state
+        home.others.append(self)
+
+    def number(self) -> int:
+        return max(1, len(self._home._calls))
+
+    def log(self, what: str) -> None:
+        """Do nothing: the first block has logged the call."""
+
+    def check(self) -> None:
+        self._home.check()
+
+    def follow(self) -> None:
+        """Let later kernels of the block do nothing, if the first block's do nothing."""
+        status = _device.to_device(self._home.status, self._device)
+        with _device.using(self._device):
+            self.status[...] = status
+
+    def go_back(self, clocks: Mapping[str, Any]) -> None:
+        """Forget a bad value, and set the clocks back."""
+        with _device.using(self._device):
+            self.status.fill(0)
+        self._clocks.update({name: clocks[name] for name in self._clocks})
+
+
+class ShardedArray(WeightArray):
+    """Blocks of rows that act as one weight array.
+
+    Parameters
+    ----------
+    cell : Cell
+    context : ArrayContext
+        Of the whole tile, on the device of the first block.
+    devices : sequence of Device
+    edges : sequence of int
+        Where the blocks begin, and where the last one ends.
+    """
+
+    def __init__(
+        self, cell: Cell, context: ArrayContext, devices: list[Device], edges: list[int]
+    ) -> None:
+        self.context = context
+        self.blocks: list[Block] = []
+        for (start, stop), device in zip(pairwise(edges), devices, strict=True):
+            clocks: dict[str, Any] = context.clocks
+            guard: Guard = context.guard
+            if start:
+                clocks = {}
+                guard = OtherGuard(context.guard, clocks, device)  # type: ignore[arg-type]
+            own = ArrayContext(
+                (stop - start, context.shape[1]),
+                context.stream,
+                device,
+                guard,
+                clocks,
+                {},
+                count_pulses=context.count_pulses,
+                dtype=context.dtype,
+                procedural=context.procedural,
+                first_row=start,
+                tile_rows=context.shape[0],
+            )
+            with _device.using(device):
+                self.blocks.append(Block(slice(start, stop), make_array(cell, own)))
+        for name, register in self.blocks[0].unit.context.registers.items():
+            # Signs of lines, which never flip in a tile that is split.
+            context.registers[name] = np.ones(context.shape[0], register.dtype)
+        self.granularity = getattr(self.blocks[0].unit, "granularity", 0.0)
+
+    # ---- arrays -------------------------------------------------------------------------------
+
+    @property
+    def weight(self) -> Array:
+        """The visible weight of all blocks, joined on the device of the first one (a copy)."""
+        return self.joined("weight", [block.unit.weight for block in self.blocks])
+
+    def joined(self, name: str, parts: list[Array], device: Device | None = None) -> Array:
+        """Join an array of all blocks on one device; default: that of the first block."""
+        device = device or self.context.device
+        kind = name.rsplit(".", 1)[-1]
+        if kind in SHARED:
+            return _device.to_device(parts[0], device)
+        if kind in SUMS:
+            total = sum(_device.to_numpy(part) for part in parts)
+            return _device.to_device(total, device)
+        axis = AXES.get(kind, 0)
+        shape = list(parts[0].shape)
+        shape[axis] = self.context.shape[0]
+        out = _device.empty(tuple(shape), parts[0].dtype, device)
+        with _device.using(device):
+            for block, part in zip(self.blocks, parts, strict=True):
+                here = part if _device.device_of(part) == device else None
+                out[_rows(block.rows, axis)] = (
+                    _device.to_device(part, device) if here is None else here
+                )
+        return out
+
+    def arrays(self) -> dict[str, Array]:
+        """Return all state by name, joined on the CPU."""
+        each = [block.unit.arrays() for block in self.blocks]
+        return {
+            name: self.joined(name, [own[name] for own in each], _device.CPU) for name in each[0]
+        }
+
+    def fill(self, arrays: Mapping[str, Any]) -> None:
+        """Set all state; the arrays are on the CPU."""
+        for number, block in enumerate(self.blocks):
+            for name, target in block.unit.arrays().items():
+                kind, source = name.rsplit(".", 1)[-1], np.asarray(arrays[name])
+                if kind in SUMS:
+                    source = source if number == 0 else np.zeros_like(source)
+                elif kind not in SHARED:
+                    source = source[_rows(block.rows, AXES.get(kind, 0))]
+                with _device.using(block.device):
+                    target[...] = _device.to_device(source, block.device)
+
+    def set_clocks(self) -> None:
+        """Set the clocks of the other blocks to those of the first."""
+        for block in self.blocks[1:]:
+            own = block.unit.context.clocks
+            own.update({name: self.context.clocks[name] for name in own})
+
+    @property
+    def cells(self) -> Mapping[str, Array]:
+        each = [block.unit.cells for block in self.blocks]
+        return {name: self.joined(name, [own[name] for own in each]) for name in each[0]}
+
+    # ---- learning -----------------------------------------------------------------------------
+
+    def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
+        self.blocks[0].unit.check_rate(lr, parameters)
+
+    def _each(self) -> Iterator[WeightArray]:
+        """Yield the array of each block, with its device current."""
+        self.follow()
+        for block in self.blocks:
+            with _device.using(block.device):
+                yield block.unit
+
+    def follow(self) -> None:
+        """Let no block change if an earlier call met a bad value."""
+        for block in self.blocks[1:]:
+            if _device.takes_kernels(block.unit.weight) and isinstance(block.guard, OtherGuard):
+                block.guard.follow()
+
+    def update(
+        self,
+        x: Array,
+        d: Array,
+        lr: float,
+        parameters: UpdateParameters,
+        first_sample: int,
+        batch_size: int,
+    ) -> None:
+        given = [(self._on(x, block), self._on(d, block)) for block in self.blocks]
+        for unit, (rows_x, rows_d) in zip(self._each(), given, strict=True):
+            unit.update(rows_x, rows_d, lr, parameters, first_sample, batch_size)
+
+    @staticmethod
+    def _on(array: Array, block: Block) -> Array:
+        here = _device.device_of(array) == block.device
+        return array if here else _device.to_device(array, block.device)
+
+    def store(self, array: Array) -> None:
+        for block, unit in zip(self.blocks, self._each(), strict=True):
+            unit.store(_device.to_device(array[block.rows], block.device))
+
+    def settle(self) -> None:
+        for unit in self._each():
+            unit.settle()
+
+    def decay(self, alpha: float) -> None:
+        for unit in self._each():
+            unit.decay(alpha)
+
+    def diffuse(self) -> None:
+        for unit in self._each():
+            unit.diffuse()
+
+    def drift(self, dt: float) -> None:
+        for unit in self._each():
+            unit.drift(dt)
+
+    def reset(self, first_col: int, n_col: int, prob: float) -> None:
+        for unit in self._each():
+            unit.reset(first_col, n_col, prob)
+
+    # ---- products -----------------------------------------------------------------------------
+
+    def weights(self) -> list[Array]:
+        """Return the visible weight of each block."""
+        return [block.unit.weight for block in self.blocks]
+
+
+def _rows(rows: slice, axis: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, rows)

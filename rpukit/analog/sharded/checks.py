@@ -1,0 +1,84 @@
+"""Checks of the arguments of a sharded tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rpukit import _device
+from rpukit._checks import instance, integer
+from rpukit._device import Device
+from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.cells.compound import CompoundCell, Reference, Vector
+from rpukit.analog.cells.transfer import Transfer
+from rpukit.analog.parameters.io import IOParameters, WeightNoise
+from rpukit.errors import ParameterError
+
+
+def splittable(cell: Cell) -> Cell:
+    """Return a cell that may be split; raise for others."""
+    if isinstance(cell, Transfer):
+        fault = _fault_of(cell)
+        if fault:
+            raise ParameterError(f"cell: {fault}, which AnalogTile can do and a split tile cannot")
+    elif isinstance(cell, CompoundCell) and not isinstance(cell, (Vector, Reference)):
+        raise ParameterError(
+            f"cell: {type(cell).__name__} reads its own cells while it learns, which needs one "
+            "device: use AnalogTile, or a pulsed cell, Ideal, Vector, Reference or Transfer"
+        )
+    return cell
+
+
+def _fault_of(cell: Transfer) -> str:
+    """Say what of a transfer needs more than the rows of one device; empty if nothing does."""
+    io, update = cell.transfer_forward, cell.transfer_update
+    if not all(isinstance(device, PulsedCell) for device in cell.devices):
+        return "transfers of compound devices"
+    if not cell.transfer_columns:
+        return "transfer_columns=False"
+    if update.managed or update.coding or update.exact:
+        return "transfer_update with management or other than stochastic pulses"
+    if getattr(cell, "out_chop_prob", 0.0) > 0:
+        return "out_chop_prob above 0"
+    if not io.exact and (not io.ideal_wires or io.inp_noise > 0 or io.out_noise_std > 0):
+        return "transfer_forward with effects of wires, inp_noise or out_noise_std"
+    return ""
+
+
+def periphery(io: IOParameters | None, name: str) -> IOParameters:
+    """Return a periphery whose sums can be made on several devices; raise for others."""
+    found: IOParameters = instance(io, IOParameters, name, IOParameters())
+    if not found.exact and not found.ideal_wires:
+        raise ParameterError(f"{name}: IR drop and other effects of wires need AnalogTile")
+    if not found.exact and found.w_noise > 0 and found.w_noise_type is not WeightNoise.NONE:
+        raise ParameterError(f"{name}: got w_noise={found.w_noise}, which needs AnalogTile")
+    return found
+
+
+def places_of(devices: Sequence[str | Device]) -> list[Device]:
+    """Return the devices of blocks; the CPU may be named more than once."""
+    if isinstance(devices, (str, Device)) or not devices:
+        raise ParameterError(f'devices: got {devices!r}, need several, as ("gpu:0", "gpu:1")')
+    places = [_device.parse_device(device) for device in devices]
+    if len({place.kind for place in places}) > 1:
+        raise ParameterError(f"devices: got {list(map(str, places))}, need GPUs only, or the CPU")
+    gpus = [place for place in places if place.kind == "gpu"]
+    if len(set(gpus)) < len(gpus):
+        raise ParameterError(f"devices: got {list(map(str, places))}, need different GPUs")
+    return places
+
+
+def edges_of(n_out: int, n_device: int, cuts: Sequence[int] | None) -> list[int]:
+    """Return the first row of each block and the number of rows."""
+    if n_device > n_out:
+        raise ParameterError(f"devices: got {n_device} for {n_out} rows, need a row for each")
+    if cuts is None:
+        return [n_out * i // n_device for i in range(n_device + 1)]
+    inner = [integer(cut, "cuts", low=1, what="first rows") for cut in cuts]
+    edges = [0, *inner, n_out]
+    if len(edges) != n_device + 1 or any(a >= b for a, b in pairwise(edges)):
+        raise ParameterError(
+            f"cuts: got {inner} for {n_device} devices and {n_out} rows, need "
+            f"{n_device - 1} ascending first rows between 1 and {n_out - 1}"
+        )
+    return edges

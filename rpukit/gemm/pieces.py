@@ -1,0 +1,162 @@
+"""Pieces of matrices on several devices: copies and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.gemm.chains import Chains
+from rpukit.gemm.formats import bits
+
+Array = Any
+
+_GROUPS = 8  # groups of results that are on different devices at a time
+_LEAST = 1024  # columns of a group, at least
+_MANY_ROWS, _FEW_ROWS = 256, 32  # rows of a group, at least; each group reads the whole weight
+
+
+def on(x: Array, device: _device.Device) -> Array:
+    """Return an array, copied if it is on another device."""
+    return x if _device.device_of(x) == device else _device.to_device(x, device)
+
+
+def at(x: Array, start: int, stop: int, device: _device.Device) -> Array:
+    """Return columns of an array on a device, C-contiguous."""
+    with _device.using(_device.device_of(x)):
+        return on(_device.namespace(x).ascontiguousarray(x[:, start:stop]), device)
+
+
+def check_weights(weights: tuple[Array, ...], axis: int) -> None:
+    """Raise for pieces of a weight that do not fit together along an axis."""
+    if not weights:
+        raise ShapeError("weights: got no piece, need one array for each device")
+    for i, w in enumerate(weights):
+        if not (isinstance(w, np.ndarray) or _device.is_cupy(w)):
+            raise DTypeError(f"weights[{i}]: got {type(w).__name__}, need a NumPy or CuPy array")
+        if w.ndim != 2 or w.shape[1 - axis] != weights[0].shape[1 - axis] or not w.shape[axis]:
+            raise ShapeError(
+                f"weights[{i}]: got shape {tuple(w.shape)} beside {tuple(weights[0].shape)}, need "
+                f"pieces (n_out, n_in) with the same {'inputs' if axis == 0 else 'outputs'}"
+            )
+        if w.dtype != weights[0].dtype:
+            raise DTypeError(f"weights[{i}]: got {w.dtype} beside {weights[0].dtype}")
+
+
+def chained(
+    lefts: Sequence[Array],
+    rights: Sequence[Array],
+    home: _device.Device,
+    n: int,
+    dtype: Any,
+    *,
+    trans_b: bool = False,
+) -> Array:
+    """Add products of pieces of a sum by chains that go on from device to device.
+
+    Parameters
+    ----------
+    lefts : sequence of array, shape (m, k_i)
+    rights : sequence of array, shape (k_i, n), or (n, k_i) with `trans_b`
+        Each on the device of its left factor.
+    home : Device
+        Of the result.
+    n : int
+    dtype : dtype
+        Of the result.
+    trans_b : bool
+
+    Returns
+    -------
+    array, shape (m, n)
+        The bits of the product of the joined factors. It is made in groups of rows or columns, so
+        that devices work on different groups at a time.
+    """
+    devices = [_device.device_of(b) for b in rights]
+    m, kind = int(lefts[0].shape[0]), lefts[0].dtype
+    out = _device.empty((m, n), dtype, home)
+    for rows, columns in _groups(m, n, devices, kind, trans_b):
+        part = (rows.stop - rows.start, columns.stop - columns.start)
+        chains = Chains(part, kind, devices[0])
+        for a, b, device in zip(lefts, rights, devices, strict=True):
+            chains = chains.to(device)
+            with _device.using(device):
+                chains.add(a[rows], b[columns] if trans_b else b[:, columns], trans_b=trans_b)
+        with _device.using(devices[-1]):
+            made = _device.empty(part, dtype, devices[-1])
+            chains.result(made)
+        if part == (m, n) and devices[-1] == home:
+            return made
+        put(out[rows], columns.start, made, home)
+    return out
+
+
+def _groups(
+    m: int, n: int, devices: Sequence[_device.Device], dtype: Any, trans_b: bool
+) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of the results that are on one device at a time."""
+    if len(set(devices)) == 1:
+        yield slice(0, m), slice(0, n)
+        return
+    # Columns of a float32 or float64 factor (k, n) would have to be copied.
+    in_place = trans_b or np.dtype(dtype).itemsize == 2
+    if m >= _GROUPS * _MANY_ROWS or not in_place:
+        step = max(_MANY_ROWS if in_place else _FEW_ROWS, -(-m // _GROUPS))
+        for first in range(0, m, step):
+            yield slice(first, min(m, first + step)), slice(0, n)
+        return
+    step = max(_LEAST, -(-n // _GROUPS // 256) * 256)
+    for first in range(0, n, step):
+        yield slice(0, m), slice(first, min(n, first + step))
+
+
+def joined(columns: Sequence[Array], n: int, home: _device.Device) -> Array:
+    """Join columns of several devices to an array (n_row, n) on one."""
+    out, first = _device.empty((columns[0].shape[0], n), columns[0].dtype, home), 0
+    for piece in columns:
+        put(out, first, piece, home)
+        first += piece.shape[1]
+    return out
+
+
+def put(out: Array, first: int, piece: Array, home: _device.Device) -> None:
+    """Copy columns into a result on another device."""
+    with _device.using(home):
+        words, part = (bits(v) if v.itemsize == 2 else v for v in (out, on(piece, home)))
+        words[:, first : first + part.shape[1]] = part
+
+
+def check_input(x: Array, n: int, dtype: Any, name: str) -> None:
+    """Raise for rows of another type or length."""
+    if x.dtype != dtype:
+        raise DTypeError(f"{name}: got dtype {x.dtype}, need {dtype}; use .astype")
+    if x.ndim != 2 or x.shape[1] != n:
+        raise ShapeError(f"{name}: got shape {tuple(x.shape)}, need (n_row, {n})")
+
+
+def given_pieces(
+    x: Sequence[Array],
+    widths: Sequence[int],
+    devices: Sequence[_device.Device],
+    dtype: Any,
+    name: str,
+) -> list[Array]:
+    """Check a list of one array for each device, with as many columns as ``widths`` says."""
+    if len(x) != len(devices):
+        raise ShapeError(
+            f"{name}: got a list of {len(x)} arrays, need one for each of the {len(devices)} "
+            "pieces; rows themselves are given as an array"
+        )
+    for i, (piece, width, device) in enumerate(zip(x, widths, devices, strict=True)):
+        if not (isinstance(piece, np.ndarray) or _device.is_cupy(piece)):
+            raise DTypeError(f"{name}[{i}]: got {type(piece).__name__}, need an array")
+        check_input(piece, width, dtype, f"{name}[{i}]")
+        if _device.device_of(piece) != device:
+            got = _device.device_of(piece)
+            raise DeviceError(f"{name}[{i}] is on {got}, need {device}: move it first")
+        if piece.shape[0] != x[0].shape[0]:
+            raise ShapeError(f"{name}[{i}]: got {piece.shape[0]} rows, need {x[0].shape[0]}")
+    return list(x)

@@ -1,0 +1,419 @@
+"""Linear layers whose weights are split over devices, with the bits of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
+from rpukit.gemm import sharded_logprob
+from rpukit.gemm.chains import STEP
+from rpukit.gemm.formats import TENSOR, arithmetic, format_of
+from rpukit.gemm.logprob import BLOCK, type_of_logits
+from rpukit.gemm.ops import det_gemm
+from rpukit.gemm.pieces import (
+    at,
+    chained,
+    check_input,
+    check_weights,
+    given_pieces,
+    joined,
+    on,
+)
+
+Array = Any
+Rows = Any  # an array, or a list of one array for each device
+
+_AXES = {"outputs": 0, "inputs": 1}
+
+
+class ShardedLinear:
+    """A linear layer ``y = x W^T`` whose weight is split over devices, as tensor parallelism does.
+
+    All results and gradients have the bits of the whole weight on one device. They depend neither
+    on the number of pieces nor on where they are cut.
+
+    Parameters
+    ----------
+    weights : sequence of array
+        Pieces of the weight (n_out, n_in) in order, each on its device and used in place. Types
+        are those of `det_gemm`.
+    split : {"outputs", "inputs"}
+        Which axis the pieces share: the outputs (column-parallel in the terms of Megatron-LM:
+        each device has some results), or the inputs (row-parallel: each device has some terms
+        of every sum).
+
+    Attributes
+    ----------
+    shape : tuple of int, (n_out, n_in)
+    dtype : dtype
+    split : str
+    weights : tuple of array
+    edges : tuple of int
+        Where the pieces begin, and where the last one ends.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+    ParameterError
+        If pieces of 16-bit floats are cut elsewhere than at multiples of 16, the terms that a
+        tensor core adds at once.
+    DeviceError
+        If a device has another arithmetic for the type than the first one.
+
+    Notes
+    -----
+    A sum over a split axis is still one chain in ascending order: its state (one number a
+    result, two from 16384 terms on) goes on from device to device. Results are taken in groups, so
+    that the devices work at the same time on different groups. See docs/several_gpus.md.
+
+    Inputs are on one device of the layer and are copied to the others; or they are given as a
+    list with one array for each device: copies of the inputs, or with ``split="inputs"`` the
+    pieces of them. Results are on the device of the inputs, of the first array of a list.
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> rng = np.random.default_rng(0)
+    >>> w, x = (rng.standard_normal(s).astype(np.float32) for s in ((192, 48), (5, 48)))
+    >>> for split, cuts in (("outputs", (64, 128)), ("inputs", (7, 30))):
+    ...     pieces = np.split(w, cuts, axis=("outputs", "inputs").index(split))
+    ...     layer = rk.ShardedLinear(pieces, split=split)  # or .cut(w, ("gpu:0", "gpu:1"))
+    ...     print(bool((layer.forward(x) == rk.det_gemm(x, w, trans_b=True)).all()))
+    True
+    True
+    """
+
+    def __init__(self, weights: Sequence[Array], *, split: str = "outputs") -> None:
+        if split not in _AXES:
+            raise ParameterError(f'split: got {split!r}, need "outputs" or "inputs"')
+        self.split, self.weights = split, tuple(weights)
+        self._axis = axis = _AXES[split]
+        check_weights(self.weights, axis)
+        first = self.weights[0]
+        self.dtype = first.dtype
+        self.edges = tuple(accumulate((int(w.shape[axis]) for w in self.weights), initial=0))
+        whole = [int(n) for n in first.shape]
+        whole[axis] = self.edges[-1]
+        self.shape = (whole[0], whole[1])
+        self._devices = [_device.device_of(w) for w in self.weights]
+        self._check_arithmetic()
+        if format_of(self.dtype) in TENSOR:
+            self._need_edges(STEP, f"{self.dtype}: a tensor core adds {STEP} terms at once")
+
+    @classmethod
+    def cut(
+        cls, weight: Array, devices: Sequence[str | _device.Device], *, split: str = "outputs"
+    ) -> ShardedLinear:
+        """Cut a weight into pieces of about one size, and copy each to its device.
+
+        Parameters
+        ----------
+        weight : array, shape (n_out, n_in)
+        devices : sequence of str
+            Different GPUs, for example ``("gpu:0", "gpu:1")``; "cpu" may be repeated.
+        split : {"outputs", "inputs"}
+
+        Returns
+        -------
+        ShardedLinear
+            Cut at multiples of 64, which fit all types and the blocks of `logprob`.
+
+        Raises
+        ------
+        ParameterError, ShapeError, DTypeError, DeviceError
+
+        Examples
+        --------
+        >>> import numpy as np, rpukit as rk
+        >>> rk.ShardedLinear.cut(np.zeros((192, 8), np.float32), ("cpu", "cpu")).edges
+        (0, 64, 192)
+        """
+        if split not in _AXES:
+            raise ParameterError(f'split: got {split!r}, need "outputs" or "inputs"')
+        places = [_device.parse_device(d) for d in devices]
+        gpus = [place for place in places if place.kind == "gpu"]
+        if not places or len(set(gpus)) < len(gpus):
+            raise ParameterError(f"devices: got {list(map(str, places))}, need different GPUs")
+        if getattr(weight, "ndim", 0) != 2:
+            raise ShapeError(f"weight: got shape {getattr(weight, 'shape', ())}, need 2 axes")
+        axis, n_block = _AXES[split], -(-weight.shape[_AXES[split]] // BLOCK)
+        if n_block < len(places):
+            raise ShapeError(
+                f"weight: got {weight.shape[axis]} {split} for {len(places)} devices, need more "
+                f"than {BLOCK} for each: use fewer devices"
+            )
+        edges = [n_block * i // len(places) * BLOCK for i in range(len(places))]
+        pieces = []
+        for (start, stop), place in zip(
+            pairwise([*edges, weight.shape[axis]]), places, strict=True
+        ):
+            part = weight[start:stop] if axis == 0 else weight[:, start:stop]
+            pieces.append(_device.to_device(part, place))
+        return cls(pieces, split=split)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Device of each piece."""
+        return tuple(map(str, self._devices))
+
+    def __repr__(self) -> str:
+        places = ", ".join(self.devices)
+        return f"ShardedLinear({self.shape}, {self.dtype}, {self.split} on {places})"
+
+    def forward(self, x: Rows, *, out_dtype: Any = None, gather: bool = True) -> Rows:
+        """Multiply rows by the transposed weight: ``x W^T``.
+
+        Parameters
+        ----------
+        x : array, shape (n_row, n_in), or list
+            On a device of the layer; a list has one array for each piece, on its device, with
+            ``split="inputs"`` the columns of x that belong to it.
+        out_dtype : dtype, optional
+            float32 for the unrounded results of 16-bit inputs. Default: of the weight.
+        gather : bool
+            False, with ``split="outputs"``: leave each piece of the result on its device.
+
+        Returns
+        -------
+        array, shape (n_row, n_out), or list of array
+            The bits of ``det_gemm(x, W, trans_b=True)``; a list of its columns without `gather`.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError
+        """
+        pieces, home = self._given(x, self.shape[1], self._axis == 1, "x")
+        dtype = self._out_dtype(out_dtype)
+        if self._axis == 1:
+            return self._chained(pieces, home, self.shape[0], True, dtype)
+        made = []
+        for piece, weight, device in zip(pieces, self.weights, self._devices, strict=True):
+            with _device.using(device):
+                made.append(det_gemm(piece, weight, trans_b=True, out_dtype=dtype))
+        return self._joined(made, home) if gather else made
+
+    def backward(
+        self, x: Rows, dy: Rows, *, out_dtype: Any = None, gather: bool = True
+    ) -> tuple[Rows, list[Array]]:
+        """Compute the gradients of a loss by the inputs and by the weight.
+
+        Parameters
+        ----------
+        x : array, shape (n_row, n_in), or list
+            As given to `forward`.
+        dy : array, shape (n_row, n_out), or list
+            A list has one array for each piece, with ``split="outputs"`` the columns of dy that
+            belong to it.
+        out_dtype : dtype, optional
+            As for `forward`, for all results.
+        gather : bool
+            False, with ``split="inputs"``: leave each piece of the gradient by x on its device.
+
+        Returns
+        -------
+        dx : array, shape (n_row, n_in), or list of array
+        dweights : list of array
+            Gradient by each piece of the weight, on its device, summed over the rows in order.
+            The bits are those of `det_gemm_backward`.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError
+        """
+        rows, home = self._given(x, self.shape[1], self._axis == 1, "x")
+        slopes, _ = self._given(dy, self.shape[0], self._axis == 0, "dy")
+        if rows[0].shape[0] != slopes[0].shape[0]:
+            raise ShapeError(
+                f"dy: got {slopes[0].shape[0]} rows, need {rows[0].shape[0]} as x has"
+            )
+        dtype, made = self._out_dtype(out_dtype), []
+        weights = self._weight_gradients(slopes, rows, dtype)
+        if self._axis == 0:
+            return self._chained(slopes, home, self.shape[1], False, dtype), weights
+        for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
+            with _device.using(device):
+                made.append(det_gemm(slope, weight, out_dtype=dtype))
+        return (self._joined(made, home) if gather else made), weights
+
+    def logprob(self, hidden: Rows, targets: Array, *, with_normaliser: bool = False) -> Any:
+        """Compute the log-probability of one token per row under ``softmax(hidden W^T)``.
+
+        Parameters
+        ----------
+        hidden : array, shape (n_row, n_in), or list
+            As given to `forward`.
+        targets : array, shape (n_row,), int32 or int64
+            On the device of the result. A negative one marks padding, whose log-probability is 0.
+        with_normaliser : bool
+            Also return the normaliser, as `linear_logprob` does.
+
+        Returns
+        -------
+        logprob : array, shape (n_row,), float32, or float64 for float64
+        normaliser : array, shape (n_row, 2), of that type; only with `with_normaliser`
+            The bits of `linear_logprob`, whatever the split.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError
+        ParameterError
+            If the vocabulary is cut elsewhere than at multiples of 64, its blocks; or as
+            `linear_logprob`.
+        """
+        pieces, targets, home = self._head(hidden, targets)
+        made = self._rows_of_head(pieces, targets, home)
+        return made if with_normaliser else made[0]
+
+    def logprob_backward(
+        self,
+        hidden: Rows,
+        targets: Array,
+        dlogprob: Array,
+        *,
+        normaliser: Array | None = None,
+        out_dtype: Any = None,
+    ) -> tuple[Array, list[Array]]:
+        """Compute the gradients of a loss by the inputs of `logprob`.
+
+        Parameters
+        ----------
+        hidden, targets : array
+            As given to `logprob`.
+        dlogprob : array, shape (n_row,), float32, or float64 for float64
+        normaliser : array, shape (n_row, 2), optional
+            Result of `logprob`; if it is not given, it is recomputed.
+        out_dtype : dtype, optional
+            float32 for the unrounded results of 16-bit inputs. Default: of the weight.
+
+        Returns
+        -------
+        dhidden : array, shape (n_row, n_in)
+        dweights : list of array
+            Gradient by each piece of the weight, on its device. The bits are those of
+            `linear_logprob_backward`.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError
+        """
+        pieces, targets, home = self._head(hidden, targets)
+        dtype, n_row = self._out_dtype(out_dtype), len(targets)
+        given = sharded_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
+        slope, known = given
+        if known is None:
+            known = self._rows_of_head(pieces, targets, home)[1]
+        whole = (targets, slope, known, self.shape[0], self.dtype)
+        if self._axis == 0:
+            slopes = sharded_logprob.gradients_by_vocabulary(
+                pieces, self.weights, self.edges, *whole
+            )
+            dhidden = self._chained(slopes, home, self.shape[1], False, dtype)
+            return dhidden, self._weight_gradients(slopes, pieces, dtype)
+        dz = sharded_logprob.gradient_of_logits(self._logits(pieces, home), home, *whole)
+        slopes = [on(dz, device) for device in self._devices]
+        made = []
+        for piece, weight, device in zip(slopes, self.weights, self._devices, strict=True):
+            with _device.using(device):
+                made.append(det_gemm(piece, weight, out_dtype=dtype))
+        return self._joined(made, home), self._weight_gradients(slopes, pieces, dtype)
+
+    # ---- parts ----------------------------------------------------------------------------------
+
+    def _rows_of_head(self, pieces: list[Array], targets: Array, home: _device.Device) -> Any:
+        """Log-probabilities and normalisers."""
+        if self._axis == 0:
+            return sharded_logprob.by_vocabulary(pieces, self.weights, self.edges, targets, home)
+        logits = self._logits(pieces, home)
+        return sharded_logprob.by_logits(logits, targets, self.shape[0], self.dtype, home)
+
+    def _logits(self, pieces: list[Array], home: _device.Device) -> sharded_logprob.Logits:
+        """Give slices of the logits of a layer that is split by inputs."""
+        real = type_of_logits(self.dtype)
+
+        def logits(rows: slice, columns: slice) -> Array:
+            weights = [w[columns] for w in self.weights]
+            n = columns.stop - columns.start
+            return self._chained([p[rows] for p in pieces], home, n, True, real, weights)
+
+        return logits
+
+    def _chained(
+        self,
+        lefts: list[Array],
+        home: _device.Device,
+        n: int,
+        trans_b: bool,
+        dtype: Any,
+        weights: Sequence[Array] | None = None,
+    ) -> Array:
+        """Sum the products of all devices."""
+        return chained(lefts, weights or self.weights, home, n, dtype, trans_b=trans_b)
+
+    def _weight_gradients(
+        self, slopes: Sequence[Array], rows: Sequence[Array], dtype: Any
+    ) -> list[Array]:
+        made = []
+        for slope, row, device in zip(slopes, rows, self._devices, strict=True):
+            with _device.using(device):
+                made.append(det_gemm(slope, row, trans_a=True, out_dtype=dtype))
+        return made
+
+    def _joined(self, columns: list[Array], home: _device.Device) -> Array:
+        """Join columns on one device."""
+        return joined(columns, self.edges[-1], home)
+
+    # ---- checks ---------------------------------------------------------------------------------
+
+    def _head(self, hidden: Rows, targets: Array) -> tuple[list[Array], Array, _device.Device]:
+        if self._axis == 0:
+            self._need_edges(BLOCK, f"logprob: exponentials are added by blocks of {BLOCK}")
+        pieces, home = self._given(hidden, self.shape[1], self._axis == 1, "hidden")
+        return pieces, sharded_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
+
+    def _given(self, x: Rows, n: int, cut: bool, name: str) -> tuple[list[Array], _device.Device]:
+        """Take an input: one array on each device, and the device of the results."""
+        if isinstance(x, (list, tuple)):
+            widths = [b - a if cut else n for a, b in pairwise(self.edges)]
+            return given_pieces(x, widths, self._devices, self.dtype, name), self._devices[0]
+        if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
+            raise DTypeError(f"{name}: got {type(x).__name__}, need a NumPy or CuPy array")
+        home = _device.device_of(x)
+        if home not in self._devices:
+            raise DeviceError(f"{name} is on {home}, the layer on {', '.join(self.devices)}")
+        check_input(x, n, self.dtype, name)
+        if not cut:
+            return [on(x, device) for device in self._devices], home
+        spans = zip(pairwise(self.edges), self._devices, strict=True)
+        return [at(x, a, b, device) for (a, b), device in spans], home
+
+    def _out_dtype(self, out_dtype: Any) -> np.dtype[Any]:
+        taken = [np.dtype(self.dtype)]
+        if format_of(self.dtype) in TENSOR:
+            taken.append(np.dtype(np.float32))
+        wanted: np.dtype[Any] = np.dtype(self.dtype if out_dtype is None else out_dtype)
+        if wanted not in taken:
+            raise DTypeError(f"out_dtype: got {wanted}, need {' or '.join(map(str, taken))}")
+        return wanted
+
+    def _check_arithmetic(self) -> None:
+        tags = [arithmetic(self.dtype, device) for device in self._devices]
+        for tag, device in zip(tags, self._devices, strict=True):
+            if tag != tags[0]:
+                raise DeviceError(
+                    f"products of {self.dtype} are {tags[0]} on {self._devices[0]} and {tag} on "
+                    f"{device}, need one arithmetic: use float32, or devices of one kind"
+                )
+
+    def _need_edges(self, unit: int, why: str) -> None:
+        wrong = [edge for edge in self.edges[:-1] if edge % unit]
+        if wrong:
+            near = wrong[0] // unit * unit
+            raise ParameterError(
+                f"{why}, so {self.split} are cut at multiples of {unit}: got a cut at {wrong[0]}, "
+                f"allowed nearby are {near} and {near + unit}"
+            )

@@ -1,0 +1,171 @@
+"""Log-probabilities of a head whose weight is split over devices: `ShardedLinear.logprob`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
+from rpukit.gemm.logprob import (
+    BLOCK,
+    block_sums,
+    logprob_gradient,
+    logprob_rows,
+    of_rows,
+    row_ranges,
+    slices,
+    type_of_logits,
+)
+from rpukit.gemm.ops import det_gemm
+from rpukit.gemm.pieces import on
+
+Array = Any
+Logits = Callable[[slice, slice], Array]
+
+_PADDING = BLOCK  # columns beside a gradient, where targets on other devices point to
+
+
+def checked(targets: Array, n_row: int, n_vocab: int, home: _device.Device) -> Array:
+    """Check the targets; return them as int64."""
+    if not (isinstance(targets, np.ndarray) or _device.is_cupy(targets)):
+        raise DTypeError(f"targets: got {type(targets).__name__}, need a NumPy or CuPy array")
+    if _device.device_of(targets) != home:
+        here = _device.device_of(targets)
+        raise DeviceError(f"targets are on {here}, need {home}: move them first")
+    if targets.dtype not in (np.int32, np.int64):
+        raise DTypeError(f"targets: got {targets.dtype}, need int32 or int64; use .astype")
+    if targets.shape != (n_row,):
+        raise ShapeError(f"targets: got shape {tuple(targets.shape)}, need ({n_row},)")
+    looks = not _device.takes_kernels(targets)  # as `linear_logprob`
+    if looks and targets.size and targets.max() >= n_vocab:
+        raise ParameterError(f"targets: got {targets.max()}, need at most {n_vocab - 1}")
+    with _device.using(home):
+        return targets.astype(np.int64)
+
+
+def numbers_of_rows(
+    n_row: int, dlogprob: Array, normaliser: Array | None, dtype: Any, home: _device.Device
+) -> tuple[Array, Array | None]:
+    """Check what is given for each row."""
+    real = type_of_logits(dtype)
+    slope = of_rows("dlogprob", dlogprob, (n_row,), real, home)
+    if normaliser is not None:
+        normaliser = of_rows("normaliser", normaliser, (n_row, 2), real, home)
+    return slope, normaliser
+
+
+def by_vocabulary(
+    pieces: Sequence[Array],
+    weights: Sequence[Array],
+    edges: Sequence[int],
+    targets: Array,
+    home: _device.Device,
+) -> tuple[Array, Array]:
+    """Log-probabilities and normalisers: each device reduces the blocks of its vocabulary."""
+    real, n_row = type_of_logits(weights[0].dtype), len(targets)
+    logprob, normaliser = (_device.empty(s, real, home) for s in ((n_row,), (n_row, 2)))
+    n_vocab = edges[-1]
+    for rows in row_ranges(n_row):
+        n = rows.stop - rows.start
+        sums = []
+        for hidden, weight, first in zip(pieces, weights, edges, strict=False):
+            device = _device.device_of(weight)
+            own = on(targets[rows], device)
+            with _device.using(device):
+                logits = _logits_of(hidden, weight, real)
+                sums.append(block_sums(logits, rows, len(weight), own - first, real, device))
+        with _device.using(home):
+            peak, mass = (_device.empty((n, -(-n_vocab // BLOCK)), real, home) for _ in range(2))
+            chosen = _device.zeros((n,), real, home)
+            for (first, stop), (tops, masses, own) in zip(pairwise(edges), sums, strict=True):
+                blocks = slice(first // BLOCK, -(-stop // BLOCK))
+                peak[:, blocks], mass[:, blocks] = on(tops, home), on(masses, home)
+                here = (targets[rows] >= first) & (targets[rows] < stop)
+                chosen = _device.namespace(peak).where(here, on(own, home), chosen)
+            given = (peak, mass, chosen, targets[rows])
+            logprob_rows(*given, n_vocab, normaliser[rows], logprob[rows])
+    return logprob, normaliser
+
+
+def by_logits(
+    logits: Logits, targets: Array, n_vocab: int, dtype: Any, home: _device.Device
+) -> tuple[Array, Array]:
+    """Log-probabilities and normalisers, from slices of the logits on one device."""
+    real, n_row = type_of_logits(dtype), len(targets)
+    logprob, normaliser = (_device.empty(s, real, home) for s in ((n_row,), (n_row, 2)))
+    with _device.using(home):
+        for rows in row_ranges(n_row):
+            sums = block_sums(logits, rows, n_vocab, targets[rows], real, home)
+            logprob_rows(*sums, targets[rows], n_vocab, normaliser[rows], logprob[rows])
+    return logprob, normaliser
+
+
+def gradients_by_vocabulary(
+    pieces: Sequence[Array],
+    weights: Sequence[Array],
+    edges: Sequence[int],
+    targets: Array,
+    slope: Array,
+    normaliser: Array,
+    n_vocab: int,
+    dtype: Any,
+) -> list[Array]:
+    """Gradient by the logits: each device those of its vocabulary."""
+    made = []
+    for hidden, weight, (first, stop) in zip(pieces, weights, pairwise(edges), strict=True):
+        device = _device.device_of(weight)
+        goal, steep, known = (on(v, device) for v in (targets, slope, normaliser))
+        with _device.using(device):
+            xp, n, wide = _device.namespace(weight), stop - first, stop - first + _PADDING
+            # Elsewhere in the vocabulary: a column that is not computed. Beyond it: NaN, as ever.
+            own = xp.where((goal >= first) & (goal < stop), goal - first, n)
+            own = xp.where(goal < 0, goal, xp.where(goal >= n_vocab, wide, own))
+            logits = _logits_of(hidden, weight, type_of_logits(dtype))
+            dz = _gradient(logits, own, steep, known, (n, wide), dtype, device)
+            made.append(dz[:, :n])
+    return made
+
+
+def gradient_of_logits(
+    logits: Logits,
+    home: _device.Device,
+    targets: Array,
+    slope: Array,
+    normaliser: Array,
+    n_vocab: int,
+    dtype: Any,
+) -> Array:
+    """Gradient by the logits (n_row, n_vocab), from slices of them on one device."""
+    with _device.using(home):
+        return _gradient(logits, targets, slope, normaliser, (n_vocab, n_vocab), dtype, home)
+
+
+def _gradient(
+    logits: Logits,
+    targets: Array,
+    slope: Array,
+    normaliser: Array,
+    widths: tuple[int, int],
+    dtype: Any,
+    device: _device.Device,
+) -> Array:
+    """Gradient by the logits of ``widths[0]`` columns, in lines of ``widths[1]``."""
+    real, (n_column, wide) = type_of_logits(dtype), widths
+    dz = _device.empty((len(targets), wide), dtype, device)
+    for rows in row_ranges(len(targets)):
+        for columns in slices(rows.stop - rows.start, n_column, real, device):
+            z = logits(rows, columns)
+            given = (normaliser[rows], slope[rows], targets[rows])
+            logprob_gradient(z, *given, columns.start, dz[rows])
+    return dz
+
+
+def _logits_of(hidden: Array, weight: Array, real: Any) -> Logits:
+    def logits(rows: slice, columns: slice) -> Array:
+        return det_gemm(hidden[rows], weight[columns], trans_b=True, out_dtype=real)
+
+    return logits
