@@ -7,7 +7,7 @@ from typing import Any
 
 from rpukit import _archive
 from rpukit.analog.tile.tile import AnalogTile
-from rpukit.circuits import Circuit
+from rpukit.circuits import Circuit, Partials
 from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.tile.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
@@ -19,8 +19,9 @@ _KINDS: dict[str, Any] = {
     "rpukit.Circuit": Circuit,
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
+    "rpukit.Partials": Partials,
 }
-Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix
+Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix | Partials
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
@@ -30,7 +31,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     ----------
     path : str or path
         Ends in ``.npz``. The file appears whole or not at all.
-    tile : AnalogTile, InferenceTile, MappedMatrix or Circuit
+    tile : AnalogTile, InferenceTile, MappedMatrix, Circuit or Partials
 
     Raises
     ------
@@ -64,7 +65,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
 
     Returns
     -------
-    AnalogTile, InferenceTile, MappedMatrix or Circuit
+    AnalogTile, InferenceTile, MappedMatrix, Circuit or Partials
 
     Raises
     ------

@@ -14,7 +14,7 @@ from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core, make_core
 from rpukit.circuits.describe import circuit_summary
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
-from rpukit.circuits.learning import cuda_graph, em, fit, gradient
+from rpukit.circuits.learning import blocks, cuda_graph, em, fit, gradient
 from rpukit.circuits.queries import completion, information, likelihood
 from rpukit.circuits.state import rebuild, state_of, take_state
 from rpukit.random import Stream
@@ -104,6 +104,8 @@ class Circuit(Described):
     expectation = information.expectation
 
     accumulate = em.accumulate
+    partials = blocks.partials
+    absorb = blocks.absorb
     em_step = em.em_step
     parameter_flows = em.parameter_flows
     scaled_em_step = gradient.scaled_em_step
@@ -187,7 +189,7 @@ class Circuit(Described):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickles are made on the CPU, so that they open on a machine without a GPU.
-        return type(self).from_state, (self.state(),)
+        return type(self).from_state, (state_of(self._core, compact=True),)
 
     def _describe(self) -> Summary:
         return circuit_summary(self)

@@ -55,6 +55,9 @@ class Core:
     stream: Stream  # of samples drawn, and of the order of samples in `fit`
     n_drawn: int = 0
     momenta: Momenta | None = None
+    waiting: dict[int, Any] = field(default_factory=dict)  # partial statistics before their turn
+    structure: str | None = None  # fingerprint of the graph, once asked
+    workspace: Any = None  # of passes whose blocks are gathered apart
     columns: dict[Nodes, Any] | None = None  # of each node vector in arrays of rows, once asked
     call_state: CallState = field(default_factory=CallState)
 
@@ -70,6 +73,8 @@ class Core:
             memory=Memory(parameters, statistics, self.memory.budget),
             momenta=None if self.momenta is None else self.momenta.copied(),
             call_state=CallState(),
+            waiting=dict(self.waiting),
+            workspace=None,
         )
 
     def parts(self, n: int) -> Iterator[slice]:
@@ -79,6 +84,15 @@ class Core:
             part = slice(first, min(first + step, n))
             with self.memory.opened(part.stop - first, learns=True):
                 yield part
+
+    def need_no_gap(self, name: str) -> None:
+        """Check that no partial statistics wait for samples before theirs."""
+        if self.waiting:
+            first, held = min(self.waiting), self.statistics.n_sample
+            raise ParameterError(
+                f"{name}: samples {held} to {first - 1} are missing, while partial statistics "
+                f"from sample {first} on wait for them: absorb those of the missing samples first"
+            )
 
     def need_one_root(self, name: str) -> None:
         """Check that a query which is about one distribution has one."""

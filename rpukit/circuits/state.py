@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from rpukit import _device
+from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core
 from rpukit.circuits.graph import densities, leaves
 from rpukit.circuits.graph.nodes import (
@@ -22,13 +27,14 @@ from rpukit.circuits.parameters import shift_moments
 from rpukit.errors import FormatError, RpukitError
 from rpukit.random import Stream
 
-__all__ = ["FORMAT", "VERSION", "rebuild", "state_of", "take_state"]
+__all__ = ["FORMAT", "VERSION", "rebuild", "state_of", "structure_of", "take_state"]
 
 Array = Any
 
 FORMAT, VERSION = "rpukit.Circuit", 1
 _MOMENTA = ("first", "leaf_first", "second", "leaf_second")
 _ARRAYS = ("theta", "leaf_parameters", "chains", "totals", "leaf_chains", "leaf_totals")
+_COUNTED = _ARRAYS[2:]
 
 
 def _owned(core: Core) -> dict[str, Array]:
@@ -40,14 +46,12 @@ def _owned(core: Core) -> dict[str, Array]:
     )
 
 
-def state_of(core: Core) -> dict[str, Any]:
-    """Collect the state of a circuit: ``header`` (JSON) and ``arrays``."""
-    places = {nodes.number: k for k, nodes in enumerate(core.layout.nodes)}
-    arrays: dict[str, Array] = {
-        name: _device.to_device(array, _device.CPU) for name, array in _owned(core).items()
-    }
-    described = []
-    for k, nodes in enumerate(core.layout.nodes):
+def described(layout: Layout) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Describe a graph: what JSON holds of it, and the arrays of its edges."""
+    places = {nodes.number: k for k, nodes in enumerate(layout.nodes)}
+    arrays: dict[str, Array] = {}
+    made = []
+    for k, nodes in enumerate(layout.nodes):
         about: dict[str, Any] = {
             "kind": nodes.KIND,
             "n_node": nodes.n_node,
@@ -63,14 +67,48 @@ def state_of(core: Core) -> dict[str, Any]:
             arrays[f"edges_{k}"] = nodes.edges
         if isinstance(nodes, SumNodes) and nodes.zero_mask is not None:
             arrays[f"zero_mask_{k}"] = nodes.zero_mask
-        described.append(about)
+        made.append(about)
+    return {"roots": [places[root.number] for root in layout.roots], "nodes": made}, arrays
+
+
+def structure_of(core: Core) -> str:
+    """Fingerprint of the graph and the arithmetic of a circuit; parameters do not count."""
+    if core.structure is None:
+        about, arrays = described(core.layout)
+        digest = hashlib.sha256(json.dumps([about, *_arithmetic(core)]).encode())
+        for name in sorted(arrays):
+            array = np.ascontiguousarray(arrays[name])
+            digest.update(f"{name} {array.shape} {array.dtype}".encode())
+            digest.update(array.data)
+        core.structure = digest.hexdigest()[:32]
+    return core.structure
+
+
+def _arithmetic(core: Core) -> tuple[str, str]:
+    """Type and precision of a circuit."""
+    return core.dtype.name, "fp32" if core.parameters.rounded is None else "bf16"
+
+
+def state_of(core: Core, *, compact: bool = False) -> dict[str, Any]:
+    """Collect the state of a circuit: ``header`` (JSON) and ``arrays``.
+
+    ``compact``: statistics that hold no sample, which are all 0, are left out.
+    """
+    core.need_no_gap("state")
+    compact = compact and core.statistics.n_sample == 0
+    about, edges = described(core.layout)
+    arrays: dict[str, Array] = {
+        name: _device.to_device(array, _device.CPU)
+        for name, array in _owned(core).items()
+        if not (compact and name in _COUNTED)
+    } | edges
+    dtype, precision = _arithmetic(core)
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "dtype": core.dtype.name,
-        "precision": "fp32" if core.parameters.rounded is None else "bf16",
-        "roots": [places[root.number] for root in core.layout.roots],
-        "nodes": described,
+        "dtype": dtype,
+        "precision": precision,
+        **about,
         "stream": [int(word) for word in core.stream.words],
         "n_drawn": core.n_drawn,
         "n_sample": core.statistics.n_sample,
@@ -78,6 +116,8 @@ def state_of(core: Core) -> dict[str, Any]:
         "exponent": core.statistics.exponent,
         "centred": True,  # statistics of Gaussians are about their means
     }
+    if compact:
+        header["compact"] = True
     momenta = core.momenta
     if momenta is not None:
         header["momenta"] = [momenta.method, momenta.fade, momenta.fade2]
@@ -129,6 +169,8 @@ def take_state(core: Core, state: dict[str, Any]) -> None:
         core.momenta = Momenta.zeros(core.parameters, core.statistics, *momenta)
         owned |= {f"momenta_{name}": getattr(core.momenta, name) for name in _MOMENTA}
     for name, array in owned.items():
+        if name in _COUNTED and state["header"].get("compact"):
+            continue  # no sample: they are 0
         given = state["arrays"].get(name)
         if given is None or given.shape != array.shape or given.dtype != array.dtype:
             got = "none" if given is None else f"{given.dtype} of shape {given.shape}"

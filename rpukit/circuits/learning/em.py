@@ -71,6 +71,7 @@ def accumulate(
     """
     core = self._core
     propagation, statistics = propagation_of(core.parameters, rule), core.statistics
+    core.need_no_gap("accumulate")
     if statistics.n_sample and statistics.exponent != propagation.exponent:
         raise ParameterError(
             f"rule: counts of exponent {statistics.exponent:g} are held, got "
@@ -206,6 +207,7 @@ def add_pass(
 
 def need_counts(core: Core, name: str) -> None:
     """Check that a step of learning has counts to learn from."""
+    core.need_no_gap(name)
     if core.statistics.n_sample == 0:
         raise ParameterError(f"{name}: nothing was accumulated; give x or call accumulate")
 
