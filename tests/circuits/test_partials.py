@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -70,10 +71,7 @@ def test_any_order_of_arrival(order, dtype):
 @given(st.sets(st.integers(1, 5)), st.randoms(use_true_random=False))
 def test_any_cut_into_workers(edges, random):
     cuts = [0, *(256 * k for k in sorted(edges)), N]
-    parts = [
-        mixed().partials(X[a:b], first_sample=a, weights=W[a:b])
-        for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    parts = [mixed().partials(X[a:b], first_sample=a, weights=W[a:b]) for a, b in pairwise(cuts)]
     random.shuffle(parts)
     pc = mixed().absorb(parts)
     assert statistics_of(pc) == statistics_of(WHOLE["float32"])
@@ -95,12 +93,13 @@ def test_another_order_of_addition_would_show():
     assert (elsewhere._core.statistics.totals != whole.totals + whole.chains).any()
 
 
-@pytest.mark.parametrize("rule", [None, rk.circuits.Rule(temperature=2.0), rk.circuits.Rule(exponent=np.inf)])  # fmt: skip
+@pytest.mark.parametrize("rule", [None, {"temperature": 2.0}, {"exponent": np.inf}])
 @pytest.mark.parametrize("method", ["em_step", "scaled_em_step", "gradient_step"])
 def test_steps_after_partials(rule, method):
     """Parameters, momenta and log-likelihoods over two steps."""
     if method == "gradient_step" and rule is not None:
         rule = None
+    rule = rule and rk.circuits.Rule(**rule)
     one, two = mixed(), mixed()
     for _ in range(2):
         options = {} if rule is None else {"rule": rule}
@@ -120,12 +119,15 @@ def test_steps_after_partials(rule, method):
 def test_passes_of_any_length(step, monkeypatch):
     """Of the mirrors and of the kernels, whose launches are replayed."""
     monkeypatch.setattr(rk.circuits.circuit.blocks, "block_step", lambda core: step)
-    parts = [mixed().partials(X, weights=W)]
+    part = mixed().partials(X, weights=W)
+    assert statistics_of(mixed().absorb(part)) == statistics_of(WHOLE["float32"])
+    n, few = 300 + step, mixed()
+    few.accumulate(X[:n], weights=W[:n])
     with on_cpu():
         pc = mixed()
-        parts += [pc.partials(X, weights=W) for _ in range(3)]
+        parts = [pc.partials(X[:n], weights=W[:n]) for _ in range(3)]
     for part in parts:
-        assert statistics_of(mixed().absorb(part)) == statistics_of(WHOLE["float32"])
+        assert statistics_of(mixed().absorb(part)) == statistics_of(few)
 
 
 def test_accumulating_goes_on_in_the_open_block():
