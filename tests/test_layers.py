@@ -47,7 +47,17 @@ PARTS: dict[str, list[str]] = {
     ],
     "circuits": [
         *("_mirror", "graph", "compiled", "describe", "structures", "ops", "parameters"),
-        *("partials", "memory", "momenta", "core", "queries", "state", "learning", "circuit"),
+        *(
+            "partials",
+            "memory",
+            "momenta",
+            "core",
+            "peers",
+            "queries",
+            "state",
+            "learning",
+            "circuit",
+        ),
     ],
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile"],
     "tiled": [

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
@@ -15,6 +16,7 @@ from rpukit.circuits.core import Core, make_core
 from rpukit.circuits.describe import circuit_summary
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.learning import blocks, cuda_graph, em, fit, gradient
+from rpukit.circuits.peers import make_peers, parse_devices
 from rpukit.circuits.queries import completion, information, likelihood
 from rpukit.circuits.state import rebuild, state_of, take_state
 from rpukit.random import Stream
@@ -40,14 +42,20 @@ class Circuit(Described):
         float32 or float64.
     device : str
         "cpu", "gpu" or "gpu:1"; arrays of samples have to be there.
+    devices : sequence of str, optional
+        Several GPUs of one kind, such as ("gpu:0", "gpu:1"), instead of ``device``. The first one
+        holds parameters and statistics, and arrays of samples have to be there. Learning,
+        `log_likelihood` and `flows` share the samples out: blocks of 256, whose counts the first
+        GPU adds in their order, so that the bits are those of one GPU. Other queries run on the
+        first GPU.
     precision : str
         "fp32", or "bf16": sums of float32 circuits by products of bfloat16 on tensor cores, faster
         with hundreds of samples and less exact; see "Tensor cores" of the guide to circuits.
     budget : int, optional
-        Bytes that parameters, statistics, tables and passes over samples may take together; more
-        samples go in several passes, with the same bits. Beside it are data, results, momenta of
-        learning, and steps that are `captured`. Default: passes take up to 1/16 of a GPU's
-        memory.
+        Bytes, of each device, that parameters, statistics, tables and passes over samples may take
+        together; more samples go in several passes, with the same bits. Beside it are data,
+        results, `partials`, momenta of learning, and steps that are `captured`. Default: passes
+        take up to 1/16 of a GPU's memory.
 
     Raises
     ------
@@ -82,10 +90,14 @@ class Circuit(Described):
         seed: int | np.random.SeedSequence | Stream = 0,
         dtype: Any = np.float32,
         device: str = "cpu",
+        devices: Sequence[str] | None = None,
         precision: str = "fp32",
         budget: int | None = None,
     ) -> None:
-        self._core: Core = make_core(roots, seed, dtype, device, precision, budget)
+        homes = parse_devices(device, devices)
+        with _device.using(homes[0]):
+            self._core: Core = make_core(roots, seed, dtype, homes[0], precision, budget)
+            self._core.peers = make_peers(self._core, homes, budget)
 
     # Each method below is a function of the module named, whose first argument is the circuit.
 
@@ -133,8 +145,14 @@ class Circuit(Described):
 
     @property
     def device(self) -> str:
-        """Where the circuit's arrays are: "cpu", "gpu" or "gpu:1"."""
+        """Where the circuit's arrays are: "cpu", "gpu" or "gpu:1"; the first of `devices`."""
         return str(self._core.device)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that pass over samples."""
+        peers = self._core.peers
+        return tuple(map(str, (self._core.device,) if peers is None else peers.devices))
 
     def to(self, device: str, budget: int | None = None) -> Circuit:
         """Copy the circuit to a device: parameters, statistics and clock of draws.
@@ -184,7 +202,10 @@ class Circuit(Described):
     def __copy__(self) -> Circuit:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._core = self._core.copied()
+        core, peers = self._core.copied(), self._core.peers
+        if peers is not None:
+            core.peers = make_peers(core, peers.devices, self.budget)
+        other._core = core
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rpukit import _device
-from rpukit._device import Device, parse_device
+from rpukit._device import Device
 from rpukit._kernels.calls import CallState
 from rpukit.circuits.compiled.encoder import Encoder
 from rpukit.circuits.compiled.layout import Layout, make_layout
@@ -56,6 +56,7 @@ class Core:
     n_drawn: int = 0
     momenta: Momenta | None = None
     waiting: dict[int, Any] = field(default_factory=dict)  # partial statistics before their turn
+    peers: Any = None  # other GPUs that pass over samples
     structure: str | None = None  # fingerprint of the graph, once asked
     workspace: Any = None  # of passes whose blocks are gathered apart
     columns: dict[Nodes, Any] | None = None  # of each node vector in arrays of rows, once asked
@@ -75,6 +76,7 @@ class Core:
             call_state=CallState(),
             waiting=dict(self.waiting),
             workspace=None,
+            peers=None,
         )
 
     def parts(self, n: int) -> Iterator[slice]:
@@ -130,7 +132,7 @@ def make_core(
     roots: Nodes | Sequence[Nodes],
     seed: int | np.random.SeedSequence | Stream,
     dtype: Any,
-    device: str,
+    home: Device,
     precision: str,
     budget: int | None,
 ) -> Core:
@@ -145,7 +147,7 @@ def make_core(
         raise ParameterError(f'precision: got {precision!r}, need "fp32" or "bf16"')
     if precision == "bf16" and dtype != np.float32:
         raise DTypeError(f'precision "bf16": got dtype {dtype}, need float32')
-    home, layout = parse_device(device), make_layout(given)
+    layout = make_layout(given)
     stream = Stream.from_seed(seed)
     parameters = Parameters(layout, stream, dtype, home, tensor=precision == "bf16")
     statistics = Statistics(parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class Parameters:
     """Weights (children, nodes) of all groups, and parameters and tables of all leaves."""
 
     rounded: Rounded | None = None  # weights for tensor cores
+    version = 0  # changes with every change of the parameters
 
     def __init__(
         self,
@@ -126,6 +127,7 @@ class Parameters:
 
     def put(self, nodes: Any, given: Array) -> None:
         """Set the parameters of a node vector that owns them."""
+        self.version += 1
         if isinstance(nodes, SumNodes):
             for block in self.layout.blocks[nodes.number]:
                 weights = block.gather(given).reshape(-1)
@@ -177,6 +179,26 @@ class Parameters:
         other.rounded = None
         return other
 
+    def on(self, device: _device.Device) -> Parameters:
+        """Copy parameters and tables to another GPU."""
+        other, layout = copy(self), self.layout
+        other.device = device
+        other.uses = moved(make_uses(layout), device)
+        other.layers = [moved(layer, device) for layer in layout.layers]
+        other.root_rows = other.on_device(layout.root_rows)
+        other.theta = _device.to_device(self.theta, device)
+        arrays = {f.name: getattr(self.rows, f.name) for f in fields(self.rows)}
+        on_device = {
+            name: _device.to_device(value, device)
+            for name, value in arrays.items()
+            if hasattr(value, "dtype")
+        }
+        other.rows = replace(self.rows, **on_device)
+        if self.rounded is not None:
+            other.rounded = rounded_weights(make_uses(layout), device)
+            other.round()
+        return other
+
     def duplicated(self) -> Parameters:
         """Copy the arrays that learning changes; the tables of the layout are shared."""
         other, rows = copy(self), self.rows
@@ -197,6 +219,7 @@ class Parameters:
 
     def refresh_all(self) -> None:
         """Recompute all tables of leaves and the bfloat16 weights."""
+        self.version += 1
         self.round()
         for run in self.runs:
             self.refresh(run)

@@ -15,14 +15,21 @@ from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.partials import BLOCK, Partials, check_first, full_blocks
-from rpukit.circuits.queries.passes import Propagation, both_ways, gather_blocks, propagation_of
+from rpukit.circuits.queries.passes import (
+    Propagation,
+    as_type,
+    both_ways,
+    gather_blocks,
+    propagation_of,
+)
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.state import structure_of
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
-__all__ = ["absorb", "block_step", "make_workspace", "partials"]
+__all__ = ["absorb", "add_blocks", "block_step", "counted", "partials"]
 
 Array = Any
+Part = tuple[slice, Array, Array]
 
 
 def partials(
@@ -63,17 +70,7 @@ def partials(
     first, propagation = check_first(first_sample), propagation_of(core.parameters, rule)
     n, read = core.encoder.parts(x, missing, block_step(core))
     flows = core.encoder.weights(weights, n)
-    dtype, device, held = core.dtype, core.device, core.statistics
-    n_block = -(-n // BLOCK)
-    out = _device.empty(flows.shape, dtype, device)
-    chains = _device.empty((n_block, held.chains.size), dtype, device)
-    leaf_chains = _device.empty((n_block, held.leaf_chains.size), dtype, device)
-    space = make_workspace(core)
-    for part, codes, numbers in read:
-        space.take(codes, numbers, flows[part])
-        space.gather(core, propagation, part.start, part.stop)
-        out[part] = space.out[: part.stop - part.start]
-        space.give(part.start, part.stop, n, chains, leaf_chains)
+    chains, leaf_chains, out = counted(core, propagation, n, read, flows)
     return Partials(
         first_sample=first,
         n_sample=n,
@@ -143,6 +140,27 @@ def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
     return self
 
 
+def counted(
+    core: Core, propagation: Propagation, n: int, read: Iterable[Part], flows: Array | None
+) -> tuple[Array, Array, Array]:
+    """Compute the chains of each block of n samples, and log-likelihoods (n, n_root).
+
+    ``read`` gives passes of `block_step` samples. Without ``flows`` each sample counts once.
+    """
+    dtype, device, held = core.dtype, core.device, core.statistics
+    n_block = -(-n // BLOCK)
+    out = _device.empty((n, core.layout.root_rows.size), dtype, device)
+    chains = _device.empty((n_block, held.chains.size), dtype, device)
+    leaf_chains = _device.empty((n_block, held.leaf_chains.size), dtype, device)
+    space = _workspace(core)
+    for part, codes, numbers in read:
+        space.take(codes, numbers, None if flows is None else flows[part])
+        space.gather(core, propagation, part.start, part.stop)
+        out[part] = space.out[: part.stop - part.start]
+        space.give(part.start, part.stop, n, chains, leaf_chains)
+    return chains, leaf_chains, out
+
+
 def block_step(core: Core) -> int:
     """Number of samples of a pass that ends where blocks end, or divides them: a power of two."""
     most = min(PASS, core.memory.samples(learns=True))
@@ -160,10 +178,12 @@ class Workspace:
     blocks: list[Statistics]
     n: int = 0  # samples of the pass
 
-    def take(self, codes: Array, numbers: Array, weights: Array | None) -> None:
-        """Copy the samples of a pass; without weights each counts once."""
+    def take(self, codes: Array, numbers: Array | None, weights: Array | None) -> None:
+        """Copy the samples of a pass: no numbers are all missing, no weights are ones."""
         self.n = len(codes)
-        self.codes[: self.n], self.numbers[: self.n] = codes, numbers
+        self.codes[: self.n] = codes
+        if numbers is not None:
+            self.numbers[: self.n] = numbers
         if weights is None:
             self.weights.fill(1)
         else:
@@ -188,7 +208,8 @@ class Workspace:
             gather_blocks(core.parameters, run, own)
             if not usual:
                 roots = core.parameters.root_rows
-                out[:] = propagation.outputs(run.values.take(roots, axis=1))
+                found = propagation.outputs(run.values.take(roots, axis=1))
+                out[:] = as_type(found, out.dtype)
 
         with core.memory.opened(n, learns=True):
             if usual and n == len(self.codes):
@@ -208,7 +229,7 @@ class Workspace:
                 chains[to], leaf_chains[to] = block.chains, block.leaf_chains
 
 
-def make_workspace(core: Core) -> Workspace:
+def _workspace(core: Core) -> Workspace:
     """Find the workspace of a circuit; it is kept, since recorded launches use its arrays."""
     step = block_step(core)
     if core.workspace is None or len(core.workspace.codes) != step:

@@ -226,7 +226,8 @@ def gather_blocks(parameters: Parameters, run: Pass, blocks: Sequence[Statistics
     uses = parameters.uses
     made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
     if run.out is None:  # of a rule that goes down by itself
-        run.out = run.values.take(parameters.root_rows, axis=1)
+        out = run.values.take(parameters.root_rows, axis=1)
+        run.out = as_type(out, parameters.theta.dtype)
     for k, statistics in enumerate(blocks):
         part = slice(k * BLOCK, (k + 1) * BLOCK)
         up, child, wide = (array[part] for array in made)
