@@ -7,9 +7,10 @@ A step is `Circuit.em_step` on samples that are on the first GPU: checks, passes
 parameters, and their copies on the other GPUs. Times are medians of the wall clock in ms, from
 an idle machine to an idle machine. "weak" keeps 512 samples a GPU, "strong" 2048 in all. The
 structures are those of `measure_structures.py`: a homogeneous hidden Markov model of 32 times and
-1024 states, and a tree of 784 pixels and 208 states each. Hashes are of the statistics after an open batch, and of the
-parameters after four steps, on samples whose weights spread over 24 decades. With ``--profile``
-the parts of a step on several GPUs are timed, each from an idle machine.
+1024 states, and a tree of 784 pixels and 208 states each. Hashes are of the statistics after an
+open batch, and of the parameters after four steps, on samples whose weights spread over 24
+decades. With ``--profile`` the parts of a step on several GPUs are timed, each from an idle
+machine.
 """
 
 from __future__ import annotations

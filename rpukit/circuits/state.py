@@ -89,10 +89,11 @@ def _arithmetic(core: Core) -> tuple[str, str]:
     return core.dtype.name, "fp32" if core.parameters.rounded is None else "bf16"
 
 
-def state_of(core: Core, *, compact: bool = False) -> dict[str, Any]:
+def state_of(core: Core, *, compact: bool = False, momenta: bool = True) -> dict[str, Any]:
     """Collect the state of a circuit: ``header`` (JSON) and ``arrays``.
 
-    ``compact``: statistics that hold no sample, which are all 0, are left out.
+    ``compact``: statistics that hold no sample, which are all 0, are left out. Without
+    ``momenta`` those are left out too.
     """
     core.need_no_gap("state")
     compact = compact and core.statistics.n_sample == 0
@@ -118,11 +119,11 @@ def state_of(core: Core, *, compact: bool = False) -> dict[str, Any]:
     }
     if compact:
         header["compact"] = True
-    momenta = core.momenta
-    if momenta is not None:
-        header["momenta"] = [momenta.method, momenta.fade, momenta.fade2]
+    held = core.momenta if momenta else None
+    if held is not None:
+        header["momenta"] = [held.method, held.fade, held.fade2]
         for name in _MOMENTA:
-            arrays[f"momenta_{name}"] = _device.to_device(getattr(momenta, name), _device.CPU)
+            arrays[f"momenta_{name}"] = _device.to_device(getattr(held, name), _device.CPU)
     return {"header": header, "arrays": arrays}
 
 

@@ -19,7 +19,7 @@ from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import random_fill
 from rpukit.errors import DTypeError, ParameterError
 
-__all__ = ["fit"]
+__all__ = ["check_options", "fit", "step_options", "take_step"]
 
 Array = Any
 
@@ -102,16 +102,12 @@ def fit(
     core = self._core
     data, mask = _given(core, x, missing)
     size = len(data) if batch_size is None else batch_size
-    _check(n_epochs, size, method, rule, patience, x_valid)
-    first = _STEPS[method] if step is None else step
+    _check(n_epochs, size, patience, x_valid)
+    first = check_options(method, step, rule)
     last = first if final_step is None else final_step
-    for name, value in (("step", first), ("final_step", last)):
-        check_number(name, value, "(0, inf)", lambda v: v > 0)
-    if momentum is None:
-        momentum = 0.0 if method == "scaled_em" and size >= len(data) else 0.9
-    options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}
-    if method in ("em", "scaled_em"):
-        options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
+    check_number("final_step", last, "(0, inf)", lambda v: v > 0)
+    whole = size >= len(data)
+    options = step_options(method, momentum, whole, pseudocount, keep_zeros, rule)
     n_step = -(-len(data) // size)
     trace: dict[str, list[float]] = {"train": []}
     if x_valid is not None:
@@ -124,7 +120,7 @@ def fit(
             part = core.parameters.on_device(order[k * size : (k + 1) * size])
             done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
             options["missing"] = None if mask is None else mask[part]
-            found = _step(self, method, data[part], first + (last - first) * done, options)
+            found = take_step(self, method, data[part], first + (last - first) * done, options)
             sums.append(xp.sum(found, dtype=np.float64))
         total = 0.0
         for batch in sums:
@@ -183,21 +179,46 @@ def _given(core: Core, x: Any, missing: Any) -> tuple[Array, Array | None]:
     return data, _device.namespace_of(core.device).broadcast_to(mask, data.shape)
 
 
-def _check(
-    n_epochs: Any, size: Any, method: Any, rule: Rule | None, patience: Any, x_valid: Any
-) -> None:
+def _check(n_epochs: Any, size: Any, patience: Any, x_valid: Any) -> None:
     for name, value in (("n_epochs", n_epochs), ("batch_size", size)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
     if patience is not None and x_valid is None:
         raise ParameterError(f"patience: got {patience!r} without x_valid; give both, or neither")
+
+
+def check_options(method: Any, step: float | None, rule: Rule | None) -> float:
+    """Check the method of learning and its rule; give the step, or that of the method."""
     if method not in _STEPS:
         raise ParameterError(f"method: got {method!r}, need one of {', '.join(_STEPS)}")
     if rule is not None and method not in ("em", "scaled_em"):
         raise ParameterError(f'rule: method {method!r} takes none; "em" and "scaled_em" do')
+    found = _STEPS[method] if step is None else step
+    check_number("step", found, "(0, inf)", lambda v: v > 0)
+    return found
 
 
-def _step(circuit: CircuitLike, method: str, x: Any, step: float, options: dict[str, Any]) -> Any:
+def step_options(
+    method: str,
+    momentum: float | None,
+    whole: bool,
+    pseudocount: float,
+    keep_zeros: bool,
+    rule: Rule | None,
+) -> dict[str, Any]:
+    """Collect the options of the steps of a method; ``whole``: a step sees all the data."""
+    if momentum is None:
+        momentum = 0.0 if method == "scaled_em" and whole else 0.9
+    options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}
+    if method in ("em", "scaled_em"):
+        options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
+    return options
+
+
+def take_step(
+    circuit: CircuitLike, method: str, x: Any, step: float, options: dict[str, Any]
+) -> Any:
+    """Take a step of a method; without x by the counts that are held."""
     if method == "em":
         return circuit.em_step(x, step=step, **options)
     if method == "scaled_em":
