@@ -109,16 +109,6 @@ def memory(device: Device) -> int:
     return int(cupy().cuda.runtime.getDeviceProperties(device.index)["totalGlobalMem"])
 
 
-def description(device: Device) -> str:
-    """Describe a GPU: its name, compute capability, multiprocessors and memory."""
-    found = cupy().cuda.runtime.getDeviceProperties(device.index)
-    capability = f"{found['major']}.{found['minor']}"
-    return (
-        f"{found['name'].decode()} ({capability}, {found['multiProcessorCount']} "
-        f"multiprocessors, {found['totalGlobalMem'] >> 20} MiB)"
-    )
-
-
 @cache
 def multiprocessors(device: Device) -> int:
     """Number of multiprocessors; a few for the runner on the CPU."""
@@ -285,8 +275,6 @@ def copy_across(source: Array, out: Array) -> None:
 
     The copy runs on the target's current stream, after what either stream was given before.
     """
-    if not source.size:
-        return
     cuda = cupy().cuda
     with using(device_of(source)):
         source_stream = cuda.get_current_stream()

@@ -29,6 +29,7 @@ __all__ = ["Peers", "make_peers", "parse_devices"]
 Array = Any
 Share = slice
 
+_RUNS = 4  # most tables of leaves that are computed anew instead of copied
 _ROUND = 8  # most blocks of samples that a GPU counts before they are added
 
 
@@ -68,10 +69,14 @@ class Peers:
         """Copy the parameters to the other GPUs, if they changed."""
         if self._version == self._owner.parameters.version:
             return
-        own = _arrays(self._owner.parameters)
+        whole = len(self._owner.parameters.runs) > _RUNS
+        own = _arrays(self._owner.parameters, whole)
         for core in self.cores:
-            for source, target in zip(own, _arrays(core.parameters), strict=True):
+            for source, target in zip(own, _arrays(core.parameters, whole), strict=True):
                 _device.copy_across(source, target)
+            if not whole:
+                with _device.using(core.device):
+                    core.parameters.refresh_all()
         self._version = self._owner.parameters.version
 
     def rows(self, n: int) -> list[Share]:
@@ -177,7 +182,7 @@ def parse_devices(device: str, devices: Sequence[str] | None) -> list[Device]:
         raise ParameterError(f"devices: got {names}, need GPUs: a CPU's threads work together")
     if len(set(found)) < len(found):
         raise ParameterError(f"devices: got {names}, need each GPU once")
-    kinds = [_device.description(each) for each in found]
+    kinds = [_description(each) for each in found]
     if len(set(kinds)) > 1:
         told = "; ".join(f"{each} is {kind}" for each, kind in zip(found, kinds, strict=True))
         raise DeviceError(
@@ -205,13 +210,25 @@ def _copy_on(owner: Core, device: Device, budget: int | None, beside: int) -> Co
     )
 
 
-def _arrays(parameters: Parameters) -> list[Array]:
-    """Arrays of parameters that learning changes."""
+def _arrays(parameters: Parameters, whole: bool) -> list[Array]:
+    """Arrays of parameters that learning changes; ``whole``: those made of others as well."""
     rows = parameters.rows
-    arrays = [parameters.theta, rows.parameters, rows.table]
-    if parameters.rounded is not None:
-        arrays.append(parameters.rounded.words)
+    arrays = [parameters.theta, rows.parameters]
+    if whole:
+        arrays.append(rows.table)
+        if parameters.rounded is not None:
+            arrays.append(parameters.rounded.words)
     return [array for array in arrays if array.size]
+
+
+def _description(device: Device) -> str:
+    """Describe a GPU: its name, compute capability, multiprocessors and memory."""
+    found = _device.cupy().cuda.runtime.getDeviceProperties(device.index)
+    capability = f"{found['major']}.{found['minor']}"
+    return (
+        f"{found['name'].decode()} ({capability}, {found['multiProcessorCount']} "
+        f"multiprocessors, {found['totalGlobalMem'] >> 20} MiB)"
+    )
 
 
 def _stream_of(device: Device) -> Any:

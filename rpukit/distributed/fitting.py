@@ -23,8 +23,6 @@ __all__ = ["fit"]
 
 Array = Any
 
-_WINDOW = 16  # units under way; their counts wait on the client until it is their turn
-
 
 class _Cache(threading.local):
     """The circuit of a worker's thread, made once for each graph."""
@@ -49,7 +47,7 @@ def fit(
     keep_zeros: bool = False,
     rule: Rule | None = None,
     client: Any = None,
-    unit: int = 4096,
+    unit: int = 1024,
     device: str = "cpu",
     progress: bool = False,
 ) -> dict[str, list[float]]:
@@ -71,8 +69,8 @@ def fit(
     client : distributed.Client, concurrent.futures.Executor, optional
         Who counts. Default: this process.
     unit : int
-        Samples of a call, a multiple of 256; smaller units are shared out more evenly, larger
-        ones cost fewer calls. The bits do not depend on it.
+        Samples of a call, a multiple of 256; smaller units are shared out more evenly and need
+        less memory, larger ones cost fewer calls. The bits do not depend on it.
     device : str
         Where workers compute: "cpu" or "gpu".
     progress : bool
@@ -152,7 +150,7 @@ def _counted(
             call, share = partial(_count_here, circuit, rule), None
         else:
             call, share = _Call(rule, device), partial(_parameters_of, circuit)
-        results = workers.results(call, units, share, _WINDOW)
+        results = workers.results(call, units, share)
         for unit, partials in results:
             circuit.absorb(partials)
             values = np.asarray(partials.to("cpu").log_likelihoods, np.float64)

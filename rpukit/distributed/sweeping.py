@@ -166,7 +166,7 @@ def _called(function: Callable[..., Any], call: tuple[str, dict[str, Any], int])
         result = _plain(function(**point, seed=seed_of(point, seed)), "result")
     except Exception as error:
         return None, 0.0, error
-    return json.loads(json.dumps(result)), time.perf_counter() - before, None
+    return json.loads(json.dumps(result)), round(time.perf_counter() - before, 6), None
 
 
 def _calls(
@@ -246,7 +246,7 @@ def _append(path: Path, name: str, run: Run) -> None:
             "point": run.point,
             "seed": run.seed,
             "result": run.result,
-            "seconds": round(run.seconds, 6),
+            "seconds": run.seconds,
         }
         file.write(json.dumps(line) + "\n")
         file.flush()

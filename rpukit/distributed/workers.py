@@ -11,6 +11,7 @@ from rpukit.errors import ParameterError
 
 __all__ = ["Workers", "shown"]
 
+_LEAST = 4  # calls that are under way
 _TRIES = 5  # a call whose inputs are lost with a killed worker is sent again
 
 
@@ -52,6 +53,13 @@ class Workers:
         """Whether calls are made here."""
         return self._executor is None
 
+    @property
+    def n_thread(self) -> int:
+        """How many calls run at once, as far as that is known."""
+        if self.of_dask:
+            return max(1, int(sum(self.client.nthreads().values())))
+        return int(getattr(self._executor, "_max_workers", 1))
+
     def shared(self, value: Any) -> Any:
         """Send a value to a cluster, whose workers pass it on; give its stand-in for calls."""
         if not self.of_dask:
@@ -64,12 +72,11 @@ class Workers:
         function: Callable[..., Any],
         items: Iterable[Any],
         share: Callable[[], Any] | None = None,
-        window: int = 64,
     ) -> Iterator[tuple[Any, Any]]:
         """Call ``function(item)`` for each item; yield (item, result) as they finish.
 
-        ``share`` makes a value for all calls, which is their second argument. No more than
-        ``window`` calls are under way.
+        ``share`` makes a value for all calls, which is their second argument. Twice as many calls
+        are under way as can run at once.
         """
         shared = () if share is None else (self.shared(share()),)
         if self._executor is None:
@@ -81,6 +88,7 @@ class Workers:
         left = iter(items)
         try:
             while True:
+                window = max(_LEAST, 2 * self.n_thread)
                 for item in left:
                     calls[self._sent(function, item, shared)] = (item, 1)
                     if len(calls) >= window:
