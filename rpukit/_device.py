@@ -260,7 +260,7 @@ def to_device(array: Array, device: Device, dtype: Any = None) -> Array:
 
 
 def _between_gpus(array: Array, device: Device, dtype: Any) -> Array:
-    """Copy from GPU to GPU on the target's current stream, in step with the source's."""
+    """Copy from GPU to GPU, as `copy_across`."""
     with using(device_of(array)):
         kind = array.dtype if dtype is None else np.dtype(dtype)
         source = array.astype(kind, order="C", copy=False)
@@ -271,10 +271,7 @@ def _between_gpus(array: Array, device: Device, dtype: Any) -> Array:
 
 
 def copy_across(source: Array, out: Array) -> None:
-    """Copy to an array of another GPU, of the same size and type; both are C-contiguous.
-
-    The copy runs on the target's current stream, after what either stream was given before.
-    """
+    """Copy to a like array of another GPU, on its current stream, in step with the source's."""
     cuda = cupy().cuda
     with using(device_of(source)):
         source_stream = cuda.get_current_stream()

@@ -27,7 +27,7 @@ import rpukit as rk
 
 N_TIME, N_SYMBOL = 16, 100
 
-# On paper: a hidden Markov model of 1024 states and 4023 symbols, an H200 and a link of 200 Gbit/s.
+# On paper: a hidden Markov model of 1024 states, 4023 symbols, H200s, links of 200 Gbit/s.
 N_WEIGHT, N_LEAF, EACH = 1024 * 1025, 1024 * 4024, 512
 STEP, LINK, MEMORY = 4.71, 25e9, 4.3e12  # ms of 512 samples, bytes/s, bytes/s
 

@@ -96,7 +96,7 @@ def sweep(
     >>> def error(noise, seed):
     ...     io = rk.IOParameters(out_noise_std=noise)
     ...     tile = rk.AnalogTile((4, 4), rk.Ideal(), forward=io, seed=seed)
-    ...     return float(np.abs(tile.forward(np.zeros((50, 4), np.float32))).mean())
+    ...     return float(tile.forward(np.ones((50, 4), np.float32)).std())
     >>> runs = rk.distributed.sweep(error, [{"noise": s} for s in (0.01, 0.1)], seeds=2)
     >>> [run.point["noise"] for run in runs]
     [0.01, 0.01, 0.1, 0.1]
