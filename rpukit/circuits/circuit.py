@@ -154,14 +154,20 @@ class Circuit(Described):
         peers = self._core.peers
         return tuple(map(str, (self._core.device,) if peers is None else peers.devices))
 
-    def to(self, device: str, budget: int | None = None) -> Circuit:
+    def to(
+        self,
+        device: str = "cpu",
+        budget: int | None = None,
+        *,
+        devices: Sequence[str] | None = None,
+    ) -> Circuit:
         """Copy the circuit to a device: parameters, statistics and clock of draws.
 
         Parameters
         ----------
         device : str
             "cpu", "gpu" or "gpu:1".
-        budget : int, optional
+        budget, devices : optional
             Of the copy, as of `Circuit`.
 
         Returns
@@ -172,7 +178,7 @@ class Circuit(Described):
         ------
         DeviceError, PlanError
         """
-        return type(self).from_state(self.state(), device, budget)
+        return type(self).from_state(self.state(), device, budget, devices=devices)
 
     @property
     def precision(self) -> str:
@@ -292,7 +298,12 @@ class Circuit(Described):
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Any], device: str = "cpu", budget: int | None = None
+        cls,
+        state: dict[str, Any],
+        device: str = "cpu",
+        budget: int | None = None,
+        *,
+        devices: Sequence[str] | None = None,
     ) -> Circuit:
         """Rebuild a circuit from its state; it continues to the same bits.
 
@@ -302,7 +313,7 @@ class Circuit(Described):
             As `state` gives it.
         device : str
             "cpu", "gpu" or "gpu:1".
-        budget : int, optional
+        budget, devices : optional
             As of `Circuit`.
 
         Returns
@@ -315,6 +326,7 @@ class Circuit(Described):
         """
         header = state["header"]
         how = {"dtype": header["dtype"], "precision": header.get("precision", "fp32")}
-        circuit = cls(rebuild(state), **how, device=device, budget=budget)
-        take_state(circuit._core, state)
+        circuit = cls(rebuild(state), **how, device=device, devices=devices, budget=budget)
+        with _device.using(circuit._device):
+            take_state(circuit._core, state)
         return circuit

@@ -151,9 +151,12 @@ def _counted(
         else:
             call, share = _Call(rule, device), partial(_parameters_of, circuit)
         results = workers.results(call, units, share)
-        for unit, partials in results:
-            circuit.absorb(partials)
-            values = np.asarray(partials.to("cpu").log_likelihoods, np.float64)
+        for unit, made in results:
+            values = made
+            if isinstance(made, Partials):
+                circuit.absorb(made)
+                values = made.log_likelihoods
+            values = _device.to_numpy(values).astype(np.float64)
             found[unit.first] = (math.fsum(values.ravel().tolist()), unit.n)
     except BaseException:
         core.statistics.clear()
@@ -162,10 +165,9 @@ def _counted(
     return found
 
 
-def _count_here(circuit: Circuit, rule: Rule | None, unit: Unit) -> Partials:
-    """Count the samples of a unit in this process."""
-    x = _on(unit.read(), circuit.device)
-    return circuit.partials(x, first_sample=unit.first, rule=rule)
+def _count_here(circuit: Circuit, rule: Rule | None, unit: Unit) -> Array:
+    """Count the samples of a unit in this process; give their log-likelihoods."""
+    return circuit.accumulate(_on(unit.read(), circuit.device), rule=rule)
 
 
 class _Call:

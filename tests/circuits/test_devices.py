@@ -11,7 +11,7 @@ from rpukit import _device, circuits
 from rpukit.errors import DeviceError, ParameterError, PlanError
 from rpukit.testing import assert_same_bits
 from tests.circuits.test_partials import mixed, samples, spread, statistics_of
-from tests.on_cpu import two_gpus
+from tests.on_cpu import fake_cupy, two_gpus
 from tests.on_cpu.fake_cupy import Device, Stream
 
 TWO = ("gpu:0", "gpu:1")
@@ -35,6 +35,7 @@ def on(devices, dtype="float32", **how):
 
 
 def statistics_from(pc):
+    """Everything that a circuit's file holds of its counts and parameters."""
     state = pc.state()
     held = {name: state["arrays"][name].tobytes() for name in state["arrays"]}
     return held, state["header"]["n_sample"], state["header"]["weight"]
@@ -77,6 +78,19 @@ def test_two_pretended_gpus(gpus, dtype):
         used = {line[-5:] for line in gpus.log if kernel in line}
         assert len(used) != 1, f"{kernel} ran on one GPU alone"
     assert gpus.device == 0
+
+
+def test_five_pretended_gpus(monkeypatch):
+    """Shares of several blocks, of one, and of none."""
+    monkeypatch.setattr(fake_cupy, "N_GPU", 5)
+    with two_gpus.installed(monkeypatch):
+        pc, plain = on([f"gpu:{k}" for k in range(5)]), mixed()
+        assert [s.stop - s.start for s in pc._core.peers.blocks(100, 800)] == [412, 256, 132, 0, 0]
+        for part in (slice(0, 100), slice(0, N), slice(300, 302)):
+            found = pc.accumulate(put(X[part]), weights=put(W[part]))
+            assert_same_bits(found.get(), plain.accumulate(X[part], weights=W[part]))
+        assert statistics_from(pc) == statistics_from(plain)
+        assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -124,6 +138,8 @@ def test_every_change_of_parameters_reaches_the_others(gpus):
     other.em_step(put(X), step=0.2)
     check()
     assert other.devices == pc.devices
+    moved = plain.to(devices=TWO)
+    assert_same_bits(moved.log_likelihood(put(X)).get(), plain.log_likelihood(X))
     assert pickle.loads(pickle.dumps(pc)).devices == ("cpu",)
 
 
