@@ -76,7 +76,7 @@ def hashes(root: Nodes, x: np.ndarray, devices: tuple[str, ...]) -> dict[str, st
     likely = pc.accumulate(data[300:1500], weights=weights[300:1500])
     arrays = pc.state()["arrays"]
     held = {
-        "log-likelihoods": [cupy.asnumpy(likely)],
+        "log-likelihoods": [_device.to_numpy(likely)],
         "statistics": [arrays[name] for name in ON_ARRAYS],
         "parameters": [arrays["theta"], arrays["leaf_parameters"]],
     }
