@@ -161,6 +161,7 @@ def _counted(
     except BaseException:
         core.statistics.clear()
         core.waiting.clear()
+        core.call_state.unchanged()
         raise
     return found
 

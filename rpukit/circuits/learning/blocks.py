@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
@@ -84,6 +85,7 @@ def partials(
     )
 
 
+@changes
 def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
     """Add partial statistics to those that the next step of learning uses.
 
@@ -134,7 +136,9 @@ def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
     fingerprint = _parameters_of(core)
     for one in given:
         _check_same(core, one, fingerprint)
-    core.waiting = _in_turn(core, given)
+    waiting = _in_turn(core, given)
+    core.call_state.changing()
+    core.waiting = waiting
     while core.statistics.n_sample in core.waiting:
         _add(core, core.waiting.pop(core.statistics.n_sample))
     return self
