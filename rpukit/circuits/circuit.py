@@ -27,7 +27,7 @@ __all__ = ["Circuit"]
 Array = Any
 
 
-@enters_device("_describe", "__copy__")
+@enters_device("_describe", "__copy__", "__reduce__")
 class Circuit(Described):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
