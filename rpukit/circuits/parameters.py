@@ -90,18 +90,22 @@ class Parameters:
                 shape = (nodes.n_node, nodes.leaf.n_parameters)
                 given = nodes.leaf.drawn(_uniform(own, shape), PERTURBATION)
             self.put(nodes, given)
-        self.device = device
-        self.uses = moved(make_uses(layout), device)
         self.program = make_program(layout)
-        self.layers = [moved(layer, device) for layer in layout.layers]
-        scales = self.theta.dtype == np.float32  # float64 resolves what is lost
-        self.downward = list(stretches(self.layers[::-1], scales=scales))
-        self.root_rows = self.on_device(layout.root_rows)
+        self._put_tables(device)
         self.first_root = int(layout.root_rows.min())
         self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
         if tensor:
             self.rounded = rounded_weights(make_uses(layout), device)
         self.round()
+
+    def _put_tables(self, device: _device.Device) -> None:
+        """Copy the tables of the layout to the device that these parameters are for."""
+        self.device, layout = device, self.layout
+        self.uses = moved(make_uses(layout), device)
+        self.layers = [moved(layer, device) for layer in layout.layers]
+        scales = self.theta.dtype == np.float32  # float64 resolves what is lost
+        self.downward = list(stretches(self.layers[::-1], scales=scales))
+        self.root_rows = self.on_device(layout.root_rows)
 
     def _owners(self) -> list[Any]:
         owned = {n.source.number: n.source for n in self.layout.nodes}
@@ -181,11 +185,8 @@ class Parameters:
 
     def on(self, device: _device.Device) -> Parameters:
         """Copy parameters and tables to another GPU."""
-        other, layout = copy(self), self.layout
-        other.device = device
-        other.uses = moved(make_uses(layout), device)
-        other.layers = [moved(layer, device) for layer in layout.layers]
-        other.root_rows = other.on_device(layout.root_rows)
+        other = copy(self)
+        other._put_tables(device)
         other.theta = _device.to_device(self.theta, device)
         arrays = {f.name: getattr(self.rows, f.name) for f in fields(self.rows)}
         on_device = {
@@ -195,7 +196,7 @@ class Parameters:
         }
         other.rows = replace(self.rows, **on_device)
         if self.rounded is not None:
-            other.rounded = rounded_weights(make_uses(layout), device)
+            other.rounded = rounded_weights(make_uses(self.layout), device)
             other.round()
         return other
 
