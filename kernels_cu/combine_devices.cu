@@ -28,7 +28,7 @@ combine_devices(int n_device, int n_out, int n_in, const REAL *gamma, const REAL
         REAL v = devices[k * n_cell + i];
         if (row_sign && k == 0) v *= (REAL)row_sign[i / n_in];
         if (col_sign && k == 0) v *= (REAL)col_sign[i % n_in];
-        w = rk_fma(gamma[k], v, w);
+        w = rk_hold(rk_fma(gamma[k], v, w));
     }
     weight[i] = w;
 }

@@ -3,7 +3,7 @@
 //   scale, low, high, weight (n)   REAL; bias (n) REAL, or null for b = 0
 //   status (1): not zero: do nothing
 //
-// One thread a cell. BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
+// One thread a cell. BOUNDED 0 (ideal cells) clips to the range of the type. Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::decay
 // op: rpukit.analog.processes.ops.decay
 // bits: exact
@@ -23,6 +23,6 @@ decay(u64 n, REAL alpha, const REAL *scale, const REAL *bias, const REAL *low, c
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || i >= n) return;
     REAL b = bias ? bias[i] : (REAL)0;
-    REAL w = rk_fma(weight[i] - b, rk_fma(alpha, scale[i] - (REAL)1, (REAL)1), b);
-    weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
+    REAL w = rk_fma(rk_hold(weight[i] - b), rk_hold(rk_fma(alpha, scale[i] - (REAL)1, (REAL)1)), b);
+    weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : rk_hold(w);
 }

@@ -3,7 +3,7 @@
 //   rate, low, high, weight (n)   REAL; status (1): not zero: do nothing
 //
 // One thread a cell. Draws: op 10, index = first + cell, sample = event, draw 0.
-// BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
+// BOUNDED 0 (ideal cells) clips to the range of the type. Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::diffusion
 // op: rpukit.analog.processes.ops.diffusion
 // bits: exact
@@ -26,5 +26,5 @@ diffusion(u64 n, u64 first, u64 event, const REAL *rate, const REAL *low, const 
     if (*status || i >= n) return;
     REAL xi = rk_normal(rk_word(make_uint2(key0, key1), OP_DIFFUSION, first + i, event, 0u));
     REAL w = rk_fma(rate[i], xi, weight[i]);
-    weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
+    weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : rk_hold(w);
 }

@@ -13,7 +13,7 @@
 //   status (1)                           not zero: do nothing
 //
 // One thread a cell. Draws: op 14, index = first + cell, sample = event, draw 0 xi', draw 1 xi.
-// BOUNDED 0 leaves the clip out (ideal cells have no bounds). Macros: BOUNDED, REAL.
+// BOUNDED 0 (ideal cells) clips to the range of the type; so are f and its factors. Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::drift
 // op: rpukit.analog.processes.ops.drift
 // bits: exact
@@ -49,15 +49,15 @@ drift(u64 n, u64 first, u64 event, double now, REAL nu, REAL nu_std, REAL nu_k, 
     uint4 b = make_uint4(0u, 0u, 0u, 0u);
     if (nu_std != 0.0f || noise_std != 0.0f) b = rk_block(make_uint2(key0, key1), OP_DRIFT, first + i, event, 0u);
     REAL rate = nu_cells ? nu_cells[i] : nu;
-    if (nu_std != 0.0f) rate = rate * rk_fma(nu_std, (REAL)rk_normal(b.x), (REAL)1);
+    if (nu_std != 0.0f) rate = rk_hold(rate * rk_fma(nu_std, (REAL)rk_normal(b.x), (REAL)1));
     if (nu_k != 0.0f) {
-        REAL g = (w - w_offset) / wg_ratio + g_offset;
-        if (g > 0.0f) rate = rk_fma(-nu_k, rk_log(g) - log_g0, rate);
+        REAL g = rk_hold(rk_hold(w - w_offset) / wg_ratio + g_offset);
+        if (g > 0.0f) rate = rk_hold(rk_fma(-nu_k, rk_log(g) - log_g0, rate));
     }
-    REAL age = rk_max((REAL)(now - written[i]), (REAL)1);
-    REAL f = rk_exp(-rate * rk_log(age));
-    w = rk_fma(offset, f - (REAL)1, origin[i] * f);
+    REAL age = rk_max(rk_hold((REAL)(now - written[i])), (REAL)1);
+    REAL f = rk_hold(rk_exp(-rate * rk_log(age)));
+    w = rk_hold(rk_fma(offset, f - (REAL)1, rk_hold(origin[i] * f)));
     if (noise_std != 0.0f) w = rk_fma(noise_std, (REAL)rk_normal(b.y), w);
-    w = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
+    w = BOUNDED ? rk_clip(w, low[i], high[i]) : rk_hold(w);
     weight[i] = previous[i] = w;
 }

@@ -29,6 +29,8 @@
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
 
+#define RK_LARGEST 3.402823466e+38f  // what lasts is finite
+
 #ifndef LAW
 #define LAW 1
 #endif
@@ -76,7 +78,7 @@ drift_conductance(u64 n, int n_node, float unit, float log_ratio, float mean, fl
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
                 g[c] = written[c];
-                if (LAW == 1) g[c] = g[c] * rk_exp_within(-(slope[c] * log_ratio));
+                if (LAW == 1) g[c] = fminf(g[c] * rk_exp_within(-(slope[c] * log_ratio)), RK_LARGEST);
                 if (LAW == 2) g[c] = rk_limit(g[c] + __fmaf_rn(std, slope[c], mean), low, high);
                 if (READ) {
                     float q = noise((READ == 1 ? written[c] : g[c]) * unit);
@@ -96,7 +98,7 @@ drift_conductance(u64 n, int n_node, float unit, float log_ratio, float mean, fl
         }
 #pragma unroll
         for (int c = 0; c < 4; ++c)
-            sum[c] = (ready ? rk_divide(sum[c], scale, inverse) : __fdiv_rn(sum[c], scale)) + shift;
+            sum[c] = rk_limit((ready ? rk_divide(sum[c], scale, inverse) : __fdiv_rn(sum[c], scale)) + shift, -RK_LARGEST, RK_LARGEST);
         rk_store4(out, first, n, sum);
     }
 }

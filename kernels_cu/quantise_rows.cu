@@ -44,6 +44,6 @@ quantise_rows(int n_line, REAL half, int op, u64 first_sample, const REAL *v, RE
 #if STOCHASTIC
         q += (REAL)rk_uniform(rk_word(make_uint2(key0, key1), (u32)op, i, first_sample + blockIdx.x, ROUNDING_DRAW)) - (REAL)0.5;
 #endif
-        out[(u64)blockIdx.x * n_line + i] = rk_min(rk_max(rk_rint(q), -half), half) * width;
+        out[(u64)blockIdx.x * n_line + i] = rk_hold(rk_min(rk_max(rk_rint(q), -half), half) * width);
     }
 }

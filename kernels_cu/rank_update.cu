@@ -2,6 +2,8 @@
 //
 //   w[i, j] = fma(-lr * d[s, i], x[s, j], w[i, j])   for s ascending; one chain that starts from w
 //   BOUNDED: w[i, j] = clip(w[i, j], low[i, j], high[i, j])   after each sample
+//   else the bounds are the largest numbers of the type. A sum beyond them is infinite and remains so; the chain of
+//   such a cell is computed again, and held after each sample.
 //
 //   x (n_batch, n_in), d (n_batch, n_out), low, high (with BOUNDED) and weight (n_out, n_in)   REAL
 //   status (1): not zero: do nothing
@@ -51,7 +53,7 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
         for (int i = threadIdx.x; i < DEPTH * TILE; i += 256) {
             int k = i / TILE, q = i % TILE, s = first + k;
             xs[k][q] = s < n_batch && col0 + q < n_in ? x[(u64)s * n_in + col0 + q] : 0.0f;
-            ds[k][q] = s < n_batch && row0 + q < n_out ? -lr * d[(u64)s * n_out + row0 + q] : 0.0f;
+            ds[k][q] = s < n_batch && row0 + q < n_out ? rk_hold(-lr * d[(u64)s * n_out + row0 + q]) : 0.0f;
         }
         __syncthreads();
         int n = min(DEPTH, n_batch - first);
@@ -71,6 +73,15 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
     for (int r = 0; r < 4; ++r)
         for (int c = 0; c < 4; ++c) {
             int row = row0 + ty * 4 + r, col = col0 + tx + 16 * c;
-            if (row < n_out && col < n_in) weight[(u64)row * n_in + col] = w[r][c];
+            if (row >= n_out || col >= n_in) continue;
+            u64 cell = (u64)row * n_in + col;
+#if !BOUNDED
+            if (!(rk_abs(w[r][c]) <= rk_largest((REAL)0))) {
+                w[r][c] = weight[cell];
+                for (int s = 0; s < n_batch; ++s)
+                    w[r][c] = rk_hold(rk_fma(rk_hold(-lr * d[(u64)s * n_out + row]), x[(u64)s * n_in + col], w[r][c]));
+            }
+#endif
+            weight[cell] = w[r][c];
         }
 }

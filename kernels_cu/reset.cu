@@ -6,7 +6,7 @@
 //   status (1): not zero: do nothing
 //
 // One thread a cell of the n_out x n_col that may be reset. Draws: op 11, index = first + cell,
-// sample = event, draw 0 whether, draw 1 xi. BOUNDED 0 leaves the clip out. Macros: BOUNDED, REAL.
+// sample = event, draw 0 whether, draw 1 xi. BOUNDED 0 clips to the range of the type. Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::reset
 // op: rpukit.analog.processes.ops.reset
 // bits: exact
@@ -32,5 +32,5 @@ reset(int n_out, int n_in, int first_col, int n_col, u64 first, REAL prob, REAL 
     uint4 b = rk_block(make_uint2(key0, key1), OP_RESET, first + i, event, 0u);
     if (!(rk_uniform(b.x) < prob)) return;
     REAL w = rk_fma(std, (REAL)rk_normal(b.y), bias ? bias[i] : (REAL)0);
-    weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : w;
+    weight[i] = BOUNDED ? rk_clip(w, low[i], high[i]) : rk_hold(w);
 }

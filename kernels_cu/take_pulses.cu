@@ -29,7 +29,7 @@ take_pulses(int n_row, int n_out, int n_in, int first, REAL step, REAL *chi, REA
         return;
     }
     u64 cell = (u64)row * n_in + e % width;
-    REAL n = rk_trunc(chi[cell] / step);
+    REAL n = rk_trunc(rk_hold(chi[cell] / step));
     chi[cell] = rk_fma(-n, step, chi[cell]);
     pulses[e] = n;
 }

@@ -16,6 +16,6 @@ tiled_rank_update(const i64 *ints, const REAL *floats, REAL *weight, const REAL 
     if (cell >= rows * n_in) return;
     i64 row = cell / n_in, col = cell % n_in;
     REAL w = weight[cell];
-    for (i64 s = 0; s < ints[2]; ++s) w = rk_fma(-floats[0] * d[s * rows + row], x[s * n_in + col], w);
+    for (i64 s = 0; s < ints[2]; ++s) w = rk_hold(rk_fma(rk_hold(-floats[0] * d[s * rows + row]), x[s * n_in + col], w));
     weight[cell] = w;
 }

@@ -134,7 +134,7 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
     slice -= later ? n_slice : 0;
     int last = offset + e / reads * period, row = COLUMNS ? line : slice, col = COLUMNS ? slice : line;
     u64 out = (u64)e * n_line + line;
-    REAL v;
+    REAL v;  // what lasts is held at the largest number: reads, means, the buffer
     if (z) {
         v = z[out];
     } else {
@@ -153,14 +153,15 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
         }
         v = read_line(v, rule, io, line_noise ? line_noise[line] : io[6], line, number + e, make_uint2(read_key0, read_key1));
     }
+    v = rk_hold(v);
 #if KIND == 1
     d[out] = -v;
 #else
     u64 cell = (u64)slice * n_line + line;
     REAL omega = buffer[cell], kappa = later ? kappa_1 : kappa_0, unit = (REAL)1;
-    REAL u = rates ? kappa / rates[last] : kappa, length = rule[1], momentum = rule[2], cap = rule[5];
+    REAL u = rates ? rk_hold(kappa / rates[last]) : kappa, length = rule[1], momentum = rule[2], cap = rule[5];
 #if KIND == 2
-    omega = rk_fma(u, v, omega);
+    omega = rk_hold(rk_fma(u, v, omega));
     unit = rule[0];
     REAL q = omega / unit;
 #else
@@ -169,12 +170,12 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
 #if KIND == 4
     REAL mu = rule[4], m = mean[cell], q0 = turn & 2 ? m : past[cell];
     if (turn & 2) past[cell] = m;
-    fresh = v - q0;
-    mean[cell] = rk_fma(mu, v, ((REAL)1 - mu) * m);
+    fresh = rk_hold(v - q0);
+    mean[cell] = rk_hold(rk_fma(mu, v, rk_hold(((REAL)1 - mu) * m)));
 #else
     omega = rule[3] * omega;
 #endif
-    omega = rk_fma(sign * fresh, u, omega);
+    omega = rk_hold(rk_fma(sign * fresh, u, omega));
     REAL q = omega;
 #endif
     REAL n = rk_min(rk_max(rk_trunc(q), -length), length);
@@ -182,7 +183,7 @@ transfer_read(int n_in, int n_out, int first_slice, int offset, int period, int 
         omega = rule[6] != 0.0f ? momentum * omega : rk_fma(-((REAL)1 - momentum) * n, unit, omega);
         if (rule[6] == 0.0f && cap > 0.0f) omega = rk_min(rk_max(omega, -cap), cap);
     }
-    buffer[cell] = omega;
+    buffer[cell] = rk_hold(omega);
     d[out] = writes & (later ? 2 : 1) ? -n : (REAL)0;
 #if KIND >= 3
     if (line == 0 && turn & 4) chopper[slice] = turn & 1 ? 1 : -1;

@@ -19,5 +19,5 @@ write_noise(u64 n, REAL std, u64 event, const REAL *persistent, REAL *weight, co
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
     if (*status || i >= n) return;
     REAL xi = rk_normal(rk_word(make_uint2(key0, key1), OP_WRITE_NOISE, i, event, 0u));
-    weight[i] = rk_fma(std, xi, persistent[i]);
+    weight[i] = rk_hold(rk_fma(std, xi, persistent[i]));
 }

@@ -132,8 +132,7 @@ def _plan(args: argparse.Namespace) -> int:
     made = tiled.plan(graph, levels, buffering=args.buffering, single=args.single)
     print(made)
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            file.write(made.to_json())
+        import_module("rpukit._files.writing").write_text(args.json, made.to_json())
     return 0
 
 
@@ -148,12 +147,10 @@ def _plan_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", help="file to which the plan is written")
 
 
-def _codegen(args: argparse.Namespace) -> int:
-    """Plan training graphs from files and write them as C99."""
-    tiled, np = import_module("rpukit.tiled"), import_module("numpy")
-    training = tiled.training_from_onnx(args.graph, args.optimiser)
-    with np.load(args.parameters, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+def _inputs(training: Any, path: str) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
+    """Read initial parameters and mini-batches from a ``.npz`` file in the layout of Deeploy."""
+    np = import_module("numpy")
+    arrays = import_module("rpukit._files.archive").read_arrays(path)
     tensors, names = training.train.tensors, (training.data, training.target)
     order = [arrays[name] for name in sorted(n for n in arrays if n.startswith("arr_"))]
 
@@ -163,11 +160,19 @@ def _codegen(args: argparse.Namespace) -> int:
 
     start = zip(training.parameters, order[2:], strict=False)
     initial = {name: fitting(name, value) for name, value in start}
-    batches = [tuple(map(fitting, names, order[:2]))]
-    while f"mb{len(batches)}_arr_0000" in arrays:
-        ahead = f"mb{len(batches)}_arr_000"
-        pair = (arrays[f"{ahead}0"], arrays[f"{ahead}1"])
-        batches.append(tuple(map(fitting, names, pair)))
+    pairs = [(order[0], order[1])]
+    while f"mb{len(pairs)}_arr_0000" in arrays:
+        ahead = f"mb{len(pairs)}_arr_000"
+        pairs.append((arrays[f"{ahead}0"], arrays[f"{ahead}1"]))
+    return initial, [(fitting(names[0], x), fitting(names[1], y)) for x, y in pairs]
+
+
+def _codegen(args: argparse.Namespace) -> int:
+    """Plan training graphs from files and write them as C99."""
+    tiled = import_module("rpukit.tiled")
+    training = tiled.training_from_onnx(args.graph, args.optimiser)
+    with import_module("rpukit._files.schema").as_format_error(args.parameters):
+        initial, batches = _inputs(training, args.parameters)
     sizes = {"l1": args.l1} if args.l1 else {}
     levels = getattr(tiled, args.levels)(**sizes)
     plan = tiled.plan(training, levels, buffering=args.buffering, single=args.single)

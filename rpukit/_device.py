@@ -1,7 +1,6 @@
 """Compute devices and array namespaces: the only file that imports CuPy.
 
-CuPy is imported the first time somebody asks for a GPU or hands in a CuPy array, never before;
-``import rpukit`` on a laptop does not pay for it.
+CuPy is imported the first time somebody asks for a GPU or hands in a CuPy array, never before.
 """
 
 from __future__ import annotations
@@ -41,19 +40,20 @@ class Device:
 
 CPU = Device("cpu")
 
-# How many nested testing.on_cpu() blocks are open: inside one, NumPy arrays run the .cu sources.
-_emulation_depth = 0
+_emulation_depth = 0  # nested testing.on_cpu() blocks: inside one, NumPy arrays run .cu sources
 
 
 def parse_device(device: str | Device) -> Device:
     """Read ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; check that the device is there."""
     if isinstance(device, Device):
         return device
+    if not isinstance(device, str):
+        raise ParameterError(f"device: got {type(device).__name__}, need text")
     if device == "cpu":
         return CPU
-    if isinstance(device, str) and (device == "gpu" or device.startswith("gpu:")):
+    if device == "gpu" or device.startswith("gpu:"):
         text = device[4:]
-        if text and not text.isdigit():
+        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
             raise ParameterError(f'device: got {device!r}, need "cpu", "gpu" or "gpu:<number>"')
         index = int(text or 0)
         n_gpu = gpu_count(required=True)
@@ -338,19 +338,16 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
     """Take an input at the public boundary: an array of any library, or a nested list.
 
     Taken are NumPy and CuPy arrays, objects with DLPack or the CUDA array interface, what NumPy
-    reads (``__array__``, the buffer protocol), lists and numbers; the last two become arrays on
-    ``device``. An array stays where it is: one on another device is an error, since nothing moves
-    by itself. The result is C-contiguous and of ``dtype``: booleans and integers are converted,
-    and floats of any width and byte order are rounded once (NumPy's rule "same_kind").
+    reads (``__array__``, buffers), lists and numbers; the last two become arrays on ``device``.
+    Nothing moves by itself. The result is C-contiguous and of ``dtype``: booleans and integers
+    are converted, floats of any width and byte order rounded once (NumPy's rule "same_kind").
 
     Raises
     ------
-    DeviceError
-        For an array on another device.
+    DeviceError, ShapeError
+        For an array on another device; for a list whose parts have different lengths.
     DTypeError
         For complex numbers, objects, text, dates, and floats where integers are needed.
-    ShapeError
-        For a list whose parts have different lengths.
     """
     kind = x.__class__
     if kind is np.ndarray:
@@ -362,7 +359,7 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
         if usual.dtype is dtype and usual._c_contiguous and _gpu(usual.data.device_id) is device:
             return usual
     if isinstance(x, np.ndarray):
-        array: Array = np.asarray(x)  # of numpy.matrix and other subclasses the plain array
+        array: Array = unmasked(x, name)
     else:
         array = x if is_cupy(x) else _imported(x, device, dtype, name)
     here = device_of(array)
@@ -375,16 +372,17 @@ def as_array(x: object, device: Device, dtype: Any, name: str) -> Array:
 def any_array(x: Any, beside: Any, name: str) -> Array:
     """Take an input of any kind that `as_array` takes, with the type that it has.
 
-    Lists and numbers have none: they take type and device of the other operand ``beside`` where
-    that is an array, and become float64 on the CPU where it is not.
+    Lists have none: they take that of ``beside``, an array, or become float64 on the CPU.
     """
-    if isinstance(x, np.ndarray) or is_cupy(x):
-        return x
+    if x.__class__ is np.ndarray or is_cupy(x):
+        return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    if isinstance(x, np.ndarray):
+        return unmasked(x, name)
     known = isinstance(beside, np.ndarray) or is_cupy(beside)
     if speaks_of_memory(x):
-        return imported(x, device_of(beside) if known else _place_of(x), name)
+        return _imported(x, device_of(beside) if known else _place_of(x), None, name)
     if hasattr(x, "__array__"):
-        return np.asarray(x)
+        return listed(x, name)
     where, dtype = (device_of(beside), beside.dtype) if known else (CPU, np.float64)
     return as_array(x, where, dtype, name)
 
@@ -439,10 +437,21 @@ def _imported(x: Any, device: Device, dtype: Any, name: str) -> Array:
         if device.kind == "cpu":
             raise DeviceError(f"{name} is on a GPU, need {device}: move it first")
         return cupy().asarray(x)
+    return to_device(_as_dtype(listed(x, name), dtype, name), device)
+
+
+def unmasked(array: np.ndarray, name: str) -> np.ndarray:
+    """Plain array of a subclass; masked values have no number, and are refused."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.getmaskarray(array).any():
+        raise DTypeError(f"{name}: some values are masked, need numbers: use .filled(value)")
+    return np.asarray(array)
+
+
+def listed(x: Any, name: str) -> np.ndarray:
+    """Array that NumPy makes of a list, a number or an object with ``__array__``."""
     try:
-        made = np.asarray(x)
-    except ValueError as error:
+        return np.asarray(x)
+    except (ValueError, RuntimeError) as error:
         raise ShapeError(f"{name}: got a list that is no array: {error}") from error
-    except TypeError as error:
+    except (TypeError, BufferError, OverflowError, UserWarning) as error:
         raise DTypeError(f"{name}: got {type(x).__name__}, which is no array: {error}") from error
-    return to_device(_as_dtype(made, dtype, name), device)

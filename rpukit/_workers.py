@@ -18,6 +18,7 @@ _pool_size = 0
 _n_threads: int | None = None
 
 _LIMITS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+_MOST_THREADS = 4096
 _WORTH_A_THREAD = 1 << 16  # elementary steps, about the time that handing them to a thread takes
 
 
@@ -35,7 +36,7 @@ def get_num_threads() -> int:
     Raises
     ------
     ParameterError
-        If RPUKIT_NUM_THREADS is not a number from 1.
+        If RPUKIT_NUM_THREADS is not a number from 1 to 4096. An empty one is as none.
 
     Examples
     --------
@@ -47,8 +48,11 @@ def get_num_threads() -> int:
         return _n_threads
     text = os.environ.get("RPUKIT_NUM_THREADS", "")
     if text:
-        if not text.isdigit() or int(text) < 1:
-            raise ParameterError(f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1")
+        # Digits of other scripts are digits to Python, too.
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST_THREADS):
+            raise ParameterError(
+                f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1 to {_MOST_THREADS}"
+            )
         return int(text)
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._files.writing import write_text
 from rpukit._workers import get_num_threads
 from rpukit.analog import AnalogTile, Cell, ConstantStep, Ideal, IOParameters, SoftBounds
 from rpukit.elementwise import random_fill, softmax_cross_entropy, tanh
@@ -362,7 +363,7 @@ def main(args: argparse.Namespace) -> int:
     _report(analog, exact)
     args.out.mkdir(parents=True, exist_ok=True)
     written = [args.out / "digits.json"]
-    written[0].write_text(json.dumps(_summary(args, analog, exact), indent=1) + "\n")
+    write_text(written[0], json.dumps(_summary(args, analog, exact), indent=1) + "\n")
     if not args.no_figure:
         written.append(args.out / "digits.png")
         draw(analog, exact, written[1])

@@ -14,12 +14,14 @@ __all__ = [
     "InterruptedCallError",
     "KernelCompileError",
     "LaunchError",
+    "MemoryLimitError",
     "NonFiniteError",
     "OnnxError",
     "ParameterError",
     "PlanError",
     "PlotError",
     "RpukitError",
+    "SaveError",
     "ShapeError",
     "StructureError",
     "ThreadError",
@@ -47,6 +49,10 @@ class CopyError(ParameterError, BufferError):
     """Memory was asked for that is only handed out as a copy."""
 
 
+class MemoryLimitError(ParameterError, MemoryError):
+    """A size asks for more memory than there is; nothing was built."""
+
+
 class NonFiniteError(RpukitError, ValueError):
     """An input holds NaN or infinity where only finite values make sense."""
 
@@ -61,6 +67,13 @@ class InterruptedCallError(RpukitError, RuntimeError):
 
 class ThreadError(RpukitError, RuntimeError):
     """An object is called while another thread is inside a call of it."""
+
+
+class SaveError(RpukitError, OSError):
+    """A file could not be written: the disk is full, or the folder is not writable.
+
+    What was in its place before is still there, whole.
+    """
 
 
 class EstimatorError(RpukitError, ImportError):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
-from rpukit import _archive
+import numpy as np
+
+from rpukit._files import archive
+from rpukit._files.schema import Spec, as_format_error, check_numbers
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit, Partials
 from rpukit.errors import FormatError, ParameterError
@@ -30,12 +34,13 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     Parameters
     ----------
     path : str or path
-        Ends in ``.npz``. The file appears whole or not at all.
+        Ends in ``.npz``. The file is replaced whole, or stays as it was: when the disk is full,
+        and when the process is killed.
     tile : AnalogTile, InferenceTile, MappedMatrix, Circuit or Partials
 
     Raises
     ------
-    ParameterError, NonFiniteError, OSError
+    ParameterError, NonFiniteError, SaveError
 
     Examples
     --------
@@ -51,7 +56,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
         known = ", ".join(kind.__name__ for kind in _KINDS.values())
         raise ParameterError(f"tile: got {type(tile).__name__}, need one of {known}")
     state = tile.state()
-    _archive.write(path, state["header"], state["arrays"])
+    archive.write(path, state["header"], state["arrays"])
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
@@ -69,7 +74,13 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
 
     Raises
     ------
-    FormatError, DeviceError, OSError
+    FormatError
+        If the file is damaged, which its checksum tells, or was not written by rpukit.
+    DeviceError, OSError
+
+    Notes
+    -----
+    Nothing in the file is run, and its claims are compared with its bytes before memory is taken.
 
     Examples
     --------
@@ -79,8 +90,20 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     ...     rk.load(os.path.join(folder, "tile.npz"))
     AnalogTile((2, 3), Ideal, device='cpu')
     """
-    header, arrays = _archive.read(path)
-    kind = _KINDS.get(str(header.get("format")))
+    header, arrays, _ = archive.read(path, _check)
+    with as_format_error(str(path)), np.errstate(over="raise", invalid="raise"):
+        check_numbers(arrays)
+        return _kind(header).from_state({"header": header, "arrays": arrays}, device)
+
+
+def _kind(header: dict[str, Any]) -> Any:
+    form = header.get("format")
+    kind = _KINDS.get(form) if isinstance(form, str) else None
     if kind is None:
-        raise FormatError(f"{path}: the header names none of {', '.join(_KINDS)}")
-    return kind.from_state({"header": header, "arrays": arrays}, device)
+        raise FormatError(f"the header names none of {', '.join(_KINDS)}")
+    return kind
+
+
+def _check(header: dict[str, Any], arrays: Mapping[str, Spec]) -> None:
+    """Check header, shapes and types before memory is taken for the arrays."""
+    _kind(header)._check_state({"header": header, "arrays": arrays})

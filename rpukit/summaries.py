@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import number
 from rpukit.errors import DTypeError, ParameterError
 
 __all__ = ["Described", "Fact", "Histogram", "Summary", "histogram_of", "summary"]
@@ -209,10 +210,7 @@ def summary(obj: Any, *, energy_per_pulse: float | None = None) -> Summary:
 
 
 def _with_energy(found: Summary, energy_per_pulse: float) -> Summary:
-    if not (np.isfinite(energy_per_pulse) and energy_per_pulse >= 0):
-        raise ParameterError(
-            f"energy_per_pulse: got {energy_per_pulse!r}, need a finite number from 0"
-        )
+    energy_per_pulse = number(energy_per_pulse, "energy_per_pulse", low=0)
     names = [fact.name for fact in found.facts]
     if "pulses" not in names:
         raise ParameterError(f"energy_per_pulse: a {found.kind} counts no pulses; leave it out")
@@ -245,7 +243,11 @@ def size(n_bytes: float) -> str:
 
 def histogram_of(values: Array) -> Histogram:
     """Count values, of which only the counts leave their device; the same on every device."""
-    flat = values.reshape(-1)
+    flat = _device.any_array(values, None, "values").reshape(-1)
+    if not flat.size:
+        return Histogram(math.nan, math.nan, math.nan, math.nan, (0,), 0, 0, 0)
+    if flat.dtype.kind not in "iubf":
+        raise DTypeError(f"values: got {flat.dtype}, need real numbers")
     step = -(-flat.size // _MOST)
     some = flat[:: step + (step > 1 and step % 2 == 0)]  # odd: not always the same columns
     some = some.astype(np.float64)
@@ -271,7 +273,7 @@ def histogram_of(values: Array) -> Histogram:
 
 def _moments(xp: Any, good: Array, largest: float) -> tuple[float, float]:
     """Mean and deviation by sums of integers, which do not depend on their order."""
-    if largest == 0:
+    if largest < 1e-300:  # whose unit would be 0
         return 0.0, 0.0
     unit = 2.0 ** (np.frexp(largest)[1] - _BITS)
     whole = xp.rint(good / unit).astype(np.int64)

@@ -17,8 +17,8 @@ PACKAGE = ROOT / "rpukit"
 # Bottom-up; a folder stands for all of its files. `kernels_cu` is layer 0 and holds no Python.
 LAYERS = {
     1: [
-        *("errors", "_version", "_archive", "_cache", "_device", "_workers", "random"),
-        "_exact",
+        *("errors", "_version", "_cache", "_device", "_workers", "random"),
+        *("_checks", "_exact", "_files"),
     ],
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],

@@ -20,6 +20,7 @@ HASHES = ROOT / "tests" / "golden" / "hashes"
 sys.path.insert(0, str(ROOT))
 
 from rpukit import _device  # noqa: E402
+from rpukit._files.writing import write_text  # noqa: E402
 from tests.golden.cases import CASES, digest  # noqa: E402
 
 
@@ -78,7 +79,7 @@ def main() -> int:
                 wrong += 1
                 print(f"DIFFERS from the mirror: {kernel} {case.name}")
         record = {**where, "cases": hashes}
-        (args.out / f"{kernel}.json").write_text(json.dumps(record, indent=1) + "\n")
+        write_text(args.out / f"{kernel}.json", json.dumps(record, indent=1) + "\n")
         print(f"{kernel}: {len(hashes)} cases")
     print(f"{wrong} cases differ from the mirrors on {where['gpu']}")
     return 1 if wrong else 0

@@ -10,6 +10,12 @@
 
 __device__ __forceinline__ float rk_largest(float) { return 3.402823466e+38f; }  // of the type of its argument
 __device__ __forceinline__ double rk_largest(double) { return 1.7976931348623157e+308; }
+// Hold at the largest number of the type: what lasts is finite, also where cells have no bounds.
+template <class T>
+__device__ __forceinline__ T rk_hold(T v) {
+    T top = rk_largest(v);
+    return v < -top ? -top : v > top ? top : v;
+}
 __device__ __forceinline__ float rk_abs(float x) { return fabsf(x); }
 __device__ __forceinline__ double rk_abs(double x) { return fabs(x); }
 __device__ __forceinline__ float rk_max(float a, float b) { return fmaxf(a, b); }

@@ -45,7 +45,7 @@ def enters_named(function: _Function) -> _Function:
             named = signature.bind_partial(*args, **kwargs).arguments.get("device", "cpu")
         except TypeError:
             return function(*args, **kwargs)  # it raises the error
-        if named is None or named == "cpu":
+        if named is None or (isinstance(named, str) and named == "cpu"):
             return function(*args, **kwargs)
         with _device.using(_device.parse_device(named)):
             return function(*args, **kwargs)

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rpukit import _cache as cache
+from rpukit._files.schema import (
+    FLAG,
+    anything,
+    as_format_error,
+    integer,
+    listing,
+    number,
+    record,
+    table,
+    text,
+)
+from rpukit.errors import FormatError
 
 _log = logging.getLogger("rpukit")
 _FORMAT = 1
+_FILE = record(
+    {
+        "format": anything,
+        "device": text(),
+        "records": listing(
+            record(
+                {
+                    **dict.fromkeys(("kernel", "version", "key"), text()),
+                    "batch": integer(0, 1 << 62),
+                    "times": table(number(0)),
+                },
+                {"verified": FLAG},
+            )
+        ),
+        "rejected": listing(listing(text(), 3)),
+    }
+)
 
 
 @dataclass
@@ -46,23 +76,24 @@ class Store:
         found = self._records.get(where)
         return found if found is not None else Record(*where)
 
-    def save(self, record: Record) -> None:
+    def save(self, new: Record) -> None:
         """Store a record in memory and in the file; entries of other processes are kept."""
-        self._read()
-        self._records = {
-            where: r
-            for where, r in self._records.items()
-            if r.kernel != record.kernel or r.version == record.version  # drop older sources
-        }
-        self._records[record.kernel, record.version, record.key, record.batch] = record
-        if self._file is not None:
-            text = {
-                "format": _FORMAT,
-                "device": self.device,
-                "records": [asdict(r) for r in self._records.values()],
-                "rejected": sorted(self._rejected),
+        with cache.locked(self._file) if self._file is not None else nullcontext():
+            self._read()
+            self._records = {
+                where: r
+                for where, r in self._records.items()
+                if r.kernel != new.kernel or r.version == new.version  # drop older sources
             }
-            cache.write(self._file, json.dumps(text, indent=1).encode())
+            self._records[new.kernel, new.version, new.key, new.batch] = new
+            if self._file is not None:
+                content = {
+                    "format": _FORMAT,
+                    "device": self.device,
+                    "records": [asdict(r) for r in self._records.values()],
+                    "rejected": sorted(self._rejected),
+                }
+                cache.write(self._file, json.dumps(content, indent=1).encode())
 
     def records(self) -> list[Record]:
         """All records that hold times."""
@@ -85,12 +116,12 @@ class Store:
         if data is None:
             return
         try:
-            text = json.loads(data)
-            if text["format"] != _FORMAT or text["device"] != self.device:
-                return
-            for r in [Record(**item) for item in text["records"]]:
-                r.times = {str(name): float(t) for name, t in r.times.items()}
-                self._records.setdefault((r.kernel, r.version, r.key, r.batch), r)
-            self._rejected |= {(str(k), str(t), str(v)) for k, t, v in text["rejected"]}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            _log.warning("times of the tuner in %s are not readable: %s", self._file, error)
+            with as_format_error(str(self._file)):
+                found = _FILE(json.loads(data), "file")
+                if found["format"] != _FORMAT or found["device"] != self.device:
+                    return
+                for r in [Record(**item) for item in found["records"]]:
+                    self._records.setdefault((r.kernel, r.version, r.key, r.batch), r)
+                self._rejected |= {(k, t, v) for k, t, v in found["rejected"]}
+        except FormatError as error:
+            _log.warning("times of the tuner are not readable: %s", error)

@@ -278,12 +278,20 @@ def _capturing(device: Device) -> bool:
 
 
 def _verifying() -> bool:
-    return os.environ.get("RPUKIT_TUNE_VERIFY") == "1"
+    return _switched("RPUKIT_TUNE_VERIFY", default=False)
 
 
 def enabled() -> bool:
     """Whether variants are chosen by their times."""
-    return _settings.on and os.environ.get("RPUKIT_TUNE") != "0"
+    return _settings.on and _switched("RPUKIT_TUNE", default=True)
+
+
+def _switched(name: str, *, default: bool) -> bool:
+    """Read a variable of the environment that is 0 or 1; an empty one is as none."""
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise ParameterError(f"{name}: got {value!r}, need 0 or 1")
+    return default if value == "" else value == "1"
 
 
 def switch(on: bool) -> None:

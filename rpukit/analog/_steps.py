@@ -17,6 +17,7 @@ from rpukit.errors import ParameterError
 f4, i4 = np.float32, np.int32
 
 NORMAL_REACH = f4(5.3)  # no standard normal of ours is larger
+LARGEST = f4(np.finfo(f4).max)
 LARGE = f4(1e20)  # beyond all bounds, and still finite where it is multiplied by a step
 
 
@@ -24,6 +25,12 @@ LARGE = f4(1e20)  # beyond all bounds, and still finite where it is multiplied b
 def clip(w, low, high):
     """Clip with the order of tests of the kernels (equal bounds: the bound)."""
     return choose(w < low, low, choose(w > high, high, w))
+
+
+@jit(forceinline=True)
+def hold(v):
+    """Hold at the largest number of the type: what lasts is finite, also without bounds."""
+    return clip(v, f4(-LARGEST), LARGEST)
 
 
 @jit(forceinline=True)

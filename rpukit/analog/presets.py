@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from rpukit._checks import Checked
 from rpukit.analog.cells import (
     Cell,
     ConstantStep,
@@ -193,7 +194,7 @@ _AGAD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileConfig:
+class TileConfig(Checked):
     """All parameters of a tile.
 
     Parameters

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._files.schema import as_format_error
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.circuits.compiled.layout import Layout
@@ -18,7 +19,7 @@ from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.learning import blocks, cuda_graph, em, fit, gradient
 from rpukit.circuits.peers import make_peers, parse_devices
 from rpukit.circuits.queries import completion, information, likelihood
-from rpukit.circuits.state import rebuild, state_of, take_state
+from rpukit.circuits.state import check_state, rebuild, state_of, take_state
 from rpukit.random import Stream
 from rpukit.summaries import Described, Summary
 
@@ -324,9 +325,12 @@ class Circuit(Described):
         ------
         FormatError, DeviceError, PlanError
         """
-        header = state["header"]
+        header = cls._check_state(state)
         how = {"dtype": header["dtype"], "precision": header.get("precision", "fp32")}
-        circuit = cls(rebuild(state), **how, device=device, devices=devices, budget=budget)
-        with _device.using(circuit._device):
+        with as_format_error("state"):
+            circuit = cls(rebuild(state), **how, device=device, devices=devices, budget=budget)
+        with as_format_error("state"), _device.using(circuit._device):
             take_state(circuit._core, state)
         return circuit
+
+    _check_state = staticmethod(check_state)

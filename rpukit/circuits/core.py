@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import integer, one_of, real_type, shown
 from rpukit._device import Device
 from rpukit._kernels.calls import CallState
 from rpukit.circuits.compiled.encoder import Encoder
@@ -104,9 +105,11 @@ class Core:
 
     def owner(self, nodes: Nodes) -> Any:
         """Find the node vector that owns the parameters of ``nodes``."""
-        if nodes.number not in self.layout.rows or not isinstance(nodes, (SumNodes, InputNodes)):
+        known = isinstance(nodes, (SumNodes, InputNodes)) and nodes.number in self.layout.rows
+        if not known:
             raise ParameterError(
-                f"nodes: got {nodes!r}, need inputs or sums of this circuit (circuit.layout.nodes)"
+                f"nodes: got {shown(nodes)}, need inputs or sums of this circuit "
+                "(circuit.layout.nodes)"
             )
         return nodes.source
 
@@ -139,12 +142,11 @@ def make_core(
     """Check what `Circuit` was given, compile the graph and allocate its arrays."""
     given = list(roots) if isinstance(roots, Sequence) else [roots]
     if not given or not all(isinstance(root, Nodes) for root in given):
-        raise DTypeError(f"roots: got {roots!r}, need node vectors")
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise DTypeError(f"dtype: got {dtype}, need float32 or float64")
-    if precision not in ("fp32", "bf16"):
-        raise ParameterError(f'precision: got {precision!r}, need "fp32" or "bf16"')
+        raise DTypeError(f"roots: got {shown(roots)}, need node vectors")
+    dtype = real_type(dtype)
+    one_of(precision, "precision", ("fp32", "bf16"))
+    if budget is not None:
+        budget = integer(budget, "budget", low=1, what="bytes")
     if precision == "bf16" and dtype != np.float32:
         raise DTypeError(f'precision "bf16": got dtype {dtype}, need float32')
     layout = make_layout(given)

@@ -167,6 +167,16 @@ class Partials:
             raise FormatError(f"the file of partial statistics has no {error}") from error
         return made if device == "cpu" else made.to(device)
 
+    @staticmethod
+    def _check_state(state: Any) -> dict[str, Any]:
+        """Check a header, before memory is taken for the arrays; return it."""
+        header: dict[str, Any] = state["header"]
+        needed = {field.name for field in fields(Partials)}
+        missing = needed - header.keys() - state["arrays"].keys()
+        if header.get("version") != VERSION or missing:
+            raise FormatError(f"state: this is no {FORMAT} of version {VERSION}")
+        return header
+
     def __repr__(self) -> str:
         last = self.end_sample - 1
         return f"<Partials of samples {self.first_sample} to {last}: {self.n_block} blocks>"

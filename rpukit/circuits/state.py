@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._files.schema import (
+    COUNT,
+    FLAG,
+    TALLY,
+    WORD,
+    anything,
+    as_format_error,
+    check_arrays,
+    check_memory,
+    fail,
+    integer,
+    listing,
+    number,
+    record,
+    setting,
+    table,
+    text,
+)
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core
 from rpukit.circuits.graph import densities, leaves
@@ -22,17 +40,50 @@ from rpukit.circuits.graph.nodes import (
     product,
     sum,
 )
+from rpukit.circuits.graph.traversal import walk
 from rpukit.circuits.momenta import Momenta
 from rpukit.circuits.parameters import shift_moments
-from rpukit.errors import FormatError, RpukitError
+from rpukit.errors import FormatError
 from rpukit.random import Stream
 
-__all__ = ["FORMAT", "VERSION", "rebuild", "state_of", "structure_of", "take_state"]
+__all__ = ["FORMAT", "VERSION", "check_state", "rebuild", "state_of", "structure_of", "take_state"]
 
 Array = Any
 
 FORMAT, VERSION = "rpukit.Circuit", 1
 _MOMENTA = ("first", "leaf_first", "second", "leaf_second")
+_NODE = {
+    "kind": text("input", "product", "sum"),
+    "n_node": integer(1, 1 << 40),
+    "block_size": integer(1, 1 << 40),
+    "children": listing(COUNT),
+}
+_LEAF = {"var": COUNT, "leaf": text(), "leaf_parameters": table(setting)}
+_SOURCE = {"source": COUNT}
+_KINDS = {
+    "input": record({**_NODE, **_LEAF}, _SOURCE),
+    "product": record(_NODE),
+    "sum": record(_NODE, _SOURCE),
+}
+_HEADER = record(
+    {
+        **dict.fromkeys(("format", "version", "nodes"), anything),
+        "dtype": text("float32", "float64"),
+        "roots": listing(COUNT),
+        "stream": listing(WORD, 2),
+        "n_drawn": COUNT,
+        "n_sample": TALLY,
+        "weight": number(),
+    },
+    {
+        "precision": text("fp32", "bf16"),
+        "exponent": number(),
+        "centred": FLAG,
+        "momenta": listing(anything, 3),
+        "compact": FLAG,
+    },
+)
+_PER_ROW = 64  # bytes of tables and values of one node, at least
 _ARRAYS = ("theta", "leaf_parameters", "chains", "totals", "leaf_chains", "leaf_totals")
 _COUNTED = _ARRAYS[2:]
 
@@ -51,6 +102,7 @@ def described(layout: Layout) -> tuple[dict[str, Any], dict[str, Array]]:
     places = {nodes.number: k for k, nodes in enumerate(layout.nodes)}
     arrays: dict[str, Array] = {}
     made = []
+    owners: dict[int, int] = {}  # an owner outside the circuit is stood for by its first copy
     for k, nodes in enumerate(layout.nodes):
         about: dict[str, Any] = {
             "kind": nodes.KIND,
@@ -58,8 +110,10 @@ def described(layout: Layout) -> tuple[dict[str, Any], dict[str, Array]]:
             "block_size": nodes.block_size,
             "children": [places[child.number] for child in nodes.children],
         }
-        if nodes.source is not nodes:
-            about["source"] = places[nodes.source.number]
+        number = nodes.source.number
+        owner = places.get(number, owners.setdefault(number, k))
+        if owner != k:
+            about["source"] = owner
         if isinstance(nodes, InputNodes):
             about |= {"var": nodes.var, "leaf": type(nodes.leaf).__name__}
             about["leaf_parameters"] = asdict(nodes.leaf)
@@ -127,35 +181,142 @@ def state_of(core: Core, *, compact: bool = False, momenta: bool = True) -> dict
     return {"header": header, "arrays": arrays}
 
 
-def rebuild(state: dict[str, Any]) -> list[Nodes]:
-    """Rebuild the node vectors of a state; returns the roots."""
+def check_state(state: Any) -> dict[str, Any]:
+    """Check that a header describes a circuit of the size of the arrays; return the header.
+
+    Instead of arrays there may be records of their shapes and types.
+    """
+    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
+        raise FormatError("state: need a dictionary with header and arrays, as from state()")
     header, arrays = state["header"], state["arrays"]
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FormatError(f"state: this is not a {FORMAT}")
     if header.get("version") != VERSION:
         raise FormatError(
             f"the file holds a circuit of format version {header.get('version')!r}, need {VERSION}"
         )
-    try:
-        made: list[Nodes] = []
-        for k, about in enumerate(header["nodes"]):
-            made.append(_one(k, about, made, arrays))
-        for nodes, about in zip(made, header["nodes"], strict=True):
-            if "source" in about:  # the owner may come later
-                nodes.source = made[about["source"]]
-        return [made[k] for k in header["roots"]]
-    except (KeyError, IndexError, TypeError, AttributeError, RpukitError) as error:
-        raise FormatError(f"the file describes no valid circuit: {error}") from error
+    header = dict(_HEADER(header, "header"))
+    nodes = listing(_node)(header["nodes"], "header.nodes")
+    needed = {name: _flat(0, header["dtype"]) for name in ("theta", "leaf_parameters", "chains")}
+    sizes = {"theta": 0, "leaf_parameters": 0, "leaf_totals": 0}
+    with as_format_error("header.nodes"):
+        for k, about in enumerate(nodes):
+            needed |= _needed(k, about, nodes, arrays, sizes)
+        for k in header["roots"]:
+            if not k < len(nodes):
+                raise fail("roots", k, f"a number below {len(nodes)}")
+    n_row = int(np.sum([float(about["n_node"]) for about in nodes]))
+    check_memory("header.nodes", _PER_ROW * n_row)
+    n_theta, n_leaf, n_total = sizes.values()
+    for name in _ARRAYS:
+        if header.get("compact") and name in _COUNTED:
+            needed.pop(name, None)
+            continue
+        size = n_total if name in ("leaf_chains", "leaf_totals") else n_theta
+        kind = "float64" if name.endswith("totals") else header["dtype"]
+        needed[name] = _flat(n_leaf if name == "leaf_parameters" else size, kind)
+    if header.get("momenta") is not None:
+        method, *fades = header["momenta"]
+        text("scaled_em", "sgd", "adam")(method, "header.momenta[0]")
+        for k, fade in enumerate(fades, start=1):
+            number(0, 1)(fade, f"header.momenta[{k}]")
+        second = (n_theta, n_leaf) if method == "adam" else (0, 0)
+        lengths = (n_theta, n_total if method == "scaled_em" else n_leaf, *second)
+        for name, size in zip(_MOMENTA, lengths, strict=True):
+            needed[f"momenta_{name}"] = _flat(size, "float64")
+    check_arrays(arrays, needed)
+    return header
+
+
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """Shape and type that an array of a state needs to have."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def _flat(size: int, kind: str) -> _Needed:
+    return _Needed((size,), np.dtype(kind))
+
+
+def _node(about: Any, where: str) -> dict[str, Any]:
+    """Check one entry of a graph by its kind."""
+    kind = about.get("kind") if isinstance(about, dict) else None
+    checked: dict[str, Any] = _KINDS[text(*_KINDS)(kind, f"{where}.kind")](about, where)
+    return checked
+
+
+def _needed(
+    k: int, about: dict[str, Any], nodes: list[dict[str, Any]], arrays: Any, sizes: dict[str, int]
+) -> dict[str, _Needed]:
+    """List the arrays of one entry of a graph, and add what it owns to the sizes of others."""
+    kind, n, size, children = (about[x] for x in ("kind", "n_node", "block_size", "children"))
+    if (kind == "input") != (not children) or max(children, default=-1) >= k:
+        raise fail(f"[{k}].children", children, f"numbers below {k}, none of an input")
+    owner = nodes[about["source"]] if "source" in about else about
+    if "source" in owner and owner is not about:
+        raise fail(f"[{k}].source", about["source"], "the owner of parameters")
+    same = ("kind", "n_node", "block_size", "leaf", "leaf_parameters")
+    if [owner.get(x) for x in same] != [about.get(x) for x in same]:
+        raise fail(f"[{k}].source", about["source"], "an entry of equal sizes")
+    if kind == "input":
+        leaf = _leaf(about)
+        if not about["var"] < len(nodes):
+            raise fail(f"[{k}].var", about["var"], f"a number below {len(nodes)}")
+        if owner is about:
+            sizes["leaf_parameters"] += n * leaf.n_parameters
+            sizes["leaf_totals"] += n * (leaf.n_statistics + 1)
+        return {}
+    edges = f"edges_{k}"
+    if kind == "product":
+        return {edges: _Needed((n, len(children)), np.dtype(np.int64))}
+    sides = [[(nodes[c]["n_node"], nodes[c]["block_size"]) for c in one["children"]]
+             for one in (owner, about)]  # fmt: skip
+    if sides[0] != sides[1]:
+        raise fail(f"[{k}].source", about["source"], "an entry with children of equal sizes")
+    n_edge = arrays[edges].shape[-1]
+    if owner is about:
+        sizes["theta"] += n_edge * size * sides[0][0][1]
+    needed = {edges: _Needed((2, n_edge), np.dtype(np.int64))}
+    if f"zero_mask_{k}" in arrays:
+        needed[f"zero_mask_{k}"] = _Needed((n_edge, size, sides[0][0][1]), np.dtype(bool))
+    return needed
+
+
+def rebuild(state: dict[str, Any]) -> list[Nodes]:
+    """Rebuild the node vectors of a checked state; returns the roots."""
+    header, arrays = state["header"], state["arrays"]
+    made: list[Nodes] = []
+    for k, about in enumerate(header["nodes"]):
+        made.append(_one(k, about, made, arrays))
+    for k, about in enumerate(header["nodes"]):
+        if "source" in about:  # the owner may come later
+            nodes, owner = made[k], made[about["source"]]
+            if isinstance(nodes, SumNodes) and (nodes.edges != owner.edges).any():
+                raise FormatError(f"array edges_{k}: not those of its source")
+            nodes.source = owner
+    roots = [made[k] for k in header["roots"]]
+    if len(list(walk(roots))) < len(made):
+        raise FormatError(f"header.roots: got {header['roots']}, below which not all nodes are")
+    return roots
+
+
+def _leaf(about: dict[str, Any]) -> leaves.Leaf:
+    known = {name: home for home in (leaves, densities) for name in home.__all__}
+    kind = getattr(known[about["leaf"]], about["leaf"])
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in about["leaf_parameters"].items()
+    }
+    leaf: leaves.Leaf = kind(**given)
+    return leaf
 
 
 def _one(k: int, about: dict[str, Any], made: list[Nodes], arrays: dict[str, Array]) -> Nodes:
     children, size = [made[c] for c in about["children"]], about["block_size"]
     if about["kind"] == "input":
-        home = densities if about["leaf"] in densities.__all__ else leaves
-        given = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in about["leaf_parameters"].items()
-        }
-        leaf = getattr(home, about["leaf"])(**given)
-        return inputs(about["var"], leaf, about["n_node"], block_size=size)
+        return inputs(about["var"], _leaf(about), about["n_node"], block_size=size)
     if about["kind"] == "product":
         return product(*children, node_edges=arrays[f"edges_{k}"], block_size=size)
     mask = arrays.get(f"zero_mask_{k}")
@@ -169,16 +330,11 @@ def take_state(core: Core, state: dict[str, Any]) -> None:
     if momenta is not None:
         core.momenta = Momenta.zeros(core.parameters, core.statistics, *momenta)
         owned |= {f"momenta_{name}": getattr(core.momenta, name) for name in _MOMENTA}
+    if state["header"].get("compact"):  # no sample: counts are 0
+        owned = {name: array for name, array in owned.items() if name not in _COUNTED}
+    check_arrays({name: state["arrays"][name] for name in owned}, owned)
     for name, array in owned.items():
-        if name in _COUNTED and state["header"].get("compact"):
-            continue  # no sample: they are 0
-        given = state["arrays"].get(name)
-        if given is None or given.shape != array.shape or given.dtype != array.dtype:
-            got = "none" if given is None else f"{given.dtype} of shape {given.shape}"
-            raise FormatError(
-                f"array {name!r} of the file: got {got}, need {array.dtype} of shape {array.shape}"
-            )
-        array[...] = core.parameters.on_device(given)
+        array[...] = core.parameters.on_device(state["arrays"][name])
     core.parameters.refresh_all()
     header, statistics = state["header"], core.statistics
     if not header.get("centred"):  # of an older version: moments about 0

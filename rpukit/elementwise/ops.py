@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import float32_array, instance, integer, need_memory, one_of, plain, shown
 from rpukit._device import Device
 from rpukit._kernels import Kernel
 from rpukit._kernels.entering import enters_arrays
@@ -38,6 +40,7 @@ FUNCTIONS = {
 }
 FUNCTIONS_OF_TWO = {"logaddexp": "rk_logaddexp", "power": "rk_pow"}
 _GRAIN = 1 << 15  # elements that are worth a thread
+_INT = (1 << 31) - 1
 
 
 def _mirror() -> Any:
@@ -114,18 +117,13 @@ def random_fill(
     >>> bool(abs(z.mean()) < 0.1)
     True
     """
-    if kind not in KINDS:
-        raise ParameterError(f"kind: got {kind!r}, need one of {sorted(KINDS)}")
-    for name, value, end in (
-        ("op", op, 0xFFFF),
-        ("sample", sample, MAX_SAMPLE),
-        ("draw", draw, 1 << 16),
-    ):
-        if not isinstance(value, (int, np.integer)) or not 0 <= value < end:
-            raise ParameterError(f"{name}: got {value!r}, need an integer in [0, {end})")
-    shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
-    if any(n < 0 for n in shape):
-        raise ShapeError(f"shape: got {shape}, need lengths from 0")
+    one_of(kind, "kind", KINDS)
+    instance(stream, Stream, "stream")
+    op = integer(op, "op", low=0, high=0xFFFE)
+    sample = integer(sample, "sample", low=0, high=MAX_SAMPLE - 1)
+    draw = integer(draw, "draw", low=0, high=(1 << 16) - 1)
+    shape = _lengths(shape)
+    need_memory(4 * math.prod(shape), f"random_fill of shape {shape}")
     dtype = np.uint32 if kind == "bits" else np.float32
     out = _result(out, shape, dtype, _device.parse_device(device))
     if _device.runs_kernels(_device.namespace(out)):
@@ -138,6 +136,15 @@ def random_fill(
         where = (mirror.TRANSFORMS[kind], int(op), int(sample), int(draw))
         run_rows(mirror.random_fill, out.size, *where, *key, out.reshape(-1), grain=_GRAIN)
     return out
+
+
+def _lengths(shape: Any) -> tuple[int, ...]:
+    """Check a shape: one length, or several."""
+    try:
+        several = shape if isinstance(shape, (tuple, list)) else (plain(shape),)
+        return tuple(integer(n, "shape", low=0, high=MAX_SAMPLE) for n in several)
+    except ParameterError as error:
+        raise ShapeError(f"shape: got {shown(shape)}, need lengths from 0") from error
 
 
 @enters_arrays
@@ -176,9 +183,11 @@ def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None =
     array([1., 1.], dtype=float32)
     """
     functions = FUNCTIONS if y is None else FUNCTIONS_OF_TWO
-    if name not in functions:
+    if not isinstance(name, str) or name not in functions:
         count = "one argument" if y is None else "two arguments"
-        raise ParameterError(f"name: got {name!r}, of {count} there are {', '.join(functions)}")
+        raise ParameterError(
+            f"name: got {shown(name)}, of {count} there are {', '.join(functions)}"
+        )
     inputs = _inputs(x, y)
     dtype = inputs[0].dtype
     out = _result(out, inputs[0].shape, dtype, _device.device_of(inputs[0]))
@@ -196,9 +205,19 @@ def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None =
     return out
 
 
+def _typed(x: Any, name: str) -> Any:
+    """Take an array of any library with its own type; numbers and lists have none."""
+    own = _device.speaks_of_memory(x) or hasattr(x, "__array__")
+    if isinstance(x, memoryview):
+        return np.asarray(x)
+    return _device.any_array(x, None, name) if own and not isinstance(x, np.generic) else x
+
+
 def _inputs(x: Array, y: Array | None) -> list[Array]:
     """Convert one or two arguments to one device, type and shape, C-contiguous."""
-    given = [("x", x)] if y is None else [("x", x), ("y", y)]
+    given = (
+        [("x", _typed(x, "x"))] if y is None else [("x", _typed(x, "x")), ("y", _typed(y, "y"))]
+    )
     arrays = [a for _, a in given if isinstance(a, np.ndarray) or _device.is_cupy(a)]
     device = _device.device_of(arrays[0]) if arrays else _device.CPU
     found = [a.dtype for a in arrays if a.dtype.kind == "f"]
@@ -256,17 +275,24 @@ def softmax_cross_entropy(
     >>> gradient
     array([[ 0.25,  0.25, -0.75,  0.25]], dtype=float32)
     """
+    logits = float32_array(logits, "logits")
     device = _device.device_of(logits)
-    logits = _device.as_array(logits, device, np.float32, "logits")
-    if getattr(labels, "dtype", np.int32) != np.int32:
-        raise DTypeError(f"labels: got dtype {labels.dtype}, need int32; use .astype")
-    labels = _device.as_array(labels, device, np.int32, "labels")
+    labels = _device.any_array(labels, np.empty(0, np.int32), "labels")
+    if labels.dtype.kind not in "iu":
+        raise DTypeError(f"labels: got dtype {labels.dtype}, need integers; use .astype")
+    if labels.dtype.itemsize > 4 or labels.dtype.kind == "u":  # too large a label stays one
+        labels = _device.namespace(labels).clip(
+            labels, -1 if labels.dtype.kind == "i" else 0, _INT
+        )
+    labels = _device.as_array(labels, device, np.dtype(np.int32), "labels")
     if logits.ndim != 2 or logits.shape[1] < 1 or labels.shape != logits.shape[:1]:
         raise ShapeError(
             f"got logits of shape {tuple(logits.shape)} and labels of {tuple(labels.shape)}, "
             "need (n_batch, n_class) and (n_batch,)"
         )
     n_batch, n_class = logits.shape
+    if out is not None and not (isinstance(out, (tuple, list)) and len(out) == 2):
+        raise ParameterError(f"out: got {shown(out)}, need a pair of arrays")
     loss = _result(out[0] if out else None, (n_batch,), np.float32, device)
     gradient = _result(out[1] if out else None, (n_batch, n_class), np.float32, device)
     if _device.runs_kernels(_device.namespace(logits, labels)):

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import MOST
+
 try:
     from sklearn.base import BaseEstimator, DensityMixin
     from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
@@ -194,6 +196,10 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
 def _leaf(column: Array) -> Any:
     known = column[~np.isnan(column)]
+    if known.size and abs(known).max() > MOST:
+        raise ParameterError(
+            f"X: got {abs(known).max():g}, need numbers up to {MOST:g}: scale them"
+        )
     if known.size and (known == np.floor(known)).all() and 0 <= known.min() <= known.max() < 256:
         n_values = int(known.max()) + 1
         return Bernoulli() if n_values <= 2 else Categorical(n_values=n_values)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import any_type
 from rpukit._device import Device
 from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import DeviceError, DTypeError
@@ -82,7 +83,7 @@ def format_of(dtype: Any) -> str:
 
     uint16 represents the bits of bfloat16, which NumPy itself does not have.
     """
-    name = np.dtype(dtype).name
+    name = any_type(dtype).name
     return "bfloat16" if name == "uint16" else name
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import any_type, check_shape, integers, need_memory, shown
 from rpukit._kernels.calls import CallState, changes, exclusive
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import tensor
@@ -60,13 +61,13 @@ class WeightGradient:
     def __init__(
         self, shape: tuple[int, int], dtype: Any, device: str | _device.Device = "cpu"
     ) -> None:
-        if len(shape) != 2 or min(shape) < 1:
-            raise ShapeError(f"shape: got {tuple(shape)}, need two lengths from 1")
+        shape = check_shape(shape, "(k, n)")
+        need_memory(8 * shape[0] * shape[1], f"the gradient of shape {shape}")
         self._device = _device.parse_device(device)
         arithmetic(dtype, self._device)
         if format_of(dtype) not in TENSOR:
             raise DTypeError(f"dtype: got {np.dtype(dtype)}, need a 16-bit float")
-        self.shape, self.dtype = (int(shape[0]), int(shape[1])), np.dtype(dtype)
+        self.shape, self.dtype = shape, np.dtype(dtype)
         k, n = self.shape
         empty = (tensor.aligned((k, n), np.float32, self._device) for _ in range(2))
         self._partial, self._total = empty
@@ -126,7 +127,7 @@ class WeightGradient:
         ------
         DTypeError
         """
-        dtype = self.dtype if out_dtype is None else np.dtype(out_dtype)
+        dtype = self.dtype if out_dtype is None else any_type(out_dtype, "out_dtype")
         if dtype not in (self.dtype, np.dtype(np.float32)):
             raise DTypeError(f"out_dtype: got {dtype}, need {self.dtype} or float32")
         k, n = self.shape
@@ -220,6 +221,10 @@ class WeightGradient:
         return packed
 
 
+def _whole(values: Any, name: str) -> np.ndarray:
+    return integers(_device.to_numpy(_device.any_array(values, None, name)), name)
+
+
 def _canonical(
     n_rows: int, cu_seqlens: Any, keys: tuple[Any, Any] | None
 ) -> tuple[np.ndarray, np.ndarray, int]:
@@ -227,14 +232,16 @@ def _canonical(
     if keys is not None:
         if cu_seqlens is not None:
             raise ParameterError("got both cu_seqlens and keys: give one of them")
-        sequence, position = (np.asarray(_device.to_numpy(v)) for v in keys)
+        if not isinstance(keys, (tuple, list)) or len(keys) != 2:
+            raise ParameterError(f"keys: got {shown(keys)}, need a pair: sequences, positions")
+        sequence, position = (_whole(v, "keys") for v in keys)
         for name, v in (("sequences", sequence), ("positions", position)):
             if v.shape != (n_rows,) or v.dtype.kind not in "iu":
                 raise ShapeError(
                     f"keys: got {name} {v.dtype}{list(v.shape)}, need integers [{n_rows}]"
                 )
     else:
-        edges = np.asarray(_device.to_numpy(cu_seqlens))
+        edges = _whole(cu_seqlens, "cu_seqlens")
         rising = edges.ndim == 1 and edges.size > 0 and edges.dtype.kind in "iu"
         if not rising or edges[0] < 0 or edges[-1] > n_rows or (np.diff(edges) < 0).any():
             raise ParameterError(

@@ -68,6 +68,7 @@ def linear_logprob(
     >>> np.exp(logprob).tolist()
     [0.25, 0.25, 1.0]
     """
+    hidden, weight, targets = _taken(hidden, weight, targets)
     device, targets = _checked(hidden, weight, targets)
     real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
@@ -133,6 +134,7 @@ def linear_logprob_backward(
     >>> dweight[:, 0].tolist()
     [-0.25, -0.25, 0.75, -0.25]
     """
+    hidden, weight, targets = _taken(hidden, weight, targets)
     dz = gradient_of_logits(hidden, weight, targets, dlogprob, normaliser)
     dhidden = det_gemm(dz, weight, out_dtype=out_dtype)
     return dhidden, det_gemm(dz, hidden, trans_a=True, out_dtype=out_dtype)
@@ -143,6 +145,7 @@ def gradient_of_logits(
     hidden: Array, weight: Array, targets: Array, dlogprob: Array, normaliser: Array | None
 ) -> Array:
     """Compute the gradient by the logits (n_row, n_vocab), in the type of `hidden`."""
+    hidden, weight, targets = _taken(hidden, weight, targets)
     device, targets = _checked(hidden, weight, targets)
     real = np.dtype(np.float64 if hidden.dtype == np.float64 else np.float32)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
@@ -252,17 +255,31 @@ def _slices(
     return _ranges(n_vocab, max(columns // 256 * 256, BLOCK))
 
 
+def _taken(hidden: Any, weight: Any, targets: Any) -> tuple[Array, Array, Array]:
+    """Take arrays of any library; lists of tokens go where the activations are."""
+    hidden = _device.any_array(hidden, weight, "hidden")
+    weight = _device.any_array(weight, hidden, "weight")
+    if _device.speaks_of_memory(targets) or hasattr(targets, "__array__"):
+        targets = _device.any_array(targets, hidden, "targets")
+    else:
+        tokens = _device.listed(targets, "targets")
+        targets = _device.to_device(tokens, _device.device_of(hidden))
+    narrow = targets.dtype.kind in "iu" and targets.dtype.itemsize < 8
+    return (
+        hidden,
+        weight,
+        targets.astype(np.int64) if narrow and targets.dtype != np.int32 else targets,
+    )
+
+
 def _checked(hidden: Array, weight: Array, targets: Array) -> tuple[_device.Device, Array]:
     """Check shapes, types and targets; return the device and the targets, made contiguous."""
-    for name, x in (("hidden", hidden), ("weight", weight), ("targets", targets)):
-        if not (isinstance(x, np.ndarray) or _device.is_cupy(x)):
-            raise DTypeError(f"{name}: got {type(x).__name__}, need a NumPy or CuPy array")
     xp = _device.namespace(hidden, weight, targets)  # refuses mixed devices
     device = _device.device_of(hidden)
     if hidden.dtype != weight.dtype:
         raise DTypeError(f"got hidden {hidden.dtype} and weight {weight.dtype}, need the same")
     if targets.dtype not in (np.int32, np.int64):
-        raise DTypeError(f"targets: got {targets.dtype}, need int32 or int64; use .astype")
+        raise DTypeError(f"targets: got {targets.dtype}, need integers up to int64")
     arithmetic(hidden.dtype, device)
     fits = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
     if not fits or weight.shape[0] < 1 or targets.shape != hidden.shape[:1]:

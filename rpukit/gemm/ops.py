@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import any_type, flag
 from rpukit._kernels.entering import enters_arrays
 from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
@@ -201,6 +202,10 @@ def _sizes(a: Array, b: Array, trans_a: bool, trans_b: bool) -> tuple[int, int, 
     for name, array in (("a", a), ("b", b)):
         if array.ndim != 2:
             raise ShapeError(f"{name}: got {array.ndim} axes, need 2")
+    given: list[tuple[str, Any]] = [("trans_a", trans_a), ("trans_b", trans_b)]
+    for name, turned in given:
+        if turned.__class__ is not bool:
+            flag(turned, name)
     m, k = a.shape[::-1] if trans_a else a.shape
     k_b, n = b.shape[::-1] if trans_b else b.shape
     if k != k_b:
@@ -228,8 +233,10 @@ def _result(
     """Check or allocate the array of the result."""
     taken = [a.dtype, np.dtype(np.float32)] if is_tensor else [a.dtype]
     words = " or ".join(map(str, taken))
-    if out_dtype is not None and np.dtype(out_dtype) not in taken:
-        raise DTypeError(f"out_dtype: got {np.dtype(out_dtype)}, need {words}")
+    if out_dtype is not None and any_type(out_dtype, "out_dtype") not in taken:
+        raise DTypeError(f"out_dtype: got {any_type(out_dtype)}, need {words}")
+    if not (out is None or isinstance(out, np.ndarray) or _device.is_cupy(out)):
+        raise DTypeError(f"out: got {type(out).__name__}, need an array")
     if out is None:
         return _device.empty(shape, a.dtype if out_dtype is None else out_dtype, device)
     wanted = taken if out_dtype is None else [np.dtype(out_dtype)]

@@ -16,6 +16,7 @@ STRETCH = 1024  # cells that are processed together; results do not depend on it
 ROOM = STRETCH // 4 + 2  # blocks that they draw from
 LINE = 16  # cells of a line of the cache
 SMALLEST = f4(1e-7)
+LARGEST = f4(np.finfo(np.float32).max)
 
 
 @jit(inline="always")
@@ -286,7 +287,9 @@ def drift_conductance(
             if law == 1:
                 _fetch_stretch(nu, at + STRETCH)
                 for j in range(m):
-                    g[j] = f4(written[j] * exp_within32(f4(-f4(slope[j] * log_ratio))))
+                    g[j] = min(
+                        f4(written[j] * exp_within32(f4(-f4(slope[j] * log_ratio)))), LARGEST
+                    )
             elif law == 2:
                 _fetch_stretch(nu, at + STRETCH)
                 for j in range(m):
@@ -313,7 +316,7 @@ def drift_conductance(
                 total[j] = line(n_node, table[:n_node], table[n_node:], total[j])
         if not as_conductance:
             for j in range(m):
-                out[first + j] = f4(f4(total[j] / fit[0]) + fit[1])
+                out[first + j] = limit(f4(f4(total[j] / fit[0]) + fit[1]), f4(-LARGEST), LARGEST)
 
 
 @jit(inline="always")

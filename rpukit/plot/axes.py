@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from rpukit.errors import PlotError
+from rpukit._checks import shown
+from rpukit.errors import ParameterError, PlotError
 
 Axes = Any
 
@@ -20,4 +21,8 @@ def pyplot() -> Any:
 
 def axes(ax: Axes | None) -> Axes:
     """Use the given Axes, or make one."""
-    return pyplot().subplots(figsize=(5, 3.2), layout="constrained")[1] if ax is None else ax
+    if ax is None:
+        return pyplot().subplots(figsize=(5, 3.2), layout="constrained")[1]
+    if not isinstance(ax, import_module("matplotlib.axes").Axes):
+        raise ParameterError(f"ax: got {shown(ax)}, need an Axes of matplotlib")
+    return ax

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import takes
 from rpukit.circuits import Circuit, InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.plot.axes import axes as _axes
 
@@ -16,6 +17,7 @@ __all__ = ["plot_structure"]
 Axes = Any
 
 
+@takes()
 def plot_structure(
     circuit: Circuit, x: Any = None, *, missing: Any = None, ax: Axes | None = None
 ) -> Axes:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import Maybe, Whole, one_of, real_array, takes
 from rpukit.analog.cells import Cell
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.plot.axes import axes as _axes
@@ -26,6 +27,7 @@ __all__ = [
 Axes = Any
 
 
+@takes(n_shown=Whole(0))
 def plot_response(response: PulseResponse, *, n_shown: int = 5, ax: Axes | None = None) -> Axes:
     """Draw weights against the number of pulses: some cells, their mean and spread.
 
@@ -59,6 +61,7 @@ def plot_response(response: PulseResponse, *, n_shown: int = 5, ax: Axes | None 
     return ax
 
 
+@takes(n_bin=Whole(1, 1 << 20))
 def plot_steps(response: PulseResponse, *, n_bin: int = 40, ax: Axes | None = None) -> Axes:
     """Draw the mean and deviation of the step size against the weight, for up and down pulses.
 
@@ -92,6 +95,7 @@ def plot_steps(response: PulseResponse, *, n_bin: int = 40, ax: Axes | None = No
     return ax
 
 
+@takes(n_pulse=Maybe(Whole(1)), n_cell=Whole(1), n_column=Whole(1, 100))
 def plot_devices(
     cells: Mapping[str, Cell],
     *,
@@ -138,6 +142,7 @@ def plot_devices(
     return axes[: len(cells)]
 
 
+@takes(n_bin=Whole(1, 1 << 20))
 def plot_spread(
     tile: AnalogTile,
     names: Sequence[str] = ("w_min", "w_max"),
@@ -166,12 +171,19 @@ def plot_spread(
     ax = _axes(ax)
     cells = tile.to("cpu").cells
     for name in names:
-        ax.hist(cells[name].ravel(), n_bin, histtype="stepfilled", alpha=0.5, label=name)
+        ax.hist(
+            cells[one_of(name, "names", cells)].ravel(),
+            n_bin,
+            histtype="stepfilled",
+            alpha=0.5,
+            label=name,
+        )
     ax.set(xlabel="weight units", ylabel="cells")
     ax.legend(frameon=False, fontsize="small")
     return ax
 
 
+@takes(n_bin=Whole(1, 1 << 20))
 def plot_conductances(
     tiles: Mapping[str, AnalogTile], *, n_bin: int = 60, ax: Axes | None = None
 ) -> Axes:
@@ -201,6 +213,7 @@ def plot_conductances(
     return ax
 
 
+@takes()
 def plot_learning(curves: Mapping[str, Sequence[float]], *, ax: Axes | None = None) -> Axes:
     """Draw test accuracy against epochs.
 
@@ -221,7 +234,10 @@ def plot_learning(curves: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     ax = _axes(ax)
     for name, accuracy in curves.items():
         ax.plot(
-            np.arange(1, len(accuracy) + 1), 100 * np.asarray(accuracy), marker=".", label=name
+            np.arange(1, len(accuracy) + 1),
+            100 * real_array(accuracy, name),
+            marker=".",
+            label=name,
         )
     ax.set(xlabel="epoch", ylabel="test accuracy (%)")
     ax.locator_params(axis="x", nbins=8, integer=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from rpukit._checks import Maybe, Whole, shown, takes
 from rpukit.errors import ParameterError
-from rpukit.plot.axes import pyplot
+from rpukit.plot.axes import axes, pyplot
 from rpukit.tiled import Graph, Plan, Training, simulate
 
 __all__ = ["plot_plan"]
@@ -16,6 +19,7 @@ Axes = Any
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown")
 
 
+@takes(program=Whole(0), first=Whole(0), last=Maybe(Whole(0)))
 def plot_plan(
     plan: Plan,
     graph: Graph | Training,
@@ -58,6 +62,9 @@ def plot_plan(
         raise ParameterError(f"first and last: got {first} and {last}, need 0 <= first < last")
     if ax is None:
         ax = pyplot().subplots(2, 1, figsize=(8, 6), layout="constrained")[1]
+    if not isinstance(ax, (Sequence, np.ndarray)) or len(ax) != 2:
+        raise ParameterError(f"ax: got {shown(ax)}, need a pair of Axes of matplotlib")
+    ax = [axes(one) for one in ax]
     _draw_memory(ax[0], plan, program, level, first, last)
     _draw_pipeline(ax[1], plan, graph, program, first, last)
     return ax[0], ax[1]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import InstanceOf, Maybe, Real, Whole, need_memory, real_array, takes
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.tile.tile import AnalogTile
@@ -46,6 +47,7 @@ class PulseResponse:
     tile: AnalogTile
 
 
+@takes(cell=InstanceOf((Cell, AnalogTile)), n_cell=Whole(1), start=Maybe(Real()))
 def pulse_response(
     cell: Cell | AnalogTile,
     pulses: Any,
@@ -92,7 +94,7 @@ def pulse_response(
     >>> response.weight.shape
     (601, 5)
     """
-    up = np.asarray(pulses, dtype=bool)
+    up = real_array(pulses, "pulses").astype(bool)
     if up.ndim != 1:
         raise ParameterError(f"pulses: got {up.ndim} axes, need one")
     if isinstance(cell, AnalogTile):
@@ -102,6 +104,7 @@ def pulse_response(
         _granularity(cell)  # raises an error unless the cell is pulsed
         tile = AnalogTile((n_cell, 1), cell, update=_ONE_PULSE, seed=seed, device=device)
     n_out, n_in = tile.shape
+    need_memory(4 * up.size * n_out * n_in, f"{up.size} pulses on {n_out * n_in} cells")
     if start is not None:
         tile.set_weights(_like(tile, np.full(tile.shape, start, np.float32)))
     elif isinstance(cell, PulsedCell):
@@ -137,6 +140,7 @@ class StepStatistics:
     count: np.ndarray
 
 
+@takes(n_bin=Whole(1, 1 << 20))
 def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatistics:
     """Compute the mean and deviation of the steps of a response, binned by the weight before.
 
@@ -163,8 +167,6 @@ def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatisti
     >>> statistics.mean[1].round(4)
     array([0.01, 0.01, 0.01, 0.01])
     """
-    if n_bin < 1:
-        raise ParameterError(f"n_bin: got {n_bin!r}, need a number of bins of at least 1")
     before = response.weight[:-1].astype(np.float64)
     step = np.diff(response.weight.astype(np.float64), axis=0)
     if not before.size:
@@ -185,6 +187,7 @@ def step_statistics(response: PulseResponse, *, n_bin: int = 40) -> StepStatisti
     return StepStatistics(low + width * (np.arange(n_bin) + 0.5), mean, std, count)
 
 
+@takes()
 def count_states(response: PulseResponse) -> np.ndarray:
     """Estimate the number of states of each cell: its weight range in mean steps.
 
@@ -225,6 +228,7 @@ def count_states(response: PulseResponse) -> np.ndarray:
     return states
 
 
+@takes(n_cell=Whole(1), n_pulse=Whole(4))
 def symmetric_point(
     cell: Cell,
     *,
@@ -266,8 +270,7 @@ def symmetric_point(
     >>> bool(abs(rk.studies.symmetric_point(cell, n_cell=4, n_pulse=400)).max() < 0.1)
     True
     """
-    if n_pulse < 4:
-        raise ParameterError(f"n_pulse: got {n_pulse!r}, need a number of pulses of at least 4")
+    need_memory(4 * n_pulse * n_cell, f"{n_pulse} pulses on {n_cell} cells")
     alternating = np.arange(n_pulse) % 2 == 0
     response = pulse_response(
         cell, alternating, n_cell=n_cell, start=0.0, seed=seed, device=device

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from rpukit._checks import Checked, InstanceOf, Kind, Many, Whole, instance, integer, shown
 from rpukit.errors import ParameterError
+
+MOST = 1 << 62  # bytes, cycles, rates: sums of a few fit an int64
 
 __all__ = ["Compute", "Hierarchy", "Level", "gpu", "siracusa_l2", "siracusa_l3"]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Level(Checked):
     """A memory level and its link to the next outer one.
 
     A transfer of ``n`` bytes in ``r`` contiguous rows over the link takes
@@ -54,14 +58,10 @@ class Level:
     duplex: bool = True
     align: int = 8
 
-    def __post_init__(self) -> None:
-        for name, least in (("bytes", 1), ("width", 1), ("setup", 0), ("row", 0), ("align", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ParameterError(
-                    f"{name} of level {self.name!r}: got {value}, need an integer of "
-                    f"{least} or more"
-                )
+    KINDS: ClassVar[dict[str, Kind]] = {
+        **dict.fromkeys(("bytes", "width", "align"), Whole(1, MOST)),
+        **dict.fromkeys(("setup", "row"), Whole(0, MOST)),
+    }
 
     def cycles(self, n_bytes: int, rows: int = 1) -> int:
         """Cycles of one transfer over the link.
@@ -91,7 +91,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
+class Compute(Checked):
     """Compute rates: a tile takes ``launch`` cycles, plus multiply-adds or elements at a rate.
 
     Parameters
@@ -110,11 +110,10 @@ class Compute:
     macs: int = 8
     ew: int = 8
 
-    def __post_init__(self) -> None:
-        if self.launch < 0 or self.macs < 1 or self.ew < 1:
-            raise ParameterError(
-                f"compute: got {self}, need launch of 0 or more, macs and ew of 1 or more"
-            )
+    KINDS: ClassVar[dict[str, Kind]] = {
+        "launch": Whole(0, MOST),
+        **dict.fromkeys(("macs", "ew"), Whole(1, MOST)),
+    }
 
     def cycles(self, macs: int, elements: int) -> int:
         """Cycles of one tile; elements count where there are no multiply-adds.
@@ -128,6 +127,9 @@ class Compute:
         int
         """
         return self.launch + (-(-macs // self.macs) if macs else -(-elements // self.ew))
+
+
+_LEVELS = Many(InstanceOf((Level,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,9 @@ class Hierarchy:
     compute: Compute = Compute()
 
     def __init__(self, levels: Sequence[Level], compute: Compute | None = None) -> None:
-        object.__setattr__(self, "levels", tuple(levels))
-        object.__setattr__(self, "compute", compute or Compute())
+        given = _LEVELS.take(levels, "levels")
+        object.__setattr__(self, "levels", given)
+        object.__setattr__(self, "compute", instance(compute, Compute, "compute", Compute()))
         names = [level.name for level in self.levels]
         if len(names) < 2 or len(set(names)) < len(names):
             raise ParameterError(f"levels: got {names}, need two or more, each with its own name")
@@ -177,8 +180,8 @@ class Hierarchy:
         ParameterError
         """
         names = [level.name for level in self.levels]
-        if name not in names:
-            raise ParameterError(f"level: got {name!r}, need one of {names}")
+        if not isinstance(name, str) or name not in names:
+            raise ParameterError(f"level: got {shown(name)}, need one of {names}")
         return names.index(name)
 
 
@@ -254,6 +257,7 @@ def gpu(budget: int, host: int = 1 << 40) -> Hierarchy:
     >>> gpu(1 << 30)[1].bytes
     1065353216
     """
+    budget = integer(budget, "budget", low=1, high=MOST, what="bytes")
     device = Level("device", budget - budget // 128, width=51, setup=2500, row=8, align=256)
     return Hierarchy(
         (Level("host", host, align=256), device), Compute(launch=5000, macs=15000, ew=250)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from rpukit._files.archive import CHECKSUM, digest
+from rpukit._files.schema import DAMAGE
 from rpukit.errors import FormatError
 from rpukit.tiled.machine import Compute, Hierarchy, Level
 from rpukit.tiled.tile_space import Box
@@ -306,7 +308,8 @@ class BasePlan:
             "programs": programs,
             "peaks": dict(self.peaks),
         }
-        return json.dumps(data, separators=(",", ":"))
+        text = json.dumps(data, separators=(",", ":"))
+        return f'{text[:-1]},"{CHECKSUM}":"{digest(json.loads(text))}"}}'
 
 
 _KINDS = {"Copy": Copy, "Wait": Wait, "Compute": ComputeTile}
@@ -335,6 +338,9 @@ def read_json(kind: type[AnyPlan], text: str) -> AnyPlan:
     """
     try:
         data = json.loads(text)
+        claimed = data.pop(CHECKSUM, None)  # plans of earlier versions have none
+        if claimed is not None and claimed != digest(data):
+            raise FormatError("not as it was written: the content does not match its checksum")
         if tuple(data["format"]) != _FORMAT:
             raise FormatError(f"format: got {data['format']}, need {list(_FORMAT)}")
         levels = [Level(**level) for level in data["levels"]]
@@ -347,7 +353,7 @@ def read_json(kind: type[AnyPlan], text: str) -> AnyPlan:
         )
     except FormatError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except DAMAGE as error:
         raise FormatError(f"not a plan: {type(error).__name__}: {error}") from error
 
 

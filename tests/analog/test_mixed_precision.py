@@ -203,8 +203,8 @@ def test_exact_writes_are_refused_before_anything_changes(name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: rk.MixedPrecision(device=rk.Ideal()), "pulsed cell, Vector"),
-        (lambda: rk.MixedPrecision(device=rk.Transfer()), "pulsed cell, Vector"),
+        (lambda: rk.MixedPrecision(device=rk.Ideal()), "need a rpukit PulsedCell or Vector"),
+        (lambda: rk.MixedPrecision(device=rk.Transfer()), "need a rpukit PulsedCell or Vector"),
         (lambda: rk.MixedPrecision(transfer_every=-1), "transfer_every"),
         (lambda: rk.MixedPrecision(transfer_every=1.5), "transfer_every.*integer"),
         (lambda: rk.MixedPrecision(n_rows_per_transfer=0), "n_rows_per_transfer"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.analog.parameters.checks import Checked
+from rpukit._checks import Checked
 from rpukit.errors import DTypeError, ParameterError, RpukitError, ShapeError
 
 PUBLIC = [getattr(rk.analog, name) for name in rk.analog.__all__]

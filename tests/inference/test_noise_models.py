@@ -101,9 +101,12 @@ def test_defects_of_the_reference_are_not_inherited():
             "cannot be read back",
         ),
         (lambda: inference.Table((0.0,), (1.0,)), "places"),
-        (lambda: inference.ClippedLog(1.0, 0.0, 2.0, 1.0), "above"),
-        (lambda: inference.PowerLaw(1.0, 0.0, 2.0, 1.0), "above"),
-        (lambda: inference.Polynomial("abc"), "numbers"),
+        (
+            lambda: inference.ClippedLog(1.0, 0.0, 2.0, 1.0),
+            "low: got 2.0, need a number up to high",
+        ),
+        (lambda: inference.PowerLaw(1.0, 0.0, 2.0, 1.0), "low: got 2.0, need a number up to high"),
+        (lambda: inference.Polynomial("abc"), "need a tuple"),
     ],
 )
 def test_wrong_parameters(make, words):

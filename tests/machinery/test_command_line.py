@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rpukit import __main__ as command_line
@@ -138,3 +139,19 @@ def test_index_says_what_the_heads_say():
     heads = {name: source.load(name).header for name in source.names()}
     assert listed == {n: (f"{n}.cu", h["op"][0], h["bits"][0]) for n, h in heads.items()}
     assert [row[0] for row in rows] == sorted(listed)
+
+
+def test_inputs_of_codegen_that_are_damaged(tmp_path, capsys):
+    folder = Path(__file__).parents[1] / "data" / "tiled" / "models" / "mlp_accum2"
+    train, optimiser = (
+        next((folder / f"mlp_accum2_{part}").glob("*.onnx")) for part in ("train", "optimizer")
+    )
+    path, out = tmp_path / "inputs.npz", tmp_path / "out"
+    command = ["codegen", str(train), "--optimiser", str(optimiser), "--parameters", str(path)]
+    np.savez(path, np.zeros(3))
+    for content in (path.read_bytes(), b"", b"PK\x05\x06" + bytes(18), b"no archive at all"):
+        path.write_bytes(content)
+        status, _, said = run(capsys, *command, "--out", str(out))
+        assert status == 2
+        assert "inputs.npz: " in said
+    assert not out.exists()

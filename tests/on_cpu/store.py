@@ -6,12 +6,14 @@ rpukit. Files that nobody used for a month are removed at the end of a run.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from rpukit import _cache
@@ -23,9 +25,20 @@ MONTH = 30 * DAY
 def folder() -> Path:
     """Where files are kept; made if need be."""
     named = os.environ.get("RPUKIT_ON_CPU_CACHE")
-    place = Path(named) if named else (_cache.folder() or Path(tempfile.gettempdir())) / "on_cpu"
-    place.mkdir(parents=True, exist_ok=True)
+    base = None if named else _cache.trusted(make=True)
+    place = Path(named) if named else (base or _own_folder()) / "on_cpu"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _cache.is_ours(place, linked=True):
+        raise PermissionError(f"{place}: not yours, or others may write to it: its code is run")
     return place.absolute()
+
+
+@cache
+def _own_folder() -> Path:
+    """Folder of this process, where there is no cache; it is removed at the end."""
+    made = tempfile.TemporaryDirectory(prefix="rpukit-")
+    atexit.register(made.cleanup)
+    return Path(made.name)
 
 
 def key_of(*texts: str) -> str:

@@ -65,6 +65,7 @@ def test_changed_files_are_refused_or_compute_the_same_bits(buffering, l1):
     right = trained(NAME, plan)
     text = plan.to_json()
     data = json.loads(text)
+    del data["checksum"]  # which no change would pass
     assert tiled.Plan.from_json(text) == plan
     # As many changes of instructions as of all the rest
     every = list(paths(data))

@@ -6,6 +6,7 @@ import numpy as np
 
 from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
+from rpukit.analog._steps import hold
 
 f4 = np.float32
 
@@ -24,7 +25,7 @@ def combine_devices(start, stop, gamma, devices, row_sign, col_sign, weight):
                     v = f4(v * f4(row_sign[i]))
                 if k == 0 and col_sign.size:
                     v = f4(v * f4(col_sign[j]))
-                w = fma32(gamma[k], v, w)
+                w = hold(fma32(gamma[k], v, w))
             weight[i, j] = w
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 from rpukit._exact.philox import uniform, word
+from rpukit.analog._steps import hold
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
@@ -30,7 +31,7 @@ def quantise_rows(start, stop, half, op, stochastic, first_sample, v, out, k0, k
                 u = uniform(word(k0, k1, u4(op), u8(i), sample, ROUNDING_DRAW))
                 q = f4(q + f4(u - f4(0.5)))
             q = min(max(f4(np.rint(q)), f4(-half)), half)
-            out[s, i] = f4(q * width)
+            out[s, i] = hold(f4(q * width))
 
 
 @jit
@@ -42,6 +43,6 @@ def take_pulses(start, stop, first, step, chi, pulses, line):
         for i in range(n_out):
             line[k, i] = f4(1.0) if i == row else f4(0.0)
         for j in range(chi.shape[1]):
-            n = f4(np.trunc(f4(chi[row, j] / step)))
+            n = f4(np.trunc(hold(f4(chi[row, j] / step))))
             chi[row, j] = fma32(f4(-n), step, chi[row, j])
             pulses[k, j] = n

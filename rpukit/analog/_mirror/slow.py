@@ -7,7 +7,7 @@ import numpy as np
 from rpukit._exact.jit import jit
 from rpukit._exact.math import exp32, fma32, log32
 from rpukit._exact.philox import block, normal, uniform, word
-from rpukit.analog._steps import clip
+from rpukit.analog._steps import clip, hold
 
 f4, u4, u8 = np.float32, np.uint32, np.uint64
 
@@ -26,9 +26,9 @@ def decay(start, stop, alpha, scale, bias, low, high, weight):
     """Relax cells towards their bias; empty arrays stand for no bias and no bounds."""
     for i in range(start, stop):
         b = bias[i] if bias.size else f4(0.0)
-        factor = fma32(alpha, f4(scale[i] - f4(1.0)), f4(1.0))
-        w = fma32(f4(weight[i] - b), factor, b)
-        weight[i] = clip(w, low[i], high[i]) if low.size else w
+        factor = hold(fma32(alpha, f4(scale[i] - f4(1.0)), f4(1.0)))
+        w = fma32(hold(f4(weight[i] - b)), factor, b)
+        weight[i] = clip(w, low[i], high[i]) if low.size else hold(w)
 
 
 @jit
@@ -37,7 +37,7 @@ def diffusion(start, stop, first, event, rate, low, high, weight, k0, k1):
     for i in range(start, stop):
         xi = normal(word(k0, k1, OP_DIFFUSION, u8(first + i), u8(event), u4(0)))
         w = fma32(rate[i], xi, weight[i])
-        weight[i] = clip(w, low[i], high[i]) if low.size else w
+        weight[i] = clip(w, low[i], high[i]) if low.size else hold(w)
 
 
 @jit
@@ -69,7 +69,7 @@ def reset(
             if not uniform(b0) < prob:
                 continue
             w = fma32(std, normal(b1), bias[i] if bias.size else f4(0.0))
-            weight[i] = clip(w, low[i], high[i]) if low.size else w
+            weight[i] = clip(w, low[i], high[i]) if low.size else hold(w)
 
 
 @jit
@@ -77,7 +77,7 @@ def write_noise(start, stop, std, event, persistent, weight, k0, k1):
     """Set visible weights to the persistent ones plus fresh noise."""
     for i in range(start, stop):
         xi = normal(word(k0, k1, OP_WRITE_NOISE, u8(i), u8(event), u4(0)))
-        weight[i] = fma32(std, xi, persistent[i])
+        weight[i] = hold(fma32(std, xi, persistent[i]))
 
 
 @jit
@@ -120,15 +120,15 @@ def drift(
             b0, b1, _, _ = block(k0, k1, OP_DRIFT, u8(first + i), u8(event), u4(0))
         rate = nu_cells[i] if nu_cells.size else nu
         if nu_std != f4(0.0):
-            rate = f4(rate * fma32(nu_std, normal(b0), f4(1.0)))
+            rate = hold(f4(rate * fma32(nu_std, normal(b0), f4(1.0))))
         if nu_k != f4(0.0):
-            g = f4(f4(f4(w - w_offset) / wg_ratio) + g_offset)
+            g = hold(f4(f4(hold(f4(w - w_offset)) / wg_ratio) + g_offset))
             if g > f4(0.0):
-                rate = fma32(f4(-nu_k), f4(log32(g) - log_g0), rate)
-        age = max(f4(now - written[i]), f4(1.0))
-        f = exp32(f4(f4(-rate) * log32(age)))
-        w = fma32(offset, f4(f - f4(1.0)), f4(origin[i] * f))
+                rate = hold(fma32(f4(-nu_k), f4(log32(g) - log_g0), rate))
+        age = max(hold(f4(now - written[i])), f4(1.0))
+        f = hold(exp32(f4(f4(-rate) * log32(age))))
+        w = hold(fma32(offset, f4(f - f4(1.0)), hold(f4(origin[i] * f))))
         if noise_std != f4(0.0):
             w = fma32(noise_std, normal(b1), w)
-        w = clip(w, low[i], high[i]) if low.size else w
+        w = clip(w, low[i], high[i]) if low.size else hold(w)
         weight[i], previous[i] = w, w

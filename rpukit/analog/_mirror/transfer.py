@@ -12,6 +12,7 @@ from rpukit.analog._mirror.planes import planes_at
 from rpukit.analog._mirror.pulses import OP_STEP, OP_WRITE_NOISE, _popcount
 from rpukit.analog._mirror.replay import first_word, gather, replay_pulses, run_of_pulses
 from rpukit.analog._mirror.update import OP_D, OP_X, _rounded, _scales, _train
+from rpukit.analog._steps import hold
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
@@ -123,19 +124,19 @@ def _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line):
     omega, unit = buffer[slice_, line], f4(1.0)
     if kind == 2:
         unit = rule[0]
-        omega = fma32(u, v, omega)
+        omega = hold(fma32(u, v, omega))
         q = f4(omega / unit)
     else:
         fresh = v
         if kind == 4:
             if turn & BEGINS:
                 past[slice_, line] = mean[slice_, line]
-            fresh = f4(v - past[slice_, line])
-            rest = f4(f4(f4(1.0) - rule[4]) * mean[slice_, line])
-            mean[slice_, line] = fma32(rule[4], v, rest)
+            fresh = hold(f4(v - past[slice_, line]))
+            rest = hold(f4(f4(f4(1.0) - rule[4]) * mean[slice_, line]))
+            mean[slice_, line] = hold(fma32(rule[4], v, rest))
         else:
             omega = f4(rule[3] * omega)
-        omega = fma32(f4(sign * fresh), u, omega)
+        omega = hold(fma32(f4(sign * fresh), u, omega))
         q = omega
     n = f4(np.trunc(min(max(q, f4(-length)), length)))
     if n != f4(0.0):
@@ -145,7 +146,7 @@ def _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line):
             omega = fma32(f4(f4(-f4(f4(1.0) - momentum)) * n), unit, omega)
             if cap > f4(0.0):
                 omega = min(max(omega, f4(-cap)), cap)
-    buffer[slice_, line] = omega
+    buffer[slice_, line] = hold(omega)
     return n
 
 
@@ -217,7 +218,9 @@ def transfer_read(
         slice_, y = at[e - start], w[e - start]
         later = 1 if passed[e - start] >= n_slice else 0
         turn = turns[e] if turns.size else i4(0)
-        u = f4(kappas[later] / rates[lasts[e - start]]) if rates.size else kappas[later]
+        u = kappas[later]
+        if rates.size:
+            u = hold(f4(kappas[later] / rates[lasts[e - start]]))
         for line in range(n_line if whole else 0):
             i, j = (line, slice_) if columns else (slice_, line)
             s = pulsed[e - start, line]
@@ -230,7 +233,7 @@ def transfer_read(
             one = _one(rule, io, u8(number) + u8(e), r0, r1)
             _read_lines(y, one, rule, io, line_noise, u8(number) + u8(e), words, r0, r1)
         for line in range(n_line):
-            v = y[line]
+            v = hold(y[line])
             if kind == 1:
                 d[e, line] = f4(-v)
                 continue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
-from rpukit._exact.math import f2u, fma32
+from rpukit._exact.math import f2u, fma32, u2f
 from rpukit._exact.philox import block, uniform, word
-from rpukit.analog._steps import clip
+from rpukit.analog._steps import LARGEST, clip, hold
 
 f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
@@ -15,6 +15,8 @@ OP_X, OP_D = u4(5), u4(6)
 SLOTS = 31
 ROUNDING_DRAW = u4(65532)
 SIGN = u4(0x80000000)
+# A step of at most this size leaves the largest weight as it is, for it is rounded off.
+SAFE = f4(LARGEST * 2.0**-60)
 
 
 @jit
@@ -176,14 +178,34 @@ def pulse_trains(
 
 
 @jit
+def _held_row(i, lr, x, d, weight):
+    """Apply the chains of row i, held after each sample."""
+    for s in range(x.shape[0]):
+        step = hold(f4(f4(-lr) * d[s, i]))
+        for j in range(x.shape[1]):
+            weight[i, j] = hold(fma32(step, x[s, j], weight[i, j]))
+
+
+@jit
 def rank_update(start, stop, lr, x, d, low, high, weight):
     """Change rows ``start`` to ``stop - 1`` by the exact -lr d x^T, samples ascending.
 
-    If bounds are given, weights are clipped to them after each sample.
+    Weights are clipped after each sample: to their bounds, or to the range of the type.
     """
+    top = f2u(f4(0.0))
+    for s in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            top = max(top, f2u(abs(x[s, j])))
+    largest = u2f(top)
     for i in range(start, stop):
+        wild = False
         for s in range(x.shape[0]):
-            step = f4(f4(-lr) * d[s, i])
+            wild |= abs(f4(f4(f4(lr) * d[s, i]) * largest)) > SAFE
+        if wild and low.size == 0:
+            _held_row(i, lr, x, d, weight)
+            continue
+        for s in range(x.shape[0]):
+            step = hold(f4(f4(-lr) * d[s, i]))
             for j in range(x.shape[1]):
                 weight[i, j] = fma32(step, x[s, j], weight[i, j])
             if low.size:

@@ -13,10 +13,14 @@ from rpukit import _device
 from rpukit._kernels.calls import CallState
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.update import UpdateParameters
-from rpukit.random import Stream
+from rpukit.errors import ParameterError
+from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+_NO_EVENTS = ("forward", "backward", "update", "drift_time")  # sample clocks, and a time
+_MOST_EVENTS = 4  # of a sample, for each line of the tile
+_LATE = 1 << 31  # no clock that is earlier is near its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,30 @@ class ArrayContext:
     def tick(self, name: str, n: int = 1) -> int:
         """Advance a clock by n; return its previous position."""
         event = int(self.clocks[self.prefix + name])
+        if event + n > MAX_SAMPLE:
+            raise _at_its_end(self.prefix + name, event)
         self.clocks[self.prefix + name] = event + n
         return event
 
     def changing(self) -> None:
         """Mark the tile, before the first change of a call in place."""
         self.guard.call_state.changing()
+
+    def check_room(self, n: int = 1) -> None:
+        """Raise if a call with n samples could pass the end of an event clock of the tile.
+
+        It is asked before anything changes, so it allows for the most events that a sample causes.
+        """
+        if max(self.clocks.values()) < _LATE:
+            return
+        n_out, n_in = self.shape
+        for name, at in self.clocks.items():
+            kind = name.split(".")[-1]
+            if kind in _NO_EVENTS:
+                continue
+            reads = n_in if kind == "refresh" else 1  # samples of the products that an event makes
+            if (at + _MOST_EVENTS * n * max(n_out, n_in)) * reads > MAX_SAMPLE:
+                raise _at_its_end(name, at)
 
     def put(self, array: Any) -> Array:
         return _device.to_device(array, self.device)
@@ -147,3 +169,10 @@ class WeightArray(ABC):
 
     @abstractmethod
     def reset(self, first_col: int, n_col: int, prob: float) -> None: ...
+
+
+def _at_its_end(name: str, at: int) -> ParameterError:
+    return ParameterError(
+        f"{name}: the clock of these events is at {at}, and ends at 2**48: continue with another "
+        "tile"
+    )

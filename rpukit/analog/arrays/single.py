@@ -374,8 +374,8 @@ class DeviceArray(Described, WeightArray):
         if parameters is None or not parameters.active:
             return
         clock = f"{context.prefix}drift_time"
-        context.clocks[clock] = float(context.clocks[clock]) + dt / parameters.t_0
         event = context.tick("drift")
+        context.clocks[clock] = float(context.clocks[clock]) + dt / parameters.t_0
         origin, previous, written = (self._arrays[f"drift_{name}"] for name in MEMORY)
         for first_cell, rows, bounds, (nu,) in self._strips("drift_nu"):
             drift(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rpukit.analog.parameters.checks import Checked
+from rpukit._checks import Checked
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream

@@ -20,7 +20,7 @@ from rpukit._kernels import Kernel
 from rpukit._kernels.replay import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.analog.cells import Cell, PulsedCell
-from rpukit.errors import ParameterError
+from rpukit.errors import FormatError, ParameterError
 from rpukit.random import Stream
 
 Array = Any
@@ -139,6 +139,15 @@ class Recipe:
         for first in range(0, n_out, n_row):
             rows = (first, min(first + n_row, n_out))
             yield slice(*rows), self.draw(n_plane, slow, rows, scratch)
+
+    def check(self, values: Any) -> None:
+        """Check other numbers of the same cells, by which kernels find what they read."""
+        own = _device.to_numpy(self.values)
+        for slot in (_FIND, _MODEL, _MODEL + 1):
+            if values[slot] != own[slot]:
+                raise FormatError(f"got {values[slot]} at {slot}, need {own[slot]}")
+        if values[_TURNED] not in (-1, 0, 1):
+            raise FormatError(f"got {values[_TURNED]} at {_TURNED}, need -1, 0 or 1")
 
     def turn(self) -> None:
         """Exchange up and down of every cell, in place."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from rpukit._checks import Real
 from rpukit.analog.cells.base import Draws, FloatArray
 from rpukit.analog.cells.pulsed import PulsedCell, WriteNoiseCell, with_common_parameters
-from rpukit.analog.parameters.checks import plain
 from rpukit.elementwise import expm1
 from rpukit.random import Stream
 
@@ -231,16 +230,15 @@ class SoftBoundsPmax(SoftBounds):
 
     def __post_init__(self) -> None:
         for name, value in self._derived().items():
-            if getattr(self, name) not in (None, value):
+            given = getattr(self, name)
+            if not (given is None or (isinstance(given, (int, float)) and given == value)):
                 self._fail(name, "None: it follows from p_max, alpha, range_min and range_max")
             object.__setattr__(self, name, value)
         SoftBounds.__post_init__(self)
 
     def _derived(self) -> dict[str, float]:
         for name in ("p_max", "alpha", "range_min", "range_max"):
-            value = plain(getattr(self, name))
-            good = isinstance(value, (int, float)) and not isinstance(value, bool)
-            self._need(good and math.isfinite(value), name, "a finite number")
+            value = Real().take(getattr(self, name), f"{type(self).__name__}.{name}")
             object.__setattr__(self, name, value)
         self._need(self.p_max > 0, "p_max", "a positive number")
         self._need(self.alpha > 0, "alpha", "a positive number")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rpukit.analog.parameters.checks import Checked
+from rpukit._checks import MOST, Checked
 
 __all__ = ["DriftParameters"]
 
@@ -73,6 +73,8 @@ class DriftParameters(Checked):
     def _check(self) -> None:
         self._need(self.t_0 > 0, "t_0", "a positive number")
         self._need(self.wg_ratio != 0, "wg_ratio", "a number other than 0")
+        large = abs(self.g_offset * self.wg_ratio + self.w_offset) > MOST
+        self._need(not large, "g_offset", f"g_offset wg_ratio + w_offset of a size up to {MOST:g}")
         for name in ("reset_tol", "nu_dtod", "nu_std", "w_noise_std"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
 

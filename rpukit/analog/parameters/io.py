@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.analog.parameters.checks import Checked
+from rpukit._checks import Checked, flag, real_type
 
 __all__ = ["BoundManagement", "IOParameters", "MVType", "NoiseManagement", "WeightNoise"]
 
@@ -231,7 +231,7 @@ class IOParameters(Checked):
         tuple of scalars of that type
             0 means no quantisation.
         """
-        kind = dtype.type
+        kind = real_type(dtype).type
         return _step(self.inp_res, self.inp_bound, kind), _step(self.out_res, self.out_bound, kind)
 
     def reductions(self, *, backward: bool = False) -> list[float]:
@@ -248,7 +248,7 @@ class IOParameters(Checked):
             1, 2, 4, and so on: one for each round.
         """
         factors = [1.0]
-        if backward or self.bound_management is BoundManagement.NONE:
+        if flag(backward, "backward") or self.bound_management is BoundManagement.NONE:
             return factors
         step = self.input_step
         while not (

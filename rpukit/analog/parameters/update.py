@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from rpukit.analog.parameters.checks import Checked
+from rpukit._checks import Checked
 from rpukit.errors import ParameterError
 
 __all__ = ["PulseType", "UpdateParameters"]

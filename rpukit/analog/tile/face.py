@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import integer
 from rpukit.analog.deferred_errors import Guard, is_finite
-from rpukit.analog.parameters.checks import integer
 from rpukit.analog.tile.numpy_protocol import NumPyProtocol
 from rpukit.analog.tile.operator import LinearMap
 from rpukit.analog.tile.transposed import TransposedTile
@@ -104,14 +104,6 @@ class TileFace(NumPyProtocol, LinearMap, Described, ABC):
     @abstractmethod
     def _position(self, clock: str) -> int:
         """Return the position of a sample clock."""
-
-
-def typed(value: Any, kind: type, name: str) -> Any:
-    """Check that a value is an instance of a class, and return it."""
-    if not isinstance(value, kind):
-        hint = f": an object, as {value.__name__}()" if isinstance(value, type) else ""
-        raise ParameterError(f"{name}: got {value!r}, need a rpukit {kind.__name__}{hint}")
-    return value
 
 
 def rows_of(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.errors import CopyError, DTypeError, NonFiniteError, ShapeError
+from rpukit._checks import flag
+from rpukit.errors import CopyError, DTypeError, NonFiniteError, RpukitError, ShapeError
 
 Array = Any
 _CPU, _GPU = 1, 2  # DLPack's numbers of kinds of device
@@ -137,7 +138,13 @@ class LinearMap:
             raise CopyError("copy=False: a tile's weights can only be exported as a copy")
         given = {"stream": stream, "max_version": max_version, "dl_device": dl_device}
         asked = {name: value for name, value in given.items() if value is not None}
-        return self.get_weights().__dlpack__(**asked)
+        flag(False if copy is None else copy, "copy")
+        try:
+            return self.get_weights().__dlpack__(**asked)
+        except (TypeError, ValueError, OverflowError, RuntimeError, BufferError) as error:
+            if isinstance(error, RpukitError):
+                raise
+            raise CopyError(f"{asked}: the weights are not exported so: {error}") from error
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device = _device.parse_device(self.device)  # type: ignore[attr-defined]
@@ -188,7 +195,8 @@ def _columns(tile: LinearMap, v: Array, n: int, name: str) -> Array:
 
 def _real(tile: LinearMap, v: Array, name: str) -> Array:
     """Round real numbers, usually float64 of a solver, to the type of the tile."""
-    array = v if isinstance(v, np.ndarray) or _device.is_cupy(v) else np.asarray(v)
+    known = v.__class__ is np.ndarray or _device.is_cupy(v)
+    array = v if known else _device.any_array(v, None, name)
     if array.dtype.kind not in "biuf":
         raise DTypeError(f"{name}: got dtype {array.dtype}, need real numbers")
     if array.dtype == tile.dtype:

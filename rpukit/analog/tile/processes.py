@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import did_you_mean, integer, number
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import checked_array
 from rpukit.analog.deferred_errors import Guard, check_finite
-from rpukit.analog.parameters.checks import did_you_mean, integer, number
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 
 Array = Any
@@ -71,6 +71,7 @@ class Processes:
             self._guard.check()
         elif not np.isfinite(array).all():
             raise NonFiniteError("weight holds NaN or infinity; the tile is unchanged")
+        self._unit.context.check_room()
         self._call_state.changing()
         self._unit.store(array)
         return self
@@ -101,6 +102,7 @@ class Processes:
         >>> float(tile.cells["w_max"].max())
         0.5
         """
+        self._unit.context.check_room()
         _replace_cells(self._unit, arrays)
         return self
 
@@ -125,6 +127,7 @@ class Processes:
         ParameterError
         """
         rate = number(alpha, "alpha", low=0)
+        self._unit.context.check_room()
         self._call_state.changing()
         self._unit.decay(rate)
         return self
@@ -138,6 +141,7 @@ class Processes:
         AnalogTile
             Itself, unchanged if the cells have no diffusion.
         """
+        self._unit.context.check_room()
         self._call_state.changing()
         self._unit.diffuse()
         return self
@@ -165,6 +169,7 @@ class Processes:
         and it does not drift in this call. The formula is in `DriftParameters`.
         """
         seconds = number(dt, "dt", low=0, need="a number of seconds from 0")
+        self._unit.context.check_room()
         self._call_state.changing()
         self._unit.drift(seconds)
         return self
@@ -195,6 +200,7 @@ class Processes:
         n = n_in if n_col is None else integer(n_col, "n_col", low=0, high=n_in, what="columns")
         chance = number(prob, "prob", low=0, high=1)
         if n:
+            self._unit.context.check_room()
             self._call_state.changing()
             self._unit.reset(first, n, chance)
         return self

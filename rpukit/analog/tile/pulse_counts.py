@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import number
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
 from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
-from rpukit.analog.parameters.checks import number
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.update.ops import SLOTS, pulse_trains
 from rpukit.errors import ParameterError

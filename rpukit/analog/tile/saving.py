@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from math import prod
 from typing import Any, Self
 
-import numpy as np
-
 from rpukit._device import Device
+from rpukit._files.schema import Check, Spec
 from rpukit.errors import FormatError
 
-Array = Any
+_MOST_PLANES = 64  # numbers of a cell, and arrays of a device
+_MOST_NUMBERS = 1 << 20  # of a whole tile
 
 
 class SavedTile(ABC):
@@ -67,30 +68,49 @@ class SavedTile(ABC):
         return type(self).from_state, (self.state(),)
 
 
-def header_of(state: Any, form: str, versions: Sequence[int]) -> dict[str, Any]:
-    """Return the header of a state; raise unless it has this format and a known version."""
+def header_of(state: Any, form: str, fields: Mapping[int, Check]) -> dict[str, Any]:
+    """Return the header of a state, by the check of its version.
+
+    Parameters
+    ----------
+    state : dict
+        With ``header`` and ``arrays``.
+    form : str
+        Name of the format.
+    fields : mapping of int to check
+        Of the whole header, by version of the format.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    FormatError
+    """
     if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
         raise FormatError("state: need a dictionary with header and arrays, as from state()")
     header: Any = state["header"]
     if not isinstance(header, dict) or header.get("format") != form:
         raise FormatError(f"state: this is not a {form}")
-    if header.get("version") not in versions:
-        known = f"{versions[0]}" if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+    version = header.get("version")
+    if type(version) is not int or version not in fields:
+        known = " to ".join(map(str, sorted({min(fields), max(fields)})))
         raise FormatError(
-            f"state: format version {header.get('version')!r}, this rpukit reads {known}: "
-            "update rpukit"
+            f"state: format version {version!r}, this rpukit reads {known}: update rpukit"
         )
-    return header
+    if not isinstance(state["arrays"], Mapping):
+        raise FormatError("state: arrays: need a dictionary")
+    checked: dict[str, Any] = fields[version](header, "header")
+    return checked
 
 
-def check_arrays(arrays: Mapping[str, Any], targets: Mapping[str, Array]) -> None:
-    """Check that the arrays of a state match those of the tile in name, shape and type."""
-    if arrays.keys() != targets.keys():
-        raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
-    for name, target in targets.items():
-        source = np.asarray(arrays[name])
-        if source.shape != target.shape or source.dtype != target.dtype:
-            raise FormatError(
-                f"state: array {name} is {source.dtype}{list(source.shape)}, "
-                f"need {target.dtype}{list(target.shape)}"
-            )
+def check_sizes(shape: tuple[int, int], n_device: int, arrays: Mapping[str, Spec]) -> None:
+    """Check that arrays are not larger, or more, than those of any tile of this shape."""
+    n_out, n_in = shape
+    most = _MOST_PLANES * (n_out * n_in + n_out + n_in) + _MOST_NUMBERS
+    for name, array in arrays.items():
+        if prod(array.shape) > most:
+            raise FormatError(f"array {name}: got shape {array.shape} for a tile of shape {shape}")
+    if len(arrays) > _MOST_PLANES * (n_device + 1):
+        raise FormatError(f"arrays: got {len(arrays)} for {n_device} devices at a cross-point")

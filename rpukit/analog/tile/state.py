@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Self
@@ -9,20 +10,64 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import one_of
 from rpukit._device import Device
+from rpukit._files.schema import (
+    COUNT,
+    FLAG,
+    SHAPE,
+    WORD,
+    anything,
+    as_format_error,
+    check_arrays,
+    listing,
+    number,
+    record,
+    setting,
+    table,
+    text,
+)
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import WeightArray
-from rpukit.analog.cells import Cell
+from rpukit.analog.arrays.single import DeviceArray
+from rpukit.analog.cells import Cell, PulsedCell
+from rpukit.analog.cells.piecewise_step import PiecewiseStep
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.tile.make_array import leaves
+from rpukit.analog.tile.saving import check_sizes, header_of
 from rpukit.errors import FormatError, ParameterError
 from rpukit.random import Stream
 
 Array = Any
 FORMAT = "rpukit.AnalogTile"
 VERSION = 3  # 1 had neither drift nor counts of each cell, 2 no dtype
+_CONFIGURATIONS = {
+    "cell": Cell,
+    "forward": IOParameters,
+    "backward": IOParameters,
+    "update": UpdateParameters,
+}
+_FIELDS = {
+    **dict.fromkeys(("format", "version"), anything),
+    **dict.fromkeys(_CONFIGURATIONS, table(setting)),
+    "shape": SHAPE,
+    "stream": listing(WORD, 2),
+    "clocks": table(number(0)),
+    "validate": text("deferred", "sync"),
+}
+_COUNTING = {"count_pulses": FLAG}
+_TYPED = {"dtype": text("float32", "float64")}
+_STORED = {"storage": text("stored", "procedural")}  # later in version 3
+_HEADERS = {
+    1: record(_FIELDS),
+    2: record(_FIELDS, _COUNTING),
+    3: record({**_FIELDS, **_COUNTING, **_TYPED}, _STORED),
+}
+_SIGNS = ("chopper_in", "chopper_out", "switched")
+_COUNTS = ("n_pulses", "pulse_counts")
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -152,20 +197,44 @@ class Persistent:
         ------
         FormatError, DeviceError
         """
-        header = _check_header(state)
-        tile = cls._made(header, device)
-        tile._fill(state["arrays"])
+        header = cls._check_state(state)
+        with as_format_error("state"):
+            tile = cls._made(header, device)
+            tile._fill(state["arrays"])
         return tile
 
     @classmethod
+    def _check_state(cls, state: Any) -> dict[str, Any]:
+        """Check that a header describes a tile of the size of the arrays; return the header.
+
+        Instead of arrays there may be records of their shapes and types.
+        """
+        header = header_of(state, FORMAT, _HEADERS)
+        with as_format_error("header.cell"):
+            cell = decode(header["cell"], Cell)
+        stored = header.get("storage", "stored") == "stored"
+        n_device, n_pulsed = _devices_of(cell)
+        check_sizes(tuple(header["shape"]), n_device, state["arrays"])
+        for kind, need in (("weight", n_device), ("planes", n_pulsed * stored)):
+            found = [
+                tuple(array.shape[-2:])
+                for name, array in state["arrays"].items()
+                if name.split(".")[-1] == kind
+            ]
+            if found.count(tuple(header["shape"])) < need:
+                raise FormatError(
+                    f"header.shape: got {header['shape']}, need that of the arrays: {need} times "
+                    f"{kind!r}, got these with {sorted(set(found))}"
+                )
+        return header
+
+    @classmethod
     def _made(cls, header: dict[str, Any], device: str | Device) -> Self:
-        try:
+        with as_format_error("header"):
+            made = {name: decode(header[name], base) for name, base in _CONFIGURATIONS.items()}
             tile = cls(
                 tuple(header["shape"]),
-                decode(header["cell"], Cell),
-                forward=decode(header["forward"], IOParameters),
-                backward=decode(header["backward"], IOParameters),
-                update=decode(header["update"], UpdateParameters),
+                **made,
                 seed=Stream(*header["stream"]),
                 device=device,
                 dtype=header.get("dtype", "float32"),
@@ -173,32 +242,34 @@ class Persistent:
                 count_pulses=header.get("count_pulses", False),
                 storage=header.get("storage", "stored"),
             )  # type: ignore[call-arg]
-            clocks = {str(name): n + 0 for name, n in header["clocks"].items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"state: the header is damaged: {error!r}") from error
+        clocks = dict(header["clocks"])
         if header["version"] == 1:
             clocks = {"drift": 0, "drift_time": 0, **clocks}
         if clocks.keys() != tile._clocks.keys():
-            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile._clocks)}")
+            raise FormatError(f"clocks: got {sorted(clocks)}, need {sorted(tile._clocks)}")
+        for name, at in clocks.items():
+            if name.split(".")[-1] != "drift_time":  # seconds; all others count
+                COUNT(at, f"header.clocks.{name}")
         tile._clocks.update(clocks)
         return tile
 
-    def _fill(self, arrays: dict[str, Any]) -> None:
+    def _fill(self, arrays: Mapping[str, Any]) -> None:
+        """Copy the arrays of a state, once all of them have been checked."""
         targets = self._all_arrays()
-        if arrays.keys() != targets.keys():
-            raise FormatError(f"state: got arrays {sorted(arrays)}, need {sorted(targets)}")
-        for name, target in targets.items():
-            source = np.asarray(arrays[name])
-            if source.shape != target.shape or source.dtype != target.dtype:
-                raise FormatError(
-                    f"state: array {name} is {source.dtype}{list(source.shape)}, "
-                    f"need {target.dtype}{list(target.shape)}"
-                )
+        given = {name: np.asarray(array) for name, array in arrays.items()}
+        check_arrays(given, targets)
+        for name, array in given.items():
+            kind = name.split(".")[-1]
+            least = 0 if kind in _COUNTS else -1 if kind in _SIGNS else None
+            if least is not None and array.size and array.min() < least:
+                raise FormatError(f"array {name}: got {array.min()}, need numbers from {least}")
+        for device_array in leaves(self._unit):
+            _check_places(device_array, given)
         for name, target in targets.items():
             if name in self._registers:
-                self._registers[name] = np.array(arrays[name])
+                self._registers[name] = np.array(given[name])
             else:
-                target[...] = _device.to_device(arrays[name], self._device)
+                target[...] = _device.to_device(given[name], self._device)
 
     def to(self, device: str) -> Self:
         """Copy the tile to a compute device.
@@ -244,7 +315,9 @@ class Persistent:
         True
         """
         state, arrays = self.state(), {}
-        if storage in (None, self.storage):
+        if storage is not None:
+            one_of(storage, "storage", ("stored", "procedural"))
+        if storage is None or storage == self.storage:
             return type(self).from_state(state, self._device)
         copy = self._made({**state["header"], "storage": storage}, self._device)
         if storage == "procedural":
@@ -275,15 +348,23 @@ class Persistent:
         return type(self).from_state, (self.state(),)
 
 
-def _check_header(state: Any) -> dict[str, Any]:
-    if not isinstance(state, dict) or not {"header", "arrays"} <= state.keys():
-        raise FormatError("state: need a dictionary with header and arrays, as from state()")
-    header = state["header"]
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FormatError(f"state: this is not a {FORMAT}")
-    if header.get("version") not in range(1, VERSION + 1):
-        raise FormatError(
-            f"state: format version {header.get('version')!r}, this rpukit reads 1 to {VERSION}: "
-            "update rpukit"
-        )
-    return header
+def _devices_of(cell: Any) -> tuple[int, int]:
+    """Count the devices at a cross-point, and how many of them have parameters of their own."""
+    if isinstance(cell, PulsedCell) or not isinstance(cell, Cell):
+        return 1, 1
+    nested = [getattr(cell, field.name) for field in fields(cell)]
+    parts = [one for v in nested for one in (v if isinstance(v, tuple) else (v,))]
+    counts = [_devices_of(one) for one in parts if isinstance(one, Cell)]
+    return (sum(n for n, _ in counts), sum(n for _, n in counts)) if counts else (1, 0)
+
+
+def _check_places(array: DeviceArray, given: Mapping[str, np.ndarray]) -> None:
+    """Check the numbers of a state by which kernels find what they read."""
+    prefix = array.context.prefix
+    if not array.stores_cells:
+        with as_format_error(f"array {prefix}recipe"):
+            array.planes.check(given[f"{prefix}recipe"])
+    if isinstance(array.cell, PiecewiseStep):
+        found, own = given[f"{prefix}globals"][1:3], array.cell.globals()[1:3]
+        if (found != own).any():
+            raise FormatError(f"array {prefix}globals: got {found} nodes, need {own}")

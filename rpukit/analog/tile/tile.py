@@ -8,6 +8,16 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import (
+    check_shape,
+    flag,
+    instance,
+    integer,
+    need_memory,
+    number,
+    one_of,
+    real_type,
+)
 from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import ArrayContext
@@ -15,18 +25,16 @@ from rpukit.analog.arrays.single import DeviceArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.describe import tile_summary
-from rpukit.analog.parameters.checks import check_shape, integer, number, one_of
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.face import TileFace, check_same_samples, typed, with_leading
+from rpukit.analog.tile.face import TileFace, check_same_samples, with_leading
 from rpukit.analog.tile.make_array import leaves, make_array
 from rpukit.analog.tile.operator import SharedWeights
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
 from rpukit.analog.tile.state import Persistent
 from rpukit.analog.tile.transposed import TransposedTile
-from rpukit.errors import DTypeError
 from rpukit.random import MAX_SAMPLE, Stream
 from rpukit.summaries import Summary
 
@@ -112,11 +120,12 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         storage: str = "stored",
     ) -> None:
         self.shape = check_shape(shape)
-        self._dtype = _real(dtype)
-        self.cell = typed(cell, Cell, "cell")
-        self.forward_parameters = typed(forward or IOParameters(), IOParameters, "forward")
-        self.backward_parameters = typed(backward or IOParameters(), IOParameters, "backward")
-        self.update_parameters = typed(update or UpdateParameters(), UpdateParameters, "update")
+        need_memory(4 * self.shape[0] * self.shape[1], f"a tile of shape {self.shape}")
+        self._dtype = real_type(dtype)
+        self.cell = instance(cell, Cell, "cell")
+        self.forward_parameters = instance(forward, IOParameters, "forward", IOParameters())
+        self.backward_parameters = instance(backward, IOParameters, "backward", IOParameters())
+        self.update_parameters = instance(update, UpdateParameters, "update", UpdateParameters())
         self.stream = Stream.from_seed(seed)
         self.validate = one_of(validate, "validate", ("deferred", "sync"))
         self._device = _device.parse_device(device)
@@ -124,7 +133,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         self._registers: dict[str, np.ndarray] = {}
         self._guard = Guard(self._clocks, self._device, self._registers)
         self._call_state = self._guard.call_state
-        self.count_pulses = bool(count_pulses)
+        self.count_pulses = flag(count_pulses, "count_pulses")
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
         shared = (self._device, self._guard, self._clocks, self._registers)
         context = ArrayContext(
@@ -316,6 +325,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
                 self._mark_update()
             return self
         self._unit.check_rate(lr, self.update_parameters)
+        self._unit.context.check_room(n_batch)
         if self.count_pulses:
             self._mark_update()
         self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
@@ -339,13 +349,3 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
     def _finish(self, clock: str, start: int, n: int) -> None:
         self._clocks[clock] = start + n
         self._settle()
-
-
-def _real(dtype: Any) -> np.dtype[Any]:
-    try:
-        kind: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        kind = np.dtype(object)
-    if kind not in (np.float32, np.float64) or not kind.isnative:
-        raise DTypeError(f"dtype: got {dtype!r}, need float32 or float64")
-    return kind

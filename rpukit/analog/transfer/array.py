@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import held
 from rpukit._kernels import clock
 from rpukit._kernels.replay import Replays
 from rpukit.analog.arrays.base import ArrayContext
@@ -144,7 +145,7 @@ class TransferArray(CompoundArray):
         self.combine()
 
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
-        rate = abs(self.cell.fast_rate(lr))
+        rate = held(abs(self.cell.fast_rate(lr)))
         if rate:
             parameters.base_length(rate, self.granularity)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rpukit._checks import held
 from rpukit.analog.cells.chopped_transfer import ChoppedTransfer, DynamicTransfer
 
 _Pair = tuple[tuple[float, float], tuple[bool, bool]]
@@ -48,22 +49,22 @@ class Rates:
             first, second = (min(p % period + 1, most) for p in (passes, passes + 1))
             divisors = (first, second)
         writes = (passes > period, passes + 1 > period)
-        return (kappa / divisors[0], kappa / divisors[1]), writes
+        return (held(kappa / divisors[0]), held(kappa / divisors[1])), writes
 
 
 def rates_of(
     cell: Any, shape: tuple[int, int], lr: float, batch_size: int, *, scales: bool
 ) -> Rates:
     """Compute periods and rates; with ``scales`` the fast rate varies from sample to sample."""
-    fast, periods = cell.fast_rate(lr), tuple(cell.periods(shape, batch_size))
-    steps = tuple(cell.transfer_rate(k, lr) for k in range(len(periods)))
+    fast, periods = held(cell.fast_rate(lr)), tuple(cell.periods(shape, batch_size))
+    steps = tuple(held(cell.transfer_rate(k, lr)) for k in range(len(periods)))
     kappas = tuple(abs(step) for step in steps)
     if isinstance(cell, ChoppedTransfer):
         threshold = cell.threshold(shape)
         if cell.correct_gradient_magnitudes:
             fast_g, slow_g = (device.granularity for device in cell.devices)
             threshold = threshold * slow_g / fast_g
-        kappas = tuple(kappa / threshold for kappa in kappas)
+        kappas = tuple(held(kappa / threshold) for kappa in kappas)
         if cell.correct_gradient_magnitudes and not scales:
-            kappas = tuple(kappa / abs(fast) for kappa in kappas)
+            kappas = tuple(held(kappa / abs(fast)) for kappa in kappas)
     return Rates(cell, periods, fast, steps, kappas, not any(periods[1:]))

@@ -128,7 +128,7 @@ class Encoder:
         shape, xp = (n, self._n_root), _device.namespace_of(self._device)
         if weights is None:
             return xp.ones(shape, self._dtype)
-        array = taken(weights, self._device, "weights").astype(self._dtype)
+        array = _device.as_array(weights, self._device, self._dtype, "weights")
         if array.shape == (n,):
             array = xp.repeat(array[:, None], self._n_root, axis=1)
         if array.shape != shape:
@@ -252,9 +252,5 @@ def taken(x: Any, device: _device.Device, name: str) -> Array:
         if _device.speaks_of_memory(x):
             return _device.imported(x, device, name)
         x = numbers_of(x) if is_frame(x) else x
-        try:
-            array = np.asarray(x)
-        except ValueError as error:  # lists of different lengths
-            raise ShapeError(f"{name}: need rows of one length ({error})") from error
-        return _device.to_device(array, device)
+        return _device.to_device(_device.listed(x, name), device)
     return _device.as_array(x, device, x.dtype, name)

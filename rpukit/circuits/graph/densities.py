@@ -41,8 +41,7 @@ class Gaussian(Leaf):
     std: float = 1.0
     min_std: float = 0.01
 
-    def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
+    def _check(self) -> None:
         if not (self.std > 0 and self.min_std > 0):
             raise ParameterError(
                 f"std, min_std: got {self.std}, {self.min_std}, need positive numbers"
@@ -88,8 +87,7 @@ class Poisson(Leaf):
     TABLE: ClassVar[bool] = False
     rate: float = 1.0
 
-    def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
+    def _check(self) -> None:
         if not self.rate > 0:
             raise ParameterError(f"rate: got {self.rate}, need a positive number")
 

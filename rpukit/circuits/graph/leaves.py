@@ -7,14 +7,14 @@ are arrays with one row per node.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from rpukit._checks import Checked, real_array, shown
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 
 __all__ = [
@@ -46,23 +46,11 @@ class LeafTraits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf(ABC):
+class Leaf(Checked, ABC):
     """Base of all leaves; see `Categorical`, `Gaussian`."""
 
     KIND: ClassVar[int]
     TABLE: ClassVar[bool] = True  # finitely many values, 0 to n_values - 1
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int":
-                if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                    raise ParameterError(f"{field.name}: got {value!r}, need an integer")
-            elif field.type == "float":
-                if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                    raise ParameterError(f"{field.name}: got {value!r}, need a number")
-                if not math.isfinite(value):
-                    raise ParameterError(f"{field.name}: got {value!r}, need a finite number")
 
     @property
     def support(self) -> int:
@@ -124,7 +112,7 @@ class Leaf(ABC):
         ------
         ShapeError, ParameterError
         """
-        array = np.array(parameters, np.float64)
+        array = real_array(parameters, f"parameters of {type(self).__name__}").copy()
         if array.ndim == 1 and self.n_parameters == 1:
             array = array[:, None]
         if array.shape != (n_node, self.n_parameters):
@@ -164,8 +152,7 @@ class _Valued(Leaf):
     LEAST: ClassVar[int] = 1
     n_values: int
 
-    def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
+    def _check(self) -> None:
         _positive(self.n_values, "n_values", self.LEAST)
 
     @property
@@ -234,9 +221,9 @@ class MaskedCategorical(Categorical):
 
     allowed: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        Categorical.__post_init__(self)
-        allowed = tuple(int(v) for v in self.allowed)
+    def _check(self) -> None:
+        Categorical._check(self)
+        allowed = self.allowed
         if not allowed or len(set(allowed)) < len(allowed):
             raise ParameterError(
                 f"allowed: got {self.allowed!r}, need one or more distinct values"
@@ -297,8 +284,7 @@ class Binomial(_Chance):
     KIND: ClassVar[int] = BINOMIAL
     n_trials: int
 
-    def __post_init__(self) -> None:
-        Leaf.__post_init__(self)
+    def _check(self) -> None:
         _positive(self.n_trials, "n_trials")
 
     @property
@@ -333,8 +319,8 @@ class DiscreteLogistic(_Valued):
     high: float = 1.0
     min_std: float = 0.01
 
-    def __post_init__(self) -> None:
-        _Valued.__post_init__(self)
+    def _check(self) -> None:
+        _Valued._check(self)
         if not self.low < self.high:
             raise ParameterError(f"low, high: got {self.low}, {self.high}, need low < high")
         if not self.min_std > 0:
@@ -395,7 +381,7 @@ def as_leaf(leaf: Any) -> Leaf:
     """Check that something is a leaf."""
     if not isinstance(leaf, Leaf):
         raise DTypeError(
-            f"leaf: got {leaf!r}, need one such as rk.circuits.Categorical(n_values=2)"
+            f"leaf: got {shown(leaf)}, need one such as rk.circuits.Categorical(n_values=2)"
         )
     return leaf
 

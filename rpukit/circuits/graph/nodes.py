@@ -1,9 +1,8 @@
 """Node vectors, of which circuits are built.
 
-A circuit is a directed graph of *node vectors*: vectors of nodes with one scope (the variables
-that they depend on). `inputs` makes leaves, `product` multiplies nodes of disjoint scopes, `sum`
-mixes nodes of one scope. Compiling and learning leave them as they are; `Circuit.write_back`
-stores learned parameters in them.
+A circuit is a directed graph of *node vectors*, nodes with one scope (the variables they depend
+on). `inputs` makes leaves, `product` multiplies nodes of disjoint scopes, `sum` mixes nodes of one
+scope. Compiling and learning leave them alone; `Circuit.write_back` stores learned parameters.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import integer, need_memory, real_array, shown
 from rpukit.circuits.graph.leaves import Leaf, as_leaf
 from rpukit.circuits.graph.traversal import edge_pairs, edge_table, named, sized, walk
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
@@ -21,6 +21,7 @@ from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 __all__ = ["InputNodes", "Nodes", "ProductNodes", "SumNodes", "inputs", "product", "sum"]
 
 _numbers = count()
+_MOST_VARIABLES = 1 << 24
 _total = sum  # the builtin, which a function below hides
 
 
@@ -233,7 +234,7 @@ class SumNodes(Nodes):
         return copy
 
     def checked(self, parameters: Any) -> Any:
-        array = np.array(parameters, np.float64)
+        array = real_array(parameters, f"parameters of {self!r}")
         shape = self.parameter_shape
         if array.ndim == 2 and array.shape == (self.n_node, _n_nodes(self.children)):
             n, c = self.n_block, array.shape[1] // self.child_block_size
@@ -287,9 +288,9 @@ def inputs(
     >>> rk.circuits.inputs(0, rk.circuits.Bernoulli(), 2).variables
     [0]
     """
-    if isinstance(var, bool) or not isinstance(var, (int, np.integer)) or var < 0:
-        raise ParameterError(f"var: got {var!r}, need an integer from 0")
-    nodes = InputNodes(int(var), as_leaf(leaf), n_nodes, block_size)
+    var = integer(var, "var", low=0, high=_MOST_VARIABLES, what="a column of the data")
+    need_memory(8 * sized(n_nodes, block_size)[0] * as_leaf(leaf).n_parameters, "inputs")
+    nodes = InputNodes(var, leaf, n_nodes, block_size)
     return nodes if parameters is None else nodes.set_parameters(parameters)  # type: ignore[return-value]
 
 
@@ -411,10 +412,12 @@ def sum(
             )
     n_node, block_size = sized(n_nodes, block_size)
     n_child_block = _total(child.n_block for child in children)
+    if edges is None:
+        need_memory(8 * n_node * _n_nodes(children), "sum")
     pairs = edge_pairs(edges, n_node // block_size, n_child_block)
     nodes = SumNodes(children, n_node, pairs, block_size)
     if zero_mask is not None:
-        mask = np.array(zero_mask, bool)
+        mask = real_array(zero_mask, "zero_mask").astype(bool)
         if mask.shape != nodes.parameter_shape:
             raise ShapeError(f"zero_mask: got shape {mask.shape}, need {nodes.parameter_shape}")
         nodes.zero_mask = mask
@@ -426,7 +429,7 @@ def _node_vectors(children: tuple[Any, ...]) -> None:
         raise StructureError("children: got none, need one node vector or more")
     for child in children:
         if not isinstance(child, Nodes):
-            raise DTypeError(f"children: got {child!r}, need node vectors")
+            raise DTypeError(f"children: got {shown(child)}, need node vectors")
 
 
 def _n_nodes(children: Sequence[Nodes]) -> int:
@@ -435,8 +438,7 @@ def _n_nodes(children: Sequence[Nodes]) -> int:
 
 def _same_sizes(nodes: Nodes, children: tuple[Any, ...]) -> None:
     _node_vectors(children)
-    old = [(c.n_node, c.block_size) for c in nodes.children]
-    new = [(c.n_node, c.block_size) for c in children]
+    old, new = ([(c.n_node, c.block_size) for c in some] for some in (nodes.children, children))
     if old != new:
         raise StructureError(f"children: got (n_node, block_size) {new}, need {old}")
 

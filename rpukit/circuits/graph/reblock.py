@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import Real, Whole, takes
 from rpukit.circuits.graph.nodes import (
     InputNodes,
     Nodes,
@@ -24,6 +25,7 @@ __all__ = ["reblock"]
 Array = Any
 
 
+@takes(block_size=Whole(1), max_padding=Real(0))
 def reblock(circuit: Any, block_size: int, *, max_padding: float = 0.25) -> Any:
     """Rebuild a circuit with other block sizes.
 

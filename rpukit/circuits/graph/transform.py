@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import Many, Maybe, Real, Whole, shown, takes
 from rpukit.circuits.graph.nodes import (
     InputNodes,
     Nodes,
@@ -31,6 +32,7 @@ Getter = Callable[[Nodes], Any]
 Remake = Callable[[Nodes, list[Nodes], Any], Nodes]
 
 
+@takes(variables=Maybe(Many(Whole(0))))
 def deepcopy(circuit: Any, *, variables: Sequence[int] | None = None) -> Any:
     """Copy the graph of a circuit, with its parameters and ties.
 
@@ -112,6 +114,7 @@ def merge(*vectors: Nodes) -> Nodes:
     return made
 
 
+@takes(keep=Maybe(Real()), least=Maybe(Real()))
 def prune(circuit: Any, *, keep: float | None = None, least: float | None = None) -> Any:
     """Remove the edges with the smallest flows.
 
@@ -150,7 +153,7 @@ def prune(circuit: Any, *, keep: float | None = None, least: float | None = None
     4
     """
     if isinstance(circuit, (Nodes, list, tuple)) or not hasattr(circuit, "parameter_flows"):
-        raise DTypeError(f"circuit: got {circuit!r}, need a Circuit with counts")
+        raise DTypeError(f"circuit: got {shown(circuit)}, need a Circuit with counts")
     if (keep is None) == (least is None):
         got = "both" if keep is not None else "neither"
         raise ParameterError(f"keep, least: got {got}, need one of them")
@@ -185,6 +188,7 @@ def prune(circuit: Any, *, keep: float | None = None, least: float | None = None
     return rebuilt(circuit, remake)
 
 
+@takes(noise=Real(0), seed=Whole(0))
 def grow(circuit: Any, *, noise: float = 0.3, seed: int = 0) -> Any:
     """Double every node but the roots: each weight becomes four.
 
@@ -251,7 +255,7 @@ def opened(circuit: Any) -> tuple[list[Nodes], Getter]:
         return list(circuit), lambda nodes: nodes.parameters
     if hasattr(circuit, "layout"):
         return list(circuit.layout.roots), circuit.parameters
-    raise DTypeError(f"circuit: got {circuit!r}, need a Circuit or node vectors")
+    raise DTypeError(f"circuit: got {shown(circuit)}, need a Circuit or node vectors")
 
 
 def rebuilt(circuit: Any, remake: Remake) -> Any:

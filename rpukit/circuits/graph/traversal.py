@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import integer, integers
 from rpukit.errors import ParameterError, ShapeError, StructureError
 
 __all__ = ["edge_pairs", "edge_table", "named", "sized", "walk"]
@@ -14,8 +15,7 @@ __all__ = ["edge_pairs", "edge_table", "named", "sized", "walk"]
 
 def sized(n_node: Any, block_size: Any) -> tuple[int, int]:
     for name, value in (("n_nodes", n_node), ("block_size", block_size)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
+        integer(value, name, low=1, what="nodes")
     if block_size & (block_size - 1):
         raise ParameterError(f"block_size: got {block_size}, need a power of two")
     if n_node % block_size:
@@ -30,7 +30,7 @@ def named(scope: int) -> str:
 
 def edge_table(table: Any, sizes: list[int], size: int, name: str) -> np.ndarray:
     """Check a table of blocks of `size` nodes; give the table of nodes."""
-    table = np.asarray(table)
+    table = integers(table, name)
     if table.ndim != 2 or table.shape[1] != len(sizes) or table.dtype.kind not in "iu":
         raise ShapeError(f"{name}: got shape {table.shape}, need integers (n, {len(sizes)})")
     most = np.array(sizes) // size
@@ -45,7 +45,7 @@ def edge_pairs(edges: Any, n_block: int, n_child_block: int) -> np.ndarray:
     if edges is None:
         grid: np.ndarray = np.indices((n_block, n_child_block)).reshape(2, -1)
         return grid
-    pairs = np.asarray(edges)
+    pairs = integers(edges, "edges")
     if pairs.dtype == bool and pairs.shape == (n_block, n_child_block):
         pairs = np.array(np.nonzero(pairs))
     if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":

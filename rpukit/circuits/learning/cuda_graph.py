@@ -30,7 +30,7 @@ class EMStep:
     keep_zeros: bool = False
 
     def __post_init__(self) -> None:
-        check_em(self.step, self.pseudocount)
+        check_em(self.step, self.pseudocount, self.keep_zeros)
 
 
 def captured(

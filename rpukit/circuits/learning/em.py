@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import LARGEST, flag, is_number, plain, shown
 from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.leaves import MaskedCategorical
@@ -129,7 +130,7 @@ def em_step(
     never lowers the likelihood, but for `DiscreteLogistic`, whose step matches moments of bins.
     Source: Peharz, Gens, Pernkopf, Domingos, IEEE TPAMI 39, 2030 (2017).
     """
-    check_em(step, pseudocount)
+    step, pseudocount, keep_zeros = check_em(step, pseudocount, keep_zeros)
     found = None
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
@@ -198,17 +199,21 @@ def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) 
         core.peers.update()  # now, while the host waits for nothing
 
 
-def check_em(step: float, pseudocount: float) -> None:
+def check_em(step: float, pseudocount: float, keep_zeros: bool) -> tuple[float, float, bool]:
     """Check the numbers of a step of EM."""
-    check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1)
-    check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
+    return (
+        check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1),
+        check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0),
+        flag(keep_zeros, "keep_zeros"),
+    )
 
 
-def check_number(name: str, value: Any, interval: str, inside: Callable[[Any], bool]) -> None:
+def check_number(name: str, value: Any, interval: str, inside: Callable[[Any], bool]) -> float:
     """Check that a number is finite and inside its interval."""
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and inside(value)):
-        raise ParameterError(f"{name}: got {value!r}, need a number in {interval}")
+    v = plain(value)
+    if not (is_number(v) and abs(v) <= LARGEST and inside(v)):
+        raise ParameterError(f"{name}: got {shown(value)}, need a number in {interval}")
+    return float(v)
 
 
 def maximise(

@@ -10,20 +10,22 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import flag, integer, one_of
 from rpukit._kernels.calls import changes
 from rpukit.circuits.compiled.encoder import taken
 from rpukit.circuits.core import CircuitLike, Core
-from rpukit.circuits.learning.em import check_number
+from rpukit.circuits.learning.em import check_em, check_number
 from rpukit.circuits.parameters import Parameters
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import random_fill
-from rpukit.errors import DTypeError, ParameterError
+from rpukit.errors import DTypeError, ParameterError, ShapeError
 
 __all__ = ["check_options", "fit", "step_options", "take_step"]
 
 Array = Any
 
 _STEPS = {"em": 1.0, "scaled_em": 0.4, "sgd": 0.1, "adam": 0.01}
+_MOST_EPOCHS = 1 << 31
 _ORDER = 1 << 40  # child streams of the order of samples count from here
 
 
@@ -101,11 +103,15 @@ def fit(
     """
     core = self._core
     data, mask = _given(core, x, missing)
+    one_of(method, "method", tuple(_STEPS))
     size = len(data) if batch_size is None else batch_size
-    _check(n_epochs, size, patience, x_valid)
+    n_epochs, size = _check(n_epochs, size, method, rule, patience, x_valid)
+    progress = flag(progress, "progress")
     first = check_options(method, step, rule)
-    last = first if final_step is None else final_step
-    check_number("final_step", last, "(0, inf)", lambda v: v > 0)
+    last = first if final_step is None else _checked_step("final_step", final_step, method)
+    _, pseudocount, keep_zeros = check_em(1.0, pseudocount, keep_zeros)
+    if x_valid is not None:
+        core.encoder.parts(x_valid, None, 1)  # raises before anything is changed
     whole = size >= len(data)
     options = step_options(method, momentum, whole, pseudocount, keep_zeros, rule)
     n_step = -(-len(data) // size)
@@ -176,15 +182,23 @@ def _given(core: Core, x: Any, missing: Any) -> tuple[Array, Array | None]:
     if missing is None:
         return data, None
     mask = taken(missing, core.device, "missing")
+    if mask.shape not in (data.shape, data.shape[1:]):
+        raise ShapeError(f"missing: got shape {mask.shape}, need {data.shape} or {data.shape[1:]}")
     return data, _device.namespace_of(core.device).broadcast_to(mask, data.shape)
 
 
-def _check(n_epochs: Any, size: Any, patience: Any, x_valid: Any) -> None:
-    for name, value in (("n_epochs", n_epochs), ("batch_size", size)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ParameterError(f"{name}: got {value!r}, need an integer from 1")
-    if patience is not None and x_valid is None:
-        raise ParameterError(f"patience: got {patience!r} without x_valid; give both, or neither")
+def _check(
+    n_epochs: Any, size: Any, method: str, rule: Rule | None, patience: Any, x_valid: Any
+) -> tuple[int, int]:
+    n_epochs = integer(n_epochs, "n_epochs", low=1, high=_MOST_EPOCHS)
+    size = integer(size, "batch_size", low=1, what="samples of a batch")
+    if patience is not None:
+        integer(patience, "patience", low=0, what="epochs without improvement")
+        if x_valid is None:
+            raise ParameterError(f"patience: got {patience} without x_valid; give both or neither")
+    if rule is not None and method not in ("em", "scaled_em"):
+        raise ParameterError(f'rule: method {method!r} takes none; "em" and "scaled_em" do')
+    return n_epochs, size
 
 
 def check_options(method: Any, step: float | None, rule: Rule | None) -> float:
@@ -193,9 +207,12 @@ def check_options(method: Any, step: float | None, rule: Rule | None) -> float:
         raise ParameterError(f"method: got {method!r}, need one of {', '.join(_STEPS)}")
     if rule is not None and method not in ("em", "scaled_em"):
         raise ParameterError(f'rule: method {method!r} takes none; "em" and "scaled_em" do')
-    found = _STEPS[method] if step is None else step
-    check_number("step", found, "(0, inf)", lambda v: v > 0)
-    return found
+    return _checked_step("step", _STEPS[method] if step is None else step, method)
+
+
+def _checked_step(name: str, value: Any, method: str) -> float:
+    most, interval = (1.0, "(0, 1]") if "em" in method else (np.inf, "(0, inf)")
+    return check_number(name, value, interval, lambda v: 0 < v <= most)
 
 
 def step_options(
@@ -209,6 +226,7 @@ def step_options(
     """Collect the options of the steps of a method; ``whole``: a step sees all the data."""
     if momentum is None:
         momentum = 0.0 if method == "scaled_em" and whole else 0.9
+    momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
     options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}
     if method in ("em", "scaled_em"):
         options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import flag, one_of
 from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.em import check_number, need_counts, take_em_step
@@ -19,7 +20,6 @@ from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
 from rpukit.circuits.parameters import Statistics, parts, shift_moments
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.circuits.queries.propagation import Rule
-from rpukit.errors import ParameterError
 
 __all__ = ["METHODS", "gradient_step", "scaled_em_step"]
 
@@ -74,9 +74,10 @@ def scaled_em_step(
     normalise these counts. Step 1 without momentum is `em_step` with step 1.
     Source: Liu, Van den Broeck et al., "Scaling up probabilistic circuits" (PyJuice), 2024.
     """
-    check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1)
-    check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
-    check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
+    step = check_number("step", step, "(0, 1]", lambda v: 0 < v <= 1)
+    momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
+    pseudocount = check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
+    keep_zeros = flag(keep_zeros, "keep_zeros")
     core, found = self._core, None
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
@@ -145,12 +146,11 @@ def gradient_step(
     >>> bool(pc.log_likelihood(x).mean() > first)
     True
     """
-    if method not in METHODS[1:]:
-        raise ParameterError(f'method: got {method!r}, need "sgd" or "adam"')
-    check_number("rate", rate, "(0, inf)", lambda v: v > 0)
-    check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
-    check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
-    check_number("clip", clip, "(0, inf)", lambda v: v > 0)
+    one_of(method, "method", METHODS[1:])
+    rate = check_number("rate", rate, "(0, inf)", lambda v: v > 0)
+    momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
+    decay = check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
+    clip = check_number("clip", clip, "(0, inf)", lambda v: v > 0)
     core, found = self._core, None
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import integer, need_memory
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.parameters import support_of
 from rpukit.circuits.queries import top_down
@@ -105,6 +106,7 @@ def sample(
         raise ParameterError(f"n_sample, x: got {given}, need one of them")
     if x is None:
         n = _number(n_sample, "n_sample", 1)
+        need_memory(16 * n * core.layout.n_variable, f"{n} samples")
         codes, numbers = core.unknown(n)
     else:
         codes, numbers = core.encoder(x, missing)
@@ -174,6 +176,4 @@ def _joined(core: Core, codes: Array, numbers: Array) -> Array:
 
 
 def _number(value: Any, name: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name}: got {value!r}, need an integer from {least}")
-    return int(value)
+    return integer(value, name, low=least, high=MAX_SAMPLE)

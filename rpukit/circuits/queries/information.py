@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import integer
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.leaves import Leaf
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, ProductNodes, SumNodes
@@ -180,8 +181,7 @@ def expectation(self: CircuitLike, x: Any, *, missing: Any = None, power: int = 
     """
     core = self._core
     core.need_one_root("expectation")
-    if power not in (1, 2):
-        raise ParameterError(f"power: got {power!r}, need 1 (mean) or 2 (mean square)")
+    power = integer(power, "power", low=1, high=2, what="1 (mean) or 2 (mean square)")
     codes, numbers = core.encoder(x, missing)
     ones, usual = core.encoder.weights(None, len(codes)), propagation_of(core.parameters, None)
     flows = _device.to_numpy(both_ways(core, usual, (codes, numbers), ones).flows)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import shown
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.nodes import Nodes
 from rpukit.circuits.queries.passes import (
@@ -213,13 +214,14 @@ def marginal(self: CircuitLike, x: Any, variables: Any) -> Array:
     >>> round(float(np.exp(pc.marginal(every, 2)).sum()), 12)
     1.0
     """
-    wanted, n = np.atleast_1d(np.asarray(variables)), self._core.layout.n_variable
+    wanted = np.atleast_1d(_device.listed(variables, "variables"))
+    n = self._core.layout.n_variable
     if wanted.dtype.kind not in "iu" or not wanted.size or wanted.ndim > 1:
         raise ParameterError(
-            f"variables: got {variables!r}, need one or more numbers of variables (integers)"
+            f"variables: got {shown(variables)}, need one or more numbers of variables (integers)"
         )
     if wanted.min() < 0 or wanted.max() >= n:
-        raise ParameterError(f"variables: got {variables!r}, need numbers from 0 to {n - 1}")
+        raise ParameterError(f"variables: got {shown(variables)}, need numbers from 0 to {n - 1}")
     missing = np.ones(n, bool)
     missing[wanted] = False
     return self.log_likelihood(x, missing=_device.to_device(missing, self._core.device))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import shown
 from rpukit.circuits.compiled.arena import empty
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.core import Core
@@ -279,7 +280,7 @@ def propagation_of(parameters: Parameters, rule: Any) -> Propagation:
         return Propagation(parameters)
     make = getattr(rule, "_propagation", None)
     if make is None or isinstance(rule, type):
-        raise DTypeError(f"rule: got {rule!r}, need a rpukit.circuits.Rule")
+        raise DTypeError(f"rule: got {shown(rule)}, need a rpukit.circuits.Rule")
     made: Propagation = make(parameters)
     return made
 

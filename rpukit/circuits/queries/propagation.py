@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import Checked, Kind, Real
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
@@ -31,7 +32,7 @@ FIRST_OF_BEST = (True, 0, np.uint32(0), np.uint32(0), int(Op.CIRCUIT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Checked):
     """Propagation rule of sums, for likelihoods, flows and EM of a `Circuit`.
 
     Parameters
@@ -63,13 +64,11 @@ class Rule:
     temperature: float = 1.0
     temper_elements: bool = False
 
-    def __post_init__(self) -> None:
-        for field in fields(self)[:2]:
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                raise ParameterError(f"{field.name}: got {value!r}, need a number")
-            if not value > 0 or (field.name == "temperature" and not np.isfinite(value)):
-                raise ParameterError(f"{field.name}: got {value!r}, need a positive number")
+    KINDS: ClassVar[dict[str, Kind]] = {"exponent": Real(infinite=True)}
+
+    def _check(self) -> None:
+        for name in ("exponent", "temperature"):
+            self._need(getattr(self, name) > 0, name, "a positive number")
         if self.temperature != 1 and self.exponent != 1:
             raise ParameterError(
                 f"temperature: got {self.temperature!r} with exponent {self.exponent!r}; a "

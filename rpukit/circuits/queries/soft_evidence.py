@@ -10,7 +10,6 @@ from rpukit import _device
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.circuits.compiled.encoder import taken
 from rpukit.circuits.parameters import LeafRows, Parameters, support_of
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 
@@ -26,9 +25,11 @@ _MOST_ROWS = 65535  # of a grid along y
 
 def checked_soft(parameters: Parameters, soft: Any, n: int | None, dtype: Any) -> Array:
     """Check factors of values (n_sample, n_variables, n_values)."""
-    array, layout = taken(soft, parameters.device, "soft"), parameters.layout
+    array, layout = (
+        _device.as_array(soft, parameters.device, np.dtype(dtype), "soft"),
+        parameters.layout,
+    )
     xp, support = _device.namespace(array), support_of(layout)
-    array = xp.ascontiguousarray(array, dtype)
     shape = (array.shape[0] if n is None and array.ndim else n, layout.n_variable, support.max())
     if array.shape != shape or not array.size:
         raise ShapeError(f"soft: got shape {array.shape}, need {shape}")

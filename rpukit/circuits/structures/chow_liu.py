@@ -7,23 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
+from rpukit._checks import TINY, Kind, Maybe, Real, Whole, need_memory, real_array, takes
 from rpukit._exact.twins import mirror
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.graph.leaves import Categorical, Leaf
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
-from rpukit.circuits.structures.hmm import _block_of, _count, _leaf_of
+from rpukit.circuits.structures.hmm import _block_of, _leaf_of
 from rpukit.circuits.structures.region_graph import boxes, build_regions
 from rpukit.elementwise import exp, log
-from rpukit.errors import ParameterError, ShapeError
+from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 
 __all__ = ["chow_liu_tree", "hclt", "mutual_information", "pd_hclt"]
 
 Array = Any
+_BINS: dict[str, Kind] = {"n_bins": Maybe(Whole(2)), "sigma": Maybe(Real(TINY))}
 
 _MIRROR = "rpukit.circuits._mirror.soft_bins"
 _EXACT = 1 << 20  # samples whose counts are added in float32
 
 
+@takes(**_BINS)
 def mutual_information(x: Any, *, n_bins: int | None = None, sigma: float | None = None) -> Array:
     """Estimate the mutual information of all pairs of variables.
 
@@ -60,18 +64,31 @@ def mutual_information(x: Any, *, n_bins: int | None = None, sigma: float | None
            [0.693, 0.693, 0.   ],
            [0.   , 0.   , 0.693]])
     """
-    data = np.asarray(x)
-    if data.ndim != 2 or not data.size:
-        raise ShapeError(f"x: got shape {data.shape}, need (n_sample, n_variables)")
+    data = _samples(x)
     if n_bins is None:
         return _by_values(data)
-    bins = _count(n_bins, "n_bins", 2)
+    bins = n_bins
+    need_memory(4 * data.size * bins, f"mutual_information of {bins} bins")
     low, high = float(data.min()), float(data.max())
     scaled = (data - low) / (high - low if high > low else 1.0)
     centres = np.arange(bins) / (bins - 1)
     width = 0.5 / bins if sigma is None else sigma
     soft = exp(-((scaled[:, :, None] - centres) ** 2) / (2 * width**2))
     return _by_bins(soft)
+
+
+def _samples(x: Any) -> Array:
+    """Convert data to a matrix of finite numbers."""
+    if _device.speaks_of_memory(x):
+        x = _device.any_array(x, None, "x")
+    data = _device.unmasked(x, "x") if isinstance(x, np.ndarray) else _device.listed(x, "x")
+    if data.dtype.kind not in "iubf":
+        raise DTypeError(f"x: got {data.dtype}, need integers or floats")
+    if data.ndim != 2 or not data.size:
+        raise ShapeError(f"x: got shape {data.shape}, need (n_sample, n_variables)")
+    if data.dtype.kind == "f" and not np.isfinite(data).all():
+        raise NonFiniteError("x: got NaN or infinity, need finite numbers")
+    return data
 
 
 def _by_values(data: Array) -> Array:
@@ -149,10 +166,12 @@ def chow_liu_tree(information: Any) -> tuple[Array, int]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
-    weights = np.array(information, np.float64)
-    n = len(weights)
+    weights = np.array(real_array(information, "information"))
+    n = len(weights) if weights.ndim else 0
     if weights.shape != (n, n) or not n:
         raise ShapeError(f"information: got shape {weights.shape}, need a square matrix")
+    if not np.isfinite(weights).all():
+        raise NonFiniteError("information: got NaN or infinity, need finite numbers")
     if n == 1:
         return np.array([-1]), 0
     np.fill_diagonal(weights, 0)
@@ -187,6 +206,7 @@ def _middle(tree: Any, n: int) -> int:
     return min(middles)
 
 
+@takes(n_nodes=Whole(1), n_roots=Whole(1), **_BINS)
 def hclt(
     x: Any,
     n_nodes: int,
@@ -233,12 +253,20 @@ def hclt(
     >>> rk.Circuit(rk.circuits.hclt(x, 4)).n_variables
     6
     """
-    data, n_nodes = np.asarray(x), _count(n_nodes, "n_nodes")
+    data = _samples(x)
     kinds: Any = Categorical(n_values=int(data.max()) + 1) if leaf is None else leaf
     top = _tree(data, range(data.shape[1]), n_nodes, kinds, n_bins, sigma)
     return sum(top, n_nodes=n_roots)
 
 
+@takes(
+    n_nodes=Whole(1),
+    n_splits=Whole(0),
+    max_products=Whole(1),
+    seed=Whole(0),
+    n_bins=Maybe(Whole(2)),
+    sigma=Maybe(Real(TINY)),
+)
 def pd_hclt(
     x: Any,
     shape: Sequence[int],
@@ -284,7 +312,7 @@ def pd_hclt(
     >>> rk.Circuit(rk.circuits.pd_hclt(x, (4, 4), 2, n_splits=1)).n_variables
     16
     """
-    data, n_nodes = np.asarray(x), _count(n_nodes, "n_nodes")
+    data = _samples(x)
     partitions = boxes(shape, split_points, n_splits)
     n = int(np.prod(shape))
     if data.ndim != 2 or data.shape[1] != n or not len(data):
@@ -297,8 +325,7 @@ def pd_hclt(
             return top
         return sum(top, n_nodes=n_nodes, block_size=_block_of(n_nodes))
 
-    most = _count(max_products, "max_products")
-    return build_regions(partitions, n_nodes, bottom, most=most, seed=seed)
+    return build_regions(partitions, n_nodes, bottom, most=max_products, seed=seed)
 
 
 def _tree(

@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import Whole, integer, need_nodes, shown, takes
 from rpukit.circuits.graph.leaves import Categorical, Leaf
-from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
+from rpukit.circuits.graph.nodes import (
+    InputNodes,
+    Nodes,
+    SumNodes,
+    inputs,
+    product,
+    sum,
+)
 from rpukit.errors import ParameterError
 
 __all__ = ["hmm", "mixture", "rat_spn"]
-
-
-def _count(value: Any, name: str, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name}: got {value!r}, need an integer from {least}")
-    return int(value)
 
 
 def _block_of(n: int) -> int:
@@ -29,11 +31,12 @@ def _leaf_of(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
     if isinstance(leaf, Leaf):
         return leaf
     if not isinstance(leaf, Sequence) or var >= len(leaf):
-        given = f"{len(leaf)} leaves" if isinstance(leaf, Sequence) else repr(leaf)
+        given = f"{len(leaf)} leaves" if isinstance(leaf, Sequence) else shown(leaf)
         raise ParameterError(f"leaf: got {given}, need a Leaf, or one for each variable")
     return leaf[var]
 
 
+@takes(n_variables=Whole(1), n_components=Whole(1))
 def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) -> SumNodes:
     """Make a mixture of distributions whose variables are independent.
 
@@ -57,14 +60,12 @@ def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) ->
     >>> rk.circuits.mixture(5, 3, rk.circuits.Bernoulli()).parameter_shape
     (3, 1, 1)
     """
-    n_components = _count(n_components, "n_components")
-    parts: list[Nodes] = [
-        inputs(v, _leaf_of(leaf, v), n_components)
-        for v in range(_count(n_variables, "n_variables"))
-    ]
+    need_nodes(n_variables, "mixture")
+    parts: list[Nodes] = [inputs(v, _leaf_of(leaf, v), n_components) for v in range(n_variables)]
     return sum(parts[0] if len(parts) == 1 else product(*parts), n_nodes=1)
 
 
+@takes(seq_len=Whole(1), n_states=Whole(1))
 def hmm(
     seq_len: int,
     n_states: int,
@@ -113,11 +114,11 @@ def hmm(
     >>> pc.n_variables, pc.n_parameters
     (10, 48)
     """
-    seq_len, n_states = _count(seq_len, "seq_len"), _count(n_states, "n_states")
     if (n_symbols is None) == (leaf is None):
         got = "neither" if leaf is None else "both"
         raise ParameterError(f"n_symbols, leaf: got {got}, need one of them")
     kind = Categorical(n_values=n_symbols) if leaf is None else leaf  # type: ignore[arg-type]
+    need_nodes(3 * seq_len, "hmm")
     block = _block_of(n_states)
     emitted = inputs(seq_len - 1, kind, n_states, block_size=block, parameters=emission)
     state: Nodes = emitted
@@ -139,6 +140,12 @@ def _emission(emitted: InputNodes, time: int, tie: bool, parameters: Any) -> Inp
     )
 
 
+@takes(
+    n_variables=Whole(1),
+    n_nodes=Whole(1),
+    n_repetitions=Whole(1),
+    seed=Whole(0),
+)
 def rat_spn(
     n_variables: int,
     n_nodes: int,
@@ -181,8 +188,8 @@ def rat_spn(
     >>> rk.Circuit(rk.circuits.rat_spn(6, 4, rk.circuits.Bernoulli())).n_variables
     6
     """
-    n_variables, n_nodes = _count(n_variables, "n_variables"), _count(n_nodes, "n_nodes")
-    most = _count(n_variables if depth is None else depth, "depth")
+    most = n_variables if depth is None else integer(depth, "depth", low=1)
+    need_nodes(n_variables * (1 + 2 * n_repetitions), "rat_spn")
     rng = np.random.default_rng(seed)
     block = _block_of(n_nodes)
     leaves: list[Nodes] = [
@@ -200,5 +207,4 @@ def rat_spn(
         return both if left == most else sum(both, n_nodes=n_nodes, block_size=block)
 
     every = np.arange(n_variables)
-    repetitions = _count(n_repetitions, "n_repetitions")
-    return sum(*(region(every, most) for _ in range(repetitions)), n_nodes=1)
+    return sum(*(region(every, most) for _ in range(n_repetitions)), n_nodes=1)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product as _cartesian
 from typing import Any
 
 import numpy as np
 
+from rpukit._checks import Many, Maybe, Whole, integer, need_nodes, shown, takes
 from rpukit.circuits.graph.leaves import Leaf
 from rpukit.circuits.graph.nodes import Nodes, SumNodes, inputs, product, sum
-from rpukit.circuits.structures.hmm import _block_of, _count, _leaf_of
-from rpukit.errors import ShapeError, StructureError
+from rpukit.circuits.structures.hmm import _block_of, _leaf_of
+from rpukit.errors import ParameterError, ShapeError, StructureError
 
 __all__ = ["pd", "random_regions", "region_graph"]
 
@@ -19,6 +21,7 @@ Region = tuple[int, ...]
 Partitions = Mapping[Region, Sequence[Sequence[Region]]]
 
 
+@takes(n_nodes=Whole(1), n_roots=Whole(1), max_products=Maybe(Whole(1)), seed=Whole(0))
 def region_graph(
     partitions: Partitions,
     n_nodes: int,
@@ -62,13 +65,23 @@ def region_graph(
     >>> rk.Circuit(root).n_variables
     4
     """
-    n_nodes, n_roots = _count(n_nodes, "n_nodes"), _count(n_roots, "n_roots")
-    most = None if max_products is None else _count(max_products, "max_products")
     return build_regions(
-        partitions, n_nodes, _factorised(leaf, n_nodes), n_roots=n_roots, most=most, seed=seed
+        partitions,
+        n_nodes,
+        _factorised(leaf, n_nodes),
+        n_roots=n_roots,
+        most=max_products,
+        seed=seed,
     )
 
 
+@takes(
+    n_variables=Whole(1),
+    n_partitions=Whole(1),
+    n_pieces=Whole(2),
+    depth=Maybe(Whole(1)),
+    seed=Whole(0),
+)
 def random_regions(
     n_variables: int,
     *,
@@ -106,9 +119,9 @@ def random_regions(
     >>> rk.Circuit(rk.circuits.region_graph(regions, 3, rk.circuits.Bernoulli())).n_variables
     5
     """
-    n = _count(n_variables, "n_variables")
-    ways, pieces = _count(n_partitions, "n_partitions"), _count(n_pieces, "n_pieces", 2)
-    left = n if depth is None else _count(depth, "depth")
+    n, ways, pieces = n_variables, n_partitions, n_pieces
+    need_nodes(n, "random_regions")
+    left = n if depth is None else integer(depth, "depth", low=1)
     rng = np.random.default_rng(seed)
     made: dict[Region, list[list[Region]]] = {}
     now = [tuple(range(n))]
@@ -128,6 +141,7 @@ def random_regions(
     return made
 
 
+@takes(n_nodes=Whole(1), n_splits=Whole(0), max_products=Whole(1), seed=Whole(0))
 def pd(
     shape: Sequence[int],
     n_nodes: int,
@@ -180,7 +194,13 @@ def boxes(
     shape: Sequence[int], split_points: Sequence[Sequence[int]] | None, n_splits: int
 ) -> Partitions:
     """List all boxes between the cuts of an image, smallest first, with their halves."""
-    shape = tuple(_count(n, "shape") for n in shape)
+    shape = Many(Whole(1)).take(shape, "shape")
+    n_splits = min(n_splits, max(shape, default=0))
+    need_nodes(math.prod(shape), "pd")
+    if split_points is None:
+        need_nodes(math.prod(min(n_splits, n) ** 2 // 2 + 1 for n in shape), "pd")
+    else:
+        split_points = [Many(Whole(0)).take(p, "split_points") for p in split_points]
     if split_points is None:
         cuts = [
             sorted({round(n * k / (n_splits + 1)) for k in range(1, n_splits + 1)}) for n in shape
@@ -222,8 +242,16 @@ def build_regions(
 ) -> SumNodes:
     """Build the regions bottom-up; ``bottom`` makes those without partitions."""
     every: dict[Region, list[list[Region]]] = {}
-    for region, ways in partitions.items():
-        every[_sorted(region)] = [[_sorted(part) for part in way] for way in ways]
+    try:
+        for region, ways in partitions.items():
+            every[_sorted(region)] = [[_sorted(part) for part in way] for way in ways]
+    except StructureError:
+        raise
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            f"partitions: got {shown(partitions)}, need a dictionary of regions (tuples of "
+            "variables), each with a list of partitions (lists of regions)"
+        ) from None
     for ways in list(every.values()):
         for part in (part for way in ways for part in way):
             every.setdefault(part, [])

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import TINY, Checked, float32_array, instance, number
 from rpukit._kernels.entering import enters_arrays
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
-from rpukit.inference.conductance.curves import checked
 from rpukit.inference.conductance.ops import drift_conductance, program_conductance
 from rpukit.inference.conductance.records import Moment, ReadNoise, Split, WriteNoise
 from rpukit.random import Stream
@@ -43,7 +43,7 @@ class Plane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Converter:
+class Converter(Checked):
     """Base of `SinglePair`, `NPairs`, `SingleDevice`, `CustomPair`.
 
     Parameters
@@ -60,15 +60,12 @@ class Converter:
     g_min: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.g_max) and 0 <= self.g_min < self.g_max):
+        Checked.__post_init__(self)
+        if not 0 <= self.g_min < self.g_max:
             raise ParameterError(
                 f"{type(self).__name__}: got g_min {self.g_min!r} and g_max {self.g_max!r}, need "
                 "0 <= g_min < g_max"
             )
-        self._check()
-
-    def _check(self) -> None:
-        """Check the parameters that a subclass adds."""
 
     @property
     def n_plane(self) -> int:
@@ -144,11 +141,13 @@ class Converter:
         ------
         ParameterError, NonFiniteError
         """
+        weight = float32_array(weight, "weight")
+        device = None if device is None else _device.parse_device(device)
         host = _device.to_numpy(weight)
         if not np.isfinite(host).all():
             raise NonFiniteError("weight holds NaN or infinity")
-        if w_max is not None and not (math.isfinite(w_max) and w_max > 0):
-            raise ParameterError(f"w_max: got {w_max!r}, need a positive number")
+        if w_max is not None:
+            w_max = number(w_max, "w_max", low=TINY, need="a positive number")
         if w_max is not None and float(np.abs(host).max(initial=0)) > w_max:
             raise ParameterError(
                 f"weight: the largest is {np.abs(host).max():.6g}, above w_max {w_max:.6g}: "
@@ -232,8 +231,9 @@ class Converter:
         ------
         ShapeError, DTypeError
         """
-        place = _device.device_of(conductance)
-        array = _device.as_array(conductance, place, np.float32, "conductance")
+        instance(split, Split, "split")
+        array = float32_array(conductance, "conductance")
+        place = _device.device_of(array)
         if array.ndim < 2 or array.shape[0] != self.n_plane:
             raise ShapeError(
                 f"conductance: got shape {tuple(array.shape)}, need ({self.n_plane}, ...)"
@@ -307,7 +307,6 @@ class NPairs(Converter):
     factors: tuple[float, ...] = (1.0, 1.0)
 
     def _check(self) -> None:
-        object.__setattr__(self, "factors", checked("factors", self.factors))
         if not self.factors or min(self.factors) <= 0:
             raise ParameterError(f"NPairs.factors: got {self.factors}, need positive numbers")
 
@@ -400,8 +399,7 @@ class CustomPair(Converter):
 
     def _check(self) -> None:
         for name in ("nodes", "plus", "minus"):
-            values = checked(f"CustomPair.{name}", getattr(self, name))
-            object.__setattr__(self, name, values)
+            values = getattr(self, name)
             if len(values) != len(self.nodes) or len(values) < 2:
                 raise ParameterError(f"CustomPair.{name}: got {len(values)} values, need the same")
         if not (np.diff(np.asarray(self.nodes, np.float32)) > 0).all():

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rpukit._checks import Checked, Kind, Real
 from rpukit.errors import ParameterError
 
 __all__ = ["ClippedLog", "Curve", "Polynomial", "PowerLaw", "Table"]
@@ -22,7 +23,7 @@ SMALLEST = 1e-7  # lower bound on arguments of logarithms and powers
 _MOST_COEFFICIENTS = 6
 
 
-class Curve:
+class Curve(Checked):
     """Base of `Polynomial`, `ClippedLog`, `PowerLaw`, `Table`."""
 
     __slots__ = ()
@@ -94,8 +95,7 @@ class Polynomial(Curve):
 
     coefficients: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", checked("coefficients", self.coefficients))
+    def _check(self) -> None:
         if not 1 <= len(self.coefficients) <= _MOST_COEFFICIENTS:
             raise ParameterError(
                 f"coefficients: got {len(self.coefficients)}, need 1 to {_MOST_COEFFICIENTS}"
@@ -155,10 +155,11 @@ class ClippedLog(Curve):
     end: float = math.inf
     above: tuple[float, ...] = (0.0,)
 
-    def __post_init__(self) -> None:
-        if not self.low <= self.high:
-            raise ParameterError(f"ClippedLog: low {self.low!r} is above high {self.high!r}")
-        object.__setattr__(self, "above", Polynomial(self.above).coefficients)
+    KINDS: ClassVar[dict[str, Kind]] = dict.fromkeys(("low", "high", "end"), Real(infinite=True))
+
+    def _check(self) -> None:
+        self._need(self.low <= self.high, "low", f"a number up to high, {self.high!r}")
+        Polynomial(self.above)
 
     def __call__(self, x: Any) -> Any:
         x = np.asarray(x, float)
@@ -198,9 +199,10 @@ class PowerLaw(Curve):
     low: float = 0.0
     high: float = math.inf
 
-    def __post_init__(self) -> None:
-        if not self.low <= self.high:
-            raise ParameterError(f"PowerLaw: low {self.low!r} is above high {self.high!r}")
+    KINDS: ClassVar[dict[str, Kind]] = dict.fromkeys(("low", "high"), Real(infinite=True))
+
+    def _check(self) -> None:
+        self._need(self.low <= self.high, "low", f"a number up to high, {self.high!r}")
 
     @property
     def near(self) -> bool:
@@ -234,9 +236,7 @@ class Table(Curve):
     x: tuple[float, ...]
     y: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        for name in ("x", "y"):
-            object.__setattr__(self, name, checked(name, getattr(self, name)))
+    def _check(self) -> None:
         if len(self.x) < 2 or len(self.x) != len(self.y):
             raise ParameterError(f"Table: got {len(self.x)} places and {len(self.y)} values")
         if not (np.diff(np.asarray(self.x, np.float32)) > 0).all():
@@ -250,17 +250,6 @@ class Table(Curve):
 
     def nodes(self) -> tuple[float, ...]:
         return (*self.x, *self.y)
-
-
-def checked(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """Convert a sequence to a tuple of finite floats."""
-    try:
-        ready = tuple(float(v) for v in values)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name}: got {values!r}, need numbers") from None
-    if not all(map(math.isfinite, ready)):
-        raise ParameterError(f"{name}: got {ready}, need finite numbers")
-    return ready
 
 
 def pack(curves: Sequence[Curve]) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import held
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows
 from rpukit.inference.conductance.records import Moment, ReadNoise, Split, Stuck, WriteNoise
@@ -95,7 +96,7 @@ def program_conductance(
     stuck = stuck or Stuck()
     scalars = (
         np.float32(noise.unit),
-        *map(np.float32, noise.limits),
+        *map(np.float32, map(held, noise.limits)),
         np.float32(noise.nu_scale),
         event,
         *stuck.bounds,
@@ -192,7 +193,7 @@ def drift_conductance(
             moment.mean,
             moment.std,
             moment.gain,
-            *moment.limits,
+            *map(held, moment.limits),
         )
     )
     if _device.runs_kernels(_device.namespace(conductance, out)):

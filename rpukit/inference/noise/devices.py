@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rpukit._checks import Whole, is_number, number
 from rpukit.inference.conductance.curves import ClippedLog, Curve, Polynomial
 from rpukit.inference.conductance.records import Moment
 from rpukit.inference.noise.model import NoiseModel
@@ -67,10 +68,11 @@ class Hermes(PowerDrift):
     n_device: int = 2
 
     def __post_init__(self) -> None:
-        self._need(self.n_device in (1, 2), "n_device", "1 or 2")
-        if self.g_max == 0:
+        n_device = Whole(1, 2).take(self.n_device, "Hermes.n_device")
+        object.__setattr__(self, "n_device", n_device)
+        if is_number(self.g_max) and self.g_max == 0:
             object.__setattr__(self, "g_max", self.G_MAX[self.n_device])
-        if self.t_0 == 0:
+        if is_number(self.t_0) and self.t_0 == 0:
             object.__setattr__(self, "t_0", self.T_0[self.n_device])
         NoiseModel.__post_init__(self)
 
@@ -133,7 +135,7 @@ class ReRamWan(NoiseModel):
         self._need(self.noise_scale >= 0, "noise_scale", "a number from 0")
 
     def reading(self, t: float) -> Curve:
-        return Polynomial(self.SPREAD[t or 1.0]).scaled(self.g_max / 40.0)
+        return Polynomial(self.SPREAD[self.check_time(t) or 1.0]).scaled(self.g_max / 40.0)
 
     def moment(self, t: float) -> Moment:
         return Moment(read="absolute", gain=self.noise_scale, limits=self.limits)
@@ -207,6 +209,7 @@ class ReRamCMO(NoiseModel):
         return ClippedLog(slope, slope * math.log(self.g_max), 0.0, math.inf)
 
     def moment(self, t: float) -> Moment:
+        t = number(t, "t", low=0)
         if t == 0:
             return Moment(limits=self.limits)
         log = math.log(max(t, 1.0))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit._checks import TINY, Real, Whole, real_array, takes
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.curves import Curve, Polynomial, Table
 from rpukit.inference.noise.phase_change import PowerDrift
@@ -74,6 +75,7 @@ class Measured(PowerDrift):
         return self._table(self.read_std)
 
 
+@takes(g_max=Real(TINY), t_0=Real(TINY), t_read=Real(TINY), degree=Whole(0, 5), n_node=Whole(2))
 def fit_model(
     target: Any,
     programmed: Any,
@@ -134,14 +136,14 @@ def fit_model(
     True
     """
     g, written, t, y = _checked(target, programmed, times, traces, g_max)
-    if not 0 <= degree <= 5 or n_node < 2:
-        raise ParameterError(f"got degree {degree} and n_node {n_node}, need 0 to 5 and 2 or more")
     coefficients = _spread(g / g_max, written - g, degree)
     keep = (g > 0.01 * g_max) & (y > 0).all(axis=0)
     if keep.sum() < 2 * n_node:
         raise ParameterError(f"only {keep.sum()} devices can be followed, need {2 * n_node}")
     x = np.log((t + t_0) / t_0)
     nu, left, lever = _lines(x, np.log(y[:, keep]))
+    if not (t + t_0 > t_read).all():
+        raise ParameterError(f"t_read: got {t_read:g}, need less than t_0 + times")
     gain = np.sqrt(np.log((t + t_0 + t_read) / (2 * t_read)))
     share = np.sqrt((left**2).sum(axis=0) / (len(t) - 2)) / np.sqrt((gain**2).mean())
     table = _table(g[keep], nu, share, lever * np.sqrt((gain**2).mean()), n_node)
@@ -160,14 +162,15 @@ def fit_model(
 def _checked(
     target: Any, programmed: Any, times: Any, traces: Any, g_max: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    arrays = [np.asarray(a, float) for a in (target, programmed, times, traces)]
+    given = {"target": target, "programmed": programmed, "times": times, "traces": traces}
+    arrays = [real_array(a, name) for name, a in given.items()]
     g, written, t, y = arrays
     if g.ndim != 1 or written.shape != g.shape or t.ndim != 1 or y.shape != (t.size, g.size):
         shapes = ", ".join(str(a.shape) for a in arrays)
         raise ShapeError(f"measurements: got shapes {shapes}, need (n,), (n,), (m,), (m, n)")
     if not all(np.isfinite(a).all() for a in arrays):
         raise NonFiniteError("measurements hold NaN or infinity")
-    if not g_max > 0 or g.min() < 0 or g.max() > g_max * (1 + 1e-6):
+    if not g.size or g.min() < 0 or g.max() > g_max * (1 + 1e-6):
         raise ParameterError(f"target: got {g.min():.4g} to {g.max():.4g}, need 0 to {g_max}")
     if t.min() < 0 or np.unique(t).size < 3:
         raise ParameterError("times: need three different ones from 0")

@@ -7,19 +7,20 @@ all models. Conductances are in microsiemens, times in seconds after programming
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import TINY, Checked, Kind, Real, float32_array, instance, integer, number
 from rpukit._kernels.entering import enters_arrays
-from rpukit.errors import NonFiniteError, ParameterError
-from rpukit.inference.conductance.curves import Curve, Polynomial, checked, pack
+from rpukit.errors import DTypeError, NonFiniteError, ParameterError
+from rpukit.inference.conductance.curves import Curve, Polynomial, pack
 from rpukit.inference.conductance.ops import drift_conductance, program_conductance
 from rpukit.inference.conductance.records import Moment, ReadNoise, Split, WriteNoise
-from rpukit.random import Stream
+from rpukit.random import MAX_SAMPLE, Stream
 
 __all__ = ["NoiseModel", "Programmed", "Verbatim"]
 
@@ -47,7 +48,7 @@ class Programmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseModel:
+class NoiseModel(Checked):
     """Base of all noise models: one interface of `program`, `drift` and `read`.
 
     Parameters
@@ -65,29 +66,9 @@ class NoiseModel:
     TIMES: ClassVar[tuple[float, ...]] = ()  # the only times of the model; empty: any
     RESAMPLES: ClassVar[bool] = False  # the programming spread is drawn anew at every time
 
+    KINDS: ClassVar[dict[str, Kind]] = {"g_max": Real(TINY)}
+
     g_max: float = 25.0
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, (tuple, list)):
-                value = checked(f"{type(self).__name__}.{field.name}", value)
-                object.__setattr__(self, field.name, value)
-            elif field.type in ("float", float):
-                if isinstance(value, bool) or not isinstance(value, (int, float)):
-                    self._need(False, field.name, "a number")
-                self._need(math.isfinite(value), field.name, "a finite number")
-        self._need(self.g_max > 0, "g_max", "a positive number")
-        self._check()
-
-    def _check(self) -> None:
-        """Check the parameters that a subclass adds."""
-
-    def _need(self, condition: bool, name: str, need: str) -> None:
-        if not condition:
-            raise ParameterError(
-                f"{type(self).__name__}.{name}: got {getattr(self, name)!r}, need {need}"
-            )
 
     # ---- what a model says of itself -----------------------------------------------------------
 
@@ -170,10 +151,10 @@ class NoiseModel:
         ------
         ParameterError
         """
-        if isinstance(t, bool) or not isinstance(t, (int, float, np.integer, np.floating)):
-            raise ParameterError(f"t: got {t!r}, need a time in seconds")
-        if not 0 <= t <= _LATEST:
-            raise ParameterError(f"t: got {t!r}, need a time in seconds after programming, from 0")
+        try:
+            t = number(t, "t", low=0, need="a time in seconds after programming, from 0")
+        except DTypeError as error:
+            raise ParameterError(str(error)) from None
         time = float(np.float32(t))
         if self.TIMES and time not in self.TIMES:
             raise ParameterError(
@@ -211,8 +192,9 @@ class NoiseModel:
         >>> bool(abs(written.conductance.std() - 1.058) < 0.03)
         True
         """
-        place = _device.device_of(target)
-        array = _device.as_array(target, place, np.float32, "target")
+        array = float32_array(target, "target")
+        place = _device.device_of(array)
+        event = integer(event, "event", low=0, high=MAX_SAMPLE - 1, what="number of a programming")
         host = _device.to_numpy(array)
         if not np.isfinite(host).all():
             raise NonFiniteError("target holds NaN or infinity")
@@ -271,6 +253,7 @@ class NoiseModel:
     def _at(
         self, programmed: Programmed, moment: Moment, t: float, stream: Stream, number: int
     ) -> Array:
+        instance(programmed, Programmed, "programmed")
         g, curve = programmed.conductance, self.reading(self.check_time(t))
         place = _device.device_of(g)
         out = _device.empty(tuple(g.shape), np.float32, place)
@@ -290,11 +273,8 @@ class NoiseModel:
 
 def sample_of(t: float, number: int) -> int:
     """Coordinate of a reading's draws, from the bits of its time and its number at that time."""
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise ParameterError(f"number: got {number!r}, need an integer")
-    if not 0 <= number < 1 << 16:
-        raise ParameterError(f"number: got {number}, need 0 to 65535")
-    return int(np.float32(t).view(np.uint32)) | int(number) << 32
+    number = integer(number, "number", low=0, high=(1 << 16) - 1, what="number of a reading")
+    return int(np.float32(t).view(np.uint32)) | number << 32
 
 
 @cache

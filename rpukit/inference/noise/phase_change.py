@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from rpukit._checks import number
 from rpukit.inference.conductance.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
 from rpukit.inference.conductance.records import Moment
 from rpukit.inference.noise.model import NoiseModel
@@ -43,6 +44,7 @@ class PowerDrift(NoiseModel):
         return self.drift_scale
 
     def moment(self, t: float) -> Moment:
+        t = number(t, "t", low=0)
         spread = math.log((t + self.t_0 + self.t_read) / (2 * self.t_read))
         gain = self.read_noise_scale * math.sqrt(max(spread, 0.0))
         return Moment(

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import integer
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard
@@ -96,12 +97,7 @@ class Hardware(ABC):
         True
         """
         event = self._now["program"] if event is None else event
-        if isinstance(event, bool) or not isinstance(event, (int, np.integer)):
-            raise ParameterError(f"event: got {event!r}, need the integer number of a programming")
-        if not 0 <= event < _OTHER:
-            raise ParameterError(
-                f"event: got {event}, need the number of a programming, 0 to 2**48 - 2"
-            )
+        event = integer(event, "event", low=0, high=_OTHER - 1, what="number of a programming")
         self._call_state.changing()
         self._write(int(event), self.stream)
         self._now["program"] = int(event) + 1

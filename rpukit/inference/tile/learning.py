@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import LARGEST, number
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
-from rpukit.analog.parameters.checks import number
 from rpukit.analog.tile.face import TileFace
 from rpukit.analog.update.ops import rank_update
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
@@ -23,7 +23,7 @@ from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
 from rpukit.inference.training.modifiers import ModifierType, WeightModifier
 from rpukit.inference.training.ops import add_scaled
 from rpukit.inference.training.sums import clip
-from rpukit.random import Stream
+from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 
@@ -139,7 +139,8 @@ class Learning(TileFace):
             slope = det_gemm(xp.ones((1, rows_y.shape[0])), products).reshape(-1)
             scale = self._arrays["scale"].astype(np.float64)
             self._call_state.changing()
-            self._set_scales((scale - lr * (slope / scale)).astype(np.float32))
+            found = xp.clip(scale - lr * (slope / scale), -LARGEST, LARGEST).astype(np.float32)
+            self._set_scales(xp.where(found == 0, self._arrays["scale"], found))
         return self
 
     @changes
@@ -229,6 +230,11 @@ class Learning(TileFace):
             with `per_batch_sample` sample k of the forward clock meets the weights that sample k
             of the backward clock meets, and the tile shows its digital weights.
         """
+        if self.modifier.is_on and self._now["modify"] >= MAX_SAMPLE - 1:
+            raise ParameterError(
+                f"modify: the clock of these events is at {self._now['modify']}, and ends at "
+                "2**48 - 1: continue with a new tile"
+            )
         self._call_state.changing()
         self._leave("digital")
         target, status = self._arrays["target"], self._guard.status

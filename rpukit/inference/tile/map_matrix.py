@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rpukit.analog.parameters.checks import check_shape
+from rpukit._checks import check_shape, need_memory, shown
 from rpukit.errors import ParameterError, ShapeError
 from rpukit.inference.tile.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.random import Stream
 
 __all__ = ["map_matrix"]
+
+_CELL_BYTES = 8  # weights that are wanted, and those that the products see
 
 
 def edges(n: int, largest: int) -> list[int]:
@@ -63,8 +65,11 @@ def map_matrix(
     try:
         most_out, most_in = check_shape(max_tile)
     except ShapeError as error:
-        raise ParameterError(f"max_tile: got {max_tile!r}, need two positive lengths") from error
+        raise ParameterError(
+            f"max_tile: got {shown(max_tile)}, need two positive lengths"
+        ) from error
     stream = Stream.from_seed(seed)
+    need_memory(_CELL_BYTES * n_out * n_in, f"a matrix of {n_out} x {n_in} weights")
     rows, columns = edges(n_out, most_out), edges(n_in, most_in)
     tiles = []
     for k in range(len(rows) - 1):

@@ -9,13 +9,16 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import shown
 from rpukit._device import Device
+from rpukit._files.schema import as_format_error
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import is_finite
 from rpukit.analog.tile.face import Leading, rows_of, with_leading
-from rpukit.errors import FormatError, NonFiniteError, RpukitError, ShapeError
+from rpukit.errors import NonFiniteError, ParameterError, RpukitError, ShapeError
 from rpukit.inference.describe import matrix_summary
+from rpukit.inference.tile.state import MATRIX, parts_of
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.training.ops import add_scaled
 from rpukit.summaries import Described, Summary
@@ -23,7 +26,6 @@ from rpukit.summaries import Described, Summary
 __all__ = ["MappedMatrix"]
 
 Array = Any
-FORMAT = "rpukit.MappedMatrix"
 
 
 @enters_device("_describe")
@@ -41,6 +43,13 @@ class MappedMatrix(Described):
     """
 
     def __init__(self, tiles: list[list[InferenceTile]]) -> None:
+        rows = isinstance(tiles, (list, tuple)) and all(
+            isinstance(r, (list, tuple)) for r in tiles
+        )
+        if not rows or not all(isinstance(t, InferenceTile) for row in tiles for t in row):
+            raise ParameterError(f"tiles: got {shown(tiles)}, need rows of inference tiles")
+        if not tiles or not all(tiles):
+            raise ShapeError("tiles: got none, need one tile or more in each row")
         self.tiles = tiles
         heights = [row[0].shape[0] for row in tiles]
         widths = [tile.shape[1] for tile in tiles[0]]
@@ -333,7 +342,7 @@ class MappedMatrix(Described):
             headers[f"{k}.{j}"] = state["header"]
             arrays.update({f"{k}.{j}.{name}": a for name, a in state["arrays"].items()})
         grid = [len(self.tiles), len(self.tiles[0])]
-        header = {"format": FORMAT, "version": 1, "grid": grid, "tiles": headers}
+        header = {"format": MATRIX, "version": 1, "grid": grid, "tiles": headers}
         return {"header": header, "arrays": arrays}
 
     @classmethod
@@ -353,27 +362,16 @@ class MappedMatrix(Described):
         ------
         FormatError, DeviceError
         """
-        try:
-            header, arrays = state["header"], state["arrays"]
-            if (header["format"], header["version"]) != (FORMAT, 1):
-                raise FormatError(f"state: this is not a {FORMAT} of version 1")
-            n_row, n_column = header["grid"]
-            tiles = [
-                [
-                    InferenceTile.from_state(
-                        {
-                            "header": header["tiles"][f"{k}.{j}"],
-                            "arrays": _under(arrays, f"{k}.{j}."),
-                        },
-                        device,
-                    )
-                    for j in range(n_column)
-                ]
-                for k in range(n_row)
-            ]
-            return cls(tiles)
-        except (KeyError, TypeError, IndexError) as error:
-            raise FormatError(f"state: the header is damaged: {error!r}") from error
+        parts = parts_of(state)
+        with as_format_error("state"):
+            return cls([[InferenceTile.from_state(p, device) for p in row] for row in parts])
+
+    @classmethod
+    def _check_state(cls, state: Any) -> None:
+        """Check a state before memory is taken for it; see `InferenceTile`."""
+        for row in parts_of(state):
+            for part in row:
+                InferenceTile._check_state(part)
 
     def to(self, device: str) -> Self:
         """Copy the matrix to a compute device.
@@ -401,7 +399,3 @@ class MappedMatrix(Described):
         MappedMatrix
         """
         return self.to(self.device)
-
-
-def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}

@@ -8,21 +8,38 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
+from rpukit._files.schema import (
+    COUNT,
+    SHAPE,
+    WORD,
+    anything,
+    as_format_error,
+    check_arrays,
+    integer,
+    listing,
+    number,
+    optional,
+    record,
+    setting,
+    table,
+    text,
+)
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
-from rpukit.analog.tile.saving import SavedTile, check_arrays, header_of
+from rpukit.analog.tile.saving import SavedTile, check_sizes, header_of
 from rpukit.analog.tile.state import decode, encode
 from rpukit.errors import FormatError
 from rpukit.inference.conductance.converters import Converter
 from rpukit.inference.noise.model import NoiseModel
 from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
 from rpukit.inference.training.modifiers import WeightModifier
-from rpukit.random import Stream
+from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 FORMAT = "rpukit.InferenceTile"
 VERSION = 1
+MATRIX = "rpukit.MappedMatrix"
 _CONFIGURATIONS = {
     "noise": NoiseModel,
     "converter": Converter,
@@ -33,7 +50,35 @@ _CONFIGURATIONS = {
     "weight_remap": WeightRemap,
     "input_range": InputRange,
 }
-_NOW = {"mode": str, "event": int, "time": float, "number": int, "range": float, "range_seen": int}
+_NOW = {
+    "mode": text("digital", "modified", "programmed"),
+    "event": integer(0, MAX_SAMPLE - 2),
+    "time": number(0),
+    "number": integer(-1, 65535),  # -1: as written
+    "range": number(0),
+    "range_seen": COUNT,
+}
+_CLOCKS = ("forward", "backward", "program", "modify")
+_HEADER = record(
+    {
+        **dict.fromkeys(("format", "version"), anything),
+        **dict.fromkeys(_CONFIGURATIONS, optional(table(setting))),
+        "shape": SHAPE,
+        "compensation": text(),
+        "w_max": optional(number(0)),
+        "stream": listing(WORD, 2),
+        "clocks": record(dict.fromkeys(_CLOCKS, COUNT)),
+        "validate": text("deferred", "sync"),
+        "now": record(_NOW),
+    }
+)
+_MATRIX = record(
+    {
+        **dict.fromkeys(("format", "version"), anything),
+        "grid": listing(integer(1, 1 << 32), 2),
+        "tiles": table(anything),
+    }
+)
 _LATER = ("conductance", "nu", "baseline")  # arrays that only a programmed tile has
 
 
@@ -107,9 +152,9 @@ class Saved(SavedTile):
         ------
         FormatError, DeviceError
         """
-        header = header_of(state, FORMAT, (VERSION,))
+        header = cls._check_state(state)
         make: Any = cls
-        try:
+        with as_format_error("state"):
             options = {
                 name: None if header[name] is None else decode(header[name], base)
                 for name, base in _CONFIGURATIONS.items()
@@ -123,18 +168,31 @@ class Saved(SavedTile):
                 device=device,
                 validate=header["validate"],
             )
-            clocks = {str(name): int(n) for name, n in header["clocks"].items()}
-            now = {name: kind(header["now"][name]) for name, kind in _NOW.items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"state: the header is damaged: {error!r}") from error
-        if clocks.keys() != tile.clocks.keys():
-            raise FormatError(f"state: got clocks {sorted(clocks)}, need {sorted(tile.clocks)}")
-        if now["mode"] not in ("digital", "modified", "programmed"):
-            raise FormatError(f"state: there is no mode {now['mode']!r}")
-        tile._now.update(clocks | now)
-        tile._fill(state["arrays"])
+            tile._now.update(header["clocks"] | header["now"])
+            tile._fill(state["arrays"])
         result: Self = tile
         return result
+
+    @classmethod
+    def _check_state(cls, state: Any) -> dict[str, Any]:
+        """Check that a header describes a tile of the size of the arrays; return the header.
+
+        Instead of arrays there may be records of their shapes and types.
+        """
+        header, arrays = header_of(state, FORMAT, {VERSION: _HEADER}), state["arrays"]
+        shape = tuple(header["shape"])
+        check_sizes(shape, 1, arrays)
+        for name in ("target", "weight"):
+            if name not in arrays:
+                raise FormatError(f"arrays: without {name}")
+            if tuple(arrays[name].shape) != shape:
+                raise FormatError(
+                    f"header.shape: got {header['shape']}, need that of the array {name}: "
+                    f"{list(arrays[name].shape)}"
+                )
+        if header["now"]["mode"] == "programmed" and "conductance" not in arrays:
+            raise FormatError("arrays: a programmed tile without conductances")
+        return header
 
     def _fill(self, arrays: dict[str, Any]) -> None:
         tile: Any = self
@@ -147,9 +205,26 @@ class Saved(SavedTile):
                 dtype = np.float64 if name == "baseline" else np.float32
                 self._arrays[name] = _device.zeros(later[name], dtype, self._device)
         targets = self._all_arrays()
-        check_arrays(arrays, targets)
-        if tile._now["mode"] == "programmed" and "conductance" not in arrays:
-            raise FormatError("state: a programmed tile without conductances")
+        check_arrays({name: np.asarray(array) for name, array in arrays.items()}, targets)
         for name, target in targets.items():
             target[...] = _device.to_device(arrays[name], self._device)
         tile._find_factors()
+
+
+def parts_of(state: Any) -> list[list[dict[str, Any]]]:
+    """Split the state of a `MappedMatrix` into those of its tiles, by rows."""
+    header, arrays = header_of(state, MATRIX, {1: _MATRIX}), state["arrays"]
+    (n_row, n_column), tiles = header["grid"], header["tiles"]
+    if n_row * n_column != len(tiles):
+        raise FormatError(f"header.grid: got {header['grid']} and {len(tiles)} tiles")
+    own: dict[str, dict[str, Any]] = {name: {} for name in tiles}
+    for name, array in arrays.items():
+        k, j, rest = (*str(name).split(".", 2), "", "")[:3]
+        if f"{k}.{j}" not in own:
+            raise FormatError(f"array {name}: the header names no such tile")
+        own[f"{k}.{j}"][rest] = array
+    places = [[f"{k}.{j}" for j in range(n_column)] for k in range(n_row)]
+    missing = [place for row in places for place in row if place not in own]
+    if missing:
+        raise FormatError(f"header.tiles: without tile {missing[0]}")
+    return [[{"header": tiles[p], "arrays": own[p]} for p in row] for row in places]

@@ -8,14 +8,23 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import (
+    TINY,
+    check_shape,
+    instance,
+    member,
+    need_memory,
+    number,
+    one_of,
+    real_type,
+)
 from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
-from rpukit.analog.parameters.checks import check_shape
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
-from rpukit.analog.tile.face import TileFace, typed, with_leading
-from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
+from rpukit.analog.tile.face import TileFace, with_leading
+from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.converters import Converter, SingleDevice, SinglePair
 from rpukit.inference.conductance.records import Split
 from rpukit.inference.describe import tile_summary
@@ -27,7 +36,7 @@ from rpukit.inference.tile.hardware import AS_WRITTEN, Hardware
 from rpukit.inference.tile.learning import Learning
 from rpukit.inference.tile.state import Saved
 from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
-from rpukit.inference.training.modifiers import WeightModifier, member
+from rpukit.inference.training.modifiers import WeightModifier
 from rpukit.inference.training.ops import add_scaled
 from rpukit.random import Stream
 from rpukit.summaries import Summary
@@ -116,29 +125,28 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         validate: str = "deferred",
     ) -> None:
         self.shape = check_shape(shape)
-        if np.dtype(dtype) != np.float32:
-            raise DTypeError(f"dtype: got {np.dtype(dtype)}, tiles are float32")
-        if validate not in ("deferred", "sync"):
-            raise ParameterError(f'validate: got {validate!r}, need "deferred" or "sync"')
-        if w_max is not None and not 0 < w_max < np.inf:
-            raise ParameterError(f"w_max: got {w_max!r}, need a positive number")
-        self.noise = typed(noise or PCMLike(), NoiseModel, "noise")
-        self.converter = typed(converter or _usual(self.noise), Converter, "converter")
+        need_memory(8 * self.shape[0] * self.shape[1], f"a tile of shape {self.shape}")
+        real_type(dtype, wide=False)
+        one_of(validate, "validate", ("deferred", "sync"))
+        self.w_max = None if w_max is None else number(w_max, "w_max", low=TINY)
+        self.noise = instance(noise, NoiseModel, "noise", PCMLike())
+        self.converter = instance(converter, Converter, "converter", _usual(self.noise))
         if self.converter.g_max > self.noise.g_max:
             raise ParameterError(
                 f"converter: its g_max {self.converter.g_max} is above that of the noise model, "
                 f"{self.noise.g_max}"
             )
-        self.forward_parameters: IOParameters = typed(
-            forward or IOParameters(), IOParameters, "forward"
+        self.forward_parameters: IOParameters = instance(
+            forward, IOParameters, "forward", IOParameters()
         )
-        self.backward_parameters = typed(backward or IOParameters(), IOParameters, "backward")
-        self.modifier = typed(modifier or WeightModifier(), WeightModifier, "modifier")
-        self.weight_clip = typed(weight_clip or WeightClip(), WeightClip, "weight_clip")
-        self.weight_remap = typed(weight_remap or WeightRemap(), WeightRemap, "weight_remap")
-        self.input_range = None if input_range is None else typed(input_range, InputRange, "range")
+        self.backward_parameters = instance(backward, IOParameters, "backward", IOParameters())
+        self.modifier = instance(modifier, WeightModifier, "modifier", WeightModifier())
+        self.weight_clip = instance(weight_clip, WeightClip, "weight_clip", WeightClip())
+        self.weight_remap = instance(weight_remap, WeightRemap, "weight_remap", WeightRemap())
+        self.input_range = (
+            None if input_range is None else instance(input_range, InputRange, "range")
+        )
         self.compensation: Any = member(DriftCompensation, compensation, "compensation")
-        self.w_max = None if w_max is None else float(w_max)
         self.stream = Stream.from_seed(seed)
         self.validate = validate
         self._device = _device.parse_device(device)

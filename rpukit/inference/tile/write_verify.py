@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from rpukit import _device
-from rpukit.analog.parameters.checks import number
-from rpukit.errors import NonFiniteError, ParameterError, ShapeError
+from rpukit._checks import TINY, instance, integer, number
+from rpukit.analog import AnalogTile
+from rpukit.errors import NonFiniteError, ShapeError
 from rpukit.inference.training.sums import total
 
 __all__ = ["WriteVerify", "write_verify"]
@@ -120,6 +121,7 @@ def write_verify(
     >>> write_verify(tile, target, tolerance=0.02).converged
     True
     """
+    instance(tile, (AnalogTile,), "tile")
     place = _device.parse_device(tile.device)
     array = _device.as_array(target, place, tile.dtype, "target")
     if array.shape != tuple(tile.shape):
@@ -128,12 +130,10 @@ def write_verify(
     if not np.isfinite(host).all():
         raise NonFiniteError("target holds NaN or infinity; the tile is unchanged")
     for name, value in (("tolerance", tolerance), ("lr", lr)):
-        if not number(value, name) > 0:
-            raise ParameterError(f"{name}: got {value!r}, need a positive number")
+        number(value, name, low=TINY, need="a positive number")
     counts = {"n_read": n_read, "max_rounds": max_rounds, "check_every": check_every}
     for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-            raise ParameterError(f"{name}: got {count!r}, need an integer from 1")
+        integer(count, name, low=1)
     with _device.using(place):
         return _converge(tile, array, tolerance, lr, n_read, max_rounds, check_every)
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import Checked
 from rpukit._kernels.entering import enters_arrays
-from rpukit.inference.training.modifiers import member, need
 from rpukit.inference.training.sums import clip, deviation, total
 
 __all__ = [
@@ -47,7 +47,7 @@ class RemapType(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightClip:
+class WeightClip(Checked):
     """Clipping of weights to a bound after each training step.
 
     Parameters
@@ -74,12 +74,10 @@ class WeightClip:
     sigma: float = 2.5
     fixed_value: float = 0.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "type", member(ClipType, self.type, "type"))
-        need(self, 0 < self.sigma < math.inf, "sigma", "a positive number")
-        need(self, math.isfinite(self.fixed_value), "fixed_value", "a finite number")
+    def _check(self) -> None:
+        self._need(self.sigma > 0, "sigma", "a positive number")
         fixed = self.type is not ClipType.FIXED_VALUE or self.fixed_value > 0
-        need(self, fixed, "fixed_value", "a positive number for FIXED_VALUE")
+        self._need(fixed, "fixed_value", "a positive number for FIXED_VALUE")
 
     def bound(self, weight: Array) -> float | None:
         """Find the bound for a matrix; reading it synchronises.
@@ -119,7 +117,7 @@ class WeightClip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightRemap:
+class WeightRemap(Checked):
     """Remapping: scale weights to the full range of the cells, compensated by digital scales.
 
     Parameters
@@ -143,9 +141,8 @@ class WeightRemap:
     type: RemapType = RemapType.NONE
     w_max: float = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "type", member(RemapType, self.type, "type"))
-        need(self, 0 < self.w_max < math.inf, "w_max", "a positive number")
+    def _check(self) -> None:
+        self._need(self.w_max > 0, "w_max", "a positive number")
 
     @enters_arrays
     def factors(self, weight: Array) -> Array | None:
@@ -170,7 +167,7 @@ class WeightRemap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputRange:
+class InputRange(Checked):
     """Input range: the bound to which activations are clipped before the converters.
 
     Parameters
@@ -210,14 +207,12 @@ class InputRange:
     decay: float = 0.001
     min_share: float = 0.95
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for name in ("value", "n_std"):
-            need(self, 0 < getattr(self, name) < math.inf, name, "a positive number")
-        need(self, 0 <= self.decay < math.inf, "decay", "a number from 0")
-        need(self, 0 <= self.min_share <= 1, "min_share", "a number in [0, 1]")
-        need(
-            self, isinstance(self.n_init, int) and self.n_init >= 0, "n_init", "an integer from 0"
-        )
+            self._need(getattr(self, name) > 0, name, "a positive number")
+        for name in ("decay", "n_init"):
+            self._need(getattr(self, name) >= 0, name, "a number from 0")
+        self._need(0 <= self.min_share <= 1, "min_share", "a number in [0, 1]")
 
     @enters_arrays
     def start(self, value: float, seen: int, x: Array) -> float:

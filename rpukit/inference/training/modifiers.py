@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import Checked
 from rpukit._kernels.entering import enters_arrays
-from rpukit.errors import ParameterError
 from rpukit.inference.conductance.curves import Polynomial
 from rpukit.inference.conductance.records import Stuck
 from rpukit.inference.training.ops import Modification, modify_weights
@@ -53,25 +52,8 @@ _KINDS = {
 _STEPPED = (ModifierType.DISCRETIZE, ModifierType.DISCRETIZE_ADD_NORMAL, ModifierType.DOREFA)
 
 
-def member(kind: type[Enum], value: Any, name: str) -> Enum:
-    """Convert a string to a member of an enumeration."""
-    try:
-        return kind(value.upper() if isinstance(value, str) else value)
-    except (ValueError, AttributeError):
-        options = ", ".join(str(m.value) for m in kind)
-        raise ParameterError(f"{name}: got {value!r}, need one of {options}") from None
-
-
-def need(config: Any, condition: bool, name: str, words: str) -> None:
-    """Raise an error if a parameter is out of its range."""
-    if not condition:
-        raise ParameterError(
-            f"{type(config).__name__}.{name}: got {getattr(config, name)!r}, need {words}"
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightModifier:
+class WeightModifier(Checked):
     """A change of weights for one forward and backward pass.
 
     With ``a = max |W|`` (or `assumed_wmax`), s = `std_dev`, xi a standard normal:
@@ -142,20 +124,17 @@ class WeightModifier:
     p_any: float = 0.0
     per_batch_sample: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "type", member(ModifierType, self.type, "type"))
-        object.__setattr__(self, "coeffs", Polynomial(self.coeffs).coefficients)
+    def _check(self) -> None:
+        Polynomial(self.coeffs)
         for name in ("std_dev", "t"):
-            value = getattr(self, name)
-            need(self, math.isfinite(value) and value >= 0, name, "a number from 0")
+            self._need(getattr(self, name) >= 0, name, "a number from 0")
         for name in ("dorefa_clip", "assumed_wmax", "g_max"):
-            need(self, 0 < getattr(self, name) < math.inf, name, "a positive number")
+            self._need(getattr(self, name) > 0, name, "a positive number")
         for name in ("pdrop", "p_low", "p_high", "p_any"):
-            need(self, 0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
-        need(self, isinstance(self.per_batch_sample, bool), "per_batch_sample", "True or False")
-        need(self, self.p_low + self.p_high + self.p_any <= 1, "p_any", "shares up to 1 in all")
+            self._need(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
+        self._need(self.p_low + self.p_high + self.p_any <= 1, "p_any", "shares up to 1 in all")
         if self.type in _STEPPED:
-            need(self, 0 < self.res < math.inf, "res", "a positive number for this type")
+            self._need(self.res > 0, "res", "a positive number for this type")
 
     @property
     def is_on(self) -> bool:

@@ -9,6 +9,7 @@ from rpukit._exact.math import fma32
 from rpukit.analog._mirror.forward import _inputs, _inverse, _outputs, tile_scale
 from rpukit.analog._mirror.pulses import pulsed_update
 from rpukit.analog._mirror.update import pulse_trains
+from rpukit.analog._steps import hold
 
 f4, i8, u4, u8 = np.float32, np.int64, np.uint32, np.uint64
 
@@ -113,9 +114,9 @@ def tiled_rank_update(start, stop, ints, floats, weight, x, d):
     for i in range(start, stop):
         row = weight[i * n_in :][:n_in]
         for s in range(n):
-            step = f4(f4(-floats[0]) * d[s * rows + i])
+            step = hold(f4(f4(-floats[0]) * d[s * rows + i]))
             for j in range(n_in):
-                row[j] = fma32(step, x[s * n_in + j], row[j])
+                row[j] = hold(fma32(step, x[s * n_in + j], row[j]))
 
 
 @jit

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import instance, number, real_type, shown, text
 from rpukit.analog import AnalogTile
-from rpukit.errors import DTypeError, GraphError
+from rpukit.errors import GraphError
 from rpukit.tiled.graph.analog import TileRecord, check_tile, learning, periphery
 from rpukit.tiled.graph.autodiff import gradients
 from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.graph.onnx import read_nodes
-from rpukit.tiled.graph.optimisers import SGD, Optimiser, optimiser_graph
-from rpukit.tiled.graph.tape import Sketch
+from rpukit.tiled.graph.optimisers import SGD, Adam, MomentumSGD, Optimiser, optimiser_graph
+from rpukit.tiled.graph.tape import Sketch, finite_array, known_type
 from rpukit.tiled.ir import Node, Training
 
 __all__ = ["Builder"]
@@ -63,10 +64,8 @@ class Builder:
     """
 
     def __init__(self, name: str, *, dtype: Any = np.float32) -> None:
-        real = np.dtype(dtype).name
-        if real not in ("float32", "float64"):
-            raise DTypeError(f"dtype: got {real}, need float32 or float64")
-        self.name = name
+        real = real_type(dtype).name
+        self.name = text(name, "name")
         self._sketch = Sketch(real)
         self._inputs: list[str] = []
         self._parameters: dict[str, np.ndarray] = {}
@@ -141,7 +140,7 @@ class Builder:
         str
             The name.
         """
-        kind = self._sketch.dtype if dtype is None else np.dtype(dtype).name
+        kind = self._sketch.dtype if dtype is None else known_type(dtype)
         kind = "int64" if kind in ("int8", "int16", "int32") else kind
         self._inputs.append(self._sketch.tensor(name, shape, kind))
         return name
@@ -160,7 +159,7 @@ class Builder:
         str
             The name.
         """
-        array = np.array(value, self._sketch.dtype)
+        array = finite_array(value, self._sketch.dtype, f"parameter {name}")
         self._parameters[self._sketch.tensor(name, array.shape, array.dtype.name)] = array
         return name
 
@@ -240,7 +239,9 @@ class Builder:
         >>> b.analog(b.input("x", (4, 3)), tile, lr=0.1, name="tile")
         'tile'
         """
+        instance(tile, AnalogTile, "tile")
         check_tile(tile)
+        lr, name, x = number(lr, "lr"), text(name, "name"), text(x, "x")
         learn, cells = learning(tile, lr)
         put, kept = self._sketch.constant, self._keep
         weight = kept(f"{name}.weight", _device.to_numpy(tile.get_weights()))
@@ -287,6 +288,7 @@ class Builder:
         """
         need: list[Node] = []
         for output in outputs:
+            text(output, "output")
             need += [node for node in self._sketch.ancestors(output) if node not in need]
         return self._made(
             need, (*self._inputs, *self._parameters, *self._kept), outputs, self.name
@@ -316,17 +318,19 @@ class Builder:
         The gradients that a tensor gets from several readers are added in reverse order of these,
         last reader first. Gradients of mini-batches are added up, not averaged.
         """
-        if loss not in self._sketch.tensors or self._sketch.tensors[loss].size != 1:
-            raise GraphError(f"loss: got {loss!r}, need a tensor of one element")
+        known = isinstance(loss, str) and loss in self._sketch.tensors
+        if not known or self._sketch.tensors[loss].size != 1:
+            raise GraphError(f"loss: got {shown(loss)}, need a tensor of one element")
+        optimiser = instance(optimiser, (SGD, MomentumSGD, Adam), "optimiser", SGD())
         sketch = Sketch(self._sketch.dtype)
         sketch.nodes = self._sketch.ancestors(loss)
         sketch.tiles = dict(self._sketch.tiles)
         forward = {name for node in sketch.nodes for name in (*node.inputs, *node.outputs)}
-        known = self._sketch.tensors.items()
+        every = self._sketch.tensors.items()
         tiles = [tile for made, tile in sketch.tiles.items() if made in forward]
         for tile in tiles:
             forward |= {*tile.clocks.values(), *tile.cells, *tile.ways["backward"][1]}
-        sketch.tensors = {k: v for k, v in known if k in forward or k in self._parameters}
+        sketch.tensors = {k: v for k, v in every if k in forward or k in self._parameters}
         sketch.constants = {k: v for k, v in self._sketch.constants.items() if k in forward}
         data = [name for name in self._inputs if name in forward]
         if len(data) != 2 or not (self._parameters or tiles):
@@ -349,9 +353,7 @@ class Builder:
         inputs = (*data, *self._parameters, *homes, *totals, RESET)
         ends += changed
         train = self._made(sketch.nodes, inputs, ends, self.name, sketch)
-        graph, state = optimiser_graph(
-            optimiser or SGD(), sketch.tensors, pairs, f"{self.name}_optimiser"
-        )
+        graph, state = optimiser_graph(optimiser, sketch.tensors, pairs, f"{self.name}_optimiser")
         return Training(
             *(train, graph, data[0], data[1], tuple(self._parameters), totals, RESET, loss),
             state=tuple(state),

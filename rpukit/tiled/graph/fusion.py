@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from rpukit._checks import takes
 from rpukit.errors import GraphError
 from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.ir import Node, Tensor, Training
@@ -13,6 +14,7 @@ from rpukit.tiled.ir import Node, Tensor, Training
 __all__ = ["fuse_activations", "fuse_updates"]
 
 
+@takes()
 def fuse_activations(training: Training) -> Training:
     """Fuse each Relu into the product before it, so that only its result is stored.
 
@@ -71,6 +73,7 @@ def fuse_activations(training: Training) -> Training:
     return replace(training, train=whole)
 
 
+@takes()
 def fuse_updates(training: Training) -> Training:
     """Update each parameter as soon as its gradient is available, without accumulators.
 

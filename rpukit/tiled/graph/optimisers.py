@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from rpukit.errors import ParameterError
+from rpukit._checks import Checked, Kind, Real
 from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.ir import Node, Tensor
 
 __all__ = ["SGD", "Adam", "MomentumSGD", "Optimiser"]
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value < high:
-        raise ParameterError(f"{name}: got {value!r}, need a number in [{low}, {high})")
+_SHARE = Real(0, float(np.nextafter(1, 0)))  # below 1
 
 
 @dataclass(frozen=True, slots=True)
-class SGD:
+class SGD(Checked):
     """Stochastic gradient descent: ``w -= lr g``, g the sum over the accumulated mini-batches.
 
     Parameters
@@ -32,14 +31,13 @@ class SGD:
     ParameterError
     """
 
-    lr: float = 0.01
+    KINDS: ClassVar[dict[str, Kind]] = {"lr": Real(0)}
 
-    def __post_init__(self) -> None:
-        _within("lr", self.lr, 0, np.inf)
+    lr: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class MomentumSGD:
+class MomentumSGD(Checked):
     """Stochastic gradient descent with momentum: ``m = momentum m + g``, ``w -= lr m``.
 
     Parameters
@@ -51,16 +49,14 @@ class MomentumSGD:
     ParameterError
     """
 
+    KINDS: ClassVar[dict[str, Kind]] = {"lr": Real(0), "momentum": _SHARE}
+
     lr: float = 0.01
     momentum: float = 0.9
 
-    def __post_init__(self) -> None:
-        _within("lr", self.lr, 0, np.inf)
-        _within("momentum", self.momentum, 0, 1)
-
 
 @dataclass(frozen=True, slots=True)
-class Adam:
+class Adam(Checked):
     """Adam: momentum, divided by the root of the running mean square of gradients.
 
     Parameters
@@ -76,16 +72,15 @@ class Adam:
     Source: Kingma and Ba, ICLR 2015, algorithm 1.
     """
 
+    KINDS: ClassVar[dict[str, Kind]] = {
+        **dict.fromkeys(("lr", "epsilon"), Real(0)),
+        **dict.fromkeys(("beta1", "beta2"), _SHARE),
+    }
+
     lr: float = 0.001
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        _within("lr", self.lr, 0, np.inf)
-        _within("beta1", self.beta1, 0, 1)
-        _within("beta2", self.beta2, 0, 1)
-        _within("epsilon", self.epsilon, 0, np.inf)
 
 
 Optimiser = SGD | MomentumSGD | Adam

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.errors import GraphError
+from rpukit import _device
+from rpukit._checks import Many, Whole, any_type, shown, text
+from rpukit.errors import DTypeError, GraphError, NonFiniteError
 from rpukit.tiled import ops
 from rpukit.tiled.graph.analog import TileRecord
 from rpukit.tiled.graph.make import infer
@@ -20,6 +22,26 @@ _OUTPUTS = {
     "BatchNormInternal": 5,
     "SoftmaxCrossEntropyLoss": 2,
 }
+
+
+_TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "bool")
+_LENGTHS = Many(Whole(0, 1 << 40))
+
+
+def known_type(dtype: Any) -> str:
+    """Check the type of a tensor; return its name."""
+    name = any_type(dtype).name
+    if name not in _TYPES:
+        raise DTypeError(f"dtype: got {shown(dtype)}, need one of {', '.join(_TYPES)}")
+    return name
+
+
+def finite_array(value: Any, dtype: str, name: str) -> np.ndarray:
+    """Copy initial values or constants: finite numbers of the type of the graph."""
+    array = np.array(_device.as_array(value, _device.CPU, np.dtype(dtype), name))
+    if not np.isfinite(array).all():
+        raise NonFiniteError(f"{name}: got NaN, infinity or a number beyond {dtype}")
+    return array
 
 
 class Sketch:
@@ -39,15 +61,16 @@ class Sketch:
 
     def tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
         """Add a tensor that no node produces."""
-        if not name or name in self.tensors:
+        if not text(name, "name") or name in self.tensors:
             raise GraphError(f"tensor {name!r}: the name is taken or empty; need a new one")
-        self.tensors[name] = Tensor(name, tuple(int(n) for n in shape), dtype)
+        self.tensors[name] = Tensor(name, _LENGTHS.take(shape, f"shape of {name}"), dtype)
         return name
 
     def constant(self, name: str, value: Any) -> str:
         """Add a constant."""
-        array = np.array(value)
-        array = array.astype(self.dtype) if array.dtype.kind == "f" else array
+        array = np.array(_device.any_array(value, None, f"constant {name}"))
+        if array.dtype.kind not in "iub":
+            array = finite_array(array, self.dtype, f"constant {name}")
         self.tensor(name, array.shape, array.dtype.name)
         self.constants[name] = array
         return name
@@ -89,8 +112,11 @@ class Sketch:
         tuple of str
             Names of the outputs; "" for those that are not wanted.
         """
-        if not ops.known(op):
-            raise GraphError(f"unknown op {op}; need one of rpukit.tiled.ops")
+        if not (isinstance(op, str) and ops.known(op)):
+            raise GraphError(f"unknown op {shown(op)}; need one of rpukit.tiled.ops")
+        text(name, "name")
+        for source in inputs:
+            text(source, "input")
         wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         wanted += [True] * (_OUTPUTS.get(op, 0) - len(wanted))
         base = self.fresh(name or op.lower())

@@ -8,7 +8,9 @@ always the same.
 from __future__ import annotations
 
 import csv
+import io
 import random
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rpukit.errors import FormatError
+from rpukit._checks import Maybe, Real, Whole, shown, takes
+from rpukit._files.schema import DAMAGE, as_format_error
+from rpukit._files.writing import write_text
+from rpukit.errors import FormatError, ParameterError
 
 __all__ = ["Block", "live_bytes", "pack", "peak", "read_csv", "write_csv"]
 
@@ -91,6 +96,15 @@ _ORDERS: tuple[Callable[[Block], Any], ...] = (
 )
 
 
+def check_spans(blocks: Sequence[Any], name: str) -> None:
+    """Check that the numbers of blocks are integers: the first step, a later one, a size."""
+    for b in blocks:
+        whole = all(isinstance(n, int) and 0 <= n < 1 << 40 for n in b[1:])
+        if not (whole and b.lower < b.upper):
+            raise ParameterError(f"{name}: got {shown(b)}, need integers from 0, lower < upper")
+
+
+@takes(align=Whole(1), limit=Maybe(Whole(0)), rounds=Whole(0, 1 << 20), effort=Real(0, 1e6))
 def pack(
     blocks: Sequence[Block],
     *,
@@ -125,6 +139,7 @@ def pack(
     >>> pack([Block("a", 0, 2, 8), Block("b", 1, 3, 4), Block("c", 2, 3, 4)])
     {'a': 0, 'b': 8, 'c': 0}
     """
+    check_spans(blocks, "blocks")
     rounded = [b._replace(size=-(-b.size // align) * align) for b in blocks]
     enough = max(live_bytes(rounded), limit or 0)
     best: dict[str, int] = {}
@@ -232,12 +247,17 @@ def write_csv(path: str | Path, blocks: Iterable[Block], offsets: Mapping[str, i
     blocks : iterable of Block
     offsets : mapping of str to int
         If empty, the column is left out, as in MiniMalloc's input.
+
+    Raises
+    ------
+    SaveError
     """
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "lower", "upper", "size"] + ["offset"] * bool(offsets))
-        for block in blocks:
-            writer.writerow([*block, offsets[block.name]] if offsets else block)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "lower", "upper", "size"] + ["offset"] * bool(offsets))
+    for block in blocks:
+        writer.writerow([*block, offsets[block.name]] if offsets else block)
+    write_text(path, text.getvalue())
 
 
 def read_csv(path: str | Path) -> tuple[list[Block], dict[str, int]]:
@@ -256,19 +276,32 @@ def read_csv(path: str | Path) -> tuple[list[Block], dict[str, int]]:
     Raises
     ------
     FormatError
-        If a column is missing or not a number.
+        If a column is missing, or not a number from 0.
     """
     blocks, offsets = [], {}
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.DictReader(file), start=2):
-            try:
-                lower, upper, size = (int(row[key]) for key in ("lower", "upper", "size"))
-                blocks.append(Block(row["id"], lower, upper, size))
-                if "offset" in row:
-                    offsets[row["id"]] = int(row["offset"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise FormatError(
-                    f"{path}, line {number}: got {row}, need numbers in the columns "
-                    "id, lower, upper, size and optionally offset"
-                ) from error
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            for number, row in enumerate(csv.DictReader(file), start=2):
+                with as_format_error(f"line {number}"):
+                    blocks.append(_block(row))
+                    if "offset" in row:
+                        offsets[row["id"]] = _count(row, "offset")
+    except (*DAMAGE, csv.Error) as error:
+        raise FormatError(
+            f"{path}: {error}; need the columns id, lower, upper, size and optionally offset"
+        ) from error
     return blocks, offsets
+
+
+def _block(row: dict[str, Any]) -> Block:
+    lower, upper, size = (_count(row, name) for name in ("lower", "upper", "size"))
+    if not isinstance(row["id"], str) or lower > upper:
+        raise FormatError(f"got {reprlib.repr(row)}, need an id, and lower not above upper")
+    return Block(row["id"], lower, upper, size)
+
+
+def _count(row: dict[str, Any], name: str) -> int:
+    text = row.get(name)
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise FormatError(f"{name}: got {reprlib.repr(text)}, need numbers from 0")
+    return int(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from rpukit._checks import shown
 from rpukit.errors import ParameterError
 from rpukit.tiled.ir import Node
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step
@@ -128,6 +129,8 @@ def check_names(lifetimes: Lifetimes, single: Collection[str]) -> None:
     for graph in lifetimes.graphs:
         for node in graph.nodes:
             known |= {node.op, node.name, node.origin}
+    if isinstance(single, str) or not all(isinstance(name, str) for name in single):
+        raise ParameterError(f"single: got {shown(single)}, need names of ops or nodes")
     unknown = sorted(set(single) - known)
     if unknown:
         raise ParameterError(

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rpukit._checks import Real, Whole, takes
 from rpukit.tiled.machine import Hierarchy
-from rpukit.tiled.planner.addresses import Block, pack, peak
+from rpukit.tiled.planner.addresses import Block, check_spans, pack, peak
 from rpukit.tiled.planner.lifetimes import Lifetimes
 
 __all__ = ["Candidate", "promote", "promoted"]
@@ -55,6 +56,7 @@ _ORDERS: tuple[Callable[[Candidate], Any], ...] = (
 )
 
 
+@takes(budget=Whole(0, 1 << 62), align=Whole(1), effort=Real(0, 1e6))
 def promote(
     candidates: Sequence[Candidate], budget: int, *, align: int = 4, effort: float = 4.0
 ) -> dict[str, int]:
@@ -82,6 +84,7 @@ def promote(
     >>> promote([whole, early, Candidate("c", 2, 4, 8, 1)], 8)
     {'b': 0, 'c': 0}
     """
+    check_spans(candidates, "candidates")
     n_step = max((c.upper for c in candidates), default=0)
     found = [_greedy(candidates, budget, align, order, n_step) for order in _ORDERS]
     best = max(found, key=_saved)

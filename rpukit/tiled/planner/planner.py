@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from rpukit._checks import takes
 from rpukit.errors import ParameterError, PlanError
 from rpukit.tiled.ir import BaseGraph, Training
 from rpukit.tiled.machine import Hierarchy
@@ -32,6 +33,7 @@ _LOG = logging.getLogger(__name__)
 _BANDS = (2, 3, 4)  # most ops of a band: all are tried
 
 
+@takes()
 def plan(
     graph: BaseGraph | Training,
     levels: Hierarchy,

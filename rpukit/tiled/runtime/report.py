@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rpukit._checks import shown, takes
+from rpukit.errors import ParameterError
 from rpukit.tiled.program import BasePlan, OpPlan
 
 __all__ = ["compare_plans", "describe"]
@@ -73,6 +75,7 @@ def _buffers(op: OpPlan) -> str:
     return " ".join(words)
 
 
+@takes()
 def compare_plans(plans: Mapping[str, Mapping[str, BasePlan]]) -> str:
     """Compare single, double and automatic buffering in a Markdown table.
 
@@ -98,6 +101,10 @@ def compare_plans(plans: Mapping[str, Mapping[str, BasePlan]]) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for label in sorted(plans):
         own = plans[label]
+        if not (
+            isinstance(label, str) and own and all(isinstance(p, BasePlan) for p in own.values())
+        ):
+            raise ParameterError(f"plans: got {shown(plans)}, need plans by label and strategy")
         some = next(iter(own.values()))
         best = own.get("auto", own.get("double", some))
         inner = some.hierarchy.levels[-1]

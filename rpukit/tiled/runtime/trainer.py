@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from rpukit import _archive, _device
+from rpukit import _device
+from rpukit._checks import Whole, flag, shown, takes
+from rpukit._files import archive
+from rpukit._files.schema import (
+    TALLY,
+    Spec,
+    as_format_error,
+    check_arrays,
+    check_numbers,
+    integer,
+    record,
+    text,
+)
 from rpukit._kernels.calls import CallState, changes, exclusive, replaces
 from rpukit.errors import DTypeError, FormatError, ParameterError, ShapeError
 from rpukit.summaries import Described, Summary
@@ -22,6 +34,9 @@ from rpukit.tiled.runtime.transfers import Transfers
 __all__ = ["Trainer"]
 
 _FORMAT, _VERSION = "rpukit-training", 1
+_HEADER = record(
+    {"format": text(_FORMAT), "version": integer(_VERSION, _VERSION), "n_step": TALLY}
+)
 _REMEDY = "restore a state that was saved before (load), or make another trainer"
 
 
@@ -64,6 +79,7 @@ class Trainer(Described):
     [[3.0]]
     """
 
+    @takes(n_accumulate=Whole(1))
     def __init__(
         self,
         plan: BasePlan,
@@ -76,10 +92,6 @@ class Trainer(Described):
         seed: int = 0,
         undo: bool | None = None,
     ) -> None:
-        if not isinstance(n_accumulate, int) or n_accumulate < 1:
-            raise ParameterError(
-                f"n_accumulate: got {n_accumulate!r}, need a number of mini-batches, 1 or more"
-            )
         if n_accumulate > 1 and not training.accumulators:
             raise ParameterError(
                 f"n_accumulate: got {n_accumulate}, need 1: the training has no accumulators"
@@ -170,6 +182,11 @@ class Trainer(Described):
         ------
         ShapeError, DTypeError, TransferError
         """
+        if progress is not None and not callable(progress):
+            raise ParameterError(f"progress: got {shown(progress)}, need a function")
+        several = isinstance(batches, Iterable) and getattr(batches, "ndim", 1) > 0
+        if not several or isinstance(batches, (str, bytes, Mapping)):
+            raise ParameterError(f"batches: got {shown(batches)}, need pairs of arrays")
         losses = []
         for number, batch in enumerate(batches):
             losses.append(self.step(batch))
@@ -194,7 +211,7 @@ class Trainer(Described):
 
     def _values(self, *, everything: bool) -> dict[str, np.ndarray]:
         names = self.training.parameters
-        if everything:
+        if flag(everything, "everything"):
             own = self.training
             names = (*names, *own.accumulators, *own.state, *own.kept)
         return {name: np.array(self._lasting(name)) for name in names}
@@ -231,14 +248,15 @@ class Trainer(Described):
 
         Raises
         ------
-        ParameterError, OSError
+        ParameterError, SaveError
+            What was in the place of the file stays.
 
         Examples
         --------
         >>> trainer.save("state.npz")  # doctest: +SKIP
         """
         header = {"format": _FORMAT, "version": _VERSION, "n_step": self._n_step}
-        _archive.write(path, header, self.parameters(everything=True))
+        archive.write(path, header, self.parameters(everything=True), finite=False)
 
     @replaces
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -250,30 +268,35 @@ class Trainer(Described):
 
         Raises
         ------
-        FormatError, OSError
-            Nothing is changed then.
+        FormatError
+            If the file is damaged, or of another graph.
+        OSError
+            Nothing is changed in either case.
 
         Examples
         --------
         >>> trainer.load("state.npz")  # doctest: +SKIP
         """
-        header, arrays = _archive.read(path)
-        if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
-            raise FormatError(
-                f"{path}: not a training state of version {_VERSION}; need a file written by "
-                "Trainer.save"
-            )
         own = self._values(everything=True)
-        wrong = [n for n in own if n not in arrays or arrays[n].shape != own[n].shape]
-        wrong += [n for n in own if n in arrays and arrays[n].dtype != own[n].dtype]
-        if wrong or len(arrays) != len(own):
-            raise FormatError(
-                f"{path}: state of another graph: {', '.join(wrong) or 'more arrays'}"
-            )
+
+        def check(header: dict[str, Any], arrays: Mapping[str, Spec]) -> None:
+            if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
+                raise FormatError(
+                    f"not a training state of version {_VERSION}; need a file written by "
+                    "Trainer.save"
+                )
+            _HEADER(header, "header")
+            with as_format_error("state of another graph"):
+                check_arrays(arrays, own)
+
+        header, arrays, proved = archive.read(path, check)
+        if not proved:  # a training that diverged may be saved
+            with as_format_error(str(path)):
+                check_numbers(arrays)
         self._call_state.changing()
         for name, value in arrays.items():
             self._lasting(name)[...] = value
-        self._n_step = int(header["n_step"])
+        self._n_step = header["n_step"]
 
     def _lasting(self, name: str) -> Any:
         program = 0 if name in self._executor.graphs[0].tensors else 1
@@ -286,12 +309,21 @@ class Trainer(Described):
         found = []
         for name, value in zip(names, batch, strict=True):
             tensor = self.training.train.tensors[name]
-            array = _device.to_numpy(value) if _device.is_cupy(value) else np.asarray(value)
+            array = _host(value, name)
             found.append(_fitting(name, array, tensor.shape, tensor.dtype))
         return found
 
     def _put(self, name: str, place: Any, value: Any) -> None:
-        place[...] = _fitting(name, np.asarray(value), place.shape, place.dtype.name)
+        place[...] = _fitting(name, _host(value, name), place.shape, place.dtype.name)
+
+
+def _host(value: Any, name: str) -> np.ndarray:
+    """Array on the CPU of what was given, with the type that it has."""
+    known = isinstance(value, np.ndarray) or _device.is_cupy(value)
+    if not known and _device.speaks_of_memory(value):
+        value = _device.any_array(value, None, name)
+        known = True
+    return _device.to_numpy(value) if known else _device.listed(value, name)
 
 
 def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rpukit._checks import takes
 from rpukit.errors import PlanError
 from rpukit.tiled.ir import BaseGraph, Training, graphs_of
 from rpukit.tiled.program import BasePlan
@@ -17,6 +18,7 @@ from rpukit.tiled.verify.symbolic import SymbolicRun
 __all__ = ["check_plan", "check_programs", "find_faults"]
 
 
+@takes()
 def check_plan(plan: BasePlan, graph: BaseGraph | Training) -> None:
     """Check that a plan is safe and complete; raise an error if not.
 
@@ -35,6 +37,7 @@ def check_plan(plan: BasePlan, graph: BaseGraph | Training) -> None:
         raise PlanError("the plan is not safe to run:\n" + "\n".join(faults))
 
 
+@takes()
 def find_faults(plan: BasePlan, graph: BaseGraph | Training) -> list[str]:
     """List the faults of a plan.
 
