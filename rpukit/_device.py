@@ -260,29 +260,22 @@ def to_device(array: Array, device: Device, dtype: Any = None) -> Array:
 
 
 def _between_gpus(array: Array, device: Device, dtype: Any) -> Array:
-    """Copy from GPU to GPU, as `copy_across`."""
+    """Copy from GPU to GPU on the target's current stream, in step with the source's."""
+    cuda = cupy().cuda
     with using(device_of(array)):
         kind = array.dtype if dtype is None else np.dtype(dtype)
         source = array.astype(kind, order="C", copy=False)
-    with using(device):
-        out = empty(source.shape, kind, device)
-    copy_across(source, out)
-    return out
-
-
-def copy_across(source: Array, out: Array) -> None:
-    """Copy to a like array of another GPU, on its current stream, in step with the source's."""
-    cuda = cupy().cuda
-    with using(device_of(source)):
         source_stream = cuda.get_current_stream()
         made = source_stream.record(cuda.Event(disable_timing=True))
-    with using(device_of(out)):
+    with using(device):
         stream = cuda.get_current_stream()
+        out = empty(source.shape, kind, device)
         stream.wait_event(made)
         out.data.copy_from_device_async(source.data, source.nbytes, stream)
         copied = stream.record(cuda.Event(disable_timing=True))
-    with using(device_of(source)):  # work that overwrites or frees the source comes after
+    with using(device_of(array)):  # work that overwrites or frees the source comes after
         source_stream.wait_event(copied)
+    return out
 
 
 def to_numpy(array: Array) -> np.ndarray:

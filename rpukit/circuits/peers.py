@@ -73,7 +73,7 @@ class Peers:
         own = _arrays(self._owner.parameters, whole)
         for core in self.cores:
             for source, target in zip(own, _arrays(core.parameters, whole), strict=True):
-                _device.copy_across(source, target)
+                _copy_across(source, target)
             if not whole:
                 with _device.using(core.device):
                     core.parameters.refresh_all()
@@ -240,3 +240,20 @@ def has_numbers(core: Core) -> bool:
     """Whether some leaf reads numbers, and not codes."""
     _, _, number, count = core.layout.columns
     return bool(np.any(number) or np.any(count))
+
+
+def _copy_across(source: Array, out: Array) -> None:
+    """Copy to a like array of another GPU, on its current stream, in step with the source's."""
+    cuda = _device.cupy().cuda
+    with _device.using(_device.device_of(source)):
+        source_stream = cuda.get_current_stream()
+        made = source_stream.record(cuda.Event(disable_timing=True))
+    with _device.using(_device.device_of(out)):
+        stream = cuda.get_current_stream()
+        stream.wait_event(made)
+        out.data.copy_from_device_async(source.data, source.nbytes, stream)
+        copied = stream.record(cuda.Event(disable_timing=True))
+    with _device.using(
+        _device.device_of(source)
+    ):  # work that overwrites or frees the source comes after
+        source_stream.wait_event(copied)
