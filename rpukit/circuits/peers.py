@@ -255,5 +255,5 @@ def _copy_across(source: Array, out: Array) -> None:
         copied = stream.record(cuda.Event(disable_timing=True))
     with _device.using(
         _device.device_of(source)
-    ):  # work that overwrites or frees the source comes after
+    ):  # what overwrites the source waits
         source_stream.wait_event(copied)
