@@ -253,7 +253,5 @@ def _copy_across(source: Array, out: Array) -> None:
         stream.wait_event(made)
         out.data.copy_from_device_async(source.data, source.nbytes, stream)
         copied = stream.record(cuda.Event(disable_timing=True))
-    with _device.using(
-        _device.device_of(source)
-    ):  # what overwrites the source waits
+    with _device.using(_device.device_of(source)):  # what overwrites the source waits
         source_stream.wait_event(copied)
