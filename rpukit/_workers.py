@@ -17,12 +17,17 @@ _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 _n_threads: int | None = None
 
+_LIMITS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 _MOST_THREADS = 4096
 _WORTH_A_THREAD = 1 << 16  # elementary steps, about the time that handing them to a thread takes
 
 
 def get_num_threads() -> int:
-    """Tell how many threads mirrors use: as set, ``RPUKIT_NUM_THREADS``, or all cores.
+    """Tell how many threads mirrors use: as set, ``RPUKIT_NUM_THREADS``, or the default.
+
+    The default is the smallest of the number of cores that this process may use,
+    ``OMP_NUM_THREADS`` and ``NUMBA_NUM_THREADS``: so joblib and Dask, which set these for their
+    workers, limit rpukit too.
 
     Returns
     -------
@@ -49,9 +54,16 @@ def get_num_threads() -> int:
                 f"RPUKIT_NUM_THREADS: got {text!r}, need a number from 1 to {_MOST_THREADS}"
             )
         return int(text)
-    return (
+    cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
+    return min([cores, *(limit for limit in map(_limit_of, _LIMITS) if limit)])
+
+
+def _limit_of(name: str) -> int:
+    """Read another library's limit, such as "4" or "4,2" for nested loops; 0 for none."""
+    text = os.environ.get(name, "").split(",")[0].strip()
+    return int(text) if text.isdigit() else 0
 
 
 def set_num_threads(n: int | None) -> None:

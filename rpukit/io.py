@@ -12,7 +12,7 @@ from rpukit._files import archive
 from rpukit._files.schema import Spec, as_format_error, check_numbers
 from rpukit.analog.sharded.tile import ShardedTile
 from rpukit.analog.tile.tile import AnalogTile
-from rpukit.circuits import Circuit
+from rpukit.circuits import Circuit, Partials
 from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.tile.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
@@ -24,8 +24,9 @@ _KINDS: dict[str, Any] = {
     "rpukit.Circuit": Circuit,
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
+    "rpukit.Partials": Partials,
 }
-Tile = AnalogTile | ShardedTile | Circuit | InferenceTile | MappedMatrix
+Tile = AnalogTile | ShardedTile | Circuit | InferenceTile | MappedMatrix | Partials
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
@@ -36,7 +37,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     path : str or path
         Ends in ``.npz``. The file is replaced whole, or stays as it was: when the disk is full,
         and when the process is killed.
-    tile : AnalogTile, ShardedTile, InferenceTile, MappedMatrix or Circuit
+    tile : AnalogTile, ShardedTile, InferenceTile, MappedMatrix, Circuit or Partials
         The file of a sharded tile is that of the same `AnalogTile`.
 
     Raises
@@ -67,12 +68,12 @@ def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") ->
     ----------
     path : str or path
     device : str or tuple of str
-        ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; several, as ``("gpu:0", "gpu:1")``, make a
-        `ShardedTile` of a tile.
+        ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; several, as ``("gpu:0", "gpu:1")``, share a circuit,
+        or make a `ShardedTile` of a tile.
 
     Returns
     -------
-    AnalogTile, ShardedTile, InferenceTile, MappedMatrix or Circuit
+    AnalogTile, ShardedTile, InferenceTile, MappedMatrix, Circuit or Partials
 
     Raises
     ------
@@ -98,6 +99,8 @@ def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") ->
         kind, state = _kind(header), {"header": header, "arrays": arrays}
         if not isinstance(device, (tuple, list)):
             return kind.from_state(state, device)
+        if kind is Circuit:
+            return Circuit.from_state(state, devices=device)
         if kind is not AnalogTile:
             raise ParameterError(f"device: got {device}, need one device for {kind.__name__}")
         return ShardedTile.from_state(state, device)

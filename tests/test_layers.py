@@ -23,7 +23,7 @@ LAYERS = {
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
-        *("io", "plot", "studies", "demo", "torch", "estimators"),
+        *("io", "plot", "studies", "demo", "distributed", "torch", "estimators"),
         "_warm_up",
     ],
     5: ["__init__", "__main__"],
@@ -47,7 +47,17 @@ PARTS: dict[str, list[str]] = {
     ],
     "circuits": [
         *("_mirror", "graph", "compiled", "describe", "structures", "ops", "parameters"),
-        *("memory", "momenta", "core", "queries", "state", "learning", "circuit"),
+        *(
+            "partials",
+            "memory",
+            "momenta",
+            "core",
+            "peers",
+            "queries",
+            "state",
+            "learning",
+            "circuit",
+        ),
     ],
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile"],
     "tiled": [
@@ -312,7 +322,19 @@ def loaded(path: Path) -> list[str]:
 
 def test_other_libraries_are_imported_when_used():
     """At the top of a file: the standard library and NumPy; Numba where it belongs."""
-    later = {"cupy", "dask", "matplotlib", "onnx", "sklearn", "scipy", "torch", "tqdm", "numba"}
+    later = {
+        "cupy",
+        "dask",
+        "distributed",
+        "zarr",
+        "matplotlib",
+        "onnx",
+        "sklearn",
+        "scipy",
+        "torch",
+        "tqdm",
+        "numba",
+    }
     problems = []
     for path in FILES:
         hit = {module.split(".")[0] for module in loaded(path)} & later

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device
-from rpukit.circuits.learning.em import add_pass
+from rpukit.circuits.learning.spread import add_pass
 from rpukit.circuits.queries.passes import Propagation
 from rpukit.testing import assert_same_bits
 

@@ -26,6 +26,7 @@ from rpukit.circuits.graph.nodes import (
 )
 from rpukit.circuits.graph.reblock import reblock
 from rpukit.circuits.graph.transform import deepcopy, grow, merge, prune
+from rpukit.circuits.partials import Partials
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.structures.chow_liu import chow_liu_tree, hclt, mutual_information, pd_hclt
 from rpukit.circuits.structures.hmm import hmm, mixture, rat_spn
@@ -43,6 +44,7 @@ __all__ = [
     "Leaf",
     "MaskedCategorical",
     "Nodes",
+    "Partials",
     "Poisson",
     "ProductNodes",
     "Rule",

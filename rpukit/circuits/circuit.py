@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit._device import Device
 from rpukit._files.schema import as_format_error
 from rpukit._kernels.calls import CallState, changes
@@ -15,7 +16,8 @@ from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core, make_core
 from rpukit.circuits.describe import circuit_summary
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
-from rpukit.circuits.learning import cuda_graph, em, fit, gradient
+from rpukit.circuits.learning import blocks, cuda_graph, em, fit, gradient
+from rpukit.circuits.peers import make_peers, parse_devices
 from rpukit.circuits.queries import completion, information, likelihood
 from rpukit.circuits.state import check_state, rebuild, state_of, take_state
 from rpukit.random import Stream
@@ -26,7 +28,7 @@ __all__ = ["Circuit"]
 Array = Any
 
 
-@enters_device("_describe", "__copy__")
+@enters_device("_describe", "__copy__", "__reduce__")
 class Circuit(Described):
     """A probabilistic circuit: exact likelihoods, flows and learning.
 
@@ -41,14 +43,20 @@ class Circuit(Described):
         float32 or float64.
     device : str
         "cpu", "gpu" or "gpu:1"; arrays of samples have to be there.
+    devices : sequence of str, optional
+        Several GPUs of one kind, such as ("gpu:0", "gpu:1"), instead of ``device``. The first one
+        holds parameters and statistics, and arrays of samples have to be there. Learning,
+        `log_likelihood` and `flows` share the samples out: blocks of 256, whose counts the first
+        GPU adds in their order, so that the bits are those of one GPU. Other queries run on the
+        first GPU.
     precision : str
         "fp32", or "bf16": sums of float32 circuits by products of bfloat16 on tensor cores, faster
         with hundreds of samples and less exact; see "Tensor cores" of the guide to circuits.
     budget : int, optional
-        Bytes that parameters, statistics, tables and passes over samples may take together; more
-        samples go in several passes, with the same bits. Beside it are data, results, momenta of
-        learning, and steps that are `captured`. Default: passes take up to 1/16 of a GPU's
-        memory.
+        Bytes, of each device, that parameters, statistics, tables and passes over samples may take
+        together; more samples go in several passes, with the same bits. Beside it are data,
+        results, `partials`, momenta of learning, and steps that are `captured`. Default: passes
+        take up to 1/16 of a GPU's memory.
 
     Raises
     ------
@@ -83,10 +91,14 @@ class Circuit(Described):
         seed: int | np.random.SeedSequence | Stream = 0,
         dtype: Any = np.float32,
         device: str = "cpu",
+        devices: Sequence[str] | None = None,
         precision: str = "fp32",
         budget: int | None = None,
     ) -> None:
-        self._core: Core = make_core(roots, seed, dtype, device, precision, budget)
+        homes = parse_devices(device, devices)
+        with _device.using(homes[0]):
+            self._core: Core = make_core(roots, seed, dtype, homes[0], precision, budget)
+            self._core.peers = make_peers(self._core, homes, budget)
 
     # Each method below is a function of the module named, whose first argument is the circuit.
 
@@ -105,6 +117,8 @@ class Circuit(Described):
     expectation = information.expectation
 
     accumulate = em.accumulate
+    partials = blocks.partials
+    absorb = blocks.absorb
     em_step = em.em_step
     parameter_flows = em.parameter_flows
     scaled_em_step = gradient.scaled_em_step
@@ -132,17 +146,29 @@ class Circuit(Described):
 
     @property
     def device(self) -> str:
-        """Where the circuit's arrays are: "cpu", "gpu" or "gpu:1"."""
+        """Where the circuit's arrays are: "cpu", "gpu" or "gpu:1"; the first of `devices`."""
         return str(self._core.device)
 
-    def to(self, device: str, budget: int | None = None) -> Circuit:
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that pass over samples."""
+        peers = self._core.peers
+        return tuple(map(str, (self._core.device,) if peers is None else peers.devices))
+
+    def to(
+        self,
+        device: str = "cpu",
+        budget: int | None = None,
+        *,
+        devices: Sequence[str] | None = None,
+    ) -> Circuit:
         """Copy the circuit to a device: parameters, statistics and clock of draws.
 
         Parameters
         ----------
         device : str
             "cpu", "gpu" or "gpu:1".
-        budget : int, optional
+        budget, devices : optional
             Of the copy, as of `Circuit`.
 
         Returns
@@ -153,7 +179,7 @@ class Circuit(Described):
         ------
         DeviceError, PlanError
         """
-        return type(self).from_state(self.state(), device, budget)
+        return type(self).from_state(self.state(), device, budget, devices=devices)
 
     @property
     def precision(self) -> str:
@@ -183,12 +209,15 @@ class Circuit(Described):
     def __copy__(self) -> Circuit:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._core = self._core.copied()
+        core, peers = self._core.copied(), self._core.peers
+        if peers is not None:
+            core.peers = make_peers(core, peers.devices, self.budget)
+        other._core = core
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickles are made on the CPU, so that they open on a machine without a GPU.
-        return type(self).from_state, (self.state(),)
+        return type(self).from_state, (state_of(self._core, compact=True),)
 
     def _describe(self) -> Summary:
         return circuit_summary(self)
@@ -270,7 +299,12 @@ class Circuit(Described):
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Any], device: str = "cpu", budget: int | None = None
+        cls,
+        state: dict[str, Any],
+        device: str = "cpu",
+        budget: int | None = None,
+        *,
+        devices: Sequence[str] | None = None,
     ) -> Circuit:
         """Rebuild a circuit from its state; it continues to the same bits.
 
@@ -280,7 +314,7 @@ class Circuit(Described):
             As `state` gives it.
         device : str
             "cpu", "gpu" or "gpu:1".
-        budget : int, optional
+        budget, devices : optional
             As of `Circuit`.
 
         Returns
@@ -294,7 +328,8 @@ class Circuit(Described):
         header = cls._check_state(state)
         how = {"dtype": header["dtype"], "precision": header.get("precision", "fp32")}
         with as_format_error("state"):
-            circuit = cls(rebuild(state), **how, device=device, budget=budget)
+            circuit = cls(rebuild(state), **how, device=device, devices=devices, budget=budget)
+        with as_format_error("state"), _device.using(circuit._device):
             take_state(circuit._core, state)
         return circuit
 

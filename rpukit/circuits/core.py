@@ -10,7 +10,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._checks import integer, one_of, real_type, shown
-from rpukit._device import Device, parse_device
+from rpukit._device import Device
 from rpukit._kernels.calls import CallState
 from rpukit.circuits.compiled.encoder import Encoder
 from rpukit.circuits.compiled.layout import Layout, make_layout
@@ -56,6 +56,10 @@ class Core:
     stream: Stream  # of samples drawn, and of the order of samples in `fit`
     n_drawn: int = 0
     momenta: Momenta | None = None
+    waiting: dict[int, Any] = field(default_factory=dict)  # partial statistics before their turn
+    peers: Any = None  # other GPUs that pass over samples
+    structure: str | None = None  # fingerprint of the graph, once asked
+    workspace: Any = None  # of passes whose blocks are gathered apart
     columns: dict[Nodes, Any] | None = None  # of each node vector in arrays of rows, once asked
     call_state: CallState = field(default_factory=CallState)
 
@@ -71,6 +75,9 @@ class Core:
             memory=Memory(parameters, statistics, self.memory.budget),
             momenta=None if self.momenta is None else self.momenta.copied(),
             call_state=CallState(),
+            waiting=dict(self.waiting),
+            workspace=None,
+            peers=None,
         )
 
     def parts(self, n: int) -> Iterator[slice]:
@@ -80,6 +87,15 @@ class Core:
             part = slice(first, min(first + step, n))
             with self.memory.opened(part.stop - first, learns=True):
                 yield part
+
+    def need_no_gap(self, name: str) -> None:
+        """Check that no partial statistics wait for samples before theirs."""
+        if self.waiting:
+            first, held = min(self.waiting), self.statistics.n_sample
+            raise ParameterError(
+                f"{name}: samples {held} to {first - 1} are missing, while partial statistics "
+                f"from sample {first} on wait for them: absorb those of the missing samples first"
+            )
 
     def need_one_root(self, name: str) -> None:
         """Check that a query which is about one distribution has one."""
@@ -119,7 +135,7 @@ def make_core(
     roots: Nodes | Sequence[Nodes],
     seed: int | np.random.SeedSequence | Stream,
     dtype: Any,
-    device: str,
+    home: Device,
     precision: str,
     budget: int | None,
 ) -> Core:
@@ -133,7 +149,7 @@ def make_core(
         budget = integer(budget, "budget", low=1, what="bytes")
     if precision == "bf16" and dtype != np.float32:
         raise DTypeError(f'precision "bf16": got dtype {dtype}, need float32')
-    home, layout = parse_device(device), make_layout(given)
+    layout = make_layout(given)
     stream = Stream.from_seed(seed)
     parameters = Parameters(layout, stream, dtype, home, tensor=precision == "bf16")
     statistics = Statistics(parameters)

@@ -39,6 +39,8 @@ class Memory:
     statistics : Statistics
     budget : int, optional
         Bytes of everything together.
+    beside : int
+        Bytes of arrays that others allocate.
 
     Raises
     ------
@@ -46,10 +48,14 @@ class Memory:
     """
 
     def __init__(
-        self, parameters: Parameters, statistics: Statistics, budget: int | None = None
+        self,
+        parameters: Parameters,
+        statistics: Statistics,
+        budget: int | None = None,
+        beside: int = 0,
     ) -> None:
         self._parameters, self.budget = parameters, budget
-        self.held = _bytes(parameters) + _bytes(statistics)
+        self.held = _bytes(parameters) + _bytes(statistics) + beside
         self.of_sample, self.of_values = (
             _bytes_of_sample(parameters, learns=learns) for learns in (True, False)
         )

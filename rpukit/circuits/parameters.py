@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class Parameters:
     """Weights (children, nodes) of all groups, and parameters and tables of all leaves."""
 
     rounded: Rounded | None = None  # weights for tensor cores
+    version = 0  # changes with every change of the parameters
 
     def __init__(
         self,
@@ -89,18 +90,22 @@ class Parameters:
                 shape = (nodes.n_node, nodes.leaf.n_parameters)
                 given = nodes.leaf.drawn(_uniform(own, shape), PERTURBATION)
             self.put(nodes, given)
-        self.device = device
-        self.uses = moved(make_uses(layout), device)
         self.program = make_program(layout)
-        self.layers = [moved(layer, device) for layer in layout.layers]
-        scales = self.theta.dtype == np.float32  # float64 resolves what is lost
-        self.downward = list(stretches(self.layers[::-1], scales=scales))
-        self.root_rows = self.on_device(layout.root_rows)
+        self._put_tables(device)
         self.first_root = int(layout.root_rows.min())
         self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
         if tensor:
             self.rounded = rounded_weights(make_uses(layout), device)
         self.round()
+
+    def _put_tables(self, device: _device.Device) -> None:
+        """Copy the tables of the layout to the device that these parameters are for."""
+        self.device, layout = device, self.layout
+        self.uses = moved(make_uses(layout), device)
+        self.layers = [moved(layer, device) for layer in layout.layers]
+        scales = self.theta.dtype == np.float32  # float64 resolves what is lost
+        self.downward = list(stretches(self.layers[::-1], scales=scales))
+        self.root_rows = self.on_device(layout.root_rows)
 
     def _owners(self) -> list[Any]:
         owned = {n.source.number: n.source for n in self.layout.nodes}
@@ -126,6 +131,7 @@ class Parameters:
 
     def put(self, nodes: Any, given: Array) -> None:
         """Set the parameters of a node vector that owns them."""
+        self.version += 1
         if isinstance(nodes, SumNodes):
             for block in self.layout.blocks[nodes.number]:
                 weights = block.gather(given).reshape(-1)
@@ -177,6 +183,23 @@ class Parameters:
         other.rounded = None
         return other
 
+    def on(self, device: _device.Device) -> Parameters:
+        """Copy parameters and tables to another GPU."""
+        other = copy(self)
+        other._put_tables(device)
+        other.theta = _device.to_device(self.theta, device)
+        arrays = {f.name: getattr(self.rows, f.name) for f in fields(self.rows)}
+        on_device = {
+            name: _device.to_device(value, device)
+            for name, value in arrays.items()
+            if hasattr(value, "dtype")
+        }
+        other.rows = replace(self.rows, **on_device)
+        if self.rounded is not None:
+            other.rounded = rounded_weights(make_uses(self.layout), device)
+            other.round()
+        return other
+
     def duplicated(self) -> Parameters:
         """Copy the arrays that learning changes; the tables of the layout are shared."""
         other, rows = copy(self), self.rows
@@ -197,6 +220,7 @@ class Parameters:
 
     def refresh_all(self) -> None:
         """Recompute all tables of leaves and the bfloat16 weights."""
+        self.version += 1
         self.round()
         for run in self.runs:
             self.refresh(run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +28,7 @@ from rpukit._files.schema import (
     table,
     text,
 )
+from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core
 from rpukit.circuits.graph import densities, leaves
 from rpukit.circuits.graph.nodes import (
@@ -43,7 +46,7 @@ from rpukit.circuits.parameters import shift_moments
 from rpukit.errors import FormatError
 from rpukit.random import Stream
 
-__all__ = ["FORMAT", "VERSION", "check_state", "rebuild", "state_of", "take_state"]
+__all__ = ["FORMAT", "VERSION", "check_state", "rebuild", "state_of", "structure_of", "take_state"]
 
 Array = Any
 
@@ -77,10 +80,12 @@ _HEADER = record(
         "exponent": number(),
         "centred": FLAG,
         "momenta": listing(anything, 3),
+        "compact": FLAG,
     },
 )
 _PER_ROW = 64  # bytes of tables and values of one node, at least
 _ARRAYS = ("theta", "leaf_parameters", "chains", "totals", "leaf_chains", "leaf_totals")
+_COUNTED = _ARRAYS[2:]
 
 
 def _owned(core: Core) -> dict[str, Array]:
@@ -92,15 +97,13 @@ def _owned(core: Core) -> dict[str, Array]:
     )
 
 
-def state_of(core: Core) -> dict[str, Any]:
-    """Collect the state of a circuit: ``header`` (JSON) and ``arrays``."""
-    places = {nodes.number: k for k, nodes in enumerate(core.layout.nodes)}
-    arrays: dict[str, Array] = {
-        name: _device.to_device(array, _device.CPU) for name, array in _owned(core).items()
-    }
-    described = []
+def described(layout: Layout) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Describe a graph: what JSON holds of it, and the arrays of its edges."""
+    places = {nodes.number: k for k, nodes in enumerate(layout.nodes)}
+    arrays: dict[str, Array] = {}
+    made = []
     owners: dict[int, int] = {}  # an owner outside the circuit is stood for by its first copy
-    for k, nodes in enumerate(core.layout.nodes):
+    for k, nodes in enumerate(layout.nodes):
         about: dict[str, Any] = {
             "kind": nodes.KIND,
             "n_node": nodes.n_node,
@@ -118,14 +121,49 @@ def state_of(core: Core) -> dict[str, Any]:
             arrays[f"edges_{k}"] = nodes.edges
         if isinstance(nodes, SumNodes) and nodes.zero_mask is not None:
             arrays[f"zero_mask_{k}"] = nodes.zero_mask
-        described.append(about)
+        made.append(about)
+    return {"roots": [places[root.number] for root in layout.roots], "nodes": made}, arrays
+
+
+def structure_of(core: Core) -> str:
+    """Fingerprint of the graph and the arithmetic of a circuit; parameters do not count."""
+    if core.structure is None:
+        about, arrays = described(core.layout)
+        digest = hashlib.sha256(json.dumps([about, *_arithmetic(core)]).encode())
+        for name in sorted(arrays):
+            array = np.ascontiguousarray(arrays[name])
+            digest.update(f"{name} {array.shape} {array.dtype}".encode())
+            digest.update(array.data)
+        core.structure = digest.hexdigest()[:32]
+    return core.structure
+
+
+def _arithmetic(core: Core) -> tuple[str, str]:
+    """Type and precision of a circuit."""
+    return core.dtype.name, "fp32" if core.parameters.rounded is None else "bf16"
+
+
+def state_of(core: Core, *, compact: bool = False, momenta: bool = True) -> dict[str, Any]:
+    """Collect the state of a circuit: ``header`` (JSON) and ``arrays``.
+
+    ``compact``: statistics that hold no sample, which are all 0, are left out. Without
+    ``momenta`` those are left out too.
+    """
+    core.need_no_gap("state")
+    compact = compact and core.statistics.n_sample == 0
+    about, edges = described(core.layout)
+    arrays: dict[str, Array] = {
+        name: _device.to_device(array, _device.CPU)
+        for name, array in _owned(core).items()
+        if not (compact and name in _COUNTED)
+    } | edges
+    dtype, precision = _arithmetic(core)
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "dtype": core.dtype.name,
-        "precision": "fp32" if core.parameters.rounded is None else "bf16",
-        "roots": [places[root.number] for root in core.layout.roots],
-        "nodes": described,
+        "dtype": dtype,
+        "precision": precision,
+        **about,
         "stream": [int(word) for word in core.stream.words],
         "n_drawn": core.n_drawn,
         "n_sample": core.statistics.n_sample,
@@ -133,11 +171,13 @@ def state_of(core: Core) -> dict[str, Any]:
         "exponent": core.statistics.exponent,
         "centred": True,  # statistics of Gaussians are about their means
     }
-    momenta = core.momenta
-    if momenta is not None:
-        header["momenta"] = [momenta.method, momenta.fade, momenta.fade2]
+    if compact:
+        header["compact"] = True
+    held = core.momenta if momenta else None
+    if held is not None:
+        header["momenta"] = [held.method, held.fade, held.fade2]
         for name in _MOMENTA:
-            arrays[f"momenta_{name}"] = _device.to_device(getattr(momenta, name), _device.CPU)
+            arrays[f"momenta_{name}"] = _device.to_device(getattr(held, name), _device.CPU)
     return {"header": header, "arrays": arrays}
 
 
@@ -169,6 +209,9 @@ def check_state(state: Any) -> dict[str, Any]:
     check_memory("header.nodes", _PER_ROW * n_row)
     n_theta, n_leaf, n_total = sizes.values()
     for name in _ARRAYS:
+        if header.get("compact") and name in _COUNTED:
+            needed.pop(name, None)
+            continue
         size = n_total if name in ("leaf_chains", "leaf_totals") else n_theta
         kind = "float64" if name.endswith("totals") else header["dtype"]
         needed[name] = _flat(n_leaf if name == "leaf_parameters" else size, kind)
@@ -287,6 +330,8 @@ def take_state(core: Core, state: dict[str, Any]) -> None:
     if momenta is not None:
         core.momenta = Momenta.zeros(core.parameters, core.statistics, *momenta)
         owned |= {f"momenta_{name}": getattr(core.momenta, name) for name in _MOMENTA}
+    if state["header"].get("compact"):  # no sample: counts are 0
+        owned = {name: array for name, array in owned.items() if name not in _COUNTED}
     check_arrays({name: state["arrays"][name] for name in owned}, owned)
     for name, array in owned.items():
         array[...] = core.parameters.on_device(state["arrays"][name])

@@ -178,7 +178,9 @@ class WeightGradient:
 
 
 def _whole(values: Any, name: str) -> np.ndarray:
-    return integers(_device.to_numpy(_device.any_array(values, None, name)), name)
+    if _device.speaks_of_memory(values):
+        values = _device.to_numpy(_device.any_array(values, None, name))
+    return integers(values, name)
 
 
 def _canonical(

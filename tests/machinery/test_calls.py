@@ -210,10 +210,10 @@ class TestCtrlC:
         assert seen == ["handled", "inside"]
 
     def test_samples_are_not_counted_if_none_were_before(self, monkeypatch):
-        from rpukit.circuits.learning import em
+        from rpukit.circuits.learning import spread
 
         thing, before = circuit(), state(circuit())
-        monkeypatch.setattr(em, "add_pass", with_signals(em.add_pass, 1))
+        monkeypatch.setattr(spread, "add_pass", with_signals(spread.add_pass, 1))
         with pytest.raises(KeyboardInterrupt):
             thing.em_step(np.tile(SAMPLES, (60, 1)))
         assert state(thing) == before

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -29,10 +30,26 @@ class Machine:
     """Current device and streams, and what each stream and the host know to be done."""
 
     def __init__(self) -> None:
-        self.device, self.clock = 0, itertools.count(1)
-        self.current = [Stream.null] * N_GPU
+        self._here, self.clock = threading.local(), itertools.count(1)
+        self.lock = threading.RLock()
         self.known: dict[Any, dict[Any, int]] = {}  # by stream, or "host": last work of streams
         self.log: list[str] = []
+
+    @property
+    def device(self) -> int:
+        """Current device of the calling thread."""
+        return getattr(self._here, "device", 0)
+
+    @device.setter
+    def device(self, index: int) -> None:
+        self._here.device = index
+
+    @property
+    def current(self) -> list[Stream]:
+        """Current stream of each device, of the calling thread."""
+        if not hasattr(self._here, "current"):
+            self._here.current = [Stream.null] * N_GPU
+        return self._here.current
 
     def key(self, stream: Stream | None = None) -> tuple[int, int]:
         """Name a stream; default: the current one. Stream 0 there is once for each device."""
@@ -44,9 +61,10 @@ class Machine:
 
     def tell(self, to: Any, what: dict[Any, int]) -> None:
         """Let a stream, or the host, know of finished work."""
-        mine = self.knowledge(to)
-        for stream, time in what.items():
-            mine[stream] = max(mine.get(stream, 0), time)
+        with self.lock:
+            mine = self.knowledge(to)
+            for stream, time in what.items():
+                mine[stream] = max(mine.get(stream, 0), time)
 
     def work(
         self,
@@ -56,6 +74,12 @@ class Machine:
         stream: Stream | None = None,
     ) -> None:
         """Do work on a stream of the current device; peer copies read from another device."""
+        with self.lock:
+            self._work(what, reads, writes, stream)
+
+    def _work(
+        self, what: str, reads: Sequence[Array], writes: Sequence[Array], stream: Stream | None
+    ) -> None:
         key = self.key(stream)
         for a in (*reads, *writes):
             if a._memory.device != self.device and not (what == "peer copy" and a in reads):

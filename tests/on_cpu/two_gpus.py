@@ -34,7 +34,8 @@ class Function:
             raise Misplaced(f"{self.variant.entry} of gpu:{self.device} on gpu:{here.device}")
         arrays = [a for a in args if isinstance(a, Array)]
         here.work(self.variant.entry, [], arrays)
-        runner.run(self.variant, grid, block, [bare(a) for a in args], shared)
+        with here.lock:  # the runner takes one launch at a time
+            runner.run(self.variant, grid, block, [bare(a) for a in args], shared)
 
 
 def _launcher(
@@ -58,7 +59,8 @@ def _launcher(
             raise Misplaced(f"replay for gpu:{function.device} on gpu:{here.device}, {stream}")
         here.work(f"replay of {function.variant.entry}", [])
         zero = ctypes.c_uint(0)
-        assert not compiled(*shapes, ctypes.c_uint(shared), zero, kept[1])
+        with here.lock:
+            assert not compiled(*shapes, ctypes.c_uint(shared), zero, kept[1])
 
     return start
 

@@ -1,10 +1,9 @@
 """Weight arrays of the transfer family: a fast array and slower ones.
 
 Counters alone decide which slice of the fast array is read after which sample of a batch. A batch
-is cut into parts in which no slice is read twice. Each part takes a fixed number of launches. The
-choppers set the signs of the samples. Each read replays the pulses of its slice up to its own
-sample. The reads go through the buffer into the slow array. Then the fast array learns all samples
-of the part at once.
+is cut into parts in which no slice is read twice. Each part takes a fixed number of launches: the
+choppers set the signs of the samples, each read replays the pulses of its slice up to its sample
+and goes through the buffer into the slow array, then the fast array learns all samples at once.
 """
 
 from __future__ import annotations

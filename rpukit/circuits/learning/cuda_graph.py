@@ -232,5 +232,6 @@ class Captured:
             )
         self._call_state.changing()
         self._graph.launch(_device.cupy().cuda.get_current_stream())
+        self._core.parameters.version += 1
         statistics.n_sample = 0 if self._em is not None else statistics.n_sample + self._n
         return self._out[:, 0] if self._out.shape[1] == 1 else self._out

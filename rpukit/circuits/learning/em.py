@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._checks import LARGEST, flag, is_number, plain, shown
-from rpukit._kernels.calls import changes, heed
+from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.leaves import MaskedCategorical
 from rpukit.circuits.graph.nodes import Nodes, SumNodes
-from rpukit.circuits.memory import PASS
+from rpukit.circuits.learning.spread import count, count_apart
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.parameters import Parameters, Statistics, shift_moments
-from rpukit.circuits.queries.passes import (
-    Propagation,
-    as_type,
-    both_ways,
-    gather,
-    propagation_of,
-)
+from rpukit.circuits.queries.passes import propagation_of
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import power
 from rpukit.errors import ParameterError
 
 __all__ = [
     "accumulate",
-    "add_pass",
     "check_em",
     "check_number",
     "em_step",
@@ -72,22 +65,18 @@ def accumulate(
     """
     core = self._core
     propagation, statistics = propagation_of(core.parameters, rule), core.statistics
+    core.need_no_gap("accumulate")
     if statistics.n_sample and statistics.exponent != propagation.exponent:
         raise ParameterError(
             f"rule: counts of exponent {statistics.exponent:g} are held, got "
             f"{propagation.exponent:g}: take a step of learning before"
         )
-    step = min(PASS, core.memory.samples(learns=True))
-    n, read = core.encoder.parts(x, missing, step)
-    weights = core.encoder.weights(weights, n)
-    out = _device.empty(weights.shape, core.dtype, core.device)
     empty = statistics.n_sample == 0
-    core.call_state.changing()
     try:
-        for part, *evidence in read:
-            add_pass(core, propagation, evidence, weights[part], out[part])
-            if empty:
-                heed()
+        if core.peers is None:
+            out = count(core, propagation, x, missing, weights)
+        else:
+            out = count_apart(core, propagation, rule, x, missing, weights)
     except BaseException:
         if empty:  # as they were before
             statistics.clear()
@@ -183,30 +172,9 @@ def parameter_flows(self: CircuitLike, nodes: Nodes) -> Array:
     return _device.to_numpy(flow).reshape(owner.n_node, -1)
 
 
-def add_pass(
-    core: Core, propagation: Propagation, evidence: Sequence[Array], weights: Array, out: Array
-) -> None:
-    """Add the flows of one pass to the statistics; ``out`` gets the log-likelihoods."""
-    parameters, statistics, n = core.parameters, core.statistics, len(out)
-    n_sample, usual = statistics.n_sample, propagation.usual
-
-    def call() -> None:
-        run = both_ways(core, propagation, evidence, weights, out if usual else None)
-        gather(parameters, run, statistics)
-        if not usual:
-            found = propagation.outputs(run.values.take(parameters.root_rows, axis=1))
-            out[:] = as_type(found, out.dtype)
-
-    with core.memory.opened(n, learns=True):
-        if usual:
-            core.memory.replayed(("gather", n), (*evidence, weights, out), {}, call)
-        else:
-            call()
-    statistics.n_sample = n_sample + n
-
-
 def need_counts(core: Core, name: str) -> None:
     """Check that a step of learning has counts to learn from."""
+    core.need_no_gap(name)
     if core.statistics.n_sample == 0:
         raise ParameterError(f"{name}: nothing was accumulated; give x or call accumulate")
 
@@ -225,7 +193,10 @@ def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) 
     else:
         key = ("em", float(pseudocount), bool(keep_zeros))
         core.memory.replayed(key, (parameters.theta,), {"step": np.float64(step)}, call)
+    parameters.version += 1
     statistics.clear()
+    if core.peers is not None:
+        core.peers.update()  # now, while the host waits for nothing
 
 
 def check_em(step: float, pseudocount: float, keep_zeros: bool) -> tuple[float, float, bool]:

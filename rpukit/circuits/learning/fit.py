@@ -20,7 +20,7 @@ from rpukit.circuits.queries.propagation import Rule
 from rpukit.elementwise import random_fill
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 
-__all__ = ["fit"]
+__all__ = ["check_options", "fit", "step_options", "take_step"]
 
 Array = Any
 
@@ -107,22 +107,13 @@ def fit(
     size = len(data) if batch_size is None else batch_size
     n_epochs, size = _check(n_epochs, size, method, rule, patience, x_valid)
     progress = flag(progress, "progress")
-    first = _STEPS[method] if step is None else step
-    last = first if final_step is None else final_step
-    most, interval = (1.0, "(0, 1]") if "em" in method else (np.inf, "(0, inf)")
-    first, last = (
-        check_number(name, value, interval, lambda v: 0 < v <= most)
-        for name, value in (("step", first), ("final_step", last))
-    )
-    if momentum is None:
-        momentum = 0.0 if method == "scaled_em" and size >= len(data) else 0.9
-    momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
+    first = check_options(method, step, rule)
+    last = first if final_step is None else _checked_step("final_step", final_step, method)
     _, pseudocount, keep_zeros = check_em(1.0, pseudocount, keep_zeros)
     if x_valid is not None:
         core.encoder.parts(x_valid, None, 1)  # raises before anything is changed
-    options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}
-    if method in ("em", "scaled_em"):
-        options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
+    whole = size >= len(data)
+    options = step_options(method, momentum, whole, pseudocount, keep_zeros, rule)
     n_step = -(-len(data) // size)
     trace: dict[str, list[float]] = {"train": []}
     if x_valid is not None:
@@ -135,7 +126,7 @@ def fit(
             part = core.parameters.on_device(order[k * size : (k + 1) * size])
             done = (epoch * n_step + k) / max(1, n_epochs * n_step - 1)
             options["missing"] = None if mask is None else mask[part]
-            found = _step(self, method, data[part], first + (last - first) * done, options)
+            found = take_step(self, method, data[part], first + (last - first) * done, options)
             sums.append(xp.sum(found, dtype=np.float64))
         total = 0.0
         for batch in sums:
@@ -210,7 +201,42 @@ def _check(
     return n_epochs, size
 
 
-def _step(circuit: CircuitLike, method: str, x: Any, step: float, options: dict[str, Any]) -> Any:
+def check_options(method: Any, step: float | None, rule: Rule | None) -> float:
+    """Check the method of learning and its rule; give the step, or that of the method."""
+    if method not in _STEPS:
+        raise ParameterError(f"method: got {method!r}, need one of {', '.join(_STEPS)}")
+    if rule is not None and method not in ("em", "scaled_em"):
+        raise ParameterError(f'rule: method {method!r} takes none; "em" and "scaled_em" do')
+    return _checked_step("step", _STEPS[method] if step is None else step, method)
+
+
+def _checked_step(name: str, value: Any, method: str) -> float:
+    most, interval = (1.0, "(0, 1]") if "em" in method else (np.inf, "(0, inf)")
+    return check_number(name, value, interval, lambda v: 0 < v <= most)
+
+
+def step_options(
+    method: str,
+    momentum: float | None,
+    whole: bool,
+    pseudocount: float,
+    keep_zeros: bool,
+    rule: Rule | None,
+) -> dict[str, Any]:
+    """Collect the options of the steps of a method; ``whole``: a step sees all the data."""
+    if momentum is None:
+        momentum = 0.0 if method == "scaled_em" and whole else 0.9
+    momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
+    options: dict[str, Any] = {} if method == "em" else {"momentum": momentum}
+    if method in ("em", "scaled_em"):
+        options |= {"pseudocount": pseudocount, "keep_zeros": keep_zeros, "rule": rule}
+    return options
+
+
+def take_step(
+    circuit: CircuitLike, method: str, x: Any, step: float, options: dict[str, Any]
+) -> Any:
+    """Take a step of a method; without x by the counts that are held."""
     if method == "em":
         return circuit.em_step(x, step=step, **options)
     if method == "scaled_em":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ from rpukit import _device
 from rpukit._checks import shown
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.nodes import Nodes
-from rpukit.circuits.queries.passes import as_type, both_ways, propagation_of, up, values_of
+from rpukit.circuits.queries.passes import (
+    Propagation,
+    as_type,
+    both_ways,
+    propagation_of,
+    up,
+    values_of,
+)
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.queries.soft_evidence import checked_soft
 from rpukit.errors import ParameterError
@@ -53,13 +61,17 @@ def log_likelihood(
     core, roots = self._core, self._core.parameters.root_rows
     propagation = propagation_of(core.parameters, rule)
     x, step = _beside(core, soft, x), core.memory.samples(learns=False)
-    n, read = core.encoder.parts(x, missing, step)
+    peers = core.peers
+    n, read = core.encoder.parts(x, missing, step * (len(peers.devices) if peers else 1))
     soft = _factors(core, soft, n)
     out = _device.empty((n, roots.size), core.dtype, core.device)
     for part, codes, numbers in read:
         some = None if soft is None else soft[part]
-        found = values_of(core, propagation, codes, numbers, some)
-        out[part] = as_type(propagation.outputs(found[:, roots]), core.dtype)
+        if peers is None:
+            found = values_of(core, propagation, codes, numbers, some)
+            out[part] = as_type(propagation.outputs(found[:, roots]), core.dtype)
+        else:
+            _outputs_apart(core, propagation, rule, (codes, numbers, some), out[part])
     return out[:, 0] if roots.size == 1 else out
 
 
@@ -95,8 +107,59 @@ def flows(
     core = self._core
     evidence = evidence_of(core, x, missing, soft)
     weights = core.encoder.weights(weights, len(evidence[0]))
-    run = both_ways(core, propagation_of(core.parameters, rule), evidence, weights)
-    return core.by_nodes(run.flows)
+    propagation = propagation_of(core.parameters, rule)
+    if core.peers is not None:
+        return core.by_nodes(_flows_apart(core, propagation, rule, (*evidence, weights)))
+    return core.by_nodes(both_ways(core, propagation, evidence, weights).flows)
+
+
+def _outputs(
+    core: Core, propagation: Propagation, codes: Array, numbers: Array, soft: Array, out: Array
+) -> None:
+    """Compute the log-likelihoods of samples, pass by pass."""
+    step, roots = core.memory.samples(learns=False), core.parameters.root_rows
+    for first in range(0, len(codes), step):
+        part = slice(first, first + step)
+        some = None if soft is None else soft[part]
+        found = values_of(core, propagation, codes[part], numbers[part], some)
+        out[part] = as_type(propagation.outputs(found[:, roots]), core.dtype)
+
+
+def _outputs_apart(
+    core: Core, propagation: Propagation, rule: Rule | None, evidence: Sequence[Array], out: Array
+) -> None:
+    """`_outputs` by several GPUs."""
+
+    def there(core: Core, codes: Array, numbers: Array, soft: Array) -> Array:
+        shape = (len(codes), core.layout.root_rows.size)
+        out = _device.empty(shape, core.dtype, core.device)
+        _outputs(core, propagation_of(core.parameters, rule), codes, numbers, soft, out)
+        return out
+
+    def here(share: slice) -> None:
+        codes, numbers, soft = (None if a is None else a[share] for a in evidence)
+        _outputs(core, propagation, codes, numbers, soft, out[share])
+
+    core.peers.spread(evidence, here, there, out)
+
+
+def _flows_apart(
+    core: Core, propagation: Propagation, rule: Rule | None, evidence: Sequence[Array]
+) -> Array:
+    """Flows of all rows by several GPUs, each of its samples."""
+    shape = (len(evidence[0]), core.layout.n_row)
+    out = _device.empty(shape, core.dtype, core.device)
+
+    def there(core: Core, *evidence: Array) -> Array:
+        own = propagation_of(core.parameters, rule)
+        return both_ways(core, own, evidence[:-1], evidence[-1]).flows
+
+    def here(share: slice) -> None:
+        *mine, weights = (None if a is None else a[share] for a in evidence)
+        out[share] = both_ways(core, propagation, mine, weights).flows
+
+    core.peers.spread(evidence, here, there, out)
+    return out
 
 
 def values(

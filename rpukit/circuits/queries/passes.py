@@ -30,6 +30,7 @@ from rpukit.circuits.ops.small_batch import (
 from rpukit.circuits.ops.sum_launch import room_for
 from rpukit.circuits.ops.sum_tensor_core import tensor_backward, tensor_forward
 from rpukit.circuits.parameters import Parameters, Statistics
+from rpukit.circuits.partials import BLOCK
 from rpukit.circuits.queries.soft_evidence import leaf_soft
 from rpukit.errors import DTypeError
 
@@ -39,6 +40,7 @@ __all__ = [
     "as_type",
     "both_ways",
     "gather",
+    "gather_blocks",
     "propagation_of",
     "run_down",
     "run_inner",
@@ -218,6 +220,22 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
         run.out = as_type(out, parameters.theta.dtype)
     steps.count_samples(statistics, run.out, run.weights)
     statistics.n_sample += len(run.values)
+
+
+def gather_blocks(parameters: Parameters, run: Pass, blocks: Sequence[Statistics]) -> None:
+    """Add the flows of a pass to statistics, each of the next 256 samples to its own."""
+    uses = parameters.uses
+    made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
+    if run.out is None:  # of a rule that goes down by itself
+        out = run.values.take(parameters.root_rows, axis=1)
+        run.out = as_type(out, parameters.theta.dtype)
+    for k, statistics in enumerate(blocks):
+        part = slice(k * BLOCK, (k + 1) * BLOCK)
+        up, child, wide = (array[part] for array in made)
+        ops.sum_flow(statistics, uses, parameters.theta, (up, child, wide))
+        leaves = (run.codes[part], run.numbers[part], run.flows[part])
+        ops.leaf_flow(statistics, parameters.rows, *leaves)
+        steps.count_samples(statistics, run.out[part], run.weights[part])
 
 
 class Propagation:

@@ -1,0 +1,222 @@
+"""Circuits on several GPUs: the bits of one, on two pretended GPUs and on real ones."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit import _device, circuits
+from rpukit.errors import DeviceError, ParameterError, PlanError
+from rpukit.testing import assert_same_bits
+from tests.circuits.test_partials import mixed, samples, spread, statistics_of
+from tests.on_cpu import fake_cupy, two_gpus
+from tests.on_cpu.fake_cupy import Device, Stream
+
+TWO = ("gpu:0", "gpu:1")
+N = 700
+X, W = samples(N), spread(N)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    with two_gpus.installed(monkeypatch) as machine:
+        yield machine
+
+
+def put(array, index=0):
+    with Device(index):
+        return _device.cupy().array(array)
+
+
+def on(devices, dtype="float32", **how):
+    return mixed(dtype, **({"devices": devices} if devices else {}), **how)
+
+
+def statistics_from(pc):
+    """Everything that a circuit's file holds of its counts and parameters."""
+    state = pc.state()
+    held = {name: state["arrays"][name].tobytes() for name in state["arrays"]}
+    return held, state["header"]["n_sample"], state["header"]["weight"]
+
+
+def lived(pc, put):
+    """Statistics after each call, parameters, and all results."""
+    found = []
+    for n, step in ((N, "em_step"), (400, "scaled_em_step"), (257, "gradient_step")):
+        found.append(pc.accumulate(put(X[:130]), weights=put(W[:130])))
+        found.append(pc.accumulate(put(X[:n]), weights=put(W[:n])))
+        found.append(pc.accumulate(put(X[:40])))
+        found.append(statistics_from(pc))
+        getattr(pc, step)()
+        found.append(statistics_from(pc))
+    found.append(pc.log_likelihood(put(X)))
+    found += pc.flows(put(X[:9])).values()
+    trace = pc.fit(put(X[:540]), n_epochs=1, batch_size=270, method="em", step=0.5)
+    return [_device.to_numpy(a) if hasattr(a, "dtype") else a for a in (*found, trace)]
+
+
+def same(one, two):
+    assert len(one) == len(two)
+    for a, b in zip(one, two, strict=True):
+        if isinstance(a, np.ndarray):
+            assert_same_bits(a, b)
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_two_pretended_gpus(gpus, dtype):
+    expected = lived(mixed(dtype), np.array)
+    pc = on(TWO, dtype)
+    assert pc.devices == ("gpu", "gpu:1")
+    found = lived(pc, put)
+    same([*found[:-1]], [*expected[:-1]])
+    assert {"peer copy on gpu:0", "peer copy on gpu:1"} <= set(gpus.log)
+    for kernel in ("sum_flow", "leaf_flow", "values_up", "sum_forward"):
+        used = {line[-5:] for line in gpus.log if kernel in line}
+        assert len(used) != 1, f"{kernel} ran on one GPU alone"
+    assert gpus.device == 0
+
+
+def test_five_pretended_gpus(monkeypatch):
+    """Shares of several blocks, of one, and of none."""
+    monkeypatch.setattr(fake_cupy, "N_GPU", 5)
+    with two_gpus.installed(monkeypatch):
+        pc, plain = on([f"gpu:{k}" for k in range(5)]), mixed()
+        assert [s.stop - s.start for s in pc._core.peers.blocks(100, 800)] == [412, 256, 132, 0, 0]
+        for part in (slice(0, 100), slice(0, N), slice(300, 302)):
+            found = pc.accumulate(put(X[part]), weights=put(W[part]))
+            assert_same_bits(found.get(), plain.accumulate(X[part], weights=W[part]))
+        assert statistics_from(pc) == statistics_from(plain)
+        assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_current_device_and_stream_do_not_matter(gpus, first):
+    expected = mixed()
+    expected.accumulate(X)
+    with Device(1 - first), Stream(non_blocking=True), Device(first), Stream(non_blocking=True):
+        pc = on(TWO[::-1] if first else TWO)
+        with Device(1 - first):
+            pc.accumulate(put(X, first))
+        assert statistics_from(pc) == statistics_from(expected)
+    assert pc.device == ("gpu:1" if first else "gpu")
+
+
+def test_rounds(gpus, monkeypatch):
+    """A budget leaves room for one block of each GPU at a time."""
+    expected = mixed()
+    expected.accumulate(X[:100])
+    expected.accumulate(X, weights=W)
+    pc = on(TWO, budget=1 << 22)
+    pc.accumulate(put(X[:100]))
+    pc.accumulate(put(X), weights=put(W))
+    assert statistics_from(pc) == statistics_from(expected)
+    with pytest.raises(PlanError, match="need"):
+        on(TWO, budget=2000)
+
+
+def test_every_change_of_parameters_reaches_the_others(gpus):
+    pc, plain = on(TWO), mixed()
+    nodes, own = (next(n for n in c.layout.nodes if hasattr(n, "leaf")) for c in (pc, plain))
+    values = np.full((3, 4), 0.25) + np.arange(4) * 0.01
+    values /= values.sum(axis=1, keepdims=True)
+
+    def check():
+        assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
+
+    check()
+    pc.set_parameters(nodes, values)
+    plain.set_parameters(own, values)
+    check()
+    pc.fit(put(X[:300]), x_valid=put(X[300:400]), n_epochs=2, step=0.3)
+    plain.fit(X[:300], x_valid=X[300:400], n_epochs=2, step=0.3)
+    check()
+    other = copy.copy(pc)
+    other.em_step(put(X), step=0.2)
+    check()
+    assert other.devices == pc.devices
+    moved = plain.to(devices=TWO)
+    assert_same_bits(moved.log_likelihood(put(X)).get(), plain.log_likelihood(X))
+    assert pickle.loads(pickle.dumps(pc)).devices == ("cpu",)
+
+
+def test_errors_of_data_change_nothing(gpus):
+    pc = on(TWO)
+    pc.accumulate(put(X[:300]))
+    before = statistics_from(pc)
+    wrong = X.copy()
+    wrong[-1, 0] = 9
+    with pytest.raises(ParameterError, match="variable 0 takes 0 to 3, got"):
+        pc.accumulate(put(wrong))
+    with pytest.raises(DeviceError, match="x is on gpu:1, need gpu"):
+        pc.accumulate(put(X, 1))
+    assert statistics_from(pc) == before
+
+
+@pytest.mark.parametrize(
+    ("devices", "kind", "match"),
+    [
+        (("gpu:0", "gpu:0"), ParameterError, "each GPU once"),
+        (("gpu", "gpu:0"), ParameterError, "each GPU once"),
+        (("gpu:0", "gpu:2"), DeviceError, "this machine has 2"),
+        (("gpu:0", "cpu"), ParameterError, "need GPUs"),
+        ((), ParameterError, "need names"),
+        ("gpu:0", ParameterError, "need names"),
+    ],
+)
+def test_devices_that_cannot_be(gpus, devices, kind, match):
+    with pytest.raises(kind, match=match):
+        mixed(devices=devices)
+
+
+def test_unequal_gpus_are_refused(gpus, monkeypatch):
+    runtime = _device.cupy().cuda.runtime
+    equal = runtime.getDeviceProperties
+    other = {"name": b"another", "multiProcessorCount": 2}
+    unequal = lambda k: equal(k) | (other if k else {})  # noqa: E731
+    monkeypatch.setattr(runtime, "getDeviceProperties", unequal)
+    with pytest.raises(DeviceError, match=r"gpu is pretended .*; gpu:1 is another .* one kind"):
+        mixed(devices=TWO)
+
+
+def test_one_of_device_and_devices(gpus):
+    with pytest.raises(ParameterError, match="need one of both"):
+        mixed(device="gpu", devices=TWO)
+    assert mixed(devices=("cpu",)).devices == ("cpu",)
+
+
+def to_first(array):
+    return _device.to_device(array, _device.Device("gpu"))
+
+
+@pytest.mark.multi_gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_all_gpus(dtype):
+    """An HMM and a mixed circuit, with all of the machine's GPUs and with the first."""
+    names = [f"gpu:{k}" for k in range(_device.gpu_count())]
+    x = np.random.default_rng(0).integers(0, 30, (2600, 6))
+    found = []
+    for devices in (names[:1], names[:2], names):
+        pc = rk.Circuit(circuits.hmm(6, 64, 30), dtype=dtype, seed=1, devices=devices)
+        mine = to_first(x)
+        out = [pc.em_step(mine, step=0.5) for _ in range(4)]
+        out.append(pc.accumulate(mine))
+        found.append([_device.to_numpy(a) for a in out] + [statistics_from(pc)])
+        pc.em_step()
+        found[-1].append(lived(on(devices, dtype), to_first))
+    for one in found[1:]:
+        same(one[:-1], found[0][:-1])
+        same(one[-1][:-1], found[0][-1][:-1])
+
+
+def test_statistics_are_compared():
+    """The hash that these tests compare sees one changed bit."""
+    pc = mixed()
+    pc.accumulate(X)
+    before = statistics_of(pc), statistics_from(pc)
+    pc._core.statistics.totals[:1] = np.nextafter(pc._core.statistics.totals[:1], np.inf)
+    assert statistics_of(pc) != before[0]
+    assert statistics_from(pc) != before[1]
