@@ -13,7 +13,8 @@ from rpukit._files.schema import Spec, as_format_error, check_numbers
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit
 from rpukit.errors import FormatError, ParameterError
-from rpukit.inference.tile.mapping import MappedMatrix
+from rpukit.inference.grid.array import TileArray
+from rpukit.inference.grid.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
 
 __all__ = ["load", "save"]
@@ -23,8 +24,9 @@ _KINDS: dict[str, Any] = {
     "rpukit.Circuit": Circuit,
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
+    "rpukit.TileArray": TileArray,
 }
-Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix
+Tile = AnalogTile | Circuit | InferenceTile | MappedMatrix | TileArray
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
@@ -35,7 +37,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     path : str or path
         Ends in ``.npz``. The file is replaced whole, or stays as it was: when the disk is full,
         and when the process is killed.
-    tile : AnalogTile, InferenceTile, MappedMatrix or Circuit
+    tile : AnalogTile, InferenceTile, TileArray, MappedMatrix or Circuit
 
     Raises
     ------
@@ -69,7 +71,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
 
     Returns
     -------
-    AnalogTile, InferenceTile, MappedMatrix or Circuit
+    AnalogTile, InferenceTile, TileArray, MappedMatrix or Circuit
 
     Raises
     ------

@@ -49,7 +49,7 @@ PARTS: dict[str, list[str]] = {
         *("_mirror", "graph", "compiled", "describe", "structures", "ops", "parameters"),
         *("memory", "momenta", "core", "queries", "state", "learning", "circuit"),
     ],
-    "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile"],
+    "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
         *("_mirror", "ir", "machine", "tile_space", "ops", "program", "verify", "runtime"),
         *("graph", "plan", "planner"),
