@@ -203,6 +203,91 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         if not (_device.takes_kernels(array) or is_finite(array)):
             raise NonFiniteError(f"{name} holds NaN or infinity; the matrix is unchanged")
 
+    # ---- ranges of the inputs -----------------------------------------------------------------
+
+    @property
+    def ranges(self) -> list[float] | None:
+        """Input range of each block of inputs; None for tiles without one."""
+        if not self._exact or self.tiles[0][0].input_range is None:
+            return None
+        return [tile.range for tile in self.tiles[0]]
+
+    @changes
+    def set_range(self, value: float) -> Self:
+        """Set the input range of all tiles, in place.
+
+        Parameters
+        ----------
+        value : float, positive
+
+        Returns
+        -------
+        TileGrid
+            Itself.
+
+        Raises
+        ------
+        ParameterError, DTypeError
+        """
+        return self._each("set_range", value)
+
+    def through_range(self, x: Array, grad: Array) -> Array:
+        """Set the gradient of activations that the input ranges clip to 0.
+
+        Parameters
+        ----------
+        x, grad : array, shape (n_batch, n_in), dtype of the tiles
+            Activations, and the gradient that `backward` gave for them.
+
+        Returns
+        -------
+        array, shape (n_batch, n_in)
+        """
+        ranges = self.ranges
+        if ranges is None:
+            return grad
+        xp, limit = _device.namespace(grad), np.empty(self.shape[1], self._dtype)
+        for value, a, b in zip(ranges, self._in[:-1], self._in[1:], strict=True):
+            limit[a:b] = value
+        bound = _device.to_device(limit, self._device)
+        return xp.where(abs(x) > bound, self._dtype.type(0), grad)
+
+    @changes
+    def learn_range(self, x: Array, grad: Array, lr: float) -> Self:
+        """Learn the input ranges, one for each block of inputs, in place.
+
+        Parameters
+        ----------
+        x, grad : array, shape (n_batch, n_in), dtype of the tiles
+            Activations, and the gradient that `backward` gave for them.
+        lr : float
+
+        Returns
+        -------
+        TileGrid
+            Itself; unchanged if its tiles have no learned `InputRange`.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
+        """
+        if self.ranges is None or not self.tiles[0][0].input_range.learned:
+            return self
+        width = self.shape[1]
+        rows, slopes = self._rows(x, width, "x"), self._rows(grad, width, "grad")
+        edges = [*self._in[:-1], min(self._in[-1], width)]  # without a line for the bias
+        parts = zip(_blocks(rows, edges), _blocks(slopes, edges), self._turned, strict=True)
+        for of_x, of_grad, column in parts:
+            first = column[0]
+            if not of_x.shape[1]:
+                continue
+            self._call_state.changing()
+            first.learn_range(of_x, of_grad, lr)
+            for tile in column[1:]:
+                tile._now["range"] = first._now["range"]
+                tile._now["range_seen"] = first._now["range_seen"]
+        return self
+
     # ---- weights ------------------------------------------------------------------------------
 
     @changes

@@ -1,0 +1,20 @@
+"""Layers for PyTorch with their weights in tiles."""
+
+from rpukit.torch.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
+from rpukit.torch.layers import AnalogLayer, AnalogLinear
+from rpukit.torch.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
+from rpukit.torch.settings import AnalogSettings
+from rpukit.torch.weight import AnalogWeight
+
+__all__ = [
+    "AnalogConv1d",
+    "AnalogConv2d",
+    "AnalogConv3d",
+    "AnalogGRU",
+    "AnalogLSTM",
+    "AnalogLayer",
+    "AnalogLinear",
+    "AnalogRNN",
+    "AnalogSettings",
+    "AnalogWeight",
+]
