@@ -14,7 +14,7 @@ from rpukit.torch.weight import AnalogWeight
 
 Array = Any
 Tensor = Any
-_DTYPES = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
+_FEW = 1 << 14  # numbers that NumPy adds up in less time than the kernel takes to start
 
 
 def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
     ------
     ShapeError, DTypeError, DeviceError, NonFiniteError
     """
-    kind, given = _DTYPES[weight.array.dtype], x.dtype
+    kind, given = weight.kind, x.dtype
     if given is not kind:
         x = x.to(kind)
     if torch.is_grad_enabled():
@@ -54,7 +54,7 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
 
 def _forward(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Return the outputs, and those of the tiles before a scale."""
-    y = weight.array.forward(_plain(x))
+    y = weight.forward_product(_plain(x))
     raw = None
     if scale is not None:
         raw, y = y, y * _plain(scale)
@@ -78,6 +78,8 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
+        if not d.is_cuda:
+            return _backward(ctx, d)
         with on_device(d):
             return _backward(ctx, d)
 
@@ -112,12 +114,15 @@ def _add_slope(parameter: Tensor, slopes: Tensor) -> None:
     """
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
-    grad = array_of(parameter.grad).reshape(-1, 1)
-    rows = array_of(slopes).reshape(-1, grad.shape[0])
-    xp = _device.namespace(grad)
-    ones = xp.ones((rows.shape[0], 1), rows.dtype)
+    grad = _plain(parameter.grad).reshape(-1)
+    rows = _plain(slopes).reshape(-1, grad.shape[0])
+    if not slopes.is_cuda and rows.size <= _FEW:
+        grad[...] = np.add.accumulate(np.concatenate((grad[None], rows)), axis=0)[-1]
+        return
+    xp, ones = _device.namespace(grad), _device.namespace(grad).ones
     status = _device.zeros((1,), np.int32, _device.device_of(grad))
-    rank_update(grad, ones, xp.ascontiguousarray(rows), -1.0, status=status)
+    column, every = grad.reshape(-1, 1), ones((rows.shape[0], 1), rows.dtype)
+    rank_update(column, every, xp.ascontiguousarray(rows), -1.0, status=status)
 
 
 def _plain(x: Tensor) -> Array:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
+
 from rpukit.errors import ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.torch._torch import torch
@@ -12,6 +14,7 @@ from rpukit.torch.bridge import array_of, on_device
 __all__ = ["AnalogWeight"]
 
 Tensor = Any
+_KINDS = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
 
 class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
@@ -27,8 +30,8 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
 
     Attributes
     ----------
-    array : TileArray
-        The tiles; ``get_weights`` reads them.
+    kind : torch.dtype
+        Type of the computations of the tiles.
     samples : list of tuple
         x, its version, d, and for learned input ranges the gradient of x, of each backward pass
         since ``zero_grad``.
@@ -37,7 +40,9 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
         has the parameter.
     """
 
-    array: TileArray
+    _array: TileArray
+    kind: Any
+    forward_product: Any
     samples: list[tuple[Tensor, int, Tensor, Tensor | None]]
     collects: bool
     grad: Tensor | None
@@ -47,6 +52,18 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
         weight: Self = super().__new__(cls, torch.empty(0, device=where), requires_grad)
         weight.array, weight.samples, weight.collects = array, [], False
         return weight
+
+    @property
+    def array(self) -> TileArray:
+        """The tiles."""
+        return self._array
+
+    @array.setter
+    def array(self, array: TileArray) -> None:
+        self._array = array
+        self.kind = _KINDS[array.dtype]
+        # What a call of a layer needs, without the properties on the way there.
+        self.forward_product = (array if array._bare is None else array._bare).forward
 
     def __repr__(self) -> str:
         return f"AnalogWeight({self.array!r})"
