@@ -5,7 +5,8 @@ a GPU the kernels run on PyTorch's current stream. PyTorch is imported when it i
 (``pip install "rpukit[torch]"``).
 
 ``rpukit.torch.nn`` has the layers, ``rpukit.torch.optim`` the optimisers; `convert`, `to_digital`,
-`program`, `drift_to`, `calibrate`, `analog_layers` and `report` work on whole models.
+`program`, `drift_to`, `calibrate`, `analog_layers` and `report` work on whole models; `tanh` and
+`cross_entropy` have the same bits on CPU and GPU.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ _HOME = {
     "calibrate": "models",
     "compensate": "models",
     "convert": "conversion",
+    "cross_entropy": "functional",
     "drift_to": "models",
     "nn": None,
     "optim": None,
     "program": "models",
     "report": "report",
+    "tanh": "functional",
     "to_digital": "conversion",
     "unprogram": "models",
 }
