@@ -53,7 +53,7 @@ docs: $(VENV)/.stamp-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 # The .py of each pair is the source; the .ipynb must say the same, without outputs.
-notebooks: $(VENV)/.stamp-dev
+notebooks: $(VENV)/.stamp-dev $(VENV)/.stamp-torch
 	$(BIN)/python tools/check_notebooks.py $(NOTEBOOKS)
 	$(BIN)/python -m pytest --nbmake -n 2 -m "" notebooks
 
