@@ -49,9 +49,9 @@ class AnalogSettings:
     Examples
     --------
     >>> import rpukit as rk
-    >>> from rpukit.torch.nn import AnalogLinear, AnalogSettings
+    >>> from rpukit.torch.settings import AnalogSettings
     >>> fine = AnalogSettings(cell=rk.SoftBounds(), tile_shape=(128, 128), analog_bias=True)
-    >>> AnalogLinear(300, 10, cell=fine, seed=1).array.grid
+    >>> fine.array((10, 300), bias=True, seed=1).grid
     (1, 3)
     """
 
