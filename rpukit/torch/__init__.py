@@ -29,7 +29,7 @@ _HOME = {
     "nn": None,
     "optim": None,
     "program": "models",
-    "report": "report",
+    "report": "reporting",
     "tanh": "functional",
     "to_digital": "conversion",
     "unprogram": "models",

@@ -10,24 +10,20 @@ from typing import Any
 from rpukit.errors import ParameterError
 from rpukit.random import Stream
 from rpukit.torch._torch import torch
-from rpukit.torch.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
-from rpukit.torch.layers import AnalogLayer, AnalogLinear
-from rpukit.torch.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN, _AnalogRecurrent
+from rpukit.torch.layers.attention import AnalogMultiheadAttention
+from rpukit.torch.layers.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
+from rpukit.torch.layers.linear import AnalogLayer, AnalogLinear
+from rpukit.torch.layers.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN, _AnalogRecurrent
 from rpukit.torch.settings import settings_of
 
 __all__ = ["convert", "to_digital"]
 
 Module = Any
 _CLASSES = (
-    AnalogLinear,
-    AnalogConv1d,
-    AnalogConv2d,
-    AnalogConv3d,
-    AnalogRNN,
-    AnalogLSTM,
-    AnalogGRU,
+    *(AnalogLinear, AnalogConv1d, AnalogConv2d, AnalogConv3d),
+    *(AnalogRNN, AnalogLSTM, AnalogGRU, AnalogMultiheadAttention),
 )
-# They read the weights of their parts directly, so the parts have to stay digital.
+# Where these stay digital, so do their parts, whose weights they read directly.
 _WHOLE = (torch.nn.MultiheadAttention,)
 
 
@@ -70,8 +66,8 @@ def convert(
 
     Notes
     -----
-    Taken are Linear, Conv1d to Conv3d without groups, RNN, LSTM, GRU and Hugging Face's Conv1D.
-    MultiheadAttention stays digital. A weight that two layers share is copied to both.
+    Taken are Linear, Conv1d to Conv3d without groups, RNN, LSTM, GRU, MultiheadAttention and
+    Hugging Face's Conv1D. A weight that two layers share is copied to both.
 
     Examples
     --------
@@ -134,7 +130,7 @@ def to_digital(model: Module, *, inplace: bool = False) -> Module:
     >>> torch.equal(rk.torch.to_digital(model)[0].weight, digital[0].weight)
     True
     """
-    kinds = (AnalogLayer, _AnalogRecurrent)
+    kinds = (AnalogLayer, _AnalogRecurrent, AnalogMultiheadAttention)
 
     def choose(_: str, module: Module) -> Module | None:
         return module.to_digital() if isinstance(module, kinds) else None
@@ -147,6 +143,8 @@ def _analog_class(module: Module) -> Callable[..., Module] | None:
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):  # of Hugging Face
         return _from_transposed
     if getattr(module, "groups", 1) != 1 or getattr(module, "proj_size", 0):
+        return None
+    if getattr(module, "bias_k", None) is not None or getattr(module, "add_zero_attn", False):
         return None
     for kind in _CLASSES:
         if type(module) is kind.DIGITAL:

@@ -37,6 +37,12 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
     ------
     ShapeError, DTypeError, DeviceError, NonFiniteError
     """
+    if torch.compiler.is_compiling():
+        return _outside(x, weight, bias, scale)
+    return _inside(x, weight, bias, scale)
+
+
+def _inside(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
     kind, given = weight.kind, x.dtype
     if given is not kind:
         x = x.to(kind)
@@ -50,6 +56,10 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
     if given is kind or torch.is_autocast_enabled(x.device.type):
         return y
     return y.to(given)
+
+
+# Tiles change with every call, which a compiled graph cannot know: it is left for the call.
+_outside: Any = torch.compiler.disable(_inside)
 
 
 def _forward(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

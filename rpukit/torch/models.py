@@ -10,7 +10,7 @@ from rpukit.analog.parameters.checks import number
 from rpukit.errors import ParameterError
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import on_device
-from rpukit.torch.layers import AnalogLayer
+from rpukit.torch.layers.linear import AnalogLayer
 
 __all__ = [
     "analog_layers",

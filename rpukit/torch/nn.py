@@ -1,8 +1,9 @@
 """Layers for PyTorch with their weights in tiles."""
 
-from rpukit.torch.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
-from rpukit.torch.layers import AnalogLayer, AnalogLinear
-from rpukit.torch.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
+from rpukit.torch.layers.attention import AnalogMultiheadAttention
+from rpukit.torch.layers.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
+from rpukit.torch.layers.linear import AnalogLayer, AnalogLinear
+from rpukit.torch.layers.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
 from rpukit.torch.settings import AnalogSettings
 from rpukit.torch.weight import AnalogWeight
 
@@ -14,6 +15,7 @@ __all__ = [
     "AnalogLSTM",
     "AnalogLayer",
     "AnalogLinear",
+    "AnalogMultiheadAttention",
     "AnalogRNN",
     "AnalogSettings",
     "AnalogWeight",

@@ -85,7 +85,7 @@ class TestConversion:
             "conv": "AnalogConv2d",
             "depthwise": "Conv2d",
             "rnn": "AnalogGRU",
-            "attention": "MultiheadAttention",
+            "attention": "AnalogMultiheadAttention",
             "head": "AnalogLinear",
         }
         assert model.again is model.head
@@ -94,6 +94,7 @@ class TestConversion:
         torch.testing.assert_close(model(x), digital(x), rtol=1e-4, atol=1e-5)
         back = rk.torch.to_digital(model)
         assert type(back.rnn) is torch.nn.GRU
+        assert type(back.attention) is torch.nn.MultiheadAttention
         for a, b in zip(back.parameters(), digital.parameters(), strict=True):
             assert torch.equal(a, b)
         assert torch.equal(back(x), digital(x))
@@ -103,7 +104,7 @@ class TestConversion:
         streams = {
             layer.array.tiles[0][0].stream for layer in rk.torch.analog_layers(model).values()
         }
-        assert len(streams) == 4
+        assert len(streams) == 8
 
     def test_overrides(self):
         cells = {"conv": rk.ConstantStep(), "h*": None, torch.nn.GRU: inference.PCMLike()}
@@ -135,6 +136,61 @@ class TestConversion:
         model = rk.torch.convert(layer, rk.Ideal())
         assert torch.equal(model.get_weights(), layer.weight.T)
         assert torch.equal(model.get_bias(), layer.bias)
+
+
+class TestAttention:
+    @pytest.mark.parametrize("batch_first", [False, True])
+    @pytest.mark.parametrize("sizes", [{}, {"kdim": 4, "vdim": 5}, {"bias": False}])
+    def test_it_is_that_of_pytorch(self, batch_first, sizes):
+        torch.manual_seed(0)
+        digital = torch.nn.MultiheadAttention(6, 2, batch_first=batch_first, **sizes)
+        settings = nn.AnalogSettings(cell=rk.Ideal(), forward=PERFECT, backward=PERFECT)
+        analog = rk.torch.convert(digital, settings)
+        n_q, n_k = ((3, 4), (3, 5)) if batch_first else ((4, 3), (5, 3))
+        q = torch.randn(*n_q, 6)
+        k, v = torch.randn(*n_k, sizes.get("kdim", 6)), torch.randn(*n_k, sizes.get("vdim", 6))
+        hidden = torch.zeros(3, 5, dtype=torch.bool)
+        hidden[0, 3:] = True
+        late = torch.ones(4, 5, dtype=torch.bool).triu(2)
+        for options in (
+            {},
+            {"key_padding_mask": hidden, "attn_mask": late},
+            {"attn_mask": torch.randn(6, 4, 5), "average_attn_weights": False},
+        ):
+            for got, want in zip(
+                analog(q, k, v, **options), digital(q, k, v, **options), strict=True
+            ):
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        one = [x[0] if batch_first else x[:, 0] for x in (q, k, v)]
+        torch.testing.assert_close(analog(*one)[0], digital(*one)[0], rtol=1e-4, atol=1e-5)
+        assert analog(q, k, v, need_weights=False)[1] is None
+        for a, b in zip(
+            rk.torch.to_digital(analog).parameters(), digital.parameters(), strict=True
+        ):
+            assert torch.equal(a, b)
+
+    @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+    def test_a_transformer(self):
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+        digital = torch.nn.TransformerEncoder(layer, 2)
+        settings = nn.AnalogSettings(cell=rk.Ideal(), forward=PERFECT, backward=PERFECT)
+        analog = rk.torch.convert(digital, settings)
+        assert len(rk.torch.analog_layers(analog)) == 12
+        x, mask = torch.randn(3, 4, 6), torch.nn.Transformer.generate_square_subsequent_mask(4)
+        for training in (True, False):
+            for model in (analog, digital):
+                model.train(training)
+            for options in ({}, {"mask": mask, "is_causal": True}):
+                got, want = analog(x, **options), digital(x, **options)
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+    def test_what_stays_digital(self):
+        digital = torch.nn.MultiheadAttention(6, 2, add_bias_kv=True)
+        with pytest.raises(errors.ParameterError, match="add_bias_kv"):
+            nn.AnalogMultiheadAttention.from_digital(digital, rk.Ideal())
+        model = torch.nn.ModuleList([digital, torch.nn.Linear(2, 3)])
+        assert rk.torch.convert(model, rk.Ideal())[0].out_proj.weight.shape == (6, 6)
 
 
 class TestOptimisers:
@@ -190,6 +246,14 @@ class TestOptimisers:
         model.analog_weight.requires_grad_(False)
         optimiser.step(closure)
         assert torch.equal(model.get_weights(), before)
+
+    @pytest.mark.filterwarnings("ignore")  # PyTorch's own, while it traces
+    def test_compiled_models_have_the_same_bits(self):
+        plain = small(CELLS["pulses"])
+        other = copy.deepcopy(plain)
+        train(plain, optim.AnalogSGD(plain.parameters(), lr=0.05))
+        train(torch.compile(other, backend="eager"), optim.AnalogSGD(other.parameters(), lr=0.05))
+        same(plain, other)
 
     def test_inputs_that_change(self):
         model = nn.AnalogLinear(5, 3, cell=rk.SoftBounds(), seed=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rpukit.torch.layers import AnalogLayer
+from rpukit.torch.layers.linear import AnalogLayer
 
 __all__ = ["LayerFacts", "Report", "report"]
 

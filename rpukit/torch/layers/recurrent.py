@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 from rpukit.random import Stream
 from rpukit.torch._torch import torch
-from rpukit.torch.layers import AnalogLinear
+from rpukit.torch.layers.linear import AnalogLinear
 
 __all__ = ["AnalogGRU", "AnalogLSTM", "AnalogRNN"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rpukit.errors import ParameterError, ShapeError
 from rpukit.random import Stream
 from rpukit.torch._torch import torch
-from rpukit.torch.layers import AnalogLayer, fill
+from rpukit.torch.layers.linear import AnalogLayer, fill
 
 __all__ = ["AnalogConv1d", "AnalogConv2d", "AnalogConv3d"]
 
