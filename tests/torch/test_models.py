@@ -312,6 +312,7 @@ class TestStates:
         assert model.double()[0].bias.dtype == torch.float32
         with pytest.raises(errors.ParameterError, match="device"):
             model.to("meta")
+        assert {p.device.type for p in model.parameters()} == {"cpu"}
         with pytest.raises(errors.ParameterError, match="DataParallel"):
             small(CELLS["pulses"])[0]._replicate_for_data_parallel()
 

@@ -190,16 +190,15 @@ class AnalogLayer(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        place = fn(self.analog_weight.detach()).device
+        if place.type not in ("cpu", "cuda"):
+            raise ParameterError(f"device: got {place}, analog layers are on the CPU or a GPU")
         super()._apply(fn, recurse)
-        kind = getattr(torch, self.settings.dtype)
+        kind = self.analog_weight.kind
         for parameter in (self.bias, self.output_scale):  # the type of the tiles stays
             if parameter is not None and parameter.dtype is not kind:
                 parameter.data = parameter.data.to(kind)
-        place = self.analog_weight.device
-        if place.type not in ("cpu", "cuda"):
-            raise ParameterError(f"device: got {place}, analog layers are on the CPU or a GPU")
-        index = torch.cuda.current_device() if place.index is None and place.type != "cpu" else 0
-        name = "cpu" if place.type == "cpu" else f"gpu:{place.index or index}"
+        name = "cpu" if place.type == "cpu" else f"gpu:{place.index or 0}"
         if self.array.device != name:
             self.analog_weight.array = self.array.to(name)
             self.analog_weight.samples.clear()
