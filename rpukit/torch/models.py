@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rpukit.analog.parameters.checks import number
+from rpukit._checks import number
 from rpukit.errors import ParameterError
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import on_device
