@@ -126,6 +126,7 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         tiles = self._turned if turned else self.tiles
         given, made = (self._out, self._in) if turned else (self._in, self._out)
         self._all_finite(rows, "d" if turned else "x")
+        self._start(way, first, rows.shape[0])  # raises where the tiles would
         self._call_state.changing()  # the clocks of the tiles, one after the other
         blocks, xp = _blocks(rows, given), _device.namespace(rows)
         y = _device.empty((rows.shape[0], made[-1]), self._dtype, self._device)
