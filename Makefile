@@ -3,6 +3,7 @@
 #
 #   make demo      train a network of analog tiles on digits; figures go to demo_out/
 #   make test      tests that need no GPU, the CUDA kernels run by g++ among them; T=tests/gemm: one topic
+#   make torch     tests of the layers for PyTorch, with its build for the CPU
 #   make lint types docs notebooks bench-check check wheel clean
 
 PYTHON ?= python3
@@ -18,12 +19,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 FROZEN := setup.cfg pyproject.toml constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test lint format types docs notebooks bench-check check wheel clean
+.PHONY: help demo test torch lint format types docs notebooks bench-check check wheel clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -6
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -7
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python -m rpukit demo $(DEMO_ARGS)
@@ -31,6 +32,11 @@ demo: $(VENV)/.stamp-demo
 test: $(VENV)/.stamp-test
 	@command -v $(CXX) >/dev/null || { echo "make test: no C++ compiler '$(CXX)': install g++ or set CXX"; exit 1; }
 	CXX=$(CXX) $(BIN)/python -m pytest $(PYTEST_ARGS) $(T)
+
+# Layers, the products for PyTorch, and the examples in docstrings and pages that need it.
+torch: $(VENV)/.stamp-torch
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/torch tests/gemm/test_torch.py
+	$(BIN)/python -m pytest -q tests/test_docstrings.py tests/test_doc_blocks.py -k "torch or gemm"
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -47,7 +53,7 @@ docs: $(VENV)/.stamp-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 # The .py of each pair is the source; the .ipynb must say the same, without outputs.
-notebooks: $(VENV)/.stamp-dev
+notebooks: $(VENV)/.stamp-dev $(VENV)/.stamp-torch
 	$(BIN)/python tools/check_notebooks.py $(NOTEBOOKS)
 	$(BIN)/python -m pytest --nbmake -n 2 -m "" notebooks
 
@@ -72,6 +78,12 @@ $(VENV)/.stamp-venv: constraints.txt
 	    { echo "make: $$($(PYTHON) --version) found, need Python 3.11 to 3.13: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) pip setuptools wheel
+	@touch $@
+
+# The build for the CPU: its version, 2.x+cpu, comes before 2.x, which brings gigabytes of CUDA.
+CPU_BUILDS := https://download.pytorch.org/whl/cpu/torch/
+$(VENV)/.stamp-torch: $(VENV)/.stamp-test
+	$(PIP) --retries 1 --find-links $(CPU_BUILDS) torch
 	@touch $@
 
 # .stamp-demo, .stamp-test, .stamp-dev, .stamp-docs: the extra of that name, over the checkout itself

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
         linear_logprob,
         linear_logprob_backward,
     )
-    from rpukit.inference import InferenceTile
+    from rpukit.inference import InferenceCell, InferenceTile, OutputScale, TileArray
     from rpukit.io import load, save
     from rpukit.random import Stream
     from rpukit.summaries import Summary, summary
@@ -98,12 +98,14 @@ __all__ = [
     "ExpStep",
     "IOParameters",
     "Ideal",
+    "InferenceCell",
     "InferenceTile",
     "LinearStep",
     "MVType",
     "MixedPrecision",
     "NoiseManagement",
     "OneSided",
+    "OutputScale",
     "PiecewiseStep",
     "PowStep",
     "PowStepReference",
@@ -117,6 +119,7 @@ __all__ = [
     "SoftBoundsReference",
     "Stream",
     "Summary",
+    "TileArray",
     "Transfer",
     "UpdateParameters",
     "UpdatePolicy",
@@ -168,12 +171,14 @@ _HOME = {
     "ExpStep": "analog",
     "IOParameters": "analog",
     "Ideal": "analog",
+    "InferenceCell": "inference",
     "InferenceTile": "inference",
     "LinearStep": "analog",
     "MVType": "analog",
     "MixedPrecision": "analog",
     "NoiseManagement": "analog",
     "OneSided": "analog",
+    "OutputScale": "inference",
     "PiecewiseStep": "analog",
     "PowStep": "analog",
     "PowStepReference": "analog",
@@ -187,6 +192,7 @@ _HOME = {
     "SoftBoundsReference": "analog",
     "Stream": "random",
     "Summary": "summaries",
+    "TileArray": "inference",
     "Transfer": "analog",
     "UpdateParameters": "analog",
     "UpdatePolicy": "analog",

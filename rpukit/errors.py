@@ -25,6 +25,7 @@ __all__ = [
     "ShapeError",
     "StructureError",
     "ThreadError",
+    "TorchError",
     "TransferError",
 ]
 

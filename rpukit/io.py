@@ -14,7 +14,8 @@ from rpukit.analog.sharded.tile import ShardedTile
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.circuits import Circuit, Partials
 from rpukit.errors import FormatError, ParameterError
-from rpukit.inference.tile.mapping import MappedMatrix
+from rpukit.inference.grid.array import TileArray
+from rpukit.inference.grid.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
 
 __all__ = ["load", "save"]
@@ -25,8 +26,9 @@ _KINDS: dict[str, Any] = {
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
     "rpukit.Partials": Partials,
+    "rpukit.TileArray": TileArray,
 }
-Tile = AnalogTile | ShardedTile | Circuit | InferenceTile | MappedMatrix | Partials
+Tile = AnalogTile | ShardedTile | TileArray | Circuit | InferenceTile | MappedMatrix | Partials
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
@@ -37,7 +39,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
     path : str or path
         Ends in ``.npz``. The file is replaced whole, or stays as it was: when the disk is full,
         and when the process is killed.
-    tile : AnalogTile, ShardedTile, InferenceTile, MappedMatrix, Circuit or Partials
+    tile : AnalogTile, ShardedTile, TileArray, InferenceTile, MappedMatrix, Circuit or Partials
         The file of a sharded tile is that of the same `AnalogTile`.
 
     Raises
@@ -73,7 +75,7 @@ def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") ->
 
     Returns
     -------
-    AnalogTile, ShardedTile, InferenceTile, MappedMatrix, Circuit or Partials
+    AnalogTile, ShardedTile, TileArray, InferenceTile, MappedMatrix, Circuit or Partials
 
     Raises
     ------

@@ -162,7 +162,7 @@ def summary(obj: Any, *, energy_per_pulse: float | None = None) -> Summary:
 
     Parameters
     ----------
-    obj : AnalogTile, InferenceTile, MappedMatrix, Circuit, Plan or Trainer
+    obj : AnalogTile, InferenceTile, TileArray, MappedMatrix, Circuit, Plan or Trainer
         Or one of the arrays in ``tile.arrays``.
     energy_per_pulse : float, at least 0, optional
         In any unit of energy: the energy of all pulses so far is given too, where they are

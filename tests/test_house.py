@@ -87,6 +87,7 @@ def test_nothing_of_one_machine():
 KNOWN_HOSTS = {
     "arxiv.org",
     "doi.org",
+    "download.pytorch.org",
     "github.com",
     "keepachangelog.com",
     "semver.org",
@@ -134,7 +135,7 @@ def prose(path: Path) -> str:
 # The project writes British English. Names of other libraries (color=, "center") are code.
 AMERICAN = (
     r"(?i)\b(?:behavior|neighbor|favor(?:s|ed|able)?\b|honor|labeled|labeling|modeled|modeling"
-    r"|canceled|artifact|analyz|initializ|optimiz|normaliz|minimiz|maximiz|serializ|synchroniz"
+    r"|canceled|artifact|analyz|initializ|optimiz|normaliz|minimiz|maximiz(?!e\b)|serializ|synchroniz"
     r"|vectoriz|quantiz|summariz|parametriz(?!e\b)|recogniz|fulfill)\w*"
 )
 

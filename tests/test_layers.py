@@ -59,7 +59,7 @@ PARTS: dict[str, list[str]] = {
             "circuit",
         ),
     ],
-    "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile"],
+    "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
         *("_mirror", "ir", "machine", "tile_space", "ops", "program", "verify", "runtime"),
         *("graph", "plan", "planner"),

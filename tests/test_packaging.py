@@ -75,7 +75,7 @@ def test_every_set_up_is_pinned(config):
     pinned = {package_of(line) for line in lines(text) if not line.startswith("#")}
     assert all("==" in line for line in lines(text) if not line.startswith("#"))
     wanted = lines(config["options"]["install_requires"])
-    for extra in ("cuda12x-min", "demo", "test", "notebooks", "docs", "dev"):
+    for extra in ("cuda12x-min", "demo", "test", "notebooks", "docs", "dev", "torch"):
         wanted += lines(config["options.extras_require"][extra])
     assert {package_of(line) for line in wanted} - pinned == {"rpukit"}
 

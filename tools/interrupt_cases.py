@@ -63,7 +63,8 @@ def case(kind: str, rng: Random) -> Case:
 
 def state(thing: Any) -> bytes:
     """Everything that later results depend on, as bytes; raises for an object cut short."""
-    if isinstance(thing, (rk.AnalogTile, rk.InferenceTile, inference.MappedMatrix, rk.Circuit)):
+    matrices = (rk.TileArray, inference.MappedMatrix)
+    if isinstance(thing, (rk.AnalogTile, rk.InferenceTile, *matrices, rk.Circuit)):
         return _bytes(thing.state())
     if isinstance(thing, Trainer):
         return _bytes([thing.parameters(everything=True), thing.n_step])

@@ -11,12 +11,22 @@ import subprocess
 import sys
 from collections import defaultdict
 
-WANTED = [".[dev,docs]", "pip", "setuptools", "wheel"]
+WANTED = [".[dev,docs,torch]", "pip", "setuptools", "wheel"]
+# PyTorch's builds for the CPU, which need no libraries of CUDA; "+cpu" ends their versions.
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu/torch/"
 
 
 def resolve(python: str) -> tuple[str, dict[str, str]]:
     """Ask one interpreter's pip what it would install: Python version, {package: version}."""
-    options = ["--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
+    options = [
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--report",
+        "-",
+        "--find-links",
+        CPU_BUILDS,
+    ]
     done = subprocess.run(
         [python, "-m", "pip", "install", *options, *WANTED],
         stdout=subprocess.PIPE,
@@ -26,7 +36,8 @@ def resolve(python: str) -> tuple[str, dict[str, str]]:
     report = json.loads(done.stdout)
     found = {p["metadata"]["name"]: p["metadata"]["version"] for p in report["install"]}
     found.pop("rpukit")
-    return report["environment"]["python_version"], {k.lower(): v for k, v in found.items()}
+    plain = {name.lower(): version.partition("+")[0] for name, version in found.items()}
+    return report["environment"]["python_version"], plain
 
 
 def main(pythons: list[str]) -> None:

@@ -13,13 +13,15 @@ from rpukit.inference.conductance.converters import (
     SinglePair,
 )
 from rpukit.inference.conductance.curves import ClippedLog, Curve, Polynomial, PowerLaw, Table
+from rpukit.inference.grid.array import TileArray
+from rpukit.inference.grid.cell import InferenceCell
+from rpukit.inference.grid.mapping import MappedMatrix, map_matrix
+from rpukit.inference.grid.scale import OutputScale
 from rpukit.inference.noise.devices import Hermes, ReRamCMO, ReRamWan
 from rpukit.inference.noise.measured import Measured, fit_model
 from rpukit.inference.noise.model import NoiseModel, Programmed, Verbatim
 from rpukit.inference.noise.phase_change import CustomDrift, PCMLike, StateIndependent
 from rpukit.inference.tile.compensation import DriftCompensation
-from rpukit.inference.tile.map_matrix import map_matrix
-from rpukit.inference.tile.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.tile.write_verify import WriteVerify, write_verify
 from rpukit.inference.training.limits import (
@@ -40,6 +42,7 @@ __all__ = [
     "CustomPair",
     "DriftCompensation",
     "Hermes",
+    "InferenceCell",
     "InferenceTile",
     "InputRange",
     "MappedMatrix",
@@ -47,6 +50,7 @@ __all__ = [
     "ModifierType",
     "NPairs",
     "NoiseModel",
+    "OutputScale",
     "PCMLike",
     "Polynomial",
     "PowerLaw",
@@ -58,6 +62,7 @@ __all__ = [
     "SinglePair",
     "StateIndependent",
     "Table",
+    "TileArray",
     "Verbatim",
     "WeightClip",
     "WeightModifier",

@@ -92,3 +92,35 @@ def matrix_summary(matrix: Any) -> Summary:
     ]
     title = f"MappedMatrix {n_out} x {n_in} over {len(tiles)} tiles on {matrix.device}"
     return Summary("MappedMatrix", title, tuple(facts))
+
+
+def grid_summary(array: Any) -> Summary:
+    """Describe an array of tiles of any kind; the facts of its tiles are added up."""
+    n_out, n_in = array.shape
+    rows, columns = array.grid
+    tiles = list(array)
+    cell = type(tiles[0].noise if array._exact else array.cell).__name__
+    size = f"{tiles[0].shape[0]} x {tiles[0].shape[1]}"
+    used = array.utilisation
+    facts = [
+        Fact("shape", f"{n_out:,} outputs x {n_in:,} inputs, {array.dtype.name}", [n_out, n_in]),
+        Fact("cell", cell, cell),
+        Fact("tiles", f"{len(tiles)}: {rows} x {columns}, the largest {size}", [rows, columns]),
+        Fact("utilisation", f"{100 * used:.1f} % of their cells", used),
+        Fact("bias", array.bias_kind, array.bias_kind),
+    ]
+    scale = array.output_scale
+    if scale is not None:
+        how = "learned" if scale.learned else "fixed"
+        facts.append(Fact("output scale", f"{how}, per {scale.per}", how))
+    if array._exact:
+        facts += _history(tiles[0])[:1]
+        facts.append(memory(sum(_bytes(tile) for tile in tiles)))
+    else:
+        facts.append(memory(sum(tile.nbytes for tile in tiles)))
+        facts.append(count("pulses", array.n_pulses))
+    clocks = array.clocks
+    facts.append(samples({name: clocks[name] for name in ("forward", "backward")}))
+    facts.append(count("macs per sample", n_out * n_in))
+    title = f"TileArray {n_out} x {n_in} of {cell} on {array.device}"
+    return Summary("TileArray", title, tuple(facts))

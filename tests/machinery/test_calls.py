@@ -59,6 +59,10 @@ OBJECTS = {
         lambda: rk.inference.map_matrix((4, 3), max_tile=(2, 2)),
         lambda t: t.update(X, D, 0.1),
     ),
+    "array": (
+        lambda: rk.TileArray((4, 3), rk.SoftBounds(), tile_shape=(2, 2), bias=True),
+        lambda t: t.update(X, D, 0.1),
+    ),
     "circuit": (circuit, lambda t: t.em_step(SAMPLES, step=0.5, pseudocount=0.1)),
     "statistics": (circuit, lambda t: t.accumulate(SAMPLES)),
     "trainer": (trainer, lambda t: t.step(BATCH)),

@@ -171,6 +171,33 @@ class Learning(TileFace):
         return self
 
     @changes
+    def set_range(self, value: float) -> Self:
+        """Set the input range, for instance to one found from data, in place.
+
+        Parameters
+        ----------
+        value : float, positive
+
+        Returns
+        -------
+        InferenceTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError, DTypeError
+            ParameterError for a tile without an `InputRange`, too.
+        """
+        found = number(value, "range")
+        if self.input_range is None or found <= 0:
+            raise ParameterError(
+                f"range: got {value!r}, need a positive number and a tile with an InputRange"
+            )
+        self._call_state.changing()
+        self._now["range"] = found
+        return self
+
+    @changes
     def learn_range(self, x: Array, grad: Array, lr: float) -> Array:
         """Set the gradient of clipped activations to 0 and learn the input range, in place.
 

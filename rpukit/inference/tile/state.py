@@ -213,7 +213,11 @@ class Saved(SavedTile):
 
 def parts_of(state: Any) -> list[list[dict[str, Any]]]:
     """Split the state of a `MappedMatrix` into those of its tiles, by rows."""
-    header, arrays = header_of(state, MATRIX, {1: _MATRIX}), state["arrays"]
+    return split_tiles(header_of(state, MATRIX, {1: _MATRIX}), state["arrays"])
+
+
+def split_tiles(header: dict[str, Any], arrays: Any) -> list[list[dict[str, Any]]]:
+    """Split arrays whose names begin with k.j. into the states of the tiles, by rows."""
     (n_row, n_column), tiles = header["grid"], header["tiles"]
     if n_row * n_column != len(tiles):
         raise FormatError(f"header.grid: got {header['grid']} and {len(tiles)} tiles")

@@ -1,0 +1,1 @@
+"""Weight matrices over a grid of tiles."""

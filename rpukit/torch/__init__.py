@@ -1,0 +1,49 @@
+"""Networks of tiles for PyTorch: layers, optimisers, conversion; products with the same bits.
+
+Tensors and the arrays that rpukit computes with share their memory (DLPack): nothing is copied. On
+a GPU the kernels run on PyTorch's current stream. PyTorch is imported when it is first needed
+(``pip install "rpukit[torch]"``).
+
+``rpukit.torch.nn`` has the layers, ``rpukit.torch.optim`` the optimisers; `convert`, `to_digital`,
+`program`, `drift_to`, `calibrate`, `analog_layers` and `report` work on whole models; `tanh` and
+`cross_entropy` have the same bits on CPU and GPU.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from rpukit.torch.products import det_gemm, linear_logprob
+
+__all__ = ["det_gemm", "linear_logprob"]
+
+# Names that need PyTorch -> the module that defines them; None: the name is a module.
+_HOME = {
+    "analog_layers": "models",
+    "calibrate": "models",
+    "compensate": "models",
+    "convert": "conversion",
+    "cross_entropy": "functional",
+    "drift_to": "models",
+    "nn": None,
+    "optim": None,
+    "program": "models",
+    "report": "reporting",
+    "tanh": "functional",
+    "to_digital": "conversion",
+    "unprogram": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"rpukit.torch.{_HOME[name] or name}")
+    value = module if _HOME[name] is None else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_HOME])

@@ -1,0 +1,145 @@
+"""The product of an array of tiles as an operation of PyTorch, with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rpukit import _device
+from rpukit.analog.update.ops import rank_update
+from rpukit.torch._torch import torch
+from rpukit.torch.bridge import array_of, on_device
+from rpukit.torch.weight import AnalogWeight
+
+Array = Any
+Tensor = Any
+_FEW = 1 << 14  # numbers that NumPy adds up in less time than the kernel takes to start
+
+
+def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) -> Tensor:
+    """Multiply samples by the weights in tiles: ``scale * (x @ weight.T) + bias``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n_in), any floating-point type
+        Computed in the type of the tiles.
+    weight : AnalogWeight
+    bias, scale : Tensor, shape (n_out,), type of the tiles, or None
+        A scale may have one element.
+
+    Returns
+    -------
+    Tensor, shape (..., n_out)
+        Of the type of `x`; under autocast, of the type of the tiles.
+
+    Raises
+    ------
+    ShapeError, DTypeError, DeviceError, NonFiniteError
+    """
+    if torch.compiler.is_compiling():
+        return _outside(x, weight, bias, scale)
+    return _inside(x, weight, bias, scale)
+
+
+def _inside(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
+    kind, given = weight.kind, x.dtype
+    if given is not kind:
+        x = x.to(kind)
+    if torch.is_grad_enabled():
+        y = _Product.apply(x, weight, bias, scale)
+    elif x.is_cuda:
+        with on_device(x):
+            y = _forward(x, weight, bias, scale)[0]
+    else:
+        y = _forward(x, weight, bias, scale)[0]
+    if given is kind or torch.is_autocast_enabled(x.device.type):
+        return y
+    return y.to(given)
+
+
+# Tiles change with every call, which a compiled graph cannot know: it is left for the call.
+_outside: Any = torch.compiler.disable(_inside)
+
+
+def _forward(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the outputs, and those of the tiles before a scale."""
+    y = weight.forward_product(_plain(x))
+    raw = None
+    if scale is not None:
+        raw, y = y, y * _plain(scale)
+    if bias is not None:
+        y += _plain(bias)
+    return _tensor(y), None if raw is None else _tensor(raw)
+
+
+class _Product(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
+        if x.is_cuda:
+            with on_device(x):
+                y, raw = _forward(x, weight, bias, scale)
+        else:
+            y, raw = _forward(x, weight, bias, scale)
+        ctx.save_for_backward(x, raw)
+        ctx.parts = weight, bias, scale
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
+        if not d.is_cuda:
+            return _backward(ctx, d)
+        with on_device(d):
+            return _backward(ctx, d)
+
+
+def _backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
+    x, raw = ctx.saved_tensors
+    weight, bias, scale = ctx.parts
+    inner = d
+    if scale is not None:
+        if scale.requires_grad:
+            _add_slope(scale, d * raw)
+        inner = d * scale.detach()
+    if bias is not None and bias.requires_grad:
+        _add_slope(bias, d)
+    array, grad, raw_grad = weight.array, None, None
+    learns = array._exact and array.ranges is not None
+    if ctx.needs_input_grad[0] or learns:
+        grad = _tensor(array.backward(_plain(inner)))
+    if learns:
+        raw_grad, rows = grad, (-1, array.shape[1])
+        masked = array.through_range(_plain(x).reshape(rows), _plain(grad).reshape(rows))
+        grad = _tensor(masked).reshape(x.shape)
+    weight.keep(x.detach(), inner, raw_grad)
+    return grad if ctx.needs_input_grad[0] else None, None, None, None
+
+
+def _add_slope(parameter: Tensor, slopes: Tensor) -> None:
+    """Add the slopes of samples to a parameter's gradient, in one chain, samples ascending.
+
+    The chain goes on from the gradient that is there, so a mini-batch in several backward passes
+    gives the bits of one.
+    """
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    grad = _plain(parameter.grad).reshape(-1)
+    rows = _plain(slopes).reshape(-1, grad.shape[0])
+    if not slopes.is_cuda and rows.size <= _FEW:
+        grad[...] = np.add.accumulate(np.concatenate((grad[None], rows)), axis=0)[-1]
+        return
+    xp, ones = _device.namespace(grad), _device.namespace(grad).ones
+    status = _device.zeros((1,), np.int32, _device.device_of(grad))
+    column, every = grad.reshape(-1, 1), ones((rows.shape[0], 1), rows.dtype)
+    rank_update(column, every, xp.ascontiguousarray(rows), -1.0, status=status)
+
+
+def _plain(x: Tensor) -> Array:
+    """Return an array that shares the memory of a tensor of a tile's type."""
+    return array_of(x) if x.is_cuda or x.device.type != "cpu" else x.detach().numpy()
+
+
+def _tensor(y: Array) -> Tensor:
+    """Return a tensor that shares an array's memory."""
+    return torch.from_numpy(y) if type(y) is np.ndarray else torch.from_dlpack(y)

@@ -1,0 +1,1 @@
+"""Layers for PyTorch with their weights in tiles; `rpukit.torch.nn` has their names."""

@@ -1,0 +1,125 @@
+"""`AnalogWeight`: the tiles of a layer as a parameter of its model."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from rpukit.errors import ParameterError
+from rpukit.inference.grid.array import TileArray
+from rpukit.torch._torch import torch
+from rpukit.torch.bridge import array_of, on_device
+
+__all__ = ["AnalogWeight"]
+
+Tensor = Any
+_KINDS = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
+
+
+class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
+    """The weights of a layer that are in tiles: a parameter without elements.
+
+    It takes its place among the parameters of a model, so that groups of parameters, learning
+    rates and ``requires_grad`` work as usual. Its gradient is not a tensor: it is the samples x
+    and d of the backward passes since ``zero_grad``, from which the tiles are updated.
+
+    Parameters
+    ----------
+    array : TileArray
+
+    Attributes
+    ----------
+    kind : torch.dtype
+        Type of the computations of the tiles.
+    samples : list of tuple
+        x, its version, d, and for learned input ranges the gradient of x, of each backward pass
+        since ``zero_grad``.
+    collects : bool
+        Whether backward passes keep their samples: once an optimiser of ``rpukit.torch.optim``
+        has the parameter.
+    """
+
+    _array: TileArray
+    kind: Any
+    forward_product: Any
+    samples: list[tuple[Tensor, int, Tensor, Tensor | None]]
+    collects: bool
+    grad: Tensor | None
+
+    def __new__(cls, array: TileArray, requires_grad: bool = True) -> Self:
+        where = "cpu" if array.device == "cpu" else array.device.replace("gpu", "cuda")
+        weight: Self = super().__new__(cls, torch.empty(0, device=where), requires_grad)
+        weight.array, weight.samples, weight.collects = array, [], False
+        return weight
+
+    @property
+    def array(self) -> TileArray:
+        """The tiles."""
+        return self._array
+
+    @array.setter
+    def array(self, array: TileArray) -> None:
+        self._array = array
+        self.kind = _KINDS[array.dtype]
+        # What a call of a layer needs, without the properties on the way there.
+        self.forward_product = (array if array._bare is None else array._bare).forward
+
+    def __repr__(self) -> str:
+        return f"AnalogWeight({self.array!r})"
+
+    def keep(self, x: Tensor, d: Tensor, grad: Tensor | None = None) -> None:
+        """Keep the samples of a backward pass for `learn`.
+
+        Parameters
+        ----------
+        x : Tensor, shape (..., n_in)
+        d : Tensor, shape (..., n_out)
+        grad : Tensor, shape of `x`, optional
+            Gradient that the tiles gave for x, for learned input ranges.
+        """
+        if not (self.collects and self.requires_grad):
+            return
+        if self.grad is None:  # after zero_grad of a model or of an optimiser
+            self.samples.clear()
+            self.grad = torch.empty_like(self)
+        self.samples.append((x, x._version, d, grad))
+
+    def learn(self, lr: float) -> None:
+        """Update the tiles from the samples since ``zero_grad``, in the order of their passes.
+
+        Parameters
+        ----------
+        lr : float
+
+        Raises
+        ------
+        ParameterError
+            If an input was changed in place after its backward pass.
+        NonFiniteError
+        """
+        if self.grad is None or not self.samples:
+            return
+        for x, version, _, _ in self.samples:
+            if x._version != version:
+                raise ParameterError(
+                    "x: an input of an analog layer was changed in place between its backward "
+                    "pass and the step; give the layer a tensor of its own: x.clone()"
+                )
+        n_in, n_out = self.array.shape[1], self.array.shape[0]
+        size = sum(d.numel() // n_out for _, _, d, _ in self.samples)
+        with on_device(self):
+            for x, _, d, grad in self.samples:
+                rows_x, rows_d = array_of(x).reshape(-1, n_in), array_of(d).reshape(-1, n_out)
+                self.array.update(rows_x, rows_d, lr, batch_size=max(size, 1))
+                if grad is not None:
+                    self.array.learn_range(rows_x, array_of(grad).reshape(-1, n_in), lr)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AnalogWeight:
+        if id(self) not in memo:
+            memo[id(self)] = AnalogWeight(self.array.copy(), self.requires_grad)
+        found: AnalogWeight = memo[id(self)]
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return AnalogWeight, (self.array, self.requires_grad)
