@@ -90,7 +90,7 @@ def test_symmetric_points_by_formula():
     ("call", "said"),
     [
         (lambda: rk.studies.pulse_response(rk.Ideal(), [True]), "need a pulsed cell"),
-        (lambda: rk.studies.pulse_response(3, [True]), "need a pulsed cell"),
+        (lambda: rk.studies.pulse_response(3, [True]), "need a rpukit Cell or AnalogTile"),
         (lambda: rk.studies.pulse_response(rk.ConstantStep(), [[True]]), "2 axes"),
         (lambda: rk.studies.symmetric_point(rk.ConstantStep(), n_pulse=3), "n_pulse"),
     ],

@@ -33,7 +33,7 @@ rk.studies.PulseResponse rk.studies.StepStatistics rk.Summary rk.summaries.Histo
 rk.tiled.Graph rk.tiled.Node rk.tiled.Tensor rk.tiled.Operand rk.tiled.Training
 rk.tiled.TileSpace rk.tiled.Plan rk.tiled.Axis rk.tiled.CpuExecutor rk.tiled.simulate
 rk.tiled.find_hazards rk.tiled.live_bytes rk.tiled.make_graph rk.PulsedCell rk.UpdatePolicy
-rk.analog.register_step rk.summaries.Summary
+rk.analog.register_step rk.summaries.Summary rk.circuits.Partials
 """
 LEFT_OUT = set(_LEFT_OUT.split())
 _METHODS_LEFT_OUT = """
@@ -168,6 +168,10 @@ OWN = {
     **dict.fromkeys((f"normal.{n}.x" for n in STEPS), "XN"),
     **dict.fromkeys((f"{c}.sample.n_sample" for c in ("hmm", "normal", "fixed")), "3"),
     "rk.circuits.prune.circuit": "COUNTED",
+    "rk.ShardedLinear.weights": "[W[:1], W[1:]]",
+    "rk.ShardedTile.devices": "('cpu', 'cpu')",
+    **dict.fromkeys(("hmm.absorb.partials", "fixed.absorb.partials"), "OBJ.partials(XI)"),
+    "normal.absorb.partials": "OBJ.partials(XN)",
     "rk.elementwise.softmax_cross_entropy.labels": "Y.astype('i4')",
     "rk.gemm.WeightGradient.dtype": "np.float16",
     "gradient.a": "X.astype('f2')",

@@ -97,22 +97,22 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
 def _backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
     x, raw = ctx.saved_tensors
     weight, bias, scale = ctx.parts
-    inner = d
+    inside = d
     if scale is not None:
         if scale.requires_grad:
             _add_slope(scale, d * raw)
-        inner = d * scale.detach()
+        inside = d * scale.detach()
     if bias is not None and bias.requires_grad:
         _add_slope(bias, d)
     array, grad, raw_grad = weight.array, None, None
     learns = array._exact and array.ranges is not None
     if ctx.needs_input_grad[0] or learns:
-        grad = _tensor(array.backward(_plain(inner)))
+        grad = _tensor(array.backward(_plain(inside)))
     if learns:
         raw_grad, rows = grad, (-1, array.shape[1])
         masked = array.through_range(_plain(x).reshape(rows), _plain(grad).reshape(rows))
         grad = _tensor(masked).reshape(x.shape)
-    weight.keep(x.detach(), inner, raw_grad)
+    weight.keep(x.detach(), inside, raw_grad)
     return grad if ctx.needs_input_grad[0] else None, None, None, None
 
 

@@ -226,8 +226,8 @@ def test_set_weights_clips_what_is_seen():
         (rk.PowStep, {"pow_gamma": -1}, "pow_gamma"),
         (rk.PowStepReference, {"n_estimation_steps": 1.5}, "an integer"),
         (rk.PiecewiseStep, {"piecewise_up": ()}, "one or more numbers"),
-        (rk.PiecewiseStep, {"piecewise_down": (1, float("nan"))}, "finite numbers"),
-        (rk.PiecewiseStep, {"piecewise_down": "abc"}, "one or more numbers"),
+        (rk.PiecewiseStep, {"piecewise_down": (1, float("nan"))}, "finite number"),
+        (rk.PiecewiseStep, {"piecewise_down": "abc"}, "need a tuple"),
     ],
 )
 def test_wrong_parameters(cls, wrong, said):

@@ -208,13 +208,13 @@ def test_a_refresh_keeps_the_difference():
     ("make", "message"),
     [
         (lambda: rk.Vector(devices=()), "1 or more pulsed cells"),
-        (lambda: rk.Vector(devices=(rk.Ideal(),)), "pulsed cells"),
+        (lambda: rk.Vector(devices=(rk.Ideal(),)), "need a rpukit PulsedCell"),
         (lambda: rk.Vector(update_policy="some"), "SINGLE_RANDOM"),
         (lambda: rk.Vector(first_update_idx=2), "0 to 1"),
         (lambda: rk.Vector(gamma_vec=(1.0,)), "2 finite numbers"),
         (lambda: rk.Reference(devices=(SOFT,) * 3), "1 to 2"),
         (lambda: rk.OneSided(refresh_every=-1), "from 0"),
-        (lambda: rk.OneSided(device=rk.Ideal()), "pulsed cell"),
+        (lambda: rk.OneSided(device=rk.Ideal()), "need a rpukit PulsedCell"),
         (lambda: rk.OneSided(refresh_forward=None), "IOParameters"),
     ],
 )

@@ -208,6 +208,7 @@ def test_copies_and_files(tmp_path):
     state = tile.state()
     assert state["header"]["dtype"] == "float64"
     del state["header"]["dtype"]  # as files of float32 were before there was float64
+    del state["header"]["storage"]
     state["header"]["version"] = 2
     with pytest.raises(rk.errors.FormatError, match="float64.*need float32"):
         rk.AnalogTile.from_state(state)
@@ -217,7 +218,7 @@ def test_types_are_refused():
     tile = tile_of()
     with pytest.raises(DTypeError, match="x: got dtype complex128, need float64"):
         tile.forward(np.zeros((2, 132)) + 0j)
-    with pytest.raises(DTypeError, match="need float32 or float64"):
+    with pytest.raises(DTypeError, match="need a dtype of NumPy"):
         rk.AnalogTile((2, 3), rk.Ideal(), dtype="no such type")
     assert rk.AnalogTile((2, 3), rk.Ideal(), dtype="float64").dtype == np.float64
     assert tile.forward([[0] * 132]).dtype == np.float64

@@ -368,7 +368,7 @@ def test_steps_that_come_again(name, order, monkeypatch):
         (lambda: rk.Transfer(with_reset_prob=2), "with_reset_prob"),
         (lambda: rk.Transfer(with_reset_prob=1, transfer_columns=False), "rows"),
         (lambda: rk.Transfer(transfer_forward=None), "IOParameters"),
-        (lambda: rk.Transfer(devices=(SOFT, rk.Ideal())), "pulsed cells, Vector, Reference"),
+        (lambda: rk.Transfer(devices=(SOFT, rk.Ideal())), "PulsedCell or Vector or Reference"),
         (
             lambda: rk.Transfer(devices=(rk.Vector(devices=PAIR), SOFT), with_reset_prob=1),
             "with_reset_prob.*compound cells",

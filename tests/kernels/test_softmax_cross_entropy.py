@@ -119,7 +119,8 @@ def test_out():
 def test_wrong_input():
     logits, labels = data(6, 4)
     with pytest.raises(DTypeError, match="labels"):
-        loss_of(logits, labels.astype(np.int64))
+        loss_of(logits, labels.astype(np.float32))
+    same_bits(loss_of(logits, labels.astype(np.int64)), loss_of(logits, labels))
     with pytest.raises(DTypeError, match="logits"):
         loss_of(logits.astype(complex), labels)
     same_bits(loss_of(logits.astype(np.float64), labels), loss_of(logits, labels))

@@ -23,6 +23,7 @@ SMALLEST = 1e-7  # lower bound on arguments of logarithms and powers
 _MOST_COEFFICIENTS = 6
 
 
+@dataclass(frozen=True)
 class Curve(Checked):
     """Base of `Polynomial`, `ClippedLog`, `PowerLaw`, `Table`."""
 

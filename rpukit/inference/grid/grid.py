@@ -283,6 +283,9 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
             if not of_x.shape[1]:
                 continue
             self._call_state.changing()
+            missing = first.shape[1] - of_x.shape[1]  # the line of an analog bias
+            if missing:
+                of_x, of_grad = (_with_zeros(v, missing) for v in (of_x, of_grad))
             first.learn_range(of_x, of_grad, lr)
             for tile in column[1:]:
                 tile._now["range"] = first._now["range"]
@@ -369,6 +372,12 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
             headers[f"{k}.{j}"] = state["header"]
             arrays.update({f"{k}.{j}.{name}": a for name, a in state["arrays"].items()})
         return headers, arrays
+
+
+def _with_zeros(rows: Array, n_line: int) -> Array:
+    """Add lines of zeros at the end of each sample."""
+    xp = _device.namespace(rows)
+    return xp.concatenate((rows, xp.zeros((len(rows), n_line), rows.dtype)), axis=1)
 
 
 def _blocks(rows: Array, edges: list[int]) -> list[Array]:
