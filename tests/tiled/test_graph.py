@@ -166,6 +166,7 @@ KERNELS = [
     "tiled_conv_grad_x",
     "tiled_cross_entropy_grad",
     "tiled_gemm",
+    "tiled_label_weights",
     "tiled_layer_norm",
     "tiled_layer_norm_grad",
     "tiled_map",

@@ -151,6 +151,24 @@ def _div(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [da, back.times(back.summed_to(product, b), -1.0)]
 
 
+def _pow(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    exponent = node.attributes["exponent"]
+    less = back.add("Pow", node.inputs[0], exponent=exponent - 1.0)
+    return [back.times(back.add("Mul", slopes[0], less), exponent)]
+
+
+def _sqrt(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    return [back.times(back.add("Div", slopes[0], node.outputs[0]), 0.5)]
+
+
+def _exp(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    return [back.add("Mul", slopes[0], node.outputs[0])]
+
+
+def _log(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    return [back.add("Div", slopes[0], node.inputs[0])]
+
+
 def _by_input(op: str) -> Rule:
     """Make the rule of an op whose gradient is computed from dY and the input."""
     return lambda back, node, slopes: [back.add(op, slopes[0], node.inputs[0], **node.attributes)]
@@ -213,6 +231,11 @@ def _global_pool(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [back.add("GlobalAveragePoolGrad", slopes[0], kernel_shape=kernel)]
 
 
+def _broadcast(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    total = back.summed_to(slopes[0], node.inputs[0])
+    return [back.times(total, 1.0 / node.attributes["by"])]
+
+
 def _mse(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     slope = back.add("MSELossGrad", *node.inputs)
     if slopes[0]:
@@ -225,9 +248,39 @@ def _cross_entropy(back: Backward, node: Node, slopes: Slopes) -> list[str]:
         raise fault(
             node, "its second output, the log-probabilities, has no gradient: use the loss alone"
         )
-    given = [slopes[0]] if slopes[0] else []
-    inputs = (*given, node.outputs[1], node.inputs[1])
-    return [back.add("SoftmaxCrossEntropyLossGrad", *inputs, **node.attributes)]
+    return _label_loss(back, node, slopes[0], node.outputs[1])
+
+
+def _negative_log_likelihood(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    return _label_loss(back, node, slopes[0], node.inputs[0])
+
+
+def _label_loss(back: Backward, node: Node, slope: str, logprob: str) -> list[str]:
+    weights = [name for name in node.inputs[2:] if name]
+    if any(map(back.need, weights)):
+        raise fault(node, "weights of classes have no gradient; need a constant")
+    if weights and not slope:
+        slope = back.sketch.number(1.0)
+    given = [slope] if slope else []
+    inputs = (*given, logprob, node.inputs[1], *weights)
+    return [back.add(f"{node.op}Grad", *inputs, **node.attributes)]
+
+
+def _affine_channels(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    """Normalisation by given statistics: s (x - m) inv + b for each channel."""
+    (dy,), (x, mean, inv, scale, bias) = slopes, node.inputs
+    if back.need(mean) or back.need(inv):
+        raise fault(node, "statistics have no gradient; need constants")
+    dx = dscale = dbias = ""
+    if back.need(x):
+        factor = back.add("Mul", scale, inv)
+        shape = (*back.shape(scale), *(1,) * (len(back.shape(x)) - 2))
+        dx = back.add("Mul", dy, back.like(factor, shape))
+    if back.need(scale):
+        dscale = back.add("ChannelProduct", dy, x, mean, inv)
+    if back.need(bias):
+        dbias = back.add("ChannelSum", dy)
+    return [dx, "", "", dscale, dbias]
 
 
 def _analog(back: Backward, node: Node, slopes: Slopes) -> list[str]:
@@ -249,7 +302,11 @@ def _analog(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [dx]
 
 
-LOSSES = ("MSELoss", "SoftmaxCrossEntropyLoss")  # their rules support an upstream gradient of 1
+LOSSES = (
+    "MSELoss",
+    "SoftmaxCrossEntropyLoss",
+    "NegativeLogLikelihoodLoss",
+)  # their rules support an upstream gradient of 1
 RULES: Mapping[str, Rule] = {
     "Gemm": _gemm,
     "MatMul": _gemm,
@@ -263,9 +320,21 @@ RULES: Mapping[str, Rule] = {
     "Gelu": _by_input("GeluGrad"),
     "Tanh": _by_output("TanhGrad"),
     "Sigmoid": _by_output("SigmoidGrad"),
+    "Clip": _by_input("ClipGrad"),
+    "LeakyRelu": _by_input("LeakyReluGrad"),
+    "HardSigmoid": _by_output("HardSigmoidGrad"),
+    "HardSwish": _by_input("HardSwishGrad"),
+    "Erf": _by_input("ErfGrad"),
+    "Pow": _pow,
+    "Sqrt": _sqrt,
+    "Exp": _exp,
+    "Log": _log,
+    "LogSoftmax": _by_output("LogSoftmaxGrad"),
     "Softmax": _by_output("SoftmaxGrad"),
     "LayerNormalization": _layer_norm,
     "BatchNormInternal": _batch_norm,
+    "BatchNormApply": _affine_channels,
+    "Broadcast": _broadcast,
     "MaxPool": _by_input("MaxPoolGrad"),
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_pool,
@@ -279,6 +348,7 @@ RULES: Mapping[str, Rule] = {
     "ReduceMean": _reduce,
     "MSELoss": _mse,
     "SoftmaxCrossEntropyLoss": _cross_entropy,
+    "NegativeLogLikelihoodLoss": _negative_log_likelihood,
 }
 
 

@@ -27,6 +27,7 @@ _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_conv_grad_x": (128, (2, 3)),
     "tiled_cross_entropy_grad": (256, (1,)),
     "tiled_gemm": (256, (4,)),
+    "tiled_label_weights": (256, ()),
     "tiled_layer_norm": (128, ()),
     "tiled_layer_norm_grad": (128, ()),
     "tiled_map": (256, (5,)),

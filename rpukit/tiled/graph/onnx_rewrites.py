@@ -1,0 +1,288 @@
+"""Rewriting of ONNX nodes: what is only constants, views or another op here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rpukit.errors import GraphError
+from rpukit.tiled import ops
+from rpukit.tiled.ir import Node
+from rpukit.tiled.ops._base import attribute, fault, present
+
+__all__ = ["Reading", "rewritten"]
+
+_FLOATS, _INTEGERS = ("float16", "float32", "float64", "bfloat16"), ("int32", "int64")
+# What could stand in for operators that cannot be read
+_STAND_INS = {
+    "Abs": "LeakyRelu with alpha -1",
+    "ArgMax": "leave it outside of the model",
+    "Elu": "LeakyRelu, or Exp, Sub and LeakyRelu",
+    "GRU": "its steps written out as Gemm, Sigmoid and Tanh",
+    "Gather": "embeddings computed outside of the model, as its input",
+    "LSTM": "its steps written out as Gemm, Sigmoid and Tanh",
+    "PRelu": "LeakyRelu, whose slope is a constant",
+    "RNN": "its steps written out as Gemm and Tanh",
+    "ReduceMax": "MaxPool over the axis",
+    "Resize": "a convolution, or resized inputs",
+    "Softplus": "Log(1 + Exp(x))",
+    "Where": "Mul and Add with masks as inputs or constants",
+}
+
+
+@dataclass
+class Reading:
+    """What the rewriting of a node may look at and add to.
+
+    Attributes
+    ----------
+    name : str
+        Of the graph.
+    constants : dict of str to array
+    trained : collection of str
+        Initialisers that training changes.
+    types : mapping of str to str
+        Dtypes of tensors, as far as they are known.
+    shapes : mapping of str to tuple of int
+    outputs : collection of str
+        Outputs of the graph.
+    """
+
+    name: str
+    constants: dict[str, np.ndarray]
+    trained: Collection[str]
+    types: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+    outputs: Collection[str]
+
+    def fixed(self, name: str) -> bool:
+        """Tell whether a tensor is a constant that training does not change."""
+        return name in self.constants and name not in self.trained
+
+    def number(self, node: Node, place: int, what: str) -> float | None:
+        """Read a constant of one element; None where the input is absent."""
+        name = present(node.inputs, place)
+        if not name:
+            return None
+        if not self.fixed(name) or self.constants[name].size != 1:
+            raise fault(node, f"{what}: got the tensor {name}, need a constant of one element")
+        return float(self.constants[name].reshape(()))
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        """Add a constant."""
+        self.constants[name] = value
+        return name
+
+
+Rewrite = Callable[[Node, Reading], list[Node]]
+
+
+def _identity(node: Node) -> list[Node]:
+    return [Node(node.name, "Identity", node.inputs[:1], node.outputs[:1], {})]
+
+
+def _dropout(node: Node, reading: Reading) -> list[Node]:
+    name = present(node.inputs, 2)
+    training = bool(reading.number(node, 2, "training_mode")) if name else False
+    ratio = reading.number(node, 1, "ratio")
+    if training and (ratio is None or ratio > 0):
+        raise fault(node, "it is in training mode; need inference mode, or a ratio of 0")
+    return _identity(node)
+
+
+def _cast(node: Node, reading: Reading) -> list[Node]:
+    onnx_type, source = node.attributes["to"], reading.types.get(node.inputs[0], "unknown")
+    target = _type_name(onnx_type)
+    for group in (_FLOATS, _INTEGERS):
+        if source in group and target in group:
+            return _identity(node)
+    raise fault(node, f"got a cast from {source} to {target}, need floats, or signed integers")
+
+
+def _type_name(number: int) -> str:
+    return {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
+            16: "bfloat16"}.get(number, f"type {number}")  # fmt: skip
+
+
+def _clip(node: Node, reading: Reading) -> list[Node]:
+    ends = {"min": reading.number(node, 1, "min"), "max": reading.number(node, 2, "max")}
+    given = {name: value for name, value in ends.items() if value is not None}
+    return [replace(node, inputs=node.inputs[:1], attributes={**node.attributes, **given})]
+
+
+def _pow(node: Node, reading: Reading) -> list[Node]:
+    exponent = reading.number(node, 1, "exponent")
+    return [replace(node, inputs=node.inputs[:1], attributes={"exponent": exponent})]
+
+
+def _reciprocal(node: Node, reading: Reading) -> list[Node]:
+    return [replace(node, op="Pow", attributes={"exponent": -1.0})]
+
+
+def _neg(node: Node, reading: Reading) -> list[Node]:
+    minus = reading.constant(f"{node.name}/minus_one", np.array(-1.0))
+    return [replace(node, op="Mul", inputs=(node.inputs[0], minus))]
+
+
+def _sum(node: Node, reading: Reading) -> list[Node]:
+    first, *others = node.inputs
+    if not others:
+        return _identity(node)
+    made = []
+    for k, other in enumerate(others):
+        last = k == len(others) - 1
+        end = node.outputs[0] if last else f"{node.name}/{k}"
+        made.append(Node(node.name if last else end, "Add", (first, other), (end,), {}))
+        first = end
+    return made
+
+
+def _expand(node: Node, reading: Reading) -> list[Node]:
+    shape, source = present(node.inputs, 1), reading.shapes.get(node.inputs[0])
+    if not reading.fixed(shape) or source is None:
+        raise fault(node, f"{shape} is computed, need a constant, and an input of known shape")
+    whole = np.broadcast_shapes(source, tuple(int(n) for n in reading.constants[shape]))
+    return [Node(node.name, "Broadcast", node.inputs[:1], node.outputs, {"shape": whole, "by": 1})]
+
+
+def _layer_norm(node: Node, reading: Reading) -> list[Node]:
+    scale = node.inputs[1]
+    shape = reading.shapes.get(scale)
+    if present(node.inputs, 2) or shape is None:
+        return [node]
+    bias = reading.constant(f"{node.name}/no_bias", np.zeros(shape))
+    return [replace(node, inputs=(*node.inputs[:2], bias))]
+
+
+def _batch_norm(node: Node, reading: Reading) -> list[Node]:
+    """Use statistics of the batch in training mode, else those of the file."""
+    epsilon = attribute(node, "epsilon", 1e-5)
+    if attribute(node, "training_mode", 0):
+        return [Node(node.name, "BatchNormInternal", node.inputs[:3], node.outputs[:1],
+                     {"epsilon": epsilon})]  # fmt: skip
+    x, scale, bias, mean, variance = node.inputs
+    for name in (mean, variance):
+        if not reading.fixed(name):
+            raise fault(node, f"{name}: got a tensor that changes, need a constant statistic")
+    deviation = np.sqrt(reading.constants[variance].astype(np.float64) + epsilon)
+    inv = reading.constant(f"{node.name}/inv_std", 1.0 / deviation)
+    return [Node(node.name, "BatchNormApply", (x, mean, inv, scale, bias), node.outputs[:1], {})]
+
+
+_REWRITES: Mapping[str, Rewrite] = {
+    "BatchNormalization": _batch_norm,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Expand": _expand,
+    "LayerNormalization": _layer_norm,
+    "Neg": _neg,
+    "Pow": _pow,
+    "Reciprocal": _reciprocal,
+    "Sum": _sum,
+}
+_ONE_OUTPUT = ("BatchNormalization", "Dropout")  # others are not computed
+
+
+def rewritten(nodes: Sequence[Node], reading: Reading, extra: Collection[str]) -> list[Node]:
+    """Rewrite nodes, then fold normalisations into the products before them.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Sorted.
+    reading : Reading
+        Gets the constants that are added.
+    extra : collection of str
+        Ops that are known besides those of `rpukit.tiled.ops`.
+
+    Returns
+    -------
+    list of Node
+
+    Raises
+    ------
+    GraphError
+        One error with all operators and nodes that cannot be read.
+    """
+    read = {name for node in nodes for name in node.inputs} | set(reading.outputs)
+    made, problems, missing = list[Node](), list[str](), dict[str, list[str]]()
+    for node in nodes:
+        try:
+            lost = [name for name in node.outputs[1:] if name in read]
+            if node.op in _ONE_OUTPUT and lost:
+                raise fault(node, f"its output {lost[0]} is used, and is not computed")
+            parts = _REWRITES[node.op](node, reading) if node.op in _REWRITES else [node]
+        except GraphError as error:
+            problems.append(str(error))
+            continue
+        for part in parts:
+            if not ops.known(part.op) and part.op not in extra:
+                missing.setdefault(part.op, []).append(part.name)
+        made += parts
+    if problems or missing:
+        raise GraphError(_refusal(reading.name, missing, problems))
+    return _without_normalisations(made, reading)
+
+
+def _refusal(name: str, missing: Mapping[str, Sequence[str]], problems: Sequence[str]) -> str:
+    """Write one message with all that cannot be read, and what could stand in."""
+    lines = []
+    if missing:
+        lines.append(f"{name}: unknown ops: {', '.join(sorted(missing))}")
+    for op, names in sorted(missing.items()):
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        hint = f"; could stand in: {_STAND_INS[op]}" if op in _STAND_INS else ""
+        lines.append(f"{op}: node{'s' * (len(names) > 1)} {shown}{hint}")
+    if problems and not missing:
+        lines.append(f"{name}: {len(problems)} node{'s' * (len(problems) > 1)} cannot be read")
+    return "\n  ".join([*lines, *problems])
+
+
+def _without_normalisations(nodes: Sequence[Node], reading: Reading) -> list[Node]:
+    """Fold normalisations by constants into the product before, if its weights are constants."""
+    makers = {node.outputs[0]: node for node in nodes if node.outputs}
+    readers = Counter(name for node in nodes for name in node.inputs)
+    gone: dict[str, Node] = {}  # by the name of the product: what takes its place
+    dropped = set()
+    for node in nodes:
+        product = makers.get(node.inputs[0]) if node.op == "BatchNormApply" else None
+        if product is None or product.op not in ("Conv", "Gemm") or product.name in gone:
+            continue
+        values = [name for name in (*product.inputs[1:], *node.inputs[1:]) if name]
+        alone = readers[product.outputs[0]] == 1 and product.outputs[0] not in reading.outputs
+        if alone and all(map(reading.fixed, values)):
+            gone[product.name] = _scaled(product, node, reading)
+            dropped.add(node.name)
+    return [gone.get(node.name, node) for node in nodes if node.name not in dropped]
+
+
+def _scaled(product: Node, norm: Node, reading: Reading) -> Node:
+    """Scale the weights of a product, and change its bias, as a normalisation after it does."""
+
+    def value(name: str) -> Any:
+        return reading.constants[name].astype(np.float64)
+
+    mean, inv, scale, bias = map(value, norm.inputs[1:])
+    factor, attributes = scale * inv, dict(product.attributes)
+    weight = value(product.inputs[1])
+    bias_of = present(product.inputs, 2)
+    old = value(bias_of) * attributes.pop("beta", 1.0) if bias_of else 0.0
+    if product.op == "Conv" or attributes.get("transB", 0):
+        weight = weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))
+    else:
+        weight = weight * factor
+    names = [
+        reading.constant(f"{norm.name}/weight", weight),
+        reading.constant(f"{norm.name}/bias", (old - mean) * factor + bias),
+    ]
+    return replace(
+        product,
+        inputs=(product.inputs[0], *names),
+        outputs=norm.outputs,
+        attributes=attributes,
+    )
