@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from rpukit import tiled
-from rpukit.errors import GraphError
+from rpukit.errors import GraphError, ParameterError
 from rpukit.testing import assert_same_bits
 from tests.tiled.op_formulas import conv
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402
 
+from tests.tiled.test_codegen import assert_bits_and_cycles, build  # noqa: E402
 from tests.tiled.test_onnx_forms import save  # noqa: E402
 
 RNG = np.random.default_rng(8)
@@ -193,3 +194,31 @@ def test_one_error_names_all_that_cannot_be_read(tmp_path):
 def test_refusals(tmp_path, bad, match):
     with pytest.raises(GraphError, match=match):
         one_graph(tmp_path, [bad], (3,), (3,), {"k": np.ones(3, "f4")})
+
+
+def test_a_mask_is_a_third_input(tmp_path):
+    """A batch of three arrays: trainer and C take them in the order of the file's inputs."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Mul", ["h", "mask"], ["y"]),
+        node("Sub", ["y", "t"], ["e"]),
+        node("Mul", ["e", "e"], ["q"]),
+        node("ReduceSum", ["q"], ["loss"], keepdims=0),
+    ]
+    w, batch = drawn(4, 3), (drawn(5, 4), drawn(5, 3), RNG.integers(0, 2, (5, 3)).astype("f4"))
+    inputs = floats(x=(5, 4), t=(5, 3), mask=(5, 3))
+    path = save(tmp_path / "m.onnx", nodes, inputs, floats(loss=()), {"w": w})
+    training = tiled.Builder.from_onnx(path, ["w"]).training("loss", tiled.SGD(lr=1.0))
+    assert training.batch == ("x", "t", "mask")
+    plan = tiled.plan(training, tiled.siracusa_l2(l1=2_000))
+    trainer = plan.trainer(training)
+    with pytest.raises(ParameterError, match="3 arrays: x, t, mask"):
+        trainer.step(batch[:2])
+    loss = trainer.step(batch)
+    x, t, mask = (value.astype(float) for value in batch)
+    error = (x @ w) * mask - t
+    assert abs(loss - (error**2).sum()) < 1e-4
+    assert np.abs(w - trainer.parameters()["w"] - x.T @ (2 * error * mask)).max() < 1e-4
+    plan.generate_c(tmp_path / "c", training, [batch])
+    build(tmp_path / "c", "-O1")
+    assert_bits_and_cycles(tmp_path / "c", plan, 1, 1)

@@ -315,12 +315,13 @@ class Builder:
         Raises
         ------
         GraphError
-            If there are not two inputs (data and target), or a parameter has no gradient.
+            If there are fewer than two inputs, or a parameter has no gradient.
 
         Notes
         -----
         The gradients that a tensor gets from several readers are added in reverse order of these,
-        last reader first. Gradients of mini-batches are added up, not averaged.
+        last reader first. Gradients of mini-batches are added up, not averaged. A mini-batch has
+        the inputs in their order: data, target, then others, such as masks.
         """
         known = isinstance(loss, str) and loss in self._sketch.tensors
         if not known or self._sketch.tensors[loss].size != 1:
@@ -337,7 +338,7 @@ class Builder:
         sketch.tensors = {k: v for k, v in every if k in forward or k in self._parameters}
         sketch.constants = {k: v for k, v in self._sketch.constants.items() if k in forward}
         data = [name for name in self._inputs if name in forward]
-        if len(data) != 2 or not (self._parameters or tiles):
+        if len(data) < 2 or not (self._parameters or tiles):
             raise GraphError(
                 f"{self.name}: need two inputs, data and target, and parameters; got {data} and "
                 f"{len(self._parameters)} parameters"
@@ -363,6 +364,7 @@ class Builder:
             state=tuple(state),
             kept=homes,
             initial={**self._parameters, **state, **{name: self._kept[name] for name in homes}},
+            extra=tuple(data[2:]),
         )
 
     def _like(self, name: str) -> tuple[tuple[int, ...], str]:

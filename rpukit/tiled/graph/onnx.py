@@ -70,8 +70,9 @@ def training_from_onnx(
     Parameters
     ----------
     train : str or Path
-        Inputs: data, labels or target, parameters, one ``..._grad.accumulation.buffer`` for each,
-        a flag that resets them. Outputs: the loss, then the accumulators.
+        Inputs: data, labels or target, others such as masks, parameters, one
+        ``..._grad.accumulation.buffer`` for each, a flag that resets them. Outputs: the loss, then
+        the accumulators.
     optimiser : str or Path
         Inputs: each parameter and its accumulator, and the optimiser's state.
     dtype : {float32, float64}
@@ -122,7 +123,7 @@ def training_of(train: Graph, optimiser: Graph) -> Training:
     known = {*accumulators, *parameters, *resets}
     data = [name for name in train.inputs if name not in known]
     missing = [name for name in parameters if name not in train.inputs]
-    if len(data) != 2 or missing or not train.outputs:
+    if len(data) < 2 or missing or not train.outputs:
         raise GraphError(
             f"{train.name}: need inputs data and target besides parameters, accumulators and the "
             f"reset flag, got {data}; parameters that are no inputs: {missing}"
@@ -147,6 +148,7 @@ def training_of(train: Graph, optimiser: Graph) -> Training:
         resets.pop(),
         train.outputs[0],
         state,
+        extra=tuple(data[2:]),
     )
 
 
