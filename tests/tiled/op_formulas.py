@@ -153,6 +153,22 @@ CASES = {
     ),
     "pow": ("Pow", [(3, 50)], {"exponent": 3.0}, lambda x: x**3),
     "pow_root": ("Pow", [(3, 50)], {"exponent": -1.5}, lambda x: x**-1.5),
+    "slice": (
+        *(
+            "Slice",
+            [(5, 7, 6)],
+            {"starts": (1, 0), "ends": (9, 6), "axes": (0, -1), "steps": (1, 2)},
+        ),
+        lambda x: x[1:, :, ::2],
+    ),
+    "concat": (
+        *("Concat", [(2, 3, 4), (2, 1, 4), (2, 5, 4)], {"axis": -2}),
+        lambda a, b, c: np.concatenate((a, b, c), 1),
+    ),
+    "place": (
+        *("Place", [(3, 4, 2)], {"axis": 1, "before": 2, "size": 9}),
+        lambda x: np.pad(x, ((0, 0), (2, 3), (0, 0))),
+    ),
     "transpose": (
         *("Transpose", [(2, 3, 4, 5)], {"perm": (0, 2, 3, 1)}),
         lambda x: x.transpose(0, 2, 3, 1),

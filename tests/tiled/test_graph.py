@@ -161,6 +161,7 @@ KERNELS = [
     "tiled_analog_scale",
     "tiled_analog_trains",
     "tiled_analog_update",
+    "tiled_concat",
     "tiled_conv",
     "tiled_conv_grad_w",
     "tiled_conv_grad_x",

@@ -164,6 +164,29 @@ def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
             out[i * sy] = v
 
 
+@jit(inline="always")
+def _put(row, size, begin, length, part, out):
+    """Copy a row of an input to its place."""
+    for i in range(length):
+        out[row * size + begin + i] = part[row * length + i]
+
+
+@jit
+def tiled_concat(start, stop, ints, floats, a, b, c, d, e, f, g, y):
+    """Rows ``start`` to ``stop - 1`` of a tile of tensors side by side, with zeros between."""
+    inner = ints[3]
+    size, at = ints[2] * inner, ints[4:18] * inner
+    for row in range(start, stop):
+        y[row * size : (row + 1) * size] = f4(0.0)
+        _put(row, size, at[0], at[1], a, y)
+        _put(row, size, at[2], at[3], b, y)
+        _put(row, size, at[4], at[5], c, y)
+        _put(row, size, at[6], at[7], d, y)
+        _put(row, size, at[8], at[9], e, y)
+        _put(row, size, at[10], at[11], f, y)
+        _put(row, size, at[12], at[13], g, y)
+
+
 @jit
 def tiled_accumulate(start, stop, ints, floats, total, gradient, reset):
     """Elements ``start`` to ``stop - 1``: the gradient, or the sum with it."""

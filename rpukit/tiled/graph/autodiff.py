@@ -12,6 +12,7 @@ from rpukit.errors import GraphError
 from rpukit.tiled.graph.tape import Sketch
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import attribute, fault, present
+from rpukit.tiled.ops.moves import SLICE
 
 Slopes = list[str]  # gradient of each output; "" where there is none
 Rule = Callable[["Backward", Node, Slopes], list[str]]  # gradient of each input
@@ -189,6 +190,28 @@ def _transpose(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [back.add("Transpose", slopes[0], perm=tuple(perm.index(i) for i in range(rank)))]
 
 
+def _slice(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    shape, slope = back.shape(node.inputs[0]), slopes[0]
+    for axis, kept in enumerate(SLICE.ranges(node, shape)):
+        if kept.step != 1 and len(kept) > 1:
+            raise fault(node, f"has no gradient for a step of {kept.step}; need 1")
+        if len(kept) != shape[axis]:
+            slope = back.add("Place", slope, axis=axis, before=kept.start, size=shape[axis])
+    return [slope]
+
+
+def _concat(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    found, rank = [], len(back.shape(node.inputs[0]))
+    axis = attribute(node, "axis", 0) % rank
+    begin = attribute(node, "before", 0)
+    for name in node.inputs:
+        end = begin + back.shape(name)[axis]
+        part = {"starts": (begin,), "ends": (end,), "axes": (axis,)}
+        found.append(back.add("Slice", slopes[0], **part) if back.need(name) else "")
+        begin = end
+    return found
+
+
 def _reduce(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     shape = back.shape(node.inputs[0])
     axes = attribute(node, "axes", None)
@@ -335,6 +358,9 @@ RULES: Mapping[str, Rule] = {
     "BatchNormInternal": _batch_norm,
     "BatchNormApply": _affine_channels,
     "Broadcast": _broadcast,
+    "Slice": _slice,
+    "Concat": _concat,
+    "Place": _concat,
     "MaxPool": _by_input("MaxPoolGrad"),
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_pool,

@@ -10,6 +10,7 @@ from rpukit.tiled.ops import (
     convolutions,
     elementwise,
     labels,
+    moves,
     pools,
     products,
     reductions,
@@ -32,6 +33,7 @@ _FILES = (
     pools,
     updates,
     analog,
+    moves,
     views,
 )
 OPS: MappingProxyType[str, Op] = MappingProxyType(

@@ -22,6 +22,7 @@ _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_analog_scale": (256, ()),
     "tiled_analog_trains": (256, ()),
     "tiled_analog_update": (256, (1,)),
+    "tiled_concat": (256, (2, 3)),
     "tiled_conv": (256, (2, 3)),
     "tiled_conv_grad_w": (128, (1, 2, 3)),
     "tiled_conv_grad_x": (128, (2, 3)),
