@@ -48,6 +48,16 @@ def image(b, x):
     return b.apply("Gemm", mix, b.parameter("w2", drawn(6, 5)), transB=0, alpha=0.5)
 
 
+def parts(b, x):
+    """Rows of (4, 9): parts that overlap, side by side, within zeros."""
+    h = b.apply("Mul", x, b.parameter("w0", drawn(9)))
+    a = b.apply("Slice", h, starts=(0,), ends=(5,), axes=(1,))
+    c = b.apply("Slice", h, starts=(-6, 1), ends=(9, 4), axes=(-1, 0))
+    c = b.apply("Place", c, axis=0, before=1, size=4)
+    d = b.apply("Concat", a, b.apply("Tanh", c), b.parameter("w1", drawn(4, 2)), axis=1)
+    return b.apply("Gemm", d, b.parameter("w2", drawn(13, 5)))
+
+
 def rows(b, x):
     """Vectors of (3, 4): products turned in all ways, views."""
     w = [b.parameter(f"w{i}", drawn(*s)) for i, s in enumerate([(4, 7), (7, 7), (5, 7)])]
@@ -84,6 +94,7 @@ def pointwise(b, x):
 
 
 NETS = {
+    "parts": (parts, (4, 9)),
     "pointwise": (pointwise, (3, 8)),
     "attention": (attention, (2, 4, 6)),
     "image": (image, (2, 4, 9, 8)),

@@ -43,6 +43,10 @@ CASES = {
     "Cast": ([], {"to": TensorProto.DOUBLE}, lambda x: x),
     "Expand": (["wide"], {}, lambda x: np.broadcast_to(x, (4, 2, 3))),
     "Identity": ([], {}, lambda x: x),
+    "Slice": (["first", "last", "first"], {}, lambda x: x[:, 1:]),
+    "Gather": (["row"], {"axis": 0}, lambda x: x[-1]),
+    "Pad": (["pads"], {}, lambda x: np.pad(x, ((1, 2), (0, 3)))),
+    "Concat": (["x"] * 8, {"axis": 1}, lambda x: np.concatenate([x] * 9, 1)),
 }
 
 
@@ -51,10 +55,22 @@ def test_ops_that_stand_for_others(tmp_path, op):
     more, attributes, formula = CASES[op]
     nodes = [node(op, ["x", *more], ["h"], **attributes), node("Tanh", ["h"], ["y"])]
     values = {"lo": np.array(-0.25, "f4"), "hi": np.array(0.5, "f4"), "two": np.array(2.0, "f4")}
-    values["wide"] = np.array([4, 1, 1])
+    values |= {"wide": np.array([4, 1, 1]), "row": np.array(-1), "pads": np.array([1, 0, 2, 3])}
+    values |= {"first": np.array([1]), "last": np.array([1 << 60])}
     want = np.tanh(formula(X))
     graph = one_graph(tmp_path, nodes, (2, 3), want.shape, values)
     assert np.abs(graph.run({"x": X})["y"] - want).max() < 1e-14
+
+
+def test_parts_of_a_split(tmp_path):
+    nodes = [
+        node("Split", ["x"], ["a", "b", "c"], axis=-1, num_outputs=3),
+        node("Mul", ["a", "b"], ["d"]),
+        node("Concat", ["c", "d"], ["y"], axis=-1),
+    ]
+    x = RNG.normal(size=(2, 8))
+    y = one_graph(tmp_path, nodes, (2, 8), (2, 5), opset=18).run({"x": x})["y"]
+    assert_same_bits(y, np.concatenate((x[:, 6:], x[:, :3] * x[:, 3:6]), 1))
 
 
 def normalised(tmp_path, product, mode=0):

@@ -1,4 +1,4 @@
-"""A training graph of all elementwise ops: tiles, CUDA sources and C give the same bits."""
+"""Training graphs of all elementwise ops and parts: tiles, CUDA sources and C agree in bits."""
 
 import numpy as np
 import pytest
@@ -6,34 +6,39 @@ import pytest
 from rpukit import tiled
 from rpukit.errors import GraphError
 from rpukit.testing import assert_same_bits, on_cpu
-from tests.tiled.test_autodiff import pointwise
+from tests.tiled.test_autodiff import parts, pointwise
 from tests.tiled.test_codegen import assert_bits_and_cycles, build
 
 
-def trained(n_classes=5):
-    """Two steps of a graph with every elementwise op, ignored labels and weights of classes."""
-    b = tiled.Builder("pointwise")
-    scores = pointwise(b, b.input("x", (12, 8)))
+NETS = {"pointwise": (pointwise, (12, 8), 1_200), "parts": (parts, (4, 9), 300)}
+
+
+def trained(name, n_classes=5):
+    """Two steps of a graph, with ignored labels and weights of classes."""
+    net, shape, _ = NETS[name]
+    b = tiled.Builder(name)
+    scores = net(b, b.input("x", shape))
     weights = b.constant("weights", np.linspace(0.5, 2.0, n_classes))
-    labels = b.input("t", (12,), np.int64)
+    labels = b.input("t", shape[:1], np.int64)
     loss = b.apply("SoftmaxCrossEntropyLoss", scores, labels, weights, ignore_index=-100)
     rng = np.random.default_rng(3)
     batches = []
     for _ in range(2):
-        t = rng.integers(0, n_classes, 12)
-        t[rng.random(12) < 0.3] = -100
-        batches.append((rng.normal(size=(12, 8)).astype(np.float32), t))
+        t = rng.integers(0, n_classes, shape[0])
+        t[1::3] = -100
+        batches.append((rng.normal(size=shape).astype(np.float32), t))
     return b.training(loss, tiled.SGD(lr=0.05)), batches
 
 
-def test_tiles_sources_and_c_have_the_same_bits(tmp_path):
-    training, batches = trained()
+@pytest.mark.parametrize("net", NETS)
+def test_tiles_sources_and_c_have_the_same_bits(tmp_path, net):
+    (training, batches), small = trained(net), NETS[net][2]
     ends = []
-    for l1, buffering in ((1_200, "auto"), (64_000, "single")):
+    for l1, buffering in ((small, "auto"), (64_000, "single")):
         plan = tiled.plan(training, tiled.siracusa_l2(l1=l1), buffering=buffering)
         trainer = plan.trainer(training)
         ends.append((trainer.fit(batches), trainer.parameters()))
-        assert any(op.n_tiles > 1 for op in plan.ops()) == (l1 == 1_200)
+        assert any(op.n_tiles > 1 for op in plan.ops()) == (l1 == small)
     (losses, weights), (same_losses, same_weights) = ends
     assert np.isfinite(losses).all() and list(losses) == list(same_losses)
     for name, value in weights.items():
@@ -47,7 +52,7 @@ def test_tiles_sources_and_c_have_the_same_bits(tmp_path):
         found = training.train.run(inputs)
     for name, value in want.items():
         assert_same_bits(found[name], value)
-    plan = tiled.plan(training, tiled.siracusa_l2(l1=1_200))
+    plan = tiled.plan(training, tiled.siracusa_l2(l1=small))
     plan.generate_c(tmp_path, training, batches)
     build(tmp_path, "-O2")
     assert_bits_and_cycles(tmp_path, plan, len(batches), len(batches))

@@ -16,6 +16,7 @@ from rpukit.tiled.ops._base import attribute, fault, present
 
 __all__ = ["Reading", "rewritten"]
 
+_MOST_INPUTS = 7  # of a Concat
 _FLOATS, _INTEGERS = ("float16", "float32", "float64", "bfloat16"), ("int32", "int64")
 # What could stand in for operators that cannot be read
 _STAND_INS = {
@@ -23,7 +24,6 @@ _STAND_INS = {
     "ArgMax": "leave it outside of the model",
     "Elu": "LeakyRelu, or Exp, Sub and LeakyRelu",
     "GRU": "its steps written out as Gemm, Sigmoid and Tanh",
-    "Gather": "embeddings computed outside of the model, as its input",
     "LSTM": "its steps written out as Gemm, Sigmoid and Tanh",
     "PRelu": "LeakyRelu, whose slope is a constant",
     "RNN": "its steps written out as Gemm and Tanh",
@@ -71,6 +71,15 @@ class Reading:
         if not self.fixed(name) or self.constants[name].size != 1:
             raise fault(node, f"{what}: got the tensor {name}, need a constant of one element")
         return float(self.constants[name].reshape(()))
+
+    def numbers(self, node: Node, place: int, what: str) -> tuple[int, ...] | None:
+        """Read a constant of integers; None where the input is absent."""
+        name = present(node.inputs, place)
+        if not name:
+            return None
+        if not self.fixed(name):
+            raise fault(node, f"{what}: {name} is computed, need a constant")
+        return tuple(int(n) for n in self.constants[name].reshape(-1))
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """Add a constant."""
@@ -149,6 +158,81 @@ def _expand(node: Node, reading: Reading) -> list[Node]:
     return [Node(node.name, "Broadcast", node.inputs[:1], node.outputs, {"shape": whole, "by": 1})]
 
 
+def _slice(node: Node, reading: Reading) -> list[Node]:
+    names = ("starts", "ends", "axes", "steps")
+    given = {name: reading.numbers(node, 1 + k, name) for k, name in enumerate(names)}
+    attributes = {key: value for key, value in given.items() if value is not None}
+    return [replace(node, inputs=node.inputs[:1], attributes={**node.attributes, **attributes})]
+
+
+def _split(node: Node, reading: Reading) -> list[Node]:
+    """Make one Slice for each part."""
+    x, n = node.inputs[0], len(node.outputs)
+    axis, shape = attribute(node, "axis", 0), reading.shapes.get(x)
+    sizes = reading.numbers(node, 1, "split") or attribute(node, "split", ())
+    if not sizes:
+        if shape is None:
+            raise fault(node, f"{x} has an unknown shape; need one, or the sizes of parts")
+        most = -(-shape[axis] // n)
+        sizes = tuple(min(most, shape[axis] - k * most) for k in range(n))
+    made, begin = [], 0
+    for k, (size, end) in enumerate(zip(sizes, node.outputs, strict=True)):
+        part = {"starts": (begin,), "ends": (begin + size,), "axes": (axis,)}
+        made.append(Node(f"{node.name}/{k}", "Slice", (x,), (end,), part))
+        begin += size
+    return [one for one in made if one.outputs[0]]
+
+
+def _gather(node: Node, reading: Reading) -> list[Node]:
+    """Read one index of an axis as a Slice, without the axis where the index is a scalar."""
+    (x, indices), axis, (end,) = node.inputs, attribute(node, "axis", 0), node.outputs
+    if not reading.fixed(indices) or reading.constants[indices].size != 1:
+        raise fault(
+            node,
+            f"indices: got the tensor {indices}, need one constant index (embeddings can "
+            "be computed outside of the model, as its input)",
+        )
+    index = int(reading.constants[indices].reshape(()))
+    stop = index + 1 if index != -1 else (1 << 62)
+    part = {"starts": (index,), "ends": (stop,), "axes": (axis,)}
+    if reading.constants[indices].ndim:
+        return [Node(node.name, "Slice", (x,), (end,), part)]
+    kept = f"{node.name}/kept"
+    squeeze = Node(node.name, "Squeeze", (kept,), (end,), {"axes": (axis,)})
+    return [Node(kept, "Slice", (x,), (kept,), part), squeeze]
+
+
+def _concat(node: Node, reading: Reading) -> list[Node]:
+    """Concatenate at most seven tensors at a time, as many as the kernel takes."""
+    inputs, made = list(node.inputs), list[Node]()
+    while len(inputs) > _MOST_INPUTS:
+        end = f"{node.name}/{len(made)}"
+        made.append(Node(end, "Concat", tuple(inputs[:_MOST_INPUTS]), (end,), node.attributes))
+        inputs[:_MOST_INPUTS] = [end]
+    return [*made, replace(node, inputs=tuple(inputs))]
+
+
+def _pad(node: Node, reading: Reading) -> list[Node]:
+    """Place a tensor within zeros, axis by axis."""
+    shape, mode = reading.shapes.get(node.inputs[0]), attribute(node, "mode", "constant")
+    pads = reading.numbers(node, 1, "pads") or attribute(node, "pads", ())
+    value = reading.number(node, 2, "constant_value") or attribute(node, "value", 0.0)
+    if mode != "constant" or value or shape is None or any(n < 0 for n in pads):
+        raise fault(node, f"got mode {mode}, value {value}, pads {pads}, need zeros around")
+    axes = reading.numbers(node, 3, "axes") or range(len(shape))
+    made, (x, end) = list[Node](), (node.inputs[0], node.outputs[0])
+    for k, axis in enumerate(axes):
+        before, after = pads[k], pads[k + len(pads) // 2]
+        if before or after:
+            more = {"axis": axis, "before": before, "size": before + shape[axis] + after}
+            name = f"{node.name}/{k}"
+            made.append(Node(name, "Place", (x,), (name,), more))
+            x = name
+    if not made:
+        return _identity(node)
+    return [*made[:-1], replace(made[-1], outputs=(end,))]
+
+
 def _layer_norm(node: Node, reading: Reading) -> list[Node]:
     scale = node.inputs[1]
     shape = reading.shapes.get(scale)
@@ -177,12 +261,17 @@ _REWRITES: Mapping[str, Rewrite] = {
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Clip": _clip,
+    "Concat": _concat,
     "Dropout": _dropout,
     "Expand": _expand,
+    "Gather": _gather,
     "LayerNormalization": _layer_norm,
     "Neg": _neg,
+    "Pad": _pad,
     "Pow": _pow,
     "Reciprocal": _reciprocal,
+    "Slice": _slice,
+    "Split": _split,
     "Sum": _sum,
 }
 _ONE_OUTPUT = ("BatchNormalization", "Dropout")  # others are not computed
