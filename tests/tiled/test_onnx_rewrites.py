@@ -32,6 +32,7 @@ def one_graph(tmp_path, nodes, shape, out, constants=None, opset=17):
     return tiled.from_onnx(path, dtype=np.float64)
 
 
+MASK = np.array([[True, False, True]])
 X = RNG.normal(size=(2, 3))
 CASES = {
     "Clip": (["lo", "hi"], {}, lambda x: np.clip(x, -0.25, 0.5)),
@@ -41,6 +42,7 @@ CASES = {
     "Sum": (["x", "two", "x"], {}, lambda x: 3 * x + 2),
     "Dropout": (["hi"], {}, lambda x: x),
     "Cast": ([], {"to": TensorProto.DOUBLE}, lambda x: x),
+    "Where": ([], {}, lambda x: np.where(MASK, 0.5, x)),
     "Expand": (["wide"], {}, lambda x: np.broadcast_to(x, (4, 2, 3))),
     "Identity": ([], {}, lambda x: x),
     "Slice": (["first", "last", "first"], {}, lambda x: x[:, 1:]),
@@ -53,10 +55,11 @@ CASES = {
 @pytest.mark.parametrize("op", CASES)
 def test_ops_that_stand_for_others(tmp_path, op):
     more, attributes, formula = CASES[op]
-    nodes = [node(op, ["x", *more], ["h"], **attributes), node("Tanh", ["h"], ["y"])]
+    inputs = ["mask", "hi", "x"] if op == "Where" else ["x", *more]
+    nodes = [node(op, inputs, ["h"], **attributes), node("Tanh", ["h"], ["y"])]
     values = {"lo": np.array(-0.25, "f4"), "hi": np.array(0.5, "f4"), "two": np.array(2.0, "f4")}
     values |= {"wide": np.array([4, 1, 1]), "row": np.array(-1), "pads": np.array([1, 0, 2, 3])}
-    values |= {"first": np.array([1]), "last": np.array([1 << 60])}
+    values |= {"mask": MASK, "first": np.array([1]), "last": np.array([1 << 60])}
     want = np.tanh(formula(X))
     graph = one_graph(tmp_path, nodes, (2, 3), want.shape, values)
     assert np.abs(graph.run({"x": X})["y"] - want).max() < 1e-14
@@ -71,6 +74,69 @@ def test_parts_of_a_split(tmp_path):
     x = RNG.normal(size=(2, 8))
     y = one_graph(tmp_path, nodes, (2, 8), (2, 5), opset=18).run({"x": x})["y"]
     assert_same_bits(y, np.concatenate((x[:, 6:], x[:, :3] * x[:, 3:6]), 1))
+
+
+def test_infinity_where_a_mask_says_so(tmp_path):
+    """The causal mask of an attention: softmax of what is left, and its gradient."""
+    nodes = [
+        node("Mul", ["x", "w"], ["h"]),
+        node("Where", ["mask", "h", "low"], ["z"]),
+        node("Softmax", ["z"], ["y"], axis=-1),
+    ]
+    mask, w = np.tril(np.ones((3, 3), bool)), drawn(3, 3)
+    values = {"mask": mask, "low": np.array(-np.inf, "f4"), "w": w}
+    path = save(tmp_path / "m.onnx", nodes, floats(x=(3, 3)), floats(y=(3, 3)), values)
+    builder = tiled.Builder.from_onnx(path, ["w"])
+    builder.apply("MSELoss", "y", builder.input("t", (3, 3)), name="loss")
+    training = builder.training("loss", tiled.SGD(lr=1.0))
+    x, t = drawn(3, 3), drawn(3, 3)
+    trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
+    loss = trainer.step((x, t))
+    e = np.exp(x * w.astype(float)) * mask
+    y = e / e.sum(1, keepdims=True)
+    assert abs(loss - ((y - t) ** 2).mean()) < 1e-6
+    dy = 2 * (y - t) / 9
+    slope = y * (dy - (dy * y).sum(1, keepdims=True)) * x
+    assert np.abs(w - trainer.parameters()["w"] - slope).max() < 1e-6
+
+
+def test_shared_initialisers_are_read_as_copies(tmp_path):
+    """PyTorch writes initialisers of equal values once, with an Identity for each other name."""
+    one, zero = np.ones(4, "f4"), np.zeros(4, "f4")
+    nodes = [
+        node("Identity", ["g"], ["variance"]),
+        node("Identity", ["b"], ["mean"]),
+        node("Identity", ["b"], ["b2"]),
+        node("BatchNormalization", ["x", "g", "b", "mean", "variance"], ["n"]),
+        node("Add", ["n", "b2"], ["y"]),
+    ]
+    inputs, ends = floats(x=(3, 4)), floats(y=(3, 4))
+    path = save(tmp_path / "m.onnx", nodes, inputs, ends, {"g": one, "b": zero})
+    builder = tiled.Builder.from_onnx(path, ["g", "b", "b2"])
+    builder.apply("MSELoss", "y", builder.input("t", (3, 4)), name="loss")
+    training = builder.training("loss", tiled.SGD(lr=1.0))
+    trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
+    x, t = drawn(3, 4), drawn(3, 4)
+    trainer.step((x, t))
+    slope = (2 * (x / np.sqrt(1 + 1e-5) - t) / 12).sum(0)
+    for name in ("b", "b2"):
+        assert np.abs(trainer.parameters()[name] + slope).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm"),
+    [
+        ((1, 2, 3, 4, 5), (3, 1, 2, 0, 4)),
+        ((2, 3, 1, 4, 1, 5), (5, 0, 1, 4, 2, 3)),
+        ((1,) * 5, None),
+    ],
+)
+def test_transposes_of_more_than_four_axes(shape, perm):
+    b = tiled.Builder("net", dtype=np.float64)
+    more = {} if perm is None else {"perm": perm}
+    graph = b.graph(b.apply("Transpose", b.input("x", shape), name="y", **more))
+    x = RNG.normal(size=shape)
+    assert_same_bits(graph.run({"x": x})["y"], x.transpose(perm))
 
 
 def normalised(tmp_path, product, mode=0):

@@ -9,7 +9,6 @@ from rpukit.testing import assert_same_bits, on_cpu
 from tests.tiled.test_autodiff import parts, pointwise
 from tests.tiled.test_codegen import assert_bits_and_cycles, build
 
-
 NETS = {"pointwise": (pointwise, (12, 8), 1_200), "parts": (parts, (4, 9), 300)}
 
 

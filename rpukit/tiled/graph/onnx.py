@@ -169,9 +169,14 @@ def _load(path: str | Path) -> Any:
 
 
 def _value(array: np.ndarray, real: str) -> np.ndarray:
-    """Cast floats to the dtype of the graph, and signed integers to int64."""
-    kind = real if array.dtype.kind == "f" else _integer(array.dtype)
-    return array.astype(kind)
+    """Cast floats to the dtype of the graph, and signed integers to int64.
+
+    Infinities, which masks hold, become the largest finite numbers.
+    """
+    if array.dtype.kind != "f":
+        return array.astype(_integer(array.dtype))
+    largest = np.copysign(np.finfo(real).max, array.astype(real))
+    return np.where(np.isinf(array), largest, array).astype(real)
 
 
 def _integer(dtype: np.dtype[Any]) -> str:

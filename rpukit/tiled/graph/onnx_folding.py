@@ -56,20 +56,32 @@ def fold(
     """
     found, rest = dict(values), []
     fixed = set(values) - set(trained)
-    shapes = _known_shapes(model)
+    shapes, copies = _known_shapes(model), {*trained, *_statistics(model)}
     for node in model.graph.node:
         result = None
         if node.domain in _DOMAINS and node.op_type not in _RANDOM and len(node.output) == 1:
             if node.op_type == "Shape":
                 result = _shape(node, shapes, found)
+            elif node.op_type == "Identity" and node.output[0] in copies:
+                result = found.get(node.input[0])  # exporters share initialisers of equal values
             elif node.input and all(name in fixed for name in node.input if name):
                 result = _computed(model, node, found)
         if result is None:
             rest.append(node)
         else:
             found[node.output[0]] = result
-            fixed.add(node.output[0])
+            fixed |= {node.output[0]} - set(trained)
     return rest, found
+
+
+def _statistics(model: Any) -> set[str]:
+    """Find the means and variances of normalisations, which no training changes."""
+    return {
+        name
+        for node in model.graph.node
+        if node.op_type == "BatchNormalization"
+        for name in node.input[3:5]
+    }
 
 
 def _known_shapes(model: Any) -> dict[str, tuple[int, ...]]:

@@ -30,7 +30,6 @@ _STAND_INS = {
     "ReduceMax": "MaxPool over the axis",
     "Resize": "a convolution, or resized inputs",
     "Softplus": "Log(1 + Exp(x))",
-    "Where": "Mul and Add with masks as inputs or constants",
 }
 
 
@@ -148,6 +147,25 @@ def _sum(node: Node, reading: Reading) -> list[Node]:
         made.append(Node(node.name if last else end, "Add", (first, other), (end,), {}))
         first = end
     return made
+
+
+def _where(node: Node, reading: Reading) -> list[Node]:
+    """Multiply what a constant mask chooses by 1, the rest by 0, and add constants."""
+    mask, *choices = node.inputs
+    if not reading.fixed(mask):
+        raise fault(node, f"{mask}: got a computed mask, need a constant, or Mul and Add")
+    chosen = reading.constants[mask].astype(bool)
+    fixed, moving, made = np.zeros(()), list[str](), list[Node]()
+    for keep, name in zip((chosen, ~chosen), choices, strict=True):
+        if reading.fixed(name):  # not by products: infinity times 0 is NaN
+            fixed = np.where(keep, reading.constants[name], fixed)
+        else:
+            factor = reading.constant(f"{node.name}/mask_{name}", keep.astype(np.float64))
+            made.append(Node(f"{node.name}/{name}", "Mul", (name, factor), (factor + "ed",), {}))
+            moving.append(factor + "ed")
+    if fixed.ndim:
+        moving.append(reading.constant(f"{node.name}/rest", fixed))
+    return [*made, *_sum(replace(node, inputs=tuple(moving)), reading)]
 
 
 def _expand(node: Node, reading: Reading) -> list[Node]:
@@ -273,6 +291,7 @@ _REWRITES: Mapping[str, Rewrite] = {
     "Slice": _slice,
     "Split": _split,
     "Sum": _sum,
+    "Where": _where,
 }
 _ONE_OUTPUT = ("BatchNormalization", "Dropout")  # others are not computed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import Tensors, attribute, fault, present
 
+_MOST_AXES = 4  # of a transpose
 # node, fresh name by what it is for, tensors -> nodes
 Fresh = Callable[[str], str]
 Lowering = Callable[[Node, Fresh, Tensors], list[Node]]
@@ -156,6 +158,33 @@ def _analog_learn(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
     return parts.nodes
 
 
+def _transpose(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """Merge axes that stay neighbours, of more axes than the kernel takes."""
+    shape = tensors[node.inputs[0]].shape
+    perm = tuple(attribute(node, "perm", range(len(shape))[::-1]))
+    if len(shape) <= _MOST_AXES or sorted(perm) != list(range(len(shape))):
+        return [node]
+    runs: list[list[int]] = []
+    for axis in (axis for axis in perm if shape[axis] != 1):
+        earlier = runs[-1][-1] if runs else len(shape)
+        between = shape[earlier + 1 : axis]
+        if earlier < axis and all(n == 1 for n in between):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    order = sorted(range(len(runs)), key=lambda k: runs[k])  # runs, as they lie in the input
+    merged = tuple(math.prod(shape[axis] for axis in runs[k]) for k in order)
+    parts, (x, end) = _Parts(node, fresh), (node.inputs[0], node.outputs[0])
+    x = parts.add("Reshape", [x], fresh("merged"), shape=merged, allowzero=1)
+    perm_of_runs = tuple(order.index(k) for k in range(len(runs)))
+    x = parts.add("Transpose", [x], fresh("turned"), perm=perm_of_runs)
+    whole = tuple(shape[axis] for axis in perm)
+    parts.nodes.append(
+        Node(f"{node.name}/split", "Reshape", (x,), (end,), {"shape": whole, "allowzero": 1})
+    )
+    return parts.nodes
+
+
 LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> lowering, least number of inputs
     "BatchNormInternal": (_batch_norm, 3),
     "BatchNormalizationGrad": (_batch_norm_grad, 5),
@@ -165,6 +194,7 @@ LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> lowering, least number o
     "NegativeLogLikelihoodLoss": (_negative_log_likelihood, 2),
     "NegativeLogLikelihoodLossGrad": (_label_loss_grad("NLLLossGrad"), 2),
     "ConvGrad": (_conv_grad, 3),
+    "Transpose": (_transpose, 1),
     "ReshapeLike": (_reshape_like, 2),
     "AnalogForward": (_analog_forward, 3),
     "AnalogLearn": (_analog_learn, 4),
