@@ -263,7 +263,7 @@ def _layer_norm(node: Node, reading: Reading) -> list[Node]:
 def _batch_norm(node: Node, reading: Reading) -> list[Node]:
     """Use statistics of the batch in training mode, else those of the file."""
     epsilon = attribute(node, "epsilon", 1e-5)
-    if attribute(node, "training_mode", 0):
+    if attribute(node, "training_mode", 0) or any(node.outputs[1:]):  # before opset 14: by outputs
         return [Node(node.name, "BatchNormInternal", node.inputs[:3], node.outputs[:1],
                      {"epsilon": epsilon})]  # fmt: skip
     x, scale, bias, mean, variance = node.inputs
