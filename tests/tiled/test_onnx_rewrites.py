@@ -220,6 +220,26 @@ def test_what_depends_on_constants_alone_is_computed(tmp_path):
     assert np.abs(graph.run({"x": x})["y"] - x.reshape(5, -1) @ w.T).max() < 1e-12
 
 
+def test_shapes_are_inferred_again_from_what_was_computed(tmp_path):
+    """x.expand(...).view(x.size(0), -1) as PyTorch writes it."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Equal", ["s", "minus"], ["e"]),
+        node("Where", ["e", "ones", "s"], ["wide"]),
+        node("Expand", ["x", "wide"], ["h"]),
+        node("Shape", ["h"], ["s2"]),
+        node("Gather", ["s2", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "first"], ["n1"]),
+        node("Concat", ["n1", "minus"], ["shape"], axis=0),
+        node("Reshape", ["h", "shape"], ["y"]),
+    ]
+    values = {"zero": np.array(0), "first": np.array([0]), "minus": np.array([-1])}
+    values["ones"] = np.array([1, 1, 1])
+    graph = one_graph(tmp_path, nodes, (5, 3, 4), (5, 12), values)
+    x = RNG.normal(size=(5, 3, 4))
+    assert_same_bits(graph.run({"x": x})["y"], x.reshape(5, 12))
+
+
 def test_functions_of_a_file_are_inlined(tmp_path):
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     body = [node("Sigmoid", ["a"], ["s"]), node("Mul", ["a", "s"], ["o"])]
@@ -234,6 +254,18 @@ def test_functions_of_a_file_are_inlined(tmp_path):
     x = RNG.normal(size=3)
     found = tiled.from_onnx(tmp_path / "m.onnx", dtype=np.float64).run({"x": x})["y"]
     assert np.abs(found - x / (1 + np.exp(-x))).max() < 1e-15
+
+
+def test_normalisation_of_several_outputs_is_of_the_batch(tmp_path):
+    """Before opset 14 training mode is told by the number of outputs."""
+    names = ["n", "mean", "variance", "saved_mean", "saved_variance"]
+    nodes = [node("BatchNormalization", ["x", "g", "b", "m", "v"], names),
+             node("Relu", ["n"], ["y"])]  # fmt: skip
+    values = {name: np.abs(drawn(4)) for name in "gbmv"}
+    x = RNG.normal(size=(6, 4))
+    y = one_graph(tmp_path, nodes, (6, 4), (6, 4), values, opset=13).run({"x": x})["y"]
+    h = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
+    assert np.abs(y - np.maximum(h * values["g"] + values["b"], 0)).max() < 1e-12
 
 
 def test_layer_normalisation_without_bias(tmp_path):

@@ -210,8 +210,9 @@ def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> P
     values |= {node.output[0]: _constant(_node(node, 0), to_array)
                for node in graph.node if node.op_type == "Constant"}  # fmt: skip
     inputs = _inputs(path, graph, values, real)
-    protos, values = fold(model, values, trained)
-    nodes = [_node(proto, k) for k, proto in enumerate(protos) if proto.op_type != "Constant"]
+    model, values = fold(model, values, trained)
+    graph = model.graph
+    nodes = [_node(proto, k) for k, proto in enumerate(graph.node) if proto.op_type != "Constant"]
     every = (*graph.input, *graph.value_info, *graph.output)
     types = {
         v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type).name

@@ -28,6 +28,10 @@ def prepared(model: Any) -> Any:
     """
     if model.functions:
         model = import_module("onnx.inliner").inline_local_functions(model)
+    return _inferred(model)
+
+
+def _inferred(model: Any) -> Any:
     try:
         return import_module("onnx.shape_inference").infer_shapes(model, data_prop=True)
     except Exception:  # protobuf and the checker have errors of their own
@@ -36,8 +40,8 @@ def prepared(model: Any) -> Any:
 
 def fold(
     model: Any, values: Mapping[str, np.ndarray], trained: Collection[str]
-) -> tuple[list[Any], dict[str, np.ndarray]]:
-    """Compute the nodes whose inputs are constants.
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Compute the nodes whose inputs are constants, and shapes again with what they give.
 
     Parameters
     ----------
@@ -49,11 +53,28 @@ def fold(
 
     Returns
     -------
-    nodes : list of onnx.NodeProto
-        The other nodes.
+    model : onnx.ModelProto
+        With the other nodes.
     values : dict of str to array
         The constants, with those that were computed.
     """
+    known, to_tensor = dict(values), import_module("onnx").numpy_helper.from_array
+    while True:
+        rest, found = _folded_once(model, known, trained)
+        done = len(rest) == len(model.graph.node)
+        del model.graph.node[:]
+        model.graph.node.extend(rest)
+        if done or not any(node.op_type == "Shape" for node in rest):
+            return model, found
+        new = [name for name in found if name not in known and found[name].dtype.kind in "iu"]
+        model.graph.initializer.extend(to_tensor(found[name], name) for name in new)
+        model, known = _inferred(model), found
+
+
+def _folded_once(
+    model: Any, values: Mapping[str, np.ndarray], trained: Collection[str]
+) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """Compute the nodes whose inputs are constants, in one pass."""
     found, rest = dict(values), []
     fixed = set(values) - set(trained)
     shapes, copies = _known_shapes(model), {*trained, *_statistics(model)}
