@@ -1,4 +1,4 @@
-"""Training graphs of all elementwise ops and parts: tiles, CUDA sources and C agree in bits."""
+"""Training graphs of all elementwise ops, and of parts: tiles and C have the bits of the whole."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def trained(name, n_classes=5):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_tiles_sources_and_c_have_the_same_bits(tmp_path, net):
+def test_tiles_and_c_have_the_bits_of_the_whole(tmp_path, net):
     (training, batches), small = trained(net), NETS[net][2]
     ends = []
     for l1, buffering in ((small, "auto"), (64_000, "single")):
@@ -43,14 +43,6 @@ def test_tiles_sources_and_c_have_the_same_bits(tmp_path, net):
     for name, value in weights.items():
         assert_same_bits(value, same_weights[name])
         assert np.isfinite(value).all() and not np.array_equal(value, training.initial[name])
-    zeros = {t: np.zeros(training.train.tensors[t].shape, "f4") for t in training.accumulators}
-    inputs = dict(zip((training.data, training.target), batches[0], strict=True))
-    inputs |= {**zeros, **training.initial, training.reset: np.array([True])}
-    want = training.train.run(inputs)
-    with on_cpu(order=7):
-        found = training.train.run(inputs)
-    for name, value in want.items():
-        assert_same_bits(found[name], value)
     plan = tiled.plan(training, tiled.siracusa_l2(l1=small))
     plan.generate_c(tmp_path, training, batches)
     build(tmp_path, "-O2")
