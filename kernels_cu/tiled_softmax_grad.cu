@@ -1,6 +1,6 @@
-// A tile: gradient of softmax, y (dy - sum dy y).
+// A tile: gradient of softmax, y (dy - sum dy y), or of its logarithm, dy - exp(y) sum dy.
 //
-//   ints: rows, not used, length, step of the axis; dy, y, dx: packed rectangles
+//   ints: rows, kind (1: of the logarithm), length, step of the axis; dy, y, dx: packed rectangles
 //
 // A thread owns one row: one chain, ascending. Macro: REAL.
 // mirror: rpukit/tiled/_mirror/rows.py::tiled_softmax_grad
@@ -17,6 +17,11 @@ tiled_softmax_grad(const i64 *ints, const REAL *floats, const REAL *dy, const RE
     if (row >= ints[0]) return;
     i64 p = row / step * n * step + row % step;
     REAL s = 0;
+    if (ints[1] == 1) {
+        for (i64 k = 0; k < n; k++) s += dy[p + k * step];
+        for (i64 k = 0; k < n; k++) dx[p + k * step] = rk_fma(-rk_exp(y[p + k * step]), s, dy[p + k * step]);
+        return;
+    }
     for (i64 k = 0; k < n; k++) s = rk_fma(dy[p + k * step], y[p + k * step], s);
     for (i64 k = 0; k < n; k++) dx[p + k * step] = y[p + k * step] * (dy[p + k * step] - s);
 }

@@ -147,24 +147,24 @@ def _plan_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", help="file to which the plan is written")
 
 
-def _inputs(training: Any, path: str) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
+def _inputs(training: Any, path: str) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """Read initial parameters and mini-batches from a ``.npz`` file in the layout of Deeploy."""
     np = import_module("numpy")
     arrays = import_module("rpukit._files.archive").read_arrays(path)
-    tensors, names = training.train.tensors, (training.data, training.target)
+    tensors, names = training.train.tensors, training.batch
     order = [arrays[name] for name in sorted(n for n in arrays if n.startswith("arr_"))]
 
     def fitting(name: str, value: Any) -> Any:
         tensor = tensors[name]
         return np.asarray(value, tensor.dtype).reshape(tensor.shape)
 
-    start = zip(training.parameters, order[2:], strict=False)
+    start = zip(training.parameters, order[len(names) :], strict=False)
     initial = {name: fitting(name, value) for name, value in start}
-    pairs = [(order[0], order[1])]
-    while f"mb{len(pairs)}_arr_0000" in arrays:
-        ahead = f"mb{len(pairs)}_arr_000"
-        pairs.append((arrays[f"{ahead}0"], arrays[f"{ahead}1"]))
-    return initial, [(fitting(names[0], x), fitting(names[1], y)) for x, y in pairs]
+    parts = [[order[k] for k in range(len(names))]]
+    while f"mb{len(parts)}_arr_0000" in arrays:
+        ahead = f"mb{len(parts)}_arr_000"
+        parts.append([arrays[f"{ahead}{k}"] for k in range(len(names))])
+    return initial, [tuple(map(fitting, names, part)) for part in parts]
 
 
 def _codegen(args: argparse.Namespace) -> int:

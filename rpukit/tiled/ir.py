@@ -151,6 +151,8 @@ class Training:
         Inputs of `train` that it changes in place itself: weights and clocks of analog tiles.
     initial : mapping of str to array
         Initial values of parameters, `state` and `kept`.
+    extra : tuple of str
+        Inputs of `train` that change with every mini-batch too, such as masks.
 
     Notes
     -----
@@ -168,6 +170,12 @@ class Training:
     state: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     initial: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    extra: tuple[str, ...] = ()
+
+    @property
+    def batch(self) -> tuple[str, ...]:
+        """The inputs that a mini-batch consists of, in its order."""
+        return (self.data, self.target, *self.extra)
 
     def __repr__(self) -> str:
         values = [self.train.tensors[name] for name in (*self.parameters, *self.kept)]

@@ -14,17 +14,19 @@ def made(name, dtype="float32"):
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs, values = [], {}
     for place, shape in enumerate(shapes):
-        kind = {"labels": "int64", "reset": "bool"}.get(shape, dtype)
-        shape = {"labels": shapes[0][:1], "reset": (1,)}.get(shape, shape)
+        kind = {"labels": "int64", "classes": "int64", "reset": "bool"}.get(shape, dtype)
+        shape = {"labels": shapes[0][:1], "classes": (40,), "reset": (1,)}.get(shape, shape)
         inputs.append(Tensor(f"x{place}", shape, kind))
         if kind == "int64":
-            values[f"x{place}"] = rng.integers(0, shapes[0][1], shape)
+            n_class = 5 if shapes[0] == "classes" else shapes[0][1]
+            values[f"x{place}"] = rng.integers(0, n_class, shape)
         elif kind == "bool":
             values[f"x{place}"] = np.array([False])
         else:
             draws = rng.normal(size=shape)
             positive = op.startswith("Adam") and place in (3, 4)
-            positive = positive or (op == "AdamPowers")
+            positive = positive or op in ("AdamPowers", "Sqrt", "Log")
+            positive = positive or attributes.get("exponent", 1) % 1 != 0
             values[f"x{place}"] = (np.abs(draws) % 1 if positive else draws).astype(dtype)
     outputs = tuple(f"y{k}" for k in range(N_OUTPUTS.get(op, 1)))
     node = Node("node", op, tuple(values), outputs, attributes)

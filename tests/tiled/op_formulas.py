@@ -78,6 +78,10 @@ def gelu_slope(x):
     return phi(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
+def hard_swish_grad(dy, x):
+    return dy * np.where(np.abs(x) < 3, x / 3 + 0.5, x >= 3)
+
+
 def onehot(labels, n):
     return np.eye(n)[labels]
 
@@ -119,6 +123,52 @@ CASES = {
     "gelu_grad": ("GeluGrad", [(3, 50), (3, 50)], {}, lambda d, x: d * gelu_slope(x)),
     "tanh_grad": ("TanhGrad", [(3, 5), (3, 5)], {}, lambda d, y: d * (1 - y * y)),
     "sigmoid": ("Sigmoid", [(3, 5)], {}, lambda x: 1 / (1 + np.exp(-x))),
+    "clip": ("Clip", [(3, 50)], {"min": -0.5}, lambda x: np.maximum(x, -0.5)),
+    "clip_grad": (
+        *("ClipGrad", [(3, 50), (3, 50)], {"min": 0.0, "max": 1.0}),
+        lambda d, x: d * ((x > 0) & (x < 1)),
+    ),
+    "leaky_relu": ("LeakyRelu", [(3, 50)], {"alpha": 0.2}, lambda x: np.where(x < 0, 0.2 * x, x)),
+    "leaky_relu_grad": (
+        *("LeakyReluGrad", [(3, 50), (3, 50)], {"alpha": 0.2}),
+        lambda d, x: np.where(x > 0, d, 0.2 * d),
+    ),
+    "hard_sigmoid": (
+        *("HardSigmoid", [(3, 50)], {"alpha": 0.5}),
+        lambda x: np.clip(x / 2 + 0.5, 0, 1),
+    ),
+    "hard_sigmoid_grad": (
+        *("HardSigmoidGrad", [(3, 50), (3, 50)], {"alpha": 0.5}),
+        lambda d, y: d / 2 * ((y > 0) & (y < 1)),
+    ),
+    "hard_swish": ("HardSwish", [(3, 50)], {}, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    "hard_swish_grad": ("HardSwishGrad", [(3, 50), (3, 50)], {}, hard_swish_grad),
+    "sqrt": ("Sqrt", [(3, 50)], {}, np.sqrt),
+    "exp": ("Exp", [(3, 50)], {}, np.exp),
+    "log": ("Log", [(3, 50)], {}, np.log),
+    "erf": ("Erf", [(3, 50)], {}, erf),
+    "erf_grad": (
+        *("ErfGrad", [(3, 50), (3, 50)], {}),
+        lambda d, x: d * 2 / math.sqrt(math.pi) * np.exp(-x * x),
+    ),
+    "pow": ("Pow", [(3, 50)], {"exponent": 3.0}, lambda x: x**3),
+    "pow_root": ("Pow", [(3, 50)], {"exponent": -1.5}, lambda x: x**-1.5),
+    "slice": (
+        *(
+            "Slice",
+            [(5, 7, 6)],
+            {"starts": (1, 0), "ends": (9, 6), "axes": (0, -1), "steps": (1, 2)},
+        ),
+        lambda x: x[1:, :, ::2],
+    ),
+    "concat": (
+        *("Concat", [(2, 3, 4), (2, 1, 4), (2, 5, 4)], {"axis": -2}),
+        lambda a, b, c: np.concatenate((a, b, c), 1),
+    ),
+    "place": (
+        *("Place", [(3, 4, 2)], {"axis": 1, "before": 2, "size": 9}),
+        lambda x: np.pad(x, ((0, 0), (2, 3), (0, 0))),
+    ),
     "transpose": (
         *("Transpose", [(2, 3, 4, 5)], {"perm": (0, 2, 3, 1)}),
         lambda x: x.transpose(0, 2, 3, 1),
@@ -128,6 +178,10 @@ CASES = {
     "softmax_grad": (
         *("SoftmaxGrad", [(4, 7), (4, 7)], {}),
         lambda d, y: y * (d - (d * y).sum(-1, keepdims=True)),
+    ),
+    "log_softmax_grad": (
+        *("LogSoftmaxGrad", [(4, 7), (4, 7)], {}),
+        lambda d, y: d - np.exp(y) * d.sum(-1, keepdims=True),
     ),
     "layer_norm": ("LayerNormalization", [(2, 3, 20), (20,), (20,)], {}, layer_norm),
     "layer_norm_grad": (
@@ -186,6 +240,22 @@ CASES = {
     "cross_entropy_grad": (
         *("CrossEntropyGrad", [(6, 5), "labels"], {}),
         lambda p, k: (np.exp(p) - onehot(k, 5)) / 6,
+    ),
+    "label_weights": (
+        *("LabelWeights", ["classes", (5,)], {"n_class": 5, "ignore_index": 3}),
+        lambda k, w: np.where(k == 3, 0, w[k]),
+    ),
+    "nll_weighted": (
+        *("NLLLoss", [(6, 5), "labels", (6,), ()], {}),
+        lambda p, k, w, n: -(w * p[np.arange(6), k]).sum() / n,
+    ),
+    "cross_entropy_grad_weighted": (
+        *("CrossEntropyGrad", [(6, 5), "labels", (6,), ()], {}),
+        lambda p, k, w, n: w[:, None] * (np.exp(p) - onehot(k, 5)) / n,
+    ),
+    "nll_grad": (
+        *("NLLLossGrad", [(6, 5), "labels", (6,)], {"reduction": "sum"}),
+        lambda p, k, w: -w[:, None] * onehot(k, 5),
     ),
     "conv": (
         "Conv",

@@ -111,14 +111,45 @@ def test_loss_and_normalisation_of_one_output(tmp_path, labels):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_an_ignored_class_is_refused(tmp_path, reduction):
-    node = helper.make_node(
-        "SoftmaxCrossEntropyLoss", ["x", "t"], ["loss"], reduction=reduction, ignore_index=1
-    )
-    inputs = {"x": (TensorProto.FLOAT, (4, 3)), "t": (TensorProto.INT64, (4,))}
-    path = save(tmp_path / "m.onnx", [node], inputs, {"loss": (TensorProto.FLOAT, ())})
-    with pytest.raises(GraphError, match="ignore_index: got 1"):
-        tiled.from_onnx(path)
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("op", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+def test_ignored_labels_and_weights_of_classes(tmp_path, op, weights, reduction):
+    """Loss and gradient are sums over the other labels, divided by their weights for a mean."""
+    ignored = 1 if weights else -100
+    more = ["cw"] if weights else []
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["z"]),
+        helper.make_node(
+            op, ["z", "t", *more], ["loss"], reduction=reduction, ignore_index=ignored
+        ),
+    ]
+    inputs = {"x": (TensorProto.FLOAT, (5, 3)), "t": (TensorProto.INT64, (5,))}
+    values = {"w": RNG.normal(size=(5, 3)).astype("f4"), "cw": np.array([0.5, 2, 3], "f4")}
+    path = save(tmp_path / "m.onnx", nodes, inputs, {"loss": (TensorProto.FLOAT, ())}, values)
+    training = tiled.Builder.from_onnx(path, ["w"]).training("loss", tiled.SGD(lr=1.0))
+    x, t = RNG.normal(size=(5, 3)).astype("f4"), np.array([0, ignored, 2, 2, ignored])
+    trainer = tiled.plan(training, tiled.siracusa_l2(l1=2_000)).trainer(training)
+    loss = trainer.step((x, t))
+    kept = t != ignored
+    z = x.astype(float) * values["w"]
+    own = values["cw"].astype(float)[np.where(kept, t, 0)] if weights else np.ones(5)
+    own = own * kept / ((own * kept).sum() if reduction == "mean" else 1)
+    hot, soft = np.eye(3)[np.where(kept, t, 0)], op.startswith("Soft")
+    logs = log_softmax(z, 1) if soft else z
+    assert abs(loss + (own * (logs * hot).sum(1)).sum()) < 1e-5
+    slope = own[:, None] * ((softmax(z, 1) if soft else 0) - hot) * x
+    assert np.abs(values["w"] - trainer.parameters()["w"] - slope).max() < 1e-5
+
+
+def test_a_batch_of_ignored_labels_changes_nothing():
+    b = tiled.Builder("net")
+    w = RNG.normal(size=(3, 4)).astype("f4")
+    z = b.apply("Gemm", b.input("x", (2, 3)), b.parameter("w", w))
+    loss = b.apply("SoftmaxCrossEntropyLoss", z, b.input("t", (2,), np.int64), ignore_index=-100)
+    training = b.training(loss, tiled.SGD(lr=1.0))
+    trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
+    assert np.isnan(trainer.step((np.ones((2, 3), "f4"), np.array([-100, -100]))))  # 0 / 0
+    assert_same_bits(trainer.parameters()["w"], w)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
-from rpukit._exact.math import exp32, fma32, sigmoid32, sqrt32, tanh32
+from rpukit._exact.math import exp32, fma32, log32, sigmoid32, sqrt32, tanh32
 from rpukit._exact.special import erf32
 
 f4 = np.float32
 _HALF_ROOT, _DENSITY = f4(0.7071067811865476), f4(0.3989422804014327)  # 1/sqrt(2), 1/sqrt(2 pi)
+_SLOPE = f4(1.1283791670955126)  # of erf at 0: 2/sqrt(pi)
+_SIXTH, _THIRD = f4(0.16666666666666666), f4(0.3333333333333333)
 
 
 @jit
@@ -21,6 +23,63 @@ def _phi(x):
 @jit
 def _gelu_slope(x):
     return fma32(x, f4(_DENSITY * exp32(f4(f4(f4(-0.5) * x) * x))), _phi(x))
+
+
+@jit(inline="always")
+def _between(x, low, high):
+    return low if x < low else high if x > high else x
+
+
+@jit
+def _power(a, exponent, root):
+    """Power of a whole exponent, of the root of the base where `root` is 1."""
+    if root > f4(0.0):
+        a = sqrt32(a)
+    r, k = f4(1.0), int(abs(exponent))
+    while k > 0:
+        if k & 1:
+            r = f4(r * a)
+        a = f4(a * a)
+        k >>= 1
+    return f4(f4(1.0) / r) if exponent < f4(0.0) else r
+
+
+@jit
+def _later(kind, a, p, q):
+    """Results of one input and at most two constants; kinds 17 to 25."""
+    if kind == 17:
+        return _between(a, p, q)
+    if kind == 18:
+        return f4(p * a) if a < f4(0.0) else a
+    if kind == 19:
+        return _between(fma32(p, a, q), f4(0.0), f4(1.0))
+    if kind == 20:
+        return f4(a * _between(fma32(a, _SIXTH, f4(0.5)), f4(0.0), f4(1.0)))
+    if kind == 21:
+        return sqrt32(a)
+    if kind == 22:
+        return exp32(a)
+    if kind == 23:
+        return log32(a)
+    if kind == 24:
+        return erf32(a)
+    return _power(a, p, q)
+
+
+@jit
+def _slope(kind, dy, x, p, q):
+    """Gradients from dY and the input (of kind 28 the result); kinds 26 to 30."""
+    if kind == 26:
+        return dy if p < x and x < q else f4(0.0)
+    if kind == 27:
+        return dy if x > f4(0.0) else f4(p * dy)
+    if kind == 28:
+        return f4(dy * p) if f4(0.0) < x and x < f4(1.0) else f4(0.0)
+    if kind == 29:
+        if x <= f4(-3.0):
+            return f4(0.0)
+        return dy if x >= f4(3.0) else f4(dy * fma32(x, _THIRD, f4(0.5)))
+    return f4(dy * f4(_SLOPE * exp32(f4(-f4(x * x)))))
 
 
 @jit(inline="always")
@@ -73,6 +132,7 @@ def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
     kind, n1, n2, n3 = ints[1], ints[3], ints[4], ints[5]
     steps = ints[6:38].reshape(8, 4)
     by = floats[0] if floats.size else f4(1.0)
+    to = floats[1] if floats.size > 1 else f4(0.0)
     p = np.empty(8, np.int64)
     for row in range(start, stop):
         i0, i1, i2 = row // (n1 * n2), row // n2 % n1, row % n2
@@ -95,9 +155,36 @@ def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
                 v = f4(f4(w + w) / by)
             elif kind in (1, 2, 3, 4, 7, 9, 11, 13):
                 v = _two(kind, u, b[p[1] + i * sb])
+            elif kind > 25:
+                v = _slope(kind, u, b[p[1] + i * sb], by, to)
+            elif kind > 16:
+                v = _later(kind, u, by, to)
             else:
                 v = _one(kind, u, by)
             out[i * sy] = v
+
+
+@jit(inline="always")
+def _put(row, size, begin, length, part, out):
+    """Copy a row of an input to its place."""
+    for i in range(length):
+        out[row * size + begin + i] = part[row * length + i]
+
+
+@jit
+def tiled_concat(start, stop, ints, floats, a, b, c, d, e, f, g, y):
+    """Rows ``start`` to ``stop - 1`` of a tile of tensors side by side, with zeros between."""
+    inner = ints[3]
+    size, at = ints[2] * inner, ints[4:18] * inner
+    for row in range(start, stop):
+        y[row * size : (row + 1) * size] = f4(0.0)
+        _put(row, size, at[0], at[1], a, y)
+        _put(row, size, at[2], at[3], b, y)
+        _put(row, size, at[4], at[5], c, y)
+        _put(row, size, at[6], at[7], d, y)
+        _put(row, size, at[8], at[9], e, y)
+        _put(row, size, at[10], at[11], f, y)
+        _put(row, size, at[12], at[13], g, y)
 
 
 @jit

@@ -62,25 +62,51 @@ def tiled_reduce(start, stop, ints, floats, a, b, c, d, y):
 
 
 @jit
-def tiled_nll(start, stop, ints, floats, logprob, labels, loss):
-    """Samples of a tile, ascending; a label out of range gives NaN."""
+def tiled_nll(start, stop, ints, floats, logprob, labels, loss, weights, total_weight):
+    """Samples of a tile, ascending; a label out of range gives NaN, a weight of 0 is left out."""
     if start == 0 and stop > 0:
-        n, c = ints[1], ints[2]
+        n, c, weighted = ints[1], ints[2], ints[5] != 0
+        size = total_weight[0] if ints[6] else floats[0]
         total = f4(0.0) if ints[3] else loss[0]
         for i in range(n):
             k = labels[i]
-            total = f4(total - (logprob[i * c + k] if 0 <= k < c else NAN))
-        loss[0] = f4(total / floats[0]) if ints[4] else total
+            p = logprob[i * c + k] if 0 <= k < c else NAN
+            if not weighted:
+                total = f4(total - p)
+            elif weights[i] != f4(0.0):
+                total = fma32(f4(-weights[i]), p, total)
+        loss[0] = f4(total / size) if ints[4] else total
 
 
 @jit
-def tiled_cross_entropy_grad(start, stop, ints, floats, logprob, labels, y):
+def tiled_label_weights(start, stop, ints, floats, labels, weights, y):
+    """Weights of samples ``start`` to ``stop - 1``: that of the class, 0 where it is ignored."""
+    for i in range(start, stop):
+        k = labels[i]
+        if ints[3] and k == ints[4]:
+            y[i] = f4(0.0)
+        elif 0 <= k < ints[1]:
+            y[i] = weights[k] if ints[2] else f4(1.0)
+        else:
+            y[i] = NAN
+
+
+@jit
+def tiled_cross_entropy_grad(start, stop, ints, floats, logprob, labels, y, weights, total_weight):
     """Samples ``start`` to ``stop - 1`` of a tile of classes; `ints` say which."""
-    c, c0, n_class = ints[1], ints[2], ints[3]
+    c, c0, n_class, weighted = ints[1], ints[2], ints[3], ints[4] != 0
+    size = total_weight[0] if ints[5] else floats[0]
     for i in range(start, stop):
         label = labels[i]
         known = 0 <= label < n_class
+        if weighted and weights[i] == f4(0.0):
+            for k in range(c):
+                y[i * c + k] = f4(0.0)
+            continue
         for k in range(c):
             hot = f4(1.0) if c0 + k == label else f4(0.0)
-            v = f4(f4(exp32(logprob[i * c + k]) - hot) / floats[0])
+            v = f4((f4(0.0) if ints[6] else exp32(logprob[i * c + k])) - hot)
+            if weighted:
+                v = f4(weights[i] * v)
+            v = f4(v / size)
             y[i * c + k] = v if known else NAN

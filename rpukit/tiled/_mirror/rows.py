@@ -36,11 +36,17 @@ def tiled_softmax(start, stop, ints, floats, x, y):
 
 @jit
 def tiled_softmax_grad(start, stop, ints, floats, dy, y, dx):
-    """Rows ``start`` to ``stop - 1``: y (dy - sum dy y)."""
-    n, inner = ints[2], ints[3]
+    """Rows ``start`` to ``stop - 1``: y (dy - sum dy y); of the logarithm dy - exp(y) sum dy."""
+    kind, n, inner = ints[1], ints[2], ints[3]
     for row in range(start, stop):
         p = row // inner * n * inner + row % inner
         s = f4(0.0)
+        if kind == 1:
+            for k in range(n):
+                s = f4(s + dy[p + k * inner])
+            for k in range(n):
+                dx[p + k * inner] = fma32(f4(-exp32(y[p + k * inner])), s, dy[p + k * inner])
+            continue
         for k in range(n):
             s = fma32(dy[p + k * inner], y[p + k * inner], s)
         for k in range(n):

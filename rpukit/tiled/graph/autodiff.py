@@ -1,285 +1,39 @@
-"""Reverse-mode differentiation of a graph, one rule for each op."""
+"""Reverse-mode differentiation of a graph, by one rule for each op."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from rpukit.errors import GraphError
+from rpukit.tiled.graph.backward import Backward
+from rpukit.tiled.graph.rules import LOSSES, RULES
 from rpukit.tiled.graph.tape import Sketch
 from rpukit.tiled.ir import Node
-from rpukit.tiled.ops._base import attribute, fault, present
-
-Slopes = list[str]  # gradient of each output; "" where there is none
-Rule = Callable[["Backward", Node, Slopes], list[str]]  # gradient of each input
+from rpukit.tiled.ops._base import fault
 
 
-class Backward:
-    """Adds the nodes of a backward pass to a sketch.
-
-    Parameters
-    ----------
-    sketch : Sketch
-    wanted : iterable of str
-        Tensors whose gradients are needed.
-    """
-
-    def __init__(self, sketch: Sketch, wanted: Iterable[str]) -> None:
-        self.sketch = sketch
-        self.needed = set(wanted)  # these, and all tensors that depend on them
-        self.changed: list[str] = []  # tensors that analog tiles change in place
-        self._parts: dict[str, list[str]] = {}
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor."""
-        return self.sketch.tensors[name].shape
-
-    def need(self, name: str) -> bool:
-        """Tell whether the gradient of a tensor is needed."""
-        return name in self.needed
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node of one output."""
-        return self.sketch.add(op, inputs, 1, attributes)[0]
-
-    def like(self, value: str, shape: Sequence[int]) -> str:
-        """Reshape a value."""
-        same = self.shape(value) == tuple(shape)
-        return value if same else self.add("Reshape", value, shape=tuple(shape))
-
-    def times(self, value: str, factor: float) -> str:
-        """Multiply by a number."""
-        return value if factor == 1 else self.add("Mul", value, self.sketch.number(factor))
-
-    def summed_to(self, value: str, name: str) -> str:
-        """Undo a broadcast: sum a gradient down to the shape of a tensor."""
-        have, want = self.shape(value), self.shape(name)
-        ahead = len(have) - len(want)
-        axes = [*range(ahead)]
-        axes += [ahead + i for i, n in enumerate(want) if n == 1 and have[ahead + i] != 1]
-        total = self.add("ReduceSum", value, axes=tuple(axes), keepdims=1) if axes else value
-        return self.like(total, want)
-
-    def give(self, name: str, slope: str) -> None:
-        """Record a contribution to the gradient of a tensor."""
-        if slope:
-            self._parts.setdefault(name, []).append(slope)
-
-    def slope(self, name: str) -> str:
-        """Gradient of a tensor: its contributions, added in the order of their creation."""
-        parts = self._parts.get(name, [])
-        while len(parts) > 1:
-            parts[:2] = [self.add("Add", *parts[:2])]
-        return parts[0] if parts else ""
-
-    def run(self, nodes: Sequence[Node], loss: str) -> None:
-        """Differentiate a scalar by going through the nodes in reverse order."""
-        for node in nodes:
-            if any(self.need(name) for name in node.inputs):
-                self.needed.update(filter(None, node.outputs))
-        if loss not in self.needed:
-            raise GraphError(f"loss {loss} depends on no trained parameter")
-        for node in reversed(nodes):
-            is_loss = node.outputs[0] == loss
-            slopes = ["" if is_loss else self.slope(name) for name in node.outputs]
-            if not (is_loss or any(slopes)) or not any(map(self.need, node.inputs)):
-                continue
-            if node.op not in RULES:
-                raise fault(node, "has no gradient")
-            if is_loss and node.op not in LOSSES:
-                one = np.ones(self.shape(loss))
-                slopes[0] = self.sketch.constant(f"{loss}_grad", one)
-            for name, slope in zip(node.inputs, RULES[node.op](self, node, slopes), strict=False):
-                if name and self.need(name):
-                    self.give(name, slope)
-
-
-def _gemm(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    """Y = alpha op(A) op(B) + beta C, or Relu of it."""
-    a, b, (dy,) = node.inputs[0], node.inputs[1], slopes
-    if attribute(node, "activation", ""):
-        dy = back.add("ReluGrad", dy, node.outputs[0])
-    ta, tb = (bool(attribute(node, name, 0)) for name in ("transA", "transB"))
-    alpha = attribute(node, "alpha", 1.0)
-    scale = {} if alpha == 1 else {"alpha": alpha}
-    da = db = dc = ""
-    if back.need(a):
-        pair = (b, dy, int(tb), 1) if ta else (dy, b, 0, int(not tb))
-        da = back.add("Gemm", *pair[:2], transA=pair[2], transB=pair[3], **scale)
-        da = back.summed_to(da, a)
-    if back.need(b):
-        if not ta and len(back.shape(b)) == 2 < len(back.shape(a)):  # one sum over all rows
-            a, dy_rows = (back.like(v, (-1, back.shape(v)[-1])) for v in (a, dy))
-        else:
-            dy_rows = dy
-        pair = (dy_rows, a, 1, int(ta)) if tb else (a, dy_rows, int(not ta), 0)
-        db = back.add("Gemm", *pair[:2], transA=pair[2], transB=pair[3], **scale)
-        db = back.summed_to(db, b)
-    bias = present(node.inputs, 2)
-    if bias and back.need(bias):
-        dc = back.times(back.summed_to(dy, bias), attribute(node, "beta", 1.0))
-    return [da, db, dc]
-
-
-def _add(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    return [back.summed_to(slopes[0], name) if back.need(name) else "" for name in node.inputs]
-
-
-def _sub(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    first, second = _add(back, node, slopes)
-    return [first, second and back.times(second, -1.0)]
-
-
-def _mul(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    a, b = node.inputs
-    return [
-        back.summed_to(back.add("Mul", slopes[0], other), name) if back.need(name) else ""
-        for name, other in ((a, b), (b, a))
-    ]
-
-
-def _div(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    a, b = node.inputs
-    part = back.add("Div", slopes[0], b)
-    da = back.summed_to(part, a) if back.need(a) else ""
-    if not back.need(b):
-        return [da, ""]
-    product = back.add("Mul", part, node.outputs[0])
-    return [da, back.times(back.summed_to(product, b), -1.0)]
-
-
-def _by_input(op: str) -> Rule:
-    """Make the rule of an op whose gradient is computed from dY and the input."""
-    return lambda back, node, slopes: [back.add(op, slopes[0], node.inputs[0], **node.attributes)]
-
-
-def _by_output(op: str) -> Rule:
-    """Make the rule of an op whose gradient is computed from dY and the output."""
-    return lambda back, node, slopes: [back.add(op, slopes[0], node.outputs[0], **node.attributes)]
-
-
-def _view(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    return [back.like(slopes[0], back.shape(node.inputs[0]))]
-
-
-def _transpose(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    rank = len(back.shape(node.inputs[0]))
-    perm = attribute(node, "perm", tuple(range(rank))[::-1])
-    return [back.add("Transpose", slopes[0], perm=tuple(perm.index(i) for i in range(rank)))]
-
-
-def _reduce(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    shape = back.shape(node.inputs[0])
-    axes = attribute(node, "axes", None)
-    if not axes:
-        axes = () if attribute(node, "noop_with_empty_axes", 0) else range(len(shape))
-    axes = {axis % len(shape) for axis in axes}
-    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
-    by = math.prod(shape[i] for i in axes) if node.op == "ReduceMean" else 1
-    return [back.add("Broadcast", back.like(slopes[0], kept), shape=shape, by=by)]
-
-
-def _conv(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    x, w = node.inputs[:2]
-    bias = present(node.inputs, 2)
-    kernel = {"kernel_shape": back.shape(w)[2:]}
-    wanted = tuple(bool(name) and back.need(name) for name in (x, w, bias))
-    made = back.sketch.add("ConvGrad", (slopes[0], x, w), wanted, {**node.attributes, **kernel})
-    return list(made)
-
-
-def _layer_norm(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    inputs = (slopes[0], *node.inputs[:2], *node.outputs[1:3])
-    wanted = tuple(map(back.need, node.inputs))
-    return list(back.sketch.add("LayerNormalizationGrad", inputs, wanted, node.attributes))
-
-
-def _batch_norm(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    inputs = (slopes[0], *node.inputs[:2], *node.outputs[3:5])
-    wanted = (back.need(node.inputs[0]), True, True)  # the first needs the others
-    return list(back.sketch.add("BatchNormalizationGrad", inputs, wanted, node.attributes))
-
-
-def _average_pool(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    shape = back.shape(node.inputs[0])
-    return [back.add("AveragePoolGrad", slopes[0], **{**node.attributes, "input_shape": shape})]
-
-
-def _global_pool(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    kernel = back.shape(node.inputs[0])[2:]
-    return [back.add("GlobalAveragePoolGrad", slopes[0], kernel_shape=kernel)]
-
-
-def _mse(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    slope = back.add("MSELossGrad", *node.inputs)
-    if slopes[0]:
-        slope = back.add("Mul", slope, slopes[0])
-    return [slope, back.times(slope, -1.0) if back.need(node.inputs[1]) else ""]
-
-
-def _cross_entropy(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    if present(slopes, 1):
-        raise fault(
-            node, "its second output, the log-probabilities, has no gradient: use the loss alone"
-        )
-    given = [slopes[0]] if slopes[0] else []
-    inputs = (*given, node.outputs[1], node.inputs[1])
-    return [back.add("SoftmaxCrossEntropyLossGrad", *inputs, **node.attributes)]
-
-
-def _analog(back: Backward, node: Node, slopes: Slopes) -> list[str]:
-    """A backward product where it is needed, and then the update, which changes the weights."""
-    x, (dy,) = node.inputs[0], slopes
-    tile, n_batch = back.sketch.tiles[node.outputs[0]], back.shape(x)[0]
-    used, dx = ["forward", "update"], ""
-    if back.need(x):
-        attributes, spread = tile.ways["backward"]
-        inputs = (dy, tile.weight, tile.clocks["backward"], *spread)
-        dx = back.sketch.add("AnalogForward", inputs, 1, attributes)[0]
-        used.append("backward")
-    learn = (tile.weight, x, dy, tile.clocks["update"], *tile.cells)
-    back.changed += back.sketch.add("AnalogLearn", learn, 1, tile.learn, f"{tile.weight}_updated")
-    for way in used:
-        clock = tile.clocks[way]
-        by = {"by": n_batch}
-        back.changed += back.sketch.add("AdvanceClock", (clock,), 1, by, f"{clock}_updated")
-    return [dx]
-
-
-LOSSES = ("MSELoss", "SoftmaxCrossEntropyLoss")  # their rules support an upstream gradient of 1
-RULES: Mapping[str, Rule] = {
-    "Gemm": _gemm,
-    "MatMul": _gemm,
-    "AnalogForward": _analog,
-    "Conv": _conv,
-    "Add": _add,
-    "Sub": _sub,
-    "Mul": _mul,
-    "Div": _div,
-    "Relu": _by_output("ReluGrad"),
-    "Gelu": _by_input("GeluGrad"),
-    "Tanh": _by_output("TanhGrad"),
-    "Sigmoid": _by_output("SigmoidGrad"),
-    "Softmax": _by_output("SoftmaxGrad"),
-    "LayerNormalization": _layer_norm,
-    "BatchNormInternal": _batch_norm,
-    "MaxPool": _by_input("MaxPoolGrad"),
-    "AveragePool": _average_pool,
-    "GlobalAveragePool": _global_pool,
-    "Transpose": _transpose,
-    "Reshape": _view,
-    "Flatten": _view,
-    "Squeeze": _view,
-    "Unsqueeze": _view,
-    "Identity": _view,
-    "ReduceSum": _reduce,
-    "ReduceMean": _reduce,
-    "MSELoss": _mse,
-    "SoftmaxCrossEntropyLoss": _cross_entropy,
-}
+def _run(back: Backward, nodes: Sequence[Node], loss: str) -> None:
+    """Differentiate a scalar by going through the nodes in reverse order."""
+    for node in nodes:
+        if any(back.need(name) for name in node.inputs):
+            back.needed.update(filter(None, node.outputs))
+    if loss not in back.needed:
+        raise GraphError(f"loss {loss} depends on no trained parameter")
+    for node in reversed(nodes):
+        is_loss = node.outputs[0] == loss
+        slopes = ["" if is_loss else back.slope(name) for name in node.outputs]
+        if not (is_loss or any(slopes)) or not any(map(back.need, node.inputs)):
+            continue
+        if node.op not in RULES:
+            raise fault(node, "has no gradient")
+        if is_loss and node.op not in LOSSES:
+            one = np.ones(back.shape(loss))
+            slopes[0] = back.sketch.constant(f"{loss}_grad", one)
+        for name, slope in zip(node.inputs, RULES[node.op](back, node, slopes), strict=False):
+            if name and back.need(name):
+                back.give(name, slope)
 
 
 def gradients(
@@ -307,7 +61,7 @@ def gradients(
     """
     nodes = sketch.ancestors(loss)
     back = Backward(sketch, [*wanted, *(tile.weight for tile in sketch.tiles.values())])
-    back.run(nodes, loss)
+    _run(back, nodes, loss)
     found = {name: back.slope(name) for name in wanted}
     lost = [name for name, slope in found.items() if not slope]
     if lost:

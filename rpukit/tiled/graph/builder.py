@@ -42,14 +42,17 @@ class Builder:
     Ops with a gradient, and their inputs: ``Gemm`` (a, b[, c]; alpha, beta, transA, transB,
     activation: none or Relu), ``MatMul`` (a, b; activation), ``Conv`` (x, w[, b]; strides, pads,
     dilations, group), ``Add``, ``Sub``, ``Mul``, ``Div`` (a, b), ``Relu``, ``Gelu``, ``Tanh``,
-    ``Sigmoid`` (x), ``Softmax`` (x; axis),
-    ``LayerNormalization`` (x, scale, bias; epsilon), ``BatchNormInternal`` (x, scale, bias, mean,
-    variance; epsilon: statistics of the batch, the last two are not used), ``MaxPool``,
-    ``AveragePool`` (x; kernel_shape, strides, pads), ``GlobalAveragePool`` (x), ``Transpose`` (x;
-    perm), ``Reshape`` (x; shape), ``Flatten`` (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes),
-    ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
-    ``SoftmaxCrossEntropyLoss`` (scores, labels). Names and attributes are those of ONNX,
-    which has no activation of a Gemm.
+    ``Sigmoid``, ``HardSwish``, ``Sqrt``, ``Exp``, ``Log``, ``Erf`` (x), ``Clip`` (x; min, max),
+    ``LeakyRelu`` (x; alpha), ``HardSigmoid`` (x; alpha, beta), ``Pow`` (x; exponent, a multiple
+    of 0.5), ``Softmax``, ``LogSoftmax`` (x; axis), ``LayerNormalization`` (x, scale[, bias];
+    epsilon), ``BatchNormInternal`` (x, scale, bias, mean, variance; epsilon: statistics of the
+    batch, the last two are not used), ``MaxPool``, ``AveragePool`` (x; kernel_shape, strides,
+    pads), ``GlobalAveragePool`` (x), ``Transpose`` (x; perm), ``Reshape`` (x; shape), ``Flatten``
+    (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes), ``Slice`` (x; starts, ends, axes, steps),
+    ``Concat`` (up to seven tensors; axis), ``ReduceSum``, ``ReduceMean`` (x; axes,
+    keepdims), ``MSELoss`` (prediction, target), ``SoftmaxCrossEntropyLoss`` (scores, labels[,
+    weights of classes]; reduction, ignore_index), ``NegativeLogLikelihoodLoss`` (log-probabilities
+    and the same). Names and attributes are those of ONNX, which has no activation of a Gemm.
 
     Examples
     --------
@@ -99,13 +102,15 @@ class Builder:
 
         Notes
         -----
-        Signed integers become int64, labels among them. ``ignore_index`` may be any number that
-        is not a class, such as PyTorch's -100; a label of that value makes the loss NaN.
+        Signed integers become int64, labels among them. Dropout and BatchNormalization are read
+        in the mode of the file: export with ``training=TrainingMode.TRAINING`` for statistics of
+        the batch. Statistics of the file are folded into the product before, if neither its
+        weights nor scale and bias are to be trained. What depends on constants alone is computed.
         """
         builder = cls(Path(path).stem, dtype=dtype)
-        nodes, inputs, constants, _ = read_nodes(path, dtype)
+        names = [parameters] if isinstance(parameters, str) else list(parameters)
+        nodes, inputs, constants, _ = read_nodes(path, dtype, names)
         if not isinstance(parameters, Mapping):
-            names = [parameters] if isinstance(parameters, str) else list(parameters)
             lost = [name for name in names if name not in constants]
             if lost:
                 raise GraphError(
@@ -311,12 +316,13 @@ class Builder:
         Raises
         ------
         GraphError
-            If there are not two inputs (data and target), or a parameter has no gradient.
+            If there are fewer than two inputs, or a parameter has no gradient.
 
         Notes
         -----
         The gradients that a tensor gets from several readers are added in reverse order of these,
-        last reader first. Gradients of mini-batches are added up, not averaged.
+        last reader first. Gradients of mini-batches are added up, not averaged. A mini-batch has
+        the inputs in their order: data, target, then others, such as masks.
         """
         known = isinstance(loss, str) and loss in self._sketch.tensors
         if not known or self._sketch.tensors[loss].size != 1:
@@ -333,7 +339,7 @@ class Builder:
         sketch.tensors = {k: v for k, v in every if k in forward or k in self._parameters}
         sketch.constants = {k: v for k, v in self._sketch.constants.items() if k in forward}
         data = [name for name in self._inputs if name in forward]
-        if len(data) != 2 or not (self._parameters or tiles):
+        if len(data) < 2 or not (self._parameters or tiles):
             raise GraphError(
                 f"{self.name}: need two inputs, data and target, and parameters; got {data} and "
                 f"{len(self._parameters)} parameters"
@@ -359,6 +365,7 @@ class Builder:
             state=tuple(state),
             kept=homes,
             initial={**self._parameters, **state, **{name: self._kept[name] for name in homes}},
+            extra=tuple(data[2:]),
         )
 
     def _like(self, name: str) -> tuple[tuple[int, ...], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from rpukit.errors import FormatError, GraphError, OnnxError
-from rpukit.tiled import ops
 from rpukit.tiled.graph.make import Graph, infer, make_graph
+from rpukit.tiled.graph.onnx_folding import fold, prepared
+from rpukit.tiled.graph.onnx_rewrites import Reading, rewritten
 from rpukit.tiled.ir import Node, Tensor, Training, sort_nodes
 
 __all__ = ["from_onnx", "training_from_onnx"]
@@ -52,7 +53,8 @@ def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
     FormatError
         If the file is not ONNX.
     GraphError
-        If it has unknown ops (all of them in one message) or anything else that is not supported.
+        If it has operators that cannot be read: one message names all of them, their nodes, and
+        what could stand in.
     """
     nodes, inputs, constants, outputs = read_nodes(path, dtype)
     used = {name for node in nodes for name in node.inputs}
@@ -68,8 +70,9 @@ def training_from_onnx(
     Parameters
     ----------
     train : str or Path
-        Inputs: data, labels or target, parameters, one ``..._grad.accumulation.buffer`` for each,
-        a flag that resets them. Outputs: the loss, then the accumulators.
+        Inputs: data, labels or target, others such as masks, parameters, one
+        ``..._grad.accumulation.buffer`` for each, a flag that resets them. Outputs: the loss, then
+        the accumulators.
     optimiser : str or Path
         Inputs: each parameter and its accumulator, and the optimiser's state.
     dtype : {float32, float64}
@@ -120,7 +123,7 @@ def training_of(train: Graph, optimiser: Graph) -> Training:
     known = {*accumulators, *parameters, *resets}
     data = [name for name in train.inputs if name not in known]
     missing = [name for name in parameters if name not in train.inputs]
-    if len(data) != 2 or missing or not train.outputs:
+    if len(data) < 2 or missing or not train.outputs:
         raise GraphError(
             f"{train.name}: need inputs data and target besides parameters, accumulators and the "
             f"reset flag, got {data}; parameters that are no inputs: {missing}"
@@ -145,6 +148,7 @@ def training_of(train: Graph, optimiser: Graph) -> Training:
         resets.pop(),
         train.outputs[0],
         state,
+        extra=tuple(data[2:]),
     )
 
 
@@ -165,22 +169,29 @@ def _load(path: str | Path) -> Any:
 
 
 def _value(array: np.ndarray, real: str) -> np.ndarray:
-    """Cast floats to the dtype of the graph, and signed integers to int64."""
-    kind = real if array.dtype.kind == "f" else _integer(array.dtype)
-    return array.astype(kind)
+    """Cast floats to the dtype of the graph, and signed integers to int64.
+
+    Infinities, which masks hold, become the largest finite numbers.
+    """
+    if array.dtype.kind != "f":
+        return array.astype(_integer(array.dtype))
+    largest = np.copysign(np.finfo(real).max, array.astype(real))
+    return np.where(np.isinf(array), largest, array).astype(real)
 
 
 def _integer(dtype: np.dtype[Any]) -> str:
     return "int64" if dtype.kind == "i" else dtype.name
 
 
-def read_nodes(path: str | Path, dtype: Any) -> Parts:
+def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> Parts:
     """Read the nodes of a file, its inputs, its constants and the names of its outputs.
 
     Parameters
     ----------
     path : str or Path
     dtype : {float32, float64}
+    trained : collection of str, optional
+        Initialisers that training changes, so that nothing is folded into them.
 
     Returns
     -------
@@ -189,47 +200,71 @@ def read_nodes(path: str | Path, dtype: Any) -> Parts:
     constants : dict of str to array
     outputs : list of str
     """
-    model, real = _load(path), np.dtype(dtype).name
-    onnx = import_module("onnx")
-    helper, to_array = onnx.helper, onnx.numpy_helper.to_array
+    raw, real = _load(path), np.dtype(dtype).name
+    told = _shapes_of((*raw.graph.value_info, *raw.graph.output))
+    model = prepared(raw)
+    helper, to_array = (import_module(f"onnx.{name}") for name in ("helper", "numpy_helper"))
+    to_array = to_array.to_array
     graph = model.graph
-    constants = {t.name: _value(to_array(t), real) for t in graph.initializer}
+    values = {t.name: to_array(t) for t in graph.initializer}
+    values |= {node.output[0]: _constant(_node(node, 0), to_array)
+               for node in graph.node if node.op_type == "Constant"}  # fmt: skip
+    inputs = _inputs(path, graph, values, real)
+    model, values = fold(model, values, trained)
+    graph = model.graph
+    nodes = [_node(proto, k) for k, proto in enumerate(graph.node) if proto.op_type != "Constant"]
+    every = (*graph.input, *graph.value_info, *graph.output)
+    types = {
+        v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type).name
+        for v in every
+        if v.type.tensor_type.elem_type
+    }
+    types |= {name: value.dtype.name for name, value in values.items()}
+    shapes = {name: shape for name, shape in _shapes_of(every).items() if all(shape)}
+    shapes |= {name: value.shape for name, value in values.items()}
+    outputs = [v.name for v in graph.output]
+    reading = Reading(graph.name, values, trained, types, shapes, outputs)
+    nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
+    known = [*values, *(tensor.name for tensor in inputs)]
+    nodes = rewritten(sort_nodes(nodes, known), reading, _FOLDED)
+    used = {name for node in nodes for name in node.inputs} | {*outputs, *trained}
+    constants = {n: _value(v, real) for n, v in reading.constants.items() if n in used}
+    nodes, constants = _folded(nodes, inputs, constants)
+    nodes = list(sort_nodes(nodes, [*constants, *(tensor.name for tensor in inputs)]))
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=13)
+    if opset < 13 and any(node.op in _ROWS_FROM_AXIS for node in nodes):
+        nodes = _with_rows_of_opset_1(nodes, inputs, constants)
+    return nodes, inputs, constants, outputs
+
+
+def _node(proto: Any, number: int) -> Node:
+    value_of = import_module("onnx").helper.get_attribute_value
+    attributes = {a.name: _attribute(a.name, value_of(a)) for a in proto.attribute}
+    name = proto.name or f"{proto.op_type}_{number}"
+    return Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes)
+
+
+def _shapes_of(values: Iterable[Any]) -> dict[str, tuple[int, ...]]:
+    """Read shapes; an unknown dimension is 0."""
+    return {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in values}
+
+
+def _inputs(path: str | Path, graph: Any, values: Collection[str], real: str) -> list[Tensor]:
+    """Read the inputs that are no initialisers."""
+    type_of = import_module("onnx").helper.tensor_dtype_to_np_dtype
     inputs = []
     for value in graph.input:
-        if value.name not in constants:
+        if value.name not in values:
             shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
             if not all(shape):
                 raise GraphError(
                     f"{path}: input {value.name} has unknown dimensions: {shape}; export "
                     f"with fixed ones"
                 )
-            kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            kind = type_of(value.type.tensor_type.elem_type)
             name = real if kind.kind == "f" else _integer(kind)
             inputs.append(Tensor(value.name, shape, name))
-    nodes = []
-    for number, proto in enumerate(graph.node):
-        attributes = {
-            a.name: _attribute(a.name, helper.get_attribute_value(a)) for a in proto.attribute
-        }
-        name = proto.name or f"{proto.op_type}_{number}"
-        node = Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes)
-        if proto.op_type == "Constant":
-            constants[node.outputs[0]] = _value(_constant(node, to_array), real)
-        else:
-            nodes.append(node)
-    unknown = sorted({n.op for n in nodes if n.op not in _FOLDED and not ops.known(n.op)})
-    if unknown:
-        raise GraphError(f"{graph.name}: unknown ops: {', '.join(unknown)}")
-    told = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
-            for v in (*graph.value_info, *graph.output)}  # fmt: skip
-    nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
-    nodes, constants = _folded(nodes, inputs, constants)
-    known = [*constants, *(tensor.name for tensor in inputs)]
-    nodes = list(sort_nodes(nodes, known))
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=13)
-    if opset < 13 and any(node.op in _ROWS_FROM_AXIS for node in nodes):
-        nodes = _with_rows_of_opset_1(nodes, inputs, constants)
-    return nodes, inputs, constants, [v.name for v in graph.output]
+    return inputs
 
 
 def _constant(node: Node, to_array: Any) -> np.ndarray:

@@ -80,6 +80,11 @@ class Sketch:
         name = f"number/{value}"
         return name if name in self.constants else self.constant(name, float(value))
 
+    def _zeros(self, like: str) -> str:
+        """Return a constant of zeros, for an absent bias."""
+        name, shape = f"{like}/no_bias", self.tensors[like].shape
+        return name if name in self.constants else self.constant(name, np.zeros(shape))
+
     def fresh(self, name: str) -> str:
         """Find a name that is not taken."""
         count, found = 1, name
@@ -134,6 +139,8 @@ class Sketch:
 
         Outputs that its gradient needs get names if they have none.
         """
+        if node.op == "LayerNormalization" and len([name for name in node.inputs if name]) == 2:
+            node = replace(node, inputs=(*node.inputs[:2], self._zeros(node.inputs[1])))
         names = [*node.outputs, *[""] * (_OUTPUTS.get(node.op, 0) - len(node.outputs))]
         if node.op in _OUTPUTS:
             names = [name or self.fresh(f"{node.name}/{k}") for k, name in enumerate(names)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rpukit.errors import GraphError
 from rpukit.tiled.ir import Node, Tensor
-from rpukit.tiled.tile_space import Box, Cut, Operand, Span, TileSpace, Whole
+from rpukit.tiled.tile_space import Box, Cut, Operand, Span, TileSpace, Whole, Window, axis_of
 
 Tensors = Mapping[str, Tensor]
 Numbers = tuple[np.ndarray, np.ndarray]
@@ -153,6 +153,8 @@ def strides_by_axis(
         for span, step in zip(operand.spans, steps, strict=True):
             if isinstance(span, Cut):
                 found[span.axis] = step
+            elif isinstance(span, Window):  # of one element: a slice
+                found[axis_of(span)] = step * span.stride
     return tuple(found)
 
 

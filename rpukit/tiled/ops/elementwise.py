@@ -24,6 +24,7 @@ from rpukit.tiled.ops._base import (
 from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
 _AXES, _INPUTS = 4, 7  # most axes and inputs of the kernel
+_MOST_EXPONENT = 64
 # Kinds of tiled_map, by number
 KINDS = (
     "copy",
@@ -43,6 +44,20 @@ KINDS = (
     "mse_grad",
     "batch_norm",
     "batch_norm_grad",
+    "clip",
+    "leaky_relu",
+    "hard_sigmoid",
+    "hard_swish",
+    "sqrt",
+    "exp",
+    "log",
+    "erf",
+    "power",
+    "clip_grad",
+    "leaky_relu_grad",
+    "hard_sigmoid_grad",
+    "hard_swish_grad",
+    "erf_grad",
 )
 Floats = Callable[[Node, Tensors], Sequence[float]]
 
@@ -100,6 +115,7 @@ class Map(Tiled):
         if attribute(node, "approximate", "none") != "none":
             raise fault(node, f"approximate: got {node.attributes['approximate']}, need none")
         real, shape = real_of(node, tensors), self.shape(node, tensors)
+        self._floats(node, tensors)  # refuses constants that the kernel cannot use
         if len(shape) > _AXES:
             raise fault(node, f"got a result of {len(shape)} axes, need at most {_AXES}")
         return [Tensor(node.outputs[0], shape, real)]
@@ -196,6 +212,35 @@ def _per_channel(node: Node, tensors: Tensors) -> Sequence[float]:
     return (math.prod(shape) // max(shape[1], 1),)
 
 
+def _bounds(node: Node, tensors: Tensors) -> Sequence[float]:
+    """Read the bounds of a Clip; an absent one is the largest finite number, as in ONNX."""
+    limits = np.finfo(tensors[node.inputs[0]].dtype)
+    low, high = attribute(node, "min", limits.min), attribute(node, "max", limits.max)
+    return float(low), float(high)
+
+
+def _slope_below(node: Node, tensors: Tensors) -> Sequence[float]:
+    return (attribute(node, "alpha", 0.01),)
+
+
+def _line(node: Node, tensors: Tensors) -> Sequence[float]:
+    return attribute(node, "alpha", 0.2), attribute(node, "beta", 0.5)
+
+
+def _exponent(node: Node, tensors: Tensors) -> Sequence[float]:
+    """Split an exponent into a whole one and whether it is that of the root."""
+    exponent = float(attribute(node, "exponent", math.nan))
+    root = not exponent.is_integer()
+    whole = 2 * exponent if root else exponent
+    if not whole.is_integer() or abs(whole) > _MOST_EXPONENT:
+        raise fault(
+            node,
+            f"exponent: got {exponent}, need a constant multiple of 0.5, of {_MOST_EXPONENT} at "
+            f"most; else write it as Exp(exponent * Log(x))",
+        )
+    return whole, float(root)
+
+
 OPS = [
     Map("Add", "add", 2),
     Map("Sub", "sub", 2),
@@ -209,6 +254,20 @@ OPS = [
     Map("TanhGrad", "tanh_grad", 2),
     Map("Sigmoid", "sigmoid", 1),
     Map("SigmoidGrad", "sigmoid_grad", 2),
+    Map("Clip", "clip", 1, _bounds),
+    Map("ClipGrad", "clip_grad", 2, _bounds),
+    Map("LeakyRelu", "leaky_relu", 1, _slope_below),
+    Map("LeakyReluGrad", "leaky_relu_grad", 2, _slope_below),
+    Map("HardSigmoid", "hard_sigmoid", 1, _line),
+    Map("HardSigmoidGrad", "hard_sigmoid_grad", 2, _line),
+    Map("HardSwish", "hard_swish", 1),
+    Map("HardSwishGrad", "hard_swish_grad", 2),
+    Map("Sqrt", "sqrt", 1),
+    Map("Exp", "exp", 1),
+    Map("Log", "log", 1),
+    Map("Erf", "erf", 1),
+    Map("ErfGrad", "erf_grad", 2),
+    Map("Pow", "power", 1, _exponent),
     Map("MSELossGrad", "mse_grad", 2, _count),
     Map("BatchNormApply", "batch_norm", 5, channel=1),  # x, mean, inv_std, scale, bias
     # dy, x, scale, mean, inv_std, dscale, dbias

@@ -1,4 +1,4 @@
-"""Reductions with a specified order of summation: sums, losses, batch statistics."""
+"""Reductions with a specified order of summation: sums, squared errors, batch statistics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
-    REALS,
     Numbers,
     Tensors,
     Tiled,
@@ -20,7 +19,7 @@ from rpukit.tiled.ops._base import (
     real_of,
     spans_of,
 )
-from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, TileSpace, Whole
+from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, TileSpace
 
 _AXES, _INPUTS = 4, 4  # most free axes (and as many of sums) and inputs of the kernel
 # Kinds of tiled_reduce, by number
@@ -169,85 +168,6 @@ def _strides(space: TileSpace, operand: Operand | None, box: Box, n_free: int) -
     return found
 
 
-class NegativeLogLikelihood(Tiled):
-    """Mean over the batch of minus the log-probability of the label."""
-
-    kernel, module, buffers = "tiled_nll", "reductions", 3
-
-    def __init__(self) -> None:
-        super().__init__("NLLLoss", (2, 2))
-
-    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
-        check_labels(node, tensors, 0)
-        return [Tensor(node.outputs[0], (), tensors[node.inputs[0]].dtype)]
-
-    def space(self, node: Node, tensors: Tensors) -> TileSpace:
-        n, c = tensors[node.inputs[0]].shape
-        operands = (
-            Operand(node.inputs[0], "in", (Cut(0), Whole(c)), 0),
-            Operand(node.inputs[1], "in", (Cut(0),), 1),
-            Operand(node.outputs[0], "out", (), 2),
-        )
-        return TileSpace((Axis("n", n, "reduce"),), operands)
-
-    def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
-        space = self.space(node, tensors)
-        n, c = tensors[node.inputs[0]].shape
-        ints = [1, box[0][1] - box[0][0], c, space.first(box), space.last(box)]
-        mean = attribute(node, "reduction", "mean") == "mean"
-        return numbers(ints, [n if mean else 1], tensors[node.outputs[0]].dtype)
-
-
-class CrossEntropyGrad(Tiled):
-    """Gradient of the cross-entropy loss: (exp(log_prob) - onehot(labels)) / N."""
-
-    kernel, module, buffers = "tiled_cross_entropy_grad", "reductions", 3
-
-    def __init__(self) -> None:
-        super().__init__("CrossEntropyGrad", (2, 2))
-
-    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
-        check_labels(node, tensors, 0)
-        logprob = tensors[node.inputs[0]]
-        return [Tensor(node.outputs[0], logprob.shape, logprob.dtype)]
-
-    def space(self, node: Node, tensors: Tensors) -> TileSpace:
-        n, c = tensors[node.inputs[0]].shape
-        operands = (
-            Operand(node.inputs[0], "in", (Cut(0), Cut(1)), 0),
-            Operand(node.inputs[1], "in", (Cut(0),), 1),
-            Operand(node.outputs[0], "out", (Cut(0), Cut(1)), 2),
-        )
-        return TileSpace((Axis("n", n), Axis("c", c)), operands)
-
-    def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
-        shape = tensors[node.inputs[0]].shape
-        n, c = extents(box)
-        mean = attribute(node, "reduction", "mean") == "mean"
-        ints = [n, c, box[1][0], shape[1]]
-        return numbers(ints, [shape[0] if mean else 1], tensors[node.outputs[0]].dtype)
-
-
-def check_labels(node: Node, tensors: Tensors, place: int) -> None:
-    """Check that scores have the shape (N, C), and that labels are N integers."""
-    scores, labels = (tensors[node.inputs[place + i]] for i in range(2))
-    if len(scores.shape) != 2 or scores.dtype not in REALS or labels.dtype != "int64":
-        raise fault(
-            node, f"got {scores.dtype} {scores.shape} and {labels.dtype}, need [N, C] and int64"
-        )
-    if labels.shape != scores.shape[:1]:
-        raise fault(node, f"got labels of shape {labels.shape}, need {scores.shape[:1]}")
-    if attribute(node, "reduction", "mean") not in ("mean", "sum"):
-        raise fault(node, f"reduction: got {node.attributes['reduction']!r}, need mean or sum")
-    if attribute(node, "ignore_index", -1) in range(scores.shape[1]):
-        ignored = node.attributes["ignore_index"]
-        raise fault(
-            node, f"ignore_index: got {ignored}, a class; need a number that is not a class"
-        )
-    if len(node.inputs) > place + 2:
-        raise fault(node, "weights of classes are not supported")
-
-
 OPS = [
     Reduce("ReduceSum", "sum", 1, _given),
     Reduce("ReduceMean", "mean", 1, _given),
@@ -261,6 +181,4 @@ OPS = [
     Reduce("ChannelProduct", "normalised", 4, _all_but_channel, keepdims=False),
     Reduce("RowsSum", "sum", 1, _all_but_last, keepdims=False),
     Reduce("RowsProduct", "normalised", 4, _all_but_last, keepdims=False),
-    NegativeLogLikelihood(),
-    CrossEntropyGrad(),
 ]

@@ -9,6 +9,8 @@ from rpukit.tiled.ops import (
     analog,
     convolutions,
     elementwise,
+    labels,
+    moves,
     pools,
     products,
     reductions,
@@ -21,7 +23,19 @@ from rpukit.tiled.ops.composites import LOWERINGS, lower
 
 __all__ = ["OPS", "find", "known", "lower"]
 
-_FILES = (products, elementwise, reductions, rows, convolutions, pools, updates, analog, views)
+_FILES = (
+    products,
+    elementwise,
+    reductions,
+    labels,
+    rows,
+    convolutions,
+    pools,
+    updates,
+    analog,
+    moves,
+    views,
+)
 OPS: MappingProxyType[str, Op] = MappingProxyType(
     {op.name: op for file in _FILES for op in file.OPS}
 )

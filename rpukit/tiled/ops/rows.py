@@ -112,6 +112,7 @@ OPS = [
     Rows("Softmax", "tiled_softmax", 1),
     Rows("LogSoftmax", "tiled_softmax", 1, kind=1),
     Rows("SoftmaxGrad", "tiled_softmax_grad", 2),  # dy, y
+    Rows("LogSoftmaxGrad", "tiled_softmax_grad", 2, kind=1),
     Rows(
         "LayerNormalization",
         "tiled_layer_norm",

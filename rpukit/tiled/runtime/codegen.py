@@ -47,7 +47,7 @@ def generate_c(
     plan: BasePlan,
     training: Training,
     folder: str | Path,
-    batches: Sequence[tuple[Any, Any]],
+    batches: Sequence[Sequence[Any]],
     *,
     n_accumulate: int = 1,
 ) -> list[Path]:
@@ -60,7 +60,7 @@ def generate_c(
         The graphs that the plan was made of, with values of the parameters.
     folder : str or path
         Created if it is missing; files in it are replaced.
-    batches : sequence of (array, array)
+    batches : sequence of tuple of arrays
         Data and labels or targets of each mini-batch that the harness trains with.
     n_accumulate : int
 
@@ -115,8 +115,7 @@ def generate_c(
     target.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (target / name).write_text(text, encoding="ascii")
-    data = [(training.train, training.data), (training.train, training.target)]
-    kinds = [graph.tensors[name].dtype for graph, name in data]
+    kinds = [training.train.tensors[name].dtype for name in training.batch]
     blobs = {
         "inputs.bin": [
             np.asarray(v, k) for pair in batches for v, k in zip(pair, kinds, strict=True)
@@ -373,7 +372,7 @@ def _data_h(
 
     own = [(n, 0 if n in training.train.tensors else 1) for n in lasting]
     groups = {
-        "input": [row(training.data), row(training.target)],
+        "input": [row(name) for name in training.batch],
         "weight": [*(row(*pair) for pair in own), *(row(n, k) for k, n, _ in constants)],
         "final": [row(*pair) for pair in own],
     }

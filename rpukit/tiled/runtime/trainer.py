@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,13 +123,14 @@ class Trainer(Described):
         return self._n_step
 
     @changes
-    def step(self, batch: tuple[Any, Any]) -> float:
+    def step(self, batch: Sequence[Any]) -> float:
         """Train on one mini-batch.
 
         Parameters
         ----------
-        batch : tuple of two arrays
-            Data and labels or targets, in the shapes and dtypes of the graph.
+        batch : tuple of arrays
+            Data and labels or targets, then further inputs such as masks (`Training.batch`), in
+            the shapes and dtypes of the graph.
 
         Returns
         -------
@@ -142,10 +143,10 @@ class Trainer(Described):
             Nothing is changed then (on a GPU: with ``undo=True``).
         """
         training, executor = self.training, self._executor
-        data, target = self._checked(batch)
+        given = self._checked(batch)
         kept = self._values(everything=True) if self._undo else None
-        executor.array(training.data)[...] = data
-        executor.array(training.target)[...] = target
+        for name, value in zip(training.batch, given, strict=True):
+            executor.array(name)[...] = value
         if training.accumulators:
             executor.array(training.reset)[...] = self._n_step % self.n_accumulate == 0
         self._call_state.changing()
@@ -164,7 +165,7 @@ class Trainer(Described):
         return loss
 
     @exclusive
-    def fit(self, batches: Iterable[tuple[Any, Any]], *, progress: Any = None) -> np.ndarray:
+    def fit(self, batches: Iterable[Sequence[Any]], *, progress: Any = None) -> np.ndarray:
         """Train on mini-batches, one after the other.
 
         Parameters
@@ -302,10 +303,14 @@ class Trainer(Described):
         program = 0 if name in self._executor.graphs[0].tensors else 1
         return self._executor.array(name, program)
 
-    def _checked(self, batch: tuple[Any, Any]) -> list[np.ndarray]:
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            raise ParameterError("batch: need a pair of arrays: data, and labels or targets")
-        names = (self.training.data, self.training.target)
+    def _checked(self, batch: Sequence[Any]) -> list[np.ndarray]:
+        names = self.training.batch
+        if not isinstance(batch, (tuple, list)) or len(batch) != len(names):
+            raise ParameterError(
+                "batch: need a pair of arrays: data, and labels or targets"
+                if len(names) == 2
+                else f"batch: need {len(names)} arrays: {', '.join(names)}"
+            )
         found = []
         for name, value in zip(names, batch, strict=True):
             tensor = self.training.train.tensors[name]

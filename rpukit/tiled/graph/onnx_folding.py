@@ -1,0 +1,154 @@
+"""Constant folding of ONNX models, by the package's own shape inference and evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+__all__ = ["fold", "prepared"]
+
+_DOMAINS = ("", "ai.onnx")
+_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Dropout")
+_MOST = 1 << 26  # elements of a folded constant: a larger one would fill the memory of a target
+
+
+def prepared(model: Any) -> Any:
+    """Inline the functions of a model, and infer its shapes as far as they can be inferred.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+
+    Returns
+    -------
+    onnx.ModelProto
+    """
+    if model.functions:
+        model = import_module("onnx.inliner").inline_local_functions(model)
+    return _inferred(model)
+
+
+def _inferred(model: Any) -> Any:
+    try:
+        return import_module("onnx.shape_inference").infer_shapes(model, data_prop=True)
+    except Exception:  # protobuf and the checker have errors of their own
+        return model
+
+
+def fold(
+    model: Any, values: Mapping[str, np.ndarray], trained: Collection[str]
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Compute the nodes whose inputs are constants, and shapes again with what they give.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    values : mapping of str to array
+        Constants of the file.
+    trained : collection of str
+        Those that are no constants, since training changes them.
+
+    Returns
+    -------
+    model : onnx.ModelProto
+        With the other nodes.
+    values : dict of str to array
+        The constants, with those that were computed.
+    """
+    known, to_tensor = dict(values), import_module("onnx").numpy_helper.from_array
+    while True:
+        rest, found = _folded_once(model, known, trained)
+        done = len(rest) == len(model.graph.node)
+        del model.graph.node[:]
+        model.graph.node.extend(rest)
+        if done or not any(node.op_type == "Shape" for node in rest):
+            return model, found
+        new = [name for name in found if name not in known and found[name].dtype.kind in "iu"]
+        model.graph.initializer.extend(to_tensor(found[name], name) for name in new)
+        model, known = _inferred(model), found
+
+
+def _folded_once(
+    model: Any, values: Mapping[str, np.ndarray], trained: Collection[str]
+) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """Compute the nodes whose inputs are constants, in one pass."""
+    found, rest = dict(values), []
+    fixed = set(values) - set(trained)
+    shapes, copies = _known_shapes(model), {*trained, *_statistics(model)}
+    for node in model.graph.node:
+        result = None
+        if node.domain in _DOMAINS and node.op_type not in _RANDOM and len(node.output) == 1:
+            if node.op_type == "Shape":
+                result = _shape(node, shapes, found)
+            elif node.op_type == "Identity" and node.output[0] in copies:
+                result = found.get(node.input[0])  # exporters share initialisers of equal values
+            elif node.input and all(name in fixed for name in node.input if name):
+                result = _computed(model, node, found)
+        if result is None:
+            rest.append(node)
+        else:
+            found[node.output[0]] = result
+            fixed |= {node.output[0]} - set(trained)
+    return rest, found
+
+
+def _statistics(model: Any) -> set[str]:
+    """Find the means and variances of normalisations, which no training changes."""
+    return {
+        name
+        for node in model.graph.node
+        if node.op_type == "BatchNormalization"
+        for name in node.input[3:5]
+    }
+
+
+def _known_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Find the shapes of all tensors without unknown dimensions."""
+    found = {}
+    graph = model.graph
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
+            found[value.name] = tuple(d.dim_value for d in kind.shape.dim)
+    return found
+
+
+def _shape(
+    node: Any, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+) -> np.ndarray | None:
+    name = node.input[0]
+    shape = values[name].shape if name in values else shapes.get(name)
+    if shape is None:
+        return None
+    ends = {a.name: a.i for a in node.attribute}
+    return np.array(shape[ends.get("start", 0) : ends.get("end", len(shape))], np.int64)
+
+
+def _computed(model: Any, node: Any, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Compute one node; None where that is not possible."""
+    onnx = import_module("onnx")
+    if any(
+        a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute
+    ):
+        return None
+    helper = onnx.helper
+    names = sorted(set(filter(None, node.input)))
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape
+        )
+        for name in names
+    ]
+    output = helper.make_empty_tensor_value_info(node.output[0])
+    graph = helper.make_graph([node], "folded", inputs, [output])
+    one = helper.make_model(graph, opset_imports=model.opset_import)
+    try:
+        evaluator = import_module("onnx.reference").ReferenceEvaluator(one)
+        (result,) = evaluator.run(None, {name: values[name] for name in names})
+    except Exception:  # of any class: the evaluator lacks an op, or has a bug
+        return None
+    array = np.asarray(result)
+    return array if array.size <= _MOST else None
