@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import shown
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import sharded_logprob
 from rpukit.gemm.chains import STEP
@@ -91,7 +92,10 @@ class ShardedLinear:
     def __init__(self, weights: Sequence[Array], *, split: str = "outputs") -> None:
         if split not in _AXES:
             raise ParameterError(f'split: got {split!r}, need "outputs" or "inputs"')
-        self.split, self.weights = split, tuple(weights)
+        try:
+            self.split, self.weights = split, tuple(weights)
+        except TypeError:
+            raise DTypeError(f"weights: got {shown(weights)}, need a sequence of arrays") from None
         self._axis = axis = _AXES[split]
         check_weights(self.weights, axis)
         first = self.weights[0]

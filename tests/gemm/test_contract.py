@@ -175,7 +175,7 @@ def test_without_warpgroups(monkeypatch):
 
 def test_no_product_of_another_library():
     """`matmul` and its kin choose their sums by the batch."""
-    files = [*(PACKAGE / "gemm").rglob("*.py"), *(PACKAGE / "torch").rglob("*.py")]
+    files = [*(PACKAGE / "gemm").rglob("*.py"), *(PACKAGE / "torch").glob("*.py")]
     assert len(files) > 10
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -16,6 +16,7 @@ from rpukit.circuits.queries.passes import (
     as_type,
     both_ways,
     propagation_of,
+    store,
     up,
     values_of,
 )
@@ -69,7 +70,7 @@ def log_likelihood(
         some = None if soft is None else soft[part]
         if peers is None:
             found = values_of(core, propagation, codes, numbers, some)
-            out[part] = as_type(propagation.outputs(found[:, roots]), core.dtype)
+            store(out[part], propagation.outputs(found[:, roots]))
         else:
             _outputs_apart(core, propagation, rule, (codes, numbers, some), out[part])
     return out[:, 0] if roots.size == 1 else out
@@ -122,7 +123,7 @@ def _outputs(
         part = slice(first, first + step)
         some = None if soft is None else soft[part]
         found = values_of(core, propagation, codes[part], numbers[part], some)
-        out[part] = as_type(propagation.outputs(found[:, roots]), core.dtype)
+        store(out[part], propagation.outputs(found[:, roots]))
 
 
 def _outputs_apart(

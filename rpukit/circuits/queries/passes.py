@@ -46,6 +46,7 @@ __all__ = [
     "run_inner",
     "run_leaves",
     "run_up",
+    "store",
     "up",
     "values_of",
 ]
@@ -327,6 +328,12 @@ def values_of(
             return up(core, propagation, (codes, numbers, soft)).values
         memory.replayed(("up", n), (codes, numbers), {}, call)
     return memory.tops[n] if _device.takes_kernels(codes) else memory.tops.pop(n)
+
+
+def store(out: Array, values: Array) -> None:
+    """Round values to the type of the array they go to; below its range they are -inf."""
+    with np.errstate(over="ignore"):
+        out[...] = values
 
 
 def as_type(values: Array, dtype: np.dtype[Any]) -> Array:

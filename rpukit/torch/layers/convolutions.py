@@ -28,8 +28,8 @@ class _Patches(torch.autograd.Function):  # type: ignore[misc]
         first, channel, *steps = x.stride()
         sizes = (x.shape[0], *out, x.shape[1], *kernel)
         jumps = [step * s for step, s in zip(steps, stride, strict=True)]
-        inner = [step * d for step, d in zip(steps, dilation, strict=True)]
-        view = x.as_strided(sizes, (first, *jumps, channel, *inner))
+        spacing = [step * d for step, d in zip(steps, dilation, strict=True)]
+        view = x.as_strided(sizes, (first, *jumps, channel, *spacing))
         return view.contiguous()
 
     @staticmethod
