@@ -11,7 +11,7 @@ import pytest
 
 import rpukit as rk
 from rpukit.testing import assert_same_bits
-from tests.foreign import OnlyArray, OnlyDLPack
+from tests.foreign import Labelled, OnlyArray, OnlyDLPack
 
 RNG = np.random.default_rng(4)
 
@@ -130,3 +130,18 @@ def test_what_is_no_number_is_refused(name):
     for bad in (array + 1j, array.astype("M8[s]"), array.astype(object), masked, "x", {1, 2}):
         with pytest.raises(rk.errors.RpukitError):
             call(bad)
+
+
+def test_labels_are_kept_where_shape_and_axes_are_the_same():
+    values, known = A[:2], np.array([[0.0, np.nan, 2, 1], [1, 1, np.nan, 0]])
+    found = rk.elementwise.math_map("exp", Labelled(values))
+    assert isinstance(found, Labelled)
+    assert_same_bits(np.asarray(found), rk.elementwise.math_map("exp", values))
+    one, other = (rk.Circuit(rk.circuits.hmm(4, 2, 3), seed=1) for _ in range(2))
+    for labelled, plain in (
+        (one.sample(x=Labelled(known)), other.sample(x=known)),
+        (one.most_probable(Labelled(known))[0], other.most_probable(known)[0]),
+    ):
+        assert isinstance(labelled, Labelled)
+        assert_same_bits(np.asarray(labelled), plain)
+    assert type(one.log_likelihood(Labelled(known))) is np.ndarray  # another shape

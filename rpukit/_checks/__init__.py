@@ -1,7 +1,7 @@
 """Checks of parameters and arguments: one mechanism for fields, functions and methods."""
 
 from rpukit._checks.arguments import takes
-from rpukit._checks.arrays import float32_array, integers, real_array
+from rpukit._checks.arrays import float32_array, integers, labelled, real_array
 from rpukit._checks.fields import Checked
 from rpukit._checks.kinds import InstanceOf, Kind, Many, Maybe, OneOf, Real, Whole
 from rpukit._checks.memory import need_memory, need_nodes
@@ -48,6 +48,7 @@ __all__ = [
     "integer",
     "integers",
     "is_number",
+    "labelled",
     "member",
     "need_memory",
     "need_nodes",

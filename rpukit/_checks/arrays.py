@@ -77,3 +77,23 @@ def float32_array(value: Any, name: str) -> Any:
     kind = np.dtype(np.float32)
     array = _device.any_array(value, np.empty(0, kind), name)
     return _device.as_array(array, _device.device_of(array), kind, name)
+
+
+def labelled(result: Any, given: Any) -> Any:
+    """Give a result the labels of the array it was computed from, if the shapes are the same.
+
+    Parameters
+    ----------
+    result : array
+    given : object
+        An array of xarray, which has ``dims`` and ``coords``, wraps the result.
+
+    Returns
+    -------
+    array
+        The result itself for arrays without labels, for other shapes and on a GPU.
+    """
+    if not (hasattr(given, "dims") and hasattr(given, "coords")):
+        return result
+    same = isinstance(result, np.ndarray) and result.shape == getattr(given, "shape", None)
+    return given.__array_wrap__(result) if same else result

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import float32_array, instance, integer, need_memory, one_of, plain, shown
+from rpukit._checks import (
+    float32_array,
+    instance,
+    integer,
+    labelled,
+    need_memory,
+    one_of,
+    plain,
+    shown,
+)
 from rpukit._device import Device
 from rpukit._kernels import Kernel
 from rpukit._kernels.entering import enters_arrays
@@ -202,7 +211,7 @@ def math_map(name: str, x: Array, y: Array | None = None, *, out: Array | None =
         mapped = mirror.math_map if y is None else mirror.math_map_two
         function = mirror.function(name, 8 * dtype.itemsize)
         run_rows(mapped, out.size, function, *flat, out.reshape(-1), grain=_GRAIN)
-    return out
+    return labelled(out, x)
 
 
 def _typed(x: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import integer, need_memory
+from rpukit._checks import integer, labelled, need_memory
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.parameters import support_of
 from rpukit.circuits.queries import top_down
@@ -119,7 +119,7 @@ def sample(
         some = (codes[part], numbers[part])
         top_down.sampled(core.parameters, *some, core.stream, start + part.start)
     core.n_drawn = start + len(codes)
-    return _joined(core, codes, numbers)
+    return labelled(_joined(core, codes, numbers), x)
 
 
 def most_probable(self: CircuitLike, x: Any, *, missing: Any = None) -> tuple[Array, Array]:
@@ -163,7 +163,7 @@ def most_probable(self: CircuitLike, x: Any, *, missing: Any = None) -> tuple[Ar
     for part in core.parts(len(codes)):
         made = top_down.most_probable(core.parameters, codes[part], numbers[part])
         values[part] = as_type(made[-1][:, 0], core.dtype)
-    return _joined(core, codes, numbers), values
+    return labelled(_joined(core, codes, numbers), x), values
 
 
 def _joined(core: Core, codes: Array, numbers: Array) -> Array:
