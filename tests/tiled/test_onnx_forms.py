@@ -1,5 +1,7 @@
 """Forms that exporters write: old softmaxes, losses of one output, constants of numbers."""
 
+import tempfile
+
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
@@ -191,3 +193,16 @@ def test_parameters_by_name(tmp_path):
         assert_same_bits(builder.training("loss").initial["w"], w)
     with pytest.raises(GraphError, match="lost are no initialisers of the file, need some of w"):
         tiled.Builder.from_onnx(path, ["lost"])
+
+
+def test_damaged_files_are_read_or_refused():
+    """A slice of `tools/fuzz_onnx.py`, and its first finds."""
+    from tools import fuzz_onnx
+
+    paths = fuzz_onnx.models()
+    assert len(paths) > 3
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, cases in ((0, (3, 240, 389, 408, 502, 503, 984, 1354)), (5, range(60))):
+            found = {case: fuzz_onnx.outcome(case, seed, paths, folder) for case in cases}
+            wrong = {case: kind for case, kind in found.items() if kind not in (None, "refused")}
+            assert not wrong

@@ -15,7 +15,7 @@ from rpukit.errors import GraphError
 from rpukit.tiled.graph.analog import TileRecord, check_tile, learning, periphery
 from rpukit.tiled.graph.autodiff import gradients
 from rpukit.tiled.graph.make import Graph, make_graph
-from rpukit.tiled.graph.onnx import read_nodes
+from rpukit.tiled.graph.onnx import as_graph_error, read_nodes
 from rpukit.tiled.graph.optimisers import SGD, Adam, MomentumSGD, Optimiser, optimiser_graph
 from rpukit.tiled.graph.tape import Sketch, finite_array, known_type
 from rpukit.tiled.ir import Node, Training
@@ -109,7 +109,8 @@ class Builder:
         """
         builder = cls(Path(path).stem, dtype=dtype)
         names = [parameters] if isinstance(parameters, str) else list(parameters)
-        nodes, inputs, constants, _ = read_nodes(path, dtype, names)
+        with as_graph_error(path):
+            nodes, inputs, constants, _ = read_nodes(path, dtype, names)
         if not isinstance(parameters, Mapping):
             lost = [name for name in names if name not in constants]
             if lost:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rpukit.errors import FormatError, GraphError, OnnxError
+from rpukit._files.schema import DAMAGE
+from rpukit.errors import FormatError, GraphError, OnnxError, RpukitError
 from rpukit.tiled.graph.make import Graph, infer, make_graph
 from rpukit.tiled.graph.onnx_folding import fold, prepared
 from rpukit.tiled.graph.onnx_rewrites import Reading, rewritten
@@ -56,10 +58,25 @@ def from_onnx(path: str | Path, *, dtype: Any = np.float32) -> Graph:
         If it has operators that cannot be read: one message names all of them, their nodes, and
         what could stand in.
     """
-    nodes, inputs, constants, outputs = read_nodes(path, dtype)
-    used = {name for node in nodes for name in node.inputs}
-    kept = {name: value for name, value in constants.items() if name in used}
-    return make_graph(Path(path).stem, nodes, inputs, outputs, kept)
+    with as_graph_error(path):
+        nodes, inputs, constants, outputs = read_nodes(path, dtype)
+        used = {name for node in nodes for name in node.inputs}
+        kept = {name: value for name, value in constants.items() if name in used}
+        return make_graph(Path(path).stem, nodes, inputs, outputs, kept)
+
+
+@contextmanager
+def as_graph_error(path: str | Path) -> Iterator[None]:
+    """Turn what attributes or values of other kinds than ONNX says raise into a graph error."""
+    try:
+        yield
+    except RpukitError:
+        raise
+    except DAMAGE as error:
+        raise GraphError(
+            f"{path}: damaged, or not as ONNX describes its operators: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def training_from_onnx(
