@@ -43,15 +43,6 @@ class Tile:
         return 128 * (self.groups + 1)
 
     @property
-    def early(self) -> bool:
-        """Whether launches may begin while the one before ends.
-
-        It saves a microsecond where blocks are few and have a multiprocessor each. Elsewhere
-        the blocks of the next launch take the first places that become free, and crowd there.
-        """
-        return self.turned and self.stages >= EARLY_STAGES
-
-    @property
     def streams(self) -> bool:
         """Whether one tile holds the batch, so that each block reads different weights."""
         return self.turned and self.columns <= 64

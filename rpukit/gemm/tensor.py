@@ -214,7 +214,11 @@ def prepare(
 
 
 def begins_early(one: Launched) -> bool:
-    """Whether a replayed launch may begin while the launch before it ends (`Tile.early`)."""
+    """Whether a replayed launch may begin while the launch before it ends.
+
+    It saves a microsecond where blocks are few and have a multiprocessor each. Elsewhere the
+    blocks of the next launch take the first places that become free, and crowd there.
+    """
     macros = one.variant.macros
     if one.variant.entry != _HOPPER.name or int(macros.get("OUT_T", 0)) == 0:
         return False
