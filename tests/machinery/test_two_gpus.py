@@ -317,3 +317,10 @@ def test_tiles_move_from_gpu_to_gpu(gpus):
     assert sum(line.startswith("peer copy") for line in gpus.log) >= len(moved.state()["arrays"])
     assert sum("host" in line for line in gpus.log if "gpu:1" in line) <= 1
     assert_same_bits(moved.get_weights(), tile.get_weights())
+
+
+def test_tiles_of_the_stand_in_are_not_seen_after_it(monkeypatch):
+    with two_gpus.installed(monkeypatch):
+        tile = rk.AnalogTile((2, 2), rk.Ideal(), device="gpu:1")
+    rk.check()  # the tile is alive, and its array cannot be read without the stand-in
+    assert tile.shape == (2, 2)

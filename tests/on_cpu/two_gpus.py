@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import pytest
 from rpukit import _device
 from rpukit._kernels import driver, launch, tensor_map
 from rpukit._kernels.arguments import checker
+from rpukit.analog import deferred_errors
 from tests.on_cpu import runner
 from tests.on_cpu.fake_cupy import Array, Machine, Misplaced, bare, machine, module, started
 
@@ -100,6 +102,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         patch.setattr(launch.Variant, "_load", load)
         patch.setattr(driver, "launcher", _launcher)
         patch.setattr(tensor_map, "_encode", encode)
+        # ``rk.check()`` of a later test does not see tiles that a failure keeps alive.
+        patch.setattr(deferred_errors, "_guards", weakref.WeakSet())
         patch.setenv("RPUKIT_TUNE", "0")
         for one in caches:
             one.cache_clear()
