@@ -1,6 +1,7 @@
 """Numbers at the edge of float32: what lasts stays finite, the same on both sides."""
 
 import warnings
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -131,3 +132,34 @@ def test_numbers_are_refused_before_anything_changes(call, message):
     assert after["header"] == before["header"]
     for key, array in before["arrays"].items():
         assert_same_bits(after["arrays"][key], array)
+
+
+MODELS = [rk.ConstantStep, rk.LinearStep, rk.SoftBounds, rk.ExpStep, rk.PowStep, rk.PiecewiseStep]
+REFERENCES = [rk.SoftBoundsReference, rk.PowStepReference, rk.SoftBoundsPmax]
+
+
+def test_cells_that_can_be_drawn_beyond_float32_are_refused():
+    with pytest.raises(ParameterError, match="dw_min: got 1e\\+30, need .* one can reach 7e\\+60"):
+        rk.ConstantStep(dw_min=1e30, dw_min_dtod=1e30)
+    with pytest.raises(ParameterError, match="LinearStep.dw_min: .* one can reach"):
+        rk.LinearStep(dw_min=1e30, gamma_down_dtod=1e10)
+    assert rk.LinearStep(dw_min=1e30, w_max_dtod=0, w_min_dtod=0).dw_min == 1e30
+
+
+def test_any_cell_that_is_taken_is_finite_and_stays_so():
+    rng = np.random.default_rng(0)
+    sizes, n_taken = [1e30, 1e20, 1e10, 1e3, -1e30, 1e-30, 0.0, 1.0, 5.0], 0
+    for k in range(360):
+        model = (MODELS + REFERENCES)[k % 9]
+        names = [f.name for f in fields(model) if isinstance(f.default, float)]
+        drawn = {str(n): float(rng.choice(sizes)) for n in rng.choice(names, 3, replace=False)}
+        try:
+            cell = model(**drawn)
+        except ParameterError:
+            continue
+        tile = rk.AnalogTile((2, 3), cell, seed=k)
+        assert all(np.isfinite(plane).all() for plane in tile.cells.values()), cell
+        tile.update(np.ones((2, 3)), np.ones((2, 2)), lr=0.1)
+        assert np.isfinite(np.asarray(tile)).all(), cell
+        n_taken += 1
+    assert n_taken > 100

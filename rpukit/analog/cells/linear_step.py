@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit._checks import Real
 from rpukit.analog.cells.base import Draws, FloatArray
-from rpukit.analog.cells.pulsed import PulsedCell, WriteNoiseCell, with_common_parameters
+from rpukit.analog.cells.pulsed import XI, PulsedCell, WriteNoiseCell, with_common_parameters
 from rpukit.elementwise import expm1
 from rpukit.random import Stream
 
@@ -33,6 +33,10 @@ class _Linear(WriteNoiseCell):
     def _check(self) -> None:
         WriteNoiseCell._check(self)
         self._need(self.reverse_offset > 0, "reverse_offset", "a positive number")
+        up, up_dtod, down, down_dtod = self._gammas()[:4]
+        for name, gamma, dtod in (("w_max", up, up_dtod), ("w_min", down, down_dtod)):
+            step = self._largest_step() * (abs(gamma) + XI * dtod)
+            self._need_small("dw_min", step / self._smallest_bound(name))
 
     def globals(self) -> FloatArray:
         g = PulsedCell.globals(self)

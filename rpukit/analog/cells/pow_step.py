@@ -11,6 +11,7 @@ import numpy as np
 from rpukit._workers import run_rows
 from rpukit.analog.cells.base import Draws, FloatArray
 from rpukit.analog.cells.pulsed import (
+    XI,
     PulsedCell,
     WriteNoiseCell,
     two_sided,
@@ -34,6 +35,11 @@ def _gamma_numbers(cell: PowStep | PowStepReference) -> tuple[float, ...]:
     up_down = cell.pow_up_down
     sides = min(up_down, 0.0), -max(up_down, 0.0)
     return cell.pow_gamma, cell.pow_gamma_dtod, *sides, cell.pow_up_down_dtod
+
+
+def _check_gammas(cell: PowStep | PowStepReference) -> None:
+    side = 1 + XI * cell.pow_gamma_dtod + abs(cell.pow_up_down) + XI * cell.pow_up_down_dtod
+    cell._need_small("pow_gamma", cell.pow_gamma * side)
 
 
 def _sample_gammas(
@@ -93,6 +99,7 @@ class PowStep(WriteNoiseCell):
         WriteNoiseCell._check(self)
         for name in ("pow_gamma", "pow_gamma_dtod", "pow_up_down_dtod"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
+        _check_gammas(self)
 
     @property
     def granularity(self) -> float:
@@ -165,6 +172,7 @@ class PowStepReference(PulsedCell):
         PulsedCell._check(self)
         for name in ("pow_gamma", "pow_gamma_dtod", "pow_up_down_dtod", "reference_std"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
+        _check_gammas(self)
         n = self.n_estimation_steps
         self._need(
             isinstance(n, int) and not isinstance(n, bool), "n_estimation_steps", "an integer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,8 @@ __all__ = ["PulsedCell", "WriteNoiseCell", "two_sided", "with_common_parameters"
 
 N_GLOBALS = 8  # numbers of a whole tile that most step functions take; a multiple of 8
 _WRITE_NOISE_SLOT = 7
+XI = 7.0  # no normal number drawn from 32 bits is larger
+_MOST = 1e38  # of what is drawn for a device; sums of a few stay within float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,35 @@ class PulsedCell(Cell):
         sizes = "corrupt_devices_range diffusion lifetime_dtod reset_dtod reset_std"
         for name in f"{spreads} {sizes}".split():
             self._need(getattr(self, name) >= 0, name, "a number from 0")
+        self._check_draws()
+
+    def _check_draws(self) -> None:
+        """No device that can be drawn passes the range of float32."""
+        self._need_small("dw_min", self._largest_step())
+        for name in ("w_max", "w_min"):
+            self._need_small(name, self._largest_bound(name))
+        for name in ("diffusion", "lifetime"):
+            spread = 1 + XI * getattr(self, f"{name}_dtod")
+            self._need_small(name, getattr(self, name) * spread)
+
+    def _largest_step(self) -> float:
+        gain = 1 + XI * self.dw_min_dtod
+        if self.dw_min_dtod_log_normal:
+            gain = math.exp(min(XI * self.dw_min_dtod, 700.0))
+        return self.dw_min * (gain + abs(self.up_down) + XI * self.up_down_dtod)
+
+    def _largest_bound(self, name: str) -> float:
+        bias = 100.0 if self.perfect_bias else 1.0
+        return float(bias * abs(getattr(self, name)) * (1 + XI * getattr(self, f"{name}_dtod")))
+
+    def _smallest_bound(self, name: str) -> float:
+        """Find the least size of a bound but 0; a spread takes it down to a rounding error."""
+        bound, dtod = abs(getattr(self, name)), getattr(self, f"{name}_dtod")
+        return bound * (2.0**-24 if dtod > 0 else 1.0) or math.inf
+
+    def _need_small(self, name: str, largest: float) -> None:
+        need = f"a number with which no device drawn passes {_MOST:g}: with this one, and the "
+        self._need(abs(largest) < _MOST, name, f"{need}spreads given, one can reach {largest:g}")
 
     @property
     def granularity(self) -> float:
@@ -276,6 +308,7 @@ class WriteNoiseCell(PulsedCell):
     def _check(self) -> None:
         PulsedCell._check(self)
         self._need(self.write_noise_std >= 0, "write_noise_std", "a number from 0")
+        self._need_small("write_noise_std", XI * self.write_noise_std * self.dw_min)
 
     @property
     def write_noise(self) -> float:

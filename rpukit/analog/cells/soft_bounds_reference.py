@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit.analog.cells.base import Draws, FloatArray
 from rpukit.analog.cells.linear_step import slope
-from rpukit.analog.cells.pulsed import PulsedCell, WriteNoiseCell, with_common_parameters
+from rpukit.analog.cells.pulsed import XI, PulsedCell, WriteNoiseCell, with_common_parameters
 from rpukit.random import Stream
 
 __all__ = ["SoftBoundsReference", "add_reference"]
@@ -89,6 +89,11 @@ class SoftBoundsReference(WriteNoiseCell):
         WriteNoiseCell._check(self)
         for name in ("slope_up_dtod", "slope_down_dtod", "reference_std"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
+        for name, dtod in (("w_max", self.slope_up_dtod), ("w_min", self.slope_down_dtod)):
+            slope = self._largest_step() / self._smallest_bound(name)
+            self._need_small("dw_min", slope * (1 + XI * dtod))
+            if dtod > 0:
+                self._need_small(name, self._largest_bound(name) * 2.0**24)
 
     def globals(self) -> FloatArray:
         g = PulsedCell.globals(self)
