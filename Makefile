@@ -4,7 +4,7 @@
 #   make demo      train a network of analog tiles on digits; figures go to demo_out/
 #   make test      tests that need no GPU, the CUDA kernels run by g++ among them; T=tests/gemm: one topic
 #   make torch     tests of the layers for PyTorch, with its build for the CPU
-#   make lint types docs notebooks bench-check check wheel clean
+#   make lint types docs notebooks bench-check check versions wheel clean
 
 PYTHON ?= python3
 CXX ?= g++
@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 FROZEN := setup.cfg pyproject.toml constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo test torch lint format types docs notebooks bench-check check wheel clean
+.PHONY: help demo test torch lint format types docs notebooks bench-check check versions wheel clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -62,6 +62,10 @@ bench-check: $(VENV)/.stamp-dev
 
 check: $(VENV)/.stamp-test
 	$(BIN)/python -m rpukit check
+
+# With the oldest and the newest NumPy, SciPy, Numba and Python that are here.
+versions:
+	$(PYTHON) tools/check_versions.py
 
 wheel: $(VENV)/.stamp-dev
 	rm -rf build dist && mkdir dist

@@ -293,7 +293,7 @@ class TestParts:
         for name in ("fit", "em_step", "log_likelihood", "sample", "captured"):
             method = getattr(rk.Circuit, name)
             assert next(iter(inspect.signature(method).parameters)) == "self"
-            assert "Parameters\n    ----------" in method.__doc__
+            assert "Parameters\n----------" in inspect.getdoc(method)
 
 
 class TestErrors:

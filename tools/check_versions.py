@@ -1,0 +1,105 @@
+"""Run tests with the oldest and the newest versions that setup.cfg takes.
+
+    python tools/check_versions.py          what CI runs: mirrors of half the kernels, NumPy's side
+    python tools/check_versions.py --all    all tests that need neither g++ nor other packages
+
+The oldest NumPy, SciPy and Numba go with the oldest Python that is found, the newest with the
+newest one; each pair gets a virtual environment in a folder that is deleted at the end.
+"""
+
+import argparse
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.11", "3.12", "3.13")
+TOOLS = ["hypothesis", "ml_dtypes", "mpmath", "pandas", "pytest", "pytest-xdist"]
+SIDE = ["analog/test_inputs", "analog/test_numpy", "test_arguments", "test_io", "test_math"]
+SIDE += ["test_old_files", "test_protocols", "test_random"]
+
+
+def find_python(version: str) -> str | None:
+    """Find an interpreter of a version, on the path or where pyenv keeps it."""
+    if sys.version.startswith(f"{version}."):
+        return sys.executable
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *kept.glob(f"{version}.*/bin/python")]
+    for one in found:
+        if one and subprocess.run([one, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
+            return str(one)
+    return None
+
+
+def newest() -> list[str]:
+    """The requirements of setup.cfg, of which pip takes the newest."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config["options"]["install_requires"].split()
+
+
+def oldest() -> list[str]:
+    """The least versions that they name."""
+    return [re.sub(r">=([\d.]+).*", r"==\1", line) for line in newest()]
+
+
+def chosen(number: int) -> list[str]:
+    """Arguments of pytest: the mirrors of every second kernel, and what NumPy's versions touch."""
+    kernels = sorted(path.stem for path in (ROOT / "kernels_cu").glob("*.cu"))[number::2]
+    ids = " or ".join(f"[{kernel}-" for kernel in kernels)
+    side = [f"tests/{name}.py" for name in SIDE]
+    return ["tests/golden", *side, "-k", f"not golden or (test_mirror and ({ids}))"]
+
+
+def check(number: int, python: str, wanted: list[str], everything: bool, scratch: Path) -> bool:
+    """Make one environment and run the tests there."""
+    folder = scratch / str(number)
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    inside = folder / "bin" / "python"
+    quiet = ["-q", "--disable-pip-version-check"]
+    subprocess.run([inside, "-m", "pip", "install", *quiet, *wanted, *TOOLS], check=True)
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "RPUKIT_CACHE_DIR": str(folder / "cache"),
+        "RPUKIT_NUM_THREADS": "1",
+    }
+    tests = ["tests", "-k", "not on_cpu"] if everything else chosen(number)
+    arguments = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(
+        [inside, *arguments], cwd=ROOT, env=environment, text=True, capture_output=True
+    )
+    names = "import sys, numpy, scipy, numba; print(sys.version.split()[0], *("
+    names += "f'{m.__name__} {m.__version__}' for m in (numpy, scipy, numba)), sep=', ')"
+    versions = subprocess.run([inside, "-c", names], text=True, capture_output=True).stdout.strip()
+    lines = done.stdout.strip().splitlines() or [done.stderr]
+    print(f"Python {versions}: {lines[-1]}")
+    if done.returncode:
+        print("\n".join(lines[-60:]), done.stderr)
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Check the oldest and the newest versions, side by side."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--all", action="store_true", help="all tests; about 20 minutes")
+    arguments = parser.parse_args()
+    pythons = [python for python in map(find_python, PYTHONS) if python]
+    if len(pythons) < len(PYTHONS):
+        print(f"of Python {', '.join(PYTHONS)} only {len(pythons)} are here: {', '.join(pythons)}")
+    work = [(pythons[0], oldest()), (pythons[-1], newest())]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
+        done = [
+            pool.submit(check, k, python, wanted, arguments.all, Path(scratch))
+            for k, (python, wanted) in enumerate(work)
+        ]
+        return 0 if False not in [one.result() for one in done] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
