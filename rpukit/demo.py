@@ -23,6 +23,7 @@ from rpukit import _device
 from rpukit._files.writing import write_text
 from rpukit._workers import get_num_threads
 from rpukit.analog import AnalogTile, Cell, ConstantStep, Ideal, IOParameters, SoftBounds
+from rpukit.costs import preset, total
 from rpukit.elementwise import random_fill, softmax_cross_entropy, tanh
 from rpukit.errors import RpukitError
 from rpukit.random import Stream
@@ -403,4 +404,5 @@ def _summary(args: argparse.Namespace, analog: Run, exact: Run) -> dict[str, Any
         "n_pulses": analog.n_pulses,
         "seconds": analog.seconds,
         "accuracy": {analog.name: analog.accuracy, exact.name: exact.accuracy},
+        "costs": total(analog.tiles, preset("example")).as_dict(),
     }

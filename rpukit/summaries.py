@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,6 +28,12 @@ _BINS = 32
 _MOST = 1 << 20  # values that a histogram counts
 _BITS = 18  # of a value in sums of values and of squares: 2**20 squares fit an int64
 _BARS = " ▁▂▃▄▅▆▇█"
+
+
+class CostTable(Protocol):
+    """What `summary` needs of a table of costs."""
+
+    def facts_of(self, obj: Any) -> list[Fact]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,9 @@ class Described:
         return self._describe()._repr_html_()
 
 
-def summary(obj: Any, *, energy_per_pulse: float | None = None) -> Summary:
+def summary(
+    obj: Any, *, energy_per_pulse: float | None = None, costs: CostTable | None = None
+) -> Summary:
     """Describe a tile, a circuit, a plan or a trainer.
 
     Parameters
@@ -167,6 +175,8 @@ def summary(obj: Any, *, energy_per_pulse: float | None = None) -> Summary:
     energy_per_pulse : float, at least 0, optional
         In any unit of energy: the energy of all pulses so far is given too, where they are
         counted.
+    costs : rpukit.costs.CostTable, optional
+        Energy, latency and area of all events so far are given too.
 
     Returns
     -------
@@ -203,10 +213,18 @@ def summary(obj: Any, *, energy_per_pulse: float | None = None) -> Summary:
     """
     if isinstance(obj, Described):
         found = obj._describe()
-        return found if energy_per_pulse is None else _with_energy(found, energy_per_pulse)
+        if energy_per_pulse is not None:
+            found = _with_energy(found, energy_per_pulse)
+        return found if costs is None else _with_costs(found, obj, costs)
     raise DTypeError(
         f"obj: got {type(obj).__name__}, need a tile, a circuit, a plan or a trainer of rpukit"
     )
+
+
+def _with_costs(found: Summary, obj: Any, costs: CostTable) -> Summary:
+    if not hasattr(costs, "facts_of"):
+        raise DTypeError(f"costs: got {type(costs).__name__}, need a CostTable of rpukit.costs")
+    return Summary(found.kind, found.title, (*found.facts, *costs.facts_of(obj)), found.weights)
 
 
 def _with_energy(found: Summary, energy_per_pulse: float) -> Summary:

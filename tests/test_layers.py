@@ -24,6 +24,7 @@ LAYERS = {
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
         *("io", "plot", "studies", "demo", "distributed", "torch", "estimators"),
+        *("costs", "crossbar", "layers"),
         "_warm_up",
     ],
     5: ["__init__", "__main__"],

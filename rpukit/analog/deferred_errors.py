@@ -29,8 +29,8 @@ _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 class Guard:
     """Status array and log of calls of one tile.
 
-    ``clocks`` and ``registers`` are what calls change on the host; they are put back to where a
-    failing call found them. ``call_state`` is that of the tile and of its arrays.
+    ``clocks``, ``registers`` and ``skipped`` are what calls change on the host; they are put back
+    to where a failing call found them. ``call_state`` is that of the tile and of its arrays.
     """
 
     def __init__(
@@ -38,10 +38,12 @@ class Guard:
         clocks: dict[str, Any],
         device: _device.Device,
         registers: dict[str, Any] | None = None,
+        skipped: dict[str, int] | None = None,
     ) -> None:
         self._device, self.call_state = device, CallState()
         self.status: Any = _device.zeros((1,), np.int32, device)
-        self._memories = (clocks, registers if registers is not None else {})
+        kept = (clocks, registers, skipped)
+        self._memories = tuple(memory for memory in kept if memory is not None)
         self._calls: list[tuple[str, list[dict[str, Any]]]] = []
         _guards.add(self)
 

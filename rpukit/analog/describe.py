@@ -34,8 +34,7 @@ def tile_summary(tile: Any) -> Summary:
     facts.append(memory(tile.nbytes, how))
     pulses = [array._arrays["n_pulses"] for array in arrays]
     facts.append(count("pulses", sum(int(_device.to_numpy(p)[0]) for p in pulses)))
-    clocks = {clock: tile._clocks[clock] for clock in ("forward", "backward", "update")}
-    facts.append(samples(clocks))
+    facts.append(samples(tile.samples))
     facts.append(count("macs per sample", n))
     facts += waiting(tile._guard)
     title = f"AnalogTile {n_out} x {n_in} of {name} on {tile.device}"
@@ -70,10 +69,10 @@ def _states(arrays: tuple[Any, ...]) -> list[Fact]:
     return [Fact("states", f"{texts} between the mean bounds", found)]
 
 
-def samples(clocks: dict[str, int]) -> Fact:
-    """Make a fact of the clocks of samples."""
-    text = ", ".join(f"{name} {n:,}" for name, n in clocks.items())
-    return Fact("samples", text, dict(clocks))
+def samples(counts: dict[str, int]) -> Fact:
+    """Make a fact of the numbers of samples."""
+    text = ", ".join(f"{name} {n:,}" for name, n in counts.items())
+    return Fact("samples", text, dict(counts))
 
 
 def waiting(guard: Any) -> list[Fact]:

@@ -32,7 +32,7 @@ def tile_summary(tile: Any) -> Summary:
     compensation = tile.compensation.name.lower()
     facts.append(Fact("compensation", compensation, compensation))
     facts.append(memory(_bytes(tile)))
-    facts.append(samples({way: now[way] for way in ("forward", "backward")}))
+    facts.append(samples(tile.samples))
     facts.append(count("macs per sample", n))
     facts += waiting(tile._guard)
     # Results of programming exist once they were requested; a request would change the tile.
@@ -119,8 +119,8 @@ def grid_summary(array: Any) -> Summary:
     else:
         facts.append(memory(sum(tile.nbytes for tile in tiles)))
         facts.append(count("pulses", array.n_pulses))
-    clocks = array.clocks
-    facts.append(samples({name: clocks[name] for name in ("forward", "backward")}))
+    counts = array.samples
+    facts.append(samples({name: counts[name] for name in ("forward", "backward")}))
     facts.append(count("macs per sample", n_out * n_in))
     title = f"TileArray {n_out} x {n_in} of {cell} on {array.device}"
     return Summary("TileArray", title, tuple(facts))

@@ -50,8 +50,14 @@ class Block:
 class HomeGuard(Guard):
     """Guard of the first block, which speaks for all of them: every block sees the same inputs."""
 
-    def __init__(self, clocks: dict[str, Any], device: Device, registers: dict[str, Any]) -> None:
-        super().__init__(clocks, device, registers)
+    def __init__(
+        self,
+        clocks: dict[str, Any],
+        device: Device,
+        registers: dict[str, Any],
+        skipped: dict[str, int],
+    ) -> None:
+        super().__init__(clocks, device, registers, skipped)
         self.clocks = clocks
         self.others: list[OtherGuard] = []
 

@@ -120,7 +120,8 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
-        self._guard = HomeGuard(self._clocks, self._device, self._registers)
+        self._skipped = dict.fromkeys(CLOCKS, 0)
+        self._guard = HomeGuard(self._clocks, self._device, self._registers, self._skipped)
         self._call_state = self._guard.call_state
         context = ArrayContext(
             self.shape,
@@ -283,7 +284,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
             self._call_state.changing(way)
         if n_batch:
             by_stages(call, state.reductions, self._sums_back if back else self._sums)
-        self._clocks[way] = start + n_batch
+        self._move(way, start, n_batch)
         self._settle()
         return y if leading is None else with_leading(y, leading)
 
@@ -350,6 +351,6 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         if lr and n_batch:
             self._call_state.changing()
             self._unit.update(rows_x, rows_d, lr, self.update_parameters, start, size)
-            self._clocks["update"] = start + n_batch
+            self._move("update", start, n_batch)
             self._settle()
         return self

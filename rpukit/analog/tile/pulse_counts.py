@@ -1,4 +1,4 @@
-"""Pulse counts, pulse trains and pulse energy of a tile."""
+"""Counts of samples and pulses, pulse trains and pulse energy of a tile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = Any
 
 @enters_device()
 class Accounting:
-    """Mixin of `AnalogTile`: pulse counts, pulse trains and pulse energy."""
+    """Mixin of `AnalogTile`: counts of samples and pulses, pulse trains and pulse energy."""
 
     cell: Cell
     stream: Stream
@@ -31,6 +31,22 @@ class Accounting:
     count_pulses: bool
     _guard: Guard
     _unit: WeightArray
+    _clocks: dict[str, Any]
+    _skipped: dict[str, int]
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Number of samples that each operation has processed: forward, backward, update.
+
+        They differ from `clocks` where a call has named its own ``first_sample``.
+        """
+        return {name: int(self._clocks[name]) - gap for name, gap in self._skipped.items()}
+
+    def _move(self, clock: str, start: int, n: int) -> None:
+        """Set a sample clock behind n samples from a start; the gap before them is no work."""
+        if start != self._clocks[clock]:
+            self._skipped[clock] += start - self._clocks[clock]
+        self._clocks[clock] = start + n
 
     @property
     def arrays(self) -> tuple[DeviceArray, ...]:

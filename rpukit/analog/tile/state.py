@@ -20,6 +20,7 @@ from rpukit._files.schema import (
     anything,
     as_format_error,
     check_arrays,
+    integer,
     listing,
     number,
     record,
@@ -39,7 +40,7 @@ from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.tile.make_array import leaves
 from rpukit.analog.tile.saving import check_sizes, header_of
 from rpukit.errors import FormatError, ParameterError
-from rpukit.random import Stream
+from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 FORMAT = "rpukit.AnalogTile"
@@ -60,11 +61,12 @@ _FIELDS = {
 }
 _COUNTING = {"count_pulses": FLAG}
 _TYPED = {"dtype": text("float32", "float64")}
-_STORED = {"storage": text("stored", "procedural")}  # later in version 3
+_SKIPPED = table(integer(-MAX_SAMPLE, MAX_SAMPLE))
+_LATER = {"storage": text("stored", "procedural"), "skipped": _SKIPPED}  # later in version 3
 _HEADERS = {
     1: record(_FIELDS),
     2: record(_FIELDS, _COUNTING),
-    3: record({**_FIELDS, **_COUNTING, **_TYPED}, _STORED),
+    3: record({**_FIELDS, **_COUNTING, **_TYPED}, _LATER),
 }
 _SIGNS = ("chopper_in", "chopper_out", "switched")
 _COUNTS = ("n_pulses", "pulse_counts")
@@ -345,6 +347,7 @@ def _check_places(array: DeviceArray, given: Mapping[str, np.ndarray]) -> None:
 
 def header_of_tile(tile: Any) -> dict[str, Any]:
     """Return the JSON-able part of a tile's state."""
+    skipped = {"skipped": dict(tile._skipped)} if any(tile._skipped.values()) else {}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -359,6 +362,7 @@ def header_of_tile(tile: Any) -> dict[str, Any]:
         "validate": tile.validate,
         "count_pulses": tile.count_pulses,
         "storage": tile.storage,
+        **skipped,
     }
 
 
@@ -387,4 +391,8 @@ def made_of_header(cls: type, header: dict[str, Any], **where: Any) -> Any:
         if name.split(".")[-1] != "drift_time":  # seconds; all others count
             COUNT(at, f"header.clocks.{name}")
     tile._clocks.update(clocks)
+    skipped = header.get("skipped", {})
+    if not skipped.keys() <= tile._skipped.keys():
+        raise FormatError(f"skipped: got {sorted(skipped)}, need {sorted(tile._skipped)}")
+    tile._skipped.update(skipped)
     return tile

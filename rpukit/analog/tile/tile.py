@@ -130,7 +130,8 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         self._device = _device.parse_device(device)
         self._clocks = dict.fromkeys(CLOCKS, 0)
         self._registers: dict[str, np.ndarray] = {}
-        self._guard = Guard(self._clocks, self._device, self._registers)
+        self._skipped = dict.fromkeys(CLOCKS, 0)
+        self._guard = Guard(self._clocks, self._device, self._registers, self._skipped)
         self._call_state = self._guard.call_state
         self.count_pulses = flag(count_pulses, "count_pulses")
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
@@ -335,5 +336,5 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         return int(self._clocks[clock])
 
     def _finish(self, clock: str, start: int, n: int) -> None:
-        self._clocks[clock] = start + n
+        self._move(clock, start, n)
         self._settle()

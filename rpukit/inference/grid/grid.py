@@ -74,6 +74,12 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         found: dict[str, int] = self.tiles[0][0].clocks
         return found
 
+    @property
+    def samples(self) -> dict[str, int]:
+        """Number of samples that each operation has processed."""
+        found: dict[str, int] = self.tiles[0][0].samples
+        return found
+
     # ---- products and update ------------------------------------------------------------------
 
     @changes

@@ -25,6 +25,7 @@ from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
 _OTHER = MAX_SAMPLE - 1  # child of the stream that modifiers draw from
+TALLIES = ("n_forward", "n_backward", "n_program", "n_readout")  # what has been done, not clocks
 AS_WRITTEN = -1  # instead of a reading's number: nothing has been read yet
 
 
@@ -101,6 +102,7 @@ class Hardware(ABC):
         self._call_state.changing()
         self._write(int(event), self.stream)
         self._now["program"] = int(event) + 1
+        self._now["n_program"] += 1
         self._now["event"], self._now["mode"] = int(event), "programmed"
         self._now["time"], self._now["number"] = 0.0, AS_WRITTEN
         self._now["late"] = True  # the weights are computed on the first request
@@ -262,6 +264,7 @@ class Hardware(ABC):
         # The draws of a measurement are identified by what is measured, not by a clock.
         t, number = self._now["time"], self._now["number"]
         sample = sample_of(t, number) if number >= 0 else _OTHER
+        self._now["n_readout"] += 1
         return readout(
             self._seen,
             io,

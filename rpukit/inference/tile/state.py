@@ -11,6 +11,7 @@ from rpukit._device import Device
 from rpukit._files.schema import (
     COUNT,
     SHAPE,
+    TALLY,
     WORD,
     anything,
     as_format_error,
@@ -32,6 +33,7 @@ from rpukit.analog.tile.state import decode, encode
 from rpukit.errors import FormatError
 from rpukit.inference.conductance.converters import Converter
 from rpukit.inference.noise.model import NoiseModel
+from rpukit.inference.tile.hardware import TALLIES
 from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
 from rpukit.inference.training.modifiers import WeightModifier
 from rpukit.random import MAX_SAMPLE, Stream
@@ -70,7 +72,8 @@ _HEADER = record(
         "clocks": record(dict.fromkeys(_CLOCKS, COUNT)),
         "validate": text("deferred", "sync"),
         "now": record(_NOW),
-    }
+    },
+    {"tallies": record(dict.fromkeys(TALLIES, TALLY))},  # later in version 1
 )
 _MATRIX = record(
     {
@@ -122,6 +125,9 @@ class Saved(SavedTile):
             "validate": tile.validate,
             "now": {name: tile._now[name] for name in _NOW},
         }
+        tallies = {name: tile._now[name] for name in TALLIES}
+        if tallies != _tallies_of(tile.clocks):
+            header["tallies"] = tallies
         for name in _CONFIGURATIONS:
             own = f"{name}_parameters" if name in ("forward", "backward") else name
             value = getattr(tile, own)
@@ -168,7 +174,8 @@ class Saved(SavedTile):
                 device=device,
                 validate=header["validate"],
             )
-            tile._now.update(header["clocks"] | header["now"])
+            tallies = header.get("tallies") or _tallies_of(header["clocks"])
+            tile._now.update(header["clocks"] | header["now"] | tallies)
             tile._fill(state["arrays"])
         result: Self = tile
         return result
@@ -209,6 +216,11 @@ class Saved(SavedTile):
         for name, target in targets.items():
             target[...] = _device.to_device(arrays[name], self._device)
         tile._find_factors()
+
+
+def _tallies_of(clocks: dict[str, int]) -> dict[str, int]:
+    """Count what has been done by the clocks, where no call has named a place on them."""
+    return {"n_readout": 0} | {f"n_{n}": clocks[n] for n in ("forward", "backward", "program")}
 
 
 def parts_of(state: Any) -> list[list[dict[str, Any]]]:

@@ -32,7 +32,7 @@ from rpukit.inference.noise.devices import ReRamCMO
 from rpukit.inference.noise.model import NoiseModel
 from rpukit.inference.noise.phase_change import PCMLike
 from rpukit.inference.tile.compensation import DriftCompensation
-from rpukit.inference.tile.hardware import AS_WRITTEN, Hardware
+from rpukit.inference.tile.hardware import AS_WRITTEN, TALLIES, Hardware
 from rpukit.inference.tile.learning import Learning
 from rpukit.inference.tile.state import Saved
 from rpukit.inference.training.limits import InputRange, WeightClip, WeightRemap
@@ -153,6 +153,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         # One dictionary, so that a call that fails on a GPU puts all of it back.
         self._now: dict[str, Any] = dict.fromkeys(CLOCKS, 0)
         self._now |= {"mode": "digital", "event": 0, "time": 0.0, "number": AS_WRITTEN}
+        self._now |= dict.fromkeys(TALLIES, 0)
         self._now["late"] = False
         first = 0.0 if self.input_range is None else self.input_range.value
         self._now |= {"range": first, "range_seen": 0}
@@ -188,6 +189,24 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
     def clocks(self) -> dict[str, int]:
         """Position of each sample or event clock (a copy)."""
         return {name: self._now[name] for name in CLOCKS}
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Number of samples that each product has processed: forward, backward.
+
+        They differ from `clocks` where a call has named its own ``first_sample``.
+        """
+        return {way: self._now[f"n_{way}"] for way in ("forward", "backward")}
+
+    @property
+    def n_programmed(self) -> int:
+        """Number of times that all devices have been programmed."""
+        return int(self._now["n_program"])
+
+    @property
+    def n_readout(self) -> int:
+        """Number of readouts for drift compensation, each of ``n_in`` unit inputs."""
+        return int(self._now["n_readout"])
 
     def _describe(self) -> Summary:
         return tile_summary(self)
@@ -334,6 +353,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         else:
             y = product(seen, rows, start)
         self._now[way] = start + rows.shape[0]
+        self._now[f"n_{way}"] += rows.shape[0]
         self._settle()
         return y
 

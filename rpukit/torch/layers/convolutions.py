@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 from rpukit.errors import ParameterError, ShapeError
+from rpukit.layers.geometry import offsets
 from rpukit.random import Stream
 from rpukit.torch._torch import torch
 from rpukit.torch.layers.linear import AnalogLayer, fill
@@ -40,9 +40,7 @@ class _Patches(torch.autograd.Function):  # type: ignore[misc]
         n = len(kernel)
         out, slopes = d.shape[1 : 1 + n], d.movedim(1 + n, 1)
         grad = d.new_zeros(ctx.shape)
-        for offset in product(*map(range, kernel)):
-            steps = zip(offset, dilation, stride, out, strict=True)
-            place = tuple(slice(o * t, o * t + (m - 1) * s + 1, s) for o, t, s, m in steps)
+        for offset, place in offsets(kernel, stride, dilation, out):
             grad[(slice(None), slice(None), *place)] += slopes[(..., *offset)]
         return grad, None, None, None
 
