@@ -10,6 +10,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._checks import TINY, check_shape, instance, integer, number, one_of
 from rpukit._kernels.calls import CallState, changes
+from rpukit._kernels.entering import enters_device
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.tile.face import rows_of, with_leading
 from rpukit.costs.counting import bits_of
@@ -26,6 +27,7 @@ _EXACT = 1 << 24  # sums of integers below this are exact in float32
 _PERFECT = IOParameters(is_perfect=True)
 
 
+@enters_device("_counts")
 class SlicedTile:
     """A matrix with few bits of each weight in a tile, read with few bits of each input at a time.
 
@@ -103,6 +105,7 @@ class SlicedTile:
         device: str = "cpu",
         seed: int | Stream = 0,
     ) -> None:
+        self._device, self._call_state = _device.parse_device(device), CallState()
         self.shape = check_shape(shape)
         self.inputs = one_of(inputs, "inputs", ("signed", "unsigned"))
         signed = self.inputs == "signed"
@@ -130,7 +133,6 @@ class SlicedTile:
         self.tiles = [
             TileArray(self.shape, cell, seed=stream.child(k), **options) for k in range(n_tile)
         ]
-        self._device, self._call_state = self.tiles[0]._device, CallState()
 
     @property
     def n_slice(self) -> tuple[int, int]:

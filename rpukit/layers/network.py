@@ -8,10 +8,11 @@ from typing import Any
 from rpukit import _device
 from rpukit._checks import instance, number
 from rpukit._kernels.calls import CallState, changes
+from rpukit._kernels.entering import enters_device
 from rpukit.costs.counting import count as events_of
 from rpukit.costs.events import Counts, renamed
 from rpukit.elementwise import softmax_cross_entropy
-from rpukit.errors import ParameterError
+from rpukit.errors import ParameterError, RpukitError
 from rpukit.layers.plain import Layer
 from rpukit.layers.weights import TileLayer
 from rpukit.summaries import Described, Fact, Summary, count, memory
@@ -21,6 +22,7 @@ __all__ = ["Network"]
 Array = Any
 
 
+@enters_device("_describe", "_counts")
 class Network(Described):
     """Layers one after another.
 
@@ -42,14 +44,15 @@ class Network(Described):
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
+        self._device, self._call_state = _device.CPU, CallState()
         self.layers = [instance(one, Layer, f"layers[{k}]") for k, one in enumerate(layers)]
         if not self.layers:
             raise ParameterError("layers: need at least one")
-        self._call_state = CallState()
         devices = {array.device for array in self.arrays}
         if len(devices) > 1:
             raise ParameterError(f"layers: their tiles are on {sorted(devices)}, need one device")
-        self._device = _device.parse_device(devices.pop() if devices else "cpu")
+        if devices:
+            self._device = _device.parse_device(devices.pop())
 
     @property
     def arrays(self) -> list[Any]:
@@ -97,16 +100,25 @@ class Network(Described):
         Raises
         ------
         ParameterError, ShapeError, NonFiniteError
+            The layers then keep nothing of this call.
         """
-        for k in range(len(self.layers) - 1, -1, -1):
-            layer = self.layers[k]
-            if isinstance(layer, TileLayer):
-                wanted = needed or any(isinstance(o, TileLayer) for o in self.layers[:k])
-                d = layer.backward(d, needed=wanted)
-                if d is None:
-                    return None
-            else:
+        kept = [(layer, layer.n_kept) for layer in self._weighted()]
+        try:
+            return self._back(d, needed)
+        except RpukitError:
+            for layer, n in kept:
+                layer.forget(n)
+            raise
+
+    def _back(self, d: Array, needed: bool) -> Array | None:
+        first = next(self._weighted(), None)
+        for layer in reversed(self.layers):
+            if not isinstance(layer, TileLayer):
                 d = layer.backward(d)
+                continue
+            d = layer.backward(d, needed=needed or layer is not first)
+            if d is None:
+                break
         return d
 
     @changes
@@ -129,9 +141,14 @@ class Network(Described):
         ParameterError, NonFiniteError
         """
         rate = number(lr, "lr")
-        for layer in self._weighted():
+        for k, layer in enumerate(self._weighted()):
             self._call_state.changing()
-            layer.update(rate)
+            try:
+                layer.update(rate)
+            except RpukitError:
+                if k == 0:
+                    self._call_state.unchanged()
+                raise
             layer.array.post_step()
         return self
 

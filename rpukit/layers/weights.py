@@ -9,8 +9,10 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._checks import integer, number
+from rpukit._kernels.calls import CallState, changes
+from rpukit._kernels.entering import enters_device
 from rpukit.elementwise import random_fill
-from rpukit.errors import ParameterError, ShapeError
+from rpukit.errors import ParameterError, RpukitError, ShapeError
 from rpukit.inference.grid.array import TileArray
 from rpukit.layers.geometry import Window, images, pair
 from rpukit.layers.plain import Layer
@@ -22,6 +24,7 @@ Array = Any
 _START = 1 << 20  # child stream of the first weights
 
 
+@enters_device()
 class TileLayer(Layer):
     """Base class of layers whose weights are one matrix in tiles.
 
@@ -46,10 +49,10 @@ class TileLayer(Layer):
     ) -> None:
         stream = Stream.from_seed(seed)
         self.array = TileArray(shape, cell, bias=bias, seed=stream, **options)
-        device = _device.parse_device(self.array.device)
+        self._device, self._call_state = self.array._device, CallState()
         reach = np.float32(math.sqrt(6 / sum(shape)))
         start = random_fill(stream.child(_START), shape, "uniform") * 2 - 1
-        self.array.set_weights(_device.to_device(start * reach, device, self.array.dtype))
+        self.array.set_weights(_device.to_device(start * reach, self._device, self.array.dtype))
         self._rows: Array = None
         self._samples: list[tuple[Array, Array]] = []
 
@@ -89,6 +92,7 @@ class TileLayer(Layer):
         """
         raise NotImplementedError  # pragma: no cover
 
+    @changes
     def update(self, lr: float) -> None:
         """Change the weights by the samples that `backward` has kept since the last update.
 
@@ -99,12 +103,34 @@ class TileLayer(Layer):
         Raises
         ------
         ParameterError, NonFiniteError
+            The samples are dropped.
         """
         rate = number(lr, "lr")
-        size = max(1, sum(len(rows) for rows, _ in self._samples))
-        for rows, errors in self._samples:
-            self.array.update(rows, errors, rate, batch_size=size)
-        self._samples = []
+        samples, self._samples = self._samples, []
+        size = max(1, sum(len(rows) for rows, _ in samples))
+        for k, (rows, errors) in enumerate(samples):
+            self._call_state.changing()
+            try:
+                self.array.update(rows, errors, rate, batch_size=size)
+            except RpukitError:
+                if k == 0:
+                    self._call_state.unchanged()
+                raise
+
+    def forget(self, n: int = 0) -> None:
+        """Drop the samples that `backward` has kept for `update`.
+
+        Parameters
+        ----------
+        n : int, at least 0
+            Number of calls of `backward` whose samples stay, the earliest ones.
+        """
+        del self._samples[n:]
+
+    @property
+    def n_kept(self) -> int:
+        """Number of calls of `backward` whose samples wait for `update`."""
+        return len(self._samples)
 
     def __repr__(self) -> str:
         n_row, n_column = self.array.grid
@@ -115,6 +141,7 @@ class TileLayer(Layer):
         return f"{self.array.shape[1]}, {self.array.shape[0]}"
 
 
+@enters_device()
 class Dense(TileLayer):
     """A matrix of weights in tiles, and a bias.
 
@@ -148,7 +175,7 @@ class Dense(TileLayer):
 
     def forward(self, x: Array) -> Array:
         array = self.array
-        rows = _device.as_array(x, _device.parse_device(array.device), array.dtype, "x")
+        rows = _device.as_array(x, self._device, array.dtype, "x")
         return self._product(rows)
 
     def backward(self, d: Array, *, needed: bool = True) -> Array:
@@ -156,6 +183,7 @@ class Dense(TileLayer):
         return None if grad is None else grad.reshape(self._rows.shape)
 
 
+@enters_device()
 class Conv2d(TileLayer):
     """A convolution of images with its weights in tiles: patches are the samples of the tiles.
 
@@ -208,8 +236,7 @@ class Conv2d(TileLayer):
         super().__init__((n_out, n_in), cell, bias, seed, options)
 
     def forward(self, x: Array) -> Array:
-        device = _device.parse_device(self.array.device)
-        whole = _device.as_array(x, device, self.array.dtype, "x")
+        whole = _device.as_array(x, self._device, self.array.dtype, "x")
         images(whole, "x", self.in_channels)
         patches = self.window.patches(whole)
         self._size = tuple(whole.shape[2:])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _device
 from rpukit.crossbar import Adc, SlicedTile
 
 RNG = np.random.default_rng(3)
@@ -143,3 +144,16 @@ def test_weights_that_are_not_finite_change_nothing():
     with pytest.raises(rk.errors.ShapeError):
         tile.set_weights(W.T)
     assert np.array_equal(tile.get_weights(), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["flash", "sar", "ramp"])
+def test_a_gpu_gives_the_bits_of_the_cpu(kind):
+    io = rk.IOParameters(noise_management="none", bound_management="none", out_noise=0.05)
+    adc = Adc.of_kind(kind, 6, 60.0, mismatch=0.1, n_line=5, gain=0.01, offset=0.2, seed=1)
+    found = []
+    for device in ("cpu", "gpu"):
+        tile = SlicedTile((5, 37), rk.Ideal(), forward=io, adc=adc, device=device, seed=4)
+        w, x = (_device.to_device(a, _device.parse_device(device)) for a in (W, X))
+        found.append(_device.to_numpy(tile.set_weights(w).forward(x)))
+    rk.testing.assert_same_bits(*found)

@@ -1,9 +1,13 @@
 """Networks on plain arrays: formulas, gradients, batches, and what they learn."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
 import rpukit as rk
+from rpukit import _device
 from rpukit.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, Network, ReLU, Tanh
 from rpukit.layers.geometry import Window
 
@@ -224,3 +228,50 @@ def test_errors_leave_the_network_as_it_was():
 def test_layers_print_what_they_are():
     text = repr(network())
     assert "Conv2d(1, 4, (3, 3), 1 x 1 tiles, device='cpu')" in text and "MaxPool2d" in text
+
+
+def test_a_failed_backward_leaves_no_samples():
+    one, two = network(), network()
+    x, y = images(2, 1, (8, 8)), np.zeros(2, np.int32)
+    one.forward(x)
+    with pytest.raises(rk.errors.NonFiniteError):
+        one.backward(np.full((2, 10), np.nan, np.float32))
+    two.forward(x)
+    for net in (one, two):
+        net.learn(x, y, 0.1)
+    for a, b in zip(one.arrays, two.arrays, strict=True):
+        rk.testing.assert_same_bits(a.get_weights(), b.get_weights())
+
+
+def test_a_failed_update_changes_nothing():
+    net = network()
+    x, y = images(2, 1, (8, 8)), np.zeros(2, np.int32)
+    net.forward(x)
+    with pytest.raises(rk.errors.DTypeError, match="lr"):
+        net.update("fast")
+    net.learn(x, y, 0.1)
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_copies_go_on_to_the_same_bits(how):
+    net = network()
+    x, y = images(2, 1, (8, 8)), np.zeros(2, np.int32)
+    net.learn(x, y, 0.1)
+    twin = how(net)
+    for one in (net, twin):
+        one.learn(x, y, 0.1)
+    for a, b in zip(net.arrays, twin.arrays, strict=True):
+        rk.testing.assert_same_bits(a.get_weights(), b.get_weights())
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_bits_of_the_cpu():
+    x, y = images(6, 1, (8, 8)), np.arange(6, dtype=np.int32)
+    nets = [network(), network(device="gpu")]
+    for net in nets:
+        place = net.arrays[0]._device
+        put = [_device.to_device(a, place) for a in (x, y)]
+        for _ in range(2):
+            net.learn(*put, 0.1)
+    outputs = [net.forward(_device.to_device(x, net.arrays[0]._device)) for net in nets]
+    rk.testing.assert_same_bits(*map(_device.to_numpy, outputs))
