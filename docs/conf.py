@@ -2,7 +2,9 @@
 
 import enum
 import inspect
+import shutil
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import rpukit
@@ -13,16 +15,28 @@ project_copyright = author
 version = release = rpukit.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+# reStructuredText first: autosummary writes its pages with the first suffix
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # `make notebooks` runs them and compares; here they are shown
+nb_merge_streams = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+# Notebooks live beside the code; Sphinx reads sources below docs/ only.
+HERE = Path(__file__).parent
+(HERE / "notebooks").mkdir(exist_ok=True)
+for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
+    shutil.copy2(notebook, HERE / "notebooks")
 
 autosummary_generate = True
 
