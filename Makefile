@@ -17,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 FROZEN := setup.cfg pyproject.toml constraints.txt
-NOTEBOOKS := $(wildcard notebooks/*.py)
+NOTEBOOKS ?= $(wildcard notebooks/*.py docs/tutorials/*.py)
 
 .PHONY: help demo test torch lint format types docs notebooks bench-check check versions wheel clean
 .SUFFIXES:
@@ -36,7 +36,7 @@ test: $(VENV)/.stamp-test
 # Layers, the products for PyTorch, and the examples in docstrings and pages that need it.
 torch: $(VENV)/.stamp-torch
 	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/torch tests/gemm/test_torch.py
-	$(BIN)/python -m pytest -q tests/test_docstrings.py tests/test_doc_blocks.py -k "torch or gemm"
+	$(BIN)/python -m pytest -q tests/test_docstrings.py tests/test_doc_blocks.py -k "torch or gemm or aihwkit"
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -50,12 +50,12 @@ types: $(VENV)/.stamp-dev
 	$(BIN)/mypy
 
 docs: $(VENV)/.stamp-docs
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python tools/check_links.py docs/_build/html
 
-# The .py of each pair is the source; the .ipynb must say the same, without outputs.
+# The .py of each pair is the source; the .ipynb must hold what its run gives. WRITE=--write writes it.
 notebooks: $(VENV)/.stamp-dev $(VENV)/.stamp-torch
-	$(BIN)/python tools/check_notebooks.py $(NOTEBOOKS)
-	$(BIN)/python -m pytest --nbmake -n 2 -m "" notebooks
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/check_notebooks.py $(WRITE) $(NOTEBOOKS)
 
 bench-check: $(VENV)/.stamp-dev
 	cd asv_benchmarks && ../$(BIN)/python -m asv check -E existing:../$(BIN)/python
@@ -73,7 +73,7 @@ wheel: $(VENV)/.stamp-dev
 	$(BIN)/python tools/check_wheel.py dist
 
 clean:
-	rm -rf build dist *.egg-info demo_out docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist *.egg-info demo_out docs/_build docs/generated docs/notebooks .pytest_cache .mypy_cache .ruff_cache
 	rm -rf asv_benchmarks/env asv_benchmarks/results asv_benchmarks/html
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 

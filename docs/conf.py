@@ -1,9 +1,17 @@
 """Settings of the documentation: `make docs` writes docs/_build/html."""
 
-import enum
+import base64
 import inspect
+import json
+import shutil
 import sys
+from pathlib import Path
 from types import ModuleType
+
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 import rpukit
 
@@ -13,16 +21,56 @@ project_copyright = author
 version = release = rpukit.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+# reStructuredText first: autosummary writes its pages with the first suffix
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # `make notebooks` runs them and compares; here they are shown
+nb_merge_streams = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+HERE = Path(__file__).parent
+FIGURES = HERE / "generated" / "gallery"
+
+
+def show_notebooks(source: Path, place: Path) -> None:
+    """Copy the notebooks, which live beside the code, to where Sphinx reads; list them."""
+    place.mkdir(exist_ok=True)
+    names = sorted(path.name for path in source.glob("*.ipynb"))
+    for name in names:
+        shutil.copy2(source / name, place)
+    lines = [
+        "# Notebooks",
+        "",
+        "Longer studies, executed. The files are in the folder `notebooks`.",
+    ]
+    lines += ["", "```{toctree}", ":maxdepth: 1", "", *(Path(n).stem for n in names), "```", ""]
+    (place / "index.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def draw_out(notebook: Path) -> None:
+    """Write each figure of a notebook to a file of its own, for the gallery."""
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    outputs = [one.get("data", {}) for cell in cells for one in cell.get("outputs", ())]
+    figures = [data["image/png"] for data in outputs if "image/png" in data]
+    for number, figure in enumerate(figures, 1):
+        content = base64.b64decode("".join(figure))
+        (FIGURES / f"{notebook.stem}-{number}.png").write_bytes(content)
+
+
+show_notebooks(HERE.parent / "notebooks", HERE / "notebooks")
+for notebook in sorted((*HERE.glob("tutorials/*.ipynb"), *HERE.glob("notebooks/*.ipynb"))):
+    draw_out(notebook)
 
 autosummary_generate = True
 
@@ -40,17 +88,10 @@ def public_modules(owner: ModuleType, place: str) -> dict[str, ModuleType]:
 
 _MODULES = public_modules(rpukit, "rpukit")
 _EXPORTS = {name: list(module.__all__) for name, module in _MODULES.items()}
-_CLASSES = {
-    f"{place}.{name}": value
-    for place, module in {"rpukit": rpukit, **_MODULES}.items()
-    for name in module.__all__
-    if inspect.isclass(value := getattr(module, name))
-}
 autosummary_context = {
     # names that have a page below their module, and names that have one as rk.<name>
     "exports": {m: [n for n in all_ if n not in rpukit.__all__] for m, all_ in _EXPORTS.items()},
     "shared": {m: [n for n in all_ if n in rpukit.__all__] for m, all_ in _EXPORTS.items()},
-    "enums": [name for name, value in _CLASSES.items() if issubclass(value, enum.Enum)],
     # inherited members are shown, but for those of classes that are not ours
     "foreign_bases": [
         *("object", "str", "int", "Enum", "BaseException"),
@@ -64,11 +105,43 @@ autosummary_context = {
 autodoc_typehints = "none"  # types are said in the docstrings, with shapes and units
 numpydoc_show_class_members = False  # the class template lists them
 
+html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
+html_static_path = ["_static"]
+html_css_files = ["rpukit.css"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"rpukit {version}"
 html_sidebars = {"**": ["sidebar-pages"]}  # all pages on the left, by their captions
 html_theme_options = {
     "navbar_center": [],
     "secondary_sidebar_items": ["page-toc"],
-    "show_prev_next": False,
+    "show_prev_next": True,
 }
+
+
+def visit_inline_math(writer: HTML5Translator, node: Element) -> None:
+    """Write a formula within a line as MathML."""
+    writer.body.append(tex2mathml(node.astext()))
+    raise SkipNode
+
+
+def visit_display_math(writer: HTML5Translator, node: Element) -> None:
+    """Write a formula of its own as MathML."""
+    writer.body.append(f"<p>{tex2mathml(node.astext(), as_block=True)}</p>")
+    raise SkipNode
+
+
+def widen(app: Sphinx, doctree: Element) -> None:
+    """Leave out the right bar where code or figures stand side by side."""
+    page = app.env.docname
+    if page.startswith("coming_from/") or page in ("gallery", "index"):
+        app.env.metadata[page]["html_theme.sidebar_secondary.remove"] = "true"
+
+
+def setup(app: Sphinx) -> None:
+    """Tell Sphinx how to write formulas, and which pages are wide."""
+    app.connect("doctree-read", widen)
+    app.add_html_math_renderer(
+        "mathml",
+        inline_renderers=(visit_inline_math, None),
+        block_renderers=(visit_display_math, None),
+    )

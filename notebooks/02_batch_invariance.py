@@ -37,7 +37,7 @@ rng = np.random.default_rng(SEED)
 # We compute the first row of `x @ w` in batches of different sizes. NumPy's BLAS has one kernel
 # for a vector and others for few and for many rows, and each sums in its own order.
 
-# %%
+# %% tags=["varies"]
 k, n = 2048, 512
 x = rng.standard_normal((256, k)).astype(np.float32)
 w = (rng.standard_normal((k, n)) / np.sqrt(k)).astype(np.float32)
@@ -57,7 +57,7 @@ for name, part in parts.items():
 # %% [markdown]
 # Both are correct to within the rounding of a sum of 2048 terms. Only one is reproducible.
 
-# %%
+# %% tags=["varies"]
 exact = x.astype(np.float64) @ w
 for name, product in (("NumPy", np.matmul), ("rpukit", rk.det_gemm)):
     print(f"{name:7s} largest error {abs(product(x, w) - exact).max():.1e}")
@@ -70,7 +70,7 @@ for name, product in (("NumPy", np.matmul), ("rpukit", rk.det_gemm)):
 # together. States are kept in bfloat16, as on accelerators. A policy gradient needs the ratio of
 # the two probabilities, which should be 1.
 
-# %%
+# %% tags=["varies"]
 n_sequence, n_step, n_in, n_vocab = 32, 24, 256, 2000
 weights = {
     "state": (rng.standard_normal((n_in, n_in)) * 1.5 / np.sqrt(n_in)).astype(np.float32),
@@ -142,7 +142,7 @@ for cuts in ([], [1], [7, 130], [16, 32, 250, 299]):
 # Both products are timed on a CPU with all its cores. On an H200 the bfloat16 products run at the
 # speed of cuBLAS to within some per cent (`docs/performance.md`).
 
-# %%
+# %% tags=["varies"]
 a, b = (rng.standard_normal((768, 768)).astype(np.float32) for _ in range(2))
 
 

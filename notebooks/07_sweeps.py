@@ -61,7 +61,7 @@ print(f"{error_after_training(100, 0.3, seed=1):.3f}")
 # A `LocalCluster` has processes on this machine. A client of any other cluster of Dask takes its
 # place without another change: workers that SLURM starts, for example (`docs/distributed.md`).
 
-# %%
+# %% tags=["varies"]
 cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
 client = Client(cluster)
 points = [
@@ -78,7 +78,7 @@ print(f"{len(runs)} runs; the first: {runs[0]}")
 # Each result was on the disk as soon as it came. A sweep that is started again takes what is there
 # and makes the other runs: a larger grid, more seeds, or what a stop left undone.
 
-# %%
+# %% tags=["varies"]
 before = time.perf_counter()
 again = rk.distributed.sweep(error_after_training, points, seeds=2, client=client, record=record)
 print(f"all of them again: {time.perf_counter() - before:.2f} s, equal: {again == runs}")

@@ -67,7 +67,7 @@ print(rk.torch.report(models["Tiki-Taka v2"]))
 # and divided by the size of the whole mini-batch.
 
 
-# %%
+# %% tags=["varies"]
 def accuracy(model):
     model.eval()
     with torch.no_grad():

@@ -22,7 +22,37 @@ MAX_SAMPLE = 1 << 48  # sample clocks and indices have 48 bits in the counter
 
 
 class Op(IntEnum):
-    """What a draw is for: the op tag of the counter (16 bits). Frozen by the golden hashes."""
+    """What a draw is for: the op tag of the counter (16 bits). Frozen by the golden hashes.
+
+    Attributes
+    ----------
+    FILL
+        0: elements of random arrays.
+    FORWARD_IN, FORWARD_OUT, BACKWARD_IN, BACKWARD_OUT
+        1 to 4: converters and noise of inputs and outputs of the two products.
+    UPDATE_X, UPDATE_D
+        5, 6: pulse trains of columns and rows.
+    UPDATE_STEP
+        7: noise of the steps.
+    CELLS
+        8: parameters of cells, drawn once.
+    DECAY, DIFFUSION, RESET, DRIFT
+        9, 10, 11, 14: slow processes.
+    WRITE_NOISE, UPDATE_WRITE_NOISE
+        12, 13: visible weights after a write and after pulses.
+    UNIT
+        15: the device of a sample, of cells with several.
+    CHOPPER
+        16: signs of the transfer family.
+    PROGRAM, READ_NOISE
+        17, 18: programming and reading of conductances.
+    MODIFY, STUCK
+        19, 20: weight modifiers and stuck devices.
+    CIRCUIT
+        21: parameters and samples of circuits.
+    CHILD
+        65535: keys of child streams.
+    """
 
     FILL = 0
     FORWARD_IN = 1

@@ -1,48 +1,154 @@
-"""Check that each notebook pair agrees and that the .ipynb holds no outputs.
+"""Run notebook pairs and check that each .ipynb holds what the run gives.
 
-    python tools/check_notebooks.py notebooks/01_device_response.py ...
+    python tools/check_notebooks.py notebooks/*.py docs/tutorials/*.py
+    python tools/check_notebooks.py --write notebooks/01_device_response.py
 
-The ``.py`` (py:percent) is the source; ``jupytext --sync`` writes the other.
+The ``.py`` (py:percent) is the source. Each ``.ipynb`` must have its cells, print what its outputs
+say, and show as many figures. ``--write`` writes the ``.ipynb`` instead. Cells with the tag
+``varies`` (times, results of other libraries) run, but their text is not compared.
 """
 
+import argparse
+import base64
+import io
+import re
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import jupytext
 import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+from PIL import Image
+
+MOST_BYTES = 4 << 20  # all notebooks together: clones stay small
+MOST_EACH = 900_000  # one notebook: GitHub shows it at once
+SECONDS = 600
+FIGURE = "image/png"
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
+def cells(notebook: NotebookNode) -> list[tuple[str, str]]:
     """Extract the parts of a notebook on which the pair must agree."""
     return [(cell.cell_type, cell.source.strip()) for cell in notebook.cells]
+
+
+def smaller(figure: str) -> str:
+    """Reduce a PNG to a palette of 256 colours."""
+    image = Image.open(io.BytesIO(base64.b64decode(figure))).convert("RGB")
+    out = io.BytesIO()
+    image.quantize(256, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def kept(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
+    """Keep what readers see: printed text, values and figures, without runs of their own."""
+    for output in outputs:
+        if output.output_type == "stream":
+            if output.name == "stdout":
+                yield output
+            continue
+        data = {kind: output.data[kind] for kind in output.data if kind != "text/latex"}
+        if FIGURE in data:
+            data = {FIGURE: smaller(data[FIGURE]), "text/plain": "a figure"}
+        elif "text/plain" in data:
+            data["text/plain"] = ADDRESS.sub("", data["text/plain"])
+        yield nbformat.v4.new_output("display_data", data=data)
+
+
+def run(source: Path) -> NotebookNode:
+    """Execute a notebook in its own folder; its outputs are reduced to what readers see."""
+    notebook = jupytext.read(source)
+    notebook.metadata.pop("jupytext", None)
+    folder = {"metadata": {"path": str(source.parent)}}
+    quiet = ["--log-level=ERROR"]  # kernels warn that they listen to this machine
+    NotebookClient(notebook, timeout=SECONDS, resources=folder, extra_arguments=quiet).execute()
+    number = 0
+    for k, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{k}"
+        if cell.cell_type != "code":
+            continue
+        number += 1
+        cell.execution_count = number
+        cell.metadata.pop("execution", None)
+        cell.outputs = list(kept(cell.outputs))
+    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
+    return notebook
+
+
+def text(cell: NotebookNode) -> str:
+    """Join all that a cell prints and returns."""
+    return "".join(
+        one.text if one.output_type == "stream" else one.data.get("text/plain", "") + "\n"
+        for one in cell.outputs
+    )
+
+
+def differences(found: NotebookNode, stored: NotebookNode) -> Iterator[str]:
+    """Compare a run with what the file holds, cell by cell."""
+    for got, want in zip(found.cells, stored.cells, strict=True):
+        if got.cell_type != "code":
+            continue
+        title = got.source.strip().split("\n")[0]
+        figures = [sum(FIGURE in one.get("data", {}) for one in c.outputs) for c in (got, want)]
+        if figures[0] != figures[1]:
+            yield f"cell {title!r}: the run shows {figures[0]} figures, the file {figures[1]}"
+        if "varies" not in got.metadata.get("tags", []) and text(got) != text(want):
+            yield f"cell {title!r}: the run prints\n{text(got)}the file says\n{text(want)}"
 
 
 def check(source: Path) -> list[str]:
     """List the faults of one pair."""
     paired = source.with_suffix(".ipynb")
+    again = f"run python tools/check_notebooks.py --write {source}"
     if not paired.exists():
-        return [f"{source}: no {paired.name}; run jupytext --sync {source}"]
-    notebook = nbformat.read(paired, as_version=4)
-    wrong = []
-    if cells(jupytext.read(source)) != cells(notebook):
-        wrong.append(f"{paired}: not in sync with {source.name}; run jupytext --sync {source}")
-    if any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells):
-        wrong.append(f"{paired}: holds outputs; run nbstripout {paired}")
-    return wrong
+        return [f"{source}: no {paired.name}; {again}"]
+    if paired.stat().st_size > MOST_EACH:
+        return [f"{paired}: {paired.stat().st_size} bytes, at most {MOST_EACH}: fewer figures"]
+    stored = nbformat.read(paired, as_version=4)
+    if cells(jupytext.read(source)) != cells(stored):
+        return [f"{paired}: not in sync with {source.name}; {again}"]
+    try:
+        found = run(source)
+    except CellExecutionError as error:
+        return [f"{source}: {error}"]
+    return [f"{paired}: {line}; {again}" for line in differences(found, stored)]
 
 
-def main(names: list[str]) -> int:
-    """Check all pairs, and that no .ipynb is without its .py."""
-    sources = [Path(name) for name in names]
-    wrong = [line for source in sources for line in check(source)]
-    for path in Path("notebooks").glob("*.ipynb"):
-        if path.with_suffix(".py") not in sources:
-            wrong.append(f"{path}: no {path.stem}.py beside it")
-    if not sources:
-        wrong.append("no notebooks were given")
-    print("\n".join(wrong) or f"{len(sources)} notebook pair(s) in sync, without outputs")
+def write(source: Path) -> list[str]:
+    """Write the .ipynb of a source, with its outputs."""
+    try:
+        nbformat.write(run(source), source.with_suffix(".ipynb"))
+    except CellExecutionError as error:
+        return [f"{source}: {error}"]
+    return []
+
+
+def main() -> int:
+    """Check or write all pairs, and see that no .ipynb is without its .py."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("sources", nargs="+", type=Path)
+    parser.add_argument("--write", action="store_true", help="write the .ipynb files")
+    parser.add_argument("--jobs", type=int, default=2, help="notebooks at a time")
+    args = parser.parse_args()
+    with ProcessPoolExecutor(args.jobs) as pool:
+        wrong = [
+            line
+            for found in pool.map(write if args.write else check, args.sources)
+            for line in found
+        ]
+    pairs = [p for folder in {s.parent for s in args.sources} for p in folder.glob("*.ipynb")]
+    wrong += [f"{p}: no {p.stem}.py beside it" for p in pairs if not p.with_suffix(".py").exists()]
+    size = sum(path.stat().st_size for path in pairs)
+    if size > MOST_BYTES:
+        wrong.append(f"notebooks: {size} bytes together, at most {MOST_BYTES}")
+    done = "written" if args.write else "run as their files say"
+    print("\n".join(wrong) or f"{len(args.sources)} notebooks {done}, {size / 1e6:.1f} MB")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -14,7 +14,23 @@ __all__ = ["BoundManagement", "IOParameters", "MVType", "NoiseManagement", "Weig
 
 
 class NoiseManagement(str, Enum):
-    """Scale by which an input vector is divided before it is converted."""
+    """Scale alpha by which an input vector is divided before it is converted.
+
+    Attributes
+    ----------
+    NONE
+        Inputs are not scaled.
+    ABS_MAX
+        The largest absolute input, at most `nm_thres` if that is positive.
+    MAX
+        The largest input, likewise: for inputs that are not negative.
+    CONSTANT
+        `nm_thres`, or 1 if that is 0.
+    AVERAGE_ABS_MAX
+        A running mean of the largest absolute inputs of the samples so far.
+    ABS_MAX_NP_SUM
+        As ABS_MAX, but at least what the sums of the positive and of the negative inputs need.
+    """
 
     NONE = "NONE"
     ABS_MAX = "ABS_MAX"
@@ -25,7 +41,18 @@ class NoiseManagement(str, Enum):
 
 
 class BoundManagement(str, Enum):
-    """Handling of outputs that reach the bound: none, or repetition with smaller inputs."""
+    """Handling of outputs that reach the bound: none, or repetition with smaller inputs.
+
+    Attributes
+    ----------
+    NONE
+        Outputs are cut off at `out_bound`.
+    ITERATIVE
+        The sample is repeated with inputs of 1/2, 1/4, ..., until no output is at the bound, at
+        most down to 1 / `max_bm_factor`.
+    ITERATIVE_WORST_CASE
+        The same, but from the second round on with the scale of ABS_MAX_NP_SUM.
+    """
 
     NONE = "NONE"
     ITERATIVE = "ITERATIVE"
@@ -35,8 +62,16 @@ class BoundManagement(str, Enum):
 class MVType(str, Enum):
     """Kind of product: all inputs in one pass, exact, or separate passes by the sign of inputs.
 
-    POS_NEG_SEPARATE adds the two passes before the output is converted;
-    POS_NEG_SEPARATE_DIGITAL_SUM converts each and adds the results.
+    Attributes
+    ----------
+    ONE_PASS
+        All inputs at once.
+    IDEAL
+        The exact product, as with `is_perfect`.
+    POS_NEG_SEPARATE
+        Negative and positive inputs in two passes, added before the output is converted.
+    POS_NEG_SEPARATE_DIGITAL_SUM
+        Two passes, each converted, and the results added.
     """
 
     ONE_PASS = "ONE_PASS"
@@ -46,7 +81,17 @@ class MVType(str, Enum):
 
 
 class WeightNoise(str, Enum):
-    """Kind of read noise of the weights, which acts on the outputs."""
+    """Kind of read noise of the weights, which acts on the outputs.
+
+    Attributes
+    ----------
+    NONE
+        No read noise.
+    ADDITIVE_CONSTANT
+        All weights fluctuate by `w_noise`: outputs by ``w_noise sqrt(sum_j x_j^2)``.
+    PCM_READ
+        Weights fluctuate by the root of their size: ``w_noise sqrt(sum_j |W_ij| x_j^2)``.
+    """
 
     NONE = "NONE"
     ADDITIVE_CONSTANT = "ADDITIVE_CONSTANT"

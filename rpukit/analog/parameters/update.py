@@ -17,14 +17,22 @@ MAX_BIT_LENGTH = 8191  # limit of the pulse number in the counter of a draw
 class PulseType(str, Enum):
     """Kind of pulses of an update: how coincidences of x and d are generated.
 
-    ``STOCHASTIC_COMPRESSED``: one random train per line, which carries the line's sign.
-    ``STOCHASTIC``: the same as ``STOCHASTIC_COMPRESSED``. Hardware without signed trains sends two
-    passes, with the same statistics of each cell.
-    ``MEAN_COUNT``: each line's expected number of pulses is rounded; a cell gets the product of
-    the two numbers over the bit length, rounded.
-    ``DETERMINISTIC_IMPLICIT``: the rounded expected number of coincidences, no trains.
-    ``NONE``: the exact ``-lr d x^T``, as if the cells were numbers.
-    ``NONE_WITH_DEVICE``: the same, clipped to the bounds of the cells after each sample.
+    Attributes
+    ----------
+    STOCHASTIC
+        The same as STOCHASTIC_COMPRESSED. Hardware without signed trains sends two passes, with
+        the same statistics of each cell.
+    STOCHASTIC_COMPRESSED
+        One random train per line, which carries the line's sign.
+    MEAN_COUNT
+        Each line's expected number of pulses is rounded; a cell gets the product of the two
+        numbers over the bit length, rounded.
+    DETERMINISTIC_IMPLICIT
+        The rounded expected number of coincidences, no trains.
+    NONE
+        The exact ``-lr d x^T``, as if the cells were numbers.
+    NONE_WITH_DEVICE
+        The same, clipped to the bounds of the cells after each sample.
     """
 
     STOCHASTIC = "STOCHASTIC"

@@ -23,9 +23,17 @@ PERFECT = IOParameters(is_perfect=True)
 class DriftCompensation(str, Enum):
     """Kind of drift compensation: one factor for all outputs, or one for each output.
 
-    GLOBAL compares the mean absolute response to unit inputs with that right after programming;
-    GLOBAL_EXACT measures the response after programming without periphery; PER_COLUMN has a factor
-    for each output.
+    Attributes
+    ----------
+    NONE
+        No compensation.
+    GLOBAL
+        One factor: the mean absolute response to unit inputs right after programming over that
+        now.
+    GLOBAL_EXACT
+        The same, with the response after programming measured without periphery.
+    PER_COLUMN
+        A factor for each output.
     """
 
     NONE = "NONE"

@@ -30,7 +30,19 @@ Array = Any
 
 
 class ClipType(str, Enum):
-    """Kind of bound to which weights are clipped."""
+    """Kind of bound to which weights are clipped.
+
+    Attributes
+    ----------
+    NONE
+        No clipping.
+    FIXED_VALUE
+        A given number.
+    LAYER_GAUSSIAN
+        A multiple of the standard deviation of all weights.
+    AVERAGE_CHANNEL_MAX
+        The mean over the rows of their largest absolute weight.
+    """
 
     NONE = "NONE"
     FIXED_VALUE = "FIXED_VALUE"
@@ -39,7 +51,17 @@ class ClipType(str, Enum):
 
 
 class RemapType(str, Enum):
-    """Set of weights that share a digital scale in remapping: a layer or a row."""
+    """Set of weights that share a digital scale in remapping: a layer or a row.
+
+    Attributes
+    ----------
+    NONE
+        No remapping.
+    LAYERWISE_SYMMETRIC
+        One scale for the matrix: its largest absolute weight.
+    CHANNELWISE_SYMMETRIC
+        One scale for each row.
+    """
 
     NONE = "NONE"
     LAYERWISE_SYMMETRIC = "LAYERWISE_SYMMETRIC"

@@ -23,7 +23,31 @@ Array = Any
 
 
 class ModifierType(str, Enum):
-    """Kinds of weight modifiers."""
+    """Kinds of weight modifiers; `WeightModifier` has their formulas.
+
+    Attributes
+    ----------
+    NONE
+        Weights as they are.
+    ADD_NORMAL
+        Normal noise of one size on all weights.
+    MULT_NORMAL
+        Normal noise in proportion to each weight.
+    DISCRETIZE
+        Weights rounded to levels.
+    DISCRETIZE_ADD_NORMAL
+        Rounded, then with normal noise.
+    POLY
+        Normal noise whose size is a polynomial of the weight.
+    PROG_NOISE
+        The same, as the programming error of conductances: signs are kept.
+    DOREFA
+        Rounded to levels of the hyperbolic tangent, as DoReFa-Net does.
+    DROP_CONNECT
+        Single weights set to 0 at random.
+    NOISE_MODEL
+        Written and read by the noise model of the tile.
+    """
 
     NONE = "NONE"
     ADD_NORMAL = "ADD_NORMAL"
