@@ -89,8 +89,15 @@ class CostTable:
     def __getitem__(self, key: str) -> Cost:
         found = self.find(key)
         if found is None:
-            raise KeyError(key)
+            raise ParameterError(
+                f"costs: {self._title} has no cost of {shown(key)}, but of "
+                f"{', '.join(self._costs)}{did_you_mean(key, self._costs)}"
+            )
         return found
+
+    @property
+    def _title(self) -> str:
+        return self.name or "this table"
 
     def find(self, key: str) -> Cost | None:
         """Find the cost of an event.
@@ -115,6 +122,8 @@ class CostTable:
         known = self._costs.get(name, ())
         if not known or not resolution:
             return known[0] if known else None
+        if not resolution.isdecimal():
+            raise ParameterError(f"costs: got {shown(key)}, need a name such as 'adc:9'")
         bits = int(resolution)
         exact = [cost for cost in known if cost.bits == bits]
         if exact:
@@ -123,8 +132,8 @@ class CostTable:
         if not grows:
             have = ", ".join(str(cost.bits) for cost in known)
             raise ParameterError(
-                f"costs: {self.name or 'this table'} has an {name} of {have} bits only, and "
-                f"{bits} are needed: use that resolution, add its cost, or give the cost a growth"
+                f"costs: {self._title} has {name} of {have} bits only, and {bits} are needed: use "
+                "that resolution, add its cost, or give the cost a growth"
             )
         return min(grows, key=lambda cost: (abs(cost.bits - bits), cost.bits)).at(bits)
 

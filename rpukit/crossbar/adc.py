@@ -272,8 +272,9 @@ def _capacitors(xi: np.ndarray, spread: float, count: int) -> np.ndarray:
     """Levels of the codes 1 to ``count`` of binary capacitors, shape (n, count), in units."""
     size = 2.0 ** np.arange(xi.shape[1])
     capacitors = size + spread * np.sqrt(size) * xi
-    bits = (np.arange(1, count + 1)[:, None] >> np.arange(xi.shape[1])) & 1
-    levels: np.ndarray = (capacitors[:, None, :] * bits).sum(axis=2)
+    codes, levels = np.arange(1, count + 1), np.zeros((len(xi), count))
+    for i in range(xi.shape[1]):  # in a written order, so that the sums are the same everywhere
+        levels += capacitors[:, i : i + 1] * ((codes >> i) & 1)
     return _positive(levels)
 
 

@@ -16,9 +16,10 @@ from rpukit.analog.tile.face import rows_of, with_leading
 from rpukit.costs.counting import bits_of
 from rpukit.costs.events import Counts, Event
 from rpukit.crossbar.adc import Adc
-from rpukit.errors import NonFiniteError, ParameterError, ShapeError
+from rpukit.errors import NonFiniteError, ParameterError, RpukitError, ShapeError
 from rpukit.inference.grid.array import TileArray
 from rpukit.random import Stream
+from rpukit.summaries import Described, Fact, Summary, count, memory
 
 __all__ = ["SlicedTile"]
 
@@ -27,8 +28,8 @@ _EXACT = 1 << 24  # sums of integers below this are exact in float32
 _PERFECT = IOParameters(is_perfect=True)
 
 
-@enters_device("_counts")
-class SlicedTile:
+@enters_device("_counts", "_describe")
+class SlicedTile(Described):
     """A matrix with few bits of each weight in a tile, read with few bits of each input at a time.
 
     Parameters
@@ -174,8 +175,7 @@ class SlicedTile:
         Returns
         -------
         SlicedTile
-            Itself. Tiles of an `InferenceCell` are then programmed by ``tile.program()`` of each
-            of `tiles`.
+            Itself.
 
         Raises
         ------
@@ -209,6 +209,51 @@ class SlicedTile:
         )
         found: Array = total
         return (found * self.steps[0]).astype(np.float32)
+
+    @changes
+    def program(self) -> Self:
+        """Write the digits into the cells, for slices of an `InferenceCell`, in place.
+
+        Returns
+        -------
+        SlicedTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError
+        """
+        return self._each("program")
+
+    @changes
+    def drift_to(self, t: float) -> Self:
+        """Set the time after programming and read the cells at that time, in place.
+
+        Parameters
+        ----------
+        t : float, at least 0, seconds
+
+        Returns
+        -------
+        SlicedTile
+            Itself.
+
+        Raises
+        ------
+        ParameterError
+        """
+        return self._each("drift_to", t)
+
+    def _each(self, method: str, *args: Any) -> Self:
+        for k, tile in enumerate(self.tiles):
+            self._call_state.changing()
+            try:
+                getattr(tile, method)(*args)
+            except RpukitError:
+                if k == 0:
+                    self._call_state.unchanged()
+                raise
+        return self
 
     @changes
     def forward(self, x: Array) -> Array:
@@ -266,6 +311,23 @@ class SlicedTile:
         n = self.tiles[0].samples["forward"]
         adds = Event("add", n * len(self.tiles) * n_out, n_out)
         return Counts("SlicedTile", {"forward": (adds,)}, parts=tuple(parts))
+
+    def _describe(self) -> Summary:
+        n_out, n_in = self.shape
+        n_tile, n_part = self.n_slice
+        text = f"{n_out:,} outputs x {n_in:,} inputs"
+        slices = f"{n_tile} tiles of {self.cell_bits} bits, {n_part} parts of {self.dac_bits} bits"
+        facts = [
+            Fact("shape", text, [n_out, n_in]),
+            Fact("weights", f"{self.weight_bits} bits, to {self.w_max:g}", self.weight_bits),
+            Fact("inputs", f"{self.input_bits} bits, {self.inputs}", self.input_bits),
+            Fact("slices", slices, [n_tile, n_part]),
+            Fact("converters", ", ".join(map(repr, self.adcs)), [repr(adc) for adc in self.adcs]),
+            count("devices", self._counts().n_device),
+            memory(sum(tile._describe()["memory"] for tile in self.tiles)),
+        ]
+        title = f"SlicedTile {n_out} x {n_in} over {n_tile} tiles on {self.device}"
+        return Summary("SlicedTile", title, tuple(facts))
 
     def __repr__(self) -> str:
         n_tile, n_part = self.n_slice

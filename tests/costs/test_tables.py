@@ -69,9 +69,13 @@ def test_a_resolution_is_exact_or_grows():
     assert table(adc=Cost(energy=1.0, bits=8, growth="linear"))["adc:4"].energy == 0.5
     slow = Cost(latency=1.0, bits=4, growth="linear", latency_growth="exponential")
     assert table(adc=slow)["adc:6"].latency == 4.0
-    with pytest.raises(rk.errors.ParameterError, match="adc of 8 bits only, and 9 are needed"):
+    with pytest.raises(rk.errors.ParameterError, match="test has adc of 8 bits only, and 9 are"):
         table(adc=fixed).find("adc:9")
     assert table(adc=fixed).find("dac:9") is None
+    with pytest.raises(rk.errors.ParameterError, match="no cost of 'acd', but of adc; did you"):
+        table(adc=fixed)["acd"]
+    with pytest.raises(rk.errors.ParameterError, match="such as 'adc:9'"):
+        table(adc=fixed).find("adc:nine")
 
 
 def test_survey_energy_is_the_larger_of_two_lines():

@@ -89,10 +89,23 @@ def test_programmed_slices():
     tile = SlicedTile((5, 37), rk.InferenceCell(w_max=1.0), weight_bits=5, cell_bits=2)
     tile.set_weights(W)
     exact = tile.get_weights()
-    for part in tile.tiles:
-        part.program().drift_to(3600.0)
+    tile.program().drift_to(3600.0)
     off = np.abs(tile.get_weights() - exact)
     assert 0.001 < off.mean() < 0.3
+
+
+def test_slices_that_learn_are_not_programmed():
+    tile = SlicedTile((5, 37), rk.Ideal()).set_weights(W)
+    with pytest.raises(rk.errors.ParameterError, match="program"):
+        tile.program()
+    tile.forward(X)  # still whole
+
+
+def test_summary():
+    found = rk.summary(SlicedTile((5, 37), rk.Ideal(), adc=Adc(8, 127.0)))
+    assert found["devices"] == 4 * 5 * 37
+    assert found["slices"] == [4, 7]
+    assert max(map(len, str(found).splitlines())) <= 80
 
 
 def test_weights_are_quantised():
