@@ -248,3 +248,12 @@ def test_the_demo_writes_costs(tmp_path):
     assert main(["demo", *options]) == 0
     costs = json.loads((tmp_path / "digits.json").read_text())["costs"]
     assert costs["energy"] > 0 and costs["events"]["update"]["pulse"] > 0
+
+
+def test_accelergy_without_pyyaml(tmp_path, monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("rpukit.costs.accelergy.import_module", missing)
+    with pytest.raises(rk.errors.RpukitError, match="pip install pyyaml"):
+        rk.costs.read_accelergy(tmp_path / "ERT.yaml", {"adc:8": ("adc", "convert")})
