@@ -14,6 +14,7 @@ __all__ = ["plot_endurance", "plot_fit", "plot_ranking", "plot_residuals", "plot
 
 Axes = Any
 _SMALL = {"frameon": False, "fontsize": "small"}
+_TIGHT = {**_SMALL, "handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.0}
 
 
 @takes()
@@ -49,7 +50,7 @@ def plot_fit(
     ax.set_xlim(overlay.pulse[0], overlay.pulse[-1])
     low, high = ax.get_ylim()
     ax.set_ylim(low, high + 0.16 * (high - low))  # room for the legend
-    ax.legend(loc="upper center", ncols=2, markerscale=3, **_SMALL)
+    ax.legend(loc="upper center", ncols=2, markerscale=3, **_TIGHT)
     return ax
 
 
@@ -90,7 +91,7 @@ def plot_residuals(
     ax.set_xlim(overlay.pulse[0], overlay.pulse[-1])
     most = 1.45 * np.abs(overlay.error).max()
     ax.set_ylim(-most, most)
-    ax.legend(loc="upper center", ncols=3, **_SMALL)
+    ax.legend(loc="upper center", ncols=3, **_TIGHT)
     return ax
 
 
@@ -123,7 +124,7 @@ def plot_ranking(fit: DeviceFit, *, ax: Axes | None = None) -> Axes:
     ax.axvline(10, color="0.6", lw=0.8, ls=":")
     for k, line in enumerate(lines):
         if line.left_out_error is not None:
-            text = f"  {line.left_out_error:.3g} µS left out"
+            text = f"  {line.left_out_error:#.3g} µS left out"
             ax.annotate(text, (excess[k], k), va="center", fontsize="small")
     ax.set(xlabel="AIC above that of the best (dotted: 10, decisive)")
     return ax
@@ -152,10 +153,12 @@ def plot_retention(kept: Retention, *, ax: Axes | None = None) -> Axes:
     time, weight = kept.time[shown], kept.weight[shown].astype(np.float64)
     for k in np.argsort(-kept.level):  # the legend in the order of the lines
         mean, std = weight[:, k].mean(axis=1), weight[:, k].std(axis=1)
-        (line,) = ax.plot(time, mean, "o-", ms=3, lw=1.2, label=f"{kept.level[k]:g}")
+        (line,) = ax.plot(time, mean, "o-", ms=3, lw=1.2, label=f"written {kept.level[k]:g}")
         ax.fill_between(time, mean - std, mean + std, color=line.get_color(), alpha=0.2, lw=0)
     ax.set(xscale="log", xlabel="time since writing (s)", ylabel="weight (mean, 1 std)")
-    ax.legend(title="written", title_fontsize="small", loc="best", **_SMALL)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.18 * (high - low))  # room for the legend
+    ax.legend(loc="upper center", ncols=max(kept.level.size, 1), **_TIGHT)
     return ax
 
 

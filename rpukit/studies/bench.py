@@ -13,7 +13,6 @@ from rpukit.studies.device_fit import DeviceFit, Ranked
 from rpukit.studies.fitting import Found, fit_curve, left_out_error
 from rpukit.studies.measured import ConductanceMap, PulseData
 from rpukit.studies.population import Estimate, cell_of
-from rpukit.studies.reading import read_pulses
 
 __all__ = ["fit_device"]
 
@@ -22,7 +21,7 @@ _SAME_CURVES = ("PowStepReference",)  # left out of "all": the curves of another
 
 @takes()
 def fit_device(
-    data: Any,
+    data: PulseData,
     model: Any = "SoftBounds",
     *,
     scale: ConductanceMap | None = None,
@@ -32,7 +31,8 @@ def fit_device(
 
     Parameters
     ----------
-    data : PulseData, or whatever `read_pulses` takes
+    data : PulseData
+        From `read_pulses`.
     model : str, class or sequence of these
         A pulsed device model: ``"ConstantStep"``, ``"LinearStep"``, ``"SoftBounds"``,
         ``"SoftBoundsPmax"``, ``"SoftBoundsReference"``, ``"ExpStep"``, ``"PowStep"``,
@@ -52,7 +52,7 @@ def fit_device(
 
     Raises
     ------
-    ParameterError, FormatError, OSError
+    ParameterError
 
     Warns
     -----
@@ -65,8 +65,8 @@ def fit_device(
     Every read is predicted from those before it: the state moves along the mean response, reads
     correct it by the gain of a Kalman filter. The parameters of the mean responses minimise
     Huber's loss of the errors of these predictions in units of their deviations
-    (`scipy.optimize.least_squares`), which are independent where the model is right: standard
-    errors come from the Jacobian. The noise of steps and that of reads, each the same in all
+    (``least_squares`` of SciPy), which are independent where the model is right: standard errors
+    come from the Jacobian. The noise of steps and that of reads, each the same in all
     devices, are found by maximum likelihood; both fits are repeated in turn until they settle.
     Spreads from device to device are those of the fitted parameters without their standard
     errors; of n devices, a spread is known to ``1 / sqrt(2 (n - 1))`` of itself.
@@ -81,10 +81,9 @@ def fit_device(
     >>> fit = rk.studies.fit_device(data, "SoftBounds")
     >>> tile = rk.AnalogTile((4, 6), fit.cell, seed=1)
     """
-    measured = data if isinstance(data, PulseData) else read_pulses(data)
     names = _models(model)
-    at = measured.default_map() if scale is None else scale
-    cycles = measured.cycles(at)
+    at = data.default_map() if scale is None else scale
+    cycles = data.cycles(at)
     wanted = len(names) > 1 if rank is None else rank
     fits = {}
     for name in names:
@@ -94,7 +93,7 @@ def fit_device(
         error = None if error is None else at.g_per_weight * error
         n = found.local.size + found.shared.size + 2
         line = Ranked(name, 2 * n + 2 * found.cost, error, n)
-        fits[name] = _result(measured, found, at, line)
+        fits[name] = _result(data, found, at, line)
     ordered = sorted(fits.values(), key=lambda fit: fit.ranking[0].aic)
     best = ordered[0]
     ranking = tuple(fit.ranking[0] for fit in ordered)

@@ -209,6 +209,13 @@ class DeviceFit:
         Raises
         ------
         SaveError
+
+        Examples
+        --------
+        >>> import os, tempfile, rpukit as rk
+        >>> fit = rk.studies.fit_device(rk.studies.example_pulses("reram"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(os.path.join(folder, "reram.json"))
         """
         plain = {
             "format": _FORMAT,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import one_of, takes
+from rpukit._checks import Checked, one_of, takes
 from rpukit.errors import ParameterError
 from rpukit.studies.prediction import Cycles
 from rpukit.studies.pulses import PulseResponse
@@ -20,7 +20,7 @@ _SHORTEST = 20  # pulses: a shorter run up and down is not counted as a cycle of
 
 
 @dataclass(frozen=True, slots=True)
-class ConductanceMap:
+class ConductanceMap(Checked):
     """Relation of conductances and weights: ``g = g_zero + g_per_weight w``.
 
     Parameters
@@ -29,6 +29,10 @@ class ConductanceMap:
         Conductance of weight 0.
     g_per_weight : float, positive, microsiemens
         Conductance of one unit of weight.
+
+    Raises
+    ------
+    ParameterError
 
     Examples
     --------
@@ -41,13 +45,8 @@ class ConductanceMap:
     g_zero: float
     g_per_weight: float
 
-    def __post_init__(self) -> None:
-        good = all(np.isfinite(v) for v in (self.g_zero, self.g_per_weight))
-        if not good or self.g_per_weight <= 0:
-            raise ParameterError(
-                f"g_zero, g_per_weight: got {self.g_zero}, {self.g_per_weight}, need a finite "
-                "conductance and a positive one, in microsiemens"
-            )
+    def _check(self) -> None:
+        self._need(self.g_per_weight > 0, "g_per_weight", "a positive conductance, microsiemens")
 
     def weight(self, conductance: Any) -> Any:
         """Convert conductances to weights.
@@ -141,8 +140,8 @@ class PulseData:
         --------
         >>> import rpukit as rk
         >>> response = rk.studies.example_pulses("ecram").response()
-        >>> rk.studies.count_states(response).shape
-        (1,)
+        >>> rk.studies.step_statistics(response, n_bin=5).mean.shape
+        (2, 5)
         """
         name = self.devices[0] if device is None else one_of(device, "device", self.devices)
         rows = self.device == self.devices.index(name)

@@ -42,20 +42,29 @@ _SHARE = 0.99  # of the range of `SoftBoundsPmax` that its pulses cover
 
 
 class Estimate(NamedTuple):
-    """A fitted number and its standard error, infinite where the data do not determine it."""
+    """A fitted number and its standard error.
+
+    Attributes
+    ----------
+    value : float
+    error : float
+        Infinite where the data do not determine the value.
+    """
 
     value: float
     error: float
 
-    def over(self, other: Estimate) -> Estimate:
-        """Divide by an independent estimate."""
-        ratio = self.value / other.value
-        own, its = self.error / other.value, ratio * (other.error / other.value) if ratio else 0.0
-        return Estimate(ratio, float(np.hypot(own, its)))
 
-    def times(self, factor: float) -> Estimate:
-        """Multiply by a number that is known."""
-        return Estimate(self.value * factor, self.error * abs(factor))
+def _ratio(a: Estimate, b: Estimate) -> Estimate:
+    """Divide independent estimates."""
+    ratio = a.value / b.value
+    its = ratio * (b.error / b.value) if ratio else 0.0
+    return Estimate(ratio, float(np.hypot(a.error / b.value, its)))
+
+
+def _times(a: Estimate, factor: float) -> Estimate:
+    """Multiply by a number that is known."""
+    return Estimate(a.value * factor, a.error * abs(factor))
 
 
 class _Sample(NamedTuple):
@@ -93,14 +102,14 @@ def _sides(up: _Sample, down: _Sample) -> dict[str, Estimate]:
     """Size, asymmetry and their spreads, of which models make up and down steps."""
     rise, fall = up.mean(), down.mean()
     large, small = (rise, fall) if rise.value >= fall.value else (fall, rise)
-    ratio = small.over(large)
+    ratio = _ratio(small, large)
     asymmetry = 1 - ratio.value if large is rise else ratio.value - 1
     one = Estimate(large.value, 0.0)
     return {
         "size": large,
         "up_down": Estimate(asymmetry, ratio.error),
-        "size_dtod": up.half(down, 1).spread().over(one),
-        "up_down_dtod": up.half(down, -1).spread().over(one),
+        "size_dtod": _ratio(up.half(down, 1).spread(), one),
+        "up_down_dtod": _ratio(up.half(down, -1).spread(), one),
     }
 
 
@@ -143,7 +152,7 @@ def cell_of(curve: Curve, found: Found) -> tuple[PulsedCell, dict[str, Estimate]
     step = known.pop("step")
     if hasattr(kind, "write_noise_std"):
         heard = np.isfinite(written.error)
-        noise = written.over(step) if heard else Estimate(0.0, written.error / step.value)
+        noise = _ratio(written, step) if heard else Estimate(0.0, written.error / step.value)
         known["write_noise_std"] = noise
     values: dict[str, Any] = {name: e.value for name, e in known.items()}
     if curve.model == "ExpStep":
@@ -180,8 +189,8 @@ def _of_steps(
     if curve.model == "LinearStep":
         for way, bound in (("up", "w_max"), ("down", "w_min")):
             scale = abs(known[bound].value)
-            known[f"gamma_{way}"] = own[f"slope_{way}"].mean().times(scale)
-            known[f"gamma_{way}_dtod"] = own[f"slope_{way}"].spread().times(scale)
+            known[f"gamma_{way}"] = _times(own[f"slope_{way}"].mean(), scale)
+            known[f"gamma_{way}_dtod"] = _times(own[f"slope_{way}"].spread(), scale)
     if "gamma_up" in own:
         powers = _sides(own["gamma_up"], own["gamma_down"])
         known["pow_gamma"] = powers["size"]

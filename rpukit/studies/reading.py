@@ -228,7 +228,12 @@ def _table(source: Any) -> tuple[str, str, list[str], list[Any], list[int]]:
         raise ParameterError(
             f"source: got {shown(source)}, need a path, a file object, a DataFrame or a mapping"
         )
-    columns = [list(source[key]) for key in keys]
+    try:
+        columns = [list(source[key]) for key in keys]
+    except TypeError:
+        raise FormatError(
+            "source: got a column without length, need a value for each read"
+        ) from None
     if len({len(column) for column in columns}) > 1:
         raise FormatError("source: got columns of different lengths")
     rows = list(zip(*columns, strict=True))

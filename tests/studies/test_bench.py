@@ -58,6 +58,11 @@ SHARED = {
 }
 
 
+def fit_of(columns, *model, **options):
+    """Fit a table as a laboratory writes it."""
+    return studies.fit_device(studies.read_pulses(columns), *model, **options)
+
+
 def test_every_pulsed_model_has_a_curve():
     assert set(CURVES) == set(CELLS) == set(KNOWN)
 
@@ -83,7 +88,7 @@ def test_cell_of_a_fit_responds_as_the_device_did(model):
     response, measured = measure(KNOWN[model], n_device=1, n_cycle=2, start=-0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # some bounds are not reached
-        fit = studies.fit_device(measured, model, scale=SCALE)
+        fit = fit_of(measured, model, scale=SCALE)
     assert type(fit.cell) is CELLS[model]
     quiet = {"dw_min_std": 0.0}
     if hasattr(fit.cell, "write_noise_std"):
@@ -143,7 +148,7 @@ def test_spread_from_device_to_device():
         up_down=0.2,
     )
     _, measured = measure(cell, n_device=24, n_cycle=1, seed=3)
-    fit = studies.fit_device(measured, scale=SCALE)
+    fit = fit_of(measured, scale=SCALE)
     for name in ("dw_min", "dw_min_dtod", "w_max", "w_max_dtod", "w_min", "w_min_dtod", "up_down"):
         estimate = fit.parameters[name]
         assert abs(estimate.value - getattr(cell, name)) < 4 * estimate.error, name
@@ -157,10 +162,10 @@ def test_spread_from_device_to_device():
 def test_false_reads_do_not_move_the_fit():
     cell = rk.SoftBounds(dw_min=0.08, dw_min_std=0.3, write_noise_std=1.0, **SPREAD)
     response, measured = measure(cell, seed=5)
-    clean = studies.fit_device(measured, scale=SCALE)
+    clean = fit_of(measured, scale=SCALE)
     spoilt = response.weight.copy()
     spoilt[[30, 75, 100], [0, 1, 2]] += (1.5, -2.0, 1.0)
-    fit = studies.fit_device(table(spoilt, response.up), scale=SCALE)
+    fit = fit_of(table(spoilt, response.up), scale=SCALE)
     for device, group in fit.devices.items():
         for name, estimate in group.items():
             assert abs(estimate.value - clean.devices[device][name].value) < estimate.error
@@ -173,13 +178,13 @@ def test_models_are_ranked():
         dw_min=0.06, dw_min_std=0.3, write_noise_std=0.5, w_max=1.0, w_min=-1.0, up_down=0.3
     )
     _, measured = measure(cell, n_cycle=3, seed=1)
-    fit = studies.fit_device(measured, ["ConstantStep", "SoftBounds", rk.SoftBoundsPmax])
+    fit = fit_of(measured, ["ConstantStep", "SoftBounds", rk.SoftBoundsPmax])
     assert fit.model == "SoftBounds" and list(fit.fits) == [line.model for line in fit.ranking]
     aic = {line.model: line.aic for line in fit.ranking}
     left = {line.model: line.left_out_error for line in fit.ranking}
     assert aic["ConstantStep"] > aic["SoftBoundsPmax"] > aic["SoftBounds"] + 10
     assert left["ConstantStep"] > 1.3 * left["SoftBounds"]
-    alone = studies.fit_device(measured, "SoftBounds")
+    alone = fit_of(measured, "SoftBounds")
     assert alone.ranking[0].left_out_error is None
     assert alone.parameters == fit.parameters
 
@@ -187,15 +192,15 @@ def test_models_are_ranked():
 def test_map_of_conductances():
     """Units and maps change the numbers, not the device."""
     _, measured = measure(rk.SoftBounds(dw_min=0.06, dw_min_std=0.2, write_noise_std=0.5), seed=1)
-    fit = studies.fit_device(measured, scale=SCALE)
+    fit = fit_of(measured, scale=SCALE)
     nano = dict(measured)
     nano["conductance_nS"] = 1e3 * nano.pop("conductance (uS)")
-    wide = studies.fit_device(nano, scale=studies.ConductanceMap(30.0, 10.0))
+    wide = fit_of(nano, scale=studies.ConductanceMap(30.0, 10.0))
     for device, group in fit.devices.items():
         for name, estimate in group.items():
             there = wide.devices[device][name]
             assert there.value == pytest.approx(2 * estimate.value, rel=0.01)
-    usual = studies.fit_device(measured)
+    usual = fit_of(measured)
     values = usual.scale.weight(studies.read_pulses(measured).conductance)
     assert np.quantile(values, 0.01) == pytest.approx(-1)
     assert usual.scale.conductance(usual.scale.weight(17.0)) == pytest.approx(17.0)
@@ -207,9 +212,9 @@ def test_read_noise_is_not_writing_noise():
     rng = np.random.default_rng(0)
     seen = response.weight + rng.normal(0, 0.05, response.weight.shape)
     measured = table(seen, response.up)
-    blind = studies.fit_device(measured, scale=SCALE)
+    blind = fit_of(measured, scale=SCALE)
     measured["read_noise (uS)"] = np.full(seen.size, 0.05 * 20)
-    told = studies.fit_device(measured, scale=SCALE)
+    told = fit_of(measured, scale=SCALE)
     assert blind.noise["read"].value == pytest.approx(0.05, rel=0.1)
     assert told.noise["read"].value < 0.3 * blind.noise["read"].value
     assert told.noise["step"].value == pytest.approx(0.2, abs=4 * told.noise["step"].error)
@@ -220,11 +225,11 @@ def test_what_the_data_do_not_say():
     cell = rk.SoftBounds(dw_min=0.08, dw_min_std=0.2, write_noise_std=0.5)
     response = studies.pulse_response(cell, up, n_cell=2, start=-0.5, seed=1)
     with pytest.warns(RuntimeWarning, match="do not determine.* no pulses in one direction"):
-        fit = studies.fit_device(table(response.weight, up))
+        fit = fit_of(table(response.weight, up))
     assert "step_down" in fit.undetermined and "step_up" not in fit.undetermined
     assert "not known" in str(fit)
     with pytest.raises(ParameterError, match="did not respond"):
-        studies.fit_device(table(np.zeros((9, 1)), up[:8]))
+        fit_of(table(np.zeros((9, 1)), up[:8]))
 
 
 def test_names_of_models():
@@ -272,7 +277,7 @@ def test_pulses_without_reads():
     response, measured = measure(cell, n_cycle=3, n_pulse=60, seed=4)
     kept = [k for k, n in enumerate(measured["pulse"]) if n % 5 == 0]
     thin = {name: [column[k] for k in kept] for name, column in measured.items()}
-    fit = studies.fit_device(thin, scale=SCALE)
+    fit = fit_of(thin, scale=SCALE)
     true = local_of("SoftBounds", response)
     for d, group in enumerate(fit.devices.values()):
         for k, estimate in enumerate(group.values()):

@@ -1,4 +1,4 @@
-"""Measured pulses as laboratories write them; the sets that are shipped; errors with their place."""
+"""Measured pulses as laboratories write them; shipped sets; errors with their place."""
 
 import hashlib
 import io
@@ -46,7 +46,7 @@ def test_forms_that_are_read(text, options):
     [
         ("", "empty file"),
         (GOOD.splitlines()[0] + "\n", "no lines below"),
-        (GOOD.replace("12.5", "high"), "line 3, column 'conductance .uS.': got 'high', need a fin"),
+        (GOOD.replace("12.5", "high"), "line 3, column 'conductance .uS.': got 'high', need"),
         (GOOD.replace("12.5", "nan"), "line 3, .*: got 'nan'"),
         (GOOD.replace("a,2", "a,2.5"), "line 4, column 'pulse': got '2.5', need an integer"),
         (GOOD.replace("a,2", "a,1"), "line 4, column 'pulse': got '1', need each pulse of a"),
@@ -56,7 +56,7 @@ def test_forms_that_are_read(text, options):
         (GOOD + "a,3,up\n", "line 5: got 3 values, need 4"),
         (GOOD.replace("a,2,", "a,20000000,"), "line 4, .* at most 10000000 pulses"),
         (GOOD.replace("(uS)", ""), "column 'conductance': got no unit"),
-        (GOOD.replace("direction", "directoin"), "no column 'direction'.*did you mean 'directoin'"),
+        (GOOD.replace("direction", "directoin"), "no column 'direction'.*mean 'directoin'"),
         (GOOD.replace("(uS)", "(uS),read_noise (uS)").replace("0,,10", "0,,10,-1")
          .replace("12.5", "12.5,1").replace("11\n", "11,1\n"), "line 2, .*: got '-1', need a num"),
     ],
