@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit._checks import Checked, Kind, Many, Maybe, Real, Whole, held, need_memory, takes
+from rpukit._checks import Checked, Kind, Many, Maybe, OneOf, Real, Whole, held, need_memory, takes
 from rpukit.errors import DTypeError, MemoryLimitError, ParameterError
 from tools import fuzz_arguments, fuzz_calls
 
@@ -92,6 +92,8 @@ def test_kinds():
     ]
     for kind, given, want in pairs:
         assert kind.take(given, "v") == want
+    with pytest.raises(ParameterError, match='need "fast" or "slow"; did you mean \'fast\''):
+        OneOf(("fast", "slow")).take("Fst", "v")
     assert held(1e300) == pytest.approx(3.4028235e38)
 
 

@@ -47,7 +47,12 @@ def test_every_folder_is_a_package():
 
 
 @pytest.mark.parametrize(
-    ("package", "folder"), [("rpukit.kernels_cu", "kernels_cu"), ("rpukit.tiled", "rpukit/tiled")]
+    ("package", "folder"),
+    [
+        ("rpukit.kernels_cu", "kernels_cu"),
+        ("rpukit.studies", "rpukit/studies"),
+        ("rpukit.tiled", "rpukit/tiled"),
+    ],
 )
 def test_sources_are_package_data(config, package, folder):
     patterns = [p.strip() for p in config["options.package_data"][package].split(",")]

@@ -149,7 +149,10 @@ def world() -> dict[str, Any]:
         "M": rng.random((5, 4)) < 0.5,
         "Y": np.array([0, 1, 0, 1, 1]),
         "RESPONSE": rk.studies.pulse_response(rk.SoftBounds(), [1, 1, -1], n_cell=3),
+        "CYCLES": rk.studies.PulseResponse(abs(np.arange(60) - 30.0), [-1] * 30 + [1] * 29),
+        "DATA": rk.studies.example_pulses("reram"),
     }  # fmt: skip
+    names["FIT"] = rk.studies.fit_device(names["DATA"])
 
     def builder() -> Any:
         b = rk.tiled.Builder("net")
@@ -305,6 +308,8 @@ def limits(gibibytes: float) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            # What studies say of measurements that do not suffice, which is no error.
+            warnings.filterwarnings("ignore", "states: |.*do not determine", RuntimeWarning)
             yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, was)

@@ -29,7 +29,9 @@ rk.inference.Curve rk.tuning.fix rk.tuning.forget rk.tuning.off rk.tuning.on rk.
 rk.tuning.Report rk.tiled.GpuExecutor rk.analog.Cell rk.circuits.Nodes rk.circuits.InputNodes
 rk.circuits.SumNodes rk.circuits.ProductNodes rk.circuits.Leaf rk.inference.NoiseModel
 rk.inference.Converter rk.inference.Programmed rk.inference.WriteVerify
-rk.studies.PulseResponse rk.studies.StepStatistics rk.Summary rk.summaries.Histogram
+rk.studies.PulseResponse rk.studies.StepStatistics rk.studies.PulseData rk.studies.DeviceFit
+rk.studies.Endurance rk.studies.Retention rk.studies.Overlay rk.studies.Ranked
+rk.studies.Estimate rk.studies.load_fit rk.studies.read_pulses rk.Summary rk.summaries.Histogram
 rk.tiled.Graph rk.tiled.Node rk.tiled.Tensor rk.tiled.Operand rk.tiled.Training
 rk.tiled.TileSpace rk.tiled.Plan rk.tiled.Axis rk.tiled.CpuExecutor rk.tiled.simulate
 rk.tiled.find_hazards rk.tiled.live_bytes rk.tiled.make_graph rk.PulsedCell rk.UpdatePolicy
@@ -291,6 +293,19 @@ OWN = {
     "tiles": "{'a': rk.AnalogTile((2, 3), rk.SoftBounds())}",
     "rk.plot.plot_devices.cells": "{'a': rk.SoftBounds()}",
     "rk.plot.plot_devices.n_pulse": "20",
+    "rk.studies.ConductanceMap.g_zero": "30.0",
+    "rk.studies.ConductanceMap.g_per_weight": "20.0",
+    "rk.studies.example_pulses.name": "'reram'",
+    "rk.studies.fit_device.data": "DATA",
+    "rk.studies.endurance.response": "CYCLES",
+    "rk.studies.count_states.response": "CYCLES",
+    "rk.studies.retention.cell": "rk.SoftBounds(lifetime=9.0)",
+    "rk.studies.retention.times": "[1.0, 4.0]",
+    "fit": "FIT",
+    "rk.plot.plot_fit.data": "DATA",
+    "rk.plot.plot_residuals.data": "DATA",
+    "kept": "rk.studies.Retention(np.ones(1), np.zeros(2), np.zeros((1, 2, 3)))",
+    "worn": "rk.studies.endurance(CYCLES)",
     "rk.studies.symmetric_point.n_cell": "3",
     "rk.studies.symmetric_point.n_pulse": "20",
     "curves": "{'a': [1.0, 2.0]}",

@@ -13,7 +13,17 @@ from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 
-from rpukit._checks.values import MOST, flag, instance, is_number, member, plain, shown, text
+from rpukit._checks.values import (
+    MOST,
+    did_you_mean,
+    flag,
+    instance,
+    is_number,
+    member,
+    plain,
+    shown,
+    text,
+)
 from rpukit.errors import ParameterError
 
 __all__ = ["InstanceOf", "Kind", "Many", "Maybe", "OneOf", "Real", "Whole", "kind_of", "kinds_of"]
@@ -130,7 +140,8 @@ class OneOf(Kind):
 
     def take(self, value: Any, name: str) -> str:
         if not isinstance(value, str) or value not in self.names:
-            _fail(value, name, " or ".join(f'"{k}"' for k in self.names))
+            hint = did_you_mean(value, self.names) if isinstance(value, str) else ""
+            _fail(value, name, " or ".join(f'"{k}"' for k in self.names) + hint)
         return str(value)
 
 

@@ -39,8 +39,12 @@ _MOST_SHOWN = 80  # characters of a value in a message
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" if a known name is close to a wrong one, else ""."""
-    found = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
+    """Return "; did you mean ...?" if a known name is close to a wrong one, else "".
+
+    Upper and lower case count as the same.
+    """
+    plain = {str(k).lower(): str(k) for k in known}
+    found = [plain[k] for k in difflib.get_close_matches(str(name).lower(), plain, 1)]
     return f"; did you mean {found[0]!r}?" if found else ""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from rpukit._checks import Checked
+from rpukit._checks import Checked, did_you_mean, shown
 from rpukit.analog.cells import (
     Cell,
     ConstantStep,
@@ -262,6 +262,10 @@ def device(name: str, **changes: Any) -> PulsedCell:
     Neuroscience 14:406 (2020). GokmenVlasov: Gokmen and Vlasov, Frontiers in Neuroscience 10:333
     (2016). Idealized: Rasch, Gokmen and Haensch, IEEE Design and Test 37:19 (2020).
 
+    None of them drifts: PCM describes programming pulses alone. `rpukit.inference.PCMLike` has
+    the drift of phase-change memory; `DriftParameters` adds one to any cell. Capacitor leaks, by
+    its ``lifetime``. `rpukit.studies.retention` shows what is left after a time.
+
     Examples
     --------
     >>> import rpukit as rk
@@ -295,7 +299,8 @@ def config(name: str) -> TileConfig:
     ----------
     name : str
         One of `config_names`: a device, or with "2" or "4" behind it that many of them at each
-        cross-point, each sample going to one at random; "PCM" is a pair that only goes up. With
+        cross-point, each sample going to one at random; "PCM" is a pair that only goes up, and
+        does not drift. With
         "TikiTaka", "TTv2", "ChoppedTTv2" or "AGAD" before it: a fast and a slow device, and that
         algorithm; with "MixedPrecision": gradients are added up in digital.
 
@@ -342,7 +347,8 @@ def config_names() -> tuple[str, ...]:
 def _found(name: str, known: Mapping[str, Any], ending: str) -> Any:
     value = known.get(str(name).removesuffix(ending))
     if value is None:
-        raise ParameterError(f"name: got {name!r}, need one of {', '.join(known)}")
+        hint = did_you_mean(str(name).removesuffix(ending), known)
+        raise ParameterError(f"name: got {shown(name)}, need one of {', '.join(known)}{hint}")
     return value
 
 

@@ -3,6 +3,13 @@
 Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
 """
 
+from rpukit.plot.bench import (
+    plot_endurance,
+    plot_fit,
+    plot_ranking,
+    plot_residuals,
+    plot_retention,
+)
 from rpukit.plot.circuits import plot_structure
 from rpukit.plot.devices import (
     plot_conductances,
@@ -17,9 +24,14 @@ from rpukit.plot.plan import plot_plan
 __all__ = [
     "plot_conductances",
     "plot_devices",
+    "plot_endurance",
+    "plot_fit",
     "plot_learning",
     "plot_plan",
+    "plot_ranking",
+    "plot_residuals",
     "plot_response",
+    "plot_retention",
     "plot_spread",
     "plot_steps",
     "plot_structure",

@@ -141,3 +141,24 @@ def test_parameters_of_a_tile_may_be_replaced():
 def test_unknown_names(call):
     with pytest.raises(rk.errors.ParameterError, match="need one of .*GokmenVlasov"):
         call("ReRam")
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "near"),
+    [
+        (rk.presets.device, "reramsb", "ReRamSB"),
+        (rk.presets.device, "EcRAM", "EcRam"),
+        (rk.presets.device, "CapacitorPreset", "Capacitor"),
+        (rk.presets.config, "TTv2ReRAM_ES", "TTv2ReRamES"),
+        (rk.presets.config, "tikitakacapacitor", "TikiTakaCapacitor"),
+    ],
+)
+def test_unknown_names_have_a_nearest_one(call, name, near):
+    with pytest.raises(rk.errors.ParameterError, match=f"did you mean '{near}'"):
+        call(name)
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "a" * 200])
+def test_names_that_are_no_names(name):
+    with pytest.raises(rk.errors.ParameterError, match="name: got"):
+        rk.presets.device(name)

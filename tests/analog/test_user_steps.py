@@ -9,6 +9,7 @@ import pytest
 
 import rpukit as rk
 from rpukit.analog.cells.base import Draws
+from rpukit.analog.cells.user_steps import check_step
 from rpukit.analog.update import launch as _launch_update
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -213,3 +214,20 @@ def test_tiles_of_float64_take_no_step_of_float32():
     rk.register_step("cubic_step", cubic_step, CUBIC)
     with pytest.raises(rk.errors.DTypeError, match="'cubic_step' was registered for float32"):
         rk.AnalogTile((2, 3), Cubic(), dtype=np.float64)
+
+
+def test_models_for_the_cpu_alone():
+    """Without CUDA source a model runs on the CPU; kernels say what is missing."""
+    rk.register_step("plain_step", cubic_step)
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Plain(Cubic):
+        STEP: ClassVar[str] = "plain_step"
+
+    assert (learn(Plain(dw_min=0.02)) != 0).any()
+    with pytest.raises(rk.errors.DeviceError, match="without CUDA source.*cuda= to rk.register"):
+        check_step(Plain(), f4, on_gpu=True)
+    with on_cpu(0), pytest.raises(rk.errors.DeviceError, match="without CUDA source"):
+        learn(Plain(dw_min=0.02))
+    rk.register_step("plain_step", cubic_step, CUBIC.replace("cubic_step", "plain_step"))
+    check_step(Plain(), f4, on_gpu=True)

@@ -15,7 +15,7 @@ from rpukit.analog.arrays.base import ArrayContext, WeightArray
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.cell_array import CellArray
 from rpukit.analog.cells.draw import SLOW, Recipe, bounds_of, draw_cells, recipe_of
-from rpukit.analog.cells.user_steps import check_precision
+from rpukit.analog.cells.user_steps import check_step
 from rpukit.analog.deferred_errors import check_finite
 from rpukit.analog.describe import array_summary
 from rpukit.analog.parameters.drift import DriftParameters
@@ -56,7 +56,7 @@ class DeviceArray(Described, WeightArray):
     """
 
     def __init__(self, cell: Cell, context: ArrayContext, weight: Array | None = None) -> None:
-        check_precision(cell, context.dtype)
+        check_step(cell, context.dtype, context.device.kind != "cpu")
         self.cell, self.context = cell, context
         self.on_change: Callable[[], None] = nothing
         self._writer = Writer(context.changing)

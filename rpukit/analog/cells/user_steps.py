@@ -11,7 +11,7 @@ import numpy as np
 
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
-from rpukit.errors import DTypeError, ParameterError
+from rpukit.errors import DeviceError, DTypeError, ParameterError
 
 __all__ = ["register_step"]
 
@@ -21,7 +21,7 @@ _STEPS = "rpukit.analog._steps"
 
 @dataclass(frozen=True, slots=True)
 class _UserStep:
-    cuda: str
+    cuda: str | None
     has_run: bool
     float64: bool
 
@@ -32,7 +32,7 @@ _registered: dict[str, _UserStep] = {}
 def register_step(
     name: str,
     mirror: Callable[..., Any],
-    cuda: str,
+    cuda: str | None = None,
     *,
     run: Callable[..., Any] | None = None,
     float64: bool = False,
@@ -46,9 +46,10 @@ def register_step(
     mirror : callable
         ``mirror(w, p, g, up, xi)``, in the subset of Python that Numba compiles, returns the
         weight after one pulse. It is compiled here unless it already is.
-    cuda : str
+    cuda : str, optional
         CUDA C++ that defines ``__device__ float name(float w, const float *p, const float *g,
-        bool up, float xi)`` with the same operations in the same order.
+        bool up, float xi)`` with the same operations in the same order. Without it the model runs
+        on the CPU only: a tile on a GPU is refused.
     run : callable, optional
         ``run(w, p, g, up, n, xi)`` returns whether a run of n equal pulses may be applied at once,
         and the weight after it. The CUDA source then also defines ``__device__ bool
@@ -102,7 +103,7 @@ def register_step(
         raise ParameterError(f"name: {name!r} is built into rpukit, need another name")
     wanted = [name, f"{name}_run"] if run is not None else [name]
     for function in wanted:
-        if not re.search(rf"\b__device__\b[^;{{]*\b{function}\s*\(", cuda):
+        if cuda is not None and not re.search(rf"\b__device__\b[^;{{]*\b{function}\s*\(", cuda):
             raise ParameterError(
                 f"cuda: the source defines no __device__ function {function}(...)"
             )
@@ -116,14 +117,28 @@ def register_step(
             known.RUNS[name] = compiled[1]
 
 
-def check_precision(cell: Any, dtype: Any) -> None:
-    """Check that a registered step function supports the type of the tile."""
+def check_step(cell: Any, dtype: Any, on_gpu: bool) -> None:
+    """Check that a registered step function supports the type and the device of the tile."""
     step = _registered.get(getattr(cell, "STEP", ""))
     if step is not None and not step.float64 and dtype != np.float32:
         raise DTypeError(
             f"dtype: got {dtype}, but the step function {cell.STEP!r} was registered for float32: "
             "make the tile with dtype=numpy.float32, or see float64= of rk.register_step"
         )
+
+    if step is not None and on_gpu:
+        _cuda_of(cell.STEP)
+
+
+def _cuda_of(name: str) -> str:
+    """Return the CUDA source of a registered step function, or say that it is missing."""
+    cuda = _registered[name].cuda
+    if cuda is None:
+        raise DeviceError(
+            f"the step function {name!r} was registered without CUDA source, so it runs on the "
+            "CPU only: give cuda= to rk.register_step, or make the tile with device='cpu'"
+        )
+    return cuda
 
 
 class StepKernel(Kernel):
@@ -150,16 +165,17 @@ class _UserVariant:
     def current(self) -> Any:
         """Return the variant of the current source; its name in the cache follows the source."""
         step, kernel = _registered[self._name], self._kernel
+        cuda = _cuda_of(self._name)
         has_run = bool(self._macros.get("HAS_RUN", step.has_run))
         if step.has_run != has_run:
             way = "with" if step.has_run else "without"
             raise ParameterError(
                 f"HAS_RUN: got {has_run}, but {self._name!r} is registered {way} run="
             )
-        own = _kernels.get((kernel.name, step.cuda))
+        own = _kernels.get((kernel.name, cuda))
         if own is None:
-            own = Kernel(kernel.name, kernel.entry, headers={_HEADER: step.cuda + "\n"})
-            own = _kernels.setdefault((kernel.name, step.cuda), own)
+            own = Kernel(kernel.name, kernel.entry, headers={_HEADER: cuda + "\n"})
+            own = _kernels.setdefault((kernel.name, cuda), own)
         return own.variant(self._macros)
 
     @property

@@ -160,3 +160,59 @@ def test_a_structure_and_its_flows(pyplot):
         nodes.n_node for nodes in pc.layout.nodes
     )
     assert {t.get_text() for t in axes[0].texts} == {f"$x_{{{v}}}$" for v in range(5)}
+
+
+def test_directions():
+    """1 is up; -1 is down, and so is 0, but not both."""
+    cell = rk.ConstantStep(dw_min=0.01, **PLAIN)
+    want = rk.studies.pulse_response(cell, [True, False, False]).weight
+    for pulses in ([1, -1, -1], [1, 0, 0], np.array([1.0, -1.0, -1.0])):
+        np.testing.assert_array_equal(rk.studies.pulse_response(cell, pulses).weight, want)
+    for pulses, message in (([1, 2], "got 2 as pulse 1"), ([1, 0, -1], "both 0 and -1")):
+        with pytest.raises(rk.errors.ParameterError, match=message):
+            rk.studies.pulse_response(cell, pulses)
+
+
+def test_measured_responses():
+    """With a value for each pulse, the first one is the start."""
+    measured = rk.studies.PulseResponse([10.0, 12.0, 13.0, 11.0], [1, 1, 1, -1])
+    np.testing.assert_array_equal(measured.up, [True, True, False])
+    assert measured.weight.shape == (4, 1) and measured.tile is None
+    steps = rk.studies.step_statistics(measured, n_bin=1)
+    np.testing.assert_allclose(steps.mean[:, 0], [-2.0, 1.5])
+    with pytest.raises(rk.errors.ShapeError, match="for 2 pulses"):
+        rk.studies.PulseResponse([10.0], [1, 1])
+    with pytest.raises(rk.errors.NonFiniteError):
+        rk.studies.PulseResponse([10.0, np.nan], [1])
+
+
+@pytest.mark.parametrize("name", ["ReRamSB", "ReRamES"])
+def test_writing_noise_is_not_counted(name):
+    """States and steps are those of the persistent weight, on which pulses act."""
+    cell = rk.presets.device(name)
+    tile = rk.AnalogTile((1, 20), cell, seed=1)
+    pulses = np.repeat([True, False, True, False], 1500)
+    response = rk.studies.pulse_response(tile, pulses)
+    assert response.persistent is not None and response.states is response.persistent
+    noise = (response.weight - response.persistent)[1:]
+    assert noise.std() == pytest.approx(cell.write_noise, rel=0.02)
+    states = np.median(rk.studies.count_states(response))
+    assert 0.7 < states / cell.n_states < 1.4
+    steps = rk.studies.step_statistics(response, n_bin=9)
+    middle = slice(3, 6)
+    assert (steps.mean[1, middle] > 0).all() and (steps.mean[0, middle] < 0).all()
+
+
+def test_states_that_mislead_are_named():
+    cell = rk.SoftBounds(dw_min=0.002, dw_min_std=0.3)
+    few = rk.studies.pulse_response(cell, np.repeat([True, False], 75), n_cell=20)
+    with pytest.warns(RuntimeWarning, match="send more pulses"):
+        rk.studies.count_states(few)
+    with pytest.warns(RuntimeWarning, match="no run of 20 up pulses"):
+        rk.studies.count_states(rk.studies.pulse_response(cell, [1, -1] * 20))
+    noisy = rk.studies.pulse_response(
+        rk.SoftBounds(dw_min=0.01, write_noise_std=5.0), np.repeat([True, False], 300), n_cell=5
+    )
+    measured = rk.studies.PulseResponse(noisy.weight, noisy.up)
+    with pytest.warns(RuntimeWarning, match="noise of reads"):
+        rk.studies.count_states(measured)
