@@ -63,7 +63,7 @@ PARTS: dict[str, list[str]] = {
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
         *("_mirror", "ir", "machine", "tile_space", "ops", "program", "verify", "runtime"),
-        *("graph", "plan", "planner"),
+        *("graph", "plan", "planner", "reports"),
     ],
 }
 MOST_FILES = 15
