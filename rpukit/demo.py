@@ -313,16 +313,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser : argparse.ArgumentParser
     """
     parser.add_argument(
-        "--cell", choices=sorted(CELLS), default="ConstantStep", help="device model"
+        "--cell", choices=sorted(CELLS), default="ConstantStep", help="default: ConstantStep"
     )
-    parser.add_argument("--device", default="cpu", help='compute device: "cpu", "gpu" or "gpu:1"')
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate")
-    parser.add_argument("--hidden", type=int, default=128, help="number of hidden units")
-    parser.add_argument("--batch", type=int, default=10, help="samples in a mini-batch")
-    parser.add_argument("--seed", type=int, default=0)
+    text = 'computes: "cpu" (default), "gpu", "gpu:1", or "auto": a GPU if there is one'
+    parser.add_argument("--device", default="cpu", help=text)
+    parser.add_argument("--epochs", type=int, default=15, help="passes over the data; default: 15")
+    parser.add_argument("--lr", type=float, default=0.02, help="learning rate; default: 0.02")
+    parser.add_argument("--hidden", type=int, default=128, help="hidden units; default: 128")
     parser.add_argument(
-        "--out", type=Path, default=Path("demo_out"), help="output folder of the figure and JSON"
+        "--batch", type=int, default=10, help="samples in a mini-batch; default: 10"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all random numbers; default: 0")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo_out"),
+        help="folder of the figure and JSON; default: demo_out",
     )
     parser.add_argument("--no-figure", action="store_true", help="do not draw the figure")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -343,6 +349,8 @@ def main(args: argparse.Namespace) -> int:
     """
     if args.epochs < 1 or args.hidden < 1 or args.batch < 1:
         raise RpukitError("--epochs, --hidden and --batch: each must be at least 1")
+    if args.device == "auto":
+        args.device = "gpu" if _device.gpu_count() else "cpu"
     _device.parse_device(args.device)
     data = load_digits(args.seed)
     print(

@@ -27,7 +27,7 @@ LAYERS = {
         *("costs", "crossbar", "layers"),
         "_warm_up",
     ],
-    5: ["__init__", "__main__"],
+    5: ["__init__", "__main__", "cli"],
 }
 # The only imports between different folders of one layer.
 SIDEWAYS = {

@@ -163,7 +163,7 @@ class TargetComparison:
                 rows.append([name, "-", *[""] * (len(rows[0]) - 2)])
                 continue
             levels = made.hierarchy.levels
-            used = ", ".join(f"{one.name} {size(made.peaks[one.name])}" for one in levels)
+            used = ", ".join(f"{one.name} {size(made.peaks[one.name])}" for one in levels[1:])
             outer = levels[1].name
             moved = sum(sum(program.moved[outer]) for program in made.programs)
             seconds = self.seconds(name)
@@ -174,8 +174,11 @@ class TargetComparison:
         lines += [
             "",
             "hidden %: share of the transfers' time in which a kernel runs as well",
+            "used: of the levels inside the outermost one",
             "moved: in and out between the two outermost levels",
         ]
+        if any(name not in self.clocks for name, made in self.plans.items() if made):
+            lines.append("cycles: of each target's own clock")
         lines += [f"{name} does not fit: {text}" for name, text in self.reasons.items()]
         return "\n".join(lines)
 

@@ -150,7 +150,7 @@ def _names(pid: int, title: str, rows: list[str]) -> list[Event]:
     ]
     for tid, row in enumerate(rows):
         name = "kernels" if row == "compute" else row
-        head = {"ph": "M", "pid": pid, "tid": tid}
+        head: Event = {"ph": "M", "pid": pid, "tid": tid}
         events.append({**head, "name": "thread_name", "args": {"name": name}})
         events.append({**head, "name": "thread_sort_index", "args": {"sort_index": tid}})
     return events
@@ -177,10 +177,10 @@ def _slices(plan: BasePlan, pid: int, found: list[Span], flow: int) -> Iterator[
         }
         for number in span.waits_for:
             cause = found[number]
-            head = {"cat": "wait", "name": "waits for", "id": flow, "pid": pid}
+            arrow = {"cat": "wait", "name": "waits for", "id": flow, "pid": pid}
             middle = (cause.start + cause.end) / 2  # an arrow begins in the bar around this time
-            yield {**head, "ph": "s", "tid": rows[cause.engine], "ts": middle}
-            yield {**head, "ph": "f", "bp": "e", "tid": tid, "ts": span.start}
+            yield {**arrow, "ph": "s", "tid": rows[cause.engine], "ts": middle}
+            yield {**arrow, "ph": "f", "bp": "e", "tid": tid, "ts": span.start}
             flow += 1
     yield from _counters(plan, pid, found)
 
