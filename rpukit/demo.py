@@ -286,7 +286,7 @@ def draw(analog: Run, exact: Run, path: Path) -> None:
     figure_class = import_module("matplotlib.figure").Figure
     plot, studies = import_module("rpukit.plot"), import_module("rpukit.studies")
     with matplotlib.rc_context({"font.size": 9}):
-        figure = figure_class(figsize=(10, 3.1), layout="constrained")
+        figure = figure_class(figsize=(11, 3.3), layout="constrained")
         learning, weights, response = figure.subplots(1, 3)
         plot.plot_learning({analog.name: analog.accuracy, exact.name: exact.accuracy}, ax=learning)
         learning.set_title("learning digits")
@@ -298,7 +298,7 @@ def draw(analog: Run, exact: Run, path: Path) -> None:
         if cell.PULSED:
             pulses = np.repeat([True, False], 1500)
             plot.plot_response(studies.pulse_response(cell, pulses, n_cell=200), ax=response)
-            response.set_title("response to up, then down pulses")
+            response.set_title("1,500 up, then 1,500 down pulses")
         else:
             response.text(0.5, 0.5, "ideal cells take no pulses", ha="center", va="center")
             response.set_axis_off()
