@@ -334,6 +334,6 @@ def plot_learning(curves: Mapping[str, Sequence[float]], *, ax: Axes | None = No
         )
     ax.set(xlabel="epoch", ylabel="test accuracy (%)")
     ax.locator_params(axis="x", nbins=8, integer=True)
-    ax.legend(frameon=False, fontsize="small", loc="center right")
+    ax.legend(frameon=False, fontsize="small", loc="best")
     mark_break(ax, "%")
     return ax

@@ -149,12 +149,15 @@ def _draw_pipeline(
         ]
         bars = [(one.start, one.end - one.start) for one in own]
         ax.broken_barh(bars, (row - 0.4, 0.8), facecolors=colours)
+    written = -np.inf  # place of the last number: ops that are interleaved share places
     for step in sorted({one.step for one in busy}):
         own = [one for one in busy if one.step == step and one.engine == "compute"]
         low = max(min((one.start for one in own), default=start), start)
         high = min(max((one.end for one in own), default=start), end)
-        if _ROOM * (high - low) > end - start:
-            ax.text((low + high) / 2, 0, str(step), ha="center", va="center", fontsize="x-small")
+        middle = (low + high) / 2
+        if _ROOM * (high - low) > end - start and _ROOM * (middle - written) > end - start:
+            ax.text(middle, 0, str(step), ha="center", va="center", fontsize="x-small")
+            written = middle
     ax.set_yticks(range(len(rows)), ["kernels", *rows[1:]])
     ax.set(xlim=(start, end), ylim=(len(rows) - 0.5, -0.5))
     ax.set_xlabel("time (cycles of the model)")
@@ -174,7 +177,7 @@ def _key(ax: Axes, kinds: set[str]) -> None:
         handler_map={tuple: tuples},
         loc="lower left",
         bbox_to_anchor=(0, 1.1),
-        ncols=3,
+        ncols=2,
         frameon=False,
         fontsize="small",
     )
