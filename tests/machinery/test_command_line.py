@@ -17,7 +17,7 @@ from rpukit import __main__ as command_line
 from rpukit import _device, demo, tiled
 from rpukit._kernels import compile as compiler
 from rpukit._kernels import source
-from rpukit.cli import golden, info
+from rpukit.cli import golden, info, main
 from rpukit.cli.arguments import parse_levels, parse_size
 from rpukit.errors import DeviceError, ParameterError
 
@@ -414,3 +414,16 @@ def test_golden_of_kernels(capsys, monkeypatch, tmp_path):
 def test_golden_of_the_package_on_a_gpu(capsys):
     status, out, _ = run(capsys, "golden", "--device", "gpu")
     assert status == 0, out
+
+
+def test_every_command_of_the_page_is_understood():
+    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    lines = re.findall(r"^python -m rpukit (.+)$", page.read_text(encoding="utf-8"), re.M)
+    assert {line.split()[0] for line in lines} >= set(COMMANDS)
+    for line in lines:
+        words = line.split()
+        if words != ["--version"]:
+            args, rest = main._parser(words[0]).parse_known_args(words)
+            assert (args.command, rest) == (words[0], []), line
+    table = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.M)
+    assert table == list(main._COMMANDS)
