@@ -33,6 +33,7 @@ _COMMANDS = {
     "study": _Command(
         "measure a device by pulses: response, steps, states, symmetric point", "rpukit.cli.study"
     ),
+    "fit": _Command("fit device models to measured pulses, and save the cell", "rpukit.cli.fit"),
     "plan": _Command(
         "plan a training graph over levels of memory",
         "rpukit.cli.plans",

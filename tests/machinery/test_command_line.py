@@ -186,7 +186,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"rpukit {rk.__version__}\n"
 
 
-COMMANDS = ("info", "demo", "study", "plan", "codegen", "golden", "kernels", "check")
+COMMANDS = ("info", "demo", "study", "fit", "plan", "codegen", "golden", "kernels", "check")
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
