@@ -189,8 +189,9 @@ def test_targets(graph, pyplot):
         "none": tiled.siracusa_l2(l1=64),
         "gpu": tiled.gpu(1 << 20),
     }
-    found = tiled.compare_targets(graph, targets, clocks={"L2": 5e8})
-    assert found.plans["L2"].cycles == tiled.plan(graph, targets["L2"]).cycles
+    how = {"buffering": "single"}
+    found = tiled.compare_targets(graph, targets, clocks={"L2": 5e8}, **how)
+    assert found.plans["L2"].cycles == tiled.plan(graph, targets["L2"], **how).cycles
     assert found.seconds("L2") == found.plans["L2"].cycles / 5e8
     assert found.seconds("gpu") is None
     assert found.plans["none"] is None
@@ -200,7 +201,7 @@ def test_targets(graph, pyplot):
     assert [one.get_text() for one in ax.get_yticklabels()] == list(targets)
     assert "cycles" in ax.get_xlabel()
     clocks = {"L2": 5e8, "gpu": 1e9, "none": 1e9}
-    ax = plot.plot_targets(tiled.compare_targets(graph, targets, clocks=clocks))
+    ax = plot.plot_targets(tiled.compare_targets(graph, targets, clocks=clocks, **how))
     assert "(ms)" in ax.get_xlabel()
     total = sum(bar.get_width() for bar in ax.patches if abs(bar.get_y() + 0.4) < 0.5)
     assert total == pytest.approx(1e3 * found.seconds("L2"))
