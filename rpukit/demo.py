@@ -353,10 +353,10 @@ def main(args: argparse.Namespace) -> int:
         args.device = "gpu" if _device.gpu_count() else "cpu"
     _device.parse_device(args.device)
     data = load_digits(args.seed)
-    print(
-        f"Digits: {len(data.y_train)} scans to train on, {len(data.y_test)} to test on; network "
-        f"{data.x_train.shape[1]}-{args.hidden}-10 of {args.cell} cells on {args.device}"
-    )
+    args.out.mkdir(parents=True, exist_ok=True)  # before minutes of training
+    print(f"Digits: {len(data.y_train)} scans to train on, {len(data.y_test)} to test on")
+    widths = f"{data.x_train.shape[1]}-{args.hidden}-10"
+    print(f"Network: {widths} of {args.cell} cells on {args.device}")
     common = {
         "epochs": args.epochs,
         "lr": args.lr,
@@ -370,7 +370,6 @@ def main(args: argparse.Namespace) -> int:
     analog = train(args.cell, CELLS[args.cell](), IOParameters(), data, **common)
     exact = train("floating point", Ideal(), PERFECT, data, **common)
     _report(analog, exact)
-    args.out.mkdir(parents=True, exist_ok=True)
     written = [args.out / "digits.json"]
     write_text(written[0], json.dumps(_summary(args, analog, exact), indent=1) + "\n")
     if not args.no_figure:

@@ -96,7 +96,10 @@ def main(argv: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in words if not word.startswith("-")), None)
-    args, rest = _parser(chosen).parse_known_args(words)
+    parser = _parser(chosen)
+    if not words:
+        parser.error(f"no command given, need one of {', '.join(_COMMANDS)}")
+    args, rest = parser.parse_known_args(words)
     if rest:
         args.parser.unknown(rest)
     run: Callable[[Any], int] = args.run

@@ -203,10 +203,9 @@ def _draw(path: str, draw: Any) -> None:
     save_figure((drawn[0] if isinstance(drawn, tuple) else drawn).figure, path)
 
 
-def _inputs(training: Any, path: str) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
-    """Read initial parameters and mini-batches from a ``.npz`` file in the layout of Deeploy."""
+def _inputs(training: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """Find initial parameters and mini-batches in arrays in the layout of Deeploy."""
     np = import_module("numpy")
-    arrays = import_module("rpukit._files.archive").read_arrays(path)
     tensors, names = training.train.tensors, training.batch
     order = [arrays[name] for name in sorted(n for n in arrays if n.startswith("arr_"))]
 
@@ -244,8 +243,9 @@ def run_codegen(args: argparse.Namespace) -> int:
             raise ParameterError(f"codegen: --{option} is missing, need {need}")
     existing(args.parameters, "an npz file of mini-batches and parameters, see codegen --help")
     levels, training = parse_levels(args.levels, args.l1), _read(args)
+    arrays = import_module("rpukit._files.archive").read_arrays(args.parameters)
     with import_module("rpukit._files.schema").as_format_error(args.parameters):
-        initial, batches = _inputs(training, args.parameters)
+        initial, batches = _inputs(training, arrays)
     tiled = import_module("rpukit.tiled")
     made = tiled.plan(training, levels, buffering=args.buffering, single=_single(args))
     values = {**training.initial, **initial}

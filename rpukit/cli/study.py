@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import did_you_mean
+from rpukit._checks import did_you_mean, integer
 from rpukit.analog import presets
 from rpukit.analog.cells import Cell
 from rpukit.cli.arguments import chosen_device, writable
@@ -118,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
     if args.figure:
         writable(args.figure, "--figure")
     name, cell = cell_of(args.name, args.set)
+    if args.pulses is not None:
+        integer(args.pulses, "--pulses", low=1, high=10**7)
     nominal = float(getattr(cell, "n_states", 1000))
     n = args.pulses or int(min(_MOST_PULSES, max(20, round(2 * nominal))))
     common = {"n_cell": args.cells, "seed": args.seed, "device": chosen_device(args.device)}

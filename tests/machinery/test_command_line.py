@@ -25,6 +25,11 @@ README = source.folder() / "README.md"
 FOLDER = Path(__file__).parents[1] / "data" / "tiled" / "models"
 
 
+TRAIN, UPDATE = (
+    str(FOLDER / f"mlp_relu/mlp_relu_{part}/network.onnx") for part in ("train", "optimizer")
+)
+
+
 def run(capsys, *words):
     status = command_line.main([*words])
     said = capsys.readouterr()
@@ -238,6 +243,7 @@ def test_nearest_names(capsys):
         (["study", "PCM", "--set", "dw_mn=1"], "dw_min"),
         (["plan", "x", "--levels", "siracuse_l2"], "siracusa_l2"),
         (["golden", "dekay"], "decay"),
+        (["plan", TRAIN, "--single", "Rely"], "Relu"),
     ):
         status, _, err = run(capsys, *words)
         assert status == 2
@@ -272,11 +278,6 @@ def test_levels():
     }.items():
         with pytest.raises(ParameterError, match=re.escape(said)):
             parse_levels(wrong)
-
-
-TRAIN, UPDATE = (
-    str(FOLDER / f"mlp_relu/mlp_relu_{part}/network.onnx") for part in ("train", "optimizer")
-)
 
 
 def test_plan_by_sizes_and_both_spellings(capsys):
@@ -352,6 +353,7 @@ def test_missing_files_and_options_say_what_is_missing(tmp_path, capsys):
         (["study", "ReRamES", "--figure", none], "no folder"),
         (["study", "ReRamES", "--set", "dw_min"], "need NAME=VALUE"),
         (["study", "ReRamES", "--cells", "0"], "n_cell"),
+        (["study", "ReRamES", "--pulses", "-3"], "--pulses: got -3, need an integer from 1"),
     ):
         status, out, err = run(capsys, *words)
         assert (status, out) == (2, ""), words
