@@ -196,7 +196,7 @@ def plot_devices(
 
 
 def _draw_even_steps(ax: Axes, cell: Cell, n: int) -> None:
-    """Draw the mean bounds and what even steps would do; the axis covers both bounds."""
+    """Draw the mean bounds, which the axis then covers, and what even steps would do."""
     low, high = (getattr(cell, name, None) for name in ("w_min", "w_max"))
     if low is None or high is None or not low < high:
         return
@@ -208,9 +208,6 @@ def _draw_even_steps(ax: Axes, cell: Cell, n: int) -> None:
     for bound in (low, high):
         line = ax.axhline(bound, color="0.5", lw=0.8, ls=":")
     line.set_label("mean bounds")
-    margin = 0.08 * (high - low)
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(min(bottom, low - margin), max(top, high + margin))
 
 
 def _draw_inset(ax: Axes, response: PulseResponse) -> None:
