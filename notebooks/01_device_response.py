@@ -132,7 +132,8 @@ assert deviation < 0.02 < theory.std()
 # ## All models side by side
 #
 # Each model is a class with the parameters and defaults of its source; `docs/devices.md` has the
-# formulas. The spread from cell to cell is small here, so that the shapes can be seen.
+# formulas. The spread from cell to cell is small here, so that the shapes can be seen; dotted are
+# even steps between the mean bounds. The insets show the mean step against the weight.
 
 # %%
 calm = {
@@ -150,7 +151,7 @@ models = {
     "SoftBoundsReference": rk.SoftBoundsReference(
         up_down=0.3, reference_std=0.05, subtract_symmetry_point=True, **calm
     ),
-    "ExpStep": rk.ExpStep(**calm),
+    "ExpStep": rk.ExpStep(A_up=0.0023, A_down=0.97, **calm),
     "PowStep": rk.PowStep(pow_gamma=2, **calm),
     "PowStepReference": rk.PowStepReference(pow_gamma=2, reference_mean=0.1, **calm),
     "PiecewiseStep": rk.PiecewiseStep(
@@ -255,14 +256,14 @@ for name, cell in {
     runs[name] = demo.train(name, cell, rk.IOParameters(), digits, **settings)
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+rk.plot.plot_learning({name: run.accuracy for name, run in runs.items()}, ax=axes[0])
 for name, run in runs.items():
-    axes[0].plot(range(1, 9), 100 * np.array(run.accuracy), "o-", ms=3, label=name)
     w = np.asarray(run.tiles[0])
-    axes[1].hist(w.ravel(), np.linspace(-0.65, 0.65, 66), histtype="step")
+    axes[1].hist(w.ravel(), np.linspace(-0.65, 0.65, 66), histtype="step", label=name)
     print(f"{name:24s} {100 * run.accuracy[-1]:5.1f} %  {run.n_pulses / 1e6:5.2f} million pulses")
-axes[0].set(xlabel="epoch", ylabel="test accuracy, %", ylim=(50, 98))
-axes[0].legend(loc="lower right", ncols=2, fontsize="small")
-_ = axes[1].set(xlabel="weights of the first tile", ylabel="cells", yscale="log")
+axes[1].set(xlabel="weights of the first tile (weight units)", ylabel="number of cells")
+axes[1].set_yscale("log")
+_ = axes[1].legend(frameon=False, fontsize="x-small", loc="lower center")
 
 # %%
 final = {name: run.accuracy[-1] for name, run in runs.items()}

@@ -22,7 +22,9 @@
 # the plans, and checks that no plan changes a bit.
 
 # %%
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -79,15 +81,26 @@ print("\n".join(str(plans["auto"]).split("\n")[:18]))
 # ## The memory map and the schedule
 #
 # The upper part shows which value occupies which addresses of the fast memory, op by op. The
-# lower part shows when copies in, kernels and copies out are busy. With one buffer they
-# alternate. Under `"auto"` two colours alternate in some places: neighbouring ops that are cut
-# along the same axis run part by part.
+# lower part shows when copies in, kernels and copies out are busy. Colours mean the same in both:
+# what lies in memory, and what a copy moves. With one buffer copies and kernels alternate. Under
+# `"auto"` dark and light kernels alternate in some places: neighbouring ops that are cut along the
+# same axis run part by part. The third figure is a part of the second one.
 
 # %%
 for name in ("single", "auto"):
     plot.plot_plan(plans[name], training)
     plt.gcf().suptitle(name)
     plt.show()
+plot.plot_plan(plans["auto"], training, time=(20_000, 28_000))
+plt.show()
+
+# %% [markdown]
+# The same timeline as a page for a browser, in which bars tell what they are and what they wait
+# for; with `.json` as a file for ui.perfetto.dev.
+
+# %%
+path = tiled.write_trace(plans["auto"], training, Path(tempfile.mkdtemp()) / "plan.html")
+print(f"{path.name}: {path.stat().st_size // 1000} kB")
 
 # %% [markdown]
 # ## Training
@@ -138,14 +151,9 @@ assert losses["auto"][0] == float(untiled[training.loss])
 
 # %%
 sizes = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000]
-for name in ("single", "double", "auto"):
-    cycles = [
-        tiled.plan(training, tiled.siracusa_l2(l1=size), buffering=name).cycles for size in sizes
-    ]
-    plt.semilogx(sizes, cycles, "o-", label=name)
-plt.xlabel("bytes of fast memory")
-plt.ylabel("cycles")
-plt.legend()
+sweep = tiled.sweep_levels(training, levels, "L1", sizes)
+print(sweep)
+plot.plot_sweep(sweep)
 plt.show()
 
 # %%

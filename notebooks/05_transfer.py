@@ -64,8 +64,8 @@ fig, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained"
 for ax, offset in zip(axes, (0.0, 0.5), strict=True):
     trace = rk.studies.pulse_response(device(offset), pulses, n_cell=8, seed=SEED, start=0.0)
     ax.plot(trace.weight, lw=1)
-    ax.set(xlabel="pulse", title=f"offset {offset}")
-_ = axes[0].set(ylabel="weight")
+    ax.set(xlabel="pulse: 40 up, 40 down, then by turns", title=f"8 cells, offset {offset}")
+_ = axes[0].set(ylabel="weight (weight units)")
 
 # %% [markdown]
 # ## Six ways to learn with it
@@ -136,8 +136,8 @@ fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for name, (_, error, _) in runs.items():
     smooth = np.convolve(error, np.ones(50) / 50, "valid")
     ax.plot(smooth, label=name, ls="--" if name == "mixed precision" else "-")
-ax.set(xlabel="update", ylabel="error of the weights", yscale="log")
-_ = ax.legend(fontsize=7)
+ax.set(xlabel="update", ylabel="error of the weights (weight units)", yscale="log")
+_ = ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %% [markdown]
 # ## What A, H and C do
@@ -157,6 +157,8 @@ for column, name in zip(axes.T, ("TTv1", "TTv2", "TTv3", "TTv4"), strict=True):
     column[0].plot(time, seen["A"], lw=0.7, color="C0")
     column[0].plot(time, seen["Q"], lw=1.5, color="C3")
     column[1].plot(time, seen["H"], lw=0.7, color="C2")
+    if name == "TTv1":
+        column[1].text(0.5, 0.6, f"{name} has no H", ha="center", transform=column[1].transAxes)
     column[2].plot(time, seen["C"], lw=0.7, color="C1")
     column[2].axhline(target[0, 0], color="black", lw=0.8)
     for ax in column:
@@ -203,7 +205,7 @@ residual = {
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 for gamma, (_, error, _) in residual.items():
     ax.plot(np.convolve(error, np.ones(50) / 50, "valid"), label=f"gamma = {gamma}")
-ax.set(xlabel="update", ylabel="error of the weights", yscale="log")
+ax.set(xlabel="update", ylabel="error of the weights (weight units)", yscale="log")
 ax.legend(fontsize=7)
 
 tile = residual[0.2][0]

@@ -164,9 +164,11 @@ for k, ((name, kind), found) in enumerate(results.items()):
     label = f"trained {name}, compensation {kind}"
     beside = TIMES[::3] * 1.25**k  # so that the bars do not lie upon one another
     ax.errorbar(
-        beside, found.mean(0), found.std(0), color=colour, ls=style, capsize=2, label=label
-    )
-ax.set(xscale="log", xlabel="seconds after programming", ylabel="accuracy")
+        beside, 100 * found.mean(0), 100 * found.std(0), color=colour, ls=style, capsize=2,
+        label=label,
+    )  # fmt: skip
+ax.set(xscale="log", xlabel="seconds after programming")
+ax.set_ylabel(f"test accuracy (%), axis from {ax.get_ylim()[0]:.1f}")
 _ = ax.legend(fontsize=7)
 
 # %% [markdown]
@@ -187,6 +189,8 @@ for ax, name in zip(axes, ("programming", "drift_mean", "drift_std"), strict=Tru
     ax.plot(25 * x, getattr(device, name)(x), label="device")
     ax.plot(25 * x, getattr(fitted, name)(x), "--", label="fitted")
     ax.set(xlabel="conductance, µS", title=name)
+axes[0].set_ylabel("spread, µS")
+axes[1].set_ylabel("drift coefficient, no unit")
 _ = axes[0].legend()
 
 # %% [markdown]

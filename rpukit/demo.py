@@ -286,7 +286,7 @@ def draw(analog: Run, exact: Run, path: Path) -> None:
     figure_class = import_module("matplotlib.figure").Figure
     plot, studies = import_module("rpukit.plot"), import_module("rpukit.studies")
     with matplotlib.rc_context({"font.size": 9}):
-        figure = figure_class(figsize=(10, 3.1), layout="constrained")
+        figure = figure_class(figsize=(11, 3.3), layout="constrained")
         learning, weights, response = figure.subplots(1, 3)
         plot.plot_learning({analog.name: analog.accuracy, exact.name: exact.accuracy}, ax=learning)
         learning.set_title("learning digits")
@@ -298,7 +298,7 @@ def draw(analog: Run, exact: Run, path: Path) -> None:
         if cell.PULSED:
             pulses = np.repeat([True, False], 1500)
             plot.plot_response(studies.pulse_response(cell, pulses, n_cell=200), ax=response)
-            response.set_title("response to up, then down pulses")
+            response.set_title("1,500 up, then 1,500 down pulses")
         else:
             response.text(0.5, 0.5, "ideal cells take no pulses", ha="center", va="center")
             response.set_axis_off()
@@ -313,16 +313,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser : argparse.ArgumentParser
     """
     parser.add_argument(
-        "--cell", choices=sorted(CELLS), default="ConstantStep", help="device model"
+        "--cell", choices=sorted(CELLS), default="ConstantStep", help="default: ConstantStep"
     )
-    parser.add_argument("--device", default="cpu", help='compute device: "cpu", "gpu" or "gpu:1"')
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate")
-    parser.add_argument("--hidden", type=int, default=128, help="number of hidden units")
-    parser.add_argument("--batch", type=int, default=10, help="samples in a mini-batch")
-    parser.add_argument("--seed", type=int, default=0)
+    text = 'computes: "cpu" (default), "gpu", "gpu:1", or "auto": a GPU if there is one'
+    parser.add_argument("--device", default="cpu", help=text)
+    parser.add_argument("--epochs", type=int, default=15, help="passes over the data; default: 15")
+    parser.add_argument("--lr", type=float, default=0.02, help="learning rate; default: 0.02")
+    parser.add_argument("--hidden", type=int, default=128, help="hidden units; default: 128")
     parser.add_argument(
-        "--out", type=Path, default=Path("demo_out"), help="output folder of the figure and JSON"
+        "--batch", type=int, default=10, help="samples in a mini-batch; default: 10"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all random numbers; default: 0")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo_out"),
+        help="folder of the figure and JSON; default: demo_out",
     )
     parser.add_argument("--no-figure", action="store_true", help="do not draw the figure")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -343,12 +349,14 @@ def main(args: argparse.Namespace) -> int:
     """
     if args.epochs < 1 or args.hidden < 1 or args.batch < 1:
         raise RpukitError("--epochs, --hidden and --batch: each must be at least 1")
+    if args.device == "auto":
+        args.device = "gpu" if _device.gpu_count() else "cpu"
     _device.parse_device(args.device)
     data = load_digits(args.seed)
-    print(
-        f"Digits: {len(data.y_train)} scans to train on, {len(data.y_test)} to test on; network "
-        f"{data.x_train.shape[1]}-{args.hidden}-10 of {args.cell} cells on {args.device}"
-    )
+    args.out.mkdir(parents=True, exist_ok=True)  # before minutes of training
+    print(f"Digits: {len(data.y_train)} scans to train on, {len(data.y_test)} to test on")
+    widths = f"{data.x_train.shape[1]}-{args.hidden}-10"
+    print(f"Network: {widths} of {args.cell} cells on {args.device}")
     common = {
         "epochs": args.epochs,
         "lr": args.lr,
@@ -362,7 +370,6 @@ def main(args: argparse.Namespace) -> int:
     analog = train(args.cell, CELLS[args.cell](), IOParameters(), data, **common)
     exact = train("floating point", Ideal(), PERFECT, data, **common)
     _report(analog, exact)
-    args.out.mkdir(parents=True, exist_ok=True)
     written = [args.out / "digits.json"]
     write_text(written[0], json.dumps(_summary(args, analog, exact), indent=1) + "\n")
     if not args.no_figure:

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device, demo, elementwise, inference
+from rpukit.plot.axes import mark_break
 
 TIMES = {"1 s": 1.0, "1 h": 3600.0, "1 d": 86400.0, "30 d": 30 * 86400.0, "1 y": 365 * 86400.0}
 PERFECT = rk.IOParameters(is_perfect=True)
@@ -176,7 +177,13 @@ def draw(rows: list[dict], path: Path) -> None:
             ax.errorbar(
                 times, row["mean"], row["std"], color=colour, ls=style, capsize=2, label=label
             )
-        ax.set(xscale="log", xlabel="seconds after programming", ylabel="accuracy, %", title=task)
+        ax.set(
+            xscale="log",
+            xlabel="seconds after programming",
+            ylabel="test accuracy (%)",
+            title=task,
+        )
+        mark_break(ax, "%")
     axes[0][0].legend(fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=110, metadata={"Software": None})

@@ -39,6 +39,7 @@ from study_inference import mnist
 
 import rpukit as rk
 from rpukit import demo, elementwise
+from rpukit.plot.axes import mark_break
 
 ALGORITHMS = ("SGD", "TTv1", "TTv2", "TTv3", "TTv4")
 COLOURS = {name: f"C{k}" for k, name in enumerate((*ALGORITHMS, "two arrays", "three arrays"))}
@@ -333,14 +334,21 @@ def draw(points: list[dict[str, Any]], path: Path) -> None:
         rows = [found["offset", f"100 states, spread {s}", name] for s in spreads]
         mean, std = np.transpose([summary(p) for p in rows])
         axes[0].errorbar(spreads, mean, std, capsize=2, label=name, color=COLOURS[name])
-    axes[0].set(xlabel="spread of the symmetric point", ylabel="error of weights")
+    axes[0].set(
+        xlabel="spread of the symmetric point (weight units)",
+        ylabel="error of weights (weight units)",
+        ylim=(0, None),
+    )
     axes[0].set_title("100 states")
     for name in ARRAYS:
         rows = [found["residual", f"{n} states", name] for n in STATES]
         mean, std = np.transpose([summary(p) for p in rows])
         colour = COLOURS.get(name)
         axes[1].errorbar(STATES, mean, std, capsize=2, label=name, color=colour)
-    axes[1].set(yscale="log", xlabel="number of states", ylabel="error of weights")
+    axes[1].set(yscale="log", xlabel="number of states", ylabel="error of weights (weight units)")
+    axes[1].yaxis.set_major_formatter("{x:g}")
+    axes[1].set_yticks([0.02, 0.05, 0.1, 0.2, 0.5], minor=False)
+    axes[1].minorticks_off()
     axes[1].set_title("residual learning")
     task = "mnist" if any(p["part"] == "mnist" for p in points) else "digits"
     for name in TASKS[task]:
@@ -348,10 +356,12 @@ def draw(points: list[dict[str, Any]], path: Path) -> None:
         epochs, colour = np.arange(1, curves.shape[1] + 1), COLOURS.get(name, "black")
         style = "--" if name == "mixed precision" else "-"
         axes[2].plot(epochs, curves.mean(0), style, label=name, color=colour)
-    axes[2].set(xlabel="epoch", ylabel="accuracy, %", ylim=(60, None))
+    axes[2].set(xlabel="epoch", ylabel="test accuracy (%)", ylim=(62, None))
     axes[2].set_title(f"{task}, 20 states, spread {SPREADS[task][-1]}")
-    for ax in axes:
+    mark_break(axes[2], "%")
+    for ax in axes[:2]:
         ax.legend(fontsize=7)
+    axes[2].legend(fontsize=7, loc="lower right", ncols=2, bbox_to_anchor=(1.0, 0.06))
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(fig)

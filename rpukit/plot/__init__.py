@@ -19,7 +19,7 @@ from rpukit.plot.devices import (
     plot_spread,
     plot_steps,
 )
-from rpukit.plot.plan import plot_plan
+from rpukit.plot.plan import plot_plan, plot_sweep, plot_targets
 
 __all__ = [
     "plot_conductances",
@@ -35,4 +35,6 @@ __all__ = [
     "plot_spread",
     "plot_steps",
     "plot_structure",
+    "plot_sweep",
+    "plot_targets",
 ]

@@ -70,10 +70,15 @@ def plot_structure(
         np.concatenate(lines), linewidths=0.2 + 2.3 * every, colors=np.hstack([colours, alpha])
     )
     ax.add_collection(edges)
-    for kind, marker in ((SumNodes, "o"), (ProductNodes, "x"), (InputNodes, "s")):
+    for kind, marker, name in (
+        (SumNodes, "o", "sum"),
+        (ProductNodes, "x", "product"),
+        (InputNodes, "s", "leaf"),
+    ):
         found = [places[v.number] for v in nodes if isinstance(v, kind)]
         if found:
-            ax.scatter(*np.concatenate(found).T, s=12, marker=marker, color="k", lw=0.8, zorder=3)
+            at = np.concatenate(found).T
+            ax.scatter(*at, s=12, marker=marker, color="k", lw=0.8, zorder=3, label=name)
     for vector in nodes:
         if isinstance(vector, InputNodes):
             middle = places[vector.number].mean(axis=0)
@@ -81,6 +86,12 @@ def plot_structure(
                 f"$x_{{{vector.var}}}$", middle, (0, -6), textcoords="offset points",
                 ha="center", va="top", fontsize="small",
             )  # fmt: skip
+    width = "weight" if x is None else "flow"
+    ax.plot([], [], color=(0.1, 0.3, 0.6), lw=2.5, label=f"width: {width}")
+    ax.legend(
+        loc="lower center", bbox_to_anchor=(0.5, -0.12), ncols=4, frameon=False,
+        fontsize="small", columnspacing=1.0, handlelength=1.0, handletextpad=0.4,
+    )  # fmt: skip
     ax.margins(0.04, 0.12)
     ax.set_axis_off()
     return ax

@@ -12,6 +12,13 @@ from rpukit.tiled.plan import Plan
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.planner.homes import Candidate, promote
 from rpukit.tiled.planner.planner import plan
+from rpukit.tiled.reports.sweeps import (
+    LevelSweep,
+    TargetComparison,
+    compare_targets,
+    sweep_levels,
+)
+from rpukit.tiled.reports.trace import trace_events, write_trace
 from rpukit.tiled.runtime.codegen import generate_c
 from rpukit.tiled.runtime.cpu import CpuExecutor
 from rpukit.tiled.runtime.gpu import GpuExecutor
@@ -35,16 +42,19 @@ __all__ = [
     "Graph",
     "Hierarchy",
     "Level",
+    "LevelSweep",
     "MomentumSGD",
     "Node",
     "Operand",
     "Plan",
+    "TargetComparison",
     "Tensor",
     "TileSpace",
     "Trainer",
     "Training",
     "check_plan",
     "compare_plans",
+    "compare_targets",
     "find_faults",
     "find_hazards",
     "from_onnx",
@@ -62,6 +72,9 @@ __all__ = [
     "simulate",
     "siracusa_l2",
     "siracusa_l3",
+    "sweep_levels",
+    "trace_events",
     "training_from_onnx",
     "write_csv",
+    "write_trace",
 ]

@@ -1,5 +1,7 @@
 """What people see of a plan: text, table, command line, figures."""
 
+import re
+
 import matplotlib as mpl
 import pytest
 
@@ -96,12 +98,12 @@ def test_command_line_plans_a_file(tmp_path, capsys):
         [*words[:-1], str(tmp_path / "no" / "p")],
     ):
         assert command_line.main(wrong) == 2
-        assert "No such file" in capsys.readouterr().err
+        assert re.search(r"no\s+(file|folder)", capsys.readouterr().err)
 
 
 def test_figures(plans):
     graph, own = plans
     memory, pipeline = plot.plot_plan(own["auto"], graph, first=0, last=6)
-    assert "residents" in memory.get_title(loc="left")
+    assert any("resident" in text.get_text() for text in memory.get_legend().texts)
     assert len(memory.patches) + sum(len(c.get_paths()) for c in memory.collections) > 10
-    assert pipeline.get_xlabel() == "cycles"
+    assert "cycles" in pipeline.get_xlabel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
-from rpukit._checks import shown
+from rpukit._checks import did_you_mean, shown
 from rpukit.errors import ParameterError
 from rpukit.tiled.ir import Node
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step
@@ -135,7 +135,7 @@ def check_names(lifetimes: Lifetimes, single: Collection[str]) -> None:
     if unknown:
         raise ParameterError(
             f"single: got {', '.join(unknown)}, need ops ({', '.join(sorted(_ops(lifetimes)))}) "
-            "or names of nodes"
+            f"or names of nodes{did_you_mean(unknown[0], known)}"
         )
 
 

@@ -1,0 +1,1 @@
+"""Timelines of plans as files, and plans compared over sizes of memory and targets."""
