@@ -105,3 +105,21 @@ def test_copies_are_layers_of_their_own():
     assert layer.array.clocks == twin.array.clocks
     for a, b in zip(words(layer), words(twin), strict=True):
         assert_same_bits(a, b)
+
+
+def test_functions_between_layers():
+    perfect = rk.IOParameters(is_perfect=True)
+    settings = nn.AnalogSettings(cell=rk.Ideal(), forward=perfect, backward=perfect)
+    layer = nn.AnalogLinear(4, 3, cell=settings, seed=1)
+
+    def loss(x, targets):
+        return rk.torch.cross_entropy(layer(rk.torch.tanh(x)), targets)
+
+    targets, found = torch.arange(5) % 3, []
+    for function in (loss, compiled(loss)):
+        x = torch.linspace(-1, 1, 20).reshape(5, 4).requires_grad_()
+        value = function(x, targets)
+        value.backward()
+        found.append((value.detach(), x.grad))
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
