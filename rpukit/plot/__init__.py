@@ -1,8 +1,9 @@
-"""Figures of devices, circuits and plans; each takes ``ax=None`` and returns the Axes.
+"""Figures of devices, circuits, plans and ageing models.
 
-Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
+Each takes ``ax=None`` and returns the Axes. Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
 """
 
+from rpukit.plot.ageing import plot_ageing
 from rpukit.plot.circuits import plot_structure
 from rpukit.plot.devices import (
     plot_conductances,
@@ -15,6 +16,7 @@ from rpukit.plot.devices import (
 from rpukit.plot.plan import plot_plan
 
 __all__ = [
+    "plot_ageing",
     "plot_conductances",
     "plot_devices",
     "plot_learning",

@@ -10,6 +10,7 @@ from rpukit import _device
 from rpukit.analog.update.ops import rank_update
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import array_of, on_device
+from rpukit.torch.gathering import refuse_plain_ddp
 from rpukit.torch.weight import AnalogWeight
 
 Array = Any
@@ -79,6 +80,8 @@ def forward_product(
 class _Product(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
+        if weight.group is None:
+            refuse_plain_ddp()
         if x.is_cuda:
             with on_device(x):
                 y, raw = forward_product(x, weight, bias, scale)
@@ -134,7 +137,7 @@ def layer_gradients(
     array, grad, raw_grad = weight.array, None, None
     learns = array._exact and array.ranges is not None
     if wanted or learns:
-        grad = _tensor(array.backward(_plain(inside)))
+        grad = _tensor(weight.backward_product(_plain(inside)))
     if learns:
         raw_grad, rows = grad, (-1, array.shape[1])
         masked = array.through_range(_plain(x).reshape(rows), _plain(grad).reshape(rows))

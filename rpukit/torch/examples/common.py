@@ -14,7 +14,7 @@ from rpukit.demo import load_digits
 from rpukit.plot.axes import pyplot
 from rpukit.torch._torch import torch
 from rpukit.torch.functional import cross_entropy
-from rpukit.torch.models import analog_layers
+from rpukit.torch.models import analog_layers, over_time
 
 Tensor = Any
 Module = Any
@@ -62,6 +62,15 @@ def accuracy(model: Module, data: Images) -> float:
     return float((torch.cat(found) == data.y_test).float().mean())
 
 
+AGES = ("digital", "1 s", "1 h", "1 d", "30 d", "1 y")
+
+
+def aged(model: Module, score: Callable[[Module], float]) -> list[float]:
+    """Score a model with digital weights, and a second to a year after programming."""
+    found = over_time(model, score)
+    return [found.digital, *found.mean.tolist()]
+
+
 def sha256(model: Module) -> str:
     """Hash the weights of all layers that are in tiles."""
     found = hashlib.sha256()
@@ -78,7 +87,7 @@ class Table:
     unit: str
     curves: dict[str, list[list[float]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    ticks: Sequence[Any] = ()
+    ticks: Sequence[str] = ()
 
     def run(self, name: str, seeds: Sequence[int], one: Callable[[int], list[float]]) -> None:
         """Run a function for each seed; print and keep what it returns."""
@@ -90,6 +99,9 @@ class Table:
         mean, took = statistics.mean(last), self.seconds[name]
         line = f"{mean:8.3f} +- {spread:.3f} {self.unit}, {took:6.1f} s a run, {len(last)} seeds"
         print(f"{name:34}{line}", flush=True)
+        if self.ticks:
+            points = zip(self.ticks, zip(*self.curves[name], strict=True), strict=True)
+            print("  " + ", ".join(f"{t} {statistics.mean(p):.3f}" for t, p in points))
 
     def draw(self, file: str, label: str) -> None:
         """Draw means and ranges of the curves."""
