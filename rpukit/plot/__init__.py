@@ -1,6 +1,7 @@
 """Figures of devices, circuits, plans and ageing models.
 
-Each takes ``ax=None`` and returns the Axes. Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
+Each takes ``ax=None`` and returns the Axes. Matplotlib is imported by the first call
+(``pip install "rpukit[plot]"``); nothing is ever shown.
 """
 
 from rpukit.plot.ageing import plot_ageing

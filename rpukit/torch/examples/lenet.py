@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from rpukit.analog.cells import SoftBounds
@@ -70,12 +71,14 @@ def lenet(cell: Any, seed: int) -> Any:
     return convert(model, AnalogSettings(cell=cell, analog_bias=True), seed=seed)
 
 
-def epoch_hash(*, n_part: int = 1, device: str = "cpu", cell: Any = None) -> str:
-    """Train for one epoch and hash the weights; each mini-batch may come in several parts."""
+def epoch_hash(
+    *, n_part: int = 1, device: str = "cpu", cell: Any = None, n_step: int | None = None
+) -> str:
+    """Train for an epoch, or some steps, and hash the weights; mini-batches may come in parts."""
     found = CELLS["SoftBounds, 5 times the range"] if cell is None else cell
     data, model = common.digits(), lenet(found, 0).to(device)
     optimiser = AnalogSGD(model.parameters(), lr=RATE)
-    for rows in common.order(len(data.x), BATCH, 0, 0):
+    for rows in islice(common.order(len(data.x), BATCH, 0, 0), n_step):
         optimiser.zero_grad()
         for part in rows.chunk(n_part):
             x, y = data.x[part].to(device), data.y[part].to(device)

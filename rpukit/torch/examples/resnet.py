@@ -1,6 +1,6 @@
 """A small residual network on images of 3 x 32 x 32, trained hardware-aware, aged over a year.
 
-    python -m rpukit.torch.examples.resnet [--data FOLDER] [--epochs 6] [--seeds 3] [--figure FILE]
+    python -m rpukit.torch.examples.resnet [--data FOLDER] [--epochs 4] [--seeds 3] [--figure FILE]
 
 Without ``--data`` the images are synthetic: ten classes of smooth random patterns, shifted and
 with noise. ``--data`` reads CIFAR-10 from its Python files (``data_batch_1`` and so on). A digital
@@ -18,24 +18,31 @@ from pathlib import Path
 from typing import Any
 
 from rpukit.inference.grid.cell import InferenceCell
-from rpukit.inference.training.limits import WeightClip
-from rpukit.inference.training.modifiers import WeightModifier
+from rpukit.inference.grid.scale import OutputScale
+from rpukit.inference.training.limits import ClipType, WeightClip
+from rpukit.inference.training.modifiers import ModifierType, WeightModifier
 from rpukit.torch._torch import torch
 from rpukit.torch.conversion import convert
 from rpukit.torch.examples import common
 from rpukit.torch.models import compensate
 from rpukit.torch.optim import AnalogSGD
+from rpukit.torch.settings import AnalogSettings
 
 __all__ = ["ResNet", "cifar", "main", "patterns"]
 
 Tensor = Any
 nn = torch.nn
 BATCH = 32
-PLAIN = InferenceCell(compensation="global")
-AWARE = InferenceCell(
-    modifier=WeightModifier(type="add_normal", std_dev=0.08),
-    weight_clip=WeightClip(type="layer_gaussian", sigma=2.5),
-    compensation="global",
+# Cells use their range whatever the size of the weights is: factors of the outputs are digital.
+SCALE = OutputScale(omega=1.0, per="column")
+PLAIN = AnalogSettings(cell=InferenceCell(compensation="global"), output_scale=SCALE)
+AWARE = AnalogSettings(
+    cell=InferenceCell(
+        modifier=WeightModifier(type=ModifierType.ADD_NORMAL, std_dev=0.05),
+        weight_clip=WeightClip(type=ClipType.LAYER_GAUSSIAN, sigma=2.5),
+        compensation="global",
+    ),
+    output_scale=SCALE,
 )
 
 
@@ -73,7 +80,7 @@ class ResNet(torch.nn.Module):  # type: ignore[misc]
         return self.head(h.mean((2, 3)))
 
 
-def patterns(n: int = 1600, n_test: int = 400, *, noise: float = 3.0, seed: int = 0) -> Any:
+def patterns(n: int = 1280, n_test: int = 400, *, noise: float = 3.0, seed: int = 0) -> Any:
     """Make images of ten classes: smooth random patterns, shifted, with noise."""
     draw = torch.Generator().manual_seed(seed)
     coarse = torch.randn(10, 3, 8, 8, generator=draw)
@@ -107,7 +114,7 @@ def cifar(folder: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> common.Table:
     """Train, program and age the networks; print the table."""
-    parser = common.options(__doc__, epochs=6)
+    parser = common.options(__doc__, epochs=4)
     parser.add_argument("--data", metavar="FOLDER", help="of CIFAR-10's Python files")
     given = common.parsed(parser, arguments)
     if given.data:
