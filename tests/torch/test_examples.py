@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch", reason="PyTorch, an extra of the library, i
 from rpukit.torch import nn, optim  # noqa: E402
 from rpukit.torch.examples import common, lenet, lstm, resnet, text, transformer  # noqa: E402
 
-EPOCH = "aa6c2a3f88c204b9d9c5dbaec5b158e8692fcf56d4f84ef6eb755f0aba7f911b"  # of `python -m rpukit.torch.examples.lenet --hash`, also in README.md
+# Of `python -m rpukit.torch.examples.lenet --hash`, also in README.md.
+EPOCH = "aa6c2a3f88c204b9d9c5dbaec5b158e8692fcf56d4f84ef6eb755f0aba7f911b"
 
 
 def test_the_hash_of_an_epoch():

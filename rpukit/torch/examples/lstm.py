@@ -1,6 +1,6 @@
 """An LSTM that predicts the next character of a text, with its weights in tiles.
 
-    python -m rpukit.torch.examples.lstm [--epochs 8] [--seeds 3] [--figure lstm.png]
+    python -m rpukit.torch.examples.lstm [--epochs 4] [--seeds 3] [--figure lstm.png]
 
 The text has sentences of a small grammar. The matrices of the LSTM and of the head are in tiles
 and learn by pulses: with constant steps, and by Tiki-Taka v2 on EcRam devices. The figure of merit
@@ -27,10 +27,11 @@ __all__ = ["CELLS", "Reader", "main"]
 Tensor = Any
 nn = torch.nn
 N_LETTER, LENGTH, BATCH = len(text.ALPHABET), 32, 16
+# Cell and learning rate.
 CELLS: dict[str, Any] = {
-    "digital": None,
-    "constant steps": ConstantStep(dw_min=0.001),
-    "EcRam, Tiki-Taka v2": config("TTv2EcRam"),
+    "digital": (None, 5.0),
+    "constant steps": (ConstantStep(dw_min=0.001), 5.0),
+    "EcRam, Tiki-Taka v2": (config("TTv2EcRam"), 0.5),
 }
 
 
@@ -61,15 +62,15 @@ def bits(model: Any, letters: Tensor) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> common.Table:
     """Train all networks and print the table."""
-    given = common.parsed(common.options(__doc__, epochs=8), arguments)
-    n_step = 4 if given.quick else 100
+    given = common.parsed(common.options(__doc__, epochs=4), arguments)
+    n_step = 4 if given.quick else 50
     train, test = (text.encoded(text.sentences(n, seed=n)) for n in (600, 80))
 
-    def one(cell: Any, seed: int) -> list[float]:
+    def one(cell: Any, rate: float, seed: int) -> list[float]:
         torch.manual_seed(seed)
         model = Reader()
         model = model if cell is None else convert(model, cell, seed=seed)
-        optimiser = AnalogSGD(model.parameters(), lr=1.0 if cell is None else 0.5)
+        optimiser = AnalogSGD(model.parameters(), lr=rate)
         draw, curve = torch.Generator().manual_seed(seed), []
         for _ in range(given.epochs):
             model.train()
@@ -83,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> common.Table:
         return curve
 
     table = common.Table("LSTM on sentences of a grammar", "bits a character")
-    for name, cell in CELLS.items():
-        table.run(name, range(given.seeds), partial(one, cell))
+    for name, (cell, rate) in CELLS.items():
+        table.run(name, range(given.seeds), partial(one, cell, rate))
     if given.figure:
         table.draw(given.figure, f"epochs of {n_step} steps")
     return table

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ nn = torch.nn
 BATCH = 32
 # Cells use their range whatever the size of the weights is: factors of the outputs are digital.
 SCALE = OutputScale(omega=1.0, per="column")
-PLAIN = AnalogSettings(cell=InferenceCell(compensation="global"), output_scale=SCALE)
+BARE = AnalogSettings(cell=InferenceCell(compensation="global"))
+PLAIN = replace(BARE, output_scale=SCALE)
 AWARE = AnalogSettings(
     cell=InferenceCell(
         modifier=WeightModifier(type=ModifierType.ADD_NORMAL, std_dev=0.05),
@@ -142,8 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> common.Table:
     def renewed(model: Any) -> float:
         return score(compensate(model, data.x[:256].split(BATCH)))
 
-    def plain(seed: int) -> list[float]:
-        return common.aged(convert(trained[seed], PLAIN, seed=seed), score)
+    def plain(seed: int, settings: Any = PLAIN) -> list[float]:
+        return common.aged(convert(trained[seed], settings, seed=seed), score)
 
     def aware(seed: int) -> list[float]:
         model = convert(trained[seed], AWARE, seed=seed)
@@ -156,6 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> common.Table:
     table = common.Table("Residual network on PCM-like cells", "accuracy", ticks=common.AGES)
     seeds = range(given.seeds)
     table.run("digital", seeds, digital)
+    table.run("programmed, cells not filled", seeds, partial(plain, settings=BARE))
     table.run("programmed as it is", seeds, plain)
     table.run("trained hardware-aware", seeds, aware)
     table.run("the same, statistics renewed", seeds, measured)
