@@ -27,7 +27,8 @@ def refuse_plain_ddp() -> None:
 def in_turn(array: Any, way: str, group: Any) -> Callable[[Array], Array]:
     """Return a product of tiles that takes the numbers of this process's share of the samples.
 
-    Process r of n takes the r-th of n equal parts; the clocks then are behind all of them.
+    Process r of n takes the r-th of n equal parts. Then the clocks are behind all of them, and
+    all of them count as samples of the tiles.
     """
     rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
     product = getattr(array, way)
@@ -36,8 +37,12 @@ def in_turn(array: Any, way: str, group: Any) -> Callable[[Array], Array]:
         first, n = array.clocks[way], rows.size // max(rows.shape[-1], 1)
         y = product(rows, first_sample=first + rank * n)
         for tile in array:
-            clocks = tile._now if array._exact else tile._clocks
-            clocks[way] = first + size * n
+            if array._exact:
+                tile._now[way] = first + size * n
+                tile._now[f"n_{way}"] += (size - 1) * n
+            else:
+                tile._skipped[way] -= rank * n
+                tile._clocks[way] = first + size * n
         return y
 
     return multiply
