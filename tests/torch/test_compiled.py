@@ -96,6 +96,17 @@ def test_inductor():
     same(plain, other)
 
 
+def test_before_operators_products_are_left_to_the_call(monkeypatch):
+    """As with PyTorch 2.5: graph breaks, and the same bits."""
+    monkeypatch.setattr("rpukit.torch.layers.compiled._IN_GRAPHS", False)
+    plain = small(rk.SoftBounds(dw_min=0.01))
+    other = copy.deepcopy(plain)
+    torch._dynamo.reset()
+    for model, net in ((plain, plain), (other, torch.compile(other, backend="eager"))):
+        train(net, optim.AnalogSGD(model.parameters(), lr=0.05))
+    same(plain, other)
+
+
 def test_copies_are_layers_of_their_own():
     layer = nn.AnalogLinear(4, 3, cell=rk.SoftBounds(), seed=1)
     net, twin = compiled(layer), copy.deepcopy(layer)

@@ -13,11 +13,14 @@ from weakref import WeakValueDictionary
 
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import on_device
-from rpukit.torch.function import forward_product, layer_gradients
+from rpukit.torch.function import analog_linear, forward_product, layer_gradients
 
 __all__ = ["compiled_linear", "new_handle"]
 
 Tensor = Any
+# Before 2.6 a product is left to the call, between two graphs.
+_IN_GRAPHS = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
+_outside: Any = torch.compiler.disable(analog_linear)
 _NUMBERS = count(1)
 _LAYERS: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _LIBRARY = torch.library.Library("rpukit", "FRAGMENT")
@@ -51,6 +54,8 @@ def compiled_linear(x: Tensor, layer: Any) -> Tensor:
     Tensor, shape (..., n_out)
         As of `rpukit.torch.function.analog_linear`, with the same bits.
     """
+    if not _IN_GRAPHS:
+        return _outside(x, layer.analog_weight, layer.bias, layer.output_scale)
     given, kind = x.dtype, layer.kind
     y = _Compiled.apply(
         x.to(kind),
