@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         io,
         layers,
         plot,
+        presets,
         random,
         studies,
         testing,
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
         Vector,
         WeightNoise,
         check,
-        presets,
         register_step,
     )
     from rpukit.circuits import Circuit
@@ -211,7 +211,6 @@ _HOME = {
     "linear_logprob": "gemm",
     "linear_logprob_backward": "gemm",
     "load": "io",
-    "presets": "analog",
     "register_step": "analog",
     "save": "io",
     "set_num_threads": "_workers",

@@ -23,7 +23,7 @@ LAYERS = {
     2: ["_kernels", "elementwise", "summaries", "testing", "tuning"],
     3: ["gemm", "analog", "inference", "circuits", "tiled"],
     4: [
-        *("io", "plot", "studies", "demo", "distributed", "torch", "estimators"),
+        *("io", "plot", "studies", "demo", "distributed", "torch", "estimators", "presets"),
         *("costs", "crossbar", "layers"),
         "_warm_up",
     ],

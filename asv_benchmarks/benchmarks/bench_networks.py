@@ -1,4 +1,6 @@
-"""Matrices over tiles, split tiles, and statistics of circuits that travel between workers."""
+"""Matrices over tiles, layers for PyTorch, split tiles, statistics that travel between workers."""
+
+import importlib.util
 
 import numpy as np
 
@@ -27,6 +29,41 @@ class Arrays:
 
     def time_update(self, *_):
         self.array.update(self.x, self.d, lr=0.01)
+        synchronise(self.device)
+
+
+class Layers:
+    """A small LeNet on digits: evaluation, and a whole training step."""
+
+    params = (["ConstantStep", "ChoppedTransfer"], DEVICES)
+    param_names = ["cell", "device"]
+
+    def setup(self, cell, device):
+        require(device)
+        if importlib.util.find_spec("torch") is None:
+            raise NotImplementedError("no PyTorch")
+        import torch
+
+        from rpukit.torch import optim
+        from rpukit.torch.examples.lenet import lenet
+
+        where = "cpu" if device == "cpu" else "cuda"
+        self.torch, self.device = torch, device
+        self.model = lenet(getattr(rk, cell)(), 0).to(where)
+        self.optimiser = optim.AnalogSGD(self.model.parameters(), lr=0.01)
+        self.x = torch.rand(16, 1, 8, 8, device=where)
+        self.y = torch.arange(16, device=where) % 10
+        self.time_step()
+
+    def time_forward(self, *_):
+        with self.torch.no_grad():
+            self.model(self.x)
+        synchronise(self.device)
+
+    def time_step(self, *_):
+        self.optimiser.zero_grad()
+        rk.torch.cross_entropy(self.model(self.x), self.y).backward()
+        self.optimiser.step()
         synchronise(self.device)
 
 

@@ -1,8 +1,10 @@
-"""Figures of devices, circuits and plans; each takes ``ax=None`` and returns the Axes.
+"""Figures of devices, circuits, plans and ageing models.
 
-Matplotlib is imported by the first call (``pip install "rpukit[plot]"``); nothing is ever shown.
+Each takes ``ax=None`` and returns the Axes. Matplotlib is imported by the first call
+(``pip install "rpukit[plot]"``); nothing is ever shown.
 """
 
+from rpukit.plot.ageing import plot_ageing
 from rpukit.plot.bench import (
     plot_endurance,
     plot_fit,
@@ -22,6 +24,7 @@ from rpukit.plot.devices import (
 from rpukit.plot.plan import plot_plan, plot_sweep, plot_targets
 
 __all__ = [
+    "plot_ageing",
     "plot_conductances",
     "plot_devices",
     "plot_endurance",

@@ -5,7 +5,8 @@ a GPU the kernels run on PyTorch's current stream. PyTorch is imported when it i
 (``pip install "rpukit[torch]"``).
 
 ``rpukit.torch.nn`` has the layers, ``rpukit.torch.optim`` the optimisers; `convert`, `to_digital`,
-`program`, `drift_to`, `calibrate`, `analog_layers` and `report` work on whole models; `tanh` and
+`program`, `drift_to`, `over_time`, `calibrate`, `change`, `save_safetensors`, `data_parallel`,
+`analog_layers` and `report` work on whole models; `tanh` and
 `cross_entropy` have the same bits on CPU and GPU.
 """
 
@@ -22,14 +23,19 @@ __all__ = ["det_gemm", "linear_logprob"]
 _HOME = {
     "analog_layers": "models",
     "calibrate": "models",
+    "change": "models",
     "compensate": "models",
     "convert": "conversion",
     "cross_entropy": "functional",
+    "data_parallel": "models",
     "drift_to": "models",
+    "load_safetensors": "models",
     "nn": None,
     "optim": None,
+    "over_time": "models",
     "program": "models",
     "report": "reporting",
+    "save_safetensors": "models",
     "tanh": "functional",
     "to_digital": "conversion",
     "unprogram": "models",

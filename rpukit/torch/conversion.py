@@ -12,6 +12,7 @@ from rpukit.random import Stream
 from rpukit.torch._torch import torch
 from rpukit.torch.layers.attention import AnalogMultiheadAttention
 from rpukit.torch.layers.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
+from rpukit.torch.layers.grouped import AnalogGroupedConv
 from rpukit.torch.layers.linear import AnalogLayer, AnalogLinear
 from rpukit.torch.layers.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN, _AnalogRecurrent
 from rpukit.torch.settings import settings_of
@@ -66,8 +67,10 @@ def convert(
 
     Notes
     -----
-    Taken are Linear, Conv1d to Conv3d without groups, RNN, LSTM, GRU, MultiheadAttention and
-    Hugging Face's Conv1D. A weight that two layers share is copied to both.
+    Taken are Linear, Conv1d to Conv3d, RNN, LSTM, GRU, MultiheadAttention and Hugging Face's
+    Conv1D. Convolutions with groups are taken only where `overrides` fit them: each group is a
+    matrix of its own, for depthwise ones of a few cells. A weight that two layers share is copied
+    to both.
 
     Examples
     --------
@@ -88,6 +91,8 @@ def convert(
         keys = sorted((key for key in chosen if _fits(key, name, module)), key=_rank)
         found = chosen[keys[0]] if keys else cell
         make = _analog_class(module)
+        if make is None and found is not None and keys and _is_grouped(module):
+            make = AnalogGroupedConv
         if make is not None or found is None:
             used.update(keys)
         if make is None:
@@ -130,7 +135,7 @@ def to_digital(model: Module, *, inplace: bool = False) -> Module:
     >>> torch.equal(rk.torch.to_digital(model)[0].weight, digital[0].weight)
     True
     """
-    kinds = (AnalogLayer, _AnalogRecurrent, AnalogMultiheadAttention)
+    kinds = (AnalogLayer, _AnalogRecurrent, AnalogMultiheadAttention, AnalogGroupedConv)
 
     def choose(_: str, module: Module) -> Module | None:
         return module.to_digital() if isinstance(module, kinds) else None
@@ -150,6 +155,11 @@ def _analog_class(module: Module) -> Callable[..., Module] | None:
         if type(module) is kind.DIGITAL:
             return kind.from_digital
     return None
+
+
+def _is_grouped(module: Module) -> bool:
+    kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+    return type(module) in kinds and module.groups > 1
 
 
 def _from_transposed(module: Module, cell: Any, *, seed: Any) -> AnalogLinear:

@@ -10,6 +10,7 @@ from rpukit import _device
 from rpukit.analog.update.ops import rank_update
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import array_of, on_device
+from rpukit.torch.gathering import refuse_plain_ddp
 from rpukit.torch.weight import AnalogWeight
 
 Array = Any
@@ -37,12 +38,6 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
     ------
     ShapeError, DTypeError, DeviceError, NonFiniteError
     """
-    if torch.compiler.is_compiling():
-        return _outside(x, weight, bias, scale)
-    return _inside(x, weight, bias, scale)
-
-
-def _inside(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
     kind, given = weight.kind, x.dtype
     if given is not kind:
         x = x.to(kind)
@@ -50,20 +45,29 @@ def _inside(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
         y = _Product.apply(x, weight, bias, scale)
     elif x.is_cuda:
         with on_device(x):
-            y = _forward(x, weight, bias, scale)[0]
+            y = forward_product(x, weight, bias, scale)[0]
     else:
-        y = _forward(x, weight, bias, scale)[0]
+        y = forward_product(x, weight, bias, scale)[0]
     if given is kind or torch.is_autocast_enabled(x.device.type):
         return y
     return y.to(given)
 
 
-# Tiles change with every call, which a compiled graph cannot know: it is left for the call.
-_outside: Any = torch.compiler.disable(_inside)
+def forward_product(
+    x: Tensor, weight: Any, bias: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Multiply samples of the type of the tiles by their weights, on the current stream.
 
+    Parameters
+    ----------
+    x, weight, bias, scale : as of `analog_linear`
 
-def _forward(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the outputs, and those of the tiles before a scale."""
+    Returns
+    -------
+    y : Tensor, shape (..., n_out)
+    raw : Tensor, shape (..., n_out), or None
+        Outputs of the tiles before a scale.
+    """
     y = weight.forward_product(_plain(x))
     raw = None
     if scale is not None:
@@ -76,11 +80,13 @@ def _forward(x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> tuple[Tenso
 class _Product(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Any, bias: Tensor, scale: Tensor) -> Tensor:
+        if weight.group is None:
+            refuse_plain_ddp()
         if x.is_cuda:
             with on_device(x):
-                y, raw = _forward(x, weight, bias, scale)
+                y, raw = forward_product(x, weight, bias, scale)
         else:
-            y, raw = _forward(x, weight, bias, scale)
+            y, raw = forward_product(x, weight, bias, scale)
         ctx.save_for_backward(x, raw)
         ctx.parts = weight, bias, scale
         return y
@@ -96,7 +102,31 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
 
 def _backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
     x, raw = ctx.saved_tensors
-    weight, bias, scale = ctx.parts
+    return layer_gradients(d, x, raw, ctx.parts, ctx.needs_input_grad[0]), None, None, None
+
+
+def layer_gradients(
+    d: Tensor, x: Tensor, raw: Tensor, parts: tuple[Any, Any, Any], wanted: bool
+) -> Tensor | None:
+    """Give the parameters of a layer their gradients, and return that of its input.
+
+    Parameters
+    ----------
+    d : Tensor, shape (..., n_out)
+        Errors.
+    x : Tensor, shape (..., n_in)
+    raw : Tensor, shape (..., n_out)
+        Outputs of the tiles before a scale; without a scale it is not used.
+    parts : tuple
+        Weight, bias and scale of `analog_linear`.
+    wanted : bool
+        Whether the gradient of the input is needed.
+
+    Returns
+    -------
+    Tensor, shape (..., n_in), or None
+    """
+    weight, bias, scale = parts
     inside = d
     if scale is not None:
         if scale.requires_grad:
@@ -106,14 +136,14 @@ def _backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
         _add_slope(bias, d)
     array, grad, raw_grad = weight.array, None, None
     learns = array._exact and array.ranges is not None
-    if ctx.needs_input_grad[0] or learns:
-        grad = _tensor(array.backward(_plain(inside)))
+    if wanted or learns:
+        grad = _tensor(weight.backward_product(_plain(inside)))
     if learns:
         raw_grad, rows = grad, (-1, array.shape[1])
         masked = array.through_range(_plain(x).reshape(rows), _plain(grad).reshape(rows))
         grad = _tensor(masked).reshape(x.shape)
     weight.keep(x.detach(), inside, raw_grad)
-    return grad if ctx.needs_input_grad[0] else None, None, None, None
+    return grad if wanted else None
 
 
 def _add_slope(parameter: Tensor, slopes: Tensor) -> None:

@@ -74,11 +74,40 @@ def cross_entropy(logits: Tensor, targets: Tensor, *, reduction: str = "mean") -
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
+def _tanh(x: Tensor) -> Tensor:
+    with on_device(x):
+        return tensor_of(elementwise.tanh(array_of(x.contiguous())), None)
+
+
+def _losses(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    with on_device(logits):
+        rows, labels = array_of(logits.contiguous()), array_of(targets).astype(np.int32)
+        losses, errors = elementwise.softmax_cross_entropy(rows, labels)
+        return tensor_of(losses, None), tensor_of(errors, None)
+
+
+# In a graph of ``torch.compile`` the functions are operators.
+_LIBRARY = torch.library.Library("rpukit", "FRAGMENT")
+_LIBRARY.define("tanh(Tensor x) -> Tensor")
+_LIBRARY.define("cross_entropy(Tensor logits, Tensor targets) -> (Tensor, Tensor)")
+_LIBRARY.impl("tanh", _tanh, "CompositeExplicitAutograd")
+_LIBRARY.impl("cross_entropy", _losses, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("rpukit::tanh", lib=_LIBRARY)  # type: ignore[untyped-decorator]
+def _tanh_shape(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("rpukit::cross_entropy", lib=_LIBRARY)  # type: ignore[untyped-decorator]
+def _losses_shape(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return logits.new_empty(logits.shape[:1]), logits.new_empty(logits.shape)
+
+
 class _Tanh(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        with on_device(x):
-            y = tensor_of(elementwise.tanh(array_of(x.contiguous())), None)
+        y = torch.ops.rpukit.tanh(x) if torch.compiler.is_compiling() else _tanh(x)
         ctx.save_for_backward(y)
         return y
 
@@ -92,11 +121,9 @@ class _Tanh(torch.autograd.Function):  # type: ignore[misc]
 class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        with on_device(logits):
-            rows, labels = array_of(logits.contiguous()), array_of(targets).astype(np.int32)
-            losses, errors = (
-                tensor_of(a, None) for a in elementwise.softmax_cross_entropy(rows, labels)
-            )
+        compiling = torch.compiler.is_compiling()
+        found = torch.ops.rpukit.cross_entropy if compiling else _losses
+        losses, errors = found(logits, targets)
         ctx.save_for_backward(errors)
         return losses
 

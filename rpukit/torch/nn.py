@@ -2,6 +2,7 @@
 
 from rpukit.torch.layers.attention import AnalogMultiheadAttention
 from rpukit.torch.layers.convolutions import AnalogConv1d, AnalogConv2d, AnalogConv3d
+from rpukit.torch.layers.grouped import AnalogGroupedConv
 from rpukit.torch.layers.linear import AnalogLayer, AnalogLinear
 from rpukit.torch.layers.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
 from rpukit.torch.settings import AnalogSettings
@@ -12,6 +13,7 @@ __all__ = [
     "AnalogConv2d",
     "AnalogConv3d",
     "AnalogGRU",
+    "AnalogGroupedConv",
     "AnalogLSTM",
     "AnalogLayer",
     "AnalogLinear",

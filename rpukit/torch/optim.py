@@ -67,9 +67,10 @@ class _Analog:
         loss = super().step(closure)  # type: ignore[misc]
         for group in self.param_groups:
             for weight in self._tiles(group):
-                if weight.grad is not None and weight.samples:
+                if weight.pending or weight.group is not None:
                     rate = float(group["lr"])
                     weight.learn(-rate if group.get("maximize") else rate)
+                if weight.pending:
                     weight.array.post_step()
         return loss
 

@@ -10,6 +10,7 @@ from rpukit.errors import ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import array_of, on_device
+from rpukit.torch.gathering import gathered, in_turn
 
 __all__ = ["AnalogWeight"]
 
@@ -38,11 +39,15 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
     collects : bool
         Whether backward passes keep their samples: once an optimiser of ``rpukit.torch.optim``
         has the parameter.
+    group : ProcessGroup or None
+        Processes whose samples the tiles learn from, see `rpukit.torch.data_parallel`.
     """
 
     _array: TileArray
+    _group: Any
     kind: Any
     forward_product: Any
+    backward_product: Any
     samples: list[tuple[Tensor, int, Tensor, Tensor | None]]
     collects: bool
     grad: Tensor | None
@@ -50,6 +55,7 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
     def __new__(cls, array: TileArray, requires_grad: bool = True) -> Self:
         where = "cpu" if array.device == "cpu" else array.device.replace("gpu", "cuda")
         weight: Self = super().__new__(cls, torch.empty(0, device=where), requires_grad)
+        weight._group = None
         weight.array, weight.samples, weight.collects = array, [], False
         return weight
 
@@ -63,7 +69,21 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
         self._array = array
         self.kind = _KINDS[array.dtype]
         # What a call of a layer needs, without the properties on the way there.
-        self.forward_product = (array if array._bare is None else array._bare).forward
+        bare = array if array._bare is None else array._bare
+        self.forward_product, self.backward_product = bare.forward, array.backward
+        if self._group is not None:
+            self.forward_product = in_turn(array, "forward", self._group)
+            self.backward_product = in_turn(array, "backward", self._group)
+
+    @property
+    def group(self) -> Any:
+        """Processes that train the tiles together, or None."""
+        return self._group
+
+    @group.setter
+    def group(self, group: Any) -> None:
+        self._group = group
+        self.array = self._array
 
     def __repr__(self) -> str:
         return f"AnalogWeight({self.array!r})"
@@ -98,7 +118,7 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
             If an input was changed in place after its backward pass.
         NonFiniteError
         """
-        if self.grad is None or not self.samples:
+        if self._group is None and not self.pending:
             return
         for x, version, _, _ in self.samples:
             if x._version != version:
@@ -106,14 +126,22 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
                     "x: an input of an analog layer was changed in place between its backward "
                     "pass and the step; give the layer a tensor of its own: x.clone()"
                 )
+        samples = self.samples if self.pending else []
+        if self._group is not None:
+            samples = gathered(samples, repr(self.array), self._group)
         n_in, n_out = self.array.shape[1], self.array.shape[0]
-        size = sum(d.numel() // n_out for _, _, d, _ in self.samples)
+        size = sum(d.numel() // n_out for _, _, d, _ in samples)
         with on_device(self):
-            for x, _, d, grad in self.samples:
+            for x, _, d, grad in samples:
                 rows_x, rows_d = array_of(x).reshape(-1, n_in), array_of(d).reshape(-1, n_out)
                 self.array.update(rows_x, rows_d, lr, batch_size=max(size, 1))
                 if grad is not None:
                     self.array.learn_range(rows_x, array_of(grad).reshape(-1, n_in), lr)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are samples since ``zero_grad``."""
+        return self.grad is not None and bool(self.samples)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AnalogWeight:
         if id(self) not in memo:

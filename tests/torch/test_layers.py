@@ -37,6 +37,11 @@ DIGITAL = {
     ),
     "conv2d, one sample": (lambda: torch.nn.Conv2d(3, 4, 3), (3, 7, 8)),
     "conv3d": (lambda: torch.nn.Conv3d(2, 4, 3, padding=1, stride=2), (2, 2, 5, 4, 6)),
+    "conv1d, groups": (lambda: torch.nn.Conv1d(4, 6, 3, padding=1, groups=2), (2, 4, 9)),
+    "conv2d, depthwise": (
+        lambda: torch.nn.Conv2d(3, 6, 3, groups=3, padding="same", bias=False),
+        (2, 3, 7, 8),
+    ),
     "rnn": (lambda: torch.nn.RNN(5, 6, nonlinearity="relu"), (4, 3, 5)),
     "lstm": (lambda: torch.nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True), (3, 4, 5)),
     "gru": (lambda: torch.nn.GRU(5, 6, bidirectional=True, bias=False), (4, 3, 5)),
@@ -65,7 +70,9 @@ def made(name, settings, where="cpu", dtype=torch.float32):
     torch.manual_seed(3)
     make, shape = DIGITAL[name]
     module = make().to(where, dtype)
-    analog = getattr(nn, CLASSES[type(module).__name__]).from_digital(module, settings, seed=5)
+    kind = CLASSES[type(module).__name__]
+    kind = "AnalogGroupedConv" if getattr(module, "groups", 1) > 1 else kind
+    analog = getattr(nn, kind).from_digital(module, settings, seed=5)
     return module, analog, torch.randn(shape, device=where, dtype=dtype, requires_grad=True)
 
 
@@ -98,6 +105,37 @@ def test_perfect_layers_are_those_of_pytorch(name, analog_bias, where):
     # rounding in float64 of at most a few hundred terms
     torch.testing.assert_close(got_y, y, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(got_grad, grad, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_packed_sequences_are_those_of_pytorch(name, ordered):
+    module, analog, _ = made(name, EXACT64, dtype=torch.float64)
+    lengths = [5, 3, 3, 1] if ordered else [3, 5, 1, 3]
+    x = torch.randn(5, 4, 5, dtype=torch.float64)
+    n_state = (1 + module.bidirectional) * module.num_layers
+    first = torch.randn(2, n_state, 4, 6, dtype=torch.float64)
+    states = tuple(first) if name == "lstm" else first[0]
+    found = []
+    for layer in (module, analog):
+        leaf = x.clone().requires_grad_()
+        given = torch.nn.utils.rnn.pack_padded_sequence(leaf, lengths, enforce_sorted=ordered)
+        ends = []
+        for start in (None, states):
+            out, last = layer(given, start)
+            assert isinstance(out, torch.nn.utils.rnn.PackedSequence)
+            padded, _ = torch.nn.utils.rnn.pad_packed_sequence(out)
+            ends += [padded, *(last if name == "lstm" else (last,))]
+        sum(((k + 1) * e * e).sum() for k, e in enumerate(ends)).backward()
+        found.append([*ends, leaf.grad])
+    for got, want in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-11)
+    ih = analog.directions[0].ih.array.clocks
+    assert ih["forward"] == 2 * sum(lengths)  # no sample for padding
+    with pytest.raises(errors.ShapeError, match="need 5"):
+        analog(torch.nn.utils.rnn.pack_sequence([torch.ones(2, 3)]))
+    with pytest.raises(errors.DTypeError, match="PackedSequence"):
+        analog([1.0])
 
 
 @each_layer

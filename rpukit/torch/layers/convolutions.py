@@ -77,7 +77,7 @@ class _AnalogConv(AnalogLayer):
         if module.groups != 1:
             raise ParameterError(
                 f"groups: got {module.groups}, need 1; a grouped convolution is several matrices: "
-                "leave it digital, or write it as one layer a group"
+                "make an AnalogGroupedConv of a digital one, or name it in overrides= of convert"
             )
         for name in (*_SETTINGS, "padding_mode"):
             setattr(self, name, getattr(module, name))

@@ -13,6 +13,7 @@ from rpukit.random import Stream
 from rpukit.torch._torch import torch
 from rpukit.torch.bridge import array_of, on_device, tensor_of
 from rpukit.torch.function import analog_linear
+from rpukit.torch.layers.compiled import compiled_linear, new_handle
 from rpukit.torch.settings import AnalogSettings, settings_of
 from rpukit.torch.weight import AnalogWeight
 
@@ -34,22 +35,41 @@ class AnalogLayer(torch.nn.Module):  # type: ignore[misc]
     output_scale : Parameter or None
         Learned factors of the outputs.
     settings : AnalogSettings
+    kind : torch.dtype
+        Type of the computations of the tiles.
+    handle : int
+        Number by which graphs of ``torch.compile`` find the layer.
+    token : Tensor
+        What calls in such graphs are declared to change.
     """
 
     DIGITAL: ClassVar[Any] = None
 
     analog_weight: AnalogWeight
     settings: AnalogSettings
+    kind: Any
+    handle: int
+    token: Tensor
+
+    def _register(self) -> None:
+        """Become known to graphs of ``torch.compile``, as a layer of its own."""
+        self.kind = getattr(torch, self.settings.dtype)
+        self.handle, self.token = new_handle(self), torch.zeros(1, dtype=torch.int64)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._register()
 
     def _adopt(self, module: Any, cell: Any, seed: Any) -> None:
         """Take over the weights of a digital module, and where it is."""
         self.settings = settings_of(cell)
+        self._register()
         weight, bias = module.weight.detach(), module.bias
         shape = (weight.shape[0], weight[0].numel())
         stream = int(torch.randint(2**62, ())) if seed is None else seed
         array = self.settings.array(shape, bias is not None, stream)
         self.analog_weight = AnalogWeight(array)
-        kind = getattr(torch, self.settings.dtype)
+        kind = self.kind
         digital = bias is not None and array.bias_kind == "none"
         start = torch.zeros(shape[0], dtype=kind) if digital else None
         self.register_parameter("bias", None if start is None else nn.Parameter(start))
@@ -162,6 +182,8 @@ class AnalogLayer(torch.nn.Module):  # type: ignore[misc]
         -------
         Tensor, shape (..., n_out)
         """
+        if torch.compiler.is_compiling():
+            return compiled_linear(x, self)
         return analog_linear(x, self.analog_weight, self.bias, self.output_scale)
 
     def train(self, mode: bool = True) -> Self:
@@ -338,6 +360,8 @@ class AnalogLinear(AnalogLayer):
         -------
         Tensor, shape (..., out_features)
         """
+        if torch.compiler.is_compiling():
+            return compiled_linear(x, self)
         return analog_linear(x, self.analog_weight, self.bias, self.output_scale)
 
     def extra_repr(self) -> str:

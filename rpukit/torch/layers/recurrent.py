@@ -12,7 +12,9 @@ from rpukit.torch.layers.linear import AnalogLinear
 __all__ = ["AnalogGRU", "AnalogLSTM", "AnalogRNN"]
 
 Tensor = Any
+State = tuple[Tensor, ...]
 nn = torch.nn
+Packed: Any = torch.nn.utils.rnn.PackedSequence
 _SETTINGS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout")
 
 
@@ -131,50 +133,75 @@ class _AnalogRecurrent(torch.nn.Module):  # type: ignore[misc]
         Parameters
         ----------
         x : Tensor, shape (n_step, n, input_size), or (n, n_step, input_size) with `batch_first`
-            Without the axis of n: one sequence.
+            Without the axis of n: one sequence. Or a ``PackedSequence`` of sequences of several
+            lengths, whose padding is no sample of the tiles.
         states : Tensor or pair of Tensor, shape (n_layer * n_direction, n, hidden_size), optional
             As of the layer of PyTorch; default: zeros.
 
         Returns
         -------
         output : Tensor, shape of `x` with n_direction * hidden_size at the end
+            For a ``PackedSequence``, another one.
         states : Tensor or pair of Tensor
-            After the last step.
+            After the last step of each sequence.
 
         Raises
         ------
         ShapeError, DTypeError, DeviceError, NonFiniteError
         """
+        if isinstance(x, Packed):
+            return self._packed(x, states)
         if not isinstance(x, torch.Tensor):
-            raise DTypeError(f"x: got {type(x).__name__}, need a Tensor (not a packed sequence)")
+            raise DTypeError(f"x: got {type(x).__name__}, need a Tensor or a PackedSequence")
         if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
             raise ShapeError(f"x: got shape {tuple(x.shape)}, need (..., {self.input_size})")
         single = x.dim() == 2
         h = x.unsqueeze(0) if single else x if self.batch_first else x.transpose(0, 1)
-        given = self._states(states, h, single)
-        n_way, last = 1 + self.bidirectional, []
-        for k in range(self.num_layers):
-            outs = []
-            for way in range(n_way):
-                n = k * n_way + way
-                start = tuple(state[n] for state in given)
-                out, end = self._run(self.directions[n], h, start, way == 1)
-                outs.append(out)
-                last.append(end)
-            h = outs[0] if n_way == 1 else torch.cat(outs, dim=-1)
-            if self.dropout and k + 1 < self.num_layers:
-                h = nn.functional.dropout(h, self.dropout, self.training)
-        found = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+        h, found = self._layers(h, self._states(states, h.shape[0], h, single), self._run)
         if single:
             h, found = h.squeeze(0), tuple(state.squeeze(1) for state in found)
         elif not self.batch_first:
             h = h.transpose(0, 1)
         return h, found if self.N_STATES > 1 else found[0]
 
-    def _states(self, states: Any, h: Tensor, single: bool) -> tuple[Tensor, ...]:
-        shape = (len(self.directions), h.shape[0], self.hidden_size)
+    def _packed(self, x: Any, states: Any) -> tuple[Any, Any]:
+        """Run over sequences of several lengths, the longest first."""
+        data, sizes = x.data, x.batch_sizes.tolist()
+        if data.shape[-1] != self.input_size:
+            raise ShapeError(f"x: got {data.shape[-1]} inputs, need {self.input_size}")
+        given = self._states(states, sizes[0], data, False)
+        if x.sorted_indices is not None:
+            given = tuple(state.index_select(1, x.sorted_indices) for state in given)
+
+        def run(direction: Any, h: Tensor, state: State, back: bool) -> tuple[Tensor, State]:
+            return self._run_packed(direction, h, sizes, state, back)
+
+        h, found = self._layers(data, given, run)
+        if x.unsorted_indices is not None:
+            found = tuple(state.index_select(1, x.unsorted_indices) for state in found)
+        out = Packed(h, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        return out, found if self.N_STATES > 1 else found[0]
+
+    def _layers(self, h: Tensor, given: State, run: Any) -> tuple[Tensor, State]:
+        """Run all layers and directions; `run` takes one of them over its steps."""
+        n_way, last = 1 + self.bidirectional, []
+        for k in range(self.num_layers):
+            outs = []
+            for way in range(n_way):
+                n = k * n_way + way
+                start = tuple(state[n] for state in given)
+                out, end = run(self.directions[n], h, start, way == 1)
+                outs.append(out)
+                last.append(end)
+            h = outs[0] if n_way == 1 else torch.cat(outs, dim=-1)
+            if self.dropout and k + 1 < self.num_layers:
+                h = nn.functional.dropout(h, self.dropout, self.training)
+        return h, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+
+    def _states(self, states: Any, n: int, like: Tensor, single: bool) -> State:
+        shape = (len(self.directions), n, self.hidden_size)
         if states is None:
-            return (h.new_zeros(shape),) * self.N_STATES
+            return (like.new_zeros(shape),) * self.N_STATES
         given = tuple(states) if self.N_STATES > 1 else (states,)
         given = tuple(s.unsqueeze(1) for s in given) if single else given
         for state in given:
@@ -182,9 +209,7 @@ class _AnalogRecurrent(torch.nn.Module):  # type: ignore[misc]
                 raise ShapeError(f"states: got shape {tuple(state.shape)}, need {shape}")
         return given
 
-    def _run(
-        self, direction: Any, h: Tensor, state: tuple[Tensor, ...], back: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _run(self, direction: Any, h: Tensor, state: State, back: bool) -> tuple[Tensor, State]:
         """Run over the steps of (n, n_step, n_in), all inputs in one product."""
         inputs, outs = direction.ih(h), []
         steps = range(h.shape[1])
@@ -194,7 +219,29 @@ class _AnalogRecurrent(torch.nn.Module):  # type: ignore[misc]
         outs = outs[::-1] if back else outs
         return torch.stack(outs, dim=1), state
 
-    def _step(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _run_packed(
+        self, direction: Any, h: Tensor, sizes: list[int], start: State, back: bool
+    ) -> tuple[Tensor, State]:
+        """Run over the steps of sequences of which `sizes` are left at each step."""
+        inputs = direction.ih(h).split(sizes)
+        outs: list[Tensor] = []
+        ended: list[State] = []  # of the sequences that are over, the shortest first
+        steps = list(enumerate(sizes))
+        state = tuple(s[: sizes[-1 if back else 0]] for s in start)
+        for t, n in reversed(steps) if back else steps:
+            now = len(state[0])
+            if n < now:
+                ended.append(tuple(s[n:] for s in state))
+                state = tuple(s[:n] for s in state)
+            elif n > now:  # backwards: the next longest ones begin
+                both = zip(state, start, strict=True)
+                state = tuple(torch.cat((s, first[now:n])) for s, first in both)
+            state = self._step(inputs[t], direction.hh(state[0]), state)
+            outs.append(state[0])
+        parts = zip(state, *reversed(ended), strict=True)
+        return torch.cat(outs[::-1] if back else outs), tuple(torch.cat(p) for p in parts)
+
+    def _step(self, x: Tensor, h: Tensor, state: State) -> State:
         """Compute the next state from the products of the inputs and of the hidden state."""
         raise NotImplementedError  # pragma: no cover
 
@@ -227,7 +274,7 @@ class AnalogRNN(_AnalogRecurrent):
 
     DIGITAL = nn.RNN
 
-    def _step(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _step(self, x: Tensor, h: Tensor, state: State) -> State:
         act = torch.tanh if self.nonlinearity == "tanh" else torch.relu
         return (act(x + h),)
 
@@ -255,7 +302,7 @@ class AnalogLSTM(_AnalogRecurrent):
 
     DIGITAL, N_STATES = nn.LSTM, 2
 
-    def _step(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _step(self, x: Tensor, h: Tensor, state: State) -> State:
         i, f, g, o = (x + h).chunk(4, dim=-1)
         c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
@@ -283,7 +330,7 @@ class AnalogGRU(_AnalogRecurrent):
 
     DIGITAL = nn.GRU
 
-    def _step(self, x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _step(self, x: Tensor, h: Tensor, state: State) -> State:
         (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=-1), h.chunk(3, dim=-1)
         z = torch.sigmoid(xz + hz)
         new = torch.tanh(xn + torch.sigmoid(xr + hr) * hn)

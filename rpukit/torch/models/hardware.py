@@ -182,7 +182,7 @@ def compensate(model: Module, batches: Iterable[Tensor]) -> Module:
     kinds = torch.nn.modules.batchnorm._BatchNorm
     norms = [m for m in model.modules() if isinstance(m, kinds) and m.track_running_stats]
     before = [norm.momentum for norm in norms]
-    with _evaluating(model):
+    with evaluating(model):
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the mean over all batches
@@ -248,7 +248,7 @@ def calibrate(
 
     hooks = [layer.register_forward_pre_hook(watch(name)) for name, layer in layers.items()]
     try:
-        with _evaluating(model):
+        with evaluating(model):
             for x in batches:
                 model(x)
     finally:
@@ -263,7 +263,7 @@ def calibrate(
 
 
 @contextmanager
-def _evaluating(model: Module) -> Iterator[None]:
+def evaluating(model: Module) -> Iterator[None]:
     """Evaluate without gradients; afterwards each module is in training where it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
