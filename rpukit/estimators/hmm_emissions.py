@@ -23,6 +23,7 @@ Model = Any  # an `HMM`, which holds the parameters
 _LEAST_VARIANCE = 1e-12
 _LEAST_RATE = 1e-30
 _ROUNDS = 50  # of k-means
+_NEAR = 1e-5  # of sums of probabilities to 1
 
 
 class Emission(ABC):
@@ -280,7 +281,7 @@ def need_rows(hmm: Model, name: str, shape: tuple[int | None, ...]) -> Array:
     """Read an attribute whose last axis holds probabilities."""
     array = need_array(hmm, name, shape)
     sums = array.sum(axis=-1)
-    if array.min() < 0 or not np.allclose(sums, 1):
+    if array.min() < 0 or np.abs(sums - 1).max() > _NEAR:
         raise ParameterError(
             f"{name}: got numbers from {array.min():g} and sums from {sums.min():g} to "
             f"{sums.max():g}, need probabilities that sum to 1"

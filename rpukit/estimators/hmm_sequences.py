@@ -56,12 +56,19 @@ class Bucket:
         return len(self.steps)
 
     def put(self, start: Array, transition: Array, leaves: list[Array]) -> None:
-        """Set the parameters."""
-        self.circuit.set_parameters(self.start, start[None])
-        if self.transition is not None:
-            self.circuit.set_parameters(self.transition, transition)
-        for nodes, parameters in zip(self.leaves, leaves, strict=True):
-            self.circuit.set_parameters(nodes, parameters)
+        """Set the parameters, which are checked."""
+        core, n = self.circuit._core, self.leaves[0].n_node
+        with _device.using(core.device):
+            tiles = (start / start.sum()).reshape(-1, 1, self.start.child_block_size)
+            core.parameters.put(self.start, tiles)
+            if self.transition is not None:
+                block = self.transition.block_size
+                rows = (transition / transition.sum(axis=1, keepdims=True)).reshape(
+                    n // block, block, n // block, block
+                )
+                core.parameters.put(self.transition, rows.swapaxes(1, 2).reshape(-1, block, block))
+            for nodes, parameters in zip(self.leaves, leaves, strict=True):
+                core.parameters.put(nodes, parameters)
 
     def statistics(self) -> Counts:
         """Read the counts and clear them; those of Gaussians are about their means."""
@@ -221,7 +228,8 @@ class Chains:
         out = np.empty((len(self.x), self.n_components))
         for bucket, members, x, weights in self._passes():
             flows = bucket.circuit.flows(x, weights=weights, rule=rule)
-            found = np.stack([_device.to_numpy(flows[step]) for step in bucket.steps], axis=1)
+            xp = _device.namespace(weights)
+            found = _device.to_numpy(xp.stack([flows[step] for step in bucket.steps], axis=1))
             for line, member in zip(found, members, strict=True):
                 first, n = self.first[member], self.lengths[member]
                 out[first : first + n] = line[bucket.longest - n :]
