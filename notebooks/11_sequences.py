@@ -164,7 +164,7 @@ mixture.fit(data[train].numpy(), n_epochs=20, pseudocount=0.1)
 alone = mixture.log_likelihood(data[~train].numpy()).mean()
 print(f"lower halves of test images, alone:   {alone:.2f} nats")
 
-# %%
+# %% tags=["varies"]
 module = rk.torch.Circuit(mixture)
 weights = module.free_parameters(root).requires_grad_(False)  # EM's; the network multiplies them
 network = torch.nn.Sequential(
