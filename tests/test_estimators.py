@@ -75,6 +75,13 @@ def test_missing_and_mixed_columns():
     assert rk.estimators.CircuitDensity is CircuitDensity
 
 
+def test_classes_far_from_zero():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    x = (1e8 + 2 * y + 0.5 * rng.normal(size=300))[:, None]
+    assert CircuitClassifier(2, random_state=0).fit(x, y).score(x, y) > 0.95
+
+
 # ---- what is learned ----------------------------------------------------------------------------
 
 

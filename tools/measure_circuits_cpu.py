@@ -51,8 +51,12 @@ def own(n_states: int, x: np.ndarray) -> dict[str, tuple[Callable[[], Any], ...]
     graph = rk.circuits.hmm(
         LENGTH, n_states, SYMBOLS, start=start, transition=transition, emission=emission
     )
-    pc = rk.Circuit(graph)
-    return {"rpukit": (lambda: pc.flows(x), lambda: pc.em_step(x, step=0.1, pseudocount=0.1))}
+
+    def made(dtype: str) -> tuple[Callable[[], Any], ...]:
+        pc = rk.Circuit(graph, dtype=dtype)
+        return lambda: pc.flows(x), lambda: pc.em_step(x, step=0.1, pseudocount=0.1)
+
+    return {f"rpukit, {dtype}": made(dtype) for dtype in ("float32", "float64")}
 
 
 def of_hmmlearn(n_states: int, x: np.ndarray) -> dict[str, tuple[Callable[[], Any], ...]]:

@@ -27,6 +27,44 @@ class HiddenMarkov:
         self.pc.em_step(self.x, step=0.1, pseudocount=0.1)
 
 
+class Sequences:
+    """Posteriors and a step of EM of `HMM`, one sequence and many of several lengths."""
+
+    params = ([8, 64], [1, 64])
+    param_names = ["n_states", "n_sequence"]
+
+    def setup(self, n_states, n_sequence):
+        rng = np.random.default_rng(0)
+        self.lengths = rng.integers(60, 101, n_sequence)
+        self.x = rng.integers(0, 50, (self.lengths.sum(), 1))
+        self.model = rk.estimators.HMM(n_states, emission="categorical", n_iter=1, random_state=0)
+        self.model.fit(self.x, self.lengths)
+
+    def time_posteriors(self, *_):
+        self.model.predict_proba(self.x, self.lengths)
+
+    def time_step(self, *_):
+        self.model.fit(self.x, self.lengths)
+
+
+class Module:
+    """Forward and backward of `rk.torch.Circuit`."""
+
+    def setup(self):
+        try:
+            import torch
+        except ImportError as error:
+            raise NotImplementedError("no PyTorch") from error
+        nodes = rk.circuits.mixture(32, 40, rk.circuits.Gaussian())
+        self.module = rk.torch.Circuit(nodes, seed=0)
+        self.x = torch.from_numpy(np.random.default_rng(0).normal(size=(128, 32))).float()
+        self.time_step()
+
+    def time_step(self):
+        self.module.zero_grad()
+        (-self.module(self.x).mean()).backward()
+
+
 class Captured:
     """Steps of learning on a GPU: as CUDA graphs, and as launches that come again."""
 

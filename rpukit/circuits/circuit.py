@@ -36,7 +36,8 @@ class Circuit(Described):
     ----------
     roots : Nodes or sequence of Nodes
         As built by `rpukit.circuits.inputs`, `product`, `sum`, or by a structure such as
-        `rpukit.circuits.hmm`. They are read, not changed; see `write_back`.
+        `rpukit.circuits.hmm`. They are read, not changed; see `write_back`. Each of several roots
+        is a distribution of the variables that it depends on.
     seed : int, numpy.random.SeedSequence or Stream
         For parameters that are not set.
     dtype : dtype

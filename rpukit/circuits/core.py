@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,7 +61,7 @@ class Core:
     peers: Any = None  # other GPUs that pass over samples
     structure: str | None = None  # fingerprint of the graph, once asked
     workspace: Any = None  # of passes whose blocks are gathered apart
-    columns: dict[Nodes, Any] | None = None  # of each node vector in arrays of rows, once asked
+    columns: Any = None  # of node vectors in rows, once asked
     call_state: CallState = field(default_factory=CallState)
 
     def copied(self) -> Core:
@@ -116,14 +117,13 @@ class Core:
     def by_nodes(self, array: Array) -> dict[Nodes, Array]:
         """Select the columns of each node vector with rows, as views where they are adjacent."""
         if self.columns is None:
-            rows, on_device = self.layout.rows, self.parameters.on_device
-            own = [nodes for nodes in self.layout.nodes if nodes.number in rows]
-            spans = [_span(rows[nodes.number]) for nodes in own]
-            self.columns = {
-                nodes: span if isinstance(span, slice) else on_device(span)
-                for nodes, span in zip(own, spans, strict=True)
-            }
-        return {nodes: array[:, place] for nodes, place in self.columns.items()}
+            self.columns = _columns(self.layout, self.parameters.on_device)
+        own, runs, others, in_order = self.columns
+        views: list[Array] = []
+        for part, shape in runs:
+            views.extend(array[:, part].reshape(len(array), *shape).swapaxes(0, 1))
+        views.extend(array[:, rows] for rows in others)
+        return dict(zip(own, in_order(views), strict=True))
 
     def unknown(self, n: int) -> tuple[Array, Array]:
         """Make codes and numbers of n samples of which nothing is known."""
@@ -158,7 +158,26 @@ def make_core(
     return Core(layout, dtype, home, parameters, statistics, encoder, memory, drawn)
 
 
-def _span(rows: Array) -> Any:
-    """Rows as a slice if they ascend one by one."""
-    first = int(rows[0])
-    return slice(first, first + rows.size) if (np.diff(rows) == 1).all() else rows
+def _columns(layout: Layout, on_device: Callable[[Array], Array]) -> tuple[Any, ...]:
+    """Find the rows of node vectors: runs of vectors of one size side by side, and others.
+
+    Returns the nodes; slices of runs and their shapes; rows of others; what puts the views of all
+    these in the order of the nodes. (To iterate over an array is faster than to slice it often.)
+    """
+    own = [nodes for nodes in layout.nodes if nodes.number in layout.rows]
+    rows = [layout.rows[nodes.number] for nodes in own]
+    firsts = [int(r[0]) if (np.diff(r) == 1).all() else -1 for r in rows]
+    adjacent = sorted((first, k) for k, first in enumerate(firsts) if first >= 0)
+    runs: list[list[int]] = []  # first row, vectors, size of each
+    for first, k in adjacent:
+        size = rows[k].size
+        if runs and runs[-1][2] == size and first == runs[-1][0] + runs[-1][1] * size:
+            runs[-1][1] += 1
+        else:
+            runs.append([first, 1, size])
+    others = [k for k, first in enumerate(firsts) if first < 0]
+    place = {k: at for at, k in enumerate([k for _, k in adjacent] + others)}
+    picked = [place[k] for k in range(len(own))]
+    in_order = itemgetter(*picked) if len(picked) > 1 else tuple
+    parts = [(slice(first, first + n * size), (n, size)) for first, n, size in runs]
+    return own, parts, [on_device(rows[k]) for k in others], in_order

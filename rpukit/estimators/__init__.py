@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from rpukit.estimators.analog import AnalogClassifier, AnalogRegressor
     from rpukit.estimators.classes import CircuitClassifier
     from rpukit.estimators.density import CircuitDensity
+    from rpukit.estimators.hmm import HMM
 
-__all__ = ["AnalogClassifier", "AnalogRegressor", "CircuitClassifier", "CircuitDensity"]
+__all__ = ["HMM", "AnalogClassifier", "AnalogRegressor", "CircuitClassifier", "CircuitDensity"]
 
 _HOME = {
     "AnalogClassifier": "analog",
     "AnalogRegressor": "analog",
     "CircuitClassifier": "classes",
     "CircuitDensity": "density",
+    "HMM": "hmm",
 }
 
 

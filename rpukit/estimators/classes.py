@@ -60,7 +60,8 @@ class CircuitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     Columns of whole numbers from 0 to at most 255 in all samples become `Categorical` (`Bernoulli`
-    for 0 and 1), all others `Gaussian`. NaN is missing, in fitting and in predictions: it is
+    for 0 and 1), all others `Gaussian`, and then the circuits are those of float64: columns may
+    have any offset and scale. NaN is missing, in fitting and in predictions: it is
     summed over, exactly. Of a pandas table, categories are taken by their names, and what is
     missing is NaN. A sample has the same bits alone or in any batch.
 
@@ -127,10 +128,12 @@ class CircuitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         seed = int(check_random_state(self.random_state).randint(1 << 31))
         root, stream = self._structure(data), Stream.from_seed(seed)
+        numbers = any(isinstance(leaf, Gaussian) for leaf in map(_leaf, data.T))
+        dtype = np.float64 if numbers else np.float32
         where = _device.parse_device(self.device)
         circuits = []
         for k in range(len(classes)):
-            pc = Circuit(root, seed=stream.child(k), device=self.device)
+            pc = Circuit(root, seed=stream.child(k), dtype=dtype, device=self.device)
             part = _device.to_device(data[codes == k], where)
             pc.fit(part, n_epochs=self.n_epochs, pseudocount=self.pseudocount)
             circuits.append(pc)

@@ -6,8 +6,8 @@ a GPU the kernels run on PyTorch's current stream. PyTorch is imported when it i
 
 ``rpukit.torch.nn`` has the layers, ``rpukit.torch.optim`` the optimisers; `convert`, `to_digital`,
 `program`, `drift_to`, `over_time`, `calibrate`, `change`, `save_safetensors`, `data_parallel`,
-`analog_layers` and `report` work on whole models; `tanh` and
-`cross_entropy` have the same bits on CPU and GPU.
+`analog_layers` and `report` work on whole models; `tanh` and `cross_entropy` have the same bits on
+CPU and GPU. `Circuit` is a probabilistic circuit.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = ["det_gemm", "linear_logprob"]
 
 # Names that need PyTorch -> the module that defines them; None: the name is a module.
 _HOME = {
+    "Circuit": "circuit",
     "analog_layers": "models",
     "calibrate": "models",
     "change": "models",

@@ -210,7 +210,7 @@ def test_rule_errors():
     with pytest.raises(rk.errors.ParameterError, match="takes none"):
         pc.fit([[0, 1]], method="adam", rule=HARD)
     two = rk.Circuit(circuits.sum(circuits.inputs(0, circuits.Bernoulli(), 2), n_nodes=2))
-    with pytest.raises(rk.errors.ParameterError, match="of one root"):
+    with pytest.raises(rk.errors.ParameterError, match="one of the 2 roots"):
         two.flows([[0]], rule=HARD)
 
 

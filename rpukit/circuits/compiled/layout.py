@@ -141,7 +141,7 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
     Parameters
     ----------
     roots : sequence of Nodes
-        All of one scope, which is variables 0 to n - 1.
+        Together they depend on variables 0 to n - 1.
 
     Returns
     -------
@@ -152,12 +152,9 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
     StructureError
     """
     layout = Layout(list(roots), list(walk(roots)))
-    scope = roots[0].scope
+    scope = 0
     for root in roots:
-        if root.scope != scope:
-            raise StructureError(
-                f"roots: {roots[0]!r} and {root!r} have different scopes, need the same variables"
-            )
+        scope |= root.scope
     if scope & (scope + 1):
         raise StructureError(
             "roots: the circuit skips a variable below its largest; number variables from 0 "

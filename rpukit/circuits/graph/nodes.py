@@ -109,8 +109,11 @@ class Nodes:
         return walk([self])
 
     def __repr__(self) -> str:
-        variables = self.variables
-        shown = ", ".join(map(str, variables[:4])) + (", ..." if len(variables) > 4 else "")
+        first, rest = [], self.scope
+        while rest and len(first) < 4:  # names of nodes are made often, of long scopes too
+            first.append(str((rest & -rest).bit_length() - 1))
+            rest &= rest - 1
+        shown = ", ".join(first) + (", ..." if rest else "")
         return f"<{self.KIND} #{self.number}: {self.n_node} nodes over {{{shown}}}>"
 
 

@@ -47,6 +47,7 @@ _LAYERS, _LEARNING = "rpukit.circuits._mirror.layers", "rpukit.circuits._mirror.
 _LEAVES = "rpukit.circuits._mirror.leaves"
 _QUERIES = "rpukit.circuits._mirror.queries"
 _PASSES, _NARROW = "rpukit.circuits._mirror.passes", "rpukit.circuits._mirror.narrow"
+_SINGLE = "rpukit.circuits._mirror.single"
 
 _CHOOSE_DOWN = Kernel("choose_down")
 _FLOW_STEPS = Kernel("flow_steps")
@@ -155,8 +156,11 @@ def root_flows(
 
 
 def _passes(program: Program, theta: Array, n_sample: int) -> Any:
-    """Choose the mirror of whole passes: vectors over nodes, or over samples for small sums."""
-    narrow = program.most <= (16 if n_sample >= 16 else 8)
+    """Choose the mirror of whole passes: by sample, or vectors over samples, for small sums."""
+    most = program.most
+    if n_sample <= 4 and most <= 32 and n_sample * most <= 64:
+        return mirror(_SINGLE, theta.dtype)
+    narrow = most <= (16 if n_sample >= 16 else 8)
     return mirror(_NARROW if narrow else _PASSES, theta.dtype)
 
 

@@ -123,17 +123,18 @@ class MaxProduct(Propagation):
         return run
 
     def down(self, run: Pass, root_flows: Array) -> Pass:
-        roots, xp = self.parameters.layout.root_rows, _device.namespace(run.values)
-        if roots.size > 1:
+        roots, xp = self.parameters.root_rows, _device.namespace(run.values)
+        possible = run.values[:, roots] > -np.inf
+        from_roots = xp.where(possible, root_flows, root_flows.dtype.type(0))
+        if roots.size > 1 and int((from_roots > 0).sum(axis=1).max()) > 1:
             raise ParameterError(
-                f"rule: with exponent inf flows need a circuit of one root, got {roots.size}"
+                f"rule: with exponent inf a sample's flow needs to come from one of the "
+                f"{roots.size} roots: give weights that are 0 at all others"
             )
-        root = int(roots[0])
-        none = root_flows.dtype.type(0)
-        flow = xp.where(run.values[:, root] > -np.inf, root_flows[:, 0], none)
+        flow, none = from_roots.max(axis=1), root_flows.dtype.type(0)
         log_flow = log(flow)
         chosen = xp.zeros(run.values.shape, bool)
-        chosen[:, root] = flow > 0
+        chosen[:, roots] = from_roots > 0
         run.lift = xp.full_like(run.values, -np.inf)
         for layer in reversed(self.parameters.layers):
             if isinstance(layer, ProductLayer):
