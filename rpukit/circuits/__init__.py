@@ -5,7 +5,16 @@ A circuit is built of node vectors (`inputs`, `product`, `sum`) or by a structur
 """
 
 from rpukit.circuits.circuit import Circuit
+from rpukit.circuits.graph.continuous import (
+    Exponential,
+    Gamma,
+    LogNormal,
+    StudentT,
+    VonMises,
+)
+from rpukit.circuits.graph.counted import Geometric, NegativeBinomial
 from rpukit.circuits.graph.densities import Gaussian, Poisson
+from rpukit.circuits.graph.evaluated import FunctionLeaf, register_leaf
 from rpukit.circuits.graph.leaves import (
     Bernoulli,
     Binomial,
@@ -38,17 +47,25 @@ __all__ = [
     "Categorical",
     "Circuit",
     "DiscreteLogistic",
+    "Exponential",
+    "FunctionLeaf",
+    "Gamma",
     "Gaussian",
+    "Geometric",
     "Indicator",
     "InputNodes",
     "Leaf",
+    "LogNormal",
     "MaskedCategorical",
+    "NegativeBinomial",
     "Nodes",
     "Partials",
     "Poisson",
     "ProductNodes",
     "Rule",
+    "StudentT",
     "SumNodes",
+    "VonMises",
     "chow_liu_tree",
     "deepcopy",
     "grow",
@@ -66,5 +83,6 @@ __all__ = [
     "rat_spn",
     "reblock",
     "region_graph",
+    "register_leaf",
     "sum",
 ]

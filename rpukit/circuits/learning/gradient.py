@@ -20,6 +20,7 @@ from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
 from rpukit.circuits.parameters import Statistics, parts, shift_moments
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.circuits.queries.propagation import Rule
+from rpukit.errors import ParameterError
 
 __all__ = ["METHODS", "gradient_step", "scaled_em_step"]
 
@@ -79,6 +80,11 @@ def scaled_em_step(
     pseudocount = check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
     keep_zeros = flag(keep_zeros, "keep_zeros")
     core, found = self._core, None
+    if momentum and core.parameters.rows.functions:
+        raise ParameterError(
+            f"momentum: got {momentum:g}, need 0: statistics of "
+            f"{core.parameters.rows.functions[0].leaf} are about its parameters, which move"
+        )
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
     need_counts(core, "scaled_em_step")
@@ -147,6 +153,11 @@ def gradient_step(
     True
     """
     one_of(method, "method", METHODS[1:])
+    for one in self._core.parameters.rows.functions:
+        raise ParameterError(
+            f"gradient_step: {one.leaf} is evaluated by functions and has no gradient in its "
+            "parameters: take em_step or scaled_em_step"
+        )
     rate = check_number("rate", rate, "(0, inf)", lambda v: v > 0)
     momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
     decay = check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
