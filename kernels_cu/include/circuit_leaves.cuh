@@ -1,6 +1,6 @@
 // Functions of leaves that are evaluated, in double: NAME(x, p, c) is the logarithm of the probability of x,
-// NAME_statistic(x, p, c, t) sets t to what the M step needs. p holds the parameters of a node, c the three constants of
-// its leaf. Mirror: rpukit/circuits/_mirror/leaf_functions.py.
+// NAME_statistic(x, p, c, t) sets t to what the M step needs, without one it is x. p holds the parameters of a node, c the
+// three constants of its leaf. Mirror: rpukit/circuits/_mirror/leaf_functions.py.
 #pragma once
 #include "circuit_rows.cuh"
 #include "rk_special64.cuh"
@@ -50,7 +50,6 @@ __device__ __forceinline__ double geometric_leaf(double x, const double *p, cons
     double miss = x == 0.0 ? 0.0 : x * rk_log1p(-p[0]);
     return rk_log(p[0]) + miss;
 }
-__device__ __forceinline__ void geometric_leaf_statistic(double x, const double *, const double *, double *t) { t[0] = x; }
 
 // x failures before c[0] successes.
 __device__ __forceinline__ double negative_binomial_leaf(double x, const double *p, const double *c) {
@@ -58,13 +57,11 @@ __device__ __forceinline__ double negative_binomial_leaf(double x, const double 
     double miss = x == 0.0 ? 0.0 : x * rk_log1p(-p[0]);
     return (ways + c[0] * rk_log(p[0])) + miss;
 }
-__device__ __forceinline__ void negative_binomial_leaf_statistic(double x, const double *, const double *, double *t) { t[0] = x; }
 
 // log rate - rate x
 __device__ __forceinline__ double exponential_leaf(double x, const double *p, const double *) {
     return x >= 0.0 ? rk_log(p[0]) - p[0] * x : IMPOSSIBLE;
 }
-__device__ __forceinline__ void exponential_leaf_statistic(double x, const double *, const double *, double *t) { t[0] = x; }
 
 // Shape p[0], rate p[1].
 __device__ __forceinline__ double gamma_leaf(double x, const double *p, const double *) {
@@ -113,6 +110,28 @@ __device__ __forceinline__ void student_t_leaf_statistic(double x, const double 
     t[0] = (c[0] + 1.0) / (c[0] + z * z);
     t[1] = t[0] * d;
     t[2] = t[1] * d;
+}
+
+// Built-in functions by number, as rpukit/circuits/ops/evaluated.py counts them.
+__device__ __forceinline__ double built_in_leaf(int function, double x, const double *p, const double *c) {
+    switch (function) {
+    case 0: return geometric_leaf(x, p, c);
+    case 1: return negative_binomial_leaf(x, p, c);
+    case 2: return exponential_leaf(x, p, c);
+    case 3: return gamma_leaf(x, p, c);
+    case 4: return log_normal_leaf(x, p, c);
+    case 5: return von_mises_leaf(x, p, c);
+    default: return student_t_leaf(x, p, c);
+    }
+}
+__device__ __forceinline__ void built_in_statistic(int function, double x, const double *p, const double *c, double *t) {
+    switch (function) {
+    case 3: return gamma_leaf_statistic(x, p, c, t);
+    case 4: return log_normal_leaf_statistic(x, p, c, t);
+    case 5: return von_mises_leaf_statistic(x, p, c, t);
+    case 6: return student_t_leaf_statistic(x, p, c, t);
+    default: t[0] = x;
+    }
 }
 
 #include "user_leaf.cuh"

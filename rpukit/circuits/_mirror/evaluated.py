@@ -19,7 +19,9 @@ IMPOSSIBLE = f8(-np.inf)
 
 
 @jit
-def leaf_density(start, stop, density, c, rows, variable, place, n_parameter, numbers, parameters, values):
+def leaf_density(
+    start, stop, density, c, rows, variable, place, n_parameter, numbers, parameters, values
+):
     """Values of the leaves of rows: density of their variable, 0 where it is missing."""
     p = np.empty(n_parameter, f8)
     for i in range(rows.size):

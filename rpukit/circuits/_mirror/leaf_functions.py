@@ -13,7 +13,7 @@ import numpy as np
 
 from rpukit._exact.jit import jit
 from rpukit._exact.math import fma64, horner64
-from rpukit._exact.math64 import exp64, log1p64, log64
+from rpukit._exact.math64 import log1p64, log64
 from rpukit._exact.special import lgamma64
 from rpukit.errors import ParameterError
 

@@ -221,10 +221,11 @@ class _Domain:
     """
 
     def __init__(self, layout: Layout, device: _device.Device) -> None:
-        given: dict[int, list[tuple[float, float]]] = {}
+        hull: dict[int, tuple[float, float]] = {}
         for nodes in layout.inputs:
-            given.setdefault(nodes.var, []).append(nodes.leaf.DOMAIN)
-        hull = {v: (min(a), max(b)) for v, (a, b) in ((v, zip(*d)) for v, d in given.items())}
+            low, high = nodes.leaf.DOMAIN
+            least, most = hull.get(nodes.var, (low, high))
+            hull[nodes.var] = min(low, least), max(high, most)
         found = sorted(v for v, ends in hull.items() if np.isfinite(ends).any())
         self._host = [np.array([hull[v][k] for v in found]) for k in range(2)]
         self._variables = np.array(found, np.int64)
@@ -248,9 +249,7 @@ class _Domain:
             if wrong.any():
                 ends = "positive numbers" if low == 5e-324 else f"numbers from {low:g}"
                 ends += f" to {high:g}" if high < np.inf else ""
-                raise ParameterError(
-                    f"x: variable {v} takes {ends}, got {array[wrong, v][0]}"
-                )
+                raise ParameterError(f"x: variable {v} takes {ends}, got {array[wrong, v][0]}")
 
 
 def encode_samples(

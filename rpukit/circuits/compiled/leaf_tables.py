@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rpukit.circuits.compiled.layout import Layout
 from rpukit import _device
+from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.graph.leaves import FUNCTION, INDICATOR, Leaf, LeafTraits
 from rpukit.circuits.graph.nodes import InputNodes
 

@@ -347,7 +347,7 @@ class VonMises(FunctionLeaf):
         ways = [
             p[:, 1:] * np.stack([np.cos(p[:, 0]), np.sin(p[:, 0])], axis=1) for p in (old, new)
         ]
-        x, y = FunctionLeaf.blended(self, *ways, share).T
+        x, y = FunctionLeaf.blended(self, ways[0], ways[1], share).T
         length = np.maximum(np.sqrt(x * x + y * y), 1e-6)
         part = np.stack([np.arctan2(y, x), length], axis=1)
         whole = np.stack([_wrapped(new[:, 0]), new[:, 1]], axis=1)

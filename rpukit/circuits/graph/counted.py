@@ -26,9 +26,7 @@ class _Failures(FunctionLeaf):
 
     def _check(self) -> None:
         if not 0 < self.probability < 1:
-            raise ParameterError(
-                f"probability: got {self.probability}, need a number in (0, 1)"
-            )
+            raise ParameterError(f"probability: got {self.probability}, need a number in (0, 1)")
 
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         odds = self.probability / (1 - self.probability) * np.exp(perturbation * (uniform - 0.5))

@@ -13,8 +13,17 @@ from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.leaf_tables import FunctionNodes
 from rpukit.circuits.graph.evaluated import FunctionLeaf, cuda_of, functions_of
+from rpukit.circuits.ops.layers import leaf_flow, leaf_forward
 
-__all__ = ["choose_functions", "leaf_density", "leaf_statistic", "maximise_functions", "mode_of"]
+__all__ = [
+    "choose_functions",
+    "leaf_counts",
+    "leaf_density",
+    "leaf_statistic",
+    "leaf_values",
+    "maximise_functions",
+    "mode_of",
+]
 
 Array = Any
 
@@ -23,10 +32,49 @@ _HEADER = "user_leaf.cuh"
 _MOST_ROWS = 65535  # largest grid along y
 
 
+# As circuit_leaves.cuh numbers them.
+_BUILT_IN = (
+    "geometric_leaf",
+    "negative_binomial_leaf",
+    "exponential_leaf",
+    "gamma_leaf",
+    "log_normal_leaf",
+    "von_mises_leaf",
+    "student_t_leaf",
+)
+_LEAF_DENSITY = Kernel("leaf_density")
+_LEAF_STATISTIC = Kernel("leaf_statistic")
+
+
 @lru_cache(maxsize=256)
-def _kernel(name: str, cuda: str | None) -> Kernel:
-    """Return a kernel of leaves with the text of a user's functions in it."""
-    return Kernel(name) if cuda is None else Kernel(name, name, headers={_HEADER: cuda + "\n"})
+def _with_functions(kernel: Kernel, cuda: str) -> Kernel:
+    """Return a kernel with the text of a user's functions in it."""
+    return Kernel(kernel.name, kernel.entry, headers={_HEADER: cuda + "\n"})
+
+
+def _variant(
+    kernel: Kernel, leaf: FunctionLeaf, dtype: Any, macros: dict[str, Any]
+) -> tuple[Kernel, int, dict[str, Any]]:
+    """Choose a kernel, the number of the function, and macros, which a user's leaf alone has."""
+    cuda, kind = cuda_of(leaf.FUNCTION), {"REAL": real(dtype)}
+    if cuda is None:
+        return kernel, _BUILT_IN.index(leaf.FUNCTION), kind
+    return _with_functions(kernel, cuda), -1, kind | macros
+
+
+def leaf_values(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
+    """Compute the values of all leaves, the first columns of ``values``."""
+    leaf_forward(rows, codes, numbers, values)
+    for one in rows.functions:
+        leaf_density(one, rows.parameters, numbers, values)
+
+
+def leaf_counts(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
+    """Accumulate the statistics of all leaves that own parameters."""
+    if len(held.leaves.kinds):
+        leaf_flow(held, rows, codes, numbers, flows)
+    for one in rows.functions:
+        leaf_statistic(held, one, rows.parameters, numbers, flows)
 
 
 def leaf_density(one: FunctionNodes, parameters: Array, numbers: Array, values: Array) -> None:
@@ -34,13 +82,13 @@ def leaf_density(one: FunctionNodes, parameters: Array, numbers: Array, values: 
     leaf, tables = one.leaf, (one.rows, one.variable, one.place)
     if _device.takes_kernels(values):
         n_leaf = len(one.rows)
-        sizes = (len(values), n_leaf, numbers.shape[1], values.shape[1], *one.constants)
-        macros = {"REAL": real(parameters.dtype), "LEAF": leaf.FUNCTION}
-        macros["N_PARAMETER"] = leaf.n_parameters
+        own = {"LEAF": leaf.FUNCTION, "N_PARAMETER": leaf.n_parameters}
+        kernel, number, macros = _variant(_LEAF_DENSITY, leaf, parameters.dtype, own)
+        sizes = (len(values), n_leaf, numbers.shape[1], values.shape[1], number)
         grid = (-(-n_leaf // 256), min(len(values), _MOST_ROWS))
-        args = (*sizes, *tables, numbers, parameters, values)
-        own = _kernel("leaf_density", cuda_of(leaf.FUNCTION))
-        own.launch(grid, (256,), args, macros=macros)
+        numbered = (*sizes, leaf.n_parameters, *one.constants)
+        launched = (*numbered, *tables, numbers, parameters, values)
+        kernel.launch(grid, (256,), launched, macros=macros)
         return
     density = functions_of(leaf.FUNCTION)[0]
     args = (density, one.constants, *tables, leaf.n_parameters, numbers, parameters, values)
@@ -58,12 +106,13 @@ def leaf_statistic(
     tables = (one.statistic, one.parameter, *uses)
     data = (numbers, parameters, flows, held.leaf_chains, held.leaf_totals)
     if _device.takes_kernels(flows):
-        sizes = (len(flows), n_node, numbers.shape[1], flows.shape[1], *one.constants)
-        macros = {"REAL": real(flows.dtype), "STATISTIC": f"{leaf.FUNCTION}_statistic"}
-        macros |= {"N_PARAMETER": leaf.n_parameters, "N_STATISTIC": leaf.N_STATISTICS}
-        own = _kernel("leaf_statistic", cuda_of(leaf.FUNCTION))
-        args = (*sizes, held.clock, *tables, *data)
-        own.launch((-(-n_node // 32),), (32,), args, macros=macros)
+        own = {"STATISTIC": f"{leaf.FUNCTION}_statistic", "N_STATISTIC": leaf.N_STATISTICS}
+        own["N_PARAMETER"] = leaf.n_parameters
+        kernel, number, macros = _variant(_LEAF_STATISTIC, leaf, flows.dtype, own)
+        sizes = (len(flows), n_node, numbers.shape[1], flows.shape[1], number)
+        numbered = (*sizes, leaf.n_parameters, leaf.N_STATISTICS, *one.constants)
+        launched = (*numbered, held.clock, *tables, *data)
+        kernel.launch((-(-n_node // 32),), (32,), launched, macros=macros)
         return
     statistic = functions_of(leaf.FUNCTION)[1]
     args = (held.n_sample, statistic, one.constants, leaf.n_parameters, leaf.N_STATISTICS)

@@ -17,7 +17,6 @@ from rpukit.circuits.compiled.arena import empty
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.compiled.tables import Program, Uses, node_tiles
 from rpukit.circuits.graph.leaves import LeafTraits
-from rpukit.circuits.ops.evaluated import leaf_density, leaf_statistic
 from rpukit.circuits.ops.sum_launch import mix_down, mix_up, mix_weights
 
 __all__ = [
@@ -261,12 +260,6 @@ def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:
 
 def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
     """Compute the values of all leaves, the first columns of ``values``."""
-    _of_tables_and_numbers(rows, codes, numbers, values)
-    for one in rows.functions:
-        leaf_density(one, rows.parameters, numbers, values)
-
-
-def _of_tables_and_numbers(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
     tables = (rows.kinds, rows.variable, rows.place, rows.sizes)
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
     dtype = rows.parameters.dtype
@@ -286,10 +279,6 @@ def _of_tables_and_numbers(rows: Any, codes: Array, numbers: Array, values: Arra
 
 def leaf_flow(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
     """Accumulate the statistics of the leaves that own parameters."""
-    for one in rows.functions:
-        leaf_statistic(held, one, rows.parameters, numbers, flows)
-    if not len(held.leaves.kinds):
-        return
     of, gathered = held.leaves, (held.leaf_chains, held.leaf_totals)
     data = (codes, numbers, rows.parameters, flows, *gathered)
     tables = (

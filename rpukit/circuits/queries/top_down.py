@@ -10,7 +10,7 @@ from rpukit import _device
 from rpukit.circuits.compiled.layout import ProductLayer
 from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.ops import layers as ops
-from rpukit.circuits.ops.evaluated import choose_functions, mode_of
+from rpukit.circuits.ops.evaluated import choose_functions, leaf_values, mode_of
 from rpukit.circuits.parameters import Parameters, support_of
 from rpukit.circuits.queries.passes import Pass, run_inner, run_leaves
 from rpukit.circuits.queries.propagation import FIRST_OF_BEST, MaxProduct
@@ -84,7 +84,7 @@ def _mode_values(parameters: Parameters, nodes: Any, at: Array) -> Array:
     numbers[:, nodes.var] = modes
     codes = xp.full((n, layout.n_variable), -1, np.int32)
     values = xp.empty((n, layout.n_row))
-    ops.leaf_forward(rows, codes, numbers, values)
+    leaf_values(rows, codes, numbers, values)
     first, each = int(layout.rows[nodes.number][0]), xp.arange(n)
     return values[each, first + each]
 
