@@ -38,8 +38,11 @@ from rpukit.circuits.graph.transform import deepcopy, grow, merge, prune
 from rpukit.circuits.partials import Partials
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.structures.chow_liu import chow_liu_tree, hclt, mutual_information, pd_hclt
+from rpukit.circuits.structures.distil import distil
 from rpukit.circuits.structures.hmm import hmm, mixture, rat_spn
+from rpukit.circuits.structures.learn_spn import learn_spn
 from rpukit.circuits.structures.region_graph import pd, random_regions, region_graph
+from rpukit.circuits.structures.trees import chow_liu, chow_liu_mixture
 
 __all__ = [
     "Bernoulli",
@@ -66,12 +69,16 @@ __all__ = [
     "StudentT",
     "SumNodes",
     "VonMises",
+    "chow_liu",
+    "chow_liu_mixture",
     "chow_liu_tree",
     "deepcopy",
+    "distil",
     "grow",
     "hclt",
     "hmm",
     "inputs",
+    "learn_spn",
     "merge",
     "mixture",
     "mutual_information",

@@ -9,12 +9,20 @@ if TYPE_CHECKING:
     from rpukit.estimators.analog import AnalogClassifier, AnalogRegressor
     from rpukit.estimators.classes import CircuitClassifier
     from rpukit.estimators.density import CircuitDensity
+    from rpukit.estimators.trees import ChowLiuMixture
 
-__all__ = ["AnalogClassifier", "AnalogRegressor", "CircuitClassifier", "CircuitDensity"]
+__all__ = [
+    "AnalogClassifier",
+    "AnalogRegressor",
+    "ChowLiuMixture",
+    "CircuitClassifier",
+    "CircuitDensity",
+]
 
 _HOME = {
     "AnalogClassifier": "analog",
     "AnalogRegressor": "analog",
+    "ChowLiuMixture": "trees",
     "CircuitClassifier": "classes",
     "CircuitDensity": "density",
 }
