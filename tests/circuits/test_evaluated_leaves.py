@@ -196,8 +196,6 @@ def test_parameters_out_of_range(make, match):
 
 def test_what_such_leaves_do_not_have():
     pc = rk.Circuit(circuits.mixture(1, 2, circuits.VonMises()), seed=0)
-    with pytest.raises(rk.errors.ParameterError, match="gradient"):
-        pc.gradient_step([[0.1]])
     with pytest.raises(rk.errors.ParameterError, match="momentum"):
         pc.scaled_em_step([[0.1]], momentum=0.9)
     with pytest.raises(rk.errors.StructureError, match="moments"):
@@ -206,11 +204,39 @@ def test_what_such_leaves_do_not_have():
         of_one(circuits.Exponential(), [1.0]).entropy()
 
 
+@each_leaf
+def test_gradients_are_differences(leaf):
+    """A small step of SGD moves free parameters by rate times slope; these by finite steps."""
+    x = data_of(leaf, 20)[:, :1]
+    x[3] = np.nan
+    pc = rk.Circuit(circuits.mixture(1, 1, leaf), seed=2, dtype="float64")
+    nodes, n = pc.layout.inputs[0], len(x)
+    start = pc.parameters(nodes)
+    slopes = []
+    for k in range(start.shape[1]):
+        ends = []
+        for by in (1e-5, -1e-5):
+            change = np.zeros_like(start)
+            change[0, k] = by
+            pc.set_parameters(nodes, leaf.moved(start, change))
+            ends.append(pc.log_likelihood(x).sum() / n)
+        slopes.append((ends[0] - ends[1]) / 2e-5)
+    pc.set_parameters(nodes, start)
+    pc.gradient_step(x, method="sgd", rate=1e-3, momentum=0.0, clip=1e6)
+    expected = leaf.moved(start, 1e-3 * np.array([slopes]))
+    np.testing.assert_allclose(pc.parameters(nodes), expected, rtol=1e-7)
+    before = pc.gradient_step(x, rate=0.01).sum()
+    for _ in range(5):
+        pc.gradient_step(x, rate=0.01)
+    assert pc.log_likelihood(x).sum() > before
+
+
 def test_scaled_em_and_moments():
     x = data_of(circuits.Gamma())
     pc = rk.Circuit(circuits.mixture(2, 2, circuits.Gamma()), seed=1)
     trace = [pc.scaled_em_step(x, step=0.4).mean() for _ in range(8)]
     assert trace[-1] > trace[0]
+    assert_same_bits(rk.Circuit.from_state(pc.state()).log_likelihood(x), pc.log_likelihood(x))
     known = stats.gamma(2.3, scale=1 / 1.7)
     single = of_one(circuits.Gamma(), [2.3, 1.7])
     np.testing.assert_allclose(single.expectation([[np.nan]]), [[known.mean()]])
@@ -273,6 +299,8 @@ def test_a_leaf_of_ones_own(order, tmp_path):
 
     pc = learnt()
     assert pc.sample(5).shape == (5, 2)
+    with pytest.raises(rk.errors.ParameterError, match="Laplace defines no slopes"):
+        pc.gradient_step(x)
     with on_cpu(order):
         assert_same_bits(learnt().log_likelihood(x), pc.log_likelihood(x))
     rk.save(tmp_path / "laplace.npz", pc)

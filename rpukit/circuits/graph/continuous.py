@@ -74,6 +74,9 @@ class Exponential(FunctionLeaf):
     def maximise(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
         return statistics[:, :1] / statistics[:, 1:]
 
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        return statistics[:, :1] - parameters * statistics[:, 1:]
+
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         return -log1p(-u) / parameters[:, 0]
 
@@ -142,6 +145,11 @@ class Gamma(FunctionLeaf):
         mean = parameters[:, 0] / parameters[:, 1] * (1 + a)
         return np.stack([shape, shape / mean], axis=1)
 
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        (flow, a, b), shape = statistics.T, parameters[:, 0]
+        rise = shape * (flow * (log(shape) - digamma(shape)) + a + b)
+        return np.stack([rise, -shape * a], axis=1)
+
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         from scipy.special import gammaincinv
 
@@ -200,6 +208,14 @@ class LogNormal(FunctionLeaf):
     def maximise(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
         flow, first, second = statistics.T
         return _by_moments(parameters, first / flow, second / flow, self.min_std)
+
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        (flow, first, second), std = statistics.T, parameters[:, 1]
+        return np.stack([first / std, second / (std * std) - flow], axis=1)
+
+    def moved(self, parameters: FloatArray, change: FloatArray) -> FloatArray:
+        """Change the mean in units of the deviation, and the logarithm of the deviation."""
+        return _shifted(parameters, change, self.min_std)
 
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         return exp(parameters[:, 0] + parameters[:, 1] * normal_quantile(u))
@@ -267,6 +283,14 @@ class StudentT(FunctionLeaf):
         var = (second - first * shift) / flow
         scale = np.sqrt(np.maximum(var, self.min_scale**2))
         return np.stack([parameters[:, 0] + shift, scale], axis=1)
+
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        (flow, _, first, second), scale = statistics.T, parameters[:, 1]
+        return np.stack([first / scale, second / (scale * scale) - flow], axis=1)
+
+    def moved(self, parameters: FloatArray, change: FloatArray) -> FloatArray:
+        """Change the mean in units of the deviation, and the logarithm of the deviation."""
+        return _shifted(parameters, change, self.min_scale)
 
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         from scipy.special import stdtrit
@@ -342,6 +366,15 @@ class VonMises(FunctionLeaf):
         kappa = np.minimum(kappa, self.max_concentration)
         return np.stack([parameters[:, 0] + np.arctan2(s, 1 - c), kappa], axis=1)
 
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        (flow, c, s), kappa = statistics.T, parameters[:, 1]
+        return np.stack([kappa * s, kappa * (flow * bessel_ratio_rest(kappa) - c)], axis=1)
+
+    def moved(self, parameters: FloatArray, change: FloatArray) -> FloatArray:
+        """Change the angle, and the logarithm of the concentration."""
+        kappa = np.minimum(parameters[:, 1] * exp(change[:, 1]), self.max_concentration)
+        return np.stack([_wrapped(parameters[:, 0] + change[:, 0]), kappa], axis=1)
+
     def blended(self, old: FloatArray, new: FloatArray, share: FloatArray) -> FloatArray:
         """Go the way in the plane, where the expected log-likelihood is concave."""
         ways = [
@@ -379,6 +412,13 @@ def _drawn_around(
     spread = std * _ROOT_12 * (uniform[:, 0] - 0.5)
     deviation = np.maximum(std * np.exp(-0.04 * perturbation * uniform[:, 1]), least)
     return np.stack([mean + spread, deviation], axis=1)
+
+
+def _shifted(parameters: FloatArray, change: FloatArray, least: float) -> FloatArray:
+    """Move means in units of the deviation, and logarithms of deviations."""
+    mean, std = parameters.T
+    made = [mean + std * change[:, 0], np.maximum(std * exp(change[:, 1]), least)]
+    return np.stack(made, axis=1)
 
 
 def _by_moments(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rpukit.circuits.graph.evaluated import FunctionLeaf
-from rpukit.elementwise import log1p
+from rpukit.elementwise import exp, log1p
 from rpukit.errors import ParameterError
 
 __all__ = ["Geometric", "NegativeBinomial"]
@@ -31,6 +31,11 @@ class _Failures(FunctionLeaf):
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         odds = self.probability / (1 - self.probability) * np.exp(perturbation * (uniform - 0.5))
         return odds / (1 + odds)
+
+    def moved(self, parameters: FloatArray, change: FloatArray) -> FloatArray:
+        """Change the logit of the probability."""
+        up = parameters * exp(change)
+        return up / (up + (1 - parameters))
 
     def _check_range(self, array: FloatArray) -> None:
         if array.min() <= 0 or array.max() > 1:
@@ -68,6 +73,9 @@ class Geometric(_Failures):
     def maximise(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
         flow, total = statistics.T
         return (flow / (flow + total))[:, None]
+
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        return _slopes(parameters, statistics, 1.0)
 
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         p = parameters[:, 0]
@@ -121,6 +129,9 @@ class NegativeBinomial(_Failures):
         hits = self.n_successes * statistics[:, 0]
         return (hits / (hits + statistics[:, 1]))[:, None]
 
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        return _slopes(parameters, statistics, self.n_successes)
+
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         """Find the least count whose cumulative probability reaches u, by bisection."""
         from scipy.special import betainc
@@ -141,6 +152,10 @@ class NegativeBinomial(_Failures):
 
     def moments(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
         return _moments(parameters[:, 0], self.n_successes)
+
+
+def _slopes(p: FloatArray, statistics: FloatArray, r: float) -> FloatArray:
+    return r * statistics[:, :1] * (1 - p) - statistics[:, 1:] * p
 
 
 def _moments(p: FloatArray, r: float) -> tuple[FloatArray, FloatArray]:

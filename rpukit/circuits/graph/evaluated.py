@@ -12,6 +12,7 @@ import numpy as np
 
 from rpukit._exact import twins
 from rpukit.circuits.graph.leaves import FUNCTION, Leaf
+from rpukit.elementwise import exp
 from rpukit.errors import ParameterError, StructureError
 
 __all__ = ["FunctionLeaf", "cuda_of", "functions_of", "leaf_of_name", "register_leaf"]
@@ -29,8 +30,8 @@ class FunctionLeaf(Leaf):
     """Base of leaves that are evaluated by functions; subclass it for a leaf of your own.
 
     A subclass is a frozen dataclass and names its functions by ``FUNCTION`` (`register_leaf`).
-    It defines `drawn`, `maximise`, `quantile` and `mode` in NumPy, and `moments` and
-    ``_check_range`` if they are wanted.
+    It defines `drawn`, `maximise`, `quantile` and `mode` in NumPy, and `moments`, `slopes` with
+    `moved`, and ``_check_range`` if they are wanted.
 
     Attributes
     ----------
@@ -133,6 +134,41 @@ class FunctionLeaf(Leaf):
             If the leaf does not define them.
         """
         raise StructureError(f"leaf {self}: {type(self).__name__} defines no moments")
+
+    def slopes(self, parameters: FloatArray, statistics: FloatArray) -> FloatArray:
+        """Compute the gradient of the expected log-likelihood in free parameters.
+
+        Parameters
+        ----------
+        parameters, statistics : array
+            As of `maximise`.
+
+        Returns
+        -------
+        array, shape (n_node, N_PARAMETERS)
+
+        Raises
+        ------
+        ParameterError
+            If the leaf does not define them, with `moved`: then it has no `gradient_step`.
+        """
+        raise ParameterError(
+            f"gradient_step: {type(self).__name__} defines no slopes, take em_step or "
+            "scaled_em_step, or define slopes and moved"
+        )
+
+    def moved(self, parameters: FloatArray, change: FloatArray) -> FloatArray:
+        """Change the free parameters; by default they are logarithms of the parameters.
+
+        Parameters
+        ----------
+        parameters, change : array, shape (n_node, N_PARAMETERS), float64
+
+        Returns
+        -------
+        array, shape (n_node, N_PARAMETERS)
+        """
+        return parameters * exp(change)
 
     def blended(self, old: FloatArray, new: FloatArray, share: FloatArray) -> FloatArray:
         """Go a share of the way from old to new parameters.

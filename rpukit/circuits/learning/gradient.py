@@ -14,8 +14,10 @@ from rpukit import _device
 from rpukit._checks import flag, one_of
 from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.learning.em import check_number, need_counts, take_em_step
 from rpukit.circuits.momenta import Momenta
+from rpukit.circuits.ops.evaluated import climb_functions
 from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
 from rpukit.circuits.parameters import Statistics, parts, shift_moments
 from rpukit.circuits.queries.passes import gather, run_down, run_up
@@ -154,10 +156,8 @@ def gradient_step(
     """
     one_of(method, "method", METHODS[1:])
     for one in self._core.parameters.rows.functions:
-        raise ParameterError(
-            f"gradient_step: {one.leaf} is evaluated by functions and has no gradient in its "
-            "parameters: take em_step or scaled_em_step"
-        )
+        if type(one.leaf).slopes is FunctionLeaf.slopes:
+            one.leaf.slopes(None, None)  # raises
     rate = check_number("rate", rate, "(0, inf)", lambda v: v > 0)
     momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
     decay = check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
@@ -215,15 +215,19 @@ def _take_gradient_step(core: Core, step: GradientStep, momenta: Momenta) -> Non
         at, part = source.statistic, source.parameter
         counts = (statistics.leaf_chains[at], statistics.leaf_totals[at])
         means = (momenta.leaf_first[part], momenta.leaf_second[part])
-        leaf_climb(source.traits, step, *counts, *means, parameters.rows.parameters[part])
+        arrays = (*counts, *means, parameters.rows.parameters[part])
+        if isinstance(source.leaf, FunctionLeaf):
+            climb_functions(source.leaf, step, *arrays)
+            continue
+        leaf_climb(source.traits, step, *arrays)
         parameters.refresh(source)
     statistics.leaf_totals[:], statistics.leaf_chains[:] = 0, 0
     weights = (parameters.theta, statistics.chains, statistics.totals)
-    arrays = (*weights, momenta.first, momenta.second)
+    whole = (*weights, momenta.first, momenta.second)
     for blocks in core.layout.blocks.values():
         for block in blocks:
             part = slice(block.first, block.first + block.size)
-            sum_climb(block.n_child, step, *(array[part] for array in arrays))
+            sum_climb(block.n_child, step, *(array[part] for array in whole))
     statistics.chains[:] = 0
     take_em_step(core, 1.0, 0.0, False)
 

@@ -13,10 +13,12 @@ from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.leaf_tables import FunctionNodes
 from rpukit.circuits.graph.evaluated import FunctionLeaf, cuda_of, functions_of
+from rpukit.circuits.ops.gradient import GradientStep
 from rpukit.circuits.ops.layers import leaf_flow, leaf_forward
 
 __all__ = [
     "choose_functions",
+    "climb_functions",
     "leaf_counts",
     "leaf_density",
     "leaf_statistic",
@@ -30,6 +32,7 @@ Array = Any
 _MIRROR = "rpukit.circuits._mirror.evaluated"
 _HEADER = "user_leaf.cuh"
 _MOST_ROWS = 65535  # largest grid along y
+_STEEPEST = 50.0  # largest change of a free parameter in a step
 
 
 # As circuit_leaves.cuh numbers them.
@@ -143,6 +146,37 @@ def maximise_functions(
         made = leaf.blended(old, new, share[:, None])
         moves = seen & np.isfinite(new).all(axis=1) & np.isfinite(made).all(axis=1)
     made = np.where(moves[:, None], made, old).reshape(-1)
+    parameters[...] = _device.to_device(made, _device.device_of(parameters), parameters.dtype)
+
+
+def climb_functions(
+    leaf: FunctionLeaf,
+    step: GradientStep,
+    chains: Array,
+    totals: Array,
+    first: Array,
+    second: Array,
+    parameters: Array,
+) -> None:
+    """Take a gradient step of leaves of one kind, in place, on the host, as `leaf_climb` does."""
+    arrays = [_device.to_numpy(a) for a in (chains, totals, first, second, parameters)]
+    flow = (arrays[1] + arrays[0].astype(np.float64)).reshape(-1, leaf.n_statistics + 1)
+    old = arrays[4].astype(np.float64).reshape(len(flow), -1)
+    with np.errstate(all="ignore"):
+        slope = np.asarray(leaf.slopes(old, flow[:, :-1]), np.float64).reshape(-1) / step.weight
+        g = np.clip(np.where(np.isfinite(slope), slope, 0.0), -step.clip, step.clip)
+        if len(second):
+            mean = arrays[2] * step.momentum + (1 - step.momentum) * g
+            square = arrays[3] * step.decay + (1 - step.decay) * (g * g)
+            change = step.rate * (mean / step.bias / (np.sqrt(square / step.bias2) + 1e-8))
+            second[...] = _device.to_device(square, _device.device_of(second))
+        else:
+            mean = arrays[2] * step.momentum + g
+            change = step.rate * mean
+        change = np.clip(change, -_STEEPEST, _STEEPEST).reshape(old.shape)
+        made = np.asarray(leaf.moved(old, change), np.float64)
+    made = np.where(np.isfinite(made).all(axis=1)[:, None], made, old).reshape(-1)
+    first[...] = _device.to_device(mean, _device.device_of(first))
     parameters[...] = _device.to_device(made, _device.device_of(parameters), parameters.dtype)
 
 
