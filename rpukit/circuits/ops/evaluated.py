@@ -175,7 +175,8 @@ def climb_functions(
             change = step.rate * mean
         change = np.clip(change, -_STEEPEST, _STEEPEST).reshape(old.shape)
         made = np.asarray(leaf.moved(old, change), np.float64)
-    made = np.where(np.isfinite(made).all(axis=1)[:, None], made, old).reshape(-1)
+    good = np.asarray(np.isfinite(made).all(axis=1))
+    made = np.where(good[:, None], made, old).reshape(-1)
     first[...] = _device.to_device(mean, _device.device_of(first))
     parameters[...] = _device.to_device(made, _device.device_of(parameters), parameters.dtype)
 
