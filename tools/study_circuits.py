@@ -60,7 +60,7 @@ class Setting:
 
 SETTINGS = {
     "nltcs": Setting(32, 12, 250, 0.3, 0.01, 0.005, distils=True),
-    "plants": Setting(8, 8, 500, 0.1, 0.01, 0.02, n_clusters=24, distils=True),
+    "plants": Setting(8, 6, 500, 0.1, 0.01, 0.02, n_clusters=24, distils=True),
     "jester": Setting(64, 15, 500, 0.4, 0.01, 0.01, n_members=3, n_joint=4),
     "dna": Setting(16, 60, None, 1.0, 1.0, 0.3, distils=True, n_members=5, n_joint=8),
     "nltcs-learn_spn": Setting(0, 6, 500, 0.2, 0.02, 0.1, min_samples=300),

@@ -158,6 +158,9 @@ def test_many_samples_end_chains():
     for part in (slice(300), slice(300, 301), slice(301, 700)):
         other.accumulate(x[part])
     assert_same_bits(other.parameter_flows(other.layout.inputs[0]), whole)
+    third = of_one(circuits.Exponential(), [1.0], "float32")
+    third.absorb([third.partials(x[k : k + 256], first_sample=k) for k in (256, 512, 0)])
+    assert_same_bits(third.parameter_flows(third.layout.inputs[0]), whole)
 
 
 @pytest.mark.parametrize(
