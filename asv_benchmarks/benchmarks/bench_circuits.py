@@ -136,3 +136,42 @@ class Compile:
 
     def time_compile(self):
         rk.Circuit(self.root)
+
+
+class Structures:
+    """Structures from data, on 2000 samples of 40 bits in two groups."""
+
+    def setup(self):
+        rng = np.random.default_rng(0)
+        group = rng.integers(0, 2, (2000, 1))
+        hidden = rng.integers(0, 2, (2000, 10))
+        x = np.repeat(hidden, 4, axis=1) ^ (rng.random((2000, 40)) < 0.1)
+        self.x = np.where(group, x, np.roll(x, 2, axis=1))
+        self.root = rk.circuits.hclt(self.x, 8)
+        self.time_learn_spn(), self.time_chow_liu_mixture(), self.time_distil()
+
+    def time_learn_spn(self):
+        rk.circuits.learn_spn(self.x, min_samples=200)
+
+    def time_chow_liu_mixture(self):
+        rk.circuits.chow_liu_mixture(self.x, 2, n_epochs=3)
+
+    def time_distil(self):
+        rk.circuits.distil(self.root, self.x)
+
+
+class Functions:
+    """Leaves that functions evaluate: 64 mixtures of Gamma and Student's t."""
+
+    def setup(self):
+        rng = np.random.default_rng(0)
+        self.x = rng.gamma(2.0, size=(1000, 8))
+        leaves = 4 * [rk.circuits.Gamma(), rk.circuits.StudentT()]
+        self.pc = rk.Circuit(rk.circuits.mixture(8, 64, leaves), seed=1)
+        self.time_log_likelihood(), self.time_em_step()
+
+    def time_log_likelihood(self):
+        self.pc.log_likelihood(self.x)
+
+    def time_em_step(self):
+        self.pc.em_step(self.x, step=0.1)

@@ -5,7 +5,16 @@ A circuit is built of node vectors (`inputs`, `product`, `sum`) or by a structur
 """
 
 from rpukit.circuits.circuit import Circuit
+from rpukit.circuits.graph.continuous import (
+    Exponential,
+    Gamma,
+    LogNormal,
+    StudentT,
+    VonMises,
+)
+from rpukit.circuits.graph.counted import Geometric, NegativeBinomial
 from rpukit.circuits.graph.densities import Gaussian, Poisson
+from rpukit.circuits.graph.evaluated import FunctionLeaf, register_leaf
 from rpukit.circuits.graph.leaves import (
     Bernoulli,
     Binomial,
@@ -29,8 +38,11 @@ from rpukit.circuits.graph.transform import deepcopy, grow, merge, prune
 from rpukit.circuits.partials import Partials
 from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.structures.chow_liu import chow_liu_tree, hclt, mutual_information, pd_hclt
+from rpukit.circuits.structures.distil import distil
 from rpukit.circuits.structures.hmm import hmm, mixture, rat_spn
+from rpukit.circuits.structures.learn_spn import learn_spn
 from rpukit.circuits.structures.region_graph import pd, random_regions, region_graph
+from rpukit.circuits.structures.trees import chow_liu, chow_liu_mixture
 
 __all__ = [
     "Bernoulli",
@@ -38,23 +50,35 @@ __all__ = [
     "Categorical",
     "Circuit",
     "DiscreteLogistic",
+    "Exponential",
+    "FunctionLeaf",
+    "Gamma",
     "Gaussian",
+    "Geometric",
     "Indicator",
     "InputNodes",
     "Leaf",
+    "LogNormal",
     "MaskedCategorical",
+    "NegativeBinomial",
     "Nodes",
     "Partials",
     "Poisson",
     "ProductNodes",
     "Rule",
+    "StudentT",
     "SumNodes",
+    "VonMises",
+    "chow_liu",
+    "chow_liu_mixture",
     "chow_liu_tree",
     "deepcopy",
+    "distil",
     "grow",
     "hclt",
     "hmm",
     "inputs",
+    "learn_spn",
     "merge",
     "mixture",
     "mutual_information",
@@ -66,5 +90,6 @@ __all__ = [
     "rat_spn",
     "reblock",
     "region_graph",
+    "register_leaf",
     "sum",
 ]

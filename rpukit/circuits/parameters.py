@@ -15,6 +15,7 @@ from rpukit.circuits.compiled.leaf_tables import (
     LeafRows,
     LeafRun,
     LeafSource,
+    function_nodes,
     leaf_nodes,
     leaf_rows,
     leaf_runs,
@@ -75,6 +76,7 @@ class Parameters:
             np.empty(n_table, dtype),
             np.empty(n_parameter, dtype),
             max(s.leaf.support for s in self.sources) * all(s.leaf.TABLE for s in self.sources),
+            function_nodes(layout, self.sources),
         )
         for number, nodes in enumerate(self._owners()):
             given, own = nodes.parameters, stream.child(number)
@@ -93,10 +95,17 @@ class Parameters:
         self.program = make_program(layout)
         self._put_tables(device)
         self.first_root = int(layout.root_rows.min())
-        self.theta, self.rows = self.on_device(self.theta), moved(self.rows, device)
+        self.theta, self.rows = self.on_device(self.theta), self._rows_on(device)
         if tensor:
             self.rounded = rounded_weights(make_uses(layout), device)
         self.round()
+
+    def _rows_on(self, device: _device.Device) -> LeafRows:
+        """Copy the tables of the rows of leaves from the host."""
+        rows: LeafRows = moved(self.rows, device)
+        if device.kind != "cpu":
+            rows.functions = tuple(one.on(device) for one in rows.functions)
+        return rows
 
     def _put_tables(self, device: _device.Device) -> None:
         """Copy the tables of the layout to the device that these parameters are for."""
@@ -194,6 +203,7 @@ class Parameters:
             for name, value in arrays.items()
             if hasattr(value, "dtype")
         }
+        on_device["functions"] = tuple(one.on(device) for one in self.rows.functions)
         other.rows = replace(self.rows, **on_device)
         if self.rounded is not None:
             other.rounded = rounded_weights(make_uses(self.layout), device)

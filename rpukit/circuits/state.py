@@ -30,7 +30,8 @@ from rpukit._files.schema import (
 )
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core
-from rpukit.circuits.graph import densities, leaves
+from rpukit.circuits.graph import continuous, counted, densities, leaves
+from rpukit.circuits.graph.evaluated import leaf_of_name
 from rpukit.circuits.graph.nodes import (
     InputNodes,
     Nodes,
@@ -303,8 +304,15 @@ def rebuild(state: dict[str, Any]) -> list[Nodes]:
 
 
 def _leaf(about: dict[str, Any]) -> leaves.Leaf:
-    known = {name: home for home in (leaves, densities) for name in home.__all__}
-    kind = getattr(known[about["leaf"]], about["leaf"])
+    homes = (leaves, densities, counted, continuous)
+    known = {name: home for home in homes for name in home.__all__}
+    name = about["leaf"]
+    kind = getattr(known[name], name) if name in known else leaf_of_name(name)
+    if kind is None:
+        raise FormatError(
+            f"the file holds a leaf {name!r}: define its class, and register its functions by "
+            "rk.circuits.register_leaf, before loading"
+        )
     given = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in about["leaf_parameters"].items()

@@ -10,12 +10,21 @@ if TYPE_CHECKING:
     from rpukit.estimators.classes import CircuitClassifier
     from rpukit.estimators.density import CircuitDensity
     from rpukit.estimators.hmm import HMM
+    from rpukit.estimators.trees import ChowLiuMixture
 
-__all__ = ["HMM", "AnalogClassifier", "AnalogRegressor", "CircuitClassifier", "CircuitDensity"]
+__all__ = [
+    "HMM",
+    "AnalogClassifier",
+    "AnalogRegressor",
+    "ChowLiuMixture",
+    "CircuitClassifier",
+    "CircuitDensity",
+]
 
 _HOME = {
     "AnalogClassifier": "analog",
     "AnalogRegressor": "analog",
+    "ChowLiuMixture": "trees",
     "CircuitClassifier": "classes",
     "CircuitDensity": "density",
     "HMM": "hmm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, RegressorMixin
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 except ImportError as error:
@@ -16,6 +16,7 @@ except ImportError as error:
 __all__ = [
     "BaseEstimator",
     "ClassifierMixin",
+    "DensityMixin",
     "RegressorMixin",
     "check_classification_targets",
     "check_is_fitted",

@@ -57,6 +57,7 @@ class Encoder:
             _device.to_device(a, device, np.int32) for a in (support, traits)
         )
         self._fault = _device.zeros((1,), np.int32, device)
+        self._domain = _Domain(layout, device)
 
     def __call__(self, x: Any, missing: Any) -> tuple[Array, Array]:
         """Return codes and numbers."""
@@ -108,6 +109,7 @@ class Encoder:
     def _encode(self, x: Array, unknown: Array | None, codes: Array, numbers: Array) -> None:
         tables = (self._support, self._traits)
         encode_samples(x, unknown, *tables, codes, numbers, self._fault)
+        self._domain.check(numbers, self._fault)
 
     def check(self) -> None:
         """Synchronise, and raise if a value since the last check was wrong."""
@@ -198,12 +200,56 @@ class Encoder:
             var = _column(wrong)
             given = array[wrong[:, var], var][0]
             return ParameterError(f"x: variable {var} counts, got {given}, need integers from 0")
+        self._domain.raise_on(array, known)
         largest = np.finfo(self._dtype).max
         var = _column(known & (np.abs(array) > largest))
         return NonFiniteError(
             f"x: variable {var} exceeds {largest:g}, the largest number of {self._dtype}; scale "
             'it, or make the circuit with dtype="float64"'
         )
+
+
+class _Domain:
+    """Least and largest values of variables whose leaves are evaluated by functions.
+
+    Leaves of one variable may differ; it takes what one of them takes.
+
+    Parameters
+    ----------
+    layout : Layout
+    device : Device
+    """
+
+    def __init__(self, layout: Layout, device: _device.Device) -> None:
+        hull: dict[int, tuple[float, float]] = {}
+        for nodes in layout.inputs:
+            low, high = nodes.leaf.DOMAIN
+            least, most = hull.get(nodes.var, (low, high))
+            hull[nodes.var] = min(low, least), max(high, most)
+        found = sorted(v for v, ends in hull.items() if np.isfinite(ends).any())
+        self._host = [np.array([hull[v][k] for v in found]) for k in range(2)]
+        self._variables = np.array(found, np.int64)
+        if found:
+            arrays = (self._variables, *self._host)
+            self._columns, self._low, self._high = (_device.to_device(a, device) for a in arrays)
+
+    def check(self, numbers: Array, fault: Array) -> None:
+        """Make numbers outside missing, and set ``fault`` to 1."""
+        if not len(self._variables):
+            return
+        xp, some = _device.namespace(numbers), numbers[:, self._columns]
+        wrong = (some < self._low) | (some > self._high)
+        numbers[:, self._columns] = xp.where(wrong, np.nan, some)
+        xp.maximum(fault, wrong.any().astype(np.int32), out=fault)
+
+    def raise_on(self, array: Array, known: Array) -> None:
+        """Raise an error that names the first variable with a known value outside."""
+        for v, low, high in zip(self._variables, *self._host, strict=True):
+            wrong = known[:, v] & ((array[:, v] < low) | (array[:, v] > high))
+            if wrong.any():
+                ends = "positive numbers" if low == 5e-324 else f"numbers from {low:g}"
+                ends += f" to {high:g}" if high < np.inf else ""
+                raise ParameterError(f"x: variable {v} takes {ends}, got {array[wrong, v][0]}")
 
 
 def encode_samples(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.circuits.compiled.layout import Layout
-from rpukit.circuits.graph.leaves import INDICATOR, Leaf, LeafTraits
+from rpukit.circuits.graph.leaves import FUNCTION, INDICATOR, Leaf, LeafTraits
 from rpukit.circuits.graph.nodes import InputNodes
 
 __all__ = [
+    "FunctionNodes",
     "LeafNodes",
     "LeafRows",
     "LeafRun",
     "LeafSource",
+    "function_nodes",
     "leaf_nodes",
     "leaf_rows",
     "leaf_runs",
@@ -41,6 +44,7 @@ class LeafRows:
     table: Array
     parameters: Array
     most: int  # values of the largest table; 0 where some leaves are numbers
+    functions: tuple[FunctionNodes, ...] = ()  # leaves of `kinds` INDICATOR without a table
 
 
 @dataclass(slots=True)
@@ -59,6 +63,32 @@ class LeafNodes:
 
 
 @dataclass(slots=True)
+class FunctionNodes:
+    """Leaves of one kind that are evaluated by functions: their rows, and their owners' nodes."""
+
+    leaf: Any
+    constants: Array
+    rows: Array
+    variable: Array
+    place: Array  # of a row's first parameter
+    statistic: Array  # of a node's first statistic, and of its first parameter
+    parameter: Array
+    use_first: Array
+    use_row: Array
+    use_variable: Array
+
+    def on(self, device: _device.Device) -> FunctionNodes:
+        """Copy the tables to a device; the constants stay."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {
+            name: _device.to_device(array, device)
+            for name, array in arrays.items()
+            if name not in ("leaf", "constants")
+        }
+        return replace(self, **moved)
+
+
+@dataclass(slots=True)
 class LeafSource:
     """A vector of leaves that owns parameters, and its slices of the arrays."""
 
@@ -66,7 +96,6 @@ class LeafSource:
     parameter: slice
     table: slice
     statistic: slice
-    first_node: int
     leaf: Leaf = field(init=False)
     traits: LeafTraits = field(init=False)
 
@@ -93,7 +122,7 @@ class LeafRun:
 def leaf_sources(layout: Layout) -> list[LeafSource]:
     """List the vectors of leaves that own parameters, with their slices."""
     made: dict[int, LeafSource] = {}
-    parameter = table = statistic = node = 0
+    parameter = table = statistic = 0
     for nodes in layout.inputs:
         owner: Any = nodes.source
         if owner.number in made:
@@ -106,10 +135,9 @@ def leaf_sources(layout: Layout) -> list[LeafSource]:
             slice(parameter, parameter + n_parameter),
             slice(table, table + n_table),
             slice(statistic, statistic + n_statistic),
-            node,
         )
         parameter, table = parameter + n_parameter, table + n_table
-        statistic, node = statistic + n_statistic, node + n
+        statistic = statistic + n_statistic
     return list(made.values())
 
 
@@ -141,16 +169,48 @@ def leaf_rows(
         leaf = source.leaf
         width = leaf.support if leaf.TABLE else leaf.n_parameters
         first = source.table.start if leaf.TABLE else source.parameter.start
-        kinds.append(np.full(n, min(leaf.KIND, INDICATOR) if leaf.TABLE else leaf.KIND, np.int32))
+        kinds.append(np.full(n, _kind_of_row(leaf), np.int32))
         variables.append(np.full(n, nodes.var, np.int32))
         places.append(first + width * np.arange(n, dtype=np.int64))
         sizes.append(np.full(n, leaf.support, np.int32))
     kind, variable = np.concatenate(kinds), np.concatenate(variables)
     rows = np.argsort(variable, kind="stable").astype(np.int32)
-    rows = rows[kind[rows] <= INDICATOR]
+    rows = rows[(kind[rows] <= INDICATOR) & (np.concatenate(sizes)[rows] > 0)]
     counts = np.bincount(variable[rows], minlength=layout.n_variable)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return kind, variable, np.concatenate(places), np.concatenate(sizes), first, rows
+
+
+def _kind_of_row(leaf: Leaf) -> int:
+    """Kind as `leaf_forward` reads it: an empty table for functions, which run after it."""
+    if leaf.KIND == FUNCTION:
+        return INDICATOR
+    return min(leaf.KIND, INDICATOR) if leaf.TABLE else leaf.KIND
+
+
+def function_nodes(layout: Layout, sources: list[LeafSource]) -> tuple[FunctionNodes, ...]:
+    """Gather the leaves that are evaluated by functions, those of one leaf together."""
+    by_number = {s.nodes.number: s for s in sources}
+    parts: dict[Leaf, list[tuple[Array, ...]]] = {}
+    first_row = 0
+    for nodes in layout.inputs:
+        source, rows = by_number[nodes.source.number], first_row + np.arange(nodes.n_node)
+        first_row += nodes.n_node
+        if source.traits.kind == FUNCTION:
+            own = (rows, np.full(nodes.n_node, nodes.var), _centres(source), _places(source))
+            parts.setdefault(source.leaf, []).append(own)
+    made = []
+    for leaf, some in parts.items():
+        row, variable, place, statistic = (np.concatenate(a) for a in zip(*some, strict=True))
+        begin, owner = np.unique(statistic, return_inverse=True)
+        order = np.argsort(owner, kind="stable")
+        parameter = np.zeros(len(begin), np.int64)
+        parameter[owner] = place
+        tables = (row.astype(np.int32), variable.astype(np.int32), place.astype(np.int64))
+        uses = np.concatenate([[0], np.cumsum(np.bincount(owner))]).astype(np.int64)
+        used = (begin.astype(np.int64), parameter, uses, *(a[order] for a in tables[:2]))
+        made.append(FunctionNodes(leaf, np.array(leaf.constants()), *tables, *used))
+    return tuple(made)
 
 
 def support_of(layout: Layout) -> Array:
@@ -176,17 +236,29 @@ def _centres(source: LeafSource) -> Array:
 
 
 def leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
-    """Make the tables of the nodes of all sources; rows that use a node ascend."""
-    first = {s.nodes.number: s.first_node for s in sources}
-    nodes = np.concatenate([first[n.source.number] + np.arange(n.n_node) for n in layout.inputs])
-    starts = np.concatenate([s.first_node + _cut(s.nodes.n_node)[0] for s in sources])
+    """Make the tables of the nodes of all sources without functions; rows of a node ascend."""
+    sources = [s for s in sources if s.traits.kind != FUNCTION]
+    if not sources:
+        whole, ids = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return LeafNodes(ids, ids, whole, whole, np.zeros(1, np.int64), ids, ids, ids, 0)
+    sizes = [s.nodes.n_node for s in sources]
+    starts_of = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+    first = {s.nodes.number: int(k) for s, k in zip(sources, starts_of, strict=True)}
+    nodes, row, found = [], 0, []
+    for n in layout.inputs:
+        if n.source.number in first:
+            nodes.append(first[n.source.number] + np.arange(n.n_node))
+            found.append(row + np.arange(n.n_node))
+        row += n.n_node
+    owner, rows = np.concatenate(nodes), np.concatenate(found)
+    starts = np.concatenate([first[s.nodes.number] + _cut(s.nodes.n_node)[0] for s in sources])
     return LeafNodes(
         _spread(sources, lambda s: s.leaf.KIND, np.int32),
         _spread(sources, lambda s: s.leaf.n_statistics, np.int32),
         np.concatenate([_places(s) for s in sources]).astype(np.int64),
         np.concatenate([_centres(s) for s in sources]).astype(np.int64),
-        np.concatenate([[0], np.cumsum(np.bincount(nodes))]).astype(np.int64),
-        np.argsort(nodes, kind="stable").astype(np.int32),
+        np.concatenate([[0], np.cumsum(np.bincount(owner))]).astype(np.int64),
+        rows[np.argsort(owner, kind="stable")].astype(np.int32),
         starts.astype(np.int32),
         np.concatenate([_cut(s.nodes.n_node)[1] for s in sources]).astype(np.int32),
         max(s.leaf.n_statistics for s in sources) + 1,

@@ -85,6 +85,7 @@ class Poisson(Leaf):
 
     KIND: ClassVar[int] = POISSON
     TABLE: ClassVar[bool] = False
+    COUNTS: ClassVar[bool] = True
     rate: float = 1.0
 
     def _check(self) -> None:

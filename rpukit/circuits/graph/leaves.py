@@ -32,6 +32,7 @@ FloatArray = Any  # numpy.ndarray of float64
 
 # Kinds, as the kernels know them.
 CATEGORICAL, BERNOULLI, BINOMIAL, DISCRETE_LOGISTIC, INDICATOR, GAUSSIAN, POISSON = range(7)
+FUNCTION = 7  # evaluated by functions of its own, see `evaluated.py`
 LARGEST_SUPPORT = 1 << 20
 
 
@@ -51,6 +52,8 @@ class Leaf(Checked, ABC):
 
     KIND: ClassVar[int]
     TABLE: ClassVar[bool] = True  # finitely many values, 0 to n_values - 1
+    COUNTS: ClassVar[bool] = False  # whole numbers from 0, without a table
+    DOMAIN: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
 
     @property
     def support(self) -> int:
@@ -398,7 +401,7 @@ def columns_of(
     for var, leaf in used:
         table[var] |= leaf.TABLE
         number[var] |= not leaf.TABLE
-        count[var] |= leaf.KIND == POISSON
+        count[var] |= leaf.COUNTS
         if leaf.TABLE:
             support[var] = max(support[var], leaf.support)
     return support, table, number, count

@@ -107,6 +107,12 @@ class Captured:
         self._core, self._n, self._em = core, int(batch_size), em
         core.memory.check(self._n)
         xp = _device.namespace_of(core.device)
+        if em is not None and core.parameters.rows.functions:
+            leaf = core.parameters.rows.functions[0].leaf
+            raise ParameterError(
+                f"captured: the M step of {leaf} runs on the host, and a graph cannot hold it: "
+                "capture without step, and call em_step() after the batches"
+            )
         self._codes, self._numbers = core.unknown(self._n)
         self._weights = core.encoder.weights(None, self._n)
         # Memory of its own, which nothing else uses between two replays.

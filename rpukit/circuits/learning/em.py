@@ -11,11 +11,13 @@ from rpukit import _device
 from rpukit._checks import LARGEST, flag, is_number, plain, shown
 from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.graph.leaves import MaskedCategorical
 from rpukit.circuits.graph.nodes import Nodes, SumNodes
 from rpukit.circuits.learning.spread import count, count_apart
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.evaluated import maximise_functions
 from rpukit.circuits.parameters import Parameters, Statistics, shift_moments
 from rpukit.circuits.queries.passes import propagation_of
 from rpukit.circuits.queries.propagation import Rule
@@ -188,7 +190,8 @@ def take_em_step(core: Core, step: float, pseudocount: float, keep_zeros: bool) 
     def call() -> None:
         maximise(parameters, statistics, step, pseudocount, keep_zeros)
 
-    if any(isinstance(run.leaf, MaskedCategorical) for run in parameters.runs):
+    apart = (MaskedCategorical, FunctionLeaf)  # steps that the host takes part in
+    if any(isinstance(run.leaf, apart) for run in parameters.runs):
         call()
     else:
         key = ("em", float(pseudocount), bool(keep_zeros))
@@ -241,5 +244,8 @@ def maximise(
             totals,
             parameters.rows.parameters[run.parameter],
         )
+        if isinstance(run.leaf, FunctionLeaf):
+            maximise_functions(run.leaf, step, extra, *arrays)
+            continue
         ops.leaf_maximise(run.traits, run.n_node, step, extra, keep_zeros, *arrays)
         parameters.refresh(run)

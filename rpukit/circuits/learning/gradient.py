@@ -14,12 +14,15 @@ from rpukit import _device
 from rpukit._checks import flag, one_of
 from rpukit._kernels.calls import changes
 from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.learning.em import check_number, need_counts, take_em_step
 from rpukit.circuits.momenta import Momenta
+from rpukit.circuits.ops.evaluated import climb_functions
 from rpukit.circuits.ops.gradient import GradientStep, leaf_climb, sum_climb
 from rpukit.circuits.parameters import Statistics, parts, shift_moments
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.circuits.queries.propagation import Rule
+from rpukit.errors import ParameterError
 
 __all__ = ["METHODS", "gradient_step", "scaled_em_step"]
 
@@ -79,6 +82,11 @@ def scaled_em_step(
     pseudocount = check_number("pseudocount", pseudocount, "[0, inf)", lambda v: v >= 0)
     keep_zeros = flag(keep_zeros, "keep_zeros")
     core, found = self._core, None
+    if momentum and core.parameters.rows.functions:
+        raise ParameterError(
+            f"momentum: got {momentum:g}, need 0: statistics of "
+            f"{core.parameters.rows.functions[0].leaf} are about its parameters, which move"
+        )
     if x is not None:
         found = self.accumulate(x, missing=missing, weights=weights, rule=rule)
     need_counts(core, "scaled_em_step")
@@ -147,6 +155,9 @@ def gradient_step(
     True
     """
     one_of(method, "method", METHODS[1:])
+    for one in self._core.parameters.rows.functions:
+        if type(one.leaf).slopes is FunctionLeaf.slopes:
+            one.leaf.slopes(None, None)  # raises
     rate = check_number("rate", rate, "(0, inf)", lambda v: v > 0)
     momentum = check_number("momentum", momentum, "[0, 1)", lambda v: 0 <= v < 1)
     decay = check_number("decay", decay, "[0, 1)", lambda v: 0 <= v < 1)
@@ -204,15 +215,19 @@ def _take_gradient_step(core: Core, step: GradientStep, momenta: Momenta) -> Non
         at, part = source.statistic, source.parameter
         counts = (statistics.leaf_chains[at], statistics.leaf_totals[at])
         means = (momenta.leaf_first[part], momenta.leaf_second[part])
-        leaf_climb(source.traits, step, *counts, *means, parameters.rows.parameters[part])
+        arrays = (*counts, *means, parameters.rows.parameters[part])
+        if isinstance(source.leaf, FunctionLeaf):
+            climb_functions(source.leaf, step, *arrays)
+            continue
+        leaf_climb(source.traits, step, *arrays)
         parameters.refresh(source)
     statistics.leaf_totals[:], statistics.leaf_chains[:] = 0, 0
     weights = (parameters.theta, statistics.chains, statistics.totals)
-    arrays = (*weights, momenta.first, momenta.second)
+    whole = (*weights, momenta.first, momenta.second)
     for blocks in core.layout.blocks.values():
         for block in blocks:
             part = slice(block.first, block.first + block.size)
-            sum_climb(block.n_child, step, *(array[part] for array in arrays))
+            sum_climb(block.n_child, step, *(array[part] for array in whole))
     statistics.chains[:] = 0
     take_em_step(core, 1.0, 0.0, False)
 

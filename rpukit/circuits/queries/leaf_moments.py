@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.graph.leaves import GAUSSIAN, Leaf
 from rpukit.circuits.ops import layers as ops
 from rpukit.elementwise import exp, lgamma, log
@@ -37,6 +38,8 @@ def moments(leaf: Leaf, parameters: Array) -> tuple[Array, Array]:
     if leaf.TABLE:
         p, values = exp(_table(leaf, parameters)), np.arange(leaf.support, dtype=np.float64)
         return added(p * values), added(p * (values * values))
+    if isinstance(leaf, FunctionLeaf):
+        return leaf.moments(parameters)
     mean = parameters[:, 0]
     variance = parameters[:, 1] * parameters[:, 1] if leaf.KIND == GAUSSIAN else mean
     return mean, mean * mean + variance
@@ -52,7 +55,8 @@ def entropy(leaf: Leaf, parameters: Array) -> Array:
 def cross_entropy(p: LeafNodes, q: LeafNodes, *, pairs: bool = True) -> tuple[Array, Array]:
     """Sum p [q > 0], and p log q where q > 0, for all pairs or for corresponding nodes."""
     (leaf, own), (other, theirs) = p, q
-    if leaf.TABLE != other.TABLE or (not leaf.TABLE and leaf.KIND != other.KIND):
+    apart = leaf.TABLE != other.TABLE or (not leaf.TABLE and leaf.KIND != other.KIND)
+    if apart or isinstance(leaf, FunctionLeaf):
         raise StructureError(
             f"leaves {leaf} and {other}: the cross-entropy of these kinds is not tractable"
         )

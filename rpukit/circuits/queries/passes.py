@@ -18,6 +18,7 @@ from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.core import Core
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.evaluated import leaf_counts, leaf_values
 from rpukit.circuits.ops.scaling import scale_flows
 from rpukit.circuits.ops.small_batch import (
     LAYERS,
@@ -96,7 +97,7 @@ def run_leaves(parameters: Parameters, codes: Array, numbers: Array) -> Pass:
     """Compute the values of the rows of leaves."""
     shape = (len(codes), parameters.layout.n_row)
     values = empty(shape, np.float64, parameters.device)
-    ops.leaf_forward(parameters.rows, codes, numbers, values)
+    leaf_values(parameters.rows, codes, numbers, values)
     return Pass(codes, numbers, values)
 
 
@@ -215,7 +216,7 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     uses = parameters.uses
     made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
     ops.sum_flow(statistics, uses, parameters.theta, made)
-    ops.leaf_flow(statistics, parameters.rows, run.codes, run.numbers, run.flows)
+    leaf_counts(statistics, parameters.rows, run.codes, run.numbers, run.flows)
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
         run.out = as_type(out, parameters.theta.dtype)
@@ -235,7 +236,7 @@ def gather_blocks(parameters: Parameters, run: Pass, blocks: Sequence[Statistics
         up, child, wide = (array[part] for array in made)
         ops.sum_flow(statistics, uses, parameters.theta, (up, child, wide))
         leaves = (run.codes[part], run.numbers[part], run.flows[part])
-        ops.leaf_flow(statistics, parameters.rows, *leaves)
+        leaf_counts(statistics, parameters.rows, *leaves)
         steps.count_samples(statistics, run.out[part], run.weights[part])
 
 

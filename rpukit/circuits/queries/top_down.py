@@ -8,7 +8,9 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.circuits.compiled.layout import ProductLayer
+from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.evaluated import choose_functions, leaf_values, mode_of
 from rpukit.circuits.parameters import Parameters, support_of
 from rpukit.circuits.queries.passes import Pass, run_inner, run_leaves
 from rpukit.circuits.queries.propagation import FIRST_OF_BEST, MaxProduct
@@ -74,13 +76,15 @@ def _mode_values(parameters: Parameters, nodes: Any, at: Array) -> Array:
     """Log-density of each leaf of numbers at its mode."""
     rows, layout, xp = parameters.rows, parameters.layout, _device.namespace(at)
     n, modes = nodes.n_node, rows.parameters[at]
-    if nodes.leaf.n_parameters != 2:
+    if isinstance(nodes.leaf, FunctionLeaf):
+        modes = mode_of(nodes.leaf, rows.parameters, at)
+    elif nodes.leaf.n_parameters != 2:
         modes = xp.floor(modes)
     numbers = xp.full((n, layout.n_variable), np.nan, modes.dtype)
     numbers[:, nodes.var] = modes
     codes = xp.full((n, layout.n_variable), -1, np.int32)
     values = xp.empty((n, layout.n_row))
-    ops.leaf_forward(rows, codes, numbers, values)
+    leaf_values(rows, codes, numbers, values)
     first, each = int(layout.rows[nodes.number][0]), xp.arange(n)
     return values[each, first + each]
 
@@ -95,3 +99,5 @@ def _go_down(parameters: Parameters, run: Pass, draws: tuple[Any, ...], theta: A
         else:
             ops.choose_down(layer, draws, theta, run.of_layer(layer), chosen)
     ops.leaf_choose(parameters.rows, draws, run.codes, run.numbers, chosen)
+    for one in parameters.rows.functions:
+        choose_functions(one, parameters.rows.parameters, draws, run.codes, run.numbers, chosen)

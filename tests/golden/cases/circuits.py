@@ -143,6 +143,33 @@ def of_long(device):
     return [*out, *(state[name] for name in sorted(state))]
 
 
+def evaluated(device, dtype):
+    """Values and statistics of all leaves that functions evaluate; no step, no library's draw."""
+    leaves = (
+        circuits.Geometric(),
+        circuits.NegativeBinomial(n_successes=2.5),
+        circuits.Exponential(),
+        circuits.Gamma(),
+        circuits.LogNormal(),
+        circuits.VonMises(),
+        circuits.StudentT(),
+    )
+    low = [circuits.inputs(v, leaf, 3) for v, leaf in enumerate(leaves)]
+    low.append(low[-1].duplicate(var=7))
+
+    def root():
+        return circuits.sum(circuits.product(*low), n_nodes=1)
+
+    x = uniform((300, 8), 11) * np.float32(3) + np.float32(0.01)
+    x[:, :2] = np.floor(x[:, :2])
+    missing = uniform(x.shape, 12) < np.float32(0.2)
+    pc = rk.Circuit.from_state(made(root, dtype), device)
+    x, missing = put(x, device), put(missing, device)
+    out = [pc.accumulate(x, missing=missing), *pc.flows(x[:9]).values()]
+    state = pc.state()["arrays"]
+    return [*out, *(state[name] for name in sorted(state))]
+
+
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
 
 
@@ -175,6 +202,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for kind in ("float32", "int64", "uint8"):
             yield "encode_samples", Case(f"{dtype}-{kind}", partial(read, dtype=dtype, kind=kind))
     yield "count_samples", Case("float32", counted)
+    for kernel in ("leaf_density", "leaf_statistic"):
+        for dtype in ("float32", "float64"):
+            yield kernel, Case(f"{dtype}-evaluated", partial(evaluated, dtype=dtype))
     for kernel in ("values_up", "flows_down"):
         for dtype in ("float32", "float64"):
             yield kernel, Case(f"{dtype}-chains", partial(of_chains, dtype=dtype))
