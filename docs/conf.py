@@ -132,6 +132,12 @@ def visit_display_math(writer: HTML5Translator, node: Element) -> None:
     raise SkipNode
 
 
+def link_to_copies(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to notebooks, which are right in the repository, lead to their copies here."""
+    up = "../" * page.count("/")
+    source[0] = source[0].replace(f"](../{up}notebooks/", f"]({up}notebooks/")
+
+
 def show_fields(
     app: Sphinx, what: str, name: str, value: object, *others: object
 ) -> tuple[str, str] | None:
@@ -157,6 +163,7 @@ def widen(app: Sphinx, doctree: Element) -> None:
 
 def setup(app: Sphinx) -> None:
     """Tell Sphinx how to write formulas and signatures, and which pages are wide."""
+    app.connect("source-read", link_to_copies)
     app.connect("doctree-read", widen)
     app.connect("autodoc-process-signature", show_fields)
     app.add_html_math_renderer(
