@@ -1,6 +1,8 @@
 """Settings of the documentation: `make docs` writes docs/_build/html."""
 
 import base64
+import dataclasses
+import enum
 import inspect
 import json
 import shutil
@@ -126,8 +128,30 @@ def visit_inline_math(writer: HTML5Translator, node: Element) -> None:
 
 def visit_display_math(writer: HTML5Translator, node: Element) -> None:
     """Write a formula of its own as MathML."""
-    writer.body.append(f"<p>{tex2mathml(node.astext(), as_block=True)}</p>")
+    writer.body.append(f'<div class="formula">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise SkipNode
+
+
+def link_to_copies(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to notebooks, which are right in the repository, lead to their copies here."""
+    up = "../" * page.count("/")
+    source[0] = source[0].replace(f"](../{up}notebooks/", f"]({up}notebooks/")
+
+
+def show_fields(
+    app: Sphinx, what: str, name: str, value: object, *others: object
+) -> tuple[str, str] | None:
+    """Show the parameters of a dataclass, with plain defaults, where Sphinx sees ``*args``."""
+    if what != "class" or not dataclasses.is_dataclass(value):
+        return None
+    shown = [
+        one.replace(
+            annotation=one.empty,
+            default=one.default.value if isinstance(one.default, enum.Enum) else one.default,
+        )
+        for one in inspect.signature(value).parameters.values()
+    ]
+    return str(inspect.Signature(shown)), ""
 
 
 def widen(app: Sphinx, doctree: Element) -> None:
@@ -138,8 +162,10 @@ def widen(app: Sphinx, doctree: Element) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Tell Sphinx how to write formulas, and which pages are wide."""
+    """Tell Sphinx how to write formulas and signatures, and which pages are wide."""
+    app.connect("source-read", link_to_copies)
     app.connect("doctree-read", widen)
+    app.connect("autodoc-process-signature", show_fields)
     app.add_html_math_renderer(
         "mathml",
         inline_renderers=(visit_inline_math, None),

@@ -64,3 +64,17 @@ def test_no_python_escapes_the_runs():
                 line = text.count("\n", 0, found.start()) + 1
                 wrong.append(f"{page.relative_to(ROOT)}:{line}: {found[0]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_links_of_pages_lead_to_files_of_the_repository():
+    """Readers of the repository follow them, too."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")]
+    pages += (ROOT / "docs" / "tutorials").glob("*.py")
+    wrong = []
+    for page in pages:
+        if {"_build", "generated", "notebooks"} & {*page.parts}:
+            continue
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if not target.startswith(("http:", "https:")) and not (page.parent / target).exists():
+                wrong.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not wrong, "\n".join(wrong)

@@ -167,6 +167,5 @@ axes[1].set(xlabel="largest error of a sample", ylabel="relative error of the gr
 _ = axes[1].legend(title="noise management", markerscale=4)
 
 # %% [markdown]
-# All kinds of management: [`NoiseManagement`](../generated/rpukit.NoiseManagement.rst) and
-# [`BoundManagement`](../generated/rpukit.BoundManagement.rst). Next:
+# `help(rk.NoiseManagement)` and `help(rk.BoundManagement)` explain all kinds of management. Next:
 # [asymmetry](05_asymmetry.ipynb).

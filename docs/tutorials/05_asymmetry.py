@@ -235,5 +235,5 @@ _ = axes[1].legend()
 
 # %% [markdown]
 # The recursions and all options are in [the transfer family](../transfer.md); the notebook
-# [05_transfer](../notebooks/05_transfer.ipynb) compares six ways of learning. Next:
+# [05_transfer](../../notebooks/05_transfer.ipynb) compares six ways of learning. Next:
 # [programming and drift](06_drift.ipynb).

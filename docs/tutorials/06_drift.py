@@ -126,4 +126,4 @@ _ = ax.set(xlabel="seconds", ylabel="weights of 20 cells", ylim=(0, None))
 # %% [markdown]
 # Training that makes networks robust against all of this, and fits of your own measurements:
 # [inference](../inference.md) and the notebook
-# [06_inference](../notebooks/06_inference.ipynb). Next: [a circuit](07_circuit.ipynb).
+# [06_inference](../../notebooks/06_inference.ipynb). Next: [a circuit](07_circuit.ipynb).

@@ -118,6 +118,6 @@ _ = ax.legend(fontsize="small")
 #
 # `circuits.hclt` makes a tree of hidden variables from data, `rat_spn` random splits, `pd` splits
 # of images; `rk.Circuit` learns them all with the same calls. The notebook
-# [03_circuits](../notebooks/03_circuits.ipynb) completes images of digits;
+# [03_circuits](../../notebooks/03_circuits.ipynb) completes images of digits;
 # [circuits](../circuits.md) lists structures, leaves, queries and ways to learn. Next:
 # [a plan](08_plan.ipynb).
