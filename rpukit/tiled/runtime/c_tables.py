@@ -101,6 +101,8 @@ class _Record:
     def place(self, tile: PreparedTile) -> int:
         """Find the row of a tile's numbers."""
         ints = [int(v) for v in tile.ints]
+        if tile.op.kernel == "tiled_map":
+            ints = _with_long_rows(ints)
         real = [float(v) for v in tile.floats]
         n_int = sum(n for kind, _, n in self.fields if kind == "int32_t")
         n_real = sum(n for kind, _, n in self.fields if kind == "float")
@@ -151,6 +153,29 @@ class _Record:
             row = f"{{{', '.join(parts)}}},"
             body += [("    " if j == 0 else "     ") + line for j, line in enumerate(wrapped(row))]
         return f"static const {kernel}_t {kernel}_tiles[] = {{\n" + "\n".join(body) + "\n};\n"
+
+
+def _with_long_rows(ints: list[int]) -> list[int]:
+    """Merge the axes of an elementwise tile along which all operands go on at the same pace."""
+    kind, sizes, flat = ints[1], ints[2:6], ints[6:]
+    strides = [flat[k : k + 4] for k in range(0, len(flat), 4)]
+    axes = [sizes[3:] + [own[3] for own in strides]]  # innermost first: size, and strides
+    for axis in (2, 1, 0):
+        size, steps = sizes[axis], [own[axis] for own in strides]
+        inner = axes[-1]
+        if size == 1:
+            continue
+        if inner[0] == 1:
+            axes[-1] = [size, *steps]
+        elif steps == [inner[0] * step for step in inner[1:]]:
+            inner[0] *= size
+        else:
+            axes.append([size, *steps])
+    axes += [[1] + [0] * len(strides)] * (4 - len(axes))
+    axes.reverse()
+    rows = math.prod(axis[0] for axis in axes[:3])
+    merged = [axis[1 + k] for k in range(len(strides)) for axis in axes]
+    return [rows, kind, *(axis[0] for axis in axes), *merged]
 
 
 def _zero(text: str) -> bool:

@@ -53,6 +53,7 @@ void tiled_gemm(team_t team, const tiled_gemm_t *n, const float *a, const float 
         float *ry = y + q0 * n->y[0] + q1 * n->y[1] + i * n->y[2];
         left -= end - j;
         for (; j + 4 <= end; j += 4) gemm_columns(n, ra, rb + j * n->b[3], rc + j * n->c[3], ry + j, 4);
+        for (; j + 2 <= end; j += 2) gemm_columns(n, ra, rb + j * n->b[3], rc + j * n->c[3], ry + j, 2);
         for (; j < end; j++) gemm_columns(n, ra, rb + j * n->b[3], rc + j * n->c[3], ry + j, 1);
     }
 }

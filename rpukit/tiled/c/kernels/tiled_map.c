@@ -12,12 +12,14 @@ typedef struct {
         (void)u, (void)v, *y = value; \
     } \
     break
-#define MORE(k) p[k][i * n->stride[4 * (k) + 3]]
+#define MORE(k) p[k][i * step[k]]
 
 static void map_row(const tiled_map_t *n, int32_t count, const float *const *p, float *y) {
     const float *a = p[0], *b = p[1] ? p[1] : a, by = n->by, to = n->to;
     const int32_t sa = n->stride[3], sb = p[1] ? n->stride[7] : sa, sy = n->stride[31];
-    (void)by, (void)to;
+    int32_t step[7];
+    for (int k = 2; k < 7; k++) step[k] = n->stride[4 * k + 3];
+    (void)by, (void)to, (void)step;
     switch (n->kind) {
     case 0: EACH(u);
     case 1: EACH(u + v);

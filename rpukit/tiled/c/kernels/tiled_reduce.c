@@ -25,6 +25,8 @@ static inline float reduce_row(const tiled_reduce_t *n, reduce_row_t p) {
 void tiled_reduce(team_t team, const tiled_reduce_t *n, const float *a, const float *b, const float *c, const float *d,
                   float *y) {
     share_t own = share(team, n->rows);
+    const float *in[4] = {a, b, c, d};
+    int n_in = n->kind < 2 ? 1 : n->kind == 3 ? 4 : 2;
     for (int32_t row = own.begin; row < own.end; row++) {
         int32_t i3 = row % n->free[3], rest = row / n->free[3], i2 = rest % n->free[2];
         int32_t i1 = rest / n->free[2] % n->free[1], i0 = rest / n->free[2] / n->free[1], p[5];
@@ -33,10 +35,9 @@ void tiled_reduce(team_t team, const tiled_reduce_t *n, const float *a, const fl
         for (int32_t j0 = 0; j0 < n->sum[0]; j0++)
             for (int32_t j1 = 0; j1 < n->sum[1]; j1++)
                 for (int32_t j2 = 0; j2 < n->sum[2]; j2++) {
-                    int32_t q[4];
-                    for (int k = 0; k < 4; k++) q[k] = p[k] + PLACE(n->stride + 8 * k + 4, j0, j1, j2, 0);
-                    reduce_row_t at = {a + q[0], b ? b + q[1] : 0, c ? c + q[2] : 0, d ? d + q[3] : 0};
-                    total += reduce_row(n, at);
+                    const float *at[4] = {0};
+                    for (int k = 0; k < n_in; k++) at[k] = in[k] + p[k] + PLACE(n->stride + 8 * k + 4, j0, j1, j2, 0);
+                    total += reduce_row(n, (reduce_row_t){at[0], at[1], at[2], at[3]});
                 }
         if (n->last && n->kind != 0 && n->kind != 3) {
             total /= n->count;
