@@ -14,6 +14,8 @@ from rpukit.tiled.program import BasePlan
 from rpukit.tiled.runtime.c_tables import MADE, comment, wrapped
 from rpukit.tiled.runtime.executor import Executor
 
+SECTIONS = '#ifdef HAS_SECTIONS\n#include "sections.h"\n#endif\n\n'
+
 __all__ = ["Tensors", "batches_text", "memory_text"]
 
 
@@ -71,10 +73,7 @@ class Tensors:
 
     def weights(self) -> str:
         """Write the values of weights and constants that are not all zero."""
-        text = [
-            MADE,
-            '#include "network.h"\n\n#ifdef HAS_SECTIONS\n#include "sections.h"\n#endif\n',
-        ]
+        text = [MADE, '#include "network.h"\n\n', SECTIONS]
         text.append("#ifndef WEIGHTS\n#define WEIGHTS /* the section of constants */\n#endif\n\n")
         names = []
         for k, (name, program, value) in enumerate(self.values):
@@ -124,13 +123,14 @@ def batches_text(
 ) -> dict[str, str]:
     """Write the mini-batches of the example, with the losses and final values to expect."""
     kinds = [training.train.tensors[name].dtype for name in training.batch]
-    text = [MADE, '#include "batches.h"\n\n']
+    text = [MADE, '#include "batches.h"\n\n', SECTIONS]
+    text.append("#ifndef BATCHES\n#define BATCHES /* their section */\n#endif\n\n")
     rows = []
     for step, batch in enumerate(batches):
         names = [f"input_{step}_{k}" for k in range(len(kinds))]
         for name, value, kind in zip(names, batch, kinds, strict=True):
             raw = np.ascontiguousarray(np.asarray(value, kind)).tobytes()
-            text.append(f"static const uint32_t {name}[] = {_words(raw)};\n")
+            text.append(f"static const uint32_t {name}[] BATCHES = {_words(raw)};\n")
         rows.append(f"    {{{', '.join(names)}}},")
     body = "\n".join(rows or ["    {0}"])
     text.append(f"\nconst void *const batches[][N_INPUTS] = {{\n{body}\n}};\n")
@@ -152,12 +152,11 @@ def batches_text(
 def memory_text(plan: BasePlan) -> str:
     """Write the arenas, the blocks of the inner levels, and the links between levels."""
     levels = plan.hierarchy.levels
-    text = [MADE, '#include "network.h"\n\n#ifdef HAS_SECTIONS\n#include "sections.h"\n#endif\n\n']
+    text = [MADE, '#include "network.h"\n\n', SECTIONS]
     text.append(
-        "/* Arenas, 8 bytes aligned, as labels need. A target's sections.h may define ARENA_k, attributes of the\n"
-    )
-    text.append(
-        " * arena of level k, or ARENA_k_AT, where it is in memory that the linker does not know. */\n"
+        "/* Arenas, 8 bytes aligned, as labels need. A target's sections.h may define ARENA_k,\n"
+        " * attributes of the arena of level k, or ARENA_k_AT, where it is in memory that the linker\n"
+        " * does not know. */\n"
     )
     for k, level in enumerate(levels):
         words = -(-plan.peaks[level.name] // 8) + 1
@@ -170,7 +169,7 @@ def memory_text(plan: BasePlan) -> str:
     text.append(f"const uint32_t arena_bytes[N_LEVELS] = {{{sizes}}};\n\n")
     links = ", ".join(f"{{{v.setup}, {v.row}, {v.width}, {int(v.duplex)}}}" for v in levels)
     text.append(
-        "/* For the checks of targets/host; a linker that collects unused sections leaves them out. */\n"
+        "/* For the checks of targets/host; linkers leave them out where they are not used. */\n"
     )
     text.append(f"const link_t links[N_LEVELS] = {{{links}}};\n")
     blocks = _blocks(plan)

@@ -48,8 +48,8 @@ def kernel_source(kernel: str) -> str:
     path = resources.files("rpukit.tiled") / "c" / "kernels" / f"{kernel}.c"
     if not path.is_file():
         raise PlanError(
-            f"kernel {kernel} has no C source; need a graph without analog tiles, whose ops run on "
-            f"the CPU and GPU executors alone"
+            f"kernel {kernel} has no C source; need a graph without analog tiles, whose ops run "
+            "on the CPU and GPU executors alone"
         )
     return path.read_text("ascii")
 
@@ -106,7 +106,7 @@ class _Record:
         real = [float(v) for v in tile.floats]
         n_int = sum(n for kind, _, n in self.fields if kind == "int32_t")
         n_real = sum(n for kind, _, n in self.fields if kind == "float")
-        assert len(ints) == n_int and len(real) <= n_real or not n_real
+        assert (len(ints) == n_int and len(real) <= n_real) or not n_real
         for value in ints:
             _checked(value, f"a number of a tile of {comment(tile.node.name)}")
         row = (*ints, *real[:n_real], *(0.0,) * (n_real - len(real)))
@@ -317,8 +317,8 @@ class Tables:
         """Write the tables, and the function that computes a tile."""
         parts = [MADE, '#include "kernels.h"\n#include "network.h"\n\n']
         parts.append(
-            "/* Copies: to and from a level, bytes of a row, then for each axis around it how often\n"
-            " * and how far each side goes on. */\n"
+            "/* Copies: to and from a level, bytes of a row, then for each axis around it how\n"
+            " * often and how far each side goes on. */\n"
         )
         rows = []
         for to, source, size, loops in self.copies:
@@ -329,11 +329,11 @@ class Tables:
         parts.append(
             "/* Tiles: kernel, which buffers it has, its numbers above, cycles in the model. */\n"
         )
-        own = [
+        tiles = [
             f"    {{{kernel.upper()}, {mask}, {numbers}, {cycles}}},"
             for kernel, mask, numbers, cycles in self.tiles
         ]
-        parts.append("const tile_t tiles[] = {\n" + "\n".join(own or ["    {0}"]) + "\n};\n\n")
+        parts.append("const tile_t tiles[] = {\n" + "\n".join(tiles or ["    {0}"]) + "\n};\n\n")
         parts.append(self._calls())
         return "".join(parts)
 

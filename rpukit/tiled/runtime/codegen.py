@@ -59,10 +59,10 @@ def generate_c(
     has their names, and comments show these with all unusual characters written as ``%XX``.
 
     ``network.h`` has the calls of a user, ``dma.h`` and ``target.h`` what a target provides, and
-    the folder ``targets`` some targets. The two files ``*_network.c`` are the programs of the plan,
-    step by step; ``tables.c`` has the numbers of their tiles, ``kernels.c`` the kernels that they
-    use. ``make run`` in the folder builds for the host and trains; ``cmake -DTARGET=...`` builds
-    for a target.
+    the folder ``targets`` some targets. The two files ``*_network.c`` are the programs of the
+    plan, step by step; ``tables.c`` has the numbers of their tiles, ``kernels.c`` the kernels that
+    they use. ``make run`` in the folder builds for the host and trains; ``cmake -DTARGET=...``
+    builds for a target.
 
     Examples
     --------

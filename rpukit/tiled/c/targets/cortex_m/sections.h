@@ -9,3 +9,4 @@
 #define ARENA_2 FAST_ARENA
 #endif
 #define WEIGHTS __attribute__((section(".weights")))
+#define BATCHES __attribute__((section(".batches"))) /* of the example */

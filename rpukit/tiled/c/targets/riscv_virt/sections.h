@@ -3,3 +3,4 @@
 #define ARENA_1 __attribute__((section(".arena_1")))
 #define ARENA_2 __attribute__((section(".arena_2")))
 #define WEIGHTS __attribute__((section(".weights")))
+#define BATCHES __attribute__((section(".batches"))) /* of the example */

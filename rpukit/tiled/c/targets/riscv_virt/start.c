@@ -2,13 +2,11 @@
 #include "../bare/stack.h"
 #include "target.h"
 
-#ifndef N_HARTS
-#define N_HARTS 1
-#endif
 enum { STACK_BYTES = 8192, UART = 0x10000000, FINISHER = 0x100000, PASSED = 0x5555, FAILED = 0x3333 };
 
 int main(int argc, char **argv);
 
+#if N_HARTS > 1
 static struct {
     void (*work)(void *task, int core, int n_cores);
     void *task;
@@ -21,13 +19,18 @@ void target_fork(void (*work)(void *task, int core, int n_cores), void *task) {
     work(task, 0, N_HARTS);
     while (__atomic_load_n(&shared.done, __ATOMIC_ACQUIRE) < N_HARTS) {}
 }
+#endif
 
 __attribute__((noreturn, used)) static void help(int hart) { /* the other harts */
+#if N_HARTS > 1
     for (uint32_t round = 1;; round++) {
         while (__atomic_load_n(&shared.round, __ATOMIC_ACQUIRE) < round) {}
         shared.work(shared.task, hart, N_HARTS);
         __atomic_add_fetch(&shared.done, 1, __ATOMIC_RELEASE);
     }
+#endif
+    (void)hart;
+    for (;;) {}
 }
 
 void target_text(const char *text) {
