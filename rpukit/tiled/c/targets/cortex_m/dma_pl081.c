@@ -3,14 +3,16 @@
 #include "dma.h"
 #include "network.h"
 
+enum { MOST_ITEMS = 32, MOST_UNITS = 4095 }; /* units of an item: its field has 12 bits */
+
 typedef struct { uint32_t from, to, next, control; } item_t; /* as the controller reads it */
 typedef struct { volatile uint32_t from, to, next, control, configuration, unused[3]; } channel_t;
-typedef struct { item_t items[2][32]; uint32_t n, half; int token; } list_t; /* one half is filled as the other is read */
+/* One half of the items is filled as the other is read. */
+typedef struct { item_t items[2][MOST_ITEMS]; uint32_t n, half; int owner; } list_t; /* owner: its token + 1 */
 
-enum { MOST_ITEMS = 32, MOST_UNITS = 4095, NOBODY = -1 };
-enum { RAW_ERROR = 0x18, CONTROLLER = 0x30, CHANNELS = 0x100, ENABLE = 1, STEP_BOTH = 3 << 26, WORDS = 2 << 18 | 2 << 21 };
+enum { CONTROLLER = 0x30, CHANNELS = 0x100, ENABLE = 1, STEP_BOTH = 3 << 26, WORDS = 2 << 18 | 2 << 21 };
 
-static list_t lists[2] = {{.token = NOBODY}, {.token = NOBODY}};
+static list_t lists[2];
 static uint8_t direction[N_TOKENS];
 
 static volatile uint32_t *controller(uint32_t offset) { return (volatile uint32_t *)(PL081 + offset); }
@@ -18,7 +20,7 @@ static channel_t *channel(uint32_t k) { return (channel_t *)(PL081 + CHANNELS + 
 
 static void finish(uint32_t k) {
     while (channel(k)->configuration & ENABLE) {}
-    lists[k].token = NOBODY;
+    lists[k].owner = 0;
 }
 
 static void begin_list(uint32_t k) {
@@ -63,9 +65,9 @@ void dma_start_2d(int token, uint8_t *to, uint32_t to_stride, const uint8_t *fro
 
 void dma_commit(int token) {
     begin_list(direction[token]);
-    lists[direction[token]].token = token;
+    lists[direction[token]].owner = token + 1;
 }
 
 void dma_wait(int token) {
-    if (lists[direction[token]].token == token) finish(direction[token]);
+    if (lists[direction[token]].owner == token + 1) finish(direction[token]);
 }
