@@ -3,6 +3,7 @@
 #
 #   make demo      train a network of analog tiles on digits; figures go to demo_out/
 #   make test      tests that need no GPU, the CUDA kernels run by g++ among them; T=tests/gemm: one topic
+#   make targets   tests of generated C under QEMU; with cross compilers, installed by apt-get if root
 #   make torch     tests of the layers for PyTorch, with its build for the CPU
 #   make lint types docs notebooks bench-check check versions wheel clean
 
@@ -19,12 +20,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 FROZEN := setup.cfg pyproject.toml constraints.txt
 NOTEBOOKS ?= $(wildcard notebooks/*.py docs/tutorials/*.py)
 
-.PHONY: help demo test torch lint format types docs notebooks bench-check check versions wheel clean
+.PHONY: help demo test targets torch lint format types docs notebooks bench-check check versions wheel clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -7
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
 
 demo: $(VENV)/.stamp-demo
 	$(BIN)/python -m rpukit demo $(DEMO_ARGS)
@@ -32,6 +33,10 @@ demo: $(VENV)/.stamp-demo
 test: $(VENV)/.stamp-test
 	@command -v $(CXX) >/dev/null || { echo "make test: no C++ compiler '$(CXX)': install g++ or set CXX"; exit 1; }
 	CXX=$(CXX) $(BIN)/python -m pytest $(PYTEST_ARGS) $(T)
+
+targets: $(VENV)/.stamp-test
+	bash tools/install_cross_tools.sh
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m qemu tests/tiled
 
 # Layers, the products for PyTorch, and the examples in docstrings and pages that need it.
 torch: $(VENV)/.stamp-torch

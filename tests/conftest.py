@@ -32,14 +32,19 @@ def device(request):
 
 NEEDS = {"gpu": 1, "multi_gpu": 2}
 left_out = pytest.StashKey[int]()
+for_targets = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests that need more GPUs than there are."""
+    """Leave out the tests that need more GPUs than there are, and those of `make targets`."""
     n_gpu = _device.gpu_count()
     missing = [mark for mark, need in NEEDS.items() if n_gpu < need]
     out = [item for item in items if any(item.get_closest_marker(mark) for mark in missing)]
     config.stash[left_out] = len(out)
+    if "qemu" not in config.option.markexpr:
+        own = [item for item in items if item.get_closest_marker("qemu")]
+        config.stash[for_targets] = len(own)
+        out += own
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in set(out)]
@@ -52,12 +57,15 @@ def pytest_sessionfinish(session):
         store.prune()
     else:
         output["left_out"] = session.config.stash.get(left_out, 0)
+        output["for_targets"] = session.config.stash.get(for_targets, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Take over what a process of xdist left out; each of them collects all tests."""
-    node.config.stash[left_out] = getattr(node, "workeroutput", {}).get("left_out", 0)
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[left_out] = output.get("left_out", 0)
+    node.config.stash[for_targets] = output.get("for_targets", 0)
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -66,4 +74,9 @@ def pytest_terminal_summary(terminalreporter, config):
         n_gpu = _device.gpu_count()
         terminalreporter.write_line(
             f"{n} tests were left out: they need a GPU, or two, and this machine has {n_gpu}"
+        )
+    n = config.stash.get(for_targets, 0)
+    if n:
+        terminalreporter.write_line(
+            f"{n} tests were left out: they build for microcontrollers and need QEMU; make targets"
         )

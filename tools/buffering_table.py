@@ -60,6 +60,12 @@ def batches(training: tiled.Training, arrays: dict[str, np.ndarray]) -> list[tup
     return found
 
 
+def network_files(target: Path) -> list[Path]:
+    """List the sources without weights and the example."""
+    example = ("weights.c", "batches.c", "batches.h", "main.c")
+    return [path for path in target.glob("*.[ch]") if path.name not in example]
+
+
 def run(plan: tiled.Plan, training: tiled.Training, folder: Path) -> tuple[int, float, int]:
     """Write, build and run a plan; return its lines of C, compile time and program size."""
     arrays = inputs(folder)
@@ -67,7 +73,7 @@ def run(plan: tiled.Plan, training: tiled.Training, folder: Path) -> tuple[int, 
     with tempfile.TemporaryDirectory() as name:
         target = Path(name)
         tiled.generate_c(plan, training, target, mini, n_accumulate=every)
-        lines = sum(len(p.read_text().split("\n")) - 1 for p in target.glob("*.[ch]"))
+        lines = sum(len(p.read_text().split("\n")) - 1 for p in network_files(target))
         begin = time.perf_counter()
         subprocess.run(["make", "-s", "network"], cwd=target, check=True)
         taken = time.perf_counter() - begin

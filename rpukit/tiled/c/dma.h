@@ -1,8 +1,8 @@
-/* Transfers between the levels of memory. dma_host.c does them in software and checks every one of
- * them; a target puts its own file in its place.
+/* Transfers between the levels of memory. A target puts its own functions in the place of the weak ones of defaults.c,
+ * which copy at once; targets/host has them in software with checks of every transfer.
  *
- * One transfer has one token from dma_begin to the end of dma_wait; its pieces, of one or two
- * dimensions, are started in between. Tokens are small numbers below N_TOKENS. */
+ * One transfer has one token from dma_begin to the end of dma_wait; its pieces, of one or two dimensions, are started in
+ * between. Tokens are small numbers below N_TOKENS. */
 #ifndef DMA_H
 #define DMA_H
 
@@ -16,7 +16,7 @@ void dma_start_2d(int token, uint8_t *to, uint32_t to_stride, const uint8_t *fro
 void dma_commit(int token);
 void dma_wait(int token);
 
-/* Called by the network around its work: cycles of a tile, and the end of a program. */
+/* Called by the network around its work: cycles of a tile in the model, and the end of a program. */
 void dma_compute(uint32_t cycles);
 void dma_end_of_program(void);
 

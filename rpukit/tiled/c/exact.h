@@ -4,21 +4,32 @@
 #ifndef EXACT_H
 #define EXACT_H
 
-#include <math.h> /* fmaf alone */
 #include <stdint.h>
-#include <string.h>
 
-static inline uint32_t bits_of(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
+typedef union { float number; uint32_t bits; } float_bits_t;
+typedef union { double number; uint64_t bits; } double_bits_t;
+
+static inline uint32_t bits_of(float x) { return ((float_bits_t){.number = x}).bits; }
+static inline float float_of(uint32_t u) { return ((float_bits_t){.bits = u}).number; }
+
+/* x y + z rounded once, without an instruction for it: the product is exact in float64, and their sum is rounded to
+ * odd, so that rounding it to float32 rounds once. */
+static inline float soft_fma(float x, float y, float z) {
+    double product = (double)x * (double)y, sum = product + (double)z, back = sum - product;
+    double lost = (product - (sum - back)) + ((double)z - back);
+    double_bits_t odd = {.number = sum};
+    if ((odd.bits >> 52 & 0x7ff) != 0x7ff && lost != 0.0 && !(odd.bits & 1)) odd.bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1;
+    return (float)odd.number;
 }
 
-static inline float float_of(uint32_t u) {
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
+#if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_f)
+static inline float fma32(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+#elif defined(__linux__) || defined(__APPLE__)
+#include <math.h>
+static inline float fma32(float x, float y, float z) { return fmaf(x, y, z); }
+#else /* newlib's fmaf rounds twice */
+static inline float fma32(float x, float y, float z) { return soft_fma(x, y, z); }
+#endif
 
 #define EXACT_INF float_of(0x7f800000u)
 #define EXACT_NAN float_of(0x7fc00000u)
@@ -26,15 +37,22 @@ static inline float float_of(uint32_t u) {
 /* A polynomial in x, leading coefficient first, one fma a step. */
 static inline float horner(float x, const float *c, int n) {
     float r = c[0];
-    for (int i = 1; i < n; i++) r = fmaf(r, x, c[i]);
+    for (int i = 1; i < n; i++) r = fma32(r, x, c[i]);
     return r;
 }
 
 static inline float exact_abs(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
 
-/* Square root, rounded to nearest: digit by digit over the integer 2^(2 * 24) of the mantissa. */
-static inline float exact_sqrt(float x) {
-    if (!(x > 0.0f) || x == EXACT_INF) return x < 0.0f ? EXACT_NAN : x;
+/* Square root of a positive number, rounded to nearest: by the instruction where there is one, else digit by digit
+ * over the integer 2^(2 * 24) of the mantissa. */
+#if defined(__SSE__) && defined(__x86_64__)
+static inline float positive_sqrt(float x) { __asm__("sqrtss %0, %0" : "+x"(x)); return x; }
+#elif defined(__ARM_FP) && defined(__arm__) && __ARM_FP & 4
+static inline float positive_sqrt(float x) { __asm__("vsqrt.f32 %0, %0" : "+t"(x)); return x; }
+#elif defined(__riscv_f)
+static inline float positive_sqrt(float x) { __asm__("fsqrt.s %0, %0" : "+f"(x)); return x; }
+#else
+static inline float positive_sqrt(float x) {
     uint32_t u = bits_of(x);
     int32_t e = (int32_t)(u >> 23) - 150;
     uint64_t m = u & 0x7fffffu;
@@ -55,6 +73,12 @@ static inline float exact_sqrt(float x) {
     int32_t scale = e / 2 - 1 + drop;
     return (float)(uint32_t)kept * float_of((uint32_t)(scale + 127) << 23);
 }
+#endif
+
+static inline float exact_sqrt(float x) {
+    if (!(x > 0.0f) || x == EXACT_INF) return x < 0.0f ? EXACT_NAN : x;
+    return positive_sqrt(x);
+}
 
 static inline float exact_scale(float r, int j) {
     int half = j >= 0 ? j / 2 : -((1 - j) / 2); /* rounded down */
@@ -65,8 +89,8 @@ static inline float exact_exp(float x) {
     static const float c[] = {0.00138146058f, 0.00836871006f, 0.041668389f, 0.166665211f, 0.49999994f, 1.0f, 1.0f};
     float a = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
     if (x != x) return x;
-    float j = fmaf(a, 1.442695f, 12582912.0f) - 12582912.0f;
-    float f = fmaf(j, -1.42860677e-06f, fmaf(j, -0.693145752f, a));
+    float j = fma32(a, 1.442695f, 12582912.0f) - 12582912.0f;
+    float f = fma32(j, -1.42860677e-06f, fma32(j, -0.693145752f, a));
     return exact_scale(horner(f, c, 7), (int)j);
 }
 
@@ -78,21 +102,21 @@ static inline float exact_log(float x) {
     float scaled = small ? x * 8388608.0f : x;
     uint32_t e = (bits_of(scaled) - 0x3f2aaaabu) & 0xff800000u;
     float f = float_of(bits_of(scaled) - e) - 1.0f;
-    float n = fmaf((float)(int32_t)e, 1.1920929e-07f, small ? -23.0f : 0.0f);
-    return fmaf(n, 0.693147182f, fmaf(f * f, horner(f, c, 9), f));
+    float n = fma32((float)(int32_t)e, 1.1920929e-07f, small ? -23.0f : 0.0f);
+    return fma32(n, 0.693147182f, fma32(f * f, horner(f, c, 9), f));
 }
 
 static inline float exact_expm1(float x) {
     static const float c[] = {0.000198476817f, 0.00139647303f, 0.00833345484f, 0.0416660123f, 0.166666657f, 0.5f};
     float a = x < -18.0f ? -18.0f : x > 89.0f ? 89.0f : x;
     if (x != x) return x;
-    float j = exact_abs(a) < 0.41f ? 0.0f : fmaf(a, 1.442695f, 12582912.0f) - 12582912.0f;
-    float whole = fmaf(j, -0.693145752f, a), f = fmaf(j, -1.42860677e-06f, whole);
-    float lost = fmaf(j, -1.42860677e-06f, whole - f);
-    float r = f + fmaf(f * f, horner(f, c, 6), lost);
+    float j = exact_abs(a) < 0.41f ? 0.0f : fma32(a, 1.442695f, 12582912.0f) - 12582912.0f;
+    float whole = fma32(j, -0.693145752f, a), f = fma32(j, -1.42860677e-06f, whole);
+    float lost = fma32(j, -1.42860677e-06f, whole - f);
+    float r = f + fma32(f * f, horner(f, c, 6), lost);
     if (j == 0.0f) return x == 0.0f ? x : r;
     float s = float_of((uint32_t)((int)j - 1 + 127) << 23);
-    return 2.0f * (j < 25.0f || j > 27.0f ? fmaf(s, r, s - 0.5f) : fmaf(s, r, -0.5f) + s);
+    return 2.0f * (j < 25.0f || j > 27.0f ? fma32(s, r, s - 0.5f) : fma32(s, r, -0.5f) + s);
 }
 
 static inline float exact_sigmoid(float x) {
@@ -112,7 +136,7 @@ static inline float exact_erf(float x) {
     static const float far[] = {-2.1697575e-05f, 0.000137706156f, -0.000730212487f, 0.00357051939f,
                                 -0.0164658111f,  -0.923750997f,   -4.41816092f,     -5.36494112f};
     float a = exact_abs(x);
-    if (a < 1.0f) return fmaf(x, horner(x * x, near, 7), x);
+    if (a < 1.0f) return fma32(x, horner(x * x, near, 7), x);
     if (x != x) return x;
     float r = 1.0f - exact_exp(horner((a > 3.95f ? 3.95f : a) - 2.0f, far, 8));
     return x < 0.0f ? -r : r;

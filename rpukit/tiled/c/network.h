@@ -1,53 +1,52 @@
-/* A program is a list of steps: begin a transfer, wait for one, compute a tile. Everything that a
- * step needs stands in it: addresses are bytes from the start of a level's arena. */
+/* Training by a plan. A program is a list of 16-bit words: waits, copies, tiles. What they have in common stands in
+ * tables.c; addresses are counted from the start of a level's arena, in units of UNIT bytes. */
 #ifndef NETWORK_H
 #define NETWORK_H
 
-#include "sizes.h" /* N_LEVELS, N_TOKENS, MOST_PIECES */
+#include "sizes.h"
+#include "team.h"
 
 #include <stdint.h>
 
-typedef struct { uint8_t level; uint32_t at; } place_t;
-typedef struct { uint32_t n, to, from; } loop_t; /* how often, and how far each side goes on */
+typedef struct { const char *name; uint8_t level; uint32_t at, bytes; } tensor_t;
 
+void network_begin(void);                                   /* arenas cleared, weights and constants in place */
+void network_write_inputs(const void *const inputs[N_INPUTS]); /* in the order of input_tensors */
+float network_train(int reset); /* one mini-batch: its loss; gradients are added to those before unless reset */
+void network_update(void);      /* a step of the optimiser */
+
+extern const tensor_t input_tensors[N_INPUTS], weight_tensors[N_WEIGHTS], final_tensors[N_FINAL], reset_tensor, loss_tensor;
+const void *network_weight(uint32_t k); /* of weight_tensors; 0: zeros. Weak: weights may come from elsewhere */
+
+/* Programs */
+enum { STEP_WAIT, STEP_COPY, STEP_TILE };
+#define WAIT(token) STEP_WAIT | (token) << 2
+#define COPY(token, shape, to, from) STEP_COPY | (token) << 2, shape, to, from
+#define TILE(tile, ...) STEP_TILE | (tile) << 2, __VA_ARGS__
+#define NEAR(at) (at) / UNIT                            /* in a level of which one word is enough */
+#define FAR(at) (at) / UNIT & 0xffff, (at) / UNIT >> 16 /* two words, the low one first */
+
+typedef struct { copy_number_t n, to, from; } loop_t; /* how often, and how far each side goes on */
 typedef struct {
-    uint8_t token, inward;
-    place_t to, from;
-    uint32_t row_bytes;
-    loop_t loops[3]; /* outermost first; the last counts rows; n = 0: there is none */
+    uint8_t to_level, from_level;
+    copy_number_t row_bytes;
+    loop_t loops[N_LOOPS]; /* outermost first; the last counts rows; n = 0: there is none */
 } copy_t;
-
-typedef struct {
-    uint8_t kernel;
-    uint32_t cycles, ints, floats; /* where its numbers begin in the tables */
-    int32_t at[8];                 /* its buffers in the innermost level; -1: it has none */
-} tile_t;
-
-typedef struct {
-    enum { STEP_COPY, STEP_WAIT, STEP_TILE } kind;
-    union { copy_t copy; uint8_t wait; tile_t tile; } u;
-} step_t;
-
-typedef struct { const step_t *steps; uint32_t n_steps; const int32_t *ints; const float *floats; } program_t;
+typedef struct { uint8_t kernel, buffers; uint16_t numbers; uint32_t cycles; } tile_t; /* buffers: a bit for each */
 typedef struct { uint8_t level; uint32_t begin, bytes; } block_t;
 typedef struct { uint32_t setup, row, width; uint8_t duplex; } link_t;
+typedef struct { const uint16_t *words; uint32_t n; } program_t;
 
-#define ROW(n, to, from) {n, to, from}
-#define MOVE(inward, token, to_level, to, from_level, from, bytes, ...) \
-    {STEP_COPY, {.copy = {token, inward, {to_level, to}, {from_level, from}, bytes, {__VA_ARGS__}}}}
-#define IN(token, to_level, to, from_level, from, bytes, ...) \
-    MOVE(1, token, to_level, to, from_level, from, bytes, __VA_ARGS__)
-#define OUT(token, to_level, to, from_level, from, bytes, ...) \
-    MOVE(0, token, to_level, to, from_level, from, bytes, __VA_ARGS__)
-#define WAIT(token) {STEP_WAIT, {.wait = token}}
-#define TILE(kernel, cycles, ints, floats, ...) {STEP_TILE, {.tile = {kernel, cycles, ints, floats, {__VA_ARGS__}}}}
-
+extern const program_t training_network, optimizer_network;
+extern const copy_t copies[];
+extern const tile_t tiles[];
 extern uint8_t *const arenas[N_LEVELS];
 extern const uint32_t arena_bytes[N_LEVELS];
 extern const block_t blocks[]; /* slots and resident tensors of the inner levels */
 extern const uint32_t n_blocks;
 extern const link_t links[N_LEVELS];
 
+void compute_tile(team_t team, const tile_t *tile, void *const *p); /* a core's part of a tile; p: its buffers */
 void run_program(const program_t *program);
 
 #endif

@@ -1,11 +1,21 @@
 /* Weight (exp(logprob) - onehot) / total, without exp for the gradient of the log-probabilities. */
-void tiled_cross_entropy_grad(const int32_t *n, const float *s, const float *logprob, const int64_t *labels, float *y,
-                              const float *weights, const float *total_weight) {
-    for (int32_t e = 0; e < n[0] * n[1]; e++) {
-        int32_t i = e / n[1];
-        float v = (n[6] ? 0.0f : exact_exp(logprob[e])) - (n[2] + e % n[1] == labels[i] ? 1.0f : 0.0f);
-        if (n[4]) v = weights[i] * v;
-        v = 0 <= labels[i] && labels[i] < n[3] ? v / (n[5] ? *total_weight : s[0]) : EXACT_NAN;
-        y[e] = n[4] && weights[i] == 0.0f ? 0.0f : v;
+typedef struct {
+    int32_t samples, classes, class0, n_class;  /* of the tile; its first class; of all */
+    int32_t weighted, total_given, of_log_prob; /* which inputs there are; which gradient it is */
+    float total;
+} tiled_cross_entropy_grad_t;
+
+void tiled_cross_entropy_grad(team_t team, const tiled_cross_entropy_grad_t *n, const float *logprob,
+                              const int64_t *labels, float *y, const float *weights, const float *total_weight) {
+    share_t own = share(team, n->samples);
+    float total = n->total_given ? *total_weight : n->total;
+    for (int32_t i = own.begin; i < own.end; i++) {
+        int known = 0 <= labels[i] && labels[i] < n->n_class;
+        for (int32_t c = 0, e = i * n->classes; c < n->classes; c++, e++) {
+            float v = (n->of_log_prob ? 0.0f : exact_exp(logprob[e])) - (n->class0 + c == labels[i] ? 1.0f : 0.0f);
+            if (n->weighted) v = weights[i] * v;
+            v = known ? v / total : EXACT_NAN;
+            y[e] = n->weighted && weights[i] == 0.0f ? 0.0f : v;
+        }
     }
 }

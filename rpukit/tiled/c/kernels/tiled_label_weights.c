@@ -1,8 +1,13 @@
 /* Weights of samples: that of the label's class, 0 for the class to ignore, NaN for a label out of range. */
-void tiled_label_weights(const int32_t *n, const int64_t *labels, const float *weights, float *y) {
-    for (int32_t i = 0; i < n[0]; i++) {
+typedef struct {
+    int32_t samples, n_class, weighted, ignores, ignored;
+} tiled_label_weights_t;
+
+void tiled_label_weights(team_t team, const tiled_label_weights_t *n, const int64_t *labels, const float *weights, float *y) {
+    share_t own = share(team, n->samples);
+    for (int32_t i = own.begin; i < own.end; i++) {
         float v = EXACT_NAN;
-        if (0 <= labels[i] && labels[i] < n[1]) v = n[2] ? weights[labels[i]] : 1.0f;
-        y[i] = n[3] && labels[i] == n[4] ? 0.0f : v;
+        if (0 <= labels[i] && labels[i] < n->n_class) v = n->weighted ? weights[labels[i]] : 1.0f;
+        y[i] = n->ignores && labels[i] == n->ignored ? 0.0f : v;
     }
 }

@@ -1,67 +1,74 @@
 /* Elementwise ops of up to seven inputs, which may stand still along axes. */
-static float phi(float x) { return 0.5f * (1.0f + exact_erf(x * 0.7071067811865476f)); }
+typedef struct {
+    int32_t rows, kind, size[4];
+    int32_t stride[32]; /* over the four axes: of each of seven inputs, then of the result */
+    float by, to;
+} tiled_map_t;
 
-static float between(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+/* One loop for each kind, of which generated code has those that the network uses. */
+#define EACH(value) \
+    for (int32_t i = 0; i < count; i++, a += sa, b += sb, y += sy) { \
+        const float u = *a, v = *b; \
+        (void)u, (void)v, *y = value; \
+    } \
+    break
+#define MORE(k) p[k][i * step[k]]
 
-/* Power of a whole exponent, of the root of the base where `root` is 1. */
-static float power(float a, float exponent, float root) {
-    float r = 1.0f;
-    if (root > 0.0f) a = exact_sqrt(a);
-    for (int32_t k = (int32_t)exact_abs(exponent); k > 0; k >>= 1, a = a * a)
-        if (k & 1) r = r * a;
-    return exponent < 0.0f ? 1.0f / r : r;
+static void map_row(const tiled_map_t *n, int32_t count, const float *const *p, float *y) {
+    const float *a = p[0], *b = p[1] ? p[1] : a, by = n->by, to = n->to;
+    const int32_t sa = n->stride[3], sb = p[1] ? n->stride[7] : sa, sy = n->stride[31];
+    int32_t step[7];
+    for (int k = 2; k < 7; k++) step[k] = n->stride[4 * k + 3];
+    (void)by, (void)to, (void)step;
+    switch (n->kind) {
+    case 0: EACH(u);
+    case 1: EACH(u + v);
+    case 2: EACH(u - v);
+    case 3: EACH(u * v);
+    case 4: EACH(u / v);
+    case 5: EACH(u / by);
+    case 6: EACH(u > 0.0f ? u : 0.0f);
+    case 7: EACH(v > 0.0f ? u : 0.0f);
+    case 8: EACH(u * map_phi(u));
+    case 9: EACH(u * fma32(v, 0.3989422804014327f * exact_exp(-0.5f * v * v), map_phi(v)));
+    case 10: EACH(exact_tanh(u));
+    case 11: EACH(u * fma32(-v, v, 1.0f));
+    case 12: EACH(exact_sigmoid(u));
+    case 13: EACH(u * (v * (1.0f - v)));
+    case 14: EACH(((u - v) + (u - v)) / by);
+    case 15: EACH(fma32((u - v) * MORE(2), MORE(3), MORE(4)));
+    case 16: EACH(MORE(2) * MORE(4) / by * fma32(-((v - MORE(3)) * MORE(4)), MORE(5), by * u - MORE(6)));
+    case 17: EACH(map_between(u, by, to));
+    case 18: EACH(u < 0.0f ? by * u : u);
+    case 19: EACH(map_between(fma32(by, u, to), 0.0f, 1.0f));
+    case 20: EACH(u * map_between(fma32(u, 0.16666666666666666f, 0.5f), 0.0f, 1.0f));
+    case 21: EACH(exact_sqrt(u));
+    case 22: EACH(exact_exp(u));
+    case 23: EACH(exact_log(u));
+    case 24: EACH(exact_erf(u));
+    case 25: EACH(map_power(u, by, to));
+    case 26: EACH(by < v && v < to ? u : 0.0f);
+    case 27: EACH(v > 0.0f ? u : by * u);
+    case 28: EACH(0.0f < v && v < 1.0f ? u * by : 0.0f);
+    case 29: EACH(map_hard_swish_grad(u, v));
+    case 30: EACH(u * (1.1283791670955126f * exact_exp(-(v * v))));
+    default: break;
+    }
 }
 
-static float hard_swish_grad(float dy, float x) {
-    if (x <= -3.0f) return 0.0f;
-    return x >= 3.0f ? dy : dy * fmaf(x, 0.3333333333333333f, 0.5f);
-}
-
-void tiled_map(const int32_t *n, const float *s, const float *a, const float *b, const float *c, const float *d,
+void tiled_map(team_t team, const tiled_map_t *n, const float *a, const float *b, const float *c, const float *d,
                const float *e, const float *f, const float *g, float *y) {
-    const float by = s[0];
-    for (int32_t at = 0; at < n[0] * n[5]; at++) {
-        int32_t row = at / n[5], i[4] = {row / (n[3] * n[4]), row / n[4] % n[3], row % n[4], at % n[5]}, p[8];
-        for (int k = 0; k < 8; k++) {
-            const int32_t *steps = n + 6 + 4 * k;
-            p[k] = i[0] * steps[0] + i[1] * steps[1] + i[2] * steps[2] + i[3] * steps[3];
-        }
-        float u = a[p[0]], v = b ? b[p[1]] : 0.0f, *out = y + p[7];
-        switch (n[1]) {
-        case 0: *out = u; break;
-        case 1: *out = u + v; break;
-        case 2: *out = u - v; break;
-        case 3: *out = u * v; break;
-        case 4: *out = u / v; break;
-        case 5: *out = u / by; break;
-        case 6: *out = u > 0.0f ? u : 0.0f; break;
-        case 7: *out = v > 0.0f ? u : 0.0f; break;
-        case 8: *out = u * phi(u); break;
-        case 9: *out = u * fmaf(v, 0.3989422804014327f * exact_exp(-0.5f * v * v), phi(v)); break;
-        case 10: *out = exact_tanh(u); break;
-        case 11: *out = u * fmaf(-v, v, 1.0f); break;
-        case 12: *out = exact_sigmoid(u); break;
-        case 13: *out = u * (v * (1.0f - v)); break;
-        case 14: *out = ((u - v) + (u - v)) / by; break;
-        case 15: *out = fmaf((u - v) * c[p[2]], d[p[3]], e[p[4]]); break;
-        case 17: *out = between(u, s[0], s[1]); break;
-        case 18: *out = u < 0.0f ? by * u : u; break;
-        case 19: *out = between(fmaf(s[0], u, s[1]), 0.0f, 1.0f); break;
-        case 20: *out = u * between(fmaf(u, 0.16666666666666666f, 0.5f), 0.0f, 1.0f); break;
-        case 21: *out = exact_sqrt(u); break;
-        case 22: *out = exact_exp(u); break;
-        case 23: *out = exact_log(u); break;
-        case 24: *out = exact_erf(u); break;
-        case 25: *out = power(u, s[0], s[1]); break;
-        case 26: *out = s[0] < v && v < s[1] ? u : 0.0f; break;
-        case 27: *out = v > 0.0f ? u : by * u; break;
-        case 28: *out = 0.0f < v && v < 1.0f ? u * by : 0.0f; break;
-        case 29: *out = hard_swish_grad(u, v); break;
-        case 30: *out = u * (1.1283791670955126f * exact_exp(-(v * v))); break;
-        default: { /* 16, gradient of a normalised element: dy, x, scale, mean, inv_std, dscale, dbias */
-            float h = (v - d[p[3]]) * e[p[4]];
-            *out = c[p[2]] * e[p[4]] / by * fmaf(-h, f[p[5]], by * u - g[p[6]]);
-        }
-        }
+    const float *in[7] = {a, b, c, d, e, f, g}, *p[7] = {0};
+    share_t own = share(team, n->rows * n->size[3]); /* of elements, since a map often has one row */
+    if (own.begin >= own.end) return;
+    int32_t left = own.end - own.begin, i = own.begin % n->size[3], row = own.begin / n->size[3];
+    int32_t i2 = row % n->size[2], i1 = row / n->size[2] % n->size[1], i0 = row / n->size[2] / n->size[1];
+    for (; left > 0; i = 0) {
+        int32_t count = n->size[3] - i < left ? n->size[3] - i : left;
+        for (int k = 0; k < 7 && in[k]; k++) p[k] = in[k] + PLACE(n->stride + 4 * k, i0, i1, i2, i);
+        map_row(n, count, p, y + PLACE(n->stride + 28, i0, i1, i2, i));
+        left -= count;
+        if (++i2 == n->size[2]) i2 = 0, i1++;
+        if (i1 == n->size[1]) i1 = 0, i0++;
     }
 }

@@ -1,18 +1,24 @@
 /* The largest, or the mean, of each window, row by row. */
-void tiled_pool(const int32_t *n, const float *x, float *y) {
-    int32_t oh = n[2], ow = n[3], kp = n[4], kq = n[5], xh = n[10], xw = n[11];
-    for (int32_t e = 0; e < n[0] * oh * ow; e++) {
-        int32_t row = e / (oh * ow), h0 = e / ow % oh * n[6] + n[8], w0 = e % ow * n[7] + n[9];
-        int32_t h1 = h0 + kp < xh ? h0 + kp : xh, w1 = w0 + kq < xw ? w0 + kq : xw;
-        const float *image = x + row * xh * xw;
-        if (h0 < 0) h0 = 0;
-        if (w0 < 0) w0 = 0;
-        float v = n[1] ? 0.0f : image[h0 * xw + w0];
-        for (int32_t h = h0; h < h1; h++)
-            for (int32_t w = w0; w < w1; w++) {
-                float u = image[h * xw + w];
-                v = n[1] ? v + u : u > v ? u : v;
-            }
-        y[e] = n[1] ? v / (float)(n[12] ? kp * kq : (h1 - h0) * (w1 - w0)) : v;
+typedef struct {
+    int32_t planes, mean, oh, ow, kp, kq; /* of results; window */
+    int32_t sh, sw, top, left, xh, xw;    /* strides, the first window's place, the input's tile */
+    int32_t include;                      /* a mean divides by the whole window */
+} tiled_pool_t;
+
+void tiled_pool(team_t team, const tiled_pool_t *n, const float *x, float *y) {
+    int32_t oh = n->oh, ow = n->ow, xh = n->xh, xw = n->xw;
+    share_t own = share(team, n->planes * oh);
+    for (int32_t unit = own.begin; unit < own.end; unit++) {
+        int32_t h = unit % oh * n->sh + n->top, w = n->left;
+        int32_t h0 = h > 0 ? h : 0, h1 = h + n->kp < xh ? h + n->kp : xh;
+        const float *image = x + unit / oh * xh * xw;
+        for (int32_t j = 0; j < ow; j++, w += n->sw) {
+            int32_t w0 = w > 0 ? w : 0, w1 = w + n->kq < xw ? w + n->kq : xw;
+            float v = n->mean ? 0.0f : image[h0 * xw + w0];
+            for (int32_t p = h0; p < h1; p++)
+                for (const float *at = image + p * xw + w0, *end = image + p * xw + w1; at < end; at++)
+                    v = n->mean ? v + *at : *at > v ? *at : v;
+            y[unit * ow + j] = n->mean ? v / (float)(n->include ? n->kp * n->kq : (h1 - h0) * (w1 - w0)) : v;
+        }
     }
 }

@@ -1,14 +1,22 @@
 /* Softmax along an axis, or its logarithm. */
-void tiled_softmax(const int32_t *n, const float *x, float *y) {
-    for (int32_t row = 0; row < n[0]; row++) {
-        int32_t p = row / n[3] * n[2] * n[3] + row % n[3], end = p + n[2] * n[3], step = n[3];
+typedef struct {
+    int32_t rows, logarithm, length, inner, unused[2];
+    float epsilon;
+} tiled_softmax_t;
+
+void tiled_softmax(team_t team, const tiled_softmax_t *n, const float *x, float *y) {
+    share_t own = share(team, n->rows);
+    int32_t step = n->inner, size = n->length * step;
+    for (int32_t row = own.begin; row < own.end; row++) {
+        int32_t p = row / step * size + row % step, end = p + size;
         float top = x[p], total = 0.0f;
         for (int32_t k = p; k < end; k += step) top = x[k] > top ? x[k] : top;
         for (int32_t k = p; k < end; k += step) {
-            y[k] = exact_exp(x[k] - top);
-            total += y[k];
+            float e = exact_exp(x[k] - top);
+            if (!n->logarithm) y[k] = e;
+            total += e;
         }
-        float size = n[1] ? exact_log(total) : total;
-        for (int32_t k = p; k < end; k += step) y[k] = n[1] ? x[k] - top - size : y[k] / size;
+        float scale = n->logarithm ? exact_log(total) : total;
+        for (int32_t k = p; k < end; k += step) y[k] = n->logarithm ? x[k] - top - scale : y[k] / scale;
     }
 }

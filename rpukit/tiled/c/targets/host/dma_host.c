@@ -2,6 +2,7 @@
  * seed; what is not there yet is NaN. Bounds, tokens and the cycles of the timing model are checked
  * and counted for every transfer; a fault ends the program with its name. */
 #include "dma_host.h"
+
 #include "network.h"
 
 #include <stdio.h>

@@ -1,0 +1,15 @@
+# RISC-V with float32 and several harts, as the board `virt` of QEMU has it. Ticks are instructions of hart 0.
+set(HARTS 1 CACHE STRING "Harts that share the work")
+set(CMAKE_SYSTEM_NAME Generic)
+set(CMAKE_SYSTEM_PROCESSOR riscv)
+set(CMAKE_C_COMPILER riscv64-unknown-elf-gcc)
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+set(TARGET_FLAGS -march=rv32imafc_zicsr -mabi=ilp32f -mcmodel=medany -ffreestanding -DN_HARTS=${HARTS})
+set(TARGET_SOURCES ${TARGETS}/riscv_virt/start.c ${TARGETS}/bare/bare.c)
+set(TARGET_LINK -nostdlib -Wl,--gc-sections,--no-warn-rwx-segments -T ${TARGETS}/riscv_virt/memory.ld)
+set(TARGET_LIBRARIES gcc)
+set(TARGET_RUN qemu-system-riscv32 -M virt -m 128M -smp ${HARTS} -display none -bios none -serial stdio -monitor none)
+if(HARTS EQUAL 1)
+  list(APPEND TARGET_RUN -icount shift=0) # else harts that wait would take their turns
+endif()
+list(APPEND TARGET_RUN -kernel)

@@ -1,0 +1,3 @@
+/* The example's main under the name that example.c calls. */
+#define main network_example
+#include "../../main.c"
