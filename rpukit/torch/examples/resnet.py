@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> common.Table:
     if given.data:
         data = cifar(given.data)
     else:
-        data = patterns(*((96, 64) if given.quick else ()))
+        data = patterns(*((32, 32) if given.quick else ()))
     score = partial(common.accuracy, data=data)
     trained: dict[int, Any] = {}
     tuned: dict[int, Any] = {}
