@@ -96,9 +96,11 @@ def _functions() -> tuple[Any, Any]:
     torch = pytorch()
     function: Any = torch.autograd.Function
     once: Callable[[Any], Any] = torch.autograd.function.once_differentiable
+    outside: Callable[[Any], Any] = torch.compiler.disable  # between two graphs of torch.compile
 
     class Product(function):  # type: ignore[misc]
         @staticmethod
+        @outside
         @on_stream
         def forward(ctx: Any, a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> Tensor:
             ctx.save_for_backward(a, b)
@@ -107,6 +109,7 @@ def _functions() -> tuple[Any, Any]:
 
         @staticmethod
         @once
+        @outside
         @on_stream
         def backward(ctx: Any, dc: Tensor) -> tuple[Any, ...]:
             a, b = ctx.saved_tensors
@@ -120,6 +123,7 @@ def _functions() -> tuple[Any, Any]:
 
     class LogProbability(function):  # type: ignore[misc]
         @staticmethod
+        @outside
         @on_stream
         def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
             arrays = [array_of(x) for x in (hidden, weight, targets)]
@@ -130,6 +134,7 @@ def _functions() -> tuple[Any, Any]:
 
         @staticmethod
         @once
+        @outside
         @on_stream
         def backward(ctx: Any, slope: Tensor) -> tuple[Any, ...]:
             *inputs, normaliser = ctx.saved_tensors

@@ -134,3 +134,23 @@ def test_functions_between_layers():
         found.append((value.detach(), x.grad))
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
+
+
+def test_deterministic_products_are_left_to_the_call():
+    """They are graph breaks; values and gradients are those of eager calls."""
+    targets = torch.tensor([1, 2, 0, -1])
+
+    def loss(hidden, weight):
+        product = rk.torch.det_gemm(hidden * 2, weight, trans_b=True)
+        return product.sum() + rk.torch.linear_logprob(hidden, weight, targets).sum()
+
+    torch._dynamo.reset()
+    found = []
+    for function in (loss, torch.compile(loss, backend="aot_eager")):
+        hidden = torch.linspace(-1, 1, 20).reshape(4, 5).requires_grad_()
+        weight = torch.linspace(1, -2, 35).reshape(7, 5).requires_grad_()
+        value = function(hidden, weight)
+        value.backward()
+        found.append((value.detach(), hidden.grad, weight.grad))
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
