@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 import rpukit as rk
 from rpukit.errors import DTypeError, NonFiniteError, ParameterError, ShapeError
 from rpukit.estimators import HMM
-from rpukit.testing import assert_same_bits
+from rpukit.testing import assert_same_bits, on_cpu
 
 # Written by tools/record_hmmlearn.py with hmmlearn 0.3.3.
 GOLDEN = np.load(Path(__file__).parent / "data" / "circuits" / "hmmlearn.npz")
@@ -211,6 +211,23 @@ def test_other_leaves():
         model.sample(3)
 
 
+@pytest.mark.parametrize(
+    ("leaf", "drawn"),
+    [
+        (rk.circuits.Exponential(), lambda rng, s: rng.exponential(np.where(s, 5.0, 0.3))),
+        (rk.circuits.VonMises(), lambda rng, s: rng.vonmises(np.where(s, 2.0, -1.0), 6)),
+    ],
+    ids=["Exponential", "VonMises"],
+)
+def test_leaves_with_closed_steps(leaf, drawn):
+    state = np.repeat([0, 1, 0, 1], 40)
+    x = drawn(np.random.default_rng(6), state)[:, None]
+    model = HMM(2, emission=leaf, n_iter=15, tol=1e-3, random_state=0).fit(x, [100, 60])
+    assert np.diff(model.monitor_.history).min() > -1e-9
+    same = (model.predict(x, [100, 60]) == state).mean()
+    assert max(same, 1 - same) > 0.9
+
+
 def test_spare_states_stay_finite():
     x = np.repeat([[0.0], [5.0]], 10, axis=0)
     for kind in ("gaussian", "poisson", "categorical"):
@@ -340,3 +357,30 @@ def test_roots_of_different_scopes():
     np.testing.assert_allclose(flows[b], [[1 / 9, 8 / 9]], rtol=1e-14)
     again = rk.Circuit.from_state(pc.state())
     assert_same_bits(again.log_likelihood([[1, 1]]), pc.log_likelihood([[1, 1]]))
+
+
+# ---- kernels ----------------------------------------------------------------------------------
+
+
+def learned(device="cpu"):
+    """Parameters after three steps of EM, posteriors and best states."""
+    rng = np.random.default_rng(0)
+    lengths = [9, 8, 7, 2, 1]
+    x = rng.normal(size=(27, 2)) + 3 * rng.integers(0, 2, (27, 1))
+    x[3] = np.nan
+    model = HMM(3, n_iter=3, tol=-np.inf, device=device, random_state=0).fit(x, lengths)
+    found = model.predict_proba(x, lengths), model.predict(x, lengths).astype(float)
+    return model.means_, model.covars_, model.transmat_, *found
+
+
+def test_kernels_have_the_bits_of_the_mirrors():
+    with on_cpu(1):
+        by_kernels = learned()
+    for a, b in zip(learned(), by_kernels, strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.gpu
+def test_a_gpu_has_the_bits_of_a_cpu():
+    for a, b in zip(learned(), learned("gpu"), strict=True):
+        assert_same_bits(a, b)

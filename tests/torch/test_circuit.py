@@ -7,7 +7,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import circuits, errors
-from rpukit.testing import assert_same_bits
+from rpukit.testing import assert_same_bits, on_cpu
 
 torch = pytest.importorskip("torch", reason="PyTorch, an extra of the library, is not installed")
 
@@ -176,6 +176,18 @@ def test_bits_of_any_batch(dtype):
         assert_same_bits(same[0], whole)
         for a, b in zip(same[1], slopes, strict=True):
             assert_same_bits(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_have_the_bits_of_the_mirrors(dtype):
+    pc = module(circuits.mixture(6, 3, LEAVES), dtype=dtype)
+    x = torch.tensor(X, dtype=F8)
+    whole = gradients(pc, x, len(x))
+    with on_cpu(1):
+        by_kernels = gradients(module(circuits.mixture(6, 3, LEAVES), dtype=dtype), x, len(x))
+    assert_same_bits(by_kernels[0], whole[0])
+    for a, b in zip(by_kernels[1], whole[1], strict=True):
+        assert_same_bits(a, b)
 
 
 def test_float32_is_near_float64():

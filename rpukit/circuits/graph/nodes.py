@@ -15,7 +15,7 @@ import numpy as np
 
 from rpukit._checks import integer, need_memory, real_array, shown
 from rpukit.circuits.graph.leaves import Leaf, as_leaf
-from rpukit.circuits.graph.traversal import edge_pairs, edge_table, named, sized, walk
+from rpukit.circuits.graph.traversal import brief, edge_pairs, edge_table, named, sized, walk
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
 __all__ = ["InputNodes", "Nodes", "ProductNodes", "SumNodes", "inputs", "product", "sum"]
@@ -109,12 +109,7 @@ class Nodes:
         return walk([self])
 
     def __repr__(self) -> str:
-        first, rest = [], self.scope
-        while rest and len(first) < 4:  # names of nodes are made often, of long scopes too
-            first.append(str((rest & -rest).bit_length() - 1))
-            rest &= rest - 1
-        shown = ", ".join(first) + (", ..." if rest else "")
-        return f"<{self.KIND} #{self.number}: {self.n_node} nodes over {{{shown}}}>"
+        return f"<{self.KIND} #{self.number}: {self.n_node} nodes over {{{brief(self.scope)}}}>"
 
 
 class InputNodes(Nodes):

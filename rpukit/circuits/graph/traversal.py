@@ -10,7 +10,7 @@ import numpy as np
 from rpukit._checks import integer, integers
 from rpukit.errors import ParameterError, ShapeError, StructureError
 
-__all__ = ["edge_pairs", "edge_table", "named", "sized", "walk"]
+__all__ = ["brief", "edge_pairs", "edge_table", "named", "sized", "walk"]
 
 
 def sized(n_node: Any, block_size: Any) -> tuple[int, int]:
@@ -21,6 +21,15 @@ def sized(n_node: Any, block_size: Any) -> tuple[int, int]:
     if n_node % block_size:
         raise ParameterError(f"n_nodes: got {n_node}, need a multiple of block_size {block_size}")
     return int(n_node), int(block_size)
+
+
+def brief(scope: int) -> str:
+    """Name the first variables of a scope, which may be long: "0, 1, 2, 3, ..."."""
+    first: list[str] = []
+    while scope and len(first) < 4:
+        first.append(str((scope & -scope).bit_length() - 1))
+        scope &= scope - 1
+    return ", ".join(first) + (", ..." if scope else "")
 
 
 def named(scope: int) -> str:
