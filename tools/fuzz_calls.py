@@ -35,7 +35,8 @@ rk.studies.Estimate rk.studies.load_fit rk.studies.read_pulses rk.Summary rk.sum
 rk.tiled.Graph rk.tiled.Node rk.tiled.Tensor rk.tiled.Operand rk.tiled.Training
 rk.tiled.TileSpace rk.tiled.Plan rk.tiled.Axis rk.tiled.CpuExecutor rk.tiled.simulate
 rk.tiled.find_hazards rk.tiled.live_bytes rk.tiled.make_graph rk.PulsedCell rk.UpdatePolicy
-rk.analog.register_step rk.summaries.Summary rk.circuits.Partials
+rk.analog.register_step rk.summaries.Summary rk.circuits.Partials rk.circuits.register_leaf
+rk.circuits.FunctionLeaf
 """
 LEFT_OUT = set(_LEFT_OUT.split())
 _METHODS_LEFT_OUT = """
@@ -80,6 +81,7 @@ OBJECTS = {
     "plan": "PLAN",
     "builder": "BUILDER()",
     "density": "rk.estimators.CircuitDensity(n_epochs=1).fit(XI)",
+    "trees": "rk.estimators.ChowLiuMixture(2, n_epochs=1).fit(XI)",
     "classes": "rk.estimators.CircuitClassifier(n_epochs=1).fit(XI, Y)",
     "classifier": "rk.estimators.AnalogClassifier((2,), epochs=1).fit(X, Y)",
     "regressor": "rk.estimators.AnalogRegressor((2,), epochs=1).fit(X, X[:, 0])",
@@ -180,10 +182,11 @@ OWN = {
     "gradient.dc": "D.astype('f2')",
     "builder.apply.op": "'Relu'",
     "builder.apply.name": "'y'",
-    **dict.fromkeys(("hmm.x", "fixed.x", "density.X", "classes.X"), "XI"),
+    **dict.fromkeys(("hmm.x", "fixed.x", "density.X", "trees.X", "classes.X"), "XI"),
     **dict.fromkeys(("classifier.X", "regressor.X", "estimators.X"), "X"),
     **dict.fromkeys(("classifier.y", "classes.y"), "Y"),
     "density.y": "None",
+    "trees.y": "None",
     "regressor.y": "X[:, 0]",
     "normal.x": "XN",
     "hmm.other": "OBJ",
@@ -256,6 +259,10 @@ OWN = {
     "rk.circuits.Rule.exponent": "1.0",
     **dict.fromkeys(("rk.circuits.hclt.x", "rk.circuits.pd_hclt.x"), "XI"),
     "rk.circuits.mutual_information.x": "XI",
+    **dict.fromkeys(("rk.circuits.chow_liu.x", "rk.circuits.chow_liu_mixture.x"), "XI"),
+    **dict.fromkeys(("rk.circuits.learn_spn.x", "rk.circuits.distil.x"), "XI"),
+    "rk.circuits.distil.root": "rk.circuits.hclt(XI, 2)",
+    "n_successes": "2.0",
     "rk.circuits.prune.keep": "0.5",
     "target": "W",
     "programmed": "W",

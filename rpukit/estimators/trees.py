@@ -6,12 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from rpukit._checks import integer
+from rpukit._checks import integer, number
 from rpukit.circuits import Circuit
 from rpukit.circuits.graph.nodes import sum as sum_nodes
 from rpukit.circuits.structures.trees import indicators, inner_edges, learn_trees
 from rpukit.elementwise import random_fill
-from rpukit.errors import ParameterError
 from rpukit.estimators._scikit import (
     BaseEstimator,
     DensityMixin,
@@ -115,21 +114,21 @@ class ChowLiuMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         n_components = integer(self.n_components, "n_components", low=1, what="trees")
         n_epochs = integer(self.n_epochs, "n_epochs", low=0, what="steps of EM")
         n_bins = integer(self.n_bins, "n_bins", low=1, high=_MOST_VALUES, what="bins")
-        if not 0 <= self.pseudocount < np.inf:
-            raise ParameterError(f"pseudocount: got {self.pseudocount!r}, need a number from 0")
+        pseudocount = number(self.pseudocount, "pseudocount", low=0)
+        tol = number(self.tol, "tol")
         data = validate_data(self, X, dtype=np.float64)
         edges = [_edges(column, n_bins) for column in data.T]
         sizes = np.array([_size(column, e) for column, e in zip(data.T, edges, strict=True)])
         seed = int(check_random_state(self.random_state).randint(1 << 31))
         stream = Stream.from_seed(seed)
         codes = _coded(data, edges)
-        numbers = (n_components, n_epochs, self.pseudocount, self.tol)
+        numbers = (n_components, n_epochs, pseudocount, tol)
         trees, shares, trace = learn_trees(codes, sizes, *numbers, stream)
         leaves, variables = indicators(sizes), range(len(sizes))
         made = [tree.circuit(variables, leaves) for tree in trees]
         root = sum_nodes(*made, n_nodes=1, parameters=shares[None, :])
         with np.errstate(divide="ignore"):  # without a pseudocount unseen values are impossible
-            unseen = np.log(self.pseudocount / (sizes * (len(data) + self.pseudocount)))
+            unseen = np.log(pseudocount / (sizes * (len(data) + pseudocount)))
         self.__dict__.update(
             _edges=edges,
             _sizes=sizes,

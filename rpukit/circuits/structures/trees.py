@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import Real, Whole, need_memory, takes
+from rpukit._checks import Real, Whole, need_memory, real_array, takes
 from rpukit.circuits.graph.leaves import Indicator
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes, inputs, product, sum
 from rpukit.circuits.structures.chow_liu import _added, _samples, chow_liu_tree
@@ -173,7 +173,7 @@ def chow_liu(x: Any, *, weights: Any = None, pseudocount: float = 1.0) -> SumNod
     codes, sizes = codes_of(x)
     given = None
     if weights is not None:
-        given = np.asarray(weights, np.float64)
+        given = np.array(real_array(weights, "weights"))
         if given.shape != (len(codes),):
             raise ShapeError(f"weights: got shape {given.shape}, need ({len(codes)},)")
         if not (np.isfinite(given).all() and given.min() >= 0):
@@ -182,7 +182,9 @@ def chow_liu(x: Any, *, weights: Any = None, pseudocount: float = 1.0) -> SumNod
     return tree.circuit(range(codes.shape[1]), indicators(sizes))
 
 
-@takes(n_components=Whole(1), n_epochs=Whole(0), pseudocount=Real(0), seed=Whole(0))
+@takes(
+    n_components=Whole(1), n_epochs=Whole(0), pseudocount=Real(0), tolerance=Real(), seed=Whole(0)
+)
 def chow_liu_mixture(
     x: Any,
     n_components: int,
