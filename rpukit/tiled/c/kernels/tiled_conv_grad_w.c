@@ -18,11 +18,11 @@ static inline void slope_lanes(const tiled_conv_grad_w_t *n, const float *dy, co
     for (int32_t i = 0; i < oh; i++, x += line) {
         int32_t outside = i < meet.i0 || i >= meet.i1, in0 = outside ? ow : meet.j0, j = 0;
         for (; j < in0; j++, dy++)
-            for (int k = 0; k < wide; k++) total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
+            LANES total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
         for (const float *at = x + j * sw; j < meet.j1; j++, dy++, at += sw)
-            for (int k = 0; k < wide; k++) total[k] = fma32(dy[k * dy_lane], at[k * x_lane], total[k]);
+            LANES total[k] = fma32(dy[k * dy_lane], at[k * x_lane], total[k]);
         for (; j < ow; j++, dy++)
-            for (int k = 0; k < wide; k++) total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
+            LANES total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
     }
 }
 

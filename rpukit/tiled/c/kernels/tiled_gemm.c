@@ -12,8 +12,8 @@ enum { SEGMENT = 16384 };
 /* Go on with the chains of `wide` neighbouring columns, which share what is read of A. */
 static inline void gemm_chains(const float *a, int32_t a_step, const float *b, int32_t b_step, int32_t b_next, int32_t depth,
                                int wide, float *total) {
-    for (int32_t k = 0; k < depth; k++, a += a_step, b += b_step)
-        for (int j = 0; j < wide; j++) total[j] = fma32(*a, b[j * b_next], total[j]);
+    for (; depth > 0; depth--, a += a_step, b += b_step)
+        LANES total[k] = fma32(*a, b[k * b_next], total[k]);
 }
 
 static inline void gemm_columns(const tiled_gemm_t *n, const float *a, const float *b, const float *c, float *y, int wide) {
