@@ -5,6 +5,13 @@
 #include "exact.h"
 #include "team.h"
 
+/* A loop over sums that are kept in registers; `wide` is known when the code is compiled. */
+#ifdef __clang__
+#define LANES _Pragma("clang loop unroll(full)") for (int k = 0; k < wide; k++)
+#else
+#define LANES _Pragma("GCC unroll 4") for (int k = 0; k < wide; k++)
+#endif
+
 /* Where an element of four indices lies. */
 #define PLACE(strides, i, j, k, l) ((i) * (strides)[0] + (j) * (strides)[1] + (k) * (strides)[2] + (l) * (strides)[3])
 

@@ -20,7 +20,7 @@ static inline void conv_lanes(const tiled_conv_t *n, const float *x, const float
     int32_t kp = n->kp, kq = n->kq, dh = n->dh * n->xw, dw = n->dw, plane = n->xh * n->xw;
     if (kp * kq == 1 && rows.begin < rows.end && columns.begin < columns.end) {
         for (int32_t c = n->ci; c > 0; c--, x += plane, w++)
-            for (int k = 0; k < wide; k++) total[k] = fma32(x[k * x_lane], w[k * w_lane], total[k]);
+            LANES total[k] = fma32(x[k * x_lane], w[k * w_lane], total[k]);
         return;
     }
     for (int32_t c = n->ci; c > 0; c--, x += plane) {
@@ -28,11 +28,11 @@ static inline void conv_lanes(const tiled_conv_t *n, const float *x, const float
         for (int32_t p = 0; p < kp; p++, line += dh) {
             int32_t outside = p < rows.begin || p >= rows.end, in0 = outside ? kq : columns.begin, q = 0;
             for (; q < in0; q++, w++)
-                for (int k = 0; k < wide; k++) total[k] = fma32(0.0f, w[k * w_lane], total[k]);
+                LANES total[k] = fma32(0.0f, w[k * w_lane], total[k]);
             for (const float *at = line + q * dw; q < columns.end; q++, w++, at += dw)
-                for (int k = 0; k < wide; k++) total[k] = fma32(at[k * x_lane], w[k * w_lane], total[k]);
+                LANES total[k] = fma32(at[k * x_lane], w[k * w_lane], total[k]);
             for (; q < kq; q++, w++)
-                for (int k = 0; k < wide; k++) total[k] = fma32(0.0f, w[k * w_lane], total[k]);
+                LANES total[k] = fma32(0.0f, w[k * w_lane], total[k]);
         }
     }
 }

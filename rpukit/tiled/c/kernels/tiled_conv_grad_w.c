@@ -12,15 +12,17 @@ typedef struct { int32_t i0, i1, j0, j1; } meet_t;
 /* Go on with `wide` sums, of neighbouring output channels (dy_lane apart), input channels (x_lane apart), or both. */
 static inline void slope_lanes(const tiled_conv_grad_w_t *n, const float *dy, const float *x, meet_t meet, int wide,
                                int32_t dy_lane, int32_t x_lane, float *total) {
-    int32_t sw = n->sw, ow = n->ow, line = n->sh * n->xw;
-    for (int32_t i = 0; i < n->oh; i++, x += line) {
+    int32_t sw = n->sw, oh = n->oh, ow = n->ow, line = n->sh * n->xw;
+    if (line == ow * sw && meet.i0 + meet.j0 == 0 && meet.i1 == oh && meet.j1 == ow) /* rows without a gap */
+        ow *= oh, oh = 1, meet = (meet_t){0, 1, 0, ow};
+    for (int32_t i = 0; i < oh; i++, x += line) {
         int32_t outside = i < meet.i0 || i >= meet.i1, in0 = outside ? ow : meet.j0, j = 0;
         for (; j < in0; j++, dy++)
-            for (int k = 0; k < wide; k++) total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
+            LANES total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
         for (const float *at = x + j * sw; j < meet.j1; j++, dy++, at += sw)
-            for (int k = 0; k < wide; k++) total[k] = fma32(dy[k * dy_lane], at[k * x_lane], total[k]);
+            LANES total[k] = fma32(dy[k * dy_lane], at[k * x_lane], total[k]);
         for (; j < ow; j++, dy++)
-            for (int k = 0; k < wide; k++) total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
+            LANES total[k] = fma32(dy[k * dy_lane], 0.0f, total[k]);
     }
 }
 

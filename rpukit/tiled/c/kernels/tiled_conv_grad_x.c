@@ -37,12 +37,17 @@ static inline void gather_lanes(const tiled_conv_grad_x_t *n, const float *dy, c
     int32_t ahead = n->group * n->kp * n->kq, plane = n->yh * n->yw;
     int32_t line = down.at * n->yw, w_line = down.first * n->kq, next = right.at, w_next = right.first;
     dy += rows.at * n->yw + columns.at, w += rows.first * n->kq + columns.first;
+    if (rows.count * columns.count == 1) { /* windows of one place */
+        for (int32_t o = n->co; o > 0; o--, dy += plane, w += ahead)
+            LANES total[k] = fma32(dy[k * dy_lane], w[k * w_lane], total[k]);
+        return;
+    }
     for (int32_t o = n->co; o > 0; o--, dy += plane, w += ahead) {
         const float *own_dy = dy, *own_w = w;
         for (int32_t p = rows.count; p > 0; p--, own_dy -= line, own_w += w_line) {
             const float *at = own_dy, *v = own_w;
             for (int32_t q = columns.count; q > 0; q--, at -= next, v += w_next)
-                for (int k = 0; k < wide; k++) total[k] = fma32(at[k * dy_lane], v[k * w_lane], total[k]);
+                LANES total[k] = fma32(at[k * dy_lane], v[k * w_lane], total[k]);
         }
     }
 }

@@ -33,12 +33,14 @@ void tiled_reduce(team_t team, const tiled_reduce_t *n, const float *a, const fl
         for (int k = 0; k < 5; k++) p[k] = PLACE(n->stride + 8 * k, i0, i1, i2, i3);
         float total = n->first ? 0.0f : y[p[4]];
         for (int32_t j0 = 0; j0 < n->sum[0]; j0++)
-            for (int32_t j1 = 0; j1 < n->sum[1]; j1++)
-                for (int32_t j2 = 0; j2 < n->sum[2]; j2++) {
-                    const float *at[4] = {0};
-                    for (int k = 0; k < n_in; k++) at[k] = in[k] + p[k] + PLACE(n->stride + 8 * k + 4, j0, j1, j2, 0);
+            for (int32_t j1 = 0; j1 < n->sum[1]; j1++) {
+                const float *at[4] = {0};
+                for (int k = 0; k < n_in; k++) at[k] = in[k] + p[k] + PLACE(n->stride + 8 * k + 4, j0, j1, 0, 0);
+                for (int32_t j2 = n->sum[2]; j2 > 0; j2--) {
                     total += reduce_row(n, (reduce_row_t){at[0], at[1], at[2], at[3]});
+                    for (int k = 0; k < n_in; k++) at[k] += n->stride[8 * k + 6];
                 }
+            }
         if (n->last && n->kind != 0 && n->kind != 3) {
             total /= n->count;
             if (n->kind == 2) total = 1.0f / exact_sqrt(total + n->epsilon);
