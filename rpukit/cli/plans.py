@@ -191,7 +191,7 @@ def _fitted(args: argparse.Namespace, line: str) -> list[str]:
 def _trace(args: argparse.Namespace, made: Any, graph: Any) -> None:
     if args.trace:
         tiled = import_module("rpukit.tiled")
-        scale = 1e-3 if args.levels.startswith(("gpu", "budget")) else 1.0  # a cycle is 1 ns
+        scale = 1e-3 if made.hierarchy[0].name == "host" else 1.0  # of `gpu` a cycle is 1 ns
         tiled.write_trace(made, graph, args.trace, microseconds=scale)
 
 

@@ -78,8 +78,7 @@ def cell_of(name: str | None, settings: list[str]) -> tuple[str, Cell]:
     plain = name.lower().removesuffix("device").removesuffix("preset")
     found = lower.get(plain) or lower.get(plain.replace("ise", "ize"))  # Idealised
     if found is None:
-        hint = did_you_mean(plain, lower)
-        hint = hint and f"; did you mean {lower[hint.split(chr(39))[1]]!r}?"
+        hint = did_you_mean(plain, known)
         raise ParameterError(f"no device {name!r}: there are {', '.join(known)}{hint}")
     values = dict(_value(text) for text in settings)
     if found in MODELS:
@@ -143,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
 def _facts(response: Any, states: Any, points: Any, nominal: float) -> dict[str, Any]:
     """Gather figures over cells: the median, and the range of the middle nine tenths."""
     # Weights on which pulses act, where writing noise makes others visible.
-    weight = getattr(response, "states", response.weight).astype(np.float64)
+    weight = response.states.astype(np.float64)
     low, high = weight.min(axis=0), weight.max(axis=0)
     cells = {key: array.ravel() for key, array in response.tile.to("cpu").cells.items()}
     bounds = [cells.get("w_min"), cells.get("w_max")]

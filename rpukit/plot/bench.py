@@ -45,7 +45,7 @@ def plot_fit(
     ax.plot(overlay.pulse, overlay.measured, ".", ms=2.5, color="0.55", label="measured")
     ax.plot(overlay.pulse, overlay.mean, lw=1.4, color="tab:blue", label=f"mean of {fit.model}")
     right = ax.secondary_yaxis("right", functions=(fit.scale.weight, fit.scale.conductance))
-    right.set_ylabel("weight")
+    right.set_ylabel("weight (weight units)")
     ax.set(xlabel="pulse number", ylabel="conductance (µS)", title=name)
     ax.set_xlim(overlay.pulse[0], overlay.pulse[-1])
     low, high = ax.get_ylim()
@@ -155,7 +155,9 @@ def plot_retention(kept: Retention, *, ax: Axes | None = None) -> Axes:
         mean, std = weight[:, k].mean(axis=1), weight[:, k].std(axis=1)
         (line,) = ax.plot(time, mean, "o-", ms=3, lw=1.2, label=f"written {kept.level[k]:g}")
         ax.fill_between(time, mean - std, mean + std, color=line.get_color(), alpha=0.2, lw=0)
-    ax.set(xscale="log", xlabel="time since writing (s)", ylabel="weight (mean, 1 std)")
+    ax.set(
+        xscale="log", xlabel="time since writing (s)", ylabel="weight (weight units; mean, 1 std)"
+    )
     low, high = ax.get_ylim()
     ax.set_ylim(low, high + 0.18 * (high - low))  # room for the legend
     ax.legend(loc="upper center", ncols=max(kept.level.size, 1), **_TIGHT)
@@ -183,7 +185,7 @@ def plot_endurance(worn: Endurance, *, ax: Axes | None = None) -> Axes:
     ax.plot(worn.pulse, worn.states, lw=0.8, color="tab:blue", alpha=0.4)
     median = np.nanmedian(worn.states, axis=1)
     ax.plot(worn.pulse, median, "ko-", ms=3, lw=1.2, label="median of cells")
-    ax.set(xlabel="pulses before the cycle", ylabel="states")
+    ax.set(xlabel="pulses before the cycle", ylabel="states of a cell")
     ax.set_ylim(0, 1.2 * float(np.nanmax(worn.states)))
     ax.legend(loc="lower left", **_SMALL)
     return ax

@@ -8,10 +8,6 @@ import pytest
 import rpukit as rk
 from rpukit import __main__ as command_line
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(rk.studies, "fit_device"), reason="rpukit.studies does not fit devices"
-)
-
 
 @pytest.fixture(scope="module")
 def pulses(tmp_path_factory):

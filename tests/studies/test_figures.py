@@ -37,7 +37,7 @@ def test_overlay_and_residuals(pyplot, fitted):
     assert labels(ax) == ["measured", "mean of SoftBounds"]
     (right,) = ax.child_axes
     ax.figure.canvas.draw()
-    assert right.get_ylabel() == "weight"
+    assert right.get_ylabel() == "weight (weight units)"
     np.testing.assert_allclose(right.get_ylim(), fit.scale.weight(np.array(ax.get_ylim())))
     ax = rk.plot.plot_residuals(fit, data, "B1")
     drawn = np.concatenate([line.get_ydata() for line in ax.lines[:2]])
