@@ -11,6 +11,7 @@ say, and show as many figures. ``--write`` writes the ``.ipynb`` instead. Cells 
 import argparse
 import base64
 import io
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,7 @@ def kept(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
 
 def run(source: Path) -> NotebookNode:
     """Execute a notebook in its own folder; its outputs are reduced to what readers see."""
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # CI sets Agg
     notebook = jupytext.read(source)
     notebook.metadata.pop("jupytext", None)
     folder = {"metadata": {"path": str(source.parent)}}

@@ -2,9 +2,9 @@
 
     python tools/run_on_targets.py [--target NAME ...] [--l1 BYTES] [--levels NAME] [FOLDER ...]
 
-A folder holds ``*_train/network.onnx``, ``*_train/inputs.npz`` and ``*_optimizer/network.onnx``, as
-for ``tools/buffering_table.py``. Each model is planned, written, built for each target, and run for
-the mini-batches of its folder; a loss or a lasting value without the bits of the CPU executor ends
+A folder holds ``*_train/network.onnx``, ``*_train/inputs.npz`` and ``*_optimizer/network.onnx``,
+as for ``tools/buffering_table.py``. Each model is planned, written, built for each target, and run
+for the mini-batches of its folder; a loss or a lasting value without the bits of the CPU executor ends
 the program with status 1. Needs the packages that `bash tools/install_cross_tools.sh` installs.
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from buffering_table import batches, inputs, read  # noqa: E402
+from buffering_table import batches, inputs, read
 
-from rpukit import tiled  # noqa: E402
-from rpukit.tiled import ops  # noqa: E402
-from tests.tiled.c_targets import TOOLS, run_on  # noqa: E402
+from rpukit import tiled
+from rpukit.tiled import ops
+from tests.tiled.c_targets import TOOLS, run_on
 
 HEAD = (
     "model",

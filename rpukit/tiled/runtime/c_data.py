@@ -155,8 +155,8 @@ def memory_text(plan: BasePlan) -> str:
     text = [MADE, '#include "network.h"\n\n', SECTIONS]
     text.append(
         "/* Arenas, 8 bytes aligned, as labels need. A target's sections.h may define ARENA_k,\n"
-        " * attributes of the arena of level k, or ARENA_k_AT, where the linker does not know its\n"
-        " * memory. */\n"
+        " * attributes of the arena of level k, or ARENA_k_AT, where the linker does not know\n"
+        " * its memory. */\n"
     )
     for k, level in enumerate(levels):
         words = -(-plan.peaks[level.name] // 8) + 1
