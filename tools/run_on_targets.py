@@ -4,8 +4,9 @@
 
 A folder holds ``*_train/network.onnx``, ``*_train/inputs.npz`` and ``*_optimizer/network.onnx``,
 as for ``tools/buffering_table.py``. Each model is planned, written, built for each target, and run
-for the mini-batches of its folder; a loss or a lasting value without the bits of the CPU executor
-ends the program with status 1. Needs the packages that `bash tools/install_cross_tools.sh` installs.
+for the mini-batches of its folder; a loss or a lasting value without the bits of the CPU
+executor ends the program with status 1. Needs the packages that
+`bash tools/install_cross_tools.sh` installs.
 """
 
 import argparse
