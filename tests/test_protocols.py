@@ -131,7 +131,8 @@ def test_dlpack_gives_a_copy(pair):
     taken = np.from_dlpack(tile)
     np.testing.assert_array_equal(taken, weight)
     again = np.from_dlpack(Asking(tile, True))
-    again[...] = 7
+    if again.flags.writeable:  # from NumPy 2.1 on
+        again[...] = 7
     np.testing.assert_array_equal(np.from_dlpack(tile), weight)
     with pytest.raises(CopyError, match="as a copy"):
         np.from_dlpack(Asking(tile, False))

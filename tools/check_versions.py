@@ -1,6 +1,6 @@
 """Run tests with the oldest and the newest versions that setup.cfg takes.
 
-    python tools/check_versions.py          what CI runs: mirrors of half the kernels, NumPy's side
+    python tools/check_versions.py          what CI runs: some mirrors, NumPy's side
     python tools/check_versions.py --all    all tests that need neither g++ nor other packages
 
 The oldest NumPy, SciPy and Numba go with the oldest Python that is found, the newest with the
@@ -50,8 +50,8 @@ def oldest() -> list[str]:
 
 
 def chosen(number: int) -> list[str]:
-    """Arguments of pytest: the mirrors of every second kernel, and what NumPy's versions touch."""
-    kernels = sorted(path.stem for path in (ROOT / "kernels_cu").glob("*.cu"))[number::2]
+    """Arguments of pytest: the mirrors of every fourth kernel, and what NumPy's versions touch."""
+    kernels = sorted(path.stem for path in (ROOT / "kernels_cu").glob("*.cu"))[number::4]
     ids = " or ".join(f"[{kernel}-" for kernel in kernels)
     side = [f"tests/{name}.py" for name in SIDE]
     return ["tests/golden", *side, "-k", f"not golden or (test_mirror and ({ids}))"]
