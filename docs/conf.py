@@ -101,7 +101,10 @@ autosummary_context = {
     ],
     "foreign_members": [
         "get_metadata_routing",
-        *(f"set_{call}_request" for call in ("fit", "partial_fit", "predict", "score", "sample")),
+        *(
+            f"set_{call}_request"
+            for call in ("fit", "partial_fit", "predict", "predict_proba", "score", "sample")
+        ),
     ],
 }
 autodoc_typehints = "none"  # types are said in the docstrings, with shapes and units

@@ -45,19 +45,25 @@ def smaller(figure: str) -> str:
     return base64.b64encode(out.getvalue()).decode()
 
 
-def kept(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
-    """Keep what readers see: printed text, values and figures, without runs of their own."""
+def kept(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Keep what readers see: printed text in one piece, values and figures."""
+    found: list[NotebookNode] = []
     for output in outputs:
         if output.output_type == "stream":
-            if output.name == "stdout":
-                yield output
+            if output.name != "stdout":
+                continue
+            if found and found[-1].output_type == "stream":
+                found[-1].text += output.text  # pieces come as the kernel flushes
+            else:
+                found.append(output)
             continue
         data = {kind: output.data[kind] for kind in output.data if kind != "text/latex"}
         if FIGURE in data:
             data = {FIGURE: smaller(data[FIGURE]), "text/plain": "a figure"}
         elif "text/plain" in data:
             data["text/plain"] = ADDRESS.sub("", data["text/plain"])
-        yield nbformat.v4.new_output("display_data", data=data)
+        found.append(nbformat.v4.new_output("display_data", data=data))
+    return found
 
 
 def run(source: Path) -> NotebookNode:
@@ -76,7 +82,7 @@ def run(source: Path) -> NotebookNode:
         number += 1
         cell.execution_count = number
         cell.metadata.pop("execution", None)
-        cell.outputs = list(kept(cell.outputs))
+        cell.outputs = kept(cell.outputs)
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     return notebook
 

@@ -49,7 +49,7 @@ class ChowLiuMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         Over values, and over bins of columns of numbers.
     trees_ : list of Tree
         With ``parents`` and ``tables``.
-    weights_ : array, shape (n_components_,)
+    weights_ : array, shape (n_trees,)
     n_components_ : int
         Trees that samples belong to.
     trace_ : list of float
