@@ -30,7 +30,7 @@ def assert_sound(run):
     assert "DIFFERS" not in run.output
     assert run.train > run.update > 0
     assert 0 < run.stack < 4096
-    assert 0 < run.code < 48_000
+    assert 0 < run.code < 100_000
     assert run.weights > 0 and run.arenas > 0
 
 
