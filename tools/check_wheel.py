@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_IN_SDIST = {".gitignore", ".gitattributes", ".pre-commit-config.yaml", ".ci/run"}
+NOT_IN_SDIST |= {".readthedocs.yaml"}
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -299,3 +299,14 @@ def test_exponential_steps_that_overflow_end_at_the_bound(noise, dtype, order):
 def test_exponential_parts_that_are_no_number_are_refused():
     with pytest.raises(rk.errors.ParameterError, match="A_up"):
         rk.ExpStep(A_up=-1, gamma_up=1000, b=1)
+
+
+def test_response_of_a_device_given_by_its_range():
+    """The formula of the docstring: the range is passed, as in the source of its parameters."""
+    none = dict.fromkeys(("dw_min_dtod", "dw_min_std", "up_down_dtod"), 0.0)
+    cell = rk.SoftBoundsPmax(**none, w_max_dtod=0, w_min_dtod=0)
+    response = rk.studies.pulse_response(cell, np.ones(1000, int), n_cell=1, start=-1.0)
+    p = np.arange(1001)
+    want = -1 + (cell.w_max + 1) * (1 - np.exp(-p * cell.dw_min / cell.w_max))
+    # Steps are finite: (1 - dw_min / w_max)^p stands for the exponential, 2e-4 of a range of 5.
+    np.testing.assert_allclose(np.asarray(response.weight).reshape(-1)[-1001:], want, atol=1e-3)

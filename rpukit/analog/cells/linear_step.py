@@ -184,8 +184,9 @@ class SoftBounds(_Linear):
 class SoftBoundsPmax(SoftBounds):
     """A `SoftBounds` device that is described by its response to up pulses.
 
-    From `range_min`, `p_max` up pulses lead to `range_max`; the weight after p pulses is
-    ``w = range_min + B (1 - exp(-alpha p))``.
+    The derived parameters are those of the source, of a device meant to go from `range_min` to
+    `range_max` in `p_max` up pulses. As `dw_min` is the step at weight 0, it goes further: after
+    p pulses ``w = range_min + B (1 - exp(-p dw_min / w_max))``, by default 1.36 and not 1.
 
     Parameters
     ----------
