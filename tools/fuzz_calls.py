@@ -36,7 +36,8 @@ rk.tiled.Graph rk.tiled.Node rk.tiled.Tensor rk.tiled.Operand rk.tiled.Training
 rk.tiled.TileSpace rk.tiled.Plan rk.tiled.Axis rk.tiled.CpuExecutor rk.tiled.simulate
 rk.tiled.find_hazards rk.tiled.live_bytes rk.tiled.make_graph rk.PulsedCell rk.UpdatePolicy
 rk.analog.register_step rk.summaries.Summary rk.circuits.Partials rk.circuits.register_leaf
-rk.circuits.FunctionLeaf
+rk.circuits.FunctionLeaf rk.tiled.LevelSweep rk.tiled.TargetComparison rk.tiled.write_trace
+rk.plot.plot_ageing rk.plot.plot_targets
 """
 LEFT_OUT = set(_LEFT_OUT.split())
 _METHODS_LEFT_OUT = """
@@ -300,6 +301,7 @@ OWN = {
     "tiles": "{'a': rk.AnalogTile((2, 3), rk.SoftBounds())}",
     "rk.plot.plot_devices.cells": "{'a': rk.SoftBounds()}",
     "rk.plot.plot_devices.n_pulse": "20",
+    "sweep": "rk.tiled.LevelSweep('L1', (1000, 2000), {'auto': (9, 5)}, 1000)",
     "rk.studies.ConductanceMap.g_zero": "30.0",
     "rk.studies.ConductanceMap.g_per_weight": "20.0",
     "rk.studies.example_pulses.name": "'reram'",

@@ -40,8 +40,8 @@ _COMPENSATIONS = {
 }
 _TYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 _MODIFIERS = {"PCMNOISE": "NOISEMODEL", "COPY": "DROPCONNECT"}
-_WHOLE = ("mapping", "runtime", "tile_class", "tile_array_class")  # of every configuration
-_HARDWARE = ("noise_model", "drift_compensation", "modifier", "clip", "remap", "pre_post")
+_WHOLE = ("mapping", "runtime", "pre_post", "tile_class", "tile_array_class")  # of all
+_HARDWARE = ("noise_model", "drift_compensation", "modifier", "clip", "remap")
 _TRAINED = ("forward", "backward", "update", "device")
 
 
@@ -136,6 +136,8 @@ class _Reader:
         options["dtype"] = self._runtime(tree.get("runtime") or {})
         if inference:
             return AnalogSettings(**self._hardware(tree), **options)
+        if self._input_range(tree):
+            self.refuse("pre_post.input_range", "only inference tiles have input ranges")
         kept = {} if base is None else {n: getattr(base, n) for n in ("forward", "update")}
         kept |= {} if base is None else {"backward": base.backward, "cell": base.cell}
         for key in ("forward", "backward", "update"):
@@ -164,11 +166,8 @@ class _Reader:
                 parts[name] = self.part(tree[key], key, None)
         if "remap" in tree:
             parts["weight_remap"] = self.part(tree["remap"], "remap", None)
-        given = tree.get("pre_post") or {}
-        for key in given.keys() - {"input_range"} - set(_CLASS):
-            self.refuse(f"pre_post.{key}", "unknown")
-        ranges = given.get("input_range") or {}
-        if ranges.get("enable", False):
+        ranges = self._input_range(tree)
+        if ranges:
             parts["input_range"] = self._range(ranges)
         parts["compensation"] = self._compensation(tree)
         forward = self.part(tree.get("forward") or {}, "forward", None)
@@ -181,6 +180,14 @@ class _Reader:
         if (_class_of(device) or "IdealDevice") != "IdealDevice":
             self.refuse("device", "inference tiles have no device; need an IdealDevice")
         return {"cell": InferenceCell(**parts), "forward": forward, "backward": backward}
+
+    def _input_range(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of an input range, none where it is not enabled."""
+        given = tree.get("pre_post") or {}
+        for key in given.keys() - {"input_range"} - set(_CLASS):
+            self.refuse(f"pre_post.{key}", "unknown")
+        ranges = dict(given.get("input_range") or {})
+        return ranges if ranges.get("enable", False) else {}
 
     def _compensation(self, tree: dict[str, Any]) -> str:
         given = tree.get("drift_compensation", {"class": "GlobalDriftCompensation"})

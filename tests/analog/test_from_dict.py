@@ -152,3 +152,11 @@ def test_what_has_no_counterpart(tree, match):
         rk.presets.from_dict(tree)
     with pytest.raises(errors.ParameterError, match="need a dictionary"):
         rk.presets.from_dict([])
+
+
+def test_input_ranges_belong_to_inference():
+    off = {"class": "SingleRPUConfig", "pre_post": {"input_range": {"enable": False}}}
+    assert rk.presets.from_dict(off) == rk.presets.from_dict({"class": "SingleRPUConfig"})
+    on = {"class": "SingleRPUConfig", "pre_post": {"input_range": {"enable": True}}}
+    with pytest.raises(errors.ParameterError, match="pre_post.input_range: only inference tiles"):
+        rk.presets.from_dict(on)
