@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 TOOLS = ["hypothesis", "ml_dtypes", "mpmath", "pandas", "pytest", "pytest-xdist"]
 SIDE = ["analog/test_inputs", "analog/test_numpy", "test_io", "test_math"]
-SIDE += ["test_old_files", "test_protocols", "test_random"]
+SIDE += ["test_protocols", "test_random"]
 
 
 def find_python(version: str) -> str | None:
