@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, RegressorMixin
     from sklearn.utils.multiclass import check_classification_targets
@@ -16,10 +18,29 @@ except ImportError as error:
 __all__ = [
     "BaseEstimator",
     "ClassifierMixin",
-    "DensityMixin",
+    "MeanScore",
     "RegressorMixin",
     "check_classification_targets",
     "check_is_fitted",
     "check_random_state",
     "validate_data",
 ]
+
+
+class MeanScore(DensityMixin):  # type: ignore[misc]
+    """Density estimator whose score is the mean of ``score_samples``."""
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Compute the mean log-likelihood of samples.
+
+        Parameters
+        ----------
+        X : array, shape (n_samples, n_features)
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())

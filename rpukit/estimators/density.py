@@ -7,26 +7,22 @@ from typing import Any
 import numpy as np
 
 from rpukit._checks import MOST
-
-try:
-    from sklearn.base import BaseEstimator, DensityMixin
-    from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
-except ImportError as error:
-    from rpukit.errors import EstimatorError
-
-    raise EstimatorError(
-        f"rpukit.estimators needs scikit-learn from 1.6: pip install 'rpukit[sklearn]' ({error})"
-    ) from error
-
 from rpukit.circuits import Bernoulli, Categorical, Circuit, Gaussian, hclt, mixture
 from rpukit.errors import ParameterError
+from rpukit.estimators._scikit import (
+    BaseEstimator,
+    MeanScore,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
+)
 
 __all__ = ["CircuitDensity"]
 
 Array = Any
 
 
-class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
+class CircuitDensity(MeanScore, BaseEstimator):  # type: ignore[misc]
     """Density estimation by a probabilistic circuit that is found for the data.
 
     Parameters
@@ -141,21 +137,6 @@ class CircuitDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         for v in np.flatnonzero(unseen.any(axis=0)):
             found[unseen[:, v]] += self._log_unseen[v]
         return found
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Compute the mean log-likelihood of samples.
-
-        Parameters
-        ----------
-        X : array, shape (n_samples, n_features)
-        y : None
-            Not used.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> Array:
         """Draw samples.

@@ -13,7 +13,7 @@ from rpukit.circuits.structures.trees import indicators, inner_edges, learn_tree
 from rpukit.elementwise import random_fill
 from rpukit.estimators._scikit import (
     BaseEstimator,
-    DensityMixin,
+    MeanScore,
     check_is_fitted,
     check_random_state,
     validate_data,
@@ -26,7 +26,7 @@ Array = Any
 _MOST_VALUES = 256
 
 
-class ChowLiuMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
+class ChowLiuMixture(MeanScore, BaseEstimator):  # type: ignore[misc]
     """Density estimation by a mixture of Chow-Liu trees.
 
     Parameters
@@ -169,21 +169,6 @@ class ChowLiuMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
             found += np.where(inside, 0.0, self._log_unseen[v])
             coded[~inside, v] = np.nan
         return found + self.circuit_.log_likelihood(coded)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Compute the mean log-likelihood of samples.
-
-        Parameters
-        ----------
-        X : array, shape (n_samples, n_features)
-        y : None
-            Not used.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> Array:
         """Draw samples; within a bin all numbers are equally probable.

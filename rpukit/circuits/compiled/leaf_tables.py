@@ -236,7 +236,7 @@ def _centres(source: LeafSource) -> Array:
 
 
 def leaf_nodes(layout: Layout, sources: list[LeafSource]) -> LeafNodes:
-    """Make the tables of the nodes of all sources without functions; rows of a node ascend."""
+    """Make the tables of all leaves but those of functions; the rows of a node are ascending."""
     sources = [s for s in sources if s.traits.kind != FUNCTION]
     if not sources:
         whole, ids = np.zeros(0, np.int64), np.zeros(0, np.int32)
