@@ -1,4 +1,4 @@
-"""Files: ``save`` and ``load`` keep tiles and circuits as ``.npz``: JSON and arrays, no pickle."""
+"""Files: ``save`` and ``load`` keep objects as ``.npz``: JSON and arrays, no pickle."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.inference.grid.mapping import MappedMatrix
 from rpukit.inference.tile.tile import InferenceTile
+from rpukit.layers.network import Network
 
 __all__ = ["load", "save"]
 
@@ -25,22 +26,32 @@ _KINDS: dict[str, Any] = {
     "rpukit.Circuit": Circuit,
     "rpukit.InferenceTile": InferenceTile,
     "rpukit.MappedMatrix": MappedMatrix,
+    "rpukit.Network": Network,
     "rpukit.Partials": Partials,
     "rpukit.TileArray": TileArray,
 }
-Tile = AnalogTile | ShardedTile | TileArray | Circuit | InferenceTile | MappedMatrix | Partials
+Tile = (
+    AnalogTile
+    | ShardedTile
+    | TileArray
+    | Circuit
+    | InferenceTile
+    | MappedMatrix
+    | Network
+    | Partials
+)
 
 
 def save(path: str | os.PathLike[str], tile: Tile) -> None:
-    """Write a tile or a circuit to a ``.npz`` file, from which it continues to the same bits.
+    """Write an object to a ``.npz`` file, from which it continues to the same bits.
 
     Parameters
     ----------
     path : str or path
         Ends in ``.npz``. The file is replaced whole, or stays as it was: when the disk is full,
         and when the process is killed.
-    tile : AnalogTile, ShardedTile, TileArray, InferenceTile, MappedMatrix, Circuit or Partials
-        The file of a sharded tile is that of the same `AnalogTile`.
+    tile : AnalogTile, InferenceTile, TileArray, MappedMatrix, Circuit, Partials or Network
+        Or a ShardedTile, whose file is that of the same `AnalogTile`.
 
     Raises
     ------
@@ -64,7 +75,7 @@ def save(path: str | os.PathLike[str], tile: Tile) -> None:
 
 
 def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") -> Any:
-    """Read a tile or a circuit that `save` wrote.
+    """Read a tile, a network or a circuit that `save` wrote.
 
     Parameters
     ----------
@@ -75,7 +86,7 @@ def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") ->
 
     Returns
     -------
-    AnalogTile, ShardedTile, TileArray, InferenceTile, MappedMatrix, Circuit or Partials
+    AnalogTile, InferenceTile, TileArray, MappedMatrix, Circuit, Partials, Network or ShardedTile
 
     Raises
     ------

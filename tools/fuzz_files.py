@@ -206,6 +206,14 @@ def _use_circuit(pc: Any) -> None:
     pc.sample(2)
 
 
+def _network() -> Any:
+    """A network with a layer of every form in files."""
+    nn = rk.layers
+    first = nn.Conv2d(2, 2, (2, 1), rk.SoftBounds(), stride=(1, 2), tile_shape=(2, 3))
+    last = nn.Dense(4, 3, rk.Ideal())
+    return nn.Network([first, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), last])
+
+
 @cache
 def source(name: str) -> Source:
     """Make a file of a kind."""
@@ -232,14 +240,16 @@ def source(name: str) -> Source:
         made = _tile(*TILES[name])
     elif name in INFERENCE:
         made = _inference(INFERENCE[name], name == "inference digital")
-    else:
+    elif name in CIRCUITS:
         made = _circuit(name)
     use = _use_circuit if name in CIRCUITS else _use_tile
+    if name == "network":
+        made, use = _network(), lambda one: one.forward(data(2, 2, 4, 3))
     return Source(lambda path: rk.save(path, made), rk.load, lambda one: one.state(), use, "npz")
 
 
 CIRCUITS = ("circuit", "circuit gaussian", "circuit grid")
-KINDS = (*TILES, *INFERENCE, *CIRCUITS, "trainer", "plan", "table")
+KINDS = (*TILES, *INFERENCE, *CIRCUITS, "network", "trainer", "plan", "table")
 
 
 # ---- cases -------------------------------------------------------------------------------------

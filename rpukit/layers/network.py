@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from rpukit import _device
 from rpukit._checks import instance, number
+from rpukit._device import Device
+from rpukit._files.schema import as_format_error
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.costs.counting import count as events_of
@@ -14,6 +16,7 @@ from rpukit.costs.events import Counts, renamed
 from rpukit.elementwise import softmax_cross_entropy
 from rpukit.errors import ParameterError, RpukitError
 from rpukit.layers.plain import Layer
+from rpukit.layers.state import check_state, layers_of, state_of
 from rpukit.layers.weights import TileLayer
 from rpukit.summaries import Described, Fact, Summary, count, memory
 
@@ -41,6 +44,8 @@ class Network(Described):
     >>> net = L.Network([L.Dense(4, 8, rk.SoftBounds(), seed=1), L.Tanh()])
     >>> net.forward(np.ones((3, 4), np.float32)).shape
     (3, 8)
+
+    ``rk.save("net.npz", net)`` keeps it, and ``rk.load("net.npz")`` goes on to the same bits.
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
@@ -190,6 +195,63 @@ class Network(Described):
         float
         """
         return float((self.forward(x).argmax(axis=1) == labels).mean())
+
+    def state(self) -> dict[str, Any]:
+        """Return the layers and the complete state of their tiles as plain data on the CPU.
+
+        Returns
+        -------
+        dict
+            ``header`` and ``arrays``, those of layer k under names that begin with ``k.``.
+
+        Raises
+        ------
+        ParameterError
+            If samples wait for `update`, or a layer is of a class of the user's own.
+        NonFiniteError
+        """
+        return state_of(self.layers)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
+        """Build a network from the result of `state`.
+
+        Parameters
+        ----------
+        state : dict
+        device : str
+
+        Returns
+        -------
+        Network
+
+        Raises
+        ------
+        FormatError, DeviceError
+        """
+        with as_format_error("state"):
+            return cls(layers_of(state, device))
+
+    def to(self, device: str) -> Self:
+        """Copy the network to a compute device.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
+
+        Returns
+        -------
+        Network
+            A new network; the same later calls give the same bits on both.
+
+        Raises
+        ------
+        ParameterError, DeviceError, NonFiniteError
+        """
+        return type(self).from_state(self.state(), device)
+
+    _check_state = staticmethod(check_state)
 
     def _counts(self) -> Counts:
         """Count the events of the layers, which work one after another, for `rpukit.costs`."""

@@ -48,11 +48,14 @@ class TileLayer(Layer):
         options: dict[str, Any],
     ) -> None:
         stream = Stream.from_seed(seed)
-        self.array = TileArray(shape, cell, bias=bias, seed=stream, **options)
-        self._device, self._call_state = self.array._device, CallState()
+        self._hold(TileArray(shape, cell, bias=bias, seed=stream, **options))
         reach = np.float32(math.sqrt(6 / sum(shape)))
         start = random_fill(stream.child(_START), shape, "uniform") * 2 - 1
         self.array.set_weights(_device.to_device(start * reach, self._device, self.array.dtype))
+
+    def _hold(self, array: TileArray) -> None:
+        self.array = array
+        self._device, self._call_state = array._device, CallState()
         self._rows: Array = None
         self._samples: list[tuple[Array, Array]] = []
 

@@ -8,6 +8,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import _device
+from rpukit.errors import FormatError, ParameterError
 from rpukit.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, Network, ReLU, Tanh
 from rpukit.layers.geometry import Window
 
@@ -20,6 +21,13 @@ SHAPES = [
     ((3, 2), (1, 2), (2, 0), (2, 3)),
     ((1, 1), (1, 1), (0, 0), (1, 1)),
 ]
+
+
+@pytest.fixture(autouse=True)
+def draws():
+    """Give each test the same numbers, whichever tests ran before it."""
+    global RNG
+    RNG = np.random.default_rng(5)
 
 
 def images(n=3, channels=2, size=(7, 8)):
@@ -77,8 +85,10 @@ def layers():
 
 @pytest.mark.parametrize("layer", layers(), ids=repr)
 def test_gradients_by_differences(layer):
-    x = images(2, 2, (6, 6)) if not isinstance(layer, Dense) else images()[0, 0][:, :6]
-    x = np.ascontiguousarray(x)
+    shape = (7, 6) if isinstance(layer, Dense) else (2, 2, 6, 6)
+    # Values that are further from one another, and from 0, than a step: no maximum changes place.
+    x = (RNG.permutation(np.prod(shape)) + 0.5) / np.prod(shape) * 2 - 1
+    x = x.reshape(shape).astype(np.float32)
     y = layer.forward(x)
     d = RNG.uniform(-1, 1, y.shape).astype(np.float32)
     grad = layer.backward(d)
@@ -275,3 +285,70 @@ def test_a_gpu_gives_the_bits_of_the_cpu():
             net.learn(*put, 0.1)
     outputs = [net.forward(_device.to_device(x, net.arrays[0]._device)) for net in nets]
     rk.testing.assert_same_bits(*map(_device.to_numpy, outputs))
+
+
+def every_kind():
+    return Network(
+        [
+            Conv2d(1, 2, 3, rk.SoftBounds(), padding=1, stride=(2, 1), seed=3, tile_shape=(2, 5)),
+            Tanh(),
+            MaxPool2d((2, 1)),
+            Conv2d(2, 3, (1, 2), rk.ConstantStep(), bias="analog", dilation=(1, 2), seed=4),
+            ReLU(),
+            AvgPool2d(2, stride=1),
+            Flatten(),
+            Dense(9, 4, rk.Ideal(), seed=5),
+        ]
+    )
+
+
+def test_a_network_from_a_file_goes_on_to_the_same_bits(tmp_path):
+    net, labels = every_kind(), np.array([1, 3])
+    x = images(2, 1, (8, 6))
+    net.learn(x, labels, 0.1)
+    rk.save(tmp_path / "net.npz", net)
+    again = rk.load(tmp_path / "net.npz")
+    assert repr(again) == repr(net)
+    assert isinstance(net.to("cpu"), Network)
+    for one in (net, again):
+        one.learn(x, labels, 0.1)
+    assert np.array_equal(again.forward(x), net.forward(x))
+    for mine, other in zip(net.arrays, again.arrays, strict=True):
+        assert np.array_equal(mine.get_weights()[0], other.get_weights()[0])
+
+
+def test_what_has_no_form_in_files_is_refused(tmp_path):
+    class Own(Tanh):
+        pass
+
+    with pytest.raises(ParameterError, match=r"layers\[0\]: a Own has no form"):
+        rk.save(tmp_path / "net.npz", Network([Own()]))
+    net = Network([Dense(2, 3, rk.Ideal())])
+    net.forward(np.ones((1, 2), np.float32))
+    net.backward(np.ones((1, 3), np.float32))
+    with pytest.raises(ParameterError, match="call update or forget first"):
+        rk.save(tmp_path / "net.npz", net)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "match"),
+    [
+        (("layers",), [], "need at least one"),
+        (("layers", 1, "kind"), "Sigmoid", r"layers\[1\].kind"),
+        (("layers", 2, "window"), {"kernel": [0, 1]}, r"layers\[2\].window"),
+        (("layers", 2, "window", "stride"), [0, 1], "sizes of at least 1"),
+        (("layers", 0, "window", "kernel"), [4, 3], "no multiple of 12"),
+        (("layers", 1, "window"), {}, r"layers\[1\]: got"),
+        (("layers", 7, "kind"), "Tanh", "array"),
+        (("version",), 2, "update rpukit"),
+    ],
+)
+def test_headers_that_do_not_fit_are_refused(place, value, match):
+    state = every_kind().state()
+    inner = state["header"]
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(FormatError, match=match):
+        Network.from_state(state)
