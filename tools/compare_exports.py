@@ -1,24 +1,38 @@
 """Compare gradients of models that PyTorch exports with autograd.
 
-Usage: ``python tools/compare_exports.py [name ...]``.
+Usage: ``python tools/compare_exports.py [--full] [--float64] [--plan] [name ...]``.
 
-Each model is exported with its loss, read by `rpukit.tiled`, trained for one step over a small L1,
-and its gradients are compared with those of autograd in float64. PyTorch has to be installed.
+Each model of `export_models.py` is exported with its loss by both of PyTorch's exporters, read by
+`rpukit.tiled` and differentiated, and the loss and the gradients are compared with those of
+autograd in float64: the largest error of the loss, relative, and of the gradients, relative to
+the largest of all. With ``--plan`` a plan over 64 kB of L1 computes them, else each op as a whole.
+``--full`` reads the models in the sizes of their papers, without computing. PyTorch has to be
+installed, and onnxscript for the newer exporter.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import copy
+import io
+import logging
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
+from export_models import FULL, MODELS
 from torch import nn
 
 from rpukit import tiled
+from rpukit.errors import RpukitError
+
+KINDS = ("dynamo=False", "dynamo=True")
 
 
 class WithLoss(nn.Module):
@@ -30,158 +44,132 @@ class WithLoss(nn.Module):
         return self.loss(self.net(x), t)
 
 
-class Residual(nn.Module):
-    """The sum of two branches, through Relu if wanted."""
-
-    def __init__(self, deep, short=None, last=None):
-        super().__init__()
-        self.deep, self.short, self.last = deep, short or nn.Identity(), last or nn.Identity()
-
-    def forward(self, x):
-        return self.last(self.short(x) + self.deep(x))
-
-
-class Excite(nn.Module):
-    """Channels scaled by a gate of their means."""
-
-    def __init__(self, c):
-        super().__init__()
-        first, second = nn.Conv2d(c, c // 2, 1), nn.Conv2d(c // 2, c, 1)
-        self.gate = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), first, nn.ReLU(), second, nn.Hardsigmoid()
-        )
-
-    def forward(self, x):
-        return x * self.gate(x)
-
-
-class Vision(nn.Module):
-    """Patches, a class token, an encoder layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.patches = nn.Conv2d(3, 8, 4, 4)
-        self.token = nn.Parameter(torch.randn(1, 1, 8))
-        more = {"activation": "gelu", "batch_first": True, "norm_first": True}
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, **more)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, x):
-        h = self.patches(x).flatten(2).transpose(1, 2)
-        h = torch.cat([self.token.expand(len(h), -1, -1), h], 1)
-        return self.head(self.layer(h)[:, 0])
-
-
-class Causal(nn.Module):
-    """One block of a language model, from embeddings on."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.LayerNorm(8), nn.LayerNorm(8, bias=False)
-        self.qkv, self.out, self.head = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 11)
-        self.up, self.down, self.gelu = nn.Linear(8, 32), nn.Linear(32, 8), nn.GELU("tanh")
-        self.register_buffer("mask", torch.tril(torch.ones(6, 6, dtype=torch.bool)))
-
-    def forward(self, x):
-        b, n, d = x.shape
-        parts = self.qkv(self.first(x)).split(d, 2)
-        q, k, v = (t.view(b, n, 2, 4).transpose(1, 2) for t in parts)
-        scores = (q @ k.transpose(-2, -1) / 2).masked_fill(~self.mask, float("-inf"))
-        mixed = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(b, n, d)
-        x = x + self.out(mixed)
-        return self.head(self.last(x + self.down(self.gelu(self.up(x))))).view(b * n, -1)
-
-
-def norm_conv(c, d, k, *last, stride=1, groups=1):
-    conv = nn.Conv2d(c, d, k, stride, k // 2, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(d), *last)
-
-
-def classifier(c, *parts):
-    return nn.Sequential(
-        *parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.0), nn.Linear(c, 5)
-    )
-
-
-def mlp(*last):
-    layers = (nn.Linear(6, 16), nn.LeakyReLU(0.1), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 3))
-    return nn.Sequential(*layers, *last)
-
-
-def resnet():
-    deep = nn.Sequential(norm_conv(4, 8, 3, nn.ReLU(), stride=2), norm_conv(8, 8, 3))
-    block = Residual(deep, norm_conv(4, 8, 1, stride=2), nn.ReLU())
-    return classifier(8, norm_conv(3, 4, 7, nn.ReLU(), stride=2), nn.MaxPool2d(3, 2, 1), block)
-
-
-def mobile():
-    wide = norm_conv(24, 24, 3, nn.Hardswish(), Excite(24), groups=24)
-    block = Residual(nn.Sequential(norm_conv(8, 24, 1, nn.ReLU6()), wide, norm_conv(24, 8, 1)))
-    return classifier(8, norm_conv(3, 8, 3, nn.SiLU(), stride=2), block)
-
-
-def lenet():
-    first = (nn.Conv2d(1, 4, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
-    second = (nn.Conv2d(4, 8, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten())
-    return nn.Sequential(*first, *second, nn.Linear(8, 20), nn.Sigmoid(), nn.Linear(20, 5))
-
-
-ENTROPY, WEIGHTED = nn.CrossEntropyLoss, lambda: nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 0.5]))
-IMAGE = (4, 3, 12, 12)
-# name -> net, loss, shape of the data, classes (0: targets like the result), training mode
-MODELS = {
-    "mlp": (mlp, ENTROPY, (8, 6), 3, False),
-    "mlp, weights and ignored labels": (mlp, WEIGHTED, (8, 6), 3, False),
-    "mlp, NLLLoss": (lambda: mlp(nn.LogSoftmax(-1)), nn.NLLLoss, (8, 6), 3, False),
-    "mlp, MSELoss": (mlp, nn.MSELoss, (8, 6), 0, False),
-    "mlp, BCEWithLogitsLoss": (mlp, nn.BCEWithLogitsLoss, (8, 6), 0, False),
-    "lenet": (lenet, ENTROPY, (4, 1, 14, 14), 5, False),
-    "resnet, inference": (resnet, ENTROPY, IMAGE, 5, False),
-    "resnet, training": (resnet, ENTROPY, IMAGE, 5, True),
-    "mobile, inference": (mobile, ENTROPY, IMAGE, 5, False),
-    "mobile, training": (mobile, ENTROPY, IMAGE, 5, True),
-    "vision": (Vision, ENTROPY, IMAGE, 5, False),
-    "causal": (Causal, ENTROPY, (2, 6, 8), 11, False),
-}
-
-
-def compare(name: str, folder: Path) -> str:
-    """Export a model, train it for one step, and compare with autograd."""
-    make, criterion, shape, n_class, training = MODELS[name]
+def made(model):
+    """Make a net with its loss, and a batch."""
     torch.manual_seed(0)
-    net = WithLoss(make(), criterion()).train(training)
+    net = WithLoss(model.net(), model.loss()).train(model.training)
     for p in net.parameters():
         p.data += 0.1 * torch.randn_like(p)
-    x = torch.randn(shape)
-    rows = shape[0] * (shape[1] if len(shape) == 3 else 1)
-    t = torch.randint(0, n_class, (rows,)) if n_class else torch.rand(rows, 3)
-    if "ignored" in name:
+    x = torch.randint(0, model.n_class, model.shape) if model.tokens else torch.randn(model.shape)
+    with torch.no_grad():
+        y = copy.deepcopy(net.net)(x)
+    t = torch.randint(0, model.n_class, y.shape[:1]) if model.n_class else torch.rand(y.shape)
+    if isinstance(net.loss, nn.CrossEntropyLoss) and net.loss.weight is not None:
         t[1::3] = -100
-    wide = copy.deepcopy(net).double()
+    return net, x, t
+
+
+def export(net, x, t, path, kind, training):
+    """Write a model as an exporter does, with its parameters left as they are."""
+    names = {"input_names": ["x", "t"], "output_names": ["loss"]}
+    quiet = io.StringIO()
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        if kind == KINDS[1]:
+            torch.onnx.export(net, (x, t), path, dynamo=True, optimize=False, **names)
+        else:
+            mode = torch.onnx.TrainingMode
+            names["training"] = mode.TRAINING if training else mode.PRESERVE
+            more = {"opset_version": 17, "do_constant_folding": False}
+            torch.onnx.export(net, (x, t), path, dynamo=False, **more, **names)
+
+
+def in_file(net, path):
+    """Names of the parameters in the file, and which ones of the net they are."""
+    there = {tensor.name for tensor in onnx.load(path, load_external_data=False).graph.initializer}
+    found, seen = {}, set()
+    for name, p in net.named_parameters(remove_duplicate=False):
+        if name in there and id(p) not in seen:
+            found[name] = p
+            seen.add(id(p))
+    return found
+
+
+def computed(training, x, t, planned):
+    """Loss and gradients: by a plan, as the step that a rate of 1 makes, or op by op."""
+    graph = training.train
+    values = {"x": x.numpy(), "t": t.numpy()}
+    values = {name: v.astype(graph.tensors[name].dtype) for name, v in values.items()}
+    if planned:
+        trainer = tiled.plan(training, tiled.siracusa_l2(l1=64_000)).trainer(training)
+        loss, ends = trainer.step((values["x"], values["t"])), trainer.parameters()
+        return loss, {k: training.initial[k] - ends[k] for k in training.parameters}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        empty = np.full(tensor.shape, tensor.dtype == "bool", tensor.dtype)
+        values.setdefault(name, training.initial.get(name, empty))
+    ends = graph.run(values)
+    totals = {n.inputs[0]: n.outputs[0] for n in graph.nodes if n.op == "InPlaceAccumulatorV2"}
+    slopes = {
+        key: ends[totals[total]]
+        for key, total in zip(training.parameters, training.accumulators, strict=True)
+    }
+    return float(ends[training.loss]), slopes
+
+
+def compare(model, kind, folder, dtypes, planned):
+    """Export a model, differentiate it, and compare with autograd; one cell of text per dtype."""
+    net, x, t = made(model)
     path = folder / "model.onnx"
-    mode = torch.onnx.TrainingMode
-    names = {"input_names": ["x", "t"], "output_names": ["loss"], "do_constant_folding": False}
-    names["training"] = mode.TRAINING if training else mode.PRESERVE  # EVAL loses parameters
-    torch.onnx.export(net, (x, t), path, dynamo=False, opset_version=17, **names)
-    builder = tiled.Builder.from_onnx(path, [key for key, _ in net.named_parameters()])
-    graphs = builder.training("loss", tiled.SGD(lr=1.0))
-    trainer = tiled.plan(graphs, tiled.siracusa_l2(l1=16_000)).trainer(graphs)
-    found = trainer.step((x.numpy(), t.numpy()))
-    want = wide(x.double(), t if n_class else t.double())
+    wide = copy.deepcopy(net).double()
+    try:
+        export(net, x, t, path, kind, model.training)
+    except Exception as error:  # of any class: the exporter's
+        return [f"not exported: {str(error).splitlines()[0][:60]}"]
+    found = in_file(net, path)
+    same = dict(zip(map(id, net.parameters()), wide.parameters(), strict=True))
+    want = wide(*(value.double() if value.is_floating_point() else value for value in (x, t)))
     want.backward()
-    slopes = {key: p.grad.numpy() for key, p in wide.named_parameters()}
+    slopes = {key: same[id(p)].grad.numpy() for key, p in found.items()}
     most = max(np.abs(slope).max() for slope in slopes.values())
-    ends = trainer.parameters()
-    far = max(np.abs(graphs.initial[k] - ends[k] - slope).max() for k, slope in slopes.items())
-    loss, n = abs(found - float(want.detach())), len(graphs.train.nodes)
-    return f"{name:32}loss {loss:.1e}  gradients {far / most:.1e}  nodes {n}"
+    more = {"batch_statistics": model.training and kind == KINDS[1]}
+    cells = []
+    for dtype in dtypes:
+        builder = tiled.Builder.from_onnx(path, list(found), dtype=dtype, **more)
+        training = builder.training("loss", tiled.SGD(lr=1.0))
+        loss, ends = computed(training, x, t, planned)
+        far = max(np.abs(ends[key] - slope).max() for key, slope in slopes.items())
+        error = abs(loss - float(want)) / abs(float(want))
+        cells.append(f"{error:.0e}, {far / most:.0e}")
+    lost = len(list(net.parameters())) - len(found)
+    return [*cells, f"{len(training.train.nodes)} ops"] + ([f"{lost} lost"] if lost else [])
+
+
+def read(model, kind, folder):
+    """Export a model of full size and read it, with gradients."""
+    net, x, t = made(model)
+    path = folder / "model.onnx"
+    export(net, x, t, path, kind, model.training)
+    began = time.perf_counter()
+    builder = tiled.Builder.from_onnx(path, list(in_file(net, path)))
+    training = builder.training("loss", tiled.SGD(lr=1.0))
+    seconds = time.perf_counter() - began
+    size = sum(value.size for value in training.initial.values())
+    return [f"{size / 1e6:.1f} M parameters", f"{len(training.train.nodes)} ops, {seconds:.1f} s"]
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="*", help="default: all")
+    parser.add_argument("--full", action="store_true", help="read models of full size")
+    parser.add_argument("--float64", action="store_true", help="compute in float64 too")
+    parser.add_argument("--plan", action="store_true", help="compute by a plan")
+    args = parser.parse_args()
     warnings.filterwarnings("ignore")
+    logging.disable(logging.ERROR)
+    models = FULL if args.full else MODELS
+    dtypes = ["float32", "float64"] if args.float64 else ["float32"]
     with tempfile.TemporaryDirectory() as folder:
-        for name in sys.argv[1:] or MODELS:
-            print(compare(name, Path(folder)))
+        for name in args.name or models:
+            for kind in KINDS:
+                try:
+                    if args.full:
+                        cells = read(models[name], kind, Path(folder))
+                    else:
+                        own = (models[name], kind, Path(folder), dtypes, args.plan)
+                        cells = compare(*own)
+                except RpukitError as error:
+                    cells = [str(error)]
+                print(" | ".join([f"{name:32}", f"{kind:12}", *cells]), flush=True)
     return 0
 
 

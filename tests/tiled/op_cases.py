@@ -14,11 +14,15 @@ def made(name, dtype="float32"):
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs, values = [], {}
     for place, shape in enumerate(shapes):
-        kind = {"labels": "int64", "classes": "int64", "reset": "bool"}.get(shape, dtype)
-        shape = {"labels": shapes[0][:1], "classes": (40,), "reset": (1,)}.get(shape, shape)
+        kind = {"labels": "int64", "classes": "int64", "rows": "int64", "reset": "bool"}.get(
+            shape, dtype
+        )
+        shape = {"labels": shapes[0][:1], "classes": (40,), "rows": (12,), "reset": (1,)}.get(
+            shape, shape
+        )
         inputs.append(Tensor(f"x{place}", shape, kind))
         if kind == "int64":
-            n_class = 5 if shapes[0] == "classes" else shapes[0][1]
+            n_class = 5 if "classes" in shapes or "rows" in shapes else shapes[0][1]
             values[f"x{place}"] = rng.integers(0, n_class, shape)
         elif kind == "bool":
             values[f"x{place}"] = np.array([False])

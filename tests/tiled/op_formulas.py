@@ -169,6 +169,11 @@ CASES = {
         *("Place", [(3, 4, 2)], {"axis": 1, "before": 2, "size": 9}),
         lambda x: np.pad(x, ((0, 0), (2, 3), (0, 0))),
     ),
+    "gather_rows": ("GatherRows", [(5, 7), "rows"], {}, lambda w, k: w[k]),
+    "scatter_rows": (
+        *("ScatterRows", [(12, 7), "rows"], {"size": 5}),
+        lambda d, k: onehot(k, 5).T @ d,
+    ),
     "transpose": (
         *("Transpose", [(2, 3, 4, 5)], {"perm": (0, 2, 3, 1)}),
         lambda x: x.transpose(0, 2, 3, 1),

@@ -69,6 +69,7 @@ class Builder:
     def __init__(self, name: str, *, dtype: Any = np.float32) -> None:
         real = real_type(dtype).name
         self.name = text(name, "name")
+        self.outputs: tuple[str, ...] = ()
         self._sketch = Sketch(real)
         self._inputs: list[str] = []
         self._parameters: dict[str, np.ndarray] = {}
@@ -80,6 +81,8 @@ class Builder:
         path: str | Path,
         parameters: Mapping[str, Any] | Collection[str],
         *,
+        outputs: Collection[str] | None = None,
+        batch_statistics: bool = False,
         dtype: Any = np.float32,
     ) -> Builder:
         """Read the forward graph of an ONNX file, to be differentiated by `training`.
@@ -90,11 +93,17 @@ class Builder:
         parameters : mapping of str to array, or collection of str
             Inputs or initialisers of the file that are to be trained, with their values; names
             alone stand for initialisers with the values of the file.
+        outputs : collection of str, optional
+            Tensors that are needed. Nodes that they do not depend on are left out, such as
+            those of predicted labels. Default: the outputs of the file.
+        batch_statistics : bool, optional
+            Whether every BatchNormalization uses statistics of the batch, whatever the file says.
         dtype : {float32, float64}
 
         Returns
         -------
         Builder
+            Its `outputs` are the names of the outputs.
 
         Raises
         ------
@@ -110,7 +119,11 @@ class Builder:
         builder = cls(Path(path).stem, dtype=dtype)
         names = [parameters] if isinstance(parameters, str) else list(parameters)
         with as_graph_error(path):
-            nodes, inputs, constants, _ = read_nodes(path, dtype, names)
+            wanted = [outputs] if isinstance(outputs, str) else outputs
+            nodes, inputs, constants, ends = read_nodes(
+                path, dtype, names, wanted, bool(batch_statistics)
+            )
+        builder.outputs = tuple(ends)
         if not isinstance(parameters, Mapping):
             lost = [name for name in names if name not in constants]
             if lost:

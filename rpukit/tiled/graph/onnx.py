@@ -13,9 +13,11 @@ import numpy as np
 
 from rpukit._files.schema import DAMAGE
 from rpukit.errors import FormatError, GraphError, OnnxError, RpukitError
+from rpukit.tiled import ops
 from rpukit.tiled.graph.make import Graph, infer, make_graph
-from rpukit.tiled.graph.onnx_folding import fold, prepared
-from rpukit.tiled.graph.onnx_rewrites import Reading, rewritten
+from rpukit.tiled.graph.onnx_folding import fold, prepared, without_functions
+from rpukit.tiled.graph.rewrites.reading import Reading
+from rpukit.tiled.graph.rewrites.table import REWRITES, rewritten
 from rpukit.tiled.ir import Node, Tensor, Training, sort_nodes
 
 __all__ = ["from_onnx", "training_from_onnx"]
@@ -200,7 +202,13 @@ def _integer(dtype: np.dtype[Any]) -> str:
     return "int64" if dtype.kind == "i" else dtype.name
 
 
-def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> Parts:
+def read_nodes(
+    path: str | Path,
+    dtype: Any,
+    trained: Collection[str] = (),
+    wanted: Collection[str] | None = None,
+    batch_statistics: bool = False,
+) -> Parts:
     """Read the nodes of a file, its inputs, its constants and the names of its outputs.
 
     Parameters
@@ -209,6 +217,10 @@ def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> P
     dtype : {float32, float64}
     trained : collection of str, optional
         Initialisers that training changes, so that nothing is folded into them.
+    wanted : collection of str, optional
+        Tensors to compute; what these do not need is left out. Default: the file's outputs.
+    batch_statistics : bool, optional
+        Whether every BatchNormalization uses statistics of the batch.
 
     Returns
     -------
@@ -228,6 +240,7 @@ def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> P
                for node in graph.node if node.op_type == "Constant"}  # fmt: skip
     inputs = _inputs(path, graph, values, real)
     model, values = fold(model, values, trained)
+    model, values = without_functions(model, values, trained, _known)
     graph = model.graph
     nodes = [_node(proto, k) for k, proto in enumerate(graph.node) if proto.op_type != "Constant"]
     every = (*graph.input, *graph.value_info, *graph.output)
@@ -239,8 +252,10 @@ def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> P
     types |= {name: value.dtype.name for name, value in values.items()}
     shapes = {name: shape for name, shape in _shapes_of(every).items() if all(shape)}
     shapes |= {name: value.shape for name, value in values.items()}
-    outputs = [v.name for v in graph.output]
-    reading = Reading(graph.name, values, trained, types, shapes, outputs)
+    outputs = [v.name for v in graph.output] if wanted is None else list(wanted)
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=13)
+    nodes = nodes if wanted is None else _needed(nodes, outputs, path, values)
+    reading = Reading(graph.name, values, trained, types, shapes, outputs, opset, batch_statistics)
     nodes = [_with_told_shape(node, told) for node in _unique(nodes)]
     known = [*values, *(tensor.name for tensor in inputs)]
     nodes = rewritten(sort_nodes(nodes, known), reading, _FOLDED)
@@ -248,10 +263,33 @@ def read_nodes(path: str | Path, dtype: Any, trained: Collection[str] = ()) -> P
     constants = {n: _value(v, real) for n, v in reading.constants.items() if n in used}
     nodes, constants = _folded(nodes, inputs, constants)
     nodes = list(sort_nodes(nodes, [*constants, *(tensor.name for tensor in inputs)]))
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=13)
     if opset < 13 and any(node.op in _ROWS_FROM_AXIS for node in nodes):
         nodes = _with_rows_of_opset_1(nodes, inputs, constants)
     return nodes, inputs, constants, outputs
+
+
+def _known(op: str) -> bool:
+    return ops.known(op) or op in REWRITES or op in _FOLDED
+
+
+def _needed(
+    nodes: Sequence[Node], outputs: Sequence[str], path: str | Path, given: Collection[str]
+) -> list[Node]:
+    """Find the nodes that some tensors depend on."""
+    made = {name: node for node in nodes for name in node.outputs}
+    lost = [name for name in outputs if name not in made and name not in given]
+    if lost:
+        raise GraphError(
+            f"{path}: outputs: no node produces {', '.join(lost)}; need some of "
+            f"{', '.join(sorted(filter(None, made)))}"
+        )
+    rest, found = list(outputs), set[str]()
+    while rest:
+        node = made.get(rest.pop())
+        if node is not None and node.name not in found:
+            found.add(node.name)
+            rest += node.inputs
+    return [node for node in nodes if node.name in found]
 
 
 def _node(proto: Any, number: int) -> Node:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-__all__ = ["fold", "prepared"]
+__all__ = ["fold", "prepared", "without_functions"]
 
 _DOMAINS = ("", "ai.onnx")
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Dropout")
+_SMALL = 1 << 10  # elements of a constant that shape inference may look at
 _MOST = 1 << 26  # elements of a folded constant: a larger one would fill the memory of a target
 
 
 def prepared(model: Any) -> Any:
-    """Inline the functions of a model, and infer its shapes as far as they can be inferred.
+    """Inline the functions of a model.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ def prepared(model: Any) -> Any:
     """
     if model.functions:
         model = import_module("onnx.inliner").inline_local_functions(model)
-    return _inferred(model)
+    return model
 
 
 def _inferred(model: Any) -> Any:
@@ -58,17 +59,82 @@ def fold(
     values : dict of str to array
         The constants, with those that were computed.
     """
-    known, to_tensor = dict(values), import_module("onnx").numpy_helper.from_array
+    known = dict(values)
+    _declare(model, known, {tensor.name for tensor in model.graph.initializer})
+    model = _inferred(model)
     while True:
         rest, found = _folded_once(model, known, trained)
-        done = len(rest) == len(model.graph.node)
         del model.graph.node[:]
         model.graph.node.extend(rest)
-        if done or not any(node.op_type == "Shape" for node in rest):
+        new = found.keys() - known.keys()
+        if not new:
             return model, found
-        new = [name for name in found if name not in known and found[name].dtype.kind in "iu"]
-        model.graph.initializer.extend(to_tensor(found[name], name) for name in new)
+        _declare(model, found, new)
         model, known = _inferred(model), found
+
+
+def _declare(model: Any, values: Mapping[str, np.ndarray], names: Collection[str]) -> None:
+    """Tell shape inference of constants: values of small ones, which may be shapes, types of all.
+
+    Inference copies the whole model, so that large constants would take long.
+    """
+    onnx, graph = import_module("onnx"), model.graph
+    there = {value.name for value in graph.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name not in names]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    for name in names:
+        value = values[name]
+        if value.size <= _SMALL:
+            graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+        elif name not in there:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+            graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
+
+
+def without_functions(
+    model: Any,
+    values: Mapping[str, np.ndarray],
+    trained: Collection[str],
+    known: Callable[[str], bool],
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Inline the operators that are not known, and that ONNX defines by others.
+
+    Parameters
+    ----------
+    model, values, trained
+        As in `fold`.
+    known : callable
+        Whether an operator needs no inlining.
+
+    Returns
+    -------
+    model : onnx.ModelProto
+    values : dict of str to array
+    """
+    wanted = {
+        ("", node.op_type)
+        for node in model.graph.node
+        if node.domain in _DOMAINS and not known(node.op_type) and _defined(node.op_type)
+    }
+    if not wanted:
+        return model, dict(values)
+    try:
+        made = import_module("onnx.inliner").inline_selected_functions(
+            model, sorted(wanted), inline_schema_functions=True
+        )
+    except Exception:  # protobuf and the inliner have errors of their own
+        return model, dict(values)
+    return fold(made, values, trained)
+
+
+def _defined(op: str) -> bool:
+    """Tell whether ONNX defines an operator by a function of others."""
+    defs = import_module("onnx").defs
+    if not defs.has(op):
+        return False
+    schema = defs.get_schema(op)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _folded_once(

@@ -241,6 +241,28 @@ def _analog(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [dx]
 
 
+def _relu_grad(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    """What a mask chooses; a change of the mask has no effect, almost everywhere."""
+    slope, mask = node.inputs
+    if not back.need(slope):
+        return ["", ""]
+    return [back.summed_to(back.add("ReluGrad", slopes[0], mask), slope), ""]
+
+
+def _turned_conv(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    """Gradient of the gradient of a convolution: ConvTranspose."""
+    x, w = node.inputs
+    more = {key: value for key, value in node.attributes.items() if key != "input_shape"}
+    more["kernel_shape"] = back.shape(w)[2:]
+    dx = back.add("Conv", slopes[0], w, **more) if back.need(x) else ""
+    return [dx, back.add("ConvGradW", x, slopes[0], **more) if back.need(w) else ""]
+
+
+def _gather_rows(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    table, indices = node.inputs
+    return [back.add("ScatterRows", slopes[0], indices, size=back.shape(table)[0]), ""]
+
+
 LOSSES = (
     "MSELoss",
     "SoftmaxCrossEntropyLoss",
@@ -251,6 +273,9 @@ RULES: Mapping[str, Rule] = {
     "MatMul": _gemm,
     "AnalogForward": _analog,
     "Conv": _conv,
+    "ConvGradX": _turned_conv,
+    "GatherRows": _gather_rows,
+    "ReluGrad": _relu_grad,
     "Add": _add,
     "Sub": _sub,
     "Mul": _mul,

@@ -27,6 +27,7 @@ _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_conv_grad_w": (128, (1, 2, 3)),
     "tiled_conv_grad_x": (128, (2, 3)),
     "tiled_cross_entropy_grad": (256, (1,)),
+    "tiled_gather_rows": (256, (1,)),
     "tiled_gemm": (256, (4,)),
     "tiled_label_weights": (256, ()),
     "tiled_layer_norm": (128, ()),
@@ -37,12 +38,18 @@ _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_pool_grad": (128, (2, 3)),
     "tiled_rank_update": (256, (1,)),
     "tiled_reduce": (128, ()),
+    "tiled_scatter_rows": (256, ()),
     "tiled_softmax": (128, ()),
     "tiled_softmax_grad": (128, ()),
     "tiled_update": (256, ()),
 }
 # Kernels in which several threads work on a row.
-_TEAMS = {"tiled_analog_outputs": 256, "tiled_analog_scale": 32, "tiled_analog_trains": 256}
+_TEAMS = {
+    "tiled_analog_outputs": 256,
+    "tiled_analog_scale": 32,
+    "tiled_analog_trains": 256,
+    "tiled_scatter_rows": 256,
+}
 _KERNELS = {name: Kernel(name) for name in _SHAPES}
 
 

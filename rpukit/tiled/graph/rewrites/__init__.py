@@ -1,0 +1,1 @@
+"""Rewriting of ONNX nodes as ops of this package."""
