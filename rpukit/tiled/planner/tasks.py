@@ -350,9 +350,7 @@ class _OpTracer:
     def compute(self, box: Box) -> None:
         number = len(self.all.tasks)
         machine = self.all.hierarchy.compute
-        task = Task(
-            self.step.number, machine.cycles(self.space.macs(box), self.space.elements(box))
-        )
+        task = Task(self.step.number, machine.tile(self.step.node.op, self.space, box))
         tile = (box,) * self.inner
         addresses = []
         for k, operand in enumerate(self.space.operands):
