@@ -17,9 +17,9 @@ from rpukit._checks import integer, takes
 from rpukit._files.schema import DAMAGE
 from rpukit._version import __version__
 from rpukit.errors import FormatError
+from rpukit.tiled import ops
 from rpukit.tiled.calibration import fit, probes
 from rpukit.tiled.calibration.links import cpu_link, gpu_link
-from rpukit.tiled import ops
 from rpukit.tiled.ir import graphs_of
 from rpukit.tiled.machine import MOST, Compute, Hierarchy, Level, gpu, key
 from rpukit.tiled.planner.planner import plan

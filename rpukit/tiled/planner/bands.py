@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rpukit.tiled.ir import Tensor
 from rpukit.tiled.machine import Compute, Level
@@ -92,10 +92,10 @@ class Bands:
         -------
         list of Band
         """
-        # For each last turn: cycles, estimate of that turn, bands so far
-        best: list[list[tuple[int, TurnEstimate | None, list[Band]]]] = [[(0, None, [])]]
+        # For each last turn: cycles, estimate of that turn, bands so far (the last one first)
+        best: list[list[tuple[int, TurnEstimate | None, Any]]] = [[(0, None, ())]]
         for stop in range(1, len(self.drafts) + 1):
-            found: list[tuple[int, TurnEstimate | None, list[Band]]] = []
+            found: list[tuple[int, TurnEstimate | None, Any]] = []
             for first in range(stop - 1, max(-1, stop - longest - 1), -1):
                 for band in self.bands(first, stop - 1):
                     turn = self.alone(first) if band is None else band.turn
@@ -104,10 +104,14 @@ class Bands:
                         for k, (cycles, before, _) in enumerate(best[first])
                     )
                     cycles, k = min(ways)
-                    own = [] if band is None else [band]
-                    found.append((cycles, turn, [*best[first][k][2], *own]))
+                    chain = best[first][k][2]
+                    found.append((cycles, turn, chain if band is None else (band, chain)))
             best.append(found)
-        return min(best[-1], key=lambda way: way[0])[2]
+        chain, bands = min(best[-1], key=lambda way: way[0])[2], list[Band]()
+        while chain:
+            band, chain = chain
+            bands.append(band)
+        return bands[::-1]
 
     def after(self, before: TurnEstimate | None, turn: TurnEstimate) -> int:
         """Estimate the cycles from the last kernel of a turn to that of the next.
