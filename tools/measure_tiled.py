@@ -2,6 +2,7 @@
 
     python tools/measure_tiled.py [--net dense|analog] [--width 4096] [--depth 8]
         [--batches 128 2048 8192] [--buffering auto] [--fused] [--plans FOLDER] [--ops]
+        [--rates preset measured] [--no-whole]
 
 The device budget is a quarter of what lasts (weights, cells, accumulated gradients). For each
 program of each plan the whole is timed, as a graph and launch by launch, and its tiles and its
@@ -9,7 +10,8 @@ copies alone, one way and both ways at once; the whole is held against the tiles
 ways, and "hidden" is the part of the time that could be hidden and was. Losses and weights are
 compared, bit for bit, with a plan whose budget holds everything, and the memory that a step takes
 is watched. ``--plans`` keeps plans as files and takes those that are there; with ``--no-gpu`` that
-is all. ``--ops`` times the tiles of each op.
+is all. ``--ops`` times the tiles of each op. ``--rates measured`` plans by the rates of
+`rk.tiled.calibrate`. With ``--no-whole`` plans are compared with one another alone.
 """
 
 from __future__ import annotations
@@ -71,13 +73,13 @@ def state(training: tiled.Training) -> int:
 
 
 def planned(
-    training: tiled.Training, budget: int, buffering: str, file: Path | None
+    training: tiled.Training, levels: tiled.Hierarchy, buffering: str, file: Path | None
 ) -> tiled.Plan:
     """Compute a plan, or read an existing one."""
     if file and file.exists():
         return tiled.Plan.from_json(file.read_text())
     begin = time.perf_counter()
-    plan = tiled.plan(training, tiled.gpu(budget), buffering=buffering)
+    plan = tiled.plan(training, levels, buffering=buffering)
     print(f"{file or buffering}: planned in {time.perf_counter() - begin:.1f} s", flush=True)
     if file:
         file.parent.mkdir(exist_ok=True)
@@ -87,26 +89,9 @@ def planned(
 
 def op_times(executor: tiled.GpuExecutor, k: int) -> Iterator[tuple[str, int, float]]:
     """Time the tiles of each op, without copies: op, tiles, milliseconds."""
-    cp, tiles = _device.cupy(), []
-    steps = zip(executor.plan.programs[k].instructions, executor._ready[k], strict=True)
-    for one, (kind, _, act) in steps:
-        if kind == "compute":
-            tiles.append((one.node, act))
-    found = []
-    for _ in range(2):  # the first warms up
-        found = []
-        with executor._core:
-            for node, group in groupby(tiles, key=lambda tile: tile[0]):
-                events = [cp.cuda.Event(), cp.cuda.Event()]
-                acts = [act for _, act in group]
-                events[0].record()
-                for act in acts:
-                    act()
-                events[1].record()
-                found.append((node, len(acts), events))
-            executor._core.synchronize()
-    for node, n, (begin, end) in found:
-        yield node, n, cp.cuda.get_elapsed_time(begin, end)
+    for node, group in groupby(executor.tile_times(k), key=lambda tile: tile[0].node):
+        times = [1e3 * seconds for _, seconds in group]
+        yield node, len(times), sum(times)
 
 
 def print_ops(executor: tiled.GpuExecutor, k: int) -> None:
@@ -191,6 +176,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--share", type=int, default=4, help="state over budget")
     parser.add_argument("--fused", action="store_true", help="updates and Relu in products")
+    parser.add_argument("--rates", nargs="*", default=["preset"], choices=("preset", "measured"))
+    parser.add_argument("--no-whole", action="store_true")
     parser.add_argument("--plans", type=Path)
     parser.add_argument("--no-gpu", action="store_true")
     parser.add_argument("--ops", action="store_true")
@@ -207,10 +194,16 @@ def main() -> int:
         batches = [
             tuple(rng.standard_normal(shape, np.float32) for _ in range(2)) for _ in range(3)
         ]
-        for buffering, size in [("single", WHOLE)] + [(b, budget) for b in args.buffering]:
-            whole = "_whole" * (size == WHOLE)
-            file = args.plans / f"{name}_{buffering}{whole}.json" if args.plans else None
-            plan = planned(training, size, buffering, file)
+        ways = [("single", "whole")] * (not args.no_whole)
+        ways += [(b, rates) for rates in args.rates for b in args.buffering]
+        for buffering, rates in ways:
+            levels = tiled.gpu(WHOLE if rates == "whole" else budget)
+            if rates == "measured":
+                levels = tiled.calibrate("gpu").levels(budget)
+            last = f"_{rates}" * (rates != "preset")
+            file = args.plans / f"{name}_{buffering}{last}.json" if args.plans else None
+            plan = planned(training, levels, buffering, file)
+            print(f"      rates: {rates}")
             if args.no_gpu:
                 continue
             losses, end = measured(plan, training, batches, args)

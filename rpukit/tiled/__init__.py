@@ -1,6 +1,7 @@
 """Training of graphs, planned tile by tile over levels of memory."""
 
 from rpukit.tiled import ops
+from rpukit.tiled.calibration.calibrate import Calibration, calibrate
 from rpukit.tiled.graph.builder import Builder
 from rpukit.tiled.graph.fusion import fuse_activations, fuse_updates
 from rpukit.tiled.graph.make import Graph, make_graph
@@ -12,6 +13,7 @@ from rpukit.tiled.plan import Plan
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, read_csv, write_csv
 from rpukit.tiled.planner.homes import Candidate, promote
 from rpukit.tiled.planner.planner import plan
+from rpukit.tiled.rates import Rate
 from rpukit.tiled.reports.sweeps import (
     LevelSweep,
     TargetComparison,
@@ -35,6 +37,7 @@ __all__ = [
     "Axis",
     "Block",
     "Builder",
+    "Calibration",
     "Candidate",
     "Compute",
     "CpuExecutor",
@@ -47,11 +50,13 @@ __all__ = [
     "Node",
     "Operand",
     "Plan",
+    "Rate",
     "TargetComparison",
     "Tensor",
     "TileSpace",
     "Trainer",
     "Training",
+    "calibrate",
     "check_plan",
     "compare_plans",
     "compare_targets",

@@ -6,12 +6,16 @@ nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from rpukit._checks import Checked, InstanceOf, Kind, Many, Whole, instance, integer, shown
 from rpukit.errors import ParameterError
+from rpukit.tiled.rates import Rate
 
 MOST = 1 << 62  # bytes, cycles, rates: sums of a few fit an int64
 
@@ -100,6 +104,8 @@ class Compute(Checked):
         Cycles per call.
     macs, ew : int
         Multiply-adds per cycle, and elements per cycle for an op without products.
+    rates : tuple of Rate
+        Measured cycles of some ops, which take the place of these numbers (`calibrate`).
 
     Raises
     ------
@@ -109,10 +115,12 @@ class Compute(Checked):
     launch: int = 100
     macs: int = 8
     ew: int = 8
+    rates: tuple[Rate, ...] = ()
 
     KINDS: ClassVar[dict[str, Kind]] = {
         "launch": Whole(0, MOST),
         **dict.fromkeys(("macs", "ew"), Whole(1, MOST)),
+        "rates": Many(InstanceOf((Rate,))),
     }
 
     def cycles(self, macs: int, elements: int) -> int:
@@ -127,6 +135,125 @@ class Compute(Checked):
         int
         """
         return self.launch + (-(-macs // self.macs) if macs else -(-elements // self.ew))
+
+    def rate(self, op: str) -> Rate | None:
+        """Find the measured rate of an op.
+
+        Parameters
+        ----------
+        op : str
+
+        Returns
+        -------
+        Rate or None
+        """
+        return next((rate for rate in self.rates if rate.op == op), None)
+
+    def _rate_of(self, op: str, space: Any) -> Rate | None:
+        return self.rate(key(op, space)) if self.rates else None
+
+    def tile(self, op: str, space: Any, box: Sequence[tuple[int, int]]) -> int:
+        """Cycles of one tile of an op, by its measured rate where there is one.
+
+        Parameters
+        ----------
+        op : str
+        space : TileSpace
+        box : sequence of (int, int)
+            One range for each axis.
+
+        Returns
+        -------
+        int
+        """
+        rate, macs, elements = self._rate_of(op, space), space.macs(box), space.elements(box)
+        if rate is None:
+            return self.cycles(macs, elements)
+        rows, columns = free_lengths(space, [hi - lo for lo, hi in box])
+        return rate.tile(rows, columns, macs or elements)
+
+    def tiles(self, op: str, space: Any, lengths: Sequence[Any]) -> Any:
+        """Cycles of many tiles of an op at once.
+
+        Parameters
+        ----------
+        op : str
+        space : TileSpace
+        lengths : sequence of array of int64
+            Lengths of the tiles along each axis.
+
+        Returns
+        -------
+        array of int64
+        """
+        points = -(-prod(lengths, start=np.int64(1)) // space.divide)
+        rate = self._rate_of(op, space)
+        if rate is None:
+            return self.launch - (-points // (self.macs if space.product else self.ew))
+        return rate.tiles(*free_lengths(space, lengths), points)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe the rates for JSON; `rates` are left out where there are none.
+
+        Returns
+        -------
+        dict
+        """
+        data = asdict(self)
+        if not self.rates:
+            del data["rates"]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote.
+
+        Parameters
+        ----------
+        data : mapping
+
+        Returns
+        -------
+        Compute
+        """
+        return cls(**{**data, "rates": tuple(Rate(**rate) for rate in data.get("rates", ()))})
+
+
+def key(op: str, space: Any) -> str:
+    """Name the rate of an op: a stack of products has its own.
+
+    Parameters
+    ----------
+    op : str
+    space : TileSpace
+
+    Returns
+    -------
+    str
+        "MatMul stack" where both factors differ from product to product.
+    """
+    if not space.product or op != "MatMul":
+        return op
+    factors = [operand for operand in space.operands if operand.slot < 2]
+    stacked = all(len(o.spans) > 2 for o in factors)
+    return f"{op} stack" if len(factors) == 2 and stacked else op
+
+
+def free_lengths(space: Any, lengths: Sequence[Any]) -> tuple[Any, Any]:
+    """Find the rows and columns of a tile: of its free axes, the last one gives the columns.
+
+    Parameters
+    ----------
+    space : TileSpace
+    lengths : sequence of int or array
+        Of each axis.
+
+    Returns
+    -------
+    rows, columns : int or array
+    """
+    free = [n for axis, n in zip(space.axes, lengths, strict=True) if axis.kind != "reduce"]
+    return prod(free[:-1]), free[-1] if free else 1
 
 
 _LEVELS = Many(InstanceOf((Level,)))

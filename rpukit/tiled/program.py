@@ -302,7 +302,7 @@ class BasePlan:
         data = {
             "format": _FORMAT,
             "levels": [asdict(level) for level in self.hierarchy.levels],
-            "compute": asdict(self.hierarchy.compute),
+            "compute": self.hierarchy.compute.to_dict(),
             "buffering": self.buffering,
             "homes": [asdict(home) for home in self.homes],
             "programs": programs,
@@ -345,7 +345,7 @@ def read_json(kind: type[AnyPlan], text: str) -> AnyPlan:
             raise FormatError(f"format: got {data['format']}, need {list(_FORMAT)}")
         levels = [Level(**level) for level in data["levels"]]
         return kind(
-            Hierarchy(levels, Compute(**data["compute"])),
+            Hierarchy(levels, Compute.from_dict(data["compute"])),
             data["buffering"],
             tuple(Home(**home) for home in data["homes"]),
             tuple(_program(one) for one in data["programs"]),

@@ -11,6 +11,7 @@ import csv
 import io
 import random
 import reprlib
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +88,7 @@ def peak(blocks: Iterable[Block], offsets: Mapping[str, int]) -> int:
     return max((offsets[block.name] + block.size for block in blocks), default=0)
 
 
+_SHORT = 16  # steps of a life that is short
 _ORDERS: tuple[Callable[[Block], Any], ...] = (
     lambda b: (-b.size, b.lower - b.upper),
     lambda b: (b.lower - b.upper, -b.size),
@@ -141,6 +143,22 @@ def pack(
     """
     check_spans(blocks, "blocks")
     rounded = [b._replace(size=-(-b.size // align) * align) for b in blocks]
+    ends = min((b.lower for b in blocks), default=0), max((b.upper for b in blocks), default=0)
+    below: dict[str, int] = {}  # blocks that live all the time: no order of them is better
+    top = 0
+    for block in rounded:
+        if (block.lower, block.upper) == ends:
+            below[block.name] = top
+            top += block.size
+    rest = [block for block in rounded if block.name not in below]
+    limit = None if limit is None else max(0, limit - top)
+    above = _packed(rest, align, limit, rounds, effort) if rest else {}
+    return {b.name: below[b.name] if b.name in below else top + above[b.name] for b in blocks}
+
+
+def _packed(
+    rounded: Sequence[Block], align: int, limit: int | None, rounds: int, effort: float
+) -> dict[str, int]:
     enough = max(live_bytes(rounded), limit or 0)
     best: dict[str, int] = {}
     lowest = -1
@@ -163,24 +181,56 @@ def pack(
 
 def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
     """Put each block in turn into the lowest gap that holds it, or into the tightest."""
-    n = len(blocks)
-    lower = np.fromiter((b.lower for b in blocks), np.int64, n)
-    upper = np.fromiter((b.upper for b in blocks), np.int64, n)
-    size = np.fromiter((b.size for b in blocks), np.int64, n)
-    offset = np.zeros(n, np.int64)
-    for k in range(n):
-        meets = np.flatnonzero((lower[:k] < upper[k]) & (upper[:k] > lower[k]))
-        starts = offset[meets]
-        rank = np.argsort(starts, kind="stable")
-        starts = starts[rank]
-        floor = np.maximum.accumulate(np.concatenate(([0], (starts + size[meets[rank]]))))
-        room = starts - floor[:-1]
-        fits = np.flatnonzero(room >= size[k])
-        if not len(fits):
-            offset[k] = floor[-1]
+    short = _Short()
+    far = [k for k, b in enumerate(blocks) if b.upper - b.lower > _SHORT]
+    ends = np.array([[blocks[k].lower, blocks[k].upper] for k in far], np.int64).reshape(-1, 2)
+    places = np.zeros((len(far), 2), np.int64)
+    found: dict[str, int] = {}
+    n_far = 0
+    for block in blocks:
+        lower, upper = ends[:n_far].T
+        meets = np.flatnonzero((lower < block.upper) & (upper > block.lower))
+        taken = [*map(tuple, places[meets].tolist()), *short.during(block.lower, block.upper)]
+        own = found[block.name] = _gap(taken, block.size, best_fit)
+        if block.upper - block.lower > _SHORT:
+            places[n_far] = own, own + block.size
+            n_far += 1
         else:
-            offset[k] = floor[fits[np.argmin(room[fits])] if best_fit else fits[0]]
-    return {block.name: int(offset[k]) for k, block in enumerate(blocks)}
+            short.add(block, own)
+    return found
+
+
+def _gap(taken: list[tuple[int, ...]], size: int, best_fit: bool) -> int:
+    """Find the lowest gap between ranges of addresses that holds a size, or the tightest."""
+    taken.sort()
+    floor, best, tightest = 0, -1, 0
+    for start, end in taken:
+        room = start - floor
+        if room >= size and (best < 0 or room < tightest):
+            best, tightest = floor, room
+            if not best_fit:
+                break
+        floor = max(floor, end)
+    return floor if best < 0 else best
+
+
+class _Short:
+    """Addresses of the blocks that live for a few steps, by step."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, list[tuple[int, int]]] = {}
+        self.steps: list[int] = []
+
+    def add(self, block: Block, offset: int) -> None:
+        for step in range(block.lower, block.upper):
+            if step not in self.at:
+                insort(self.steps, step)
+            self.at.setdefault(step, []).append((offset, offset + block.size))
+
+    def during(self, lower: int, upper: int) -> set[tuple[int, int]]:
+        """Collect the ranges of addresses that are taken at some steps."""
+        steps = self.steps[bisect_left(self.steps, lower) : bisect_left(self.steps, upper)]
+        return set().union(*(self.at[step] for step in steps))
 
 
 def _improve(order: list[Block], enough: int, rounds: int) -> dict[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rpukit.tiled.ir import Tensor
 from rpukit.tiled.machine import Compute, Level
@@ -92,10 +92,10 @@ class Bands:
         -------
         list of Band
         """
-        # For each last turn: cycles, estimate of that turn, bands so far
-        best: list[list[tuple[int, TurnEstimate | None, list[Band]]]] = [[(0, None, [])]]
+        # For each last turn: cycles, estimate of that turn, bands so far (the last one first)
+        best: list[list[tuple[int, TurnEstimate | None, Any]]] = [[(0, None, ())]]
         for stop in range(1, len(self.drafts) + 1):
-            found: list[tuple[int, TurnEstimate | None, list[Band]]] = []
+            found: list[tuple[int, TurnEstimate | None, Any]] = []
             for first in range(stop - 1, max(-1, stop - longest - 1), -1):
                 for band in self.bands(first, stop - 1):
                     turn = self.alone(first) if band is None else band.turn
@@ -104,10 +104,14 @@ class Bands:
                         for k, (cycles, before, _) in enumerate(best[first])
                     )
                     cycles, k = min(ways)
-                    own = [] if band is None else [band]
-                    found.append((cycles, turn, [*best[first][k][2], *own]))
+                    chain = best[first][k][2]
+                    found.append((cycles, turn, chain if band is None else (band, chain)))
             best.append(found)
-        return min(best[-1], key=lambda way: way[0])[2]
+        chain, bands = min(best[-1], key=lambda way: way[0])[2], list[Band]()
+        while chain:
+            band, chain = chain
+            bands.append(band)
+        return bands[::-1]
 
     def after(self, before: TurnEstimate | None, turn: TurnEstimate) -> int:
         """Estimate the cycles from the last kernel of a turn to that of the next.
@@ -152,7 +156,7 @@ class Bands:
             lengths = step.space.worst(operand, choice.extents)
             part, rows = prod(lengths) * tensor.itemsize, rows_of(lengths, tensor.shape)
             parts[name] = PartEstimate(part, rows, slots, part < size, read, written)
-        return TurnEstimate(self.work([step], choice.n_tiles), sides[0], sides[1], parts)
+        return TurnEstimate(self.work([step], [choice.extents], choice.n_tiles), sides[0], sides[1], parts)
 
     def again(self, step: Step, operand: Operand, choice: Choice) -> int:
         """Count how often each part of an operand is fetched."""
@@ -201,12 +205,16 @@ class Bands:
         taken = sum(link.rounded(p.bytes) * p.slots for p in parts)
         return taken <= link.bytes and turn.work + ends <= most
 
-    def work(self, steps: Sequence[Step], n: int) -> int:
-        """Cycles of the kernels of steps that are cut into n parts."""
-        found = (n - 1) * len(steps) * self.compute.launch
-        for step in steps:
-            whole = step.space.whole
-            found += self.compute.cycles(step.space.macs(whole), step.space.elements(whole))
+    def work(self, steps: Sequence[Step], extents: Sequence[Sequence[int]], n: int) -> int:
+        """Cycles of the kernels of steps that are cut into n tiles of these extents."""
+        found = 0
+        for step, lengths in zip(steps, extents, strict=True):
+            if self.compute.rate(step.node.op):
+                box = [(0, length) for length in lengths]
+                found += n * self.compute.tile(step.node.op, step.space, box)
+            else:
+                whole = self.compute.tile(step.node.op, step.space, step.space.whole)
+                found += (n - 1) * self.compute.launch + whole
         return found
 
     def bands(self, first: int, last: int) -> Sequence[Band | None]:
@@ -304,7 +312,7 @@ class Bands:
         choices = []
         for step, a in zip(steps, way.axes, strict=True):
             own = range(len(step.space.axes))
-            extents = tuple(way.part if b == a else step.space.axes[b].extent for b in own)
+            (extents,) = _extents([step], [a], way.part)
             slots = tuple(way.uses[name].slots for name in self.names(step))
             choices.append(Choice(extents, (a, *(b for b in own if b != a)), slots, 0, way.n))
         shared = frozenset(name for name in names if names.count(name) > 1)
@@ -335,7 +343,7 @@ class Bands:
         if room < 0:
             return
         fill = first if ahead > room else 0  # no room to begin a band like this one beside it
-        turn = TurnEstimate(self.work(steps, n), sides[0], sides[1], parts)
+        turn = TurnEstimate(self.work(steps, _extents(steps, axes, part), n), sides[0], sides[1], parts)
         yield _Way(turn.cycles + fill + sum(sides) // n, n, part, axes, uses, turn)
 
     def fair(self, one: Step, steps: Sequence[Step], way: _Way) -> bool:
@@ -351,11 +359,20 @@ class Bands:
             comes = operand.mode != "out" and name not in before
             for side, moved in enumerate((comes, goes and operand.mode != "in")):
                 (each if use.moves else once)[side] += cycles * moved
-        work = self.work([one], way.n) // way.n
+        axis = way.axes[one.number - steps[0].number]
+        work = self.work([one], _extents([one], [axis], way.part), way.n) // way.n
         tiles = [TileCycles(each[0], work, each[1])] * way.n
         tiles[0] = TileCycles(once[0] + each[0], work, each[1])
         tiles[-1] = tiles[-1]._replace(store=once[1] + each[1])
         return double_buffered(tiles) <= self.drafts[one.number].choices[0].cycles
+
+
+def _extents(steps: Sequence[Step], axes: Sequence[int], part: int) -> list[tuple[int, ...]]:
+    """Extents of the tiles of steps that are cut into parts along one axis each."""
+    return [
+        tuple(part if b == a else axis.extent for b, axis in enumerate(step.space.axes))
+        for step, a in zip(steps, axes, strict=True)
+    ]
 
 
 def _legal(space: TileSpace, axis: int, part: int) -> bool:

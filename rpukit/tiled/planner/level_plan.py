@@ -41,9 +41,9 @@ class Turns:
         self.starts.add(len(self.steps))
         self.kernels = [0] * len(self.steps)  # cycles of each turn
         for draft in drafts:
-            space = draft.step.space
-            macs, elements = space.macs(space.whole), space.elements(space.whole)
-            self.kernels[self.of[draft.step.number]] += compute.cycles(macs, elements)
+            one = draft.step
+            cycles = compute.tile(one.node.op, one.space, one.space.whole)
+            self.kernels[self.of[one.number]] += cycles
 
 
 @dataclass

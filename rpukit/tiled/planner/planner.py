@@ -283,6 +283,7 @@ class _Planner:
                 here,
                 keep_free=self.cuts_sum(step, bounds),
                 keep_sums=hop + 1 < self.n_hops,
+                op=step.node.op if self.levels.compute.rate(step.node.op) else "",
             )
             problem = self.known(problem)
             if problem.keep_sums and problem.best("single") is None:
@@ -329,7 +330,7 @@ class _Planner:
         """Return the first equal problem, so that its solutions are reused."""
         key = (
             *_shape_of(problem.space), problem.bounds, problem.sizes, problem.link, problem.budget,
-            problem.here, problem.keep_free, problem.keep_sums,
+            problem.here, problem.keep_free, problem.keep_sums, problem.op,
         )  # fmt: skip
         return self.problems.setdefault(key, problem)
 

@@ -250,9 +250,7 @@ def prefetch_operands(
 def _slack(context: PlacementContext, one: LevelPlan, draft: OpDraft) -> int:
     """Compute the cycles of an op's kernels less those of its copies inwards."""
     step, level = draft.step, context.levels[one.index]
-    work = context.levels.compute.cycles(
-        step.space.macs(step.space.whole), step.space.elements(step.space.whole)
-    )
+    work = context.levels.compute.tile(step.node.op, step.space, step.space.whole)
     for operand in step.space.operands:
         name = context.lifetimes.root(step, operand.tensor)
         value = context.lifetimes.values[name]

@@ -120,7 +120,8 @@ class Placement:
             need_in, need_out = one.fetch, one.store
             top = self.base[index] + peak(one.blocks, one.offsets)
             peaks[self.levels[index].name] = top
-        ops = {d.step.number: self._op(d, found) for d in drafts}
+        spans = {k: {block.name: block for block in one.blocks} for k, one in found.items()}
+        ops = {d.step.number: self._op(d, found, spans) for d in drafts}
         return homes, ops, peaks
 
     def _homes(self) -> tuple[dict[str, Home], dict[str, int]]:
@@ -255,8 +256,9 @@ class Placement:
         stay.first, stay.last = min(stay.first, a), max(stay.last, b)
         if left and right and left is not right:
             left.first, left.last = min(left.first, right.first), max(left.last, right.last)
-            for key, old in one.residencies.items():
-                if old is right:
+            for number, _ in value.uses:  # the turns of a stay are those of its uses
+                key = self.turns.of[number], value.name
+                if one.residencies.get(key) is right:
                     one.residencies[key] = left
         one.residencies[a, value.name] = one.residencies[b, value.name] = stay
 
@@ -347,9 +349,13 @@ class Placement:
             own = f"{draft.band.first} to {draft.band.last}: {name}"
         return [f"{own}/{n}" for n in range(draft.choices[one.index - 1].slots[k])]
 
-    def _op(self, draft: OpDraft, found: Mapping[int, LevelPlan]) -> OpPlan:
+    def _op(
+        self,
+        draft: OpDraft,
+        found: Mapping[int, LevelPlan],
+        spans: Mapping[int, Mapping[str, Block]],
+    ) -> OpPlan:
         step, tensors = draft.step, self.lifetimes.graph(draft.step).tensors
-        spans = {k: {b.name: b for b in one.blocks} for k, one in found.items()}
         operands = []
         for k, operand in enumerate(step.space.operands):
             value = self.lifetimes.root(step, operand.tensor)

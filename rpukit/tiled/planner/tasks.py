@@ -24,6 +24,7 @@ __all__ = ["Task", "nested_boxes", "trace"]
 
 _PIECE = 12  # shortest piece of a long copy, in multiples of the setup time
 _MOST_PIECES = 64
+_PARTS = 1024  # of a level, in which blocks are looked up
 
 
 @dataclass(slots=True)
@@ -170,25 +171,43 @@ class _Tracer:
                     level = hierarchy.index(place.level)
                     for k, address in enumerate(place.addresses):
                         self.spans[_slot(place, k)] = (level, address, address + place.bytes)
-        self.names = list(self.spans)
-        self.table = np.array(list(self.spans.values()), np.int64).reshape(-1, 3)
+        self.grain = [1] * len(hierarchy)  # bytes of a part of each level
+        for level, _, hi in self.spans.values():
+            self.grain[level] = max(self.grain[level], -(-hi // _PARTS))
+        self.parts: dict[tuple[int, int], set[str]] = {}  # blocks in use, by level and part
 
     def log(self, block: str) -> _Log:
         if block not in self.logs:
             level, lo, hi = self.spans[block]
-            levels, los, his = self.table.T
-            meets = np.flatnonzero((levels == level) & (los < hi) & (lo < his))
             entry: set[int] = set()
-            for k in map(int, meets):
-                old = self.logs.get(self.names[k])
-                if old is not None:
-                    entry |= old.users()
-                    if lo <= los[k] and his[k] <= hi:
-                        self.table[k] = 0  # later tasks depend on the new block
+            for name in self.beside(level, lo, hi):
+                _, low, high = self.spans[name]
+                entry |= self.logs[name].users()
+                if lo <= low and high <= hi:  # later tasks depend on the new block
+                    self.forget(name)
+            for part in self.parts_of(level, lo, hi):
+                self.parts.setdefault((level, part), set()).add(block)
             kernels = [t for t in entry if not self.tasks[t].engine]
             entry = {t for t in entry if self.tasks[t].engine} | {max(kernels, default=-1)}
             self.logs[block] = _Log(entry - {-1})
         return self.logs[block]
+
+    def parts_of(self, level: int, lo: int, hi: int) -> range:
+        """Number the parts of a level that a range of addresses meets."""
+        grain = self.grain[level]
+        return range(lo // grain, -(-hi // grain))
+
+    def beside(self, level: int, lo: int, hi: int) -> set[str]:
+        """Name the blocks in use that share addresses with a range."""
+        found: set[str] = set()
+        for part in self.parts_of(level, lo, hi):
+            found |= self.parts.get((level, part), set())
+        return {name for name in found if self.spans[name][1] < hi and lo < self.spans[name][2]}
+
+    def forget(self, block: str) -> None:
+        """Drop a block from those in use."""
+        for part in self.parts_of(*self.spans[block]):
+            self.parts[self.spans[block][0], part].discard(block)
 
     def run(self) -> list[Task]:
         for band, group in groupby(self.ops, lambda one: one[1].band or -one[0].number - 1):
@@ -350,9 +369,7 @@ class _OpTracer:
     def compute(self, box: Box) -> None:
         number = len(self.all.tasks)
         machine = self.all.hierarchy.compute
-        task = Task(
-            self.step.number, machine.cycles(self.space.macs(box), self.space.elements(box))
-        )
+        task = Task(self.step.number, machine.tile(self.step.node.op, self.space, box))
         tile = (box,) * self.inner
         addresses = []
         for k, operand in enumerate(self.space.operands):

@@ -153,6 +153,8 @@ class Problem:
         Free axes stay whole: a sum is cut further out.
     keep_sums : bool
         Sums stay whole: further in, the free axes are cut.
+    op : str
+        Name of the op, for its measured rate.
     """
 
     space: TileSpace
@@ -164,6 +166,7 @@ class Problem:
     here: frozenset[int] = frozenset()
     keep_free: bool = False
     keep_sums: bool = False
+    op: str = ""
     _cost: dict[tuple[int, Extents], int] = field(default_factory=dict, init=False)
     _tables: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict, init=False)
     _best: dict[str, Choice | None] = field(default_factory=dict, init=False)
@@ -326,18 +329,15 @@ class Problem:
         extents = self.extents
         cut = [a for a in range(len(self.bounds)) if self.bounds[a] > 1]
         total, end = np.zeros(len(extents), np.int64), np.zeros(len(extents), np.int64)
-        machine, space = self.compute, self.space
         for kinds in product((0, 1), repeat=len(cut)):
             pairs = list(zip(cut, kinds, strict=True))
             if any(s and not rest[:, a].any() for a, s in pairs):
                 continue
             n = _product([rest[:, a] > 0 if s else full[:, a] for a, s in pairs])
-            points = _product([(rest if s else extents)[:, a] for a, s in pairs])
-            if space.product:
-                macs = -(-points // space.divide)
-                cycles = machine.launch - (-macs // machine.macs)
-            else:
-                cycles = machine.launch - (-points // machine.ew)
+            lengths: list[Any] = [np.int64(n) for n in self.bounds]
+            for a, s in pairs:
+                lengths[a] = (rest if s else extents)[:, a]
+            cycles = self.compute.tiles(self.op, self.space, lengths)
             total = total + n * cycles
             last = [(rest[:, a] > 0) == bool(s) for a, s in pairs]
             end = np.where(np.all(last, axis=0) if pairs else True, cycles, end)
@@ -385,7 +385,7 @@ class Problem:
                     store += self.cost(k, _lengths_of(rectangle))
             lengths = _lengths_of(box)
             if lengths not in work:
-                work[lengths] = self.compute.cycles(self.space.macs(box), self.space.elements(box))
+                work[lengths] = self.compute.tile(self.op, self.space, box)
             found.append(TileCycles(fetch, work[lengths], store))
         return found
 

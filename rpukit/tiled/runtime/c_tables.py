@@ -272,7 +272,7 @@ class Tables:
             raise PlanError(f"node {tile.node.name} is {tile.floats.dtype}; C code needs float32")
         numbers = self.records[tile.op.kernel].place(tile)
         mask = sum(1 << k for k, span in enumerate(tile.spans) if span is not None)
-        cycles = self.plan.hierarchy.compute.cycles(*tile.work)
+        cycles = self.plan.hierarchy.compute.tile(tile.node.op, *tile.work)
         key = (tile.op.kernel, mask, numbers, cycles)
         place = self.tiles.setdefault(key, len(self.tiles))
         if place >= _MOST_NUMBER or numbers >= 1 << 16:

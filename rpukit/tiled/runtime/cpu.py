@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from rpukit._workers import run_rows
 from rpukit.errors import PlanError, TransferError
 from rpukit.tiled.ir import BaseGraph
-from rpukit.tiled.program import BasePlan, Copy, Program, Wait
+from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
 from rpukit.tiled.runtime.executor import Executor, PreparedTile
 from rpukit.tiled.runtime.reference import mirror
 from rpukit.tiled.runtime.transfers import Transfers, make_transfers, poison
@@ -78,6 +79,19 @@ class CpuExecutor(Executor):
                 raise
             name = self.plan.programs[k].name
             raise TransferError(f"program {name}: a transfer failed: {error}") from error
+
+    def tile_times(self, k: int, repeat: int = 5) -> list[tuple[ComputeTile, float]]:
+        found = []
+        instructions = self.plan.programs[k].instructions
+        for one, (kind, given) in zip(instructions, self._ready[k], strict=True):
+            if kind == 0 and isinstance(one, ComputeTile):
+                times = []
+                for _ in range(repeat):
+                    begin = time.perf_counter()
+                    run_rows(*given)
+                    times.append(time.perf_counter() - begin)
+                found.append((one, min(times)))
+        return found
 
     def _prepared(self, program: Program, graph: BaseGraph) -> list[tuple[int, Any]]:
         """Prepare the instructions of a program once, as a list of calls."""

@@ -15,6 +15,7 @@ from rpukit.errors import PlanError
 from rpukit.tiled import ops
 from rpukit.tiled.ir import BaseGraph, Node, Tensor
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Home, Program, Wait
+from rpukit.tiled.tile_space import Box, TileSpace
 from rpukit.tiled.verify.check_plan import check_programs
 
 __all__ = ["Executor", "PreparedTile"]
@@ -31,8 +32,8 @@ class PreparedTile:
     ints, floats : array
     spans : tuple of (int, int, str) or None
         Address, elements and dtype of each buffer of the kernel; None where it has no operand.
-    work : (int, int)
-        Multiply-adds and elements, as the cycle model counts them.
+    work : (TileSpace, Box)
+        All tiles of the op, and the box of this one, for the cycle model.
     """
 
     op: ops.Tiled
@@ -40,7 +41,7 @@ class PreparedTile:
     ints: np.ndarray
     floats: np.ndarray
     spans: tuple[tuple[int, int, str] | None, ...]
-    work: tuple[int, int]
+    work: tuple[TileSpace, Box]
 
 
 class Executor(ABC):
@@ -136,6 +137,22 @@ class Executor(ABC):
         TransferError
         """
 
+    @abstractmethod
+    def tile_times(self, k: int, repeat: int = 5) -> list[tuple[ComputeTile, float]]:
+        """Time the tiles of a program, each alone, on what a run left in memory.
+
+        Parameters
+        ----------
+        k : int
+        repeat : int
+            Runs of each tile.
+
+        Returns
+        -------
+        list of (ComputeTile, float)
+            In order of execution, with seconds.
+        """
+
     def _fill_constants(self) -> None:
         for k, graph in enumerate(self.graphs):
             for name, value in graph.constants.items():
@@ -175,5 +192,4 @@ def _tile(node: Node, tensors: Mapping[str, Tensor], one: ComputeTile, size: int
             )
         spans[operand.slot] = (address, count, tensor.dtype)
     ints, floats = op.parameters(node, tensors, one.box)
-    work = (space.macs(one.box), space.elements(one.box))
-    return PreparedTile(op, node, ints, floats, tuple(spans), work)
+    return PreparedTile(op, node, ints, floats, tuple(spans), (space, one.box))

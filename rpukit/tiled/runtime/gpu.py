@@ -21,7 +21,7 @@ from rpukit._kernels.replay import Replay
 from rpukit.errors import DeviceError, PlanError, TransferError
 from rpukit.gemm.real import SEGMENT, product
 from rpukit.tiled.ir import BaseGraph
-from rpukit.tiled.program import BasePlan, Copy, Program, Wait
+from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
 from rpukit.tiled.runtime import launch as kernels
 from rpukit.tiled.runtime.executor import Executor, PreparedTile
 
@@ -149,6 +149,23 @@ class GpuExecutor(Executor):
         times += [_median(partial(self._run_part, k, kind), repeat) for kind in kinds]
         home[...] = kept
         return Overlap(*times)
+
+    def tile_times(self, k: int, repeat: int = 5) -> list[tuple[ComputeTile, float]]:
+        cp, events, found = self._cupy, [], []
+        instructions = self.plan.programs[k].instructions
+        with cp.cuda.Device(self._place.index), self._core:
+            for one, (kind, _, act) in zip(instructions, self._ready[k], strict=True):
+                if kind == "compute" and isinstance(one, ComputeTile):
+                    begin, end = cp.cuda.Event(), cp.cuda.Event()
+                    begin.record()
+                    for _ in range(repeat):
+                        act()
+                    end.record()
+                    events.append((one, begin, end))
+            self._core.synchronize()
+            for one, begin, end in events:
+                found.append((one, 1e-3 * cp.cuda.get_elapsed_time(begin, end) / repeat))
+        return found
 
     def _run_part(self, k: int, kind: str) -> None:
         with self._cupy.cuda.Device(self._place.index), self._core:

@@ -29,6 +29,7 @@ def simulate(plan: BasePlan, graph: BaseGraph | Training, program: int = 0) -> l
     """
     one = graphs_of(graph)[program]
     spaces: dict[str, TileSpace] = {}
+    ops_of = {node.name: node.op for node in one.nodes}
     for node in one.nodes:
         op = ops.find(node.op)
         if isinstance(op, ops.Tiled):
@@ -54,7 +55,7 @@ def simulate(plan: BasePlan, graph: BaseGraph | Training, program: int = 0) -> l
         else:
             space, step = spaces[instruction.node], place[instruction.node]
             box = instruction.box
-            end = now + machine.cycles(space.macs(box), space.elements(box))
+            end = now + machine.tile(ops_of[instruction.node], space, box)
             found.append(Busy("compute", step, now, end))
             now = end
     return found

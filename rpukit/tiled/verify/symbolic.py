@@ -7,17 +7,17 @@ tensor, is found without computing anything, whatever the transfers' timing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from rpukit.tiled import ops
-from rpukit.tiled.ir import BaseGraph, Node
+from rpukit.tiled.ir import BaseGraph, Node, Tensor
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Home, OpPlan, Program, Wait
-from rpukit.tiled.tile_space import Box, Cut, Operand, TileSpace
+from rpukit.tiled.tile_space import Box, Operand, TileSpace
 from rpukit.tiled.verify.hazards import covered_once
 from rpukit.tiled.verify.structure import MOST_FAULTS
 
@@ -26,17 +26,28 @@ __all__ = ["SymbolicRun"]
 _NOTHING = -1
 
 
-def _pieces(space: TileSpace, operand: Operand, op: OpPlan) -> Iterator[int]:
-    """Yield the positions at which the last dimension of an operand may be cut."""
-    span: Any = operand.spans[-1]
-    for a, axis in enumerate(space.axes):
-        for extents in op.extents:
-            if extents[a] < axis.extent:
-                box = tuple((0, n) for n in extents)
-                first, last = span.range(box)
-                other = (*box[:a], (extents[a], extents[a] + 1), *box[a + 1 :])
-                if span.range(other) != (first, last):
-                    yield extents[a] if isinstance(span, Cut) else 1
+def _contiguous_from(shape: Sequence[int], part: Box) -> int:
+    """Find the first axis of a rectangle from which on it is contiguous in its tensor."""
+    whole = len(shape)
+    while whole and part[whole - 1] == (0, shape[whole - 1]):
+        whole -= 1
+    return max(whole - 1, 0)
+
+
+def _runs(tensor: Tensor, part: Box) -> Iterator[int]:
+    """Yield the bytes of a contiguous run of a rectangle, and the steps between its runs."""
+    first, whole = 0, _contiguous_from(tensor.shape, part)
+    for i, (lo, hi) in enumerate(part):
+        step = prod(tensor.shape[i + 1 :]) * tensor.itemsize
+        first += lo * step
+        if i < whole and hi - lo > 1:
+            yield step
+    yield first
+    yield prod(hi - lo for lo, hi in part[whole:]) * tensor.itemsize
+
+
+def _is_tile(one: object) -> TypeGuard[ComputeTile]:
+    return isinstance(one, ComputeTile)
 
 
 class _Memory:
@@ -137,16 +148,16 @@ class SymbolicRun:
             found = gcd(found, home.address)
         for tensor in self.graph.tensors.values():
             if tensor.size > 1:
-                found = gcd(found, tensor.itemsize * tensor.shape[-1])
-        for op in self.program.ops:
-            node = self.nodes.get(op.node)
-            if node is None:
+                found = gcd(found, tensor.nbytes)
+        boxes = {(one.node, one.box) for one in self.program.instructions if _is_tile(one)}
+        for name, box in boxes:
+            node = self.nodes.get(name)
+            if node is None or name not in self.ops or self.space(node).problem(box):
                 continue
             for operand in self.space(node).operands:
-                if operand.spans and self.graph.tensors[operand.tensor].size > 1:
-                    size = self.graph.tensors[operand.tensor].itemsize
-                    pieces = _pieces(self.space(node), operand, op)
-                    found = gcd(found, *(size * n for n in pieces))
+                tensor = self.graph.tensors[operand.tensor]
+                if tensor.size > 1:
+                    found = gcd(found, *_runs(tensor, self.space(node).rectangle(operand, box)))
         return found or 4
 
     def _names(self) -> dict[str, int]:
@@ -209,10 +220,7 @@ class SymbolicRun:
         shape, size = self.graph.tensors[tensor].shape, self.graph.tensors[tensor].itemsize
         part = tuple((0, n) for n in shape) if part is None else part
         lengths = tuple(hi - lo for lo, hi in part)
-        whole = len(shape)
-        while whole and lengths[whole - 1] == shape[whole - 1]:
-            whole -= 1
-        whole = max(whole - 1, 0)  # the axes from this one onwards are contiguous
+        whole = _contiguous_from(shape, part)
         in_a_row = prod(lengths[whole:]) * size
         run = -(-in_a_row // self.granule)
         first = 0

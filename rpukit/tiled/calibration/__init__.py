@@ -1,0 +1,1 @@
+"""Calibration: rates of this machine, measured once and stored in the cache folder."""
