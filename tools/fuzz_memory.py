@@ -66,7 +66,7 @@ class Chosen:
     """Stands for a random generator: the number that it draws is set before."""
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number, self.n = number, 0
 
     def integers(self, stop: int) -> int:
         self.n = stop
@@ -109,7 +109,8 @@ def inference_tile(device: str) -> Any:
 
 
 def circuit(device: str) -> Any:
-    x = np.random.default_rng(5).integers(0, 4, (70, 5))
+    codes = np.random.default_rng(5).integers(0, 4, (70, 5))
+    x = _device.to_device(codes, _device.parse_device(device))
 
     def make() -> Any:
         return rk.Circuit(rk.circuits.hmm(5, 3, 4), seed=1, device=device)

@@ -274,7 +274,7 @@ class Bench:
     def golden(self, number: int, orders: tuple[int, ...]) -> dict[str, str]:
         """Run the cases against a mutant, in a fork."""
         self.take(number)
-        for name in sorted(self.cases, key=lambda n: self.times[n] / (1 + self.kills[n])):
+        for name in sorted(self.cases, key=lambda n: self.times[n] / (1 + 9 * self.kills[n])):
             for order in orders:
                 where = name if order == ORDER else f"{name} in order {order}"
                 try:
@@ -317,7 +317,8 @@ class Bench:
         limit = max(LEAST_TIME, 10 * sum(self.times.values()))
         alone = 60.0 if number in self.alone else 0.0
         for stage in ("golden", "orders"):
-            if stage not in stages:
+            early = self.mutants[number].kind in ("barriers", "waits")
+            if stage not in stages or (stage == "orders" and not early):
                 continue
             orders = (ORDER,) if stage == "golden" else OTHER_ORDERS
             found, why = forked(
