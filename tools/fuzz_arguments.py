@@ -236,6 +236,15 @@ def same(one: Any, two: Any) -> bool:
     )
 
 
+def restored(names: dict[str, Any], kept: dict[str, bytes]) -> list[str]:
+    """Give arrays of the world that a case changed their values again; returns their names."""
+    wrong = [name for name, was in kept.items() if names[name].tobytes() != was]
+    for name in wrong:
+        array = names[name]
+        array[...] = np.frombuffer(kept[name], array.dtype).reshape(array.shape)
+    return wrong
+
+
 def place_of(error: BaseException) -> str:
     """Name the last function of rpukit that an error passed; "" if the error is not ours.
 
@@ -324,6 +333,7 @@ def fuzz(
     table = [*fuzz_calls.calls(), *fuzz_calls.methods(fuzz_calls.OBJECTS, names)]
     table = [call for call in table if only in call.path]
     found: dict[str, tuple[int, str]] = {}
+    kept = {name: a.tobytes() for name, a in names.items() if isinstance(a, np.ndarray)}
     begin = time.monotonic()
     with limits(6):
         for number in cases:
@@ -341,6 +351,9 @@ def fuzz(
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 if "matplotlib.pyplot" in sys.modules:
                     sys.modules["matplotlib.pyplot"].close("all")
+            changed = restored(names, kept)
+            if changed and "out=" not in line:
+                kind, step = kind or f"changed an argument: {call.path} {changed}", line
             if kind:
                 make = f"OBJ = {call.make}\n" if call.make else ""
                 after = "" if step == line else f"\n{step}"

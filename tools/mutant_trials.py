@@ -1,229 +1,399 @@
-"""Trials of mutants: which tests run against one, in copies of the tree, and for how long.
+"""Trials of the mutants of one kernel, in a process that is ready: ``python tools/mutant_trials.py``.
 
-Run as a program it is one trial, ``python tools/mutant_trials.py source|mirror SHARE KERNEL...``:
-the golden cases of some kernels in the tree that the file lies in, every SHARE-th and the last.
+The process reads a job from its input (kernel, mutants, stages, deadline) and prints a line of JSON
+for each mutant. The kernel is compiled with all its mutants behind a number (`mutant_switches`),
+loaded once, and each trial is a fork of the process that sets the number. A trial ends at the first
+wrong result. What has killed most, for its time, is tried first.
+
+Stages: golden cases; the same in other orders of threads; tests that name the kernel; for bounds,
+golden cases with checks of addresses, in a process that has the sanitizer's library.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
-import shutil
-import subprocess
+import resource
+import select
+import signal
 import sys
 import tempfile
-import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-
-from mutants import EXTRA, Mutant
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("rpukit", "kernels_cu", "tests", "tools", "setup.cfg", "pyproject.toml")
-LEAST_TIME = 60.0  # seconds that any trial gets; else five times what the unedited tree takes
-KILLED, BROKEN = 10, 11  # what a trial ends with: a wrong result; a source that does not compile
-# Tests of sources for each package, besides those that name the kernel or its op.
-OF_PACKAGE = {
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from mutant_switches import PRELUDE, switched  # noqa: E402
+from mutants import EXTRA, Mutant  # noqa: E402
+
+from rpukit import testing  # noqa: E402
+from rpukit._kernels import source  # noqa: E402
+from rpukit.errors import KernelCompileError  # noqa: E402
+from tests.golden.cases import CASES, digest  # noqa: E402
+from tests.on_cpu import runner  # noqa: E402
+
+ORDER, OTHER_ORDERS = 5, (1, 0, 7)
+LEAST_TIME = 10.0  # seconds that any trial gets; else ten times what the unedited source takes
+OF_PACKAGE = {  # tests of sources for each package, besides those that name the kernel or its op
     "circuits": ("tests/circuits/test_kernels.py", "tests/circuits/test_tensor_sums.py"),
     "tiled": ("tests/tiled/test_tile_kernels.py",),
     "gemm": ("tests/gemm/test_contract.py", "tests/gemm/test_tensor.py"),
 }
+SANITIZED = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
 
 
-# --- one trial, in a process of its own ---------------------------------------------------------
+class NotCompiled(Exception):
+    """A source that the compiler refused; its lines with errors."""
 
 
-def trial(kernels: list[str], mirrors: bool, share: int) -> int:
-    """Compute the golden cases of kernels in the tree that this file lies in."""
-    sys.path.insert(0, str(ROOT))
-    from rpukit import testing
-    from rpukit.errors import KernelCompileError
-    from tests.golden.cases import CASES, digest
-    from tests.on_cpu import runner
-
-    testing.set_runner(runner.run)
-    for kernel in kernels:
-        path = ROOT / "tests" / "golden" / "hashes" / f"{kernel}.json"
-        there = path.is_file()  # a new kernel or case has no hash yet: the mirror's will do
-        hashes = json.loads(path.read_text(encoding="utf-8"))["cases"] if there else {}
-        cases = [case for case in CASES[kernel] if case.small or mirrors]
-        for case in (c for k, c in enumerate(cases) if k % share == 0 or k == len(cases) - 1):
-            try:
-                if mirrors:
-                    got = digest(case.run("cpu"))
-                else:
-                    with testing.on_cpu(order=5):
-                        got = digest(case.run("cpu"))
-            except KernelCompileError as error:
-                print(str(error)[:500])
-                return BROKEN
-            except Exception as error:
-                print(f"golden {kernel}-{case.name}: {type(error).__name__}")
-                return KILLED
-            if got != (hashes.get(case.name) or digest(case.run("cpu"))):
-                print(f"golden {kernel}-{case.name}")
-                return KILLED
-    return 0
+# --- forks --------------------------------------------------------------------------------------
 
 
-def tests_of(kernels: list[str]) -> list[str]:
-    """Files of tests that name a kernel or its op, and those of its package."""
-    found = []
-    for kernel in kernels:
-        head = (ROOT / "kernels_cu" / f"{kernel}.cu").read_text(encoding="utf-8")
-        op = re.search(r"^// op: *(\S+)", head, re.M)
-        parts = op[1].split(".") if op else [kernel, kernel]
-        word = re.compile(rf"\b({kernel}|{parts[-1]})\b")
-        folders = ("kernels", "circuits", "gemm", "inference")
-        for path in (p for name in folders for p in sorted(ROOT.glob(f"tests/{name}/test_*.py"))):
-            if word.search(path.read_text(encoding="utf-8")):
-                found.append(path.relative_to(ROOT).as_posix())
-        found += OF_PACKAGE.get(parts[1], ())
-    return list(dict.fromkeys(found))
+def forked(work: Callable[[], Any], limit: float) -> tuple[Any, str]:
+    """Run a function in a fork: its result, or None and how the fork ended."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _in_child(work, limit, write)
+    os.close(write)
+    parts, end = [], time.monotonic() + limit
+    while True:
+        ready, _, _ = select.select([read], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(read)
+            return None, "takes too long"
+        part = os.read(read, 1 << 16)
+        if not part:
+            break
+        parts.append(part)
+    os.close(read)
+    _, status = os.waitpid(child, 0)
+    text = b"".join(parts).decode()
+    if not text:
+        return None, f"ends with {os.waitstatus_to_exitcode(status)}"
+    return json.loads(text), ""
 
 
-# --- trees and trials ---------------------------------------------------------------------------
+def _in_child(work: Callable[[], Any], limit: float, write: int) -> None:
+    code = 1
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 5, int(limit) + 5))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        text = json.dumps(work()).encode()
+        while text:
+            text = text[os.write(write, text) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+# --- the kernel with its mutants ----------------------------------------------------------------
 
 
 class Bench:
-    """Copies of the tree, compiled kernels of the unedited one, and how long its trials take."""
+    """One kernel, its source with switches, and what is known of its cases."""
 
-    def __init__(self, work: Path, jobs: int, deadline: float | None) -> None:
-        """`deadline`, by time.monotonic, ends all trials."""
-        self.deadline = float("inf") if deadline is None else deadline
-        self.work, self.base = work, work / "compiled"
-        self.trees = [self._copy(work / f"tree{k}") for k in range(jobs)]
-        self.plain = self._copy(work / "plain")
-        self.free, self.lock = list(self.trees), threading.Lock()
-        self.times: dict[tuple[str, ...], float] = {}
-        self.locks: dict[tuple[str, ...], threading.Lock] = {}
+    def __init__(self, kernel: str, mutants: list[Mutant], share: int, folder: Path) -> None:
+        self.kernel, self.folder = kernel, folder
+        self.mutants = dict(enumerate(mutants, 1))
+        self.alone = set[int]()  # numbers that are compiled alone
+        self.number, self.at_work = 0, False
+        self.libraries: dict[str, Any] = {}
+        self.kills, self.tests = Counter[str](), list[str]()
+        self.limits: dict[str, float] = {}
+        path = ROOT / "tests" / "golden" / "hashes" / f"{kernel}.json"
+        self.hashes = json.loads(path.read_text(encoding="utf-8"))["cases"]
+        small = [case for case in CASES[kernel] if case.small]
+        chosen = [c for k, c in enumerate(small) if k % share == 0 or k == len(small) - 1]
+        self.cases = {case.name: case for case in chosen}
+        self.times = dict.fromkeys(self.cases, 0.0)
+        self._load, self._library = source.load, runner.library
+        self._text_of, self._flags = runner.text_of, runner.flags
+        self.own: Any = None
+        source.load = self.load  # type: ignore[assignment]
+        runner.library, runner.text_of, runner.flags = self.library, self.text_of, self.flags
+        testing.set_runner(runner.run)
 
-    def _copy(self, tree: Path) -> Path:
-        shutil.rmtree(tree, ignore_errors=True)
-        for name in COPIED:
-            if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(ROOT / name, tree / name, ignore=ignored)
-            else:
-                shutil.copy(ROOT / name, tree / name)
-        return tree
+    # ---- in place of the runner's functions
 
-    def run(
-        self, tree: Path, command: list[str], compiled: Path, limit: float, **more: str
-    ) -> tuple[int, str]:
-        """Run a trial in a tree; its exit code and last line, -1 if it took too long.
+    def load(self, name: str) -> Any:
+        return self.own if name == self.kernel else self._load(name)
 
-        Raises TimeoutError at the deadline.
-        """
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(tree),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "RPUKIT_CACHE_DIR": str(self.work / "machine_code"),
-            "RPUKIT_ON_CPU_CACHE": str(compiled),
-            "RPUKIT_NUM_THREADS": "1",
-            "RPUKIT_GOLDEN": "all",
-            "CUDA_VISIBLE_DEVICES": "",
-            **more,
+    def flags(self) -> tuple[str, ...]:
+        usual = self._flags()
+        if not self.at_work:
+            return usual
+        return (*(f for f in usual if f != "-O2"), "-O1", "-Werror=vla")
+
+    def text_of(self, variant: Any) -> str:
+        text = self._text_of(variant)
+        if not self.at_work:
+            return text
+        first, rest = text.split("\n", 1)
+        return f"{first}\n{PRELUDE}{rest}"
+
+    def library(self, variant: Any) -> Any:
+        self.at_work = variant.source.name == self.kernel
+        try:
+            made = self._library(variant)
+        except KernelCompileError as error:
+            raise NotCompiled(error.log) from error
+        if self.at_work:
+            import ctypes
+
+            ctypes.c_int.in_dll(made, "rk_mutant").value = self.number
+        return made
+
+    # ---- sources
+
+    def write(self) -> None:
+        """Write the source with all mutants that have a switch."""
+        self.own = self._written(self.folder / "switched", self._switched())
+
+    def _switched(self) -> dict[str, str]:
+        texts = {}
+        for file in {m.file for m in self.mutants.values()}:
+            plain = (ROOT / file).read_text(encoding="utf-8")
+            edits = [
+                (k, m) for k, m in self.mutants.items() if m.file == file and k not in self.alone
+            ]
+            texts[file], held = switched(plain, edits)
+            self.alone |= {k for k, _ in edits} - held
+        return texts
+
+    def _written(self, place: Path, texts: dict[str, str]) -> Any:
+        (place / "include").mkdir(parents=True, exist_ok=True)
+        own = f"kernels_cu/{self.kernel}.cu"
+        for file in {own, *texts}:
+            text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
+            (place / Path(file).relative_to("kernels_cu")).write_text(text, encoding="utf-8")
+        return source.read(place / f"{self.kernel}.cu")
+
+    def leave_out(self, log: str) -> bool:
+        """Compile alone what is in the lines of a compiler's errors; whether there was any."""
+        lines = {
+            (name, int(line))
+            for name, line in re.findall(r"^(\w+\.cuh?):(\d+):\d+:\s+\w*\s*error", log, re.M)
+        } | {(name, int(line)) for name, line in re.findall(r"(\w+\.cuh?):(\d+):\d+:   req", log)}
+        bad = {
+            k
+            for k, m in self.mutants.items()
+            if k not in self.alone and (Path(m.file).name, m.line) in lines
         }
-        pipe = subprocess.PIPE
-        child = subprocess.Popen(
-            [sys.executable, *command], cwd=tree, env=env, text=True, stdout=pipe,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            rest = self.deadline - time.monotonic()
-            text, _ = child.communicate(timeout=max(0.1, min(limit, rest)))
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)
-            child.communicate()
-            if time.monotonic() >= self.deadline:
-                raise TimeoutError from None
-            return -1, "takes too long"
-        lines = [line for line in text.splitlines() if line.strip()]
-        failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "SUMMARY"))]
-        return child.returncode, (failed or lines or [""])[-1][:200]
+        self.alone |= bad
+        return bool(bad)
 
-    def limit(self, stage: list[str], **more: str) -> float:
-        """Seconds that a stage may take; it runs on the unedited tree first, once."""
-        key = (*stage, *sorted(more))
-        with self.lock:
-            lock = self.locks.setdefault(key, threading.Lock())
-        with lock:
-            if key not in self.times:
-                begin = time.monotonic()
-                code, line = self.run(self.plain, stage, self.base, 3000.0, **more)
-                if code not in (0, 5):
-                    raise RuntimeError(f"fails without an edit: {' '.join(stage)}: {line}")
-                self.times[key] = time.monotonic() - begin
-        return max(LEAST_TIME, 5 * self.times[key])
+    def take(self, number: int) -> None:
+        """Make this process that of a mutant."""
+        self.number = number
+        if number in self.alone:
+            mutant = self.mutants[number]
+            plain = (ROOT / mutant.file).read_text(encoding="utf-8").split("\n")
+            old = plain[mutant.line - 1]
+            plain[mutant.line - 1] = " " * (len(old) - len(old.lstrip())) + mutant.after
+            place = self.folder / f"alone{number}"
+            self.own = self._written(place, {mutant.file: "\n".join(plain)})
 
-    def outcome(
-        self, mutant: Mutant, kernels: list[str], share: int, first: int, last: int
-    ) -> tuple[str, str]:
-        """Try a mutant: ("killed", by what), ("survived", "") or ("broken", why).
+    # ---- golden cases
 
-        It goes through the stages from number `first` to before `last`.
-        """
-        stages = stages_of(mutant, kernels, share)[first:last]
-        with self.lock:
-            tree = self.free.pop()
-        compiled = Path(tempfile.mkdtemp(dir=self.work))
-        own = {} if mutant.file.endswith((".cu", ".cuh")) else {"RPUKIT_CACHE_DIR": str(compiled)}
-        try:
-            for stage, more in stages:
-                limit = self.limit(stage, **more) + (600.0 if own else 0.0)
-                self._link(compiled)
-                old = mutant.write(tree)
+    def ready(self) -> str:
+        """Compile, load, and find how long each case takes; "" or why it cannot be done."""
+        self.write()
+        for _ in range(40):
+            found, why = forked(self._try_all, 3000.0)
+            if found is None:
+                return why
+            if "log" not in found:
+                break
+            if not self.leave_out(found["log"]):
+                self.alone |= set(self.mutants)
+            self.write()
+        if found.get("wrong"):
+            return f"wrong without an edit: {found['wrong']}"
+        self.times = found["times"]
+        import ctypes
+
+        for key, path in found["libraries"].items():
+            runner._libraries[key] = ctypes.CDLL(path)
+        self._warm()
+        return ""
+
+    def _warm(self) -> None:
+        """Import and load what every trial uses, and forget the results that cases keep."""
+        for case in sorted(self.cases.values(), key=lambda c: self.times[c.name])[:2]:
+            case.run("cpu")
+        for name, module in list(sys.modules.items()):
+            if name.startswith("tests.golden"):
+                for value in vars(module).values():
+                    if hasattr(value, "cache_clear"):
+                        value.cache_clear()
+
+    def _try_all(self) -> dict[str, Any]:
+        times, kept, compiling = {}, {}, [0.0]
+        old, build = runner.store.kept, runner.build
+        runner.store.kept = lambda name, make: kept.setdefault(name, old(name, make))
+
+        def timed(*args: Any) -> None:
+            begin = time.perf_counter()
+            build(*args)
+            compiling[0] += time.perf_counter() - begin
+
+        runner.build = timed
+        for name, case in self.cases.items():
+            compiling[0], begin = 0.0, time.perf_counter()
+            try:
+                if self._one(case, ORDER) != self.hashes[name]:
+                    return {"wrong": name}
+            except NotCompiled as error:
+                return {"log": str(error)}
+            times[name] = time.perf_counter() - begin - compiling[0]
+        libraries = {
+            Path(name).stem.split("-")[-1]: str(path)
+            for name, path in kept.items()
+            if name.endswith(".so")
+        }
+        return {"times": times, "libraries": libraries}
+
+    @staticmethod
+    def _one(case: Any, order: int) -> str:
+        with testing.on_cpu(order=order):
+            return digest(case.run("cpu"))
+
+    def golden(self, number: int, orders: tuple[int, ...]) -> dict[str, str]:
+        """Run the cases against a mutant, in a fork."""
+        self.take(number)
+        for name in sorted(self.cases, key=lambda n: self.times[n] / (1 + 9 * self.kills[n])):
+            for order in orders:
+                where = name if order == ORDER else f"{name} in order {order}"
                 try:
-                    code, line = self.run(tree, stage, compiled, limit, **more, **own)
-                finally:
-                    (tree / mutant.file).write_text(old, encoding="utf-8")
-                if code == BROKEN or "KernelCompileError" in line:
-                    return "broken", line
-                if code not in (0, 5):  # 5: pytest found no test
-                    return "killed", line if code in (KILLED, 1, -1) else f"ends with {code}"
-        finally:
-            shutil.rmtree(compiled, ignore_errors=True)
-            with self.lock:
-                self.free.append(tree)
-        return "survived", ""
+                    wrong = self._one(self.cases[name], order) != self.hashes[name]
+                except NotCompiled as error:
+                    return {"broken": str(error)[:200]}
+                except Exception as error:
+                    return {"killed": f"{where}: {type(error).__name__}", "case": name}
+                if wrong:
+                    return {"killed": where, "case": name}
+        return {}
 
-    def _link(self, compiled: Path) -> None:
-        """Let a trial find what the unedited kernels were compiled to."""
-        for path in self.base.rglob("*"):
-            to = compiled / path.relative_to(self.base)
-            if path.suffix in (".so", ".gch") and not to.exists():
-                to.parent.mkdir(exist_ok=True)
-                to.symlink_to(path)
+    # ---- tests
+
+    def pytest(self, number: int, files: list[str]) -> dict[str, str]:
+        """Run the tests of sources against a mutant, in a fork."""
+        import pytest
+
+        self.take(number)
+        failed: list[str] = []
+
+        class Watch:
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed:
+                    failed.append(report.nodeid)
+
+        os.environ["PYTEST_ADDOPTS"] = ""
+        only = ["-k", "order or on_cpu or kernel"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+        with contextlib.redirect_stdout(io.StringIO()):
+            code = pytest.main([*options, *only, *files], plugins=[Watch()])
+        if code in (0, 5):  # 5: no test was found
+            return {}
+        return {"killed": failed[0] if failed else f"pytest ended with {code}"}
+
+    # ---- all of it
+
+    def outcome(self, number: int, stages: set[str]) -> dict[str, str]:
+        """Try a mutant: {"killed": by what}, {"broken": why} or {}."""
+        limit = max(LEAST_TIME, 10 * sum(self.times.values()))
+        alone = 60.0 if number in self.alone else 0.0
+        for stage in ("golden", "orders"):
+            early = self.mutants[number].kind in ("barriers", "waits")
+            if stage not in stages or (stage == "orders" and not early):
+                continue
+            orders = (ORDER,) if stage == "golden" else OTHER_ORDERS
+            found, why = forked(
+                lambda o=orders: self.golden(number, o), alone + limit * len(orders)
+            )
+            if found is None:
+                return {"killed": why}
+            if "case" in found:
+                self.kills[found["case"]] += 1
+            if found:
+                return found
+        if "tests" in stages:
+            return self._by_tests(number, alone)
+        return {}
+
+    def _by_tests(self, number: int, alone: float) -> dict[str, str]:
+        files = tests_of(self.kernel)
+        for some in (*([t] for t in self.tests[:3]), files):
+            if not some:
+                continue
+            key = " ".join(some)
+            if key not in self.limits:
+                begin = time.monotonic()
+                found, why = forked(lambda s=some: self.pytest(0, s), 3000.0)
+                if found != {}:
+                    return {"broken": f"fails without an edit: {found or why}"}
+                self.limits[key] = 60.0 + 5 * (time.monotonic() - begin)
+            found, why = forked(lambda s=some: self.pytest(number, s), alone + self.limits[key])
+            if found is None:
+                return {"killed": f"tests: {why}"}
+            if found:
+                if "::" in found["killed"] and found["killed"] not in self.tests:
+                    self.tests.insert(0, found["killed"])
+                return found
+        return {}
 
 
-def stages_of(
-    mutant: Mutant, kernels: list[str], share: int
-) -> list[tuple[list[str], dict[str, str]]]:
-    """Commands that a mutant goes through until one fails, with their environment."""
-    mirror = mutant.file.endswith(".py")
-    golden = ["tools/mutant_trials.py", "mirror" if mirror else "source"]
-    stages: list[tuple[list[str], dict[str, str]]] = [([*golden, str(share), *kernels], {})]
-    files, quick = tests_of(kernels), "tests/kernels/"
-    for some in ([f for f in files if quick in f], [f for f in files if quick not in f]):
-        pytest = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *some]
-        if some:
-            stages.append((pytest if mirror else [*pytest, "-k", "order or on_cpu or kernel"], {}))
-    if not mirror and mutant.kind in ("bounds", "draws", *EXTRA):
-        asan = subprocess.run(
-            [os.environ.get("CXX", "g++"), "-print-file-name=libasan.so"],
-            capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
-        more = {
-            "LD_PRELOAD": asan,
-            "ASAN_OPTIONS": "detect_leaks=0",
-            "RPUKIT_ON_CPU_SANITIZE": "1",
-        }
-        stages.append(([*golden, "5", *kernels], more))
-    return stages
+def tests_of(kernel: str) -> list[str]:
+    """Files of tests that name a kernel or its op, and those of its package."""
+    found = []
+    head = (ROOT / "kernels_cu" / f"{kernel}.cu").read_text(encoding="utf-8")
+    op = re.search(r"^// op: *(\S+)", head, re.M)
+    parts = op[1].split(".") if op else [kernel, kernel]
+    word = re.compile(rf"\b({kernel}|{parts[-1]})\b")
+    folders = ("kernels", "circuits", "gemm", "inference")
+    for path in (p for name in folders for p in sorted(ROOT.glob(f"tests/{name}/test_*.py"))):
+        if word.search(path.read_text(encoding="utf-8")):
+            found.append(path.relative_to(ROOT).as_posix())
+    found += OF_PACKAGE.get(parts[1], ())
+    return list(dict.fromkeys(found))
+
+
+def main() -> int:
+    job = json.loads(sys.stdin.readline())
+    mutants = [Mutant(**m) for m in job["mutants"]]
+    stages = set(job["stages"])
+    end = job.get("end") or float("inf")
+    os.chdir(ROOT)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        bench = Bench(job["kernel"], mutants, job["share"], Path(folder))
+        fault = bench.ready()
+        for number, mutant in bench.mutants.items():
+            if time.time() > end:
+                break
+            if SANITIZED and mutant.kind not in ("bounds", "draws", *EXTRA):
+                continue
+            begin = time.perf_counter()
+            found = {"broken": fault} if fault else bench.outcome(number, stages)
+            result, by = next(iter(found.items()), ("survived", ""))
+            line = {"name": mutant.name, "result": result, "by": by}
+            line["seconds"] = round(time.perf_counter() - begin, 3)
+            line["alone"] = number in bench.alone
+            print(json.dumps(line), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(trial(sys.argv[3:], sys.argv[1] == "mirror", int(sys.argv[2])))
+    sys.exit(main())

@@ -123,8 +123,10 @@ def _edits(code: str, below: str, python: bool) -> Iterator[tuple[str, int, int,
     draws = "draws" if DRAW.search(code) else "bounds"
     for m in COMPARE.finditer(code):
         yield draws, m.start(1), m.end(1), TURNED[m[1]]
+    padded = "__shared__" in code  # a longer row, against bank conflicts
     for m in ONE.finditer(code):
-        yield "bounds", m.start(), m.end(), ""
+        if not padded or code[m.end() : m.end() + 1] != "]":
+            yield "bounds", m.start(), m.end(), ""
     if not python:
         for m in LOOP.finditer(code):
             body = code[m.end() :]

@@ -1,19 +1,19 @@
 """Break kernels on purpose and see whether the tests notice: ``python tools/mutate.py``.
 
-Each mutant (`mutants.py`) is one edit in a copy of the tree. The golden cases of its kernels run
-against it under g++, or through the mirrors if a mirror was edited; the first wrong result kills
-it. What survives meets the tests that name the kernel, and where a bound or an address was edited
-the golden cases once more, with checks of addresses. What survives all is printed with file, line
-and edit, unless ``tools/mutants.toml`` says why it is equivalent.
+Each mutant (`mutants.py`) is one edit. A process for each kernel compiles it with all its mutants
+behind a number and tries one after the other (`mutant_trials.py`): golden cases under g++, other
+orders of threads, tests that name the kernel, and for bounds golden cases with checks of addresses.
+Mirrors run as Python, without Numba. What survives all is printed with file, line and edit, unless
+``tools/mutants.toml`` says why it is equivalent.
 
-    python tools/mutate.py --kernels decay diffusion           # all mutants of two kernels
-    python tools/mutate.py --slice 20 --seed 3                  # twenty of all
-    python tools/mutate.py --stages 1 --jobs 32 --seconds 500 --work build/mutants --out t.jsonl
-    python tools/mutate.py --part 1/4 --jobs 32 --seconds 500 --work build/mutants --out t.jsonl
+    python tools/mutate.py                                      # all that is new since the last run
+    python tools/mutate.py --kernels decay diffusion --again    # all mutants of two kernels
+    python tools/mutate.py --slice 20 --seed 3 --again          # twenty of all
+    python tools/mutate.py --stages golden orders --jobs 32 --seconds 500
 
-The table is a file of JSON lines; mutants that it holds already are not run again, but survivors
-of fewer ``--stages`` go through the further ones. Needs g++, and pytest beside what rpukit needs.
-Ends with 1 if a mutant survived without a reason.
+Verdicts are kept in ``tools/mutant_verdicts.txt`` (`mutant_verdicts.py`), and survivors of fewer
+stages go through further ones when these are asked for. Needs g++, and pytest beside what rpukit
+needs. Ends with 1 if a mutant survived without a reason.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import argparse
 import json
 import os
 import random
-import re
+import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from dataclasses import asdict
 from pathlib import Path
 
-from mutant_trials import ROOT, Bench
+from mutant_verdicts import BROKEN, ROOT, SURVIVED, Verdicts, includes
 from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_source, reached
 
 LIST = ROOT / "tools" / "mutants.toml"
+STAGES = ("golden", "orders", "addresses", "tests")
 MOST_USERS = 4  # kernels that a header is tried with
 # Headers for which some kernels show more than the others that include them.
 BEST = {
@@ -49,14 +49,10 @@ BEST = {
 }
 
 
+Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
+
+
 # --- which mutants, which tests -----------------------------------------------------------------
-
-
-@cache
-def includes(path: Path) -> frozenset[str]:
-    """Names of the headers that a source includes, at any depth."""
-    found = set(re.findall(r'#include "([^"]+)"', path.read_text(encoding="utf-8")))
-    return frozenset(found.union(*(includes(ROOT / "kernels_cu/include" / n) for n in found)))
 
 
 def users(header: str) -> list[str]:
@@ -67,7 +63,7 @@ def users(header: str) -> list[str]:
     return [*best, *(name for name in using if name not in best)][:MOST_USERS]
 
 
-def collected() -> list[tuple[Mutant, list[str]]]:
+def collected() -> Chosen:
     """List all mutants, each with the kernels whose tests run against it."""
     names = sorted(p.stem for p in ROOT.glob("kernels_cu/*.cu"))
     made = [(m, [name]) for name in names for m in of_source(ROOT, f"kernels_cu/{name}.cu")]
@@ -86,9 +82,7 @@ def collected() -> list[tuple[Mutant, list[str]]]:
     return [(m, of) for m, of in made if of]
 
 
-def of_kernels(
-    made: list[tuple[Mutant, list[str]]], kernels: list[str]
-) -> list[tuple[Mutant, list[str]]]:
+def of_kernels(made: Chosen, kernels: list[str]) -> Chosen:
     """Those of the kernels' own sources and mirrors; all of them if no kernel is given."""
     if not kernels:
         return made
@@ -96,93 +90,126 @@ def of_kernels(
     return [(m, of) for m, of in own if of]
 
 
-# --- the table ----------------------------------------------------------------------------------
+# --- the sweep ----------------------------------------------------------------------------------
 
 
-def shown(record: dict[str, str]) -> str:
-    where = f"{record['file']}:{record['line']} [{record['kind']}]"
-    return f"{where}\n  - {record['before']}\n  + {record['after']}"
+def shown(mutant: Mutant) -> str:
+    where = f"{mutant.file}:{mutant.line} [{mutant.kind}]"
+    return f"{where}\n  - {mutant.before}\n  + {mutant.after}"
 
 
-def sweep(
-    args: argparse.Namespace, todo: list[tuple[Mutant, list[str]]], tried: dict[str, int]
-) -> list[dict[str, str]]:
-    """Try mutants side by side; each result goes to the table at once.
+class Sweep:
+    """Processes side by side, one for each kernel; verdicts go to their file at once."""
 
-    `tried` has the number of stages that a mutant survived earlier.
-    """
-    deadline, done = time.monotonic() + args.seconds if args.seconds else None, []
-    lock = threading.Lock()
+    def __init__(self, args: argparse.Namespace, verdicts: Verdicts) -> None:
+        self.args, self.verdicts = args, verdicts
+        self.end = time.time() + args.seconds if args.seconds else None
+        self.lock = threading.Lock()
+        self.results: dict[str, tuple[str, str]] = {}  # by name: how it ended, by what
 
-    def work(item: tuple[Mutant, list[str]]) -> None:
-        mutant, kernels = item
-        if deadline and time.monotonic() > deadline:
+    def run(self, chosen: Chosen) -> None:
+        """Try mutants with the first of their kernels; those that survive with the next ones."""
+        for turn in range(MOST_USERS):
+            todo: dict[str, list[Mutant]] = {}
+            for mutant, kernels in chosen:
+                before = self.results.get(mutant.name, (SURVIVED, ""))[0]
+                if turn < len(kernels) and before == SURVIVED:
+                    todo.setdefault(kernels[turn], []).append(mutant)
+            for stages in self._passes():
+                with ThreadPoolExecutor(self.args.jobs) as pool:
+                    list(pool.map(lambda pair: self.process(*pair, stages), todo.items()))
+                todo = {
+                    kernel: [m for m in some if self.results.get(m.name, ("",))[0] == SURVIVED]
+                    for kernel, some in todo.items()
+                }
+
+    def _passes(self) -> list[list[str]]:
+        """Stages that one process can go through; checks of addresses need one of their own."""
+        first = [s for s in ("golden", "orders") if s in self.args.stages]
+        rest = [[s] for s in ("addresses", "tests") if s in self.args.stages]
+        return [s for s in (first, *rest) if s]
+
+    def process(self, kernel: str, mutants: list[Mutant], stages: list[str]) -> None:
+        """Run the process of one kernel and take in what it prints."""
+        env = {
+            **os.environ,
+            "RPUKIT_NUM_THREADS": "1",
+            "RPUKIT_GOLDEN": "all",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        share = self.args.share
+        if stages == ["addresses"]:
+            mutants = [m for m in mutants if m.kind in ("bounds", "draws", *EXTRA)]
+            stages, share = ["golden"], max(share, 5)
+            asan = [os.environ.get("CXX", "g++"), "-print-file-name=libasan.so"]
+            env["LD_PRELOAD"] = subprocess.check_output(asan, text=True).strip()
+            env |= {"ASAN_OPTIONS": "detect_leaks=0", "RPUKIT_ON_CPU_SANITIZE": "1"}
+        if not mutants or (self.end and time.time() > self.end):
             return
-        first = tried.get(mutant.name, 0)
-        try:
-            result, why = bench.outcome(mutant, kernels, args.share, first, args.stages)
-        except TimeoutError:
-            return
-        except RuntimeError as error:  # without an edit
-            result, why = "broken", str(error)
-        record = {**mutant.record(), "name": mutant.name, "result": result, "by": why}
-        record["stages"] = args.stages
-        with lock:
-            done.append(record)
-            if args.out:
-                with open(args.out, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
-            if result == "survived" or args.verbose:
-                print(f"{result} {why}\n{shown(record)}", flush=True)
+        job = {"kernel": kernel, "mutants": [asdict(m) for m in mutants], "stages": stages}
+        job |= {"end": self.end, "share": share}
+        by_name = {m.name: m for m in mutants}
+        child = subprocess.Popen(
+            [sys.executable, str(ROOT / "tools" / "mutant_trials.py")], env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert child.stdin and child.stdout and child.stderr
+        child.stdin.write(json.dumps(job) + "\n")
+        child.stdin.close()
+        for line in child.stdout:
+            if line.startswith("{"):
+                record = json.loads(line)
+                self.take(by_name[record["name"]], kernel, record)
+        if child.wait():
+            print(
+                f"{kernel}: the process ended with {child.returncode}:", child.stderr.read()[-800:]
+            )
 
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
-        place = args.work or Path(scratch)
-        place.mkdir(parents=True, exist_ok=True)
-        bench = Bench(place.absolute(), args.jobs, deadline)
-        with ThreadPoolExecutor(args.jobs) as pool:
-            list(pool.map(work, todo))
-    return done
+    def take(self, mutant: Mutant, kernel: str, record: dict[str, str]) -> None:
+        result, by = record["result"], record["by"]
+        with self.lock:
+            self.results[mutant.name] = (result, by)
+            known = {"killed": f"{kernel} {by}", BROKEN: f"{BROKEN}: {by}"}
+            self.verdicts.set(mutant, known.get(result, SURVIVED))
+            self.verdicts.write()
+            if self.args.verbose:
+                print(f"{result} {kernel} {by}\n{shown(mutant)}", flush=True)
 
 
-def report(results: list[dict[str, str]], equal: Counter[str], left: int) -> int:
+def report(
+    chosen: Chosen, verdicts: Verdicts, results: dict[str, tuple[str, str]], known: Equivalents
+) -> int:
     """Print what happened to the mutants of each kind; how many survived."""
-    counts = Counter((r["kind"], r["result"]) for r in results)
-    print(f"{'':12}{'killed':>9}{'survived':>10}{'equivalent':>12}{'broken':>8}")
+    counts: Counter[tuple[str, str]] = Counter()
+    survived = []
+    for mutant, _ in chosen:
+        by = verdicts.get(mutant)
+        end = results[mutant.name][0] if mutant.name in results else ""
+        if known.reason(mutant):
+            end = "equivalent"
+        elif not end:
+            end = "left" if by is None else by if by == SURVIVED else by.split(":")[0]
+            end = end if end in ("left", SURVIVED, BROKEN) else "killed"
+        counts[mutant.kind, end] += 1
+        if end == SURVIVED:
+            survived.append(mutant)
+    ends = ("killed", SURVIVED, "equivalent", BROKEN, "left")
+    print(" " * 12 + "".join(f"{end:>12}" for end in ends))
     for kind in (*KINDS, *EXTRA):
-        n = [counts[kind, result] for result in ("killed", "survived")]
-        print(f"{kind:12}{n[0]:9}{n[1]:10}{equal[kind]:12}{counts[kind, 'broken']:8}")
-    survived = [r for r in results if r["result"] == "survived"]
-    print(f"{len(survived)} of {len(results)} mutants survived, {left} are left")
-    for record in sorted(survived, key=lambda r: (r["file"], r["line"])):
-        print(shown(record))
+        print(f"{kind:12}" + "".join(f"{counts[kind, end]:12}" for end in ends))
+    total = {end: sum(counts[kind, end] for kind in (*KINDS, *EXTRA)) for end in ends}
+    print(
+        f"{total[SURVIVED]} of {len(chosen) - total['equivalent']} mutants survived, "
+        f"{total['left']} are left"
+    )
+    for mutant in sorted(survived, key=lambda m: (m.file, m.line)):
+        print(shown(mutant))
     return len(survived)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--kernels", nargs="*", default=[], help="their own sources")
-    parser.add_argument("--files", nargs="*", default=[], help="these, such as a header")
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=[*KINDS, *EXTRA])
-    parser.add_argument("--sources", choices=["kernels", "mirrors", "all"], default="kernels")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of mutants")
-    parser.add_argument("--slice", type=int, help="so many mutants, default: all")
-    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th mutant")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, help="end after that time")
-    parser.add_argument("--out", type=Path, help="table to append to, as JSON lines")
-    parser.add_argument("--work", type=Path, help="folder for copies and compiled kernels")
-    parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
-    parser.add_argument("--verbose", action="store_true", help="print each mutant")
-    parser.add_argument("--share", type=int, default=1, help="of golden cases, every N-th")
-    parser.add_argument(
-        "--stages", type=int, default=9, help="1: golden cases, 2: tests of kernels too; all"
-    )
-    args = parser.parse_args()
-    every, known = collected(), Equivalents(LIST)
-    stale = known.stale([m for m, _ in every])
-    if stale:
-        print(f"{LIST.name} has entries that fit no mutant:", *stale, sep="\n  ")
-        return 2
+def chosen_by(args: argparse.Namespace, every: Chosen) -> Chosen:
+    """The mutants that the arguments ask for, in random order."""
     chosen = [
         (m, of)
         for m, of in of_kernels(every, args.kernels)
@@ -192,27 +219,55 @@ def main() -> int:
     ]
     random.Random(args.seed).shuffle(chosen)
     at, parts = map(int, args.part.split("/"))
-    chosen = chosen[at - 1 :: parts]
-    equal = Counter(m.kind for m, _ in chosen if known.reason(m))
-    chosen = [(m, of) for m, of in chosen if not known.reason(m)][: args.slice]
+    return chosen[at - 1 :: parts]
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--kernels", nargs="*", default=[], help="their own sources")
+    parser.add_argument("--files", nargs="*", default=[], help="these, such as a header")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=[*KINDS, *EXTRA])
+    parser.add_argument("--sources", choices=["kernels", "mirrors", "all"], default="kernels")
+    parser.add_argument("--stages", nargs="*", default=list(STAGES), choices=STAGES)
+    parser.add_argument("--seed", type=int, default=0, help="of the order of mutants")
+    parser.add_argument("--slice", type=int, help="so many mutants, default: all")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th mutant")
+    parser.add_argument("--again", action="store_true", help="also those with a verdict")
+    parser.add_argument("--survivors", action="store_true", help="also those that survived")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, help="end after that time")
+    parser.add_argument("--verdicts", type=Path, help="file of verdicts")
+    parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
+    parser.add_argument("--verbose", action="store_true", help="print each mutant")
+    parser.add_argument("--share", type=int, default=1, help="of golden cases, every N-th")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = parsed()
+    every, known = collected(), Equivalents(LIST)
+    stale = known.stale([m for m, _ in every])
+    if stale:
+        print(f"{LIST.name} has entries that fit no mutant:", *stale, sep="\n  ")
+        return 2
+    chosen = chosen_by(args, every)
+    verdicts = Verdicts(args.verdicts) if args.verdicts else Verdicts()
+    open_ = (None, SURVIVED) if args.survivors else (None,)
+    todo = [
+        (m, of)
+        for m, of in chosen
+        if not known.reason(m) and (args.again or verdicts.get(m) in open_)
+    ][: args.slice]
+    if args.slice:
+        chosen = todo
     if args.list:
-        for m, of in chosen:
-            print(f"{shown(m.record())}  ({' '.join(of)})")
-        print(f"{len(chosen)} mutants, and {equal.total()} equivalent ones")
+        for m, of in todo:
+            print(f"{shown(m)}  ({' '.join(of)})")
+        print(f"{len(todo)} mutants")
         return 0
-    there = args.out and args.out.exists()
-    lines = args.out.read_text(encoding="utf-8").splitlines() if there else []
-    before = {r["name"]: r for r in map(json.loads, lines)}
-    tried = {
-        name: r["stages"]
-        for name, r in before.items()
-        if r["result"] == "survived" and r["stages"] < args.stages
-    }
-    todo = [(m, of) for m, of in chosen if m.name in tried or m.name not in before]
-    results = sweep(args, todo, tried)
-    now = {r["name"] for r in results}
-    results += [before[m.name] for m, _ in chosen if m.name in before and m.name not in now]
-    return 1 if report(results, equal, len(chosen) - len(results)) else 0
+    sweep = Sweep(args, verdicts)
+    sweep.run(todo)
+    return 1 if report(chosen, verdicts, sweep.results, known) else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -97,12 +98,24 @@ def write(
     plain = json.loads(json.dumps(dict(header)))  # as it will be read
     stamped = {**plain, CHECKSUM: digest(plain, whole)}
     members = {_HEADER: np.frombuffer(json.dumps(stamped).encode(), np.uint8), **whole}
-    with replaced(target) as file, zipfile.ZipFile(file, "w") as zipped:
+    with replaced(target) as file, _zipped(file) as zipped:
         for name, array in members.items():
             info = zipfile.ZipInfo(f"{name}.npy")  # without the time of day: equal files
             info.compress_type = zipfile.ZIP_DEFLATED
             with zipped.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+@contextmanager
+def _zipped(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """Write a zip file; after an exception it is given up, since finishing it may raise another."""
+    zipped = zipfile.ZipFile(file, "w")
+    try:
+        yield zipped
+    except BaseException:
+        zipped.fp = None
+        raise
+    zipped.close()
 
 
 def read(
@@ -138,12 +151,12 @@ def read(
             if _HEADER not in members:
                 raise FormatError(f"no member {_HEADER}")
             header = _header(zipped, members.pop(_HEADER))
-            claimed = header.pop(CHECKSUM, None)
+            proved, claimed = CHECKSUM in header, header.pop(CHECKSUM, None)
             specs = {name: _spec(zipped, info) for name, info in members.items()}
             if check is not None:
                 check(header, specs)
             arrays = _arrays(zipped, specs)
-        if claimed is not None and claimed != digest(header, arrays):
+        if proved and claimed != digest(header, arrays):
             raise FormatError("the content does not match its checksum")
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
@@ -155,7 +168,7 @@ def read(
         raise FormatError(
             f"{path}: not a file of rpukit, or damaged: {type(error).__name__}: {error}"
         ) from error
-    return header, arrays, claimed is not None
+    return header, arrays, proved
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Arrays:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rpukit import _device
+from rpukit._checks import plain, shown
 from rpukit._device import parse_device
 from rpukit.errors import FormatError, ParameterError, ShapeError
 
@@ -190,10 +191,11 @@ _ARRAYS = ("chains", "leaf_chains", "log_likelihoods", "flows")
 
 def check_first(first_sample: Any) -> int:
     """Check that blocks begin at a multiple of 256."""
-    number = isinstance(first_sample, int) or hasattr(first_sample, "__index__")
-    if isinstance(first_sample, bool) or not number or first_sample < 0 or first_sample % BLOCK:
+    number = plain(first_sample)
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not whole or not 0 <= number < 2**48 or number % BLOCK:
         raise ParameterError(
-            f"first_sample: got {first_sample!r}, need a multiple of {BLOCK} from 0: blocks of "
+            f"first_sample: got {shown(first_sample)}, need a multiple of {BLOCK} from 0: blocks of "
             f"{BLOCK} samples are cut in absolute order"
         )
-    return int(first_sample)
+    return int(number)

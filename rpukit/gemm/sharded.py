@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import shown
+from rpukit._checks import one_of, shown
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import sharded_logprob
 from rpukit.gemm.chains import STEP
@@ -90,8 +90,7 @@ class ShardedLinear:
     """
 
     def __init__(self, weights: Sequence[Array], *, split: str = "outputs") -> None:
-        if split not in _AXES:
-            raise ParameterError(f'split: got {split!r}, need "outputs" or "inputs"')
+        one_of(split, "split", _AXES)
         try:
             self.split, self.weights = split, tuple(weights)
         except TypeError:
@@ -137,8 +136,7 @@ class ShardedLinear:
         >>> rk.ShardedLinear.cut(np.zeros((192, 8), np.float32), ("cpu", "cpu")).edges
         (0, 64, 192)
         """
-        if split not in _AXES:
-            raise ParameterError(f'split: got {split!r}, need "outputs" or "inputs"')
+        one_of(split, "split", _AXES)
         places = [_device.parse_device(d) for d in devices]
         gpus = [place for place in places if place.kind == "gpu"]
         if not places or len(set(gpus)) < len(gpus):

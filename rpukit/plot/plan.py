@@ -104,7 +104,7 @@ def plot_plan(
 
 def _window(time: Any, cycles: int) -> tuple[float, float]:
     """Check a part of the time."""
-    if not isinstance(time, (Sequence, np.ndarray)) or len(time) != 2:
+    if not isinstance(time, (Sequence, np.ndarray)) or np.shape(time)[:1] != (2,):
         raise ParameterError(f"time: got {shown(time)}, need a pair of cycles, from and to")
     start, end = (number(one, "time") for one in time)
     if not 0 <= start < end or start >= cycles:

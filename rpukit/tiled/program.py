@@ -338,8 +338,8 @@ def read_json(kind: type[AnyPlan], text: str) -> AnyPlan:
     """
     try:
         data = json.loads(text)
-        claimed = data.pop(CHECKSUM, None)  # plans of earlier versions have none
-        if claimed is not None and claimed != digest(data):
+        proved, claimed = CHECKSUM in data, data.pop(CHECKSUM, None)
+        if proved and claimed != digest(data):  # plans of earlier versions have none
             raise FormatError("not as it was written: the content does not match its checksum")
         if tuple(data["format"]) != _FORMAT:
             raise FormatError(f"format: got {data['format']}, need {list(_FORMAT)}")

@@ -307,6 +307,8 @@ class TestErrors:
         b = circuits.inputs(0, circuits.Bernoulli(), 2)
         with pytest.raises(rk.errors.StructureError, match="not decomposable.*variables 0"):
             circuits.product(a, b)
+        with pytest.raises(rk.errors.StructureError, match="not decomposable.*variables 0"):
+            circuits.product(a, a)
 
     @pytest.mark.parametrize(
         ("x", "error"),

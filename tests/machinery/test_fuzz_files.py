@@ -1,7 +1,14 @@
 """A slice of the fuzzer of files; the tool runs as many cases as one likes."""
 
+import io
+import json
+import zipfile
+
+import numpy as np
 import pytest
 
+import rpukit as rk
+from rpukit.errors import FormatError
 from tools import fuzz_files
 
 
@@ -25,6 +32,33 @@ def test_failures_are_found(monkeypatch):
     assert "another state" in fuzz_files.outcome("table", own.data, may_differ=False, room=None)
     monkeypatch.setattr(own, "load", lambda path: open(path).closed)  # noqa: SIM115
     assert "ResourceWarning" in fuzz_files.outcome("table", own.data, may_differ=True, room=None)
+
+
+def test_a_checksum_of_null_is_refused(tmp_path):
+    """Files of earlier versions have no checksum; one without a value was not written by us."""
+    path = tmp_path / "tile.npz"
+    rk.save(path, rk.AnalogTile((2, 3), rk.SoftBounds(), seed=1))
+    with zipfile.ZipFile(path) as zipped:
+        members = {name: zipped.read(name) for name in zipped.namelist()}
+    header = json.loads(np.load(path)["header.json"].tobytes())
+    content = io.BytesIO()
+    np.save(content, np.frombuffer(json.dumps({**header, "checksum": None}).encode(), np.uint8))
+    with zipfile.ZipFile(path, "w") as zipped:
+        for name, text in (members | {"header.json.npy": content.getvalue()}).items():
+            zipped.writestr(name, text)
+    with pytest.raises(FormatError, match="does not match its checksum"):
+        rk.load(path)
+
+
+def test_an_interrupt_while_a_file_is_written_stays_an_interrupt(tmp_path, monkeypatch):
+    def interrupted(member, array, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile.ZipFile, "close", lambda self: 1 / (self.fp is None))  # as it may
+    monkeypatch.setattr(np.lib.format, "write_array", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rk.save(tmp_path / "tile.npz", rk.AnalogTile((2, 3), rk.SoftBounds(), seed=1))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_seed_names_a_file():

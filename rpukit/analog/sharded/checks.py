@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from rpukit import _device
-from rpukit._checks import instance, integer
+from rpukit._checks import instance, integer, shown
 from rpukit._device import Device
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.compound import CompoundCell, Reference, Vector
@@ -57,7 +59,8 @@ def periphery(io: IOParameters | None, name: str) -> IOParameters:
 
 def places_of(devices: Sequence[str | Device]) -> list[Device]:
     """Return the devices of blocks; the CPU may be named more than once."""
-    if isinstance(devices, (str, Device)) or not devices:
+    several = isinstance(devices, Sequence) and not isinstance(devices, str)
+    if not several or not len(devices):
         raise ParameterError(f'devices: got {devices!r}, need several, as ("gpu:0", "gpu:1")')
     places = [_device.parse_device(device) for device in devices]
     if len({place.kind for place in places}) > 1:
@@ -74,6 +77,8 @@ def edges_of(n_out: int, n_device: int, cuts: Sequence[int] | None) -> list[int]
         raise ParameterError(f"devices: got {n_device} for {n_out} rows, need a row for each")
     if cuts is None:
         return [n_out * i // n_device for i in range(n_device + 1)]
+    if not isinstance(cuts, (Sequence, np.ndarray)):
+        raise ParameterError(f"cuts: got {shown(cuts)}, need {n_device - 1} first rows of blocks")
     inner = [integer(cut, "cuts", low=1, what="first rows") for cut in cuts]
     edges = [0, *inner, n_out]
     if len(edges) != n_device + 1 or any(a >= b for a, b in pairwise(edges)):

@@ -327,9 +327,9 @@ def product(
     """
     _node_vectors(children)
     seen = 0
-    for child in children:
+    for k, child in enumerate(children):
         if seen & child.scope:
-            other = next(c for c in children if c is not child and c.scope & child.scope)
+            other = next(c for c in children[:k] if c.scope & child.scope)
             raise StructureError(
                 f"a product of {other!r} and {child!r} is not decomposable: both depend on "
                 f"{named(other.scope & child.scope)}"

@@ -219,8 +219,7 @@ def grow(circuit: Any, *, noise: float = 0.3, seed: int = 0) -> Any:
     >>> rk.Circuit(rk.circuits.grow(rk.circuits.hmm(4, 8, 5))).n_edges
     784
     """
-    if not (np.isfinite(noise) and noise >= 0):
-        raise ParameterError(f"noise: got {noise!r}, need a number from 0")
+    noise = float(noise)
     roots, _ = opened(circuit)
     whole = {root.number for root in roots}
     stream, number = Stream.from_seed(seed), [0]

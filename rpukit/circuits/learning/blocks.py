@@ -127,7 +127,8 @@ def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
     >>> pc.em_step()
     """
     core = self._core
-    given = [partials] if isinstance(partials, Partials) else list(partials)
+    several = isinstance(partials, Iterable) and not isinstance(partials, Partials)
+    given = list(partials) if several else [partials]
     for one in given:
         if not isinstance(one, Partials):
             raise DTypeError(f"partials: got {type(one).__name__}, need rpukit.circuits.Partials")

@@ -116,7 +116,7 @@ def fit_tree(codes: Array, sizes: Array, weights: Array | None, pseudocount: flo
 def codes_of(x: Any) -> tuple[Array, Array]:
     """Check whole numbers from 0; give them as int64, and the values of each variable."""
     data = _samples(x)
-    if data.dtype.kind == "f" and (data == np.floor(data)).all() and abs(data).max() < 2**31:
+    if data.dtype.kind == "f" and (data == np.floor(data)).all() and float(abs(data).max()) < 2**31:
         data = data.astype(np.int64)
     if data.dtype.kind not in "iub" or data.min() < 0 or data.max() >= _MOST_VALUES:
         raise ParameterError(
@@ -284,6 +284,7 @@ def hard_clusters(codes: Array, sizes: Array, n_clusters: int, stream: Stream) -
     """
     n, n_variables = codes.shape
     most = int(sizes.max())
+    need_memory(8 * n_clusters * (n + 3 * n_variables * most), f"{n_clusters} clusters")
     hot = np.zeros((n, n_variables * most), np.float32)
     at = (np.arange(n_variables) * most + codes).reshape(-1)
     hot[np.repeat(np.arange(n), n_variables), at] = 1
