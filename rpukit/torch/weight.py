@@ -145,7 +145,8 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AnalogWeight:
         if id(self) not in memo:
-            memo[id(self)] = AnalogWeight(self.array.copy(), self.requires_grad)
+            with on_device(self):
+                memo[id(self)] = AnalogWeight(self.array.copy(), self.requires_grad)
         found: AnalogWeight = memo[id(self)]
         return found
 
