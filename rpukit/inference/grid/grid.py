@@ -253,11 +253,16 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         ranges = self.ranges
         if ranges is None:
             return grad
-        xp, limit = _device.namespace(grad), np.empty(self.shape[1], self._dtype)
-        for value, a, b in zip(ranges, self._in[:-1], self._in[1:], strict=True):
-            limit[a:b] = value
-        bound = _device.to_device(limit, self._device)
-        return xp.where(abs(x) > bound, self._dtype.type(0), grad)
+        xp, zero = _device.namespace(grad), self._dtype.type(0)
+        if len(set(ranges)) == 1:
+            return xp.where(abs(x) > self._dtype.type(ranges[0]), zero, grad)
+        limits = [xp.full(b - a, value, self._dtype) for value, a, b in self._with_edges(ranges)]
+        return xp.where(abs(x) > xp.concatenate(limits), zero, grad)
+
+    def _with_edges(self, ranges: list[float]) -> Iterator[tuple[float, int, int]]:
+        """Yield each range with its first column and the one after its last."""
+        edges = [*self._in[:-1], min(self._in[-1], self.shape[1])]  # no line for the bias
+        return zip(ranges, edges[:-1], edges[1:], strict=True)
 
     @changes
     def learn_range(self, x: Array, grad: Array, lr: float) -> Self:

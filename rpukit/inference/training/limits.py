@@ -16,7 +16,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._checks import Checked
 from rpukit._kernels.entering import enters_arrays
-from rpukit.inference.training.sums import clip, deviation, total
+from rpukit.inference.training.sums import clip, deviation_there, total, total_there
 
 __all__ = [
     "ClipType",
@@ -113,27 +113,34 @@ class WeightClip(Checked):
         float or None
             None: no clipping.
         """
+        found = self._bound(weight)
+        return found if found is None or isinstance(found, float) else float(found[0])
+
+    def _bound(self, weight: Array) -> Any:
+        """Find the bound: a number, an array of one element on the device, or None."""
         if self.type is ClipType.NONE:
             return None
         if self.type is ClipType.FIXED_VALUE:
-            return self.fixed_value
+            return float(self.fixed_value)
         if self.type is ClipType.LAYER_GAUSSIAN:
-            found = self.sigma * deviation(weight)
+            found = self.sigma * deviation_there(weight)
         else:
             rows = abs(weight).max(axis=1)
-            found = total(rows.reshape(1, -1)) / rows.size
-        return min(found, self.fixed_value) if self.fixed_value > 0 else found
+            found = total_there(rows.reshape(1, -1)) / rows.size
+        if self.fixed_value > 0:
+            found = _device.namespace(weight).minimum(found, self.fixed_value)
+        return found
 
     @enters_arrays
     def apply(self, weight: Array, *, status: Array) -> None:
-        """Clip a matrix in place.
+        """Clip a matrix in place, without waiting for a GPU.
 
         Parameters
         ----------
         weight : array, shape (n_out, n_in), float32
         status : array, shape (1,), int32
         """
-        found = self.bound(weight)
+        found = self._bound(weight)
         if found is not None:
             clip(weight, found, weight, status=status)
 
