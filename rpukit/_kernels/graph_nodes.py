@@ -149,7 +149,7 @@ def nodes_of(graph: int, launches: Sequence[Launched]) -> list[Node] | None:
     ------
     LaunchError, DeviceError
     """
-    wanted = {int(one.variant._functions[one.device].ptr) for one in launches}
+    wanted = {_function_of(one) for one in launches}
     found = [node for node in kernel_nodes(graph) if _handle(node[1]) in wanted]
     launches = [one for one in launches if min(one.grid) > 0]
     if len(found) != len(launches):
@@ -164,13 +164,18 @@ def _agrees(parameters: NodeParameters, one: Launched) -> bool:
     shapes = [tuple((*shape, 1, 1)[:3]) for shape in (one.grid, one.block)]
     if [tuple(parameters.grid), tuple(parameters.block)] != shapes:
         return False
-    if _handle(parameters) != int(one.variant._functions[one.device].ptr):
+    if _handle(parameters) != _function_of(one):
         return False
     ready = one.variant.checked(one.args)
     addresses = _addresses(parameters, len(ready))
     packed = [pack(a).tobytes() for a in ready]
     held = zip(addresses, packed, strict=True)
     return all(ctypes.string_at(at, len(word)) == word for at, word in held)
+
+
+def _function_of(one: Launched) -> int:
+    """Return the driver's handle of the function of a launch on a GPU."""
+    return int(one.variant._functions[one.device or 0].ptr)
 
 
 def _handle(parameters: NodeParameters) -> int:

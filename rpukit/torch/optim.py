@@ -42,6 +42,7 @@ class _Analog:
             for weight in self._tiles(group):
                 weight.grad = None
                 weight.samples.clear()
+                weight.tally = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change the digital parameters, then the tiles.

@@ -212,6 +212,11 @@ class InputRange(Checked):
         ``1 - min_share`` of the activations are clipped.
     min_share : float, 0 to 1
         Share of activations that should fit.
+    manage_output_clipping : bool
+        Whether a learned range grows where outputs reach `out_bound` of the forward product. It
+        has to be finite then, without bound management.
+    output_min_share : float, 0 to 1
+        Share of outputs that should stay below the bound.
 
     Raises
     ------
@@ -219,7 +224,9 @@ class InputRange(Checked):
 
     Notes
     -----
-    The gradient of the range is the sum of ``sign(x) dL/dx`` over clipped activations. Source:
+    The gradient of the range is the sum of ``sign(x) dL/dx`` over clipped activations. Outputs are
+    in units of the range, so that a larger one keeps them from their bound: where the share c of
+    outputs at the bound is above ``1 - output_min_share``, a step adds ``lr c range``. Source:
     Rasch et al., Nat. Commun. 14:5282 (2023).
 
     Examples
@@ -235,13 +242,18 @@ class InputRange(Checked):
     n_std: float = 3.0
     decay: float = 0.001
     min_share: float = 0.95
+    manage_output_clipping: bool = False
+    output_min_share: float = 0.95
 
     def _check(self) -> None:
         for name in ("value", "n_std"):
             self._need(getattr(self, name) > 0, name, "a positive number")
         for name in ("decay", "n_init"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-        self._need(0 <= self.min_share <= 1, "min_share", "a number in [0, 1]")
+        for name in ("min_share", "output_min_share"):
+            self._need(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
+        fixed = self.manage_output_clipping and not self.learned
+        self._need(not fixed, "manage_output_clipping", "False unless the range is learned")
 
     @enters_arrays
     def start(self, value: float, seen: int, x: Array) -> float:
@@ -264,7 +276,7 @@ class InputRange(Checked):
         return found if found > 0 else value
 
     @enters_arrays
-    def step(self, value: float, x: Array, grad: Array, lr: float) -> float:
+    def step(self, value: float, x: Array, grad: Array, lr: float, clipped: float = 0.0) -> float:
         """Update the range by the gradient of one batch.
 
         Parameters
@@ -274,6 +286,8 @@ class InputRange(Checked):
         x, grad : array, shape (n_batch, n_in), float32
             Activations, and the gradient that the tile's backward product gave for them.
         lr : float
+        clipped : float, 0 to 1
+            Share of the outputs that reached their bound.
 
         Returns
         -------
@@ -285,4 +299,6 @@ class InputRange(Checked):
         found = value - lr * slope
         if float(outside.sum()) <= (1 - self.min_share) * x.size:
             found -= lr * self.decay * value
+        if self.manage_output_clipping and clipped > 1 - self.output_min_share:
+            found += lr * clipped * value
         return max(found, 1e-3 * self.value)

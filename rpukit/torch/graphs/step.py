@@ -34,8 +34,8 @@ def captured_step(model: Module, loss: Callable[..., Tensor], optimiser: Any) ->
         On one GPU; on a CPU, where there are no graphs, all calls run as they are.
     loss : callable
         Takes the output of the model and the further arguments of a call.
-    optimiser : Optimizer
-        Of `rpukit.torch.optim` or PyTorch; of Adam with ``capturable=True``.
+    optimiser : AnalogSGD, AnalogAdam or another one of PyTorch
+        Adam with ``capturable=True``.
 
     Returns
     -------
@@ -76,7 +76,7 @@ class CapturedStep:
     ----------
     model : Module
     loss : callable
-    optimiser : Optimizer
+    optimiser : AnalogSGD, AnalogAdam or another one of PyTorch
 
     Raises
     ------
@@ -95,7 +95,7 @@ class CapturedStep:
                 "Module and a function of its output and a target"
             )
         if not isinstance(optimiser, torch.optim.Optimizer):
-            raise ParameterError(f"optimiser: got {type(optimiser).__name__}, need an Optimizer")
+            raise ParameterError(f"optimiser: got {type(optimiser).__name__}, need one of PyTorch")
         self._model, self._loss, self._optimiser = model, loss, optimiser
         self._modules, self._parameters = list(model.modules()), list(model.parameters())
         self._key: Any = None
