@@ -1,4 +1,4 @@
-"""Models on hardware: programmed and aged, with modified weights, learned and calibrated ranges."""
+"""Models on hardware: programmed, aged, with modified weights, learned and calibrated ranges."""
 
 import pytest
 
@@ -76,11 +76,12 @@ def test_ranges_grow_where_outputs_reach_their_bound(n_in):
     )
     cell = rk.InferenceCell(noise=inference.Verbatim(), input_range=kind)
     quiet = rk.IOParameters(
-        inp_noise=0.0, out_noise=0.0, inp_res=-1, out_bound=0.05, bound_management="NONE"
+        inp_noise=0.0, out_noise=0.0, inp_res=-1, out_bound=0.02, bound_management="NONE"
     )
     settings = nn.AnalogSettings(
         cell=cell, forward=quiet, backward=PERFECT, tile_shape=(2, n_in), output_scale=2.0
     )
+    torch.manual_seed(0)
     model = nn.AnalogLinear(5, 3, cell=settings, seed=1)
     optimiser = optim.AnalogSGD(model.parameters(), lr=0.1)
     x, weight = torch.randn(6, 5), model.get_weights() / 2
@@ -96,7 +97,7 @@ def test_ranges_grow_where_outputs_reach_their_bound(n_in):
     want = []
     for first in range(0, 5, n_in):
         block = slice(first, first + n_in)
-        share = ((x[:, block] @ weight[:, block].T).abs() >= 0.5).double().mean().item()
+        share = ((x[:, block] @ weight[:, block].T).abs() >= 0.2).double().mean().item()
         assert 0.05 < share < 0.95
         want.append(10 + 0.1 * share * 10)
     assert model.array.ranges == pytest.approx(want)
