@@ -1,26 +1,49 @@
 """Measure layers and whole training steps of networks in tiles beside plain PyTorch.
 
-    python tools/measure_networks.py [--device cuda] [--small] [--json out.json]
+    python tools/measure_networks.py [--device cuda] [--small] [--only PART] [--json out.json]
 
 Times of a GPU are those between CUDA events, of a CPU those of the host: medians of several
-rounds, in microseconds. `eager` includes the host's share, `graph` is the replay of a captured
-CUDA graph, which makes the draws of its capture again. With ``--small`` all sizes are a sixteenth.
+rounds, in microseconds. `eager` includes the host's share. `graph` is the replay of a captured
+CUDA graph: of a product or an update with the draws of its capture, of a whole step by
+`rk.torch.captured_step`, with fresh draws and the copy of its inputs. `calls` is the time of the
+host, which enqueues the work. With ``--small`` all sizes are a sixteenth.
 """
 
 import argparse
 import json
 import statistics
+import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import rpukit as rk
-from rpukit.torch import nn, optim
-from rpukit.torch.bridge import array_of
+from rpukit.torch import bridge, nn, optim
 
 Call = Callable[[], object]
-N_WARM, N_ROUND = 5, 7
+N_WARM, N_ROUND = 6, 7
+WINDOW, N_WINDOW = 20, 200
+# aihwkit 1.2.0 on the same kind of GPU, one tile of 4096 x 4096.
+ANCHOR = {"forward": 436, "update": 1724, "transfer": 2690}
+CELLS = {
+    "ConstantStep": rk.ConstantStep(),
+    "ChoppedTransfer": rk.ChoppedTransfer(devices=(rk.ConstantStep(), rk.ConstantStep())),
+}
+STEPS = {
+    "torch": None,
+    "ConstantStep": rk.ConstantStep(),
+    "Tiki-Taka v2": rk.presets.config("TTv2EcRam"),
+    "hardware-aware": rk.InferenceCell(
+        modifier=rk.inference.WeightModifier(type="add_normal", std_dev=0.05),
+        weight_clip=rk.inference.WeightClip(type="layer_gaussian", sigma=2.5),
+        input_range=rk.inference.InputRange(value=2.0),
+    ),
+}
 
 
 def timed(call: Call, device: str, n_call: int) -> float:
@@ -43,18 +66,102 @@ def timed(call: Call, device: str, n_call: int) -> float:
     return statistics.median(found)
 
 
+def of_host(call: Call) -> float:
+    """Time what a call costs the host: the least mean of short windows, in microseconds."""
+    best = float("inf")
+    for _ in range(N_WINDOW):
+        start = time.perf_counter()
+        for _ in range(WINDOW):
+            call()
+        best = min(best, (time.perf_counter() - start) / WINDOW)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    return 1e6 * best
+
+
 def captured(call: Call, device: str) -> Call | None:
-    """Capture a call in a CUDA graph; None on a CPU, or where it waits for the host."""
+    """Capture a call in a CUDA graph; None on a CPU."""
     if device == "cpu":
         return None
     graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            call()
-    except RuntimeError as error:
-        print(f"not captured: {error}")
-        return None
+    with torch.cuda.graph(graph):
+        call()
     return graph.replay
+
+
+def both(call: Call, device: str, n_call: int = 20) -> dict[str, float | None]:
+    """Time a call as it is and as a graph."""
+    for _ in range(N_WARM):
+        call()
+    eager = timed(call, device, n_call)
+    replay = captured(call, device)
+    return {"eager": eager, "graph": None if replay is None else timed(replay, device, n_call)}
+
+
+def on_layers(device: str, factor: int) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Products and updates of large layers."""
+    n = 4096 // factor
+    for size, cut in ((None, "one tile"), ((512 // factor,) * 2, "64 tiles")):
+        for name, cell in CELLS.items():
+            settings = nn.AnalogSettings(cell=cell, tile_shape=size)
+            layer = nn.AnalogLinear(n, n, False, cell=settings, seed=1, device=device)
+            for way, batch in (
+                *(("forward", 512), ("forward", 128), ("forward", 1)),
+                *(("update", 128), ("update", 1)),
+            ):
+                if cut == "64 tiles" and (batch == 1 or name == "ChoppedTransfer"):
+                    continue
+                rows = torch.randn(max(batch // factor, 1), n, device=device)
+                where = f"{name}, {n} x {n}, {cut}, {way}, batch {len(rows)}"
+                yield where, lambda m=layer, x=rows, w=way: one_layer(m, x, w, device)
+    linear = torch.nn.Linear(n, n, False, device=device)
+    for batch in (512, 128, 1):
+        rows = torch.randn(max(batch // factor, 1), n, device=device)
+        where = f"torch.nn.Linear, {n} x {n}, forward, batch {len(rows)}"
+        yield where, lambda x=rows: one_layer(linear, x, "forward", device)
+
+
+def one_layer(layer: torch.nn.Module, rows: torch.Tensor, way: str, device: str) -> dict:
+    """Time a product, or an update of the tiles."""
+    d = 0.01 * torch.randn_like(rows)
+
+    def call() -> None:
+        if way == "forward":
+            with torch.no_grad():
+                layer(rows)
+            return
+        with bridge.on_device(rows):
+            layer.array.update(bridge.array_of(rows), bridge.array_of(d), 0.01)
+
+    return both(call, device)
+
+
+def on_calls(device: str, factor: int) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Calls of small layers beside those of their tile: time of the host."""
+    yield "calls, 256 x 256, batch 8", lambda: calls(device, 256 // factor)
+
+
+def calls(device: str, n: int) -> dict[str, float]:
+    """Time the host's share of calls of a layer and of its tile."""
+    cell = nn.AnalogSettings(cell=rk.ConstantStep())
+    layer = nn.AnalogLinear(n, n, False, cell=cell, seed=1, device=device)
+    x = torch.randn(8, n, device=device, requires_grad=True)
+    d, tile = torch.randn(8, n, device=device), layer.array.tiles[0][0]
+    found = {}
+    with bridge.on_device(d):
+        rows, errors = bridge.array_of(x), bridge.array_of(d)
+        found["tile, forward"] = of_host(lambda: tile.forward(rows))
+        found["tile, backward"] = of_host(lambda: tile.backward(errors))
+    with torch.no_grad():
+        found["layer, no gradient"] = of_host(lambda: layer(x))
+    found["layer, forward"] = of_host(lambda: layer(x))
+    y = layer(x)
+    found["layer, backward"] = of_host(lambda: torch.autograd.backward(y, d, retain_graph=True))
+    linear = torch.nn.Linear(n, n, False, device=device)
+    found["torch, forward"] = of_host(lambda: linear(x))
+    y = linear(x)
+    found["torch, backward"] = of_host(lambda: torch.autograd.backward(y, d, retain_graph=True))
+    return found
 
 
 def lenet(cell: object, device: str) -> torch.nn.Module:
@@ -70,61 +177,40 @@ def lenet(cell: object, device: str) -> torch.nn.Module:
     return model.to(device)
 
 
-def step_of(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Call:
-    """Return a whole training step."""
-    optimiser = optim.AnalogSGD(model.parameters(), lr=0.01)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
-
-    return step
-
-
-def cases(device: str, factor: int) -> dict[str, Call]:
-    """Calls by name."""
-    found: dict[str, Call] = {}
-    n = 4096 // factor
-    # aihwkit 1.2.0 takes 436 us for this product, 1724 us for the managed update, 2690 us for
-    # that of ChoppedTransfer, on the same GPU.
-    layers = {
-        f"ConstantStep {n} x {n}": (nn.AnalogLinear(n, n, False, cell=rk.ConstantStep(), seed=1)),
-        f"ChoppedTransfer {n} x {n}": (
-            nn.AnalogLinear(n, n, False, cell=rk.ChoppedTransfer(), seed=1)
-        ),
-        f"torch.nn.Linear {n} x {n}": torch.nn.Linear(n, n, False),
-    }
-    for name, layer in layers.items():
-        layer.to(device)
-        for batch in (512, 128, 1):
-            rows = torch.randn(max(batch // factor, 1), n, device=device)
-            with torch.no_grad():
-                layer(rows)
-
-            def forward(layer: torch.nn.Module = layer, rows: torch.Tensor = rows) -> None:
-                with torch.no_grad():
-                    layer(rows)
-
-            found[f"{name}, forward, batch {len(rows)}"] = forward
-            if not hasattr(layer, "array"):
-                continue
-            tile, d = layer.array, 0.01 * torch.randn_like(rows)
-            arrays = [array_of(v) for v in (rows, d)]
-            found[f"{name}, update, batch {len(rows)}"] = lambda t=tile, a=arrays: t.update(
-                *a, 0.01
-            )
+def on_steps(device: str, factor: int) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Whole training steps of LeNet."""
     batch = 64 // factor
+    for name, cell in STEPS.items():
+        yield f"LeNet, step, batch {batch}, {name}", lambda c=cell: step(c, device, batch)
+
+
+def step(cell: object, device: str, batch: int) -> dict:
+    """Time a training step, as it is and captured; both have to give the same loss."""
     x = torch.rand(batch, 1, 28, 28, device=device)
     y = torch.arange(batch, device=device) % 10
-    kinds = {
-        "torch": None,
-        "ConstantStep": rk.ConstantStep(),
-        "Tiki-Taka v2": rk.presets.config("TTv2EcRam"),
-    }
-    for name, cell in kinds.items():
-        found[f"LeNet, step, batch {batch}, {name}"] = step_of(lenet(cell, device), x, y)
-    return found
+    loss, n = torch.nn.functional.cross_entropy, 20
+    models = [lenet(cell, device) for _ in range(2)]
+    optimisers = [optim.AnalogSGD(model.parameters(), lr=0.01) for model in models]
+
+    def eager() -> torch.Tensor:
+        optimisers[0].zero_grad()
+        found = loss(models[0](x), y)
+        found.backward()
+        optimisers[0].step()
+        return found.detach()
+
+    replayed = rk.torch.captured_step(models[1], loss, optimisers[1])
+    ends = [[float(run()) for _ in range(N_WARM + 4)] for run in (eager, lambda: replayed(x, y))]
+    times = {"eager": timed(eager, device, n), "graph": None}
+    if replayed.captured:
+        times["graph"] = timed(lambda: replayed(x, y), device, n)
+    times["note"] = replayed.reason
+    if ends[0] != ends[1] and cell is not None:
+        times["note"] += f" losses differ: {ends[0][-1]} and {ends[1][-1]}"
+    return times
+
+
+PARTS = {"layers": on_layers, "calls": on_calls, "steps": on_steps}
 
 
 def main() -> None:
@@ -132,21 +218,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--json")
     given = parser.parse_args()
     rows = {}
-    print(f"{'':48}{'eager':>12}{'graph':>12}  us")
-    for name, call in cases(given.device, 16 if given.small else 1).items():
-        for _ in range(N_WARM):
-            call()
-        eager = timed(call, given.device, 20)
-        replay = captured(call, given.device) if "forward" in name else None
-        graph = None if replay is None else timed(replay, given.device, 20)
-        rows[name] = {"eager": eager, "graph": graph}
-        print(f"{name:48}{eager:12.1f}" + (f"{graph:12.1f}" if graph else f"{'-':>12}"))
+    if given.device == "cpu":  # threads that wait for each other are slow on a busy machine
+        torch.set_num_threads(1)
+    where = torch.cuda.get_device_name() if given.device != "cpu" else "CPU"
+    print(f"{where}, PyTorch {torch.__version__}, rpukit {rk.__version__}")
+    print(f"{'':56}{'eager':>10}{'graph':>10}  us")
+    for part, made in PARTS.items():
+        if given.only not in (None, part):
+            continue
+        for name, run in made(given.device, 16 if given.small else 1):
+            try:
+                rows[name] = run()
+            except Exception as error:  # the other figures are wanted, too
+                rows[name] = {"note": f"{type(error).__name__}: {error}"[:300]}
+                traceback.print_exc()
+            show(name, rows[name])
+    print(f"aihwkit 1.2.0, one tile of 4096 x 4096: {ANCHOR}, added up {sum(ANCHOR.values())} us")
     if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        Path(given.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def show(name: str, row: dict) -> None:
+    """Print a line, or several of them for calls."""
+    if "tile, forward" in row:
+        print(name + "\n" + "\n".join(f"  {key:30}{value:10.1f}" for key, value in row.items()))
+        return
+    cells = [row.get(key) for key in ("eager", "graph")]
+    texts = "".join(f"{'-':>10}" if cell is None else f"{cell:10.1f}" for cell in cells)
+    print(f"{name:56}{texts}  {row.get('note', '')}", flush=True)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ _RANGE = {
     "init_from_data": "n_init",
     "init_std_alpha": "n_std",
     "input_min_percentage": "min_share",
+    "output_min_percentage": "output_min_share",
 }
 _SINGLE = {
     "ConstantStepDevice": cells.ConstantStep,
@@ -154,8 +155,6 @@ CLASSES: dict[str, Entry] = {
         {
             "enable": ANY,
             "calibration_info": ANY,
-            "output_min_percentage": ANY,
-            "manage_output_clipping": False,
             "gradient_scale": 1.0,
             "gradient_relative": False,
         },

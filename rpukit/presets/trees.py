@@ -201,7 +201,7 @@ class _Reader:
     def _range(self, tree: dict[str, Any]) -> Any:
         path = "pre_post.input_range"
         if not tree.get("learn_input_range", True):  # these act on learned ranges only
-            free = ("gradient_scale", "gradient_relative")
+            free = ("gradient_scale", "gradient_relative", "manage_output_clipping")
             tree = {key: value for key, value in tree.items() if key not in free}
         elif "gradient_relative" not in tree:
             tree = {**tree, "gradient_relative": True}  # aihwkit's default

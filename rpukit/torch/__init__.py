@@ -6,7 +6,8 @@ a GPU the kernels run on PyTorch's current stream. PyTorch is imported when it i
 
 ``rpukit.torch.nn`` has the layers, ``rpukit.torch.optim`` the optimisers; `convert`, `to_digital`,
 `program`, `drift_to`, `over_time`, `calibrate`, `change`, `save_safetensors`, `data_parallel`,
-`analog_layers` and `report` work on whole models; `tanh` and `cross_entropy` have the same bits on
+`analog_layers` and `report` work on whole models; `captured_step` makes a CUDA graph of a step of
+training; `tanh` and `cross_entropy` have the same bits on
 CPU and GPU. `Circuit` is a probabilistic circuit.
 """
 
@@ -24,6 +25,7 @@ _HOME = {
     "Circuit": "circuit",
     "analog_layers": "models",
     "calibrate": "models",
+    "captured_step": "graphs",
     "change": "models",
     "compensate": "models",
     "convert": "conversion",

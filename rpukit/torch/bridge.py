@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import wraps
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
@@ -30,32 +30,87 @@ def on_stream(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(step)
     def run(ctx: Any, *inputs: Any) -> Any:
-        with ExitStack() as stack:
-            if inputs[0].is_cuda:
-                for context in places(inputs[0].device):
-                    stack.enter_context(context)
+        with on_device(inputs[0]):
             return step(ctx, *inputs)
 
     return run
 
 
-def places(device: Any) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return CuPy's contexts for a GPU and for PyTorch's current stream on it."""
-    cuda, address = _device.cupy().cuda, pytorch().cuda.current_stream(device).cuda_stream
-    adopt = getattr(cuda.Stream, "from_external", None)  # from CuPy 14.2 on
-    stream = cuda.ExternalStream(address) if adopt is None else adopt(_Handle(address))
-    return cuda.Device(device.index), stream
+Contexts = Callable[[], AbstractContextManager[Any]]
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+_MOST_STREAMS = 64
+_streams: dict[tuple[int, int], Any] = {}  # CuPy's view of PyTorch's streams
+_around: Contexts | None = None
 
 
-@contextmanager
-def on_device(x: Tensor) -> Iterator[None]:
-    """Enter PyTorch's current stream for a tensor; on a CPU nothing is to be done."""
+def set_around(contexts: Contexts | None) -> Contexts | None:
+    """Enter another context in each operation on a GPU, in the thread that runs it.
+
+    Parameters
+    ----------
+    contexts : callable or None
+        Makes the context.
+
+    Returns
+    -------
+    callable or None
+        The one before.
+    """
+    global _around
+    before, _around = _around, contexts
+    return before
+
+
+def on_device(x: Tensor) -> AbstractContextManager[Any]:
+    """Make PyTorch's current stream on the GPU of a tensor that of CuPy.
+
+    On a CPU, and where both use the same stream already, there is nothing to enter.
+    """
     if not x.is_cuda:
-        yield
-        return
-    device, stream = places(x.device)
-    with device, stream:
-        yield
+        return _NOTHING
+    torch, cuda, index = pytorch(), _device.cupy().cuda, x.device.index
+    address = torch._C._cuda_getCurrentRawStream(index)
+    captures = torch.cuda.is_current_stream_capturing()
+    here = cuda.runtime.getDevice() == index and cuda.get_current_stream().ptr == address
+    if here and not captures and _around is None:
+        return _NOTHING
+    stack = ExitStack()
+    stack.enter_context(cuda.Device(index))
+    stack.enter_context(_stream(cuda, index, address))
+    if captures:
+        stack.enter_context(cuda.using_allocator(_memory_of_graphs().malloc))
+    if _around is not None:
+        stack.enter_context(_around())
+    return stack
+
+
+@cache
+def _memory_of_graphs() -> Any:
+    """Make an allocator for CuPy that takes the memory of the graph which PyTorch is capturing.
+
+    Memory of CuPy's own pool would be given to others between the replays.
+    """
+    cuda = pytorch().cuda
+
+    def allocate(size: int, index: int) -> int:
+        return int(cuda.caching_allocator_alloc(max(size, 1), index))
+
+    def free(address: int, _: int) -> None:
+        cuda.caching_allocator_delete(address)
+
+    return _device.cupy().cuda.PythonFunctionAllocator(allocate, free)
+
+
+def _stream(cuda: Any, index: int, address: int) -> Any:
+    """Return CuPy's view of a stream of PyTorch on a GPU, which is the current one."""
+    found = _streams.get((index, address))
+    if found is None:
+        adopt = getattr(cuda.Stream, "from_external", None)  # from CuPy 14.2 on
+        made = cuda.ExternalStream(address) if adopt is None else adopt(_Handle(address))
+        if len(_streams) >= _MOST_STREAMS:
+            _streams.clear()
+        found = _streams[index, address] = made
+    return found
 
 
 class _Handle:

@@ -54,13 +54,15 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
 
 
 def forward_product(
-    x: Tensor, weight: Any, bias: Tensor, scale: Tensor
+    x: Tensor, weight: Any, bias: Tensor, scale: Tensor, learns: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Multiply samples of the type of the tiles by their weights, on the current stream.
 
     Parameters
     ----------
     x, weight, bias, scale : as of `analog_linear`
+    learns : bool
+        Whether the samples are those of a step of training.
 
     Returns
     -------
@@ -68,7 +70,7 @@ def forward_product(
     raw : Tensor, shape (..., n_out), or None
         Outputs of the tiles before a scale.
     """
-    y = weight.forward_product(_plain(x))
+    y = (weight.counted_product if learns else weight.forward_product)(_plain(x))
     raw = None
     if scale is not None:
         raw, y = y, y * _plain(scale)
@@ -84,9 +86,9 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
             refuse_plain_ddp()
         if x.is_cuda:
             with on_device(x):
-                y, raw = forward_product(x, weight, bias, scale)
+                y, raw = forward_product(x, weight, bias, scale, True)
         else:
-            y, raw = forward_product(x, weight, bias, scale)
+            y, raw = forward_product(x, weight, bias, scale, True)
         ctx.save_for_backward(x, raw)
         ctx.parts = weight, bias, scale
         return y

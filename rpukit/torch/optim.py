@@ -7,6 +7,7 @@ from typing import Any
 
 from rpukit.errors import ParameterError
 from rpukit.torch._torch import torch
+from rpukit.torch.bridge import on_device
 from rpukit.torch.weight import AnalogWeight
 
 __all__ = ["AnalogAdam", "AnalogSGD"]
@@ -41,6 +42,7 @@ class _Analog:
             for weight in self._tiles(group):
                 weight.grad = None
                 weight.samples.clear()
+                weight.tally = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change the digital parameters, then the tiles.
@@ -71,7 +73,8 @@ class _Analog:
                     rate = float(group["lr"])
                     weight.learn(-rate if group.get("maximize") else rate)
                 if weight.pending:
-                    weight.array.post_step()
+                    with on_device(weight):
+                        weight.array.post_step()
         return loss
 
     @staticmethod

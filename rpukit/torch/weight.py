@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.errors import ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.torch._torch import torch
@@ -39,6 +40,9 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
     collects : bool
         Whether backward passes keep their samples: once an optimiser of ``rpukit.torch.optim``
         has the parameter.
+    tally : array, shape (n_block_in, 2), int64, or None
+        Outputs of training since the last step that reached their bound, and all, for input
+        ranges that manage the clipping of outputs.
     group : ProcessGroup or None
         Processes whose samples the tiles learn from, see `rpukit.torch.data_parallel`.
     """
@@ -47,9 +51,11 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
     _group: Any
     kind: Any
     forward_product: Any
+    counts: bool
     backward_product: Any
     samples: list[tuple[Tensor, int, Tensor, Tensor | None]]
     collects: bool
+    tally: Any
     grad: Tensor | None
 
     def __new__(cls, array: TileArray, requires_grad: bool = True) -> Self:
@@ -71,6 +77,8 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
         # What a call of a layer needs, without the properties on the way there.
         bare = array if array._bare is None else array._bare
         self.forward_product, self.backward_product = bare.forward, array.backward
+        kind = array.tiles[0][0].input_range if array._exact else None
+        self.counts, self.tally = kind is not None and kind.manage_output_clipping, None
         if self._group is not None:
             self.forward_product = in_turn(array, "forward", self._group)
             self.backward_product = in_turn(array, "backward", self._group)
@@ -87,6 +95,15 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"AnalogWeight({self.array!r})"
+
+    def counted_product(self, x: Any) -> Any:
+        """Multiply rows of a mini-batch, and count the outputs that reach their bound."""
+        if not self.counts:
+            return self.forward_product(x)
+        if self.tally is None:
+            xp, n = _device.namespace(x), self.array.grid[1]
+            self.tally = xp.zeros((n, 2), np.int64)
+        return self.array._counted(x, self.tally)
 
     def keep(self, x: Tensor, d: Tensor, grad: Tensor | None = None) -> None:
         """Keep the samples of a backward pass for `learn`.
@@ -132,11 +149,15 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
         n_in, n_out = self.array.shape[1], self.array.shape[0]
         size = sum(d.numel() // n_out for _, _, d, _ in samples)
         with on_device(self):
-            for x, _, d, grad in samples:
+            last = len(samples) - 1
+            for k, (x, _, d, grad) in enumerate(samples):
                 rows_x, rows_d = array_of(x).reshape(-1, n_in), array_of(d).reshape(-1, n_out)
                 self.array.update(rows_x, rows_d, lr, batch_size=max(size, 1))
                 if grad is not None:
-                    self.array.learn_range(rows_x, array_of(grad).reshape(-1, n_in), lr)
+                    slopes, tally = array_of(grad).reshape(-1, n_in), self.tally
+                    given = {"tally": tally} if k == last else {}
+                    self.array.learn_range(rows_x, slopes, lr, **given)
+        self.tally = None
 
     @property
     def pending(self) -> bool:
@@ -145,7 +166,8 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AnalogWeight:
         if id(self) not in memo:
-            memo[id(self)] = AnalogWeight(self.array.copy(), self.requires_grad)
+            with on_device(self):
+                memo[id(self)] = AnalogWeight(self.array.copy(), self.requires_grad)
         found: AnalogWeight = memo[id(self)]
         return found
 

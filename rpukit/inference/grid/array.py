@@ -172,13 +172,21 @@ class TileArray(TileGrid):
     def forward(self, x: Array, *, first_sample: int | None = None) -> Array:
         if self._bare is not None:
             return self._bare.forward(x, first_sample=first_sample)
+        return self._forward(x, first_sample)
+
+    def _forward(self, x: Array, first_sample: int | None, tally: Array | None = None) -> Array:
         rows, leading = self._samples(x, self.shape[1], "x")
-        y = self._product("forward", self._with_bias(rows), first_sample)
+        y = self._product("forward", self._with_bias(rows), first_sample, tally)
         if "scale" in self._own:
             y *= self._own["scale"]
         if "bias" in self._own:
             y += self._own["bias"]
         return with_leading(y, leading)
+
+    @changes
+    def _counted(self, x: Array, tally: Array) -> Array:
+        """Multiply as `forward`; add to a tally the outputs at their bound, and all."""
+        return self._forward(x, None, tally)
 
     @changes
     def backward(self, d: Array, *, first_sample: int | None = None) -> Array:

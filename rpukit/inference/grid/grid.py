@@ -124,10 +124,19 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         rows, leading = self._samples(d, self.shape[0], "d")
         return with_leading(self._product("backward", rows, first_sample), leading)
 
-    def _product(self, way: str, rows: Array, first: int | None) -> Array:
-        """Multiply rows by the cells of all tiles; add the partial products in order."""
+    def _product(
+        self, way: str, rows: Array, first: int | None, tally: Array | None = None
+    ) -> Array:
+        """Multiply rows by the cells of all tiles; add the partial products in order.
+
+        To a `tally`, shape (n_block_in, 2), int64, the numbers of outputs at their bound and of
+        all outputs are added.
+        """
         if self._single is not None:
-            return getattr(self._single, way)(rows, first_sample=first)
+            y = getattr(self._single, way)(rows, first_sample=first)
+            if tally is not None:
+                tally[0] += self._single._reached(y)
+            return y
         turned = way == "backward"
         tiles = self._turned if turned else self.tiles
         given, made = (self._out, self._in) if turned else (self._in, self._out)
@@ -138,9 +147,14 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         y = _device.empty((rows.shape[0], made[-1]), self._dtype, self._device)
         for k, row in enumerate(tiles):
             out = y[:, made[k] : made[k + 1]]
-            out[...] = getattr(row[0], way)(blocks[0], first_sample=first)
-            for tile, block in zip(row[1:], blocks[1:], strict=True):
-                xp.add(out, getattr(tile, way)(block, first_sample=first), out=out)
+            for j, (tile, block) in enumerate(zip(row, blocks, strict=True)):
+                part = getattr(tile, way)(block, first_sample=first)
+                if tally is not None:
+                    tally[j] += tile._reached(part)
+                if j:
+                    xp.add(out, part, out=out)
+                else:
+                    out[...] = part
         return y
 
     @changes
@@ -253,14 +267,19 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         ranges = self.ranges
         if ranges is None:
             return grad
-        xp, limit = _device.namespace(grad), np.empty(self.shape[1], self._dtype)
-        for value, a, b in zip(ranges, self._in[:-1], self._in[1:], strict=True):
-            limit[a:b] = value
-        bound = _device.to_device(limit, self._device)
-        return xp.where(abs(x) > bound, self._dtype.type(0), grad)
+        xp, zero = _device.namespace(grad), self._dtype.type(0)
+        if len(set(ranges)) == 1:
+            return xp.where(abs(x) > self._dtype.type(ranges[0]), zero, grad)
+        limits = [xp.full(b - a, value, self._dtype) for value, a, b in self._with_edges(ranges)]
+        return xp.where(abs(x) > xp.concatenate(limits), zero, grad)
+
+    def _with_edges(self, ranges: list[float]) -> Iterator[tuple[float, int, int]]:
+        """Yield each range with its first column and the one after its last."""
+        edges = [*self._in[:-1], min(self._in[-1], self.shape[1])]  # no line for the bias
+        return zip(ranges, edges[:-1], edges[1:], strict=True)
 
     @changes
-    def learn_range(self, x: Array, grad: Array, lr: float) -> Self:
+    def learn_range(self, x: Array, grad: Array, lr: float, *, tally: Array | None = None) -> Self:
         """Learn the input ranges, one for each block of inputs, in place.
 
         Parameters
@@ -268,6 +287,9 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         x, grad : array, shape (n_batch, n_in), dtype of the tiles
             Activations, and the gradient that `backward` gave for them.
         lr : float
+        tally : array, shape (n_block_in, 2), int64, optional
+            For each block of inputs, outputs of its tiles that reached their bound, and all: for
+            an `InputRange` with `manage_output_clipping`.
 
         Returns
         -------
@@ -284,7 +306,8 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         rows, slopes = self._rows(x, width, "x"), self._rows(grad, width, "grad")
         edges = [*self._in[:-1], min(self._in[-1], width)]  # without a line for the bias
         parts = zip(_blocks(rows, edges), _blocks(slopes, edges), self._turned, strict=True)
-        for of_x, of_grad, column in parts:
+        counts = [(0, 0)] * len(self._turned) if tally is None else _device.to_numpy(tally)
+        for (of_x, of_grad, column), (reached, n) in zip(parts, counts, strict=True):
             first = column[0]
             if not of_x.shape[1]:
                 continue
@@ -292,7 +315,7 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
             missing = first.shape[1] - of_x.shape[1]  # the line of an analog bias
             if missing:
                 of_x, of_grad = (_with_zeros(v, missing) for v in (of_x, of_grad))
-            first.learn_range(of_x, of_grad, lr)
+            first.learn_range(of_x, of_grad, lr, clipped=float(reached / max(n, 1)))
             for tile in column[1:]:
                 tile._now["range"] = first._now["range"]
                 tile._now["range_seen"] = first._now["range_seen"]

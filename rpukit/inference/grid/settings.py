@@ -14,6 +14,7 @@ from rpukit.analog.presets import TileConfig
 from rpukit.errors import ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.inference.grid.cell import InferenceCell
+from rpukit.inference.grid.make_tiles import scale_of
 from rpukit.inference.grid.scale import OutputScale
 from rpukit.inference.noise.model import NoiseModel
 from rpukit.random import Stream
@@ -34,8 +35,9 @@ class AnalogSettings:
     analog_bias : bool
         Whether a bias is one more line of inputs of the tiles; otherwise it is a parameter of
         the layer, added to the outputs exactly.
-    output_scale : OutputScale, optional
-        Digital factors of the outputs; learned ones are a parameter of the layer.
+    output_scale : OutputScale or float, optional
+        Digital factors of the outputs; learned ones are a parameter of the layer. A number is a
+        fixed factor.
     forward, backward : IOParameters, optional
         Converters, noise and management of the products of each tile.
     update : UpdateParameters, optional
@@ -65,6 +67,9 @@ class AnalogSettings:
     dtype: str = "float32"
     count_pulses: bool = False
     storage: str = "stored"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_scale", scale_of(self.output_scale))
 
     def array(self, shape: tuple[int, int], bias: bool, seed: int | Stream) -> TileArray:
         """Make the tiles of a layer on the CPU.

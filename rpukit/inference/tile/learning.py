@@ -14,6 +14,7 @@ from rpukit._checks import LARGEST, number
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
+from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.tile.face import TileFace
 from rpukit.analog.update.ops import rank_update
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
@@ -26,6 +27,7 @@ from rpukit.inference.training.sums import clip
 from rpukit.random import MAX_SAMPLE, Stream
 
 Array = Any
+_AT_BOUND = 1 - 2**-20  # outputs are rounded where they are scaled back
 
 
 @enters_device()
@@ -43,6 +45,8 @@ class Learning(TileFace):
     _guard: Guard
     _call_state: CallState
     _split: Any
+    _factor: Array | None
+    forward_parameters: IOParameters
 
     @property
     def range(self) -> float | None:
@@ -198,7 +202,7 @@ class Learning(TileFace):
         return self
 
     @changes
-    def learn_range(self, x: Array, grad: Array, lr: float) -> Array:
+    def learn_range(self, x: Array, grad: Array, lr: float, *, clipped: float = 0.0) -> Array:
         """Set the gradient of clipped activations to 0 and learn the input range, in place.
 
         Parameters
@@ -208,6 +212,9 @@ class Learning(TileFace):
         grad : array, shape (n_batch, n_in), float32
             Gradient that the backward product gave for them.
         lr : float
+        clipped : float, 0 to 1
+            Share of the outputs that reached their bound, as of `clipped_share`, for an
+            `InputRange` with `manage_output_clipping`.
 
         Returns
         -------
@@ -225,7 +232,7 @@ class Learning(TileFace):
         rows, slopes = self._rows(x, self.shape[1], "x"), self._rows(grad, self.shape[1], "grad")
         if rows.shape != slopes.shape:
             raise ShapeError(f"x has {rows.shape[0]} samples and grad has {slopes.shape[0]}")
-        lr = number(lr, "lr")
+        lr, share = number(lr, "lr"), number(clipped, "clipped", low=0, high=1)
         self._finite(rows, "x")
         self._finite(slopes, "grad")
         if self.input_range is None:
@@ -233,15 +240,45 @@ class Learning(TileFace):
         xp = _device.namespace(rows)
         kept = xp.where(abs(rows) > np.float32(self._now["range"]), np.float32(0), slopes)
         if self.input_range.learned:
-            self._learn(self.input_range, rows, slopes, lr)
+            self._learn(self.input_range, rows, slopes, lr, share)
         return kept
 
-    def _learn(self, kind: InputRange, x: Array, grad: Array, lr: float) -> None:
+    def clipped_share(self, y: Array) -> float:
+        """Find the share of outputs that reached the bound of the forward product.
+
+        Parameters
+        ----------
+        y : array_like, shape (..., n_out), float32
+            Outputs of `forward`, with the input range and the factors that the tile has now.
+
+        Returns
+        -------
+        float
+            0 without an input range; reading it synchronises.
+
+        Raises
+        ------
+        ShapeError, DTypeError, DeviceError
+        """
+        reached, n = _device.to_numpy(self._reached(self._rows(y, self.shape[0], "y")))
+        return float(reached / max(n, 1))
+
+    def _reached(self, rows: Array) -> Array:
+        """Count the outputs at the bound, and all: shape (2,), int64, on the device."""
+        xp, counts = _device.namespace(rows), [0, rows.size]
+        if self.input_range is None:
+            return xp.array(counts, np.int64)
+        io = self.forward_parameters
+        bound = np.float32(_AT_BOUND * io.out_bound * abs(io.out_scale) * self._now["range"])
+        limit = bound if self._factor is None else bound * abs(self._factor)
+        return xp.stack([(abs(rows) >= limit).sum(), xp.full((), rows.size, np.int64)])
+
+    def _learn(self, kind: InputRange, x: Array, grad: Array, lr: float, clipped: float) -> None:
         now, first = self._now, self._now["range_seen"] < kind.n_init
         if first:
             found = kind.start(now["range"], now["range_seen"], x)
         else:
-            found = kind.step(now["range"], x, grad, lr)
+            found = kind.step(now["range"], x, grad, lr, clipped)
         if not math.isfinite(found):
             raise NonFiniteError("x or grad holds NaN or infinity; the range is unchanged")
         now["range"], now["range_seen"] = found, now["range_seen"] + first

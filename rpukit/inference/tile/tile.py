@@ -21,7 +21,7 @@ from rpukit._checks import (
 from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
-from rpukit.analog.parameters.io import IOParameters, NoiseManagement
+from rpukit.analog.parameters.io import BoundManagement, IOParameters, NoiseManagement
 from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.analog.tile.face import TileFace, with_leading
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
@@ -170,6 +170,8 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self._scaling = self._compensating = False
         if self.input_range is not None and self.forward_parameters.is_perfect:
             raise ParameterError("input_range: a perfect forward product has no input converters")
+        if self.input_range is not None and self.input_range.manage_output_clipping:
+            _need_plain_bound(self.forward_parameters)
         back = {"transposed": True}
         self._states = {
             "forward": ForwardState(self._periphery(), n_out, self.stream, self._device),
@@ -415,3 +417,12 @@ def _usual(noise: NoiseModel) -> Converter:
     if isinstance(noise, ReRamCMO):
         return SingleDevice(g_max=noise.g_max, g_min=noise.g_min)
     return SinglePair(g_max=noise.g_max)
+
+
+def _need_plain_bound(io: IOParameters) -> None:
+    """Raise unless outputs are cut off at a bound, whatever the inputs of a sample are."""
+    if io.bound_management is not BoundManagement.NONE or not 0 < io.out_bound < np.inf:
+        raise ParameterError(
+            f"manage_output_clipping: got bound_management {io.bound_management.value!r} and "
+            f"out_bound {io.out_bound:g} of the forward product, need 'NONE' and a positive number"
+        )

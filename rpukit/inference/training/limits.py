@@ -16,7 +16,7 @@ import numpy as np
 from rpukit import _device
 from rpukit._checks import Checked
 from rpukit._kernels.entering import enters_arrays
-from rpukit.inference.training.sums import clip, deviation, total
+from rpukit.inference.training.sums import clip, deviation_there, total, total_there
 
 __all__ = [
     "ClipType",
@@ -113,27 +113,34 @@ class WeightClip(Checked):
         float or None
             None: no clipping.
         """
+        found = self._bound(weight)
+        return found if found is None or isinstance(found, float) else float(found[0])
+
+    def _bound(self, weight: Array) -> Any:
+        """Find the bound: a number, an array of one element on the device, or None."""
         if self.type is ClipType.NONE:
             return None
         if self.type is ClipType.FIXED_VALUE:
-            return self.fixed_value
+            return float(self.fixed_value)
         if self.type is ClipType.LAYER_GAUSSIAN:
-            found = self.sigma * deviation(weight)
+            found = self.sigma * deviation_there(weight)
         else:
             rows = abs(weight).max(axis=1)
-            found = total(rows.reshape(1, -1)) / rows.size
-        return min(found, self.fixed_value) if self.fixed_value > 0 else found
+            found = total_there(rows.reshape(1, -1)) / rows.size
+        if self.fixed_value > 0:
+            found = _device.namespace(weight).minimum(found, self.fixed_value)
+        return found
 
     @enters_arrays
     def apply(self, weight: Array, *, status: Array) -> None:
-        """Clip a matrix in place.
+        """Clip a matrix in place, without waiting for a GPU.
 
         Parameters
         ----------
         weight : array, shape (n_out, n_in), float32
         status : array, shape (1,), int32
         """
-        found = self.bound(weight)
+        found = self._bound(weight)
         if found is not None:
             clip(weight, found, weight, status=status)
 
@@ -205,6 +212,11 @@ class InputRange(Checked):
         ``1 - min_share`` of the activations are clipped.
     min_share : float, 0 to 1
         Share of activations that should fit.
+    manage_output_clipping : bool
+        Whether a learned range grows where outputs reach `out_bound` of the forward product. It
+        has to be finite then, without bound management.
+    output_min_share : float, 0 to 1
+        Share of outputs that should stay below the bound.
 
     Raises
     ------
@@ -212,7 +224,9 @@ class InputRange(Checked):
 
     Notes
     -----
-    The gradient of the range is the sum of ``sign(x) dL/dx`` over clipped activations. Source:
+    The gradient of the range is the sum of ``sign(x) dL/dx`` over clipped activations. Outputs are
+    in units of the range, so that a larger one keeps them from their bound: where the share c of
+    outputs at the bound is above ``1 - output_min_share``, a step adds ``lr c range``. Source:
     Rasch et al., Nat. Commun. 14:5282 (2023).
 
     Examples
@@ -228,13 +242,18 @@ class InputRange(Checked):
     n_std: float = 3.0
     decay: float = 0.001
     min_share: float = 0.95
+    manage_output_clipping: bool = False
+    output_min_share: float = 0.95
 
     def _check(self) -> None:
         for name in ("value", "n_std"):
             self._need(getattr(self, name) > 0, name, "a positive number")
         for name in ("decay", "n_init"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
-        self._need(0 <= self.min_share <= 1, "min_share", "a number in [0, 1]")
+        for name in ("min_share", "output_min_share"):
+            self._need(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
+        fixed = self.manage_output_clipping and not self.learned
+        self._need(not fixed, "manage_output_clipping", "False unless the range is learned")
 
     @enters_arrays
     def start(self, value: float, seen: int, x: Array) -> float:
@@ -257,7 +276,7 @@ class InputRange(Checked):
         return found if found > 0 else value
 
     @enters_arrays
-    def step(self, value: float, x: Array, grad: Array, lr: float) -> float:
+    def step(self, value: float, x: Array, grad: Array, lr: float, clipped: float = 0.0) -> float:
         """Update the range by the gradient of one batch.
 
         Parameters
@@ -267,6 +286,8 @@ class InputRange(Checked):
         x, grad : array, shape (n_batch, n_in), float32
             Activations, and the gradient that the tile's backward product gave for them.
         lr : float
+        clipped : float, 0 to 1
+            Share of the outputs that reached their bound.
 
         Returns
         -------
@@ -278,4 +299,6 @@ class InputRange(Checked):
         found = value - lr * slope
         if float(outside.sum()) <= (1 - self.min_share) * x.size:
             found -= lr * self.decay * value
+        if self.manage_output_clipping and clipped > 1 - self.output_min_share:
+            found += lr * clipped * value
         return max(found, 1e-3 * self.value)

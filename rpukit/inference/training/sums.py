@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -23,26 +22,36 @@ def largest_of(weight: Array) -> Array:
 
 def total(matrix: Array) -> float:
     """Sum in float64, down the columns by chains, then along the row; synchronises."""
-    if matrix.size == 0:
-        return 0.0
+    return float(_device.to_numpy(total_there(matrix))[0])
+
+
+def total_there(matrix: Array) -> Array:
+    """Sum as of `total`, as an array of one element on the device of the matrix."""
     xp = _device.namespace(matrix)
+    if matrix.size == 0:
+        return xp.zeros(1)
     wide = matrix.astype(np.float64)
     rows, columns = (xp.ones((1, wide.shape[0])), xp.ones((wide.shape[1], 1)))
-    return float(_device.to_numpy(det_gemm(det_gemm(rows, wide), columns))[0, 0])
+    return det_gemm(det_gemm(rows, wide), columns).reshape(1)
 
 
-def deviation(matrix: Array) -> float:
-    """Sample standard deviation, the sums as in `total`."""
-    mean = total(matrix) / matrix.size
-    return math.sqrt(total((matrix.astype(np.float64) - mean) ** 2) / max(matrix.size - 1, 1))
+def deviation_there(matrix: Array) -> Array:
+    """Sample standard deviation, the sums as in `total`, as an array of one element."""
+    xp, mean = _device.namespace(matrix), total_there(matrix) / matrix.size
+    squares = (matrix.astype(np.float64) - mean) ** 2
+    return xp.sqrt(total_there(squares) / max(matrix.size - 1, 1))
 
 
-def clip(weight: Array, bound: float, out: Array, *, status: Array) -> Array:
-    """Clip to plus or minus a bound; a bound of 0 changes nothing."""
-    place = _device.device_of(weight)
+def clip(weight: Array, bound: float | Array, out: Array, *, status: Array) -> Array:
+    """Clip to plus or minus a bound; a bound of 0 changes nothing.
+
+    An array of one element, on the device of the weights, is read there.
+    """
+    if isinstance(bound, (int, float)):
+        bound = _device.namespace(weight).full(1, bound, np.float32)
     return modify_weights(
         weight,
-        _device.to_device(np.full(1, bound, np.float32), place),
+        bound.astype(np.float32, copy=False),
         Modification(_CLIP),
         stream=Stream(0, 0),
         event=0,

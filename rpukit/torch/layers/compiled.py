@@ -72,8 +72,9 @@ def _forward(
     x: Tensor, bias: Tensor, scale: Tensor, token: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
     token.add_(1)
+    layer = _LAYERS[handle]
     with torch.no_grad(), on_device(x):
-        y, raw = forward_product(x, _LAYERS[handle].analog_weight, bias, scale)
+        y, raw = forward_product(x, layer.analog_weight, bias, scale, layer.training)
     return y, x.new_empty(0) if raw is None else raw
 
 

@@ -205,30 +205,34 @@ class AnalogLayer(torch.nn.Module):  # type: ignore[misc]
         array = self.array
         if array._exact and array.tiles[0][0].modifier.is_on:
             state = array.tiles[0][0]._now["mode"]
-            if not mode and state == "modified":
-                array.unprogram()
-            elif mode and not before and state == "digital":
-                array.post_step()
+            with on_device(self.analog_weight):
+                if not mode and state == "modified":
+                    array.unprogram()
+                elif mode and not before and state == "digital":
+                    array.post_step()
         return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         place = fn(self.analog_weight.detach()).device
         if place.type not in ("cpu", "cuda"):
             raise ParameterError(f"device: got {place}, analog layers are on the CPU or a GPU")
+        held = on_device(self.analog_weight)
         super()._apply(fn, recurse)
         kind = self.analog_weight.kind
         for parameter in (self.bias, self.output_scale):  # the type of the tiles stays
             if parameter is not None and parameter.dtype is not kind:
                 parameter.data = parameter.data.to(kind)
         name = "cpu" if place.type == "cpu" else f"gpu:{place.index or 0}"
-        if self.array.device != name:
-            self.analog_weight.array = self.array.to(name)
-            self.analog_weight.samples.clear()
+        with held:
+            if self.array.device != name:
+                self.analog_weight.array = self.array.to(name)
+                self.analog_weight.samples.clear()
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state of the tiles, for ``state_dict``: plain data and tensors on the CPU."""
-        state = self.array.state()
+        with on_device(self.analog_weight):
+            state = self.array.state()
         arrays = {name: torch.from_numpy(np.array(a)) for name, a in state["arrays"].items()}
         return {"header": json.dumps(state["header"]), "arrays": arrays}
 

@@ -12,7 +12,7 @@ from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.tile.state import encode
-from rpukit.errors import ParameterError
+from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.inference.grid.cell import InferenceCell
 from rpukit.torch.bridge import on_device
@@ -112,7 +112,10 @@ def _changed(name: str, layer: AnalogLayer, given: dict[str, Any], cell: Any) ->
         if cell is not None:
             for header in state["header"]["tiles"].values():
                 _to_cell(name, header, cell)
-        return TileArray.from_state(state, array.device)
+        try:
+            return TileArray.from_state(state, array.device)
+        except FormatError as error:  # settings that do not go together
+            raise ParameterError(f"layer {name!r}: {error}") from error
 
 
 def _with_periphery(tile: Any, given: dict[str, Any]) -> None:

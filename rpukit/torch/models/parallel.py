@@ -58,6 +58,11 @@ def data_parallel(model: Module, group: Any = None, **options: Any) -> Module:
     layers = analog_layers(model)
     for name, layer in layers.items():
         tile = layer.array.tiles[0][0]
+        if layer.analog_weight.counts:
+            raise ParameterError(
+                f"model: layer {name!r} manages the clipping of its outputs, which each process "
+                "would count for its own samples; use manage_output_clipping=False"
+            )
         for io in (tile.forward_parameters, tile.backward_parameters):
             if io.noise_management is NoiseManagement.AVERAGE_ABS_MAX:
                 raise ParameterError(
