@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import instance, number, real_type, shown, text
+from rpukit._checks import flag, instance, integer, number, real_type, shown, text
 from rpukit.analog import AnalogTile
 from rpukit.errors import GraphError
 from rpukit.tiled.graph.analog import TileRecord, check_tile, learning, periphery
@@ -83,6 +83,7 @@ class Builder:
         *,
         outputs: Collection[str] | None = None,
         batch_statistics: bool = False,
+        batch_size: int | None = None,
         dtype: Any = np.float32,
     ) -> Builder:
         """Read the forward graph of an ONNX file, to be differentiated by `training`.
@@ -98,6 +99,8 @@ class Builder:
             those of predicted labels. Default: the outputs of the file.
         batch_statistics : bool, optional
             Whether every BatchNormalization uses statistics of the batch, whatever the file says.
+        batch_size : int, optional
+            Length of first dimensions of inputs that the file leaves open.
         dtype : {float32, float64}
 
         Returns
@@ -118,10 +121,11 @@ class Builder:
         """
         builder = cls(Path(path).stem, dtype=dtype)
         names = [parameters] if isinstance(parameters, str) else list(parameters)
+        size = None if batch_size is None else integer(batch_size, "batch_size", low=1)
         with as_graph_error(path):
             wanted = [outputs] if isinstance(outputs, str) else outputs
             nodes, inputs, constants, ends = read_nodes(
-                path, dtype, names, wanted, bool(batch_statistics)
+                path, dtype, names, wanted, flag(batch_statistics, "batch_statistics"), size
             )
         builder.outputs = tuple(ends)
         if not isinstance(parameters, Mapping):

@@ -208,6 +208,7 @@ def read_nodes(
     trained: Collection[str] = (),
     wanted: Collection[str] | None = None,
     batch_statistics: bool = False,
+    batch_size: int | None = None,
 ) -> Parts:
     """Read the nodes of a file, its inputs, its constants and the names of its outputs.
 
@@ -221,6 +222,8 @@ def read_nodes(
         Tensors to compute; what these do not need is left out. Default: the file's outputs.
     batch_statistics : bool, optional
         Whether every BatchNormalization uses statistics of the batch.
+    batch_size : int, optional
+        Length of first dimensions of inputs that the file leaves open.
 
     Returns
     -------
@@ -231,7 +234,7 @@ def read_nodes(
     """
     raw, real = _load(path), np.dtype(dtype).name
     told = _shapes_of((*raw.graph.value_info, *raw.graph.output))
-    model = prepared(raw)
+    model = prepared(raw if batch_size is None else _with_batch(raw, batch_size))
     helper, to_array = (import_module(f"onnx.{name}") for name in ("helper", "numpy_helper"))
     to_array = to_array.to_array
     graph = model.graph
@@ -266,6 +269,19 @@ def read_nodes(
     if opset < 13 and any(node.op in _ROWS_FROM_AXIS for node in nodes):
         nodes = _with_rows_of_opset_1(nodes, inputs, constants)
     return nodes, inputs, constants, outputs
+
+
+def _with_batch(model: Any, size: int) -> Any:
+    """Set first dimensions that are open; shapes that follow from them are found anew."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name not in given and dims and not dims[0].dim_value:
+            dims[0].dim_value = size
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return model
 
 
 def _known(op: str) -> bool:
@@ -314,7 +330,7 @@ def _inputs(path: str | Path, graph: Any, values: Collection[str], real: str) ->
             if not all(shape):
                 raise GraphError(
                     f"{path}: input {value.name} has unknown dimensions: {shape}; export "
-                    f"with fixed ones"
+                    f"with fixed ones, or give batch_size"
                 )
             kind = type_of(value.type.tensor_type.elem_type)
             name = real if kind.kind == "f" else _integer(kind)

@@ -62,6 +62,8 @@ def fold(
     known = dict(values)
     _declare(model, known, {tensor.name for tensor in model.graph.initializer})
     model = _inferred(model)
+    if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
+        model = _with_classical_shapes(model)
     while True:
         rest, found = _folded_once(model, known, trained)
         del model.graph.node[:]
@@ -71,6 +73,21 @@ def fold(
             return model, found
         _declare(model, found, new)
         model, known = _inferred(model), found
+
+
+def _with_classical_shapes(model: Any) -> Any:
+    """Tell shape inference the results of operators of classical models."""
+    helper = import_module("onnx").helper
+    for node in model.graph.node:
+        shape = _known_shapes(model).get(node.input[0]) if node.domain == "ai.onnx.ml" else None
+        if shape is None or node.op_type not in ("Scaler", "Normalizer", "LinearRegressor"):
+            continue
+        if node.op_type == "LinearRegressor":
+            sizes = [len(a.floats) for a in node.attribute if a.name == "coefficients"]
+            shape = (shape[0], sizes[0] // shape[1])
+        model.graph.value_info.append(helper.make_tensor_value_info(node.output[0], 1, shape))
+        model = _inferred(model)
+    return model
 
 
 def _declare(model: Any, values: Mapping[str, np.ndarray], names: Collection[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import Tensors, attribute, fault, present
+from rpukit.tiled.ops.elementwise import OPS as ELEMENTWISE
+from rpukit.tiled.ops.elementwise import Broadcast, Map
 
 _MOST_AXES = 4  # of a transpose
 # node, fresh name by what it is for, tensors -> nodes
@@ -173,16 +175,118 @@ def _transpose(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
         else:
             runs.append([axis])
     order = sorted(range(len(runs)), key=lambda k: runs[k])  # runs, as they lie in the input
-    merged = tuple(math.prod(shape[axis] for axis in runs[k]) for k in order)
+    merged = [math.prod(shape[axis] for axis in runs[k]) for k in order]
     parts, (x, end) = _Parts(node, fresh), (node.inputs[0], node.outputs[0])
-    x = parts.add("Reshape", [x], fresh("merged"), shape=merged, allowzero=1)
-    perm_of_runs = tuple(order.index(k) for k in range(len(runs)))
-    x = parts.add("Transpose", [x], fresh("turned"), perm=perm_of_runs)
+    perm_of_runs = [order.index(k) for k in range(len(runs))]
+    for k, (seen, turn) in enumerate(_turns(merged, perm_of_runs)):
+        x = parts.add(
+            "Reshape", [x], fresh(f"merged{k}" if k else "merged"), shape=seen, allowzero=1
+        )
+        x = parts.add("Transpose", [x], fresh(f"turned{k}" if k else "turned"), perm=turn)
     whole = tuple(shape[axis] for axis in perm)
     parts.nodes.append(
         Node(f"{node.name}/split", "Reshape", (x,), (end,), {"shape": whole, "allowzero": 1})
     )
-    return parts.nodes
+    return _with_names(parts.nodes)
+
+
+def _turns(
+    lengths: list[int], perm: list[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Write a transpose as few of at most four axes: shapes, and orders of these."""
+    if len(perm) <= _MOST_AXES:
+        yield tuple(lengths), tuple(perm)
+        return
+    now = list(range(len(perm)))
+    for i in range(len(perm)):
+        at, n = now.index(perm[i]), 1
+        if at == i:
+            continue
+        while at + n < len(now) and now[at : at + n + 1] == perm[i : i + n + 1]:
+            n += 1
+        blocks = (now[:i], now[i:at], now[at : at + n], now[at + n :])
+        yield tuple(math.prod(lengths[k] for k in block) for block in blocks), (0, 2, 1, 3)
+        now = [*blocks[0], *blocks[2], *blocks[1], *blocks[3]]
+
+
+def _with_names(nodes: list[Node]) -> list[Node]:
+    """Number nodes whose names are the same."""
+    seen: dict[str, int] = {}
+    made = []
+    for node in nodes:
+        count = seen[node.name] = seen.get(node.name, 0) + 1
+        made.append(node if count == 1 else replace(node, name=f"{node.name}{count - 1}"))
+    return made
+
+
+def _groups(moves: list[tuple[bool, ...]], shape: tuple[int, ...]) -> list[list[int]]:
+    """Group neighbouring axes along which the same tensors move; those of length 1 join any."""
+    found: list[list[int]] = []
+    last: tuple[bool, ...] | None = None
+    for axis, own in enumerate(moves):
+        if found and (shape[axis] == 1 or own == last or last is None):
+            found[-1].append(axis)
+        else:
+            found.append([axis])
+        last = own if shape[axis] != 1 else last
+    return found
+
+
+def _few_axes(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """Merge neighbouring axes of an elementwise op of more axes than the kernel takes."""
+    shapes = [tensors[name].shape for name in node.inputs if name in tensors]
+    given = node.attributes.get("shape", ())
+    rank = max((len(shape) for shape in (*shapes, given)), default=0)
+    if rank <= _MOST_AXES or len(shapes) != len(node.inputs):
+        return [node]
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    every = [*padded, (1,) * (rank - len(given)) + tuple(given)]
+    whole = tuple(max(one[i] for one in every) for i in range(rank))
+    groups = _groups([tuple(one[i] == whole[i] for one in padded) for i in range(rank)], whole)
+    if len(groups) > _MOST_AXES:
+        return [node]
+
+    def merged(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(math.prod(shape[i] for i in group) for group in groups)
+
+    views = [fresh(f"merged{k}") for k in range(len(shapes))]
+    made = [
+        Node(view, "Reshape", (name,), (view,), {"shape": merged(shape), "allowzero": 1})
+        for view, name, shape in zip(views, node.inputs, padded, strict=True)
+    ]
+    attributes = dict(node.attributes)
+    if given:
+        attributes["shape"] = merged(whole)
+    out = fresh("rows")
+    made.append(replace(node, inputs=tuple(views), outputs=(out,), attributes=attributes))
+    more = {"shape": whole, "allowzero": 1}
+    return [*made, Node(f"{node.name}/split", "Reshape", (out,), node.outputs, more)]
+
+
+def _few_sums(node: Node, fresh: Fresh, tensors: Tensors) -> list[Node]:
+    """Merge neighbouring axes of a sum of more axes than the kernel takes."""
+    shape = tensors[node.inputs[0]].shape
+    axes, rank = attribute(node, "axes", None), len(shape)
+    if rank <= _MOST_AXES or not axes or any(not -rank <= axis < rank for axis in axes):
+        return [node]
+    gone = {axis % rank for axis in axes}
+    groups = _groups([(i in gone,) for i in range(rank)], shape)
+    if len(groups) > _MOST_AXES:
+        return [node]
+    rows, out = fresh("merged"), fresh("rows")
+    seen = tuple(math.prod(shape[i] for i in group) for group in groups)
+    sums = tuple(
+        k for k, group in enumerate(groups) if any(shape[i] != 1 and i in gone for i in group)
+    )
+    keep = attribute(node, "keepdims", 1)
+    whole = tuple(1 if i in gone else n for i, n in enumerate(shape) if keep or i not in gone)
+    return [
+        Node(rows, "Reshape", (node.inputs[0],), (rows,), {"shape": seen, "allowzero": 1}),
+        replace(node, inputs=(rows,), outputs=(out,), attributes={"axes": sums, "keepdims": 1,
+                "noop_with_empty_axes": 1}),
+        Node(f"{node.name}/split", "Reshape", (out,), node.outputs,
+             {"shape": whole, "allowzero": 1}),
+    ]  # fmt: skip
 
 
 LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> lowering, least number of inputs
@@ -198,6 +302,9 @@ LOWERINGS: dict[str, tuple[Lowering, int]] = {  # op -> lowering, least number o
     "ReshapeLike": (_reshape_like, 2),
     "AnalogForward": (_analog_forward, 3),
     "AnalogLearn": (_analog_learn, 4),
+    "ReduceSum": (_few_sums, 1),
+    "ReduceMean": (_few_sums, 1),
+    **{op.name: (_few_axes, op.n_inputs[0]) for op in ELEMENTWISE if type(op) in (Map, Broadcast)},
 }
 
 

@@ -6,7 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rpukit.errors import GraphError
 from rpukit.tiled import ops
-from rpukit.tiled.graph.rewrites import images, moves, norms, pointwise, recurrent, sums
+from rpukit.tiled.graph.rewrites import (
+    classical,
+    images,
+    moves,
+    norms,
+    pointwise,
+    recurrent,
+    sums,
+)
 from rpukit.tiled.graph.rewrites.norms import without_normalisations
 from rpukit.tiled.graph.rewrites.reading import UNKNOWN, Reading, Rewrite
 from rpukit.tiled.ir import Node
@@ -17,6 +25,7 @@ __all__ = ["REWRITES", "rewritten"]
 # What could stand in for operators that cannot be read
 _STAND_INS = {
     "ArgMax": "leave it out: name the outputs that are needed, outputs=[...]",
+    "ArrayFeatureExtractor": "leave it out: name the outputs that are needed, outputs=[...]",
     "ArgMin": "leave it out: name the outputs that are needed, outputs=[...]",
     "Floor": "leave it outside of the model: it has no gradient",
     "If": "export with fixed shapes, so that the condition is a constant",
@@ -28,7 +37,7 @@ _STAND_INS = {
 }
 REWRITES: Mapping[str, Rewrite] = {
     name: rewrite
-    for file in (pointwise, moves, sums, norms, images, recurrent)
+    for file in (pointwise, moves, sums, norms, images, recurrent, classical)
     for name, rewrite in file.REWRITES.items()
 }
 # Ops that pass truth values on
