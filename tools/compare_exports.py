@@ -1,13 +1,14 @@
 """Compare gradients of models that PyTorch exports with autograd.
 
-Usage: ``python tools/compare_exports.py [--full] [--float64] [--plan] [name ...]``.
+Usage: ``python tools/compare_exports.py [--full] [--float64] [--plan] [--record] [name ...]``.
 
 Each model of `export_models.py` is exported with its loss by both of PyTorch's exporters, read by
 `rpukit.tiled` and differentiated, and the loss and the gradients are compared with those of
 autograd in float64: the largest error of the loss, relative, and of the gradients, relative to
 the largest of all. With ``--plan`` a plan over 64 kB of L1 computes them, else each op as a whole.
-``--full`` reads the models in the sizes of their papers, without computing. PyTorch has to be
-installed, and onnxscript for the newer exporter.
+``--full`` reads the models in the sizes of their papers, without computing. ``--record`` writes
+the files of `tests/tiled/exports`. PyTorch has to be installed, and onnxscript for the newer
+exporter.
 """
 
 from __future__ import annotations
@@ -33,6 +34,17 @@ from rpukit import tiled
 from rpukit.errors import RpukitError
 
 KINDS = ("dynamo=False", "dynamo=True")
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "tiled" / "exports"
+# Models that the tests read, small ones of either exporter
+RECORDED = {
+    "vit": 1,
+    "gpt, fused attention": 0,
+    "lstm, two ways": 1,
+    "gru": 0,
+    "autoencoder": 1,
+    "activations": 1,
+    "sums": 0,
+}
 
 
 class WithLoss(nn.Module):
@@ -65,7 +77,9 @@ def export(net, x, t, path, kind, training):
     quiet = io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         if kind == KINDS[1]:
-            torch.onnx.export(net, (x, t), path, dynamo=True, optimize=False, **names)
+            torch.onnx.export(
+                net, (x, t), path, dynamo=True, optimize=False, external_data=False, **names
+            )
         else:
             mode = torch.onnx.TrainingMode
             names["training"] = mode.TRAINING if training else mode.PRESERVE
@@ -147,15 +161,50 @@ def read(model, kind, folder):
     return [f"{size / 1e6:.1f} M parameters", f"{len(training.train.nodes)} ops, {seconds:.1f} s"]
 
 
+def record(name):
+    """Write a model, a batch, and autograd's loss and projections of the gradients."""
+    net, x, t = made(MODELS[name])
+    x, t = (v.half().float() if v.is_floating_point() else v for v in (x, t))
+    wide, kind = copy.deepcopy(net).double(), KINDS[RECORDED[name]]
+    path = FOLDER / f"{name.replace(', ', '_').replace(' ', '_')}.onnx"
+    export(net, x, t, path, kind, MODELS[name].training)
+    model = onnx.load(path)
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info,
+                 *model.graph.input, *model.graph.output, *model.graph.initializer,
+                 *model.functions):  # fmt: skip
+        part.doc_string = ""  # stacks of calls, with paths
+        del part.metadata_props[:]
+    onnx.save(model, path)
+    found = in_file(net, path)
+    same = dict(zip(map(id, net.parameters()), wide.parameters(), strict=True))
+    want = wide(*(value.double() if value.is_floating_point() else value for value in (x, t)))
+    want.backward()
+    values = {key: v.numpy() for key, v in (("x", x), ("t", t))}
+    values = {k: v.astype("f2") if v.dtype.kind == "f" else v for k, v in values.items()}
+    values["loss"] = want.item()
+    slopes = {key: same[id(p)].grad.numpy() for key, p in found.items()}
+    values["most"] = max(np.abs(slope).max() for slope in slopes.values())
+    rng = np.random.default_rng(0)
+    ways = {key: rng.normal(size=slope.shape) for key, slope in sorted(slopes.items())}
+    values["slopes"] = np.array([np.vdot(slopes[key], ways[key]) for key in sorted(slopes)])
+    np.savez_compressed(path.with_suffix(".npz"), names=sorted(slopes), **values)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*", help="default: all")
     parser.add_argument("--full", action="store_true", help="read models of full size")
     parser.add_argument("--float64", action="store_true", help="compute in float64 too")
     parser.add_argument("--plan", action="store_true", help="compute by a plan")
+    parser.add_argument("--record", action="store_true", help="write the files of the tests")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
+    if args.record:
+        FOLDER.mkdir(exist_ok=True)
+        for name in args.name or RECORDED:
+            record(name)
+        return 0
     models = FULL if args.full else MODELS
     dtypes = ["float32", "float64"] if args.float64 else ["float32"]
     with tempfile.TemporaryDirectory() as folder:

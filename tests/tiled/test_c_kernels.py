@@ -120,3 +120,29 @@ def test_fma_and_root_in_software(tmp_path, instruction):
     shutil.copy(store.kept(f"fma-{key}", make), tmp_path / "check")
     done = subprocess.run(["./check"], cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.stdout == "0 0\n"
+
+
+def tokens():
+    """An embedding of tokens, whose table is the head's weights too, and a class of each token."""
+    rng = np.random.default_rng(7)
+    b = tiled.Builder("tokens")
+    x, t = b.input("x", (2, 6), np.int64), b.input("t", (12,), np.int64)
+    table = b.parameter("table", rng.normal(size=(17, 10)))
+    h = b.apply("GatherRows", table, b.apply("Reshape", x, shape=(-1,)))
+    h = b.apply("Add", h, b.apply("Tanh", h))
+    loss = b.apply("SoftmaxCrossEntropyLoss", b.apply("Gemm", h, table, transB=1), t)
+    training = b.training(loss, tiled.SGD(lr=0.1))
+    batches = [(rng.integers(0, 17, (2, 6)), rng.integers(0, 17, 12)) for _ in range(2)]
+    return training, batches
+
+
+def test_rows_of_tables_under_sanitizers(tmp_path):
+    training, batches = tokens()
+    plan = tiled.plan(training, tiled.siracusa_l2(l1=1_000), buffering="single")
+    nodes = {op.node: op.n_tiles for op in plan.ops()}
+    assert min(nodes["gatherrows"], nodes["scatterrows"]) > 1
+    plan.generate_c(tmp_path, training, batches)
+    build(tmp_path, *SANITIZE)
+    assert_same_for(tmp_path, 1, 3)
+    trainer = plan.trainer(training)
+    assert trainer.step(batches[0]) > trainer.step(batches[0])  # it learns
