@@ -41,7 +41,7 @@ targets: $(VENV)/.stamp-test
 # Layers, the products for PyTorch, and the examples in docstrings and pages that need it.
 torch: $(VENV)/.stamp-torch
 	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/torch tests/gemm/test_torch.py
-	$(BIN)/python -m pytest -q tests/test_docstrings.py tests/test_doc_blocks.py -k "torch or gemm or aihwkit"
+	$(BIN)/python -m pytest -q tests/test_docstrings.py tests/test_doc_blocks.py -k "torch or gemm or aihwkit or models"
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

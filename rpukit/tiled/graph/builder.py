@@ -43,16 +43,17 @@ class Builder:
     activation: none or Relu), ``MatMul`` (a, b; activation), ``Conv`` (x, w[, b]; strides, pads,
     dilations, group), ``Add``, ``Sub``, ``Mul``, ``Div`` (a, b), ``Relu``, ``Gelu``, ``Tanh``,
     ``Sigmoid``, ``HardSwish``, ``Sqrt``, ``Exp``, ``Log``, ``Erf`` (x), ``Clip`` (x; min, max),
-    ``LeakyRelu`` (x; alpha), ``HardSigmoid`` (x; alpha, beta), ``Pow`` (x; exponent, a multiple
-    of 0.5), ``Softmax``, ``LogSoftmax`` (x; axis), ``LayerNormalization`` (x, scale[, bias];
-    epsilon), ``BatchNormInternal`` (x, scale, bias, mean, variance; epsilon: statistics of the
-    batch, the last two are not used), ``MaxPool``, ``AveragePool`` (x; kernel_shape, strides,
-    pads), ``GlobalAveragePool`` (x), ``Transpose`` (x; perm), ``Reshape`` (x; shape), ``Flatten``
-    (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes), ``Slice`` (x; starts, ends, axes, steps),
-    ``Concat`` (up to seven tensors; axis), ``ReduceSum``, ``ReduceMean`` (x; axes,
-    keepdims), ``MSELoss`` (prediction, target), ``SoftmaxCrossEntropyLoss`` (scores, labels[,
-    weights of classes]; reduction, ignore_index), ``NegativeLogLikelihoodLoss`` (log-probabilities
-    and the same). Names and attributes are those of ONNX, which has no activation of a Gemm.
+    ``LeakyRelu`` (x; alpha), ``GatherRows`` (table, indices), ``HardSigmoid`` (x; alpha, beta),
+    ``Pow`` (x; exponent, a multiple of 0.5), ``Softmax``, ``LogSoftmax`` (x; axis),
+    ``LayerNormalization`` (x, scale[, bias]; epsilon), ``BatchNormInternal`` (x, scale, bias,
+    mean, variance; epsilon: statistics of the batch, the last two are not used), ``MaxPool``,
+    ``AveragePool`` (x; kernel_shape, strides, pads), ``GlobalAveragePool`` (x), ``Transpose`` (x;
+    perm), ``Reshape`` (x; shape), ``Flatten`` (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes),
+    ``Slice`` (x; starts, ends, axes, steps), ``Concat`` (up to seven tensors; axis),
+    ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
+    ``SoftmaxCrossEntropyLoss`` (scores, labels[, weights of classes]; reduction, ignore_index),
+    ``NegativeLogLikelihoodLoss`` (log-probabilities and the same). Names and attributes are those
+    of ONNX, which has no activation of a Gemm.
 
     Examples
     --------
