@@ -31,36 +31,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from mutant_verdicts import BROKEN, ROOT, SURVIVED, Verdicts, includes
+from mutant_users import MOST_USERS, users
+from mutant_verdicts import BROKEN, ROOT, SURVIVED, Verdicts
 from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_source, reached
 
 LIST = ROOT / "tools" / "mutants.toml"
 STAGES = ("golden", "orders", "addresses", "tests")
-MOST_USERS = 4  # kernels that a header is tried with
-# Headers for which some kernels show more than the others that include them.
-BEST = {
-    "rk_math.cuh": ("math_map",),
-    "rk_math64.cuh": ("math_map",),
-    "rk_special.cuh": ("math_map",),
-    "rk_special64.cuh": ("math_map", "leaf_forward"),
-    "rk_philox.cuh": ("random_fill", "diffusion"),
-    "device_steps.cuh": ("pulsed_update", "decay"),
-    "rk_bits.cuh": ("pulse_trains", "pulsed_update"),
-}
-
-
 Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
 
 
 # --- which mutants, which tests -----------------------------------------------------------------
-
-
-def users(header: str) -> list[str]:
-    """Kernels that include a header: the best known, then those with the fewest other headers."""
-    sources = sorted(ROOT.glob("kernels_cu/*.cu"), key=lambda p: (len(includes(p)), p.name))
-    using = [p.stem for p in sources if header in includes(p)]
-    best = [name for name in BEST.get(header, ()) if name in using]
-    return [*best, *(name for name in using if name not in best)][:MOST_USERS]
 
 
 def collected() -> Chosen:
@@ -68,8 +48,8 @@ def collected() -> Chosen:
     names = sorted(p.stem for p in ROOT.glob("kernels_cu/*.cu"))
     made = [(m, [name]) for name in names for m in of_source(ROOT, f"kernels_cu/{name}.cu")]
     for path in sorted(ROOT.glob("kernels_cu/include/*.cuh")):
-        using = users(path.name)
-        made += [(m, using) for m in of_source(ROOT, f"kernels_cu/include/{path.name}")]
+        mutants = of_source(ROOT, f"kernels_cu/include/{path.name}")
+        made += [(m, list(users(path.name, m.line))) for m in mutants]
     mirrors: dict[str, dict[str, list[str]]] = {}  # file, function: kernels
     for name in names:
         file, function = mirror_of(ROOT, name) or ("", "")

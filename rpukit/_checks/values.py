@@ -64,6 +64,8 @@ def plain(value: Any) -> Any:
     if value is np.ma.masked:  # its item is 0
         return value
     if isinstance(value, np.generic) or getattr(value, "ndim", None) == 0:
+        if getattr(value, "dtype", np.dtype(float)).kind in "mM":  # whose item may be an integer
+            return value
         item = value.item()
         return float(item) if isinstance(item, np.floating) else item
     return value

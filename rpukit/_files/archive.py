@@ -108,7 +108,7 @@ def write(
 
 @contextmanager
 def _zipped(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """Write a zip file; after an exception it is given up, since finishing it may raise another."""
+    """Write a zip file; an exception gives it up, since finishing it may raise another one."""
     zipped = zipfile.ZipFile(file, "w")
     try:
         yield zipped

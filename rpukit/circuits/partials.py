@@ -195,7 +195,7 @@ def check_first(first_sample: Any) -> int:
     whole = isinstance(number, int) and not isinstance(number, bool)
     if not whole or not 0 <= number < 2**48 or number % BLOCK:
         raise ParameterError(
-            f"first_sample: got {shown(first_sample)}, need a multiple of {BLOCK} from 0: blocks of "
-            f"{BLOCK} samples are cut in absolute order"
+            f"first_sample: got {shown(first_sample)}, need a multiple of {BLOCK} from 0: blocks "
+            f"of {BLOCK} samples are cut in absolute order"
         )
     return int(number)

@@ -144,7 +144,8 @@ class TileNetwork:
             loss, error = softmax_cross_entropy(out, target)
         else:
             error = out - target
-            loss = sum(error[:, k] * error[:, k] for k in range(error.shape[1])) / 2
+            with np.errstate(over="ignore"):  # the tiles refuse an infinity
+                loss = sum(error[:, k] * error[:, k] for k in range(error.shape[1])) / 2
         xp = _device.namespace(x)
         for layer in range(len(self.tiles) - 1, -1, -1):
             tile, below, above = self.tiles[layer], inputs[layer], error

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import flag
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
 from rpukit._kernels.entering import enters_arrays
@@ -70,6 +71,7 @@ def linear_logprob(
     """
     hidden, weight, targets = _taken(hidden, weight, targets)
     device, targets = _checked(hidden, weight, targets)
+    wanted = flag(with_normaliser, "with_normaliser")
     real = type_of_logits(hidden.dtype)
     n_row, n_vocab = hidden.shape[0], weight.shape[0]
     logprob = _device.empty((n_row,), real, device)
@@ -81,7 +83,7 @@ def linear_logprob(
     for rows in row_ranges(n_row):
         sums = block_sums(logits, rows, n_vocab, targets[rows], real, device)
         logprob_rows(*sums, targets[rows], n_vocab, normaliser[rows], logprob[rows])
-    return (logprob, normaliser) if with_normaliser else logprob
+    return (logprob, normaliser) if wanted else logprob
 
 
 def block_sums(

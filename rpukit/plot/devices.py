@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import Maybe, Whole, one_of, real_array, shown, takes
+from rpukit._checks import Maybe, Whole, need_memory, one_of, real_array, shown, takes
 from rpukit.analog.cells import Cell
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.errors import ParameterError
@@ -178,6 +178,8 @@ def plot_devices(
         ax.remove()
     key: dict[str, Any] = {}
     for ax, (name, cell) in zip(axes, cells.items(), strict=False):
+        if n_pulse:
+            need_memory(8 * n_pulse * n_cell, f"{n_pulse} pulses on {n_cell} cells")
         n = n_pulse or min(_MOST_PULSES, max(20, round(getattr(cell, "n_states", 1000))))
         pulses = np.repeat([True, False], n)
         response = pulse_response(cell, pulses, n_cell=n_cell, seed=seed)
@@ -252,6 +254,8 @@ def plot_spread(
     """
     ax = _axes(ax)
     cells = tile.to("cpu").cells
+    if not names:
+        raise ParameterError("names: got none, need at least one array of cells")
     for name in names:
         ax.hist(
             cells[one_of(name, "names", cells)].ravel(),

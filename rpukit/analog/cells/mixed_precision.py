@@ -96,7 +96,7 @@ class MixedPrecision(CompoundCell):
         self._need(rows == -1 or rows >= 1, "n_rows_per_transfer", "-1 or an integer from 1")
         for name in ("n_x_bins", "n_d_bins"):
             bins = getattr(self, name)
-            self._need(bins == 0 or bins >= 2, name, "0 or an integer from 2")
+            self._need(bins == 0 or 2 <= bins <= 1 << 24, name, "0 or an integer from 2 to 2**24")
         self._need(self.granularity >= 0, "granularity", "a number from 0")
         self._need(self.transfer_lr > 0, "transfer_lr", "a positive number")
 

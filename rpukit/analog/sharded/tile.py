@@ -343,7 +343,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         n_batch = rows_x.shape[0]
         size = n_batch
         if batch_size is not None:
-            size = integer(batch_size, "batch_size", low=1, what="samples of a mini-batch")
+            size = integer(batch_size, "batch_size", low=1, high=2**48, what="samples at a time")
         if lr and n_batch:
             self._unit.check_rate(lr, self.update_parameters)
         if self.count_pulses:

@@ -318,7 +318,7 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         size = (
             n_batch
             if batch_size is None
-            else integer(batch_size, "batch_size", low=1, high=2**48, what="samples of a mini-batch")
+            else integer(batch_size, "batch_size", low=1, high=2**48, what="samples at a time")
         )
         if lr == 0 or n_batch == 0:
             if self.count_pulses:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import Checked, Kind, Real
+from rpukit._checks import TINY, Checked, Kind, Real
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
@@ -64,7 +64,7 @@ class Rule(Checked):
     temperature: float = 1.0
     temper_elements: bool = False
 
-    KINDS: ClassVar[dict[str, Kind]] = {"exponent": Real(infinite=True)}
+    KINDS: ClassVar[dict[str, Kind]] = {"exponent": Real(infinite=True, least=TINY)}
 
     def _check(self) -> None:
         for name in ("exponent", "temperature"):

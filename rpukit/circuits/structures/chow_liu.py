@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import TINY, Kind, Maybe, Real, Whole, need_memory, real_array, takes
+from rpukit._checks import MOST, TINY, Kind, Maybe, Real, Whole, need_memory, real_array, takes
 from rpukit._exact.twins import mirror
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.graph.leaves import Categorical, Leaf
@@ -88,6 +88,8 @@ def _samples(x: Any) -> Array:
         raise ShapeError(f"x: got shape {data.shape}, need (n_sample, n_variables)")
     if data.dtype.kind == "f" and not np.isfinite(data).all():
         raise NonFiniteError("x: got NaN or infinity, need finite numbers")
+    if data.dtype.kind == "f" and max(-float(data.min()), float(data.max())) > MOST:
+        raise ParameterError(f"x: got numbers beyond {MOST:g}, whose squares are too large")
     return data
 
 
@@ -99,6 +101,7 @@ def _by_values(data: Array) -> Array:
         )
     n, n_variables = data.shape
     n_values = int(data.max()) + 1
+    need_memory(3 * 8 * (n_variables * n_values) ** 2, f"counts of pairs of {n_values} values")
     joint = np.zeros((n_variables * n_values,) * 2)
     for first in range(0, n, _EXACT):
         some = data[first : first + _EXACT]

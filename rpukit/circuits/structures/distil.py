@@ -168,6 +168,7 @@ def _clusters(data: Array, n: int, stream: Stream) -> Array:
 
 def _means(data: Array, n: int, stream: Stream) -> Array:
     """Labels of k-means of standardised features, from samples that are drawn."""
+    data = data.astype(np.float64)
     spread = data.std(axis=0)
     scaled = (data - data.mean(axis=0)) / np.where(spread > 0, spread, 1)
     order = np.argsort(random_fill(stream.child(0), (len(data),), "bits"), kind="stable")

@@ -18,6 +18,7 @@ from rpukit.circuits.graph.leaves import (
     Leaf,
     MaskedCategorical,
 )
+from rpukit.errors import ParameterError
 
 __all__ = ["fitted"]
 
@@ -44,6 +45,11 @@ def fitted(leaf: Leaf, column: Array, pseudocount: float) -> Array:
     if isinstance(leaf, Indicator):
         return None
     if isinstance(leaf, Categorical):
+        low, high = column.min(), column.max()
+        if not 0 <= low <= high < leaf.n_values:
+            raise ParameterError(
+                f"x: got {low} to {high} for a leaf with values from 0 to {leaf.n_values - 1}"
+            )
         counts = np.bincount(column.astype(np.int64), minlength=leaf.n_values).astype(np.float64)
         allowed = np.ones(leaf.n_values)
         if isinstance(leaf, MaskedCategorical):

@@ -120,7 +120,7 @@ def random_regions(
     5
     """
     n, ways, pieces = n_variables, n_partitions, n_pieces
-    need_nodes(n, "random_regions")
+    need_nodes(n * ways, "random_regions")
     left = n if depth is None else integer(depth, "depth", low=1)
     rng = np.random.default_rng(seed)
     made: dict[Region, list[list[Region]]] = {}

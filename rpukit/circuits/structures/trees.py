@@ -116,7 +116,11 @@ def fit_tree(codes: Array, sizes: Array, weights: Array | None, pseudocount: flo
 def codes_of(x: Any) -> tuple[Array, Array]:
     """Check whole numbers from 0; give them as int64, and the values of each variable."""
     data = _samples(x)
-    if data.dtype.kind == "f" and (data == np.floor(data)).all() and float(abs(data).max()) < 2**31:
+    if (
+        data.dtype.kind == "f"
+        and (data == np.floor(data)).all()
+        and float(abs(data).max()) < 2**31
+    ):
         data = data.astype(np.int64)
     if data.dtype.kind not in "iub" or data.min() < 0 or data.max() >= _MOST_VALUES:
         raise ParameterError(

@@ -203,6 +203,8 @@ class Converter(Checked):
         """
         place = _device.device_of(weight)
         array = _device.as_array(weight, place, np.float32, "weight")
+        if not array.size:
+            raise ShapeError(f"weight: got shape {tuple(array.shape)}, which holds no weight")
         split = self.split(array, w_max)
         g, _ = program_conductance(
             array,

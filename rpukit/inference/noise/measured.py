@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import TINY, Real, Whole, real_array, takes
+from rpukit._checks import MOST, TINY, Real, Whole, real_array, takes
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.curves import Curve, Polynomial, Table
 from rpukit.inference.noise.phase_change import PowerDrift
@@ -141,6 +141,8 @@ def fit_model(
     if keep.sum() < 2 * n_node:
         raise ParameterError(f"only {keep.sum()} devices can be followed, need {2 * n_node}")
     x = np.log((t + t_0) / t_0)
+    if np.ptp(x) == 0:
+        raise ParameterError(f"t_0: got {t_0:g}, beside which all times are the same")
     nu, left, lever = _lines(x, np.log(y[:, keep]))
     if not (t + t_0 > t_read).all():
         raise ParameterError(f"t_read: got {t_read:g}, need less than t_0 + times")
@@ -172,6 +174,8 @@ def _checked(
         raise NonFiniteError("measurements hold NaN or infinity")
     if not g.size or g.min() < 0 or g.max() > g_max * (1 + 1e-6):
         raise ParameterError(f"target: got {g.min():.4g} to {g.max():.4g}, need 0 to {g_max}")
+    if max(abs(a).max() for a in arrays) > MOST:
+        raise ParameterError(f"measurements: got numbers beyond {MOST:g}")
     if t.min() < 0 or np.unique(t).size < 3:
         raise ParameterError("times: need three different ones from 0")
     return g, written, t, y

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rpukit._checks import Real, Whole, takes
+from rpukit._checks import Real, Whole, integer, takes
 from rpukit.tiled.machine import Hierarchy
 from rpukit.tiled.planner.addresses import Block, check_spans, pack, peak
 from rpukit.tiled.planner.lifetimes import Lifetimes
@@ -85,6 +85,7 @@ def promote(
     {'b': 0, 'c': 0}
     """
     check_spans(candidates, "candidates")
+    integer(align, "align", low=1, high=1 << 48, what="bytes")
     n_step = max((c.upper for c in candidates), default=0)
     found = [_greedy(candidates, budget, align, order, n_step) for order in _ORDERS]
     best = max(found, key=_saved)
