@@ -9,7 +9,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.analog.update.ops import rank_update
 from rpukit.torch._torch import torch
-from rpukit.torch.bridge import array_of, on_device
+from rpukit.torch.bridge import array_of, on_device, tensor_of
 from rpukit.torch.gathering import refuse_plain_ddp
 from rpukit.torch.weight import AnalogWeight
 
@@ -174,4 +174,4 @@ def _plain(x: Tensor) -> Array:
 
 def _tensor(y: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
-    return torch.from_numpy(y) if type(y) is np.ndarray else torch.from_dlpack(y)
+    return torch.from_numpy(y) if type(y) is np.ndarray else tensor_of(y, None)

@@ -123,8 +123,11 @@ def test_calibrated_ranges():
     k = round(0.9 * x.numel())
     assert found["0"] == pytest.approx(1.1 * 1.5 * x.abs().flatten().kthvalue(k).values.item())
     assert model[0].array.ranges == [found["0"]]
+    found = rk.torch.calibrate(model, [x, 2 * x], n_std=3.0)
+    assert found["0"] == pytest.approx(3 * 1.5 * x.square().mean().sqrt().item())
     assert model.training
     for match, call in (
+        ("n_std", lambda: rk.torch.calibrate(model, [x], n_std=0.0)),
         ("InputRange", lambda: rk.torch.calibrate(small(rk.InferenceCell()), [x])),
         ("batches", lambda: rk.torch.calibrate(model, [])),
         ("quantile", lambda: rk.torch.calibrate(model, [x], quantile=0.0)),

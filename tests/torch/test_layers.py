@@ -230,6 +230,29 @@ def test_channels_last():
     assert torch.equal(y, last)
 
 
+def test_training_in_any_memory_format_and_under_autocast():
+    """Channels-last inputs give the same bits; tiles compute in float32 under autocast."""
+    found = []
+    for last, cast in ((False, False), (True, False), (False, True)):
+        torch.manual_seed(0)
+        parts = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 3)]
+        model = rk.torch.convert(torch.nn.Sequential(*parts), rk.SoftBounds(), seed=1)
+        optimiser = optim.AnalogSGD(model.parameters(), lr=0.1)
+        x = torch.randn(4, 3, 6, 7)
+        x = x.contiguous(memory_format=torch.channels_last) if last else x
+        for _ in range(2):
+            optimiser.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+                y = model(x.bfloat16() if cast else x)
+                assert y.dtype == torch.float32
+                y.square().mean().backward()
+            optimiser.step()
+        found.append([y.detach(), model[0].get_weights(), model[2].get_weights()])
+    for plain, last, cast in zip(*found, strict=True):
+        assert torch.equal(plain, last)
+        torch.testing.assert_close(plain, cast, rtol=0.1, atol=0.1)  # 8 bits of the inputs
+
+
 @pytest.mark.parametrize("name", ["linear", "conv2d"])
 @pytest.mark.parametrize("cell", ["pulses", "transfer"])
 def test_batches_cut_in_any_way_give_the_same_bits(name, cell):

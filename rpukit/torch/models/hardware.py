@@ -197,7 +197,12 @@ def compensate(model: Module, batches: Iterable[Tensor]) -> Module:
 
 
 def calibrate(
-    model: Module, batches: Iterable[Tensor], *, quantile: float = 1.0, margin: float = 1.0
+    model: Module,
+    batches: Iterable[Tensor],
+    *,
+    quantile: float = 1.0,
+    n_std: float | None = None,
+    margin: float = 1.0,
 ) -> dict[str, float]:
     """Set the input ranges of the inference tiles of a model from data.
 
@@ -209,6 +214,9 @@ def calibrate(
     quantile : float, above 0, at most 1
         Share of the activations of a layer that should fit; the range of a layer is the mean
         over batches of this quantile of their absolute values.
+    n_std : float, positive, optional
+        Instead of a quantile, so many root mean squares of the activations: the mean over
+        batches, as a learned `InputRange` starts.
     margin : float, positive
         Factor of the ranges.
 
@@ -231,8 +239,9 @@ def calibrate(
     {'0': 1.5}
     """
     share, factor = number(quantile, "quantile", low=0, high=1), number(margin, "margin", low=0)
-    if not share or not factor:
-        raise ParameterError("quantile and margin: need positive numbers")
+    spread = None if n_std is None else number(n_std, "n_std", low=0)
+    if not share or not factor or spread == 0:
+        raise ParameterError("quantile, n_std and margin: need positive numbers")
     layers = {n: m for n, m in analog_layers(model).items() if m.array.ranges is not None}
     if not layers:
         raise ParameterError("calibrate: no layer of the model has an InputRange")
@@ -241,6 +250,9 @@ def calibrate(
     def watch(name: str) -> Any:
         def found(_: Module, args: tuple[Tensor, ...]) -> None:
             values = args[0].detach().abs().flatten().float()
+            if spread is not None:
+                seen[name].append(spread * float(values.double().square().mean().sqrt()))
+                return
             k = max(1, round(share * values.numel()))
             seen[name].append(float(values.kthvalue(k).values))
 
