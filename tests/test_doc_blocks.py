@@ -1,7 +1,7 @@
 """Code blocks of README.md and of the documentation run, page by page.
 
 The blocks of one page share one namespace, as a reader would type them one after the other. A
-comment ``<!-- needs: gpu -->`` (or ``torch``) on the line above a block says what it needs; where
+comment ``<!-- needs: gpu -->`` (or ``torch``, ``export``) on the line above a block says what it needs; where
 that is missing, the block is only compiled, and so is code of other libraries (``other``), which
 CI does not install. Blocks of C, shell and text are ignored.
 """
@@ -47,6 +47,8 @@ def there(needs: str) -> bool:
         return _device.gpu_count() > 0
     if needs == "other":
         return False
+    if needs == "export":  # PyTorch's exporter and the reader of its files
+        return all(importlib.util.find_spec(name) for name in ("torch", "onnx"))
     assert needs in ("", "torch"), f"no such need: {needs}"
     return not needs or importlib.util.find_spec(needs) is not None
 

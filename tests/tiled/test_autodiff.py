@@ -231,3 +231,28 @@ def test_what_cannot_be_trained_is_refused():
         other.training(both)
     with pytest.raises(GraphError, match="GeluGrad.*has no gradient"):
         other.training(other.apply("MSELoss", other.apply("GeluGrad", x, w), "t"))
+
+
+@pytest.mark.parametrize("cuts", [(2, 5), (2, 4), tuple(range(1, 9))])
+def test_slices_that_cover_a_tensor(cuts):
+    """Their gradients lie side by side; with a gap they are added within zeros."""
+    b = tiled.Builder("parts")
+    w = np.random.default_rng(0).normal(size=(3, 9)).astype("f4")
+    b.parameter("w", w)
+    whole = cuts != (2, 4)
+    ends = list(zip((0, *cuts), (*cuts, 9), strict=True))
+    ends = ends if whole else [ends[0], ends[2]]
+    parts = [b.apply("Slice", "w", starts=(i,), ends=(j,), axes=(1,)) for i, j in ends]
+    sums = [b.apply("ReduceSum", b.apply("Mul", p, p), keepdims=0) for p in parts]
+    total = sums[0]
+    for one in sums[1:]:
+        total = b.apply("Add", total, one)
+    zero = [b.apply("ReduceSum", b.input(name, (1,)), keepdims=0) for name in "xy"]
+    training = b.training(b.apply("Add", total, b.apply("Add", *zero)), tiled.SGD(lr=0.5))
+    ops = [node.op for node in training.train.nodes]
+    assert ops.count("Place") == (0 if whole else 2) and ("Concat" in ops) == whole
+    trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
+    trainer.step((np.zeros(1, "f4"), np.zeros(1, "f4")))
+    left = np.zeros_like(w)
+    left[:, 2:4] = 0 if whole else w[:, 2:4]
+    np.testing.assert_array_equal(trainer.parameters()["w"], left)
