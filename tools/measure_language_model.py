@@ -4,13 +4,13 @@
         [--sequences 8] [--tokens 256] [--share 4] [--skip-torch] [--no-gpu] [--whole]
         [--plans FOLDER]
 
-Layers of self-attention and two dense products with layer normalisations, float32, plain SGD, a mean
-squared error. The device budget of the plans is the bytes of all parameters divided by ``--share``:
-once by the rates of the preset, once by measured ones (`rk.tiled.calibrate`). Milliseconds are
-medians by the host's clock, from a mini-batch in pinned memory to the loss. ``--whole`` compares
-losses and parameters, bit for bit, with a plan whose budget holds everything. PyTorch trains the
-same layers once with all of it on the GPU, once with parameters on the CPU (FSDP with
-CPUOffloadPolicy, one process). ``--no-gpu`` makes the plans alone; ``--plans`` keeps them.
+Layers of self-attention and two dense products with layer normalisations, float32, plain SGD, a
+mean squared error. The device budget of the plans is the bytes of all parameters divided by
+``--share``: once by the rates of the preset, once by measured ones (`rk.tiled.calibrate`).
+Milliseconds are medians by the host's clock, from a mini-batch in host memory to the loss.
+``--whole`` compares losses and parameters, bit for bit, with a plan whose budget holds everything.
+PyTorch trains the same layers once with all of it on the GPU, once with parameters on the CPU
+(FSDP with CPUOffloadPolicy, one process). ``--no-gpu`` makes the plans alone; ``--plans`` keeps them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RATE = 1e-4
 def weights(args: argparse.Namespace) -> dict[str, np.ndarray]:
     """Make the parameters of all layers, by name."""
     rng, d = np.random.default_rng(1), args.width
-    shapes = {"q": (d, d), "k": (d, d), "v": (d, d), "o": (d, d), "up": (4 * d, d), "down": (d, 4 * d)}
+    shapes = {**dict.fromkeys("qkvo", (d, d)), "up": (4 * d, d), "down": (d, 4 * d)}
     found = {}
     first = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     for layer in range(args.layers):
@@ -62,7 +62,8 @@ def network(args: argparse.Namespace, values: dict[str, np.ndarray]) -> tiled.Tr
         return b.apply("LayerNormalization", x, *(b.parameter(k, values[k]) for k in own))
 
     def split(x: str, perm: tuple[int, ...]) -> str:
-        return b.apply("Transpose", b.apply("Reshape", x, shape=(n, t, heads, d // heads)), perm=perm)
+        parts = b.apply("Reshape", x, shape=(n, t, heads, d // heads))
+        return b.apply("Transpose", parts, perm=perm)
 
     scale = b.constant("scale", np.float32((heads / d) ** 0.5))
     for k in range(args.layers):
@@ -123,12 +124,12 @@ def ours(training: tiled.Training, plan: tiled.Plan, batch: Any, name: str, n: i
     times, losses = timed(lambda: trainer.step(batch), n)
     report(name, times, losses, pool.total_bytes())
     own = trainer._executor.measure(0, 3)
-    print(f"    ready in {ready:.1f} s; step {1e3 * own.total:.1f}, tiles {1e3 * own.compute:.1f}, in"
-          f" {1e3 * own.inward:.1f}, out {1e3 * own.outward:.1f}, both {1e3 * own.copies:.1f} ms;"
+    parts = (own.total, own.compute, own.inward, own.outward, own.copies)
+    text = " ".join(f"{1e3 * seconds:.1f}" for seconds in parts)
+    print(f"    ready in {ready:.1f} s; step, tiles, in, out, both ways: {text} ms;"
           f" {own.total / max(own.compute, own.copies):.3f} of the longer, hidden"
           f" {own.fraction:.2f}", flush=True)  # fmt: skip
     found = losses, trainer.parameters()
-    del trainer
     pool.free_all_blocks()
     return found
 
@@ -151,9 +152,8 @@ def module(args: argparse.Namespace) -> Any:
 
         def forward(self, h: Any) -> Any:
             z = self.a(h)
-            q, k, v = (
-                getattr(self, name)(z).view(n, t, heads, d // heads).transpose(1, 2) for name in "qkv"
-            )
+            every = (getattr(self, name)(z) for name in "qkv")
+            q, k, v = (x.view(n, t, heads, d // heads).transpose(1, 2) for x in every)
             out = f.scaled_dot_product_attention(q, k, v)
             h = h + self.o(out.transpose(1, 2).reshape(n * t, d))
             return h + self.down(f.gelu(self.up(self.b(h))))

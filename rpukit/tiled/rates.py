@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,9 +42,9 @@ class Rate(Checked):
 
     Notes
     -----
-    Between two sizes, cycles are interpolated by points. A product takes as long as the next larger
-    one that was measured: the rest of a GPU's last wave of blocks stays idle. Larger tiles take
-    cycles in proportion to the largest size.
+    Between two sizes, cycles are interpolated by points. A product takes as long as the next
+    larger one that was measured: the rest of a GPU's last wave of blocks stays idle. Larger tiles
+    take cycles in proportion to the largest size.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class Rate(Checked):
     def _check(self) -> None:
         for name in ("rows", "columns"):
             sizes = getattr(self, name)
-            rising = all(a < b for a, b in zip(sizes, sizes[1:], strict=False))
+            rising = all(a < b for a, b in pairwise(sizes))
             self._need(rising and (bool(sizes) or name == "columns"), name, "ascending sizes")
         n = len(self.rows) * max(1, len(self.columns))
         self._need(len(self.cycles) == n, "cycles", f"{n} numbers, one for each size")

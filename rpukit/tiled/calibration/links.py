@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ def _nanoseconds(act: Callable[[], Any]) -> float:
     return float(min(times[1:]))
 
 
-def _link(name: str, sizes: tuple[int, int], times: tuple[float, float, float], align: int) -> Level:
+def _link(
+    name: str, sizes: tuple[int, int], times: tuple[float, float, float], align: int
+) -> Level:
     """Make a level from the times of a short copy, a long one, and a long one in rows."""
     width = max(1, round((sizes[1] - sizes[0]) / max(times[1] - times[0], 1.0)))
     setup = max(0, round(times[0] - sizes[0] / width))
@@ -56,7 +59,7 @@ def cpu_link() -> Level:
     def rows() -> None:
         wide[1][:, :half] = wide[0][:, :half]
 
-    times = tuple(_nanoseconds(lambda n=n: copy(n)) for n in sizes)
+    times = tuple(_nanoseconds(partial(copy, n)) for n in sizes)
     return _link("cache", sizes, (times[0], times[1], _nanoseconds(rows)), 64)
 
 
@@ -96,9 +99,9 @@ def gpu_link(place: _device.Device) -> Level:
             for stream in streams:
                 stream.synchronize()
 
-        times = [_nanoseconds(lambda n=n: both(n, False)) / n_copy for n in sizes]
+        times = [_nanoseconds(partial(both, n, False)) / n_copy for n in sizes]
         short = 2048 * _ROWS  # rows of 2 KiB
-        in_rows = _nanoseconds(lambda: both(short, True)) / n_copy
-        plain = _nanoseconds(lambda: both(short, False)) / n_copy
+        in_rows = _nanoseconds(partial(both, short, True)) / n_copy
+        plain = _nanoseconds(partial(both, short, False)) / n_copy
     rows = times[1] + max(0.0, in_rows - plain)
     return _link("device", sizes, (times[0], times[1], rows), 256)

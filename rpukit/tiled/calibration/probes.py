@@ -19,9 +19,7 @@ def products(rows: int, columns: tuple[int, ...], depth: int) -> Graph:
     """Make a graph of products with results of `rows` rows, one for each number of columns."""
     b = Builder("products")
     a = b.input("a", (rows, depth))
-    names = [
-        b.apply("Gemm", a, b.input(f"b{n}", (depth, n)), name=f"product{n}") for n in columns
-    ]
+    names = [b.apply("Gemm", a, b.input(f"b{n}", (depth, n)), name=f"product{n}") for n in columns]
     tiny = b.apply("Gemm", b.input("c", (1, 1)), b.input("d", (1, 1)), name="launch")
     return b.graph(*names, tiny)
 
@@ -39,7 +37,12 @@ def dense(rows: int, width: int, seed: int = 0) -> Probe:
     h = b.apply("Gemm", x, matrix("w0"), b.parameter("c0", np.zeros(width)), transB=1)
     for op in ("Gelu", "Tanh", "Sigmoid", "HardSwish", "Erf", "Relu"):
         h = b.apply(op, h)
-    h = b.apply("LayerNormalization", h, b.parameter("g", np.ones(width)), matrix_row(b, width))
+    h = b.apply(
+        "LayerNormalization",
+        h,
+        b.parameter("g", np.ones(width)),
+        b.parameter("z", np.zeros(width)),
+    )
     t = b.apply("Reshape", h, shape=(rows // group, group, width))
     u = b.apply("MatMul", t, matrix("w1"))
     s = b.apply("Softmax", b.apply("MatMul", u, b.apply("Transpose", t, perm=(0, 2, 1))), axis=-1)
@@ -48,11 +51,6 @@ def dense(rows: int, width: int, seed: int = 0) -> Probe:
     training = b.training(b.apply("MSELoss", h, y), Adam(lr=1e-4))
     batch = rng.standard_normal((2, rows, width), np.float32)
     return training, (batch[0], batch[1])
-
-
-def matrix_row(b: Builder, width: int) -> str:
-    """Add a parameter of zeros, the bias of a normalisation."""
-    return b.parameter("beta", np.zeros(width))
 
 
 def images(n: int, channels: int, side: int, seed: int = 0) -> Probe:
@@ -65,13 +63,15 @@ def images(n: int, channels: int, side: int, seed: int = 0) -> Probe:
         shape = (channels, channels, kernel, kernel)
         w = b.parameter(f"w{k}", rng.standard_normal(shape, np.float32) * 0.1)
         h = b.apply("Conv", h, w, pads=(kernel // 2,) * 4)
-        scale, bias = (b.parameter(f"{c}{k}", np.full(channels, v)) for c, v in (("s", 1), ("t", 0)))
-        fixed = [b.constant(f"{c}{k}", np.full(channels, v)) for c, v in (("m", 0), ("v", 1))]
-        h = b.apply("Relu", b.apply("BatchNormInternal", h, scale, bias, *fixed))
+        ones, zeros = np.ones(channels), np.zeros(channels)
+        own = b.parameter(f"scale{k}", ones), b.parameter(f"bias{k}", zeros)
+        fixed = b.constant(f"mean{k}", zeros), b.constant(f"variance{k}", ones)
+        h = b.apply("Relu", b.apply("BatchNormInternal", h, *own, *fixed))
     h = b.apply("MaxPool", h, kernel_shape=(2, 2), strides=(2, 2))
     h = b.apply("AveragePool", h, kernel_shape=(2, 2), strides=(2, 2))
     h = b.apply("Flatten", b.apply("GlobalAveragePool", h))
-    h = b.apply("Gemm", h, b.parameter("v", rng.standard_normal((8, channels), np.float32)), transB=1)
+    v = b.parameter("v", rng.standard_normal((8, channels), np.float32))
+    h = b.apply("Gemm", h, v, transB=1)
     training = b.training(b.apply("SoftmaxCrossEntropyLoss", h, labels), MomentumSGD(lr=1e-4))
     data = rng.standard_normal((n, channels, side, side), np.float32)
     return training, (data, rng.integers(0, 8, n))

@@ -156,7 +156,8 @@ class Bands:
             lengths = step.space.worst(operand, choice.extents)
             part, rows = prod(lengths) * tensor.itemsize, rows_of(lengths, tensor.shape)
             parts[name] = PartEstimate(part, rows, slots, part < size, read, written)
-        return TurnEstimate(self.work([step], [choice.extents], choice.n_tiles), sides[0], sides[1], parts)
+        work = self.work([step], [choice.extents], choice.n_tiles)
+        return TurnEstimate(work, sides[0], sides[1], parts)
 
     def again(self, step: Step, operand: Operand, choice: Choice) -> int:
         """Count how often each part of an operand is fetched."""
@@ -343,7 +344,8 @@ class Bands:
         if room < 0:
             return
         fill = first if ahead > room else 0  # no room to begin a band like this one beside it
-        turn = TurnEstimate(self.work(steps, _extents(steps, axes, part), n), sides[0], sides[1], parts)
+        work = self.work(steps, _extents(steps, axes, part), n)
+        turn = TurnEstimate(work, sides[0], sides[1], parts)
         yield _Way(turn.cycles + fill + sum(sides) // n, n, part, axes, uses, turn)
 
     def fair(self, one: Step, steps: Sequence[Step], way: _Way) -> bool:

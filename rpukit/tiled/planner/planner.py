@@ -11,7 +11,7 @@ from typing import Any
 from rpukit._checks import takes
 from rpukit.errors import ParameterError, PlanError
 from rpukit.tiled.ir import BaseGraph, Training
-from rpukit.tiled.machine import Hierarchy
+from rpukit.tiled.machine import MOST, Hierarchy
 from rpukit.tiled.plan import Plan
 from rpukit.tiled.planner.bands import Bands
 from rpukit.tiled.planner.buffering import Wish, check_names, wishes
@@ -19,7 +19,7 @@ from rpukit.tiled.planner.draft import OpDraft
 from rpukit.tiled.planner.homes import promoted
 from rpukit.tiled.planner.instructions import Scheduled, overlapped, schedule
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step
-from rpukit.tiled.planner.lower_bounds import bounds
+from rpukit.tiled.planner.lower_bounds import apart, bounds, least_cycles, sizes_below
 from rpukit.tiled.planner.residents import Placement
 from rpukit.tiled.planner.tasks import Task, trace
 from rpukit.tiled.planner.tile_search import Choice, Problem
@@ -40,6 +40,7 @@ def plan(
     *,
     buffering: str = "auto",
     single: Collection[str] = (),
+    monotone: bool = False,
 ) -> Plan:
     """Plan a graph over levels of memory.
 
@@ -50,12 +51,17 @@ def plan(
     levels : Hierarchy
     buffering : {"auto", "deeploy_buffers", "double", "double_outer", "single"}
         "auto" chooses tiles, buffers and residents by the cycle model and overlaps transfers
-        with the kernels of all ops. "double" and "single" give every operand that is no scalar
-        two buffers or one. "double_outer" gives two on the slowest hop only. "deeploy_buffers"
-        (or "deeploy") gives as many buffers as Deeploy's training strategy, but finds tiles by
-        the cycle model: they are not those that Deeploy would choose.
+        with the kernels of all ops; it takes no longer than any other. "double" and "single" give
+        every operand that is no scalar two buffers or one. "double_outer" gives two on the slowest
+        hop only. "deeploy_buffers" (or "deeploy") gives as many buffers as Deeploy's training
+        strategy, but finds tiles by the cycle model: they are not those that Deeploy would choose.
     single : collection of str
         Ops ("SGD") and nodes that get one buffer under any strategy.
+    monotone : bool
+        Plan for smaller sizes of the innermost level too, and keep the fastest plan: 125 2^k times
+        4, 5, 6 and 7 bytes, such as 8, 10, 12, 14 and 16 kB. Then no plan takes more cycles than
+        one for a smaller size of this series, which is not certain of plans that are made for
+        their own size alone. Planning takes some ten times as long.
 
     Returns
     -------
@@ -83,7 +89,8 @@ def plan(
         raise PlanError(
             f"graph {lifetimes.graphs[0].name} has no node that computes; need at least one"
         )
-    made = _Planner(lifetimes, check_levels(levels), buffering, frozenset(single)).run()
+    planner = _Planner(lifetimes, check_levels(levels), buffering, frozenset(single))
+    made = planner.smaller() if monotone else planner.run()
     check_plan(made, graph)
     return made
 
@@ -125,8 +132,54 @@ class _Planner:
         if not found:
             raise error
         made = min(found, key=lambda one: one.cycles)
+        made = self.no_slower(made) if auto else made
         programs = tuple(self.program(p, made) for p in range(len(self.lifetimes.graphs)))
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
+
+    def smaller(self) -> Plan:
+        """Make the fastest of the plans for the innermost level's size and for those below."""
+        *outer, inner = self.levels.levels
+        best = self.run()
+        for size in sizes_below(inner.bytes - 1, self.least_size()):
+            levels = Hierarchy([*outer, replace(inner, bytes=size)], self.levels.compute)
+            if least_cycles(self.lifetimes, levels) >= best.cycles:
+                break  # nor is any plan for a smaller size faster
+            try:
+                made = _Planner(self.lifetimes, levels, self.buffering, self.single).run()
+            except PlanError as error:
+                _LOG.debug("%d bytes of %s were dropped: %s", size, inner.name, error)
+                continue
+            if made.cycles < best.cycles:
+                best = replace(made, hierarchy=self.levels)
+        return best
+
+    def least_size(self) -> int:
+        """Compute the bytes of the innermost level that every op fits in, in its smallest tile."""
+        *outer, inner = self.levels.levels
+        whole = Hierarchy([*outer, replace(inner, bytes=MOST)], self.levels.compute)
+        planner = _Planner(self.lifetimes, whole, "single", self.single)
+        placement = Placement(self.lifetimes, whole, False, {})
+        found = [1]
+        for step in self.lifetimes.steps:
+            extents = tuple(axis.extent for axis in step.space.axes)
+            problem = planner.problem(step, placement, self.n_hops - 1, extents)
+            found.append(planner.known(problem).least()[1])
+        return max(found)
+
+    def no_slower(self, made: _Made) -> _Made:
+        """Return the plan of another strategy if that is faster than one made by "auto"."""
+        names = ("double", "single", "deeploy_buffers", "double_outer")
+        for buffering in names[: 2 + self.n_hops]:  # the last differs over several hops alone
+            other = _Planner(self.lifetimes, self.levels, buffering, self.single)
+            other.problems = self.problems
+            placement = Placement(self.lifetimes, self.levels, False, {})
+            try:
+                drafts = [other.draft(step, placement) for step in self.lifetimes.steps]
+                if apart(drafts, self.levels) < made.cycles:
+                    made = min(made, other.made(placement, drafts), key=lambda one: one.cycles)
+            except PlanError as error:
+                _LOG.debug("strategy %s was dropped: %s", buffering, error)
+        return made
 
     def with_homes(self, homes: Mapping[str, int]) -> _Made:
         """Make a plan with some values at home in the second level."""
@@ -271,21 +324,7 @@ class _Planner:
         bounds = tuple(axis.extent for axis in step.space.axes)
         reasons = []
         for hop in range(self.n_hops):
-            level = hop + 1
-            here = placement.here(step, level)
-            problem = Problem(
-                step.space,
-                bounds,
-                placement.sizes(step),
-                self.levels[level],
-                self.levels.compute,
-                placement.room(step, level),
-                here,
-                keep_free=self.cuts_sum(step, bounds),
-                keep_sums=hop + 1 < self.n_hops,
-                op=step.node.op if self.levels.compute.rate(step.node.op) else "",
-            )
-            problem = self.known(problem)
+            problem = self.known(self.problem(step, placement, hop, bounds))
             if problem.keep_sums and problem.best("single") is None:
                 problem = self.known(replace(problem, keep_sums=False))
             choice, reason = self.choose(problem, asked[hop], step)
@@ -294,6 +333,23 @@ class _Planner:
             reasons.append(reason)
         draft.reason = "; ".join(dict.fromkeys(filter(None, reasons))) if all(reasons) else ""
         return draft
+
+    def problem(
+        self, step: Step, placement: Placement, hop: int, bounds: tuple[int, ...]
+    ) -> Problem:
+        """State the tile search of an op on one hop."""
+        return Problem(
+            step.space,
+            bounds,
+            placement.sizes(step),
+            self.levels[hop + 1],
+            self.levels.compute,
+            placement.room(step, hop + 1),
+            placement.here(step, hop + 1),
+            keep_free=self.cuts_sum(step, bounds),
+            keep_sums=hop + 1 < self.n_hops,
+            op=step.node.op if self.levels.compute.rates else "",
+        )
 
     def cuts_sum(self, step: Step, bounds: tuple[int, ...]) -> bool:
         ranges = zip(step.space.axes, bounds, strict=True)

@@ -17,6 +17,7 @@ import numpy as np
 from rpukit.tiled.machine import Hierarchy, Level
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 from rpukit.tiled.planner.tile_search import boxes
+from rpukit.tiled.planner.tracing.blocks import BlockLog, BlocksInUse
 from rpukit.tiled.program import Home, OpPlan, Place
 from rpukit.tiled.tile_space import Box, Operand
 
@@ -24,7 +25,6 @@ __all__ = ["Task", "nested_boxes", "trace"]
 
 _PIECE = 12  # shortest piece of a long copy, in multiples of the setup time
 _MOST_PIECES = 64
-_PARTS = 1024  # of a level, in which blocks are looked up
 
 
 @dataclass(slots=True)
@@ -97,57 +97,6 @@ def nested_boxes(
             yield (box, *rest)
 
 
-class _Log:
-    """Log of the readers and writers of a block so far."""
-
-    def __init__(self, entry: set[int]) -> None:
-        self.entry = entry  # the last users of the memory before this block
-        self.writers: list[tuple[int, object, Box]] = []
-        self.readers: list[tuple[int, object, Box]] = []
-
-    def read(self, task: int, shape: object, rectangle: Box) -> set[int]:
-        found = {t for t, s, r in self.writers if _meet(s, r, shape, rectangle)}
-        self.readers.append((task, shape, rectangle))
-        return found or self.entry
-
-    def write(self, task: int, shape: object, rectangle: Box) -> set[int]:
-        both = (self.writers, self.readers)
-        found = {t for log in both for t, s, r in log if _meet(s, r, shape, rectangle)}
-        for log in both:
-            log[:] = [one for one in log if not _inside(one[1], one[2], shape, rectangle)]
-        self.writers.append((task, shape, rectangle))
-        return (found | self.entry) - {task}
-
-    def users(self) -> set[int]:
-        """Collect all users of the block; its writers already depend on those of the entry."""
-        own = {one[0] for one in (*self.writers, *self.readers)}
-        return own if self.writers else own | self.entry
-
-
-def _meet(shape: object, one: Box, other_shape: object, other: Box) -> bool:
-    if shape is None or shape != other_shape:
-        return True
-    for (a, b), (c, d) in zip(one, other, strict=True):  # plans ask a million times: no generator
-        if a >= d or c >= b:
-            break
-    else:
-        return True
-    return False
-
-
-def _inside(shape: object, one: Box, other_shape: object, other: Box) -> bool:
-    if other_shape is None:
-        return True
-    if shape != other_shape:
-        return False
-    for (a, b), (c, d) in zip(one, other, strict=True):
-        if a < c or d < b:
-            break
-    else:
-        return True
-    return False
-
-
 class _Tracer:
     def __init__(
         self,
@@ -158,7 +107,7 @@ class _Tracer:
     ) -> None:
         self.lifetimes, self.hierarchy, self.homes, self.ops = lifetimes, hierarchy, homes, ops
         self.tasks: list[Task] = []
-        self.logs: dict[str, _Log] = {}
+        self.logs: dict[str, BlockLog] = {}
         self.present: dict[str, np.ndarray] = {}
         self.buffers: dict[str, tuple[dict[int, int], dict[int, dict[int, Box]]]] = {}
         self.spans: dict[str, tuple[int, int, int]] = {}  # block: level, addresses
@@ -171,43 +120,18 @@ class _Tracer:
                     level = hierarchy.index(place.level)
                     for k, address in enumerate(place.addresses):
                         self.spans[_slot(place, k)] = (level, address, address + place.bytes)
-        self.grain = [1] * len(hierarchy)  # bytes of a part of each level
-        for level, _, hi in self.spans.values():
-            self.grain[level] = max(self.grain[level], -(-hi // _PARTS))
-        self.parts: dict[tuple[int, int], set[str]] = {}  # blocks in use, by level and part
+        self.blocks = BlocksInUse(self.spans, len(hierarchy))
 
-    def log(self, block: str) -> _Log:
+    def log(self, block: str) -> BlockLog:
+        """Find the log of a block; a new one depends on the last users of its memory."""
         if block not in self.logs:
-            level, lo, hi = self.spans[block]
             entry: set[int] = set()
-            for name in self.beside(level, lo, hi):
-                _, low, high = self.spans[name]
-                entry |= self.logs[name].users()
-                if lo <= low and high <= hi:  # later tasks depend on the new block
-                    self.forget(name)
-            for part in self.parts_of(level, lo, hi):
-                self.parts.setdefault((level, part), set()).add(block)
+            for old in self.blocks.begin(block):
+                entry |= self.logs[old].users()
             kernels = [t for t in entry if not self.tasks[t].engine]
             entry = {t for t in entry if self.tasks[t].engine} | {max(kernels, default=-1)}
-            self.logs[block] = _Log(entry - {-1})
+            self.logs[block] = BlockLog(entry - {-1})
         return self.logs[block]
-
-    def parts_of(self, level: int, lo: int, hi: int) -> range:
-        """Number the parts of a level that a range of addresses meets."""
-        grain = self.grain[level]
-        return range(lo // grain, -(-hi // grain))
-
-    def beside(self, level: int, lo: int, hi: int) -> set[str]:
-        """Name the blocks in use that share addresses with a range."""
-        found: set[str] = set()
-        for part in self.parts_of(level, lo, hi):
-            found |= self.parts.get((level, part), set())
-        return {name for name in found if self.spans[name][1] < hi and lo < self.spans[name][2]}
-
-    def forget(self, block: str) -> None:
-        """Drop a block from those in use."""
-        for part in self.parts_of(*self.spans[block]):
-            self.parts[self.spans[block][0], part].discard(block)
 
     def run(self) -> list[Task]:
         for band, group in groupby(self.ops, lambda one: one[1].band or -one[0].number - 1):

@@ -81,7 +81,8 @@ def sweep_levels(
     Returns
     -------
     LevelSweep
-        ``print`` gives a table, `rpukit.plot.plot_sweep` a figure.
+        ``print`` gives a table, `rpukit.plot.plot_sweep` a figure. Cycles are those of the fastest
+        of the plans for a size and for the smaller ones, which fit as well.
 
     Raises
     ------
@@ -115,10 +116,11 @@ def sweep_levels(
         machine = Hierarchy(changed, levels.compute)
         for strategy, found in cycles.items():
             try:
-                made = plan(graph, machine, buffering=strategy, single=single)
-                found.append(made.cycles)
+                now = plan(graph, machine, buffering=strategy, single=single).cycles
             except PlanError:
-                found.append(None)
+                now = None
+            smaller = [n for n in found[-1:] if n is not None]
+            found.append(now if now is None else min(now, *smaller))
     columns = {strategy: tuple(found) for strategy, found in cycles.items()}
     return LevelSweep(names[place], tuple(ordered), columns, own.bytes)
 

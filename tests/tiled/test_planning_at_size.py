@@ -1,0 +1,150 @@
+"""Deep graphs and many sizes of memory: what planning promises of every graph and size."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from rpukit import tiled
+from rpukit.errors import PlanError
+from rpukit.tiled.planner import planner as module
+from rpukit.tiled.planner.addresses import Block, live_bytes, pack, peak
+from rpukit.tiled.planner.lifetimes import Lifetimes
+from rpukit.tiled.planner.lower_bounds import least_cycles, sizes_below
+from rpukit.tiled.planner.tile_search import Problem
+
+
+def chain(depth, width=12, n=6, seed=0):
+    """A chain of dense layers of random widths, or of one width."""
+    rng = np.random.default_rng(seed)
+    b = tiled.Builder("chain")
+    widths = rng.integers(3, 30, depth + 1) if seed else [width] * (depth + 1)
+    h, y = b.input("x", (n, int(widths[0]))), b.input("y", (n, int(widths[-1])))
+    for k, (n_in, n_out) in enumerate(pairwise(map(int, widths))):
+        w = b.parameter(f"w{k}", rng.standard_normal((n_out, n_in)) * 0.1)
+        h = b.apply(("Relu", "Tanh")[k % 2], b.apply("Gemm", h, w, transB=1))
+    return b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.1))
+
+
+def images(seed):
+    """Convolutions of random sizes."""
+    rng = np.random.default_rng(seed)
+    channels, side = int(rng.integers(1, 5)), int(rng.integers(5, 10))
+    b = tiled.Builder("images")
+    h, labels = b.input("x", (2, channels, side, side)), b.input("labels", (2,), np.int64)
+    for k in range(2):
+        w = b.parameter(f"w{k}", rng.standard_normal((channels, channels, 3, 3)) * 0.1)
+        h = b.apply("Relu", b.apply("Conv", h, w, pads=(1, 1, 1, 1)))
+    h = b.apply("Flatten", b.apply("GlobalAveragePool", h))
+    return b.training(b.apply("SoftmaxCrossEntropyLoss", h, labels), tiled.MomentumSGD(lr=0.1))
+
+
+GRAPHS = [(chain, (2, 12, 6, seed)) for seed in (1, 2)] + [(images, (seed,)) for seed in (3, 4)]
+
+
+@pytest.mark.parametrize(("make", "args"), GRAPHS)
+def test_auto_is_never_slower_than_another_strategy(make, args):
+    training = make(*args)
+    for size in np.random.default_rng(args[-1]).integers(1200, 9000, 2):
+        levels = tiled.siracusa_l2(l1=int(size))
+        others = ("single", "double", "double_outer", "deeploy_buffers")
+        each = [tiled.plan(training, levels, buffering=name).cycles for name in others]
+        assert tiled.plan(training, levels).cycles <= min(each), size
+
+
+def test_auto_takes_the_plan_of_another_strategy_that_is_faster(monkeypatch):
+    training = chain(2)
+    levels = tiled.siracusa_l2(l1=2000)
+    double = tiled.plan(training, levels, buffering="double")
+    slow = module._Planner.with_homes
+
+    def slower(self, homes):
+        made = slow(self, homes)
+        for _, _, done in made.runs:
+            done.cycles.update({step: 100 * n for step, n in done.cycles.items()})
+        return made
+
+    monkeypatch.setattr(module._Planner, "with_homes", slower)
+    monkeypatch.setattr(module, "apart", lambda *_: 0)
+    assert tiled.plan(training, levels).cycles <= double.cycles
+
+
+@pytest.mark.parametrize(("make", "args"), GRAPHS[1:3])
+def test_more_memory_is_never_slower_than_less_of_the_series(make, args, monkeypatch):
+    monkeypatch.setattr(module, "_BANDS", (2,))  # quicker
+    training, rng = make(*args), np.random.default_rng(5)
+    lifetimes, found = Lifetimes(training), {}
+    planner = module._Planner(lifetimes, tiled.siracusa_l2(), "auto", frozenset())
+    least = planner.least_size()
+    sizes = [*list(sizes_below(2500, least))[::4], *map(int, rng.integers(least, 3000, 2))]
+    for size in sorted(sizes):
+        plan = tiled.plan(training, tiled.siracusa_l2(l1=size), monotone=True)
+        assert plan.hierarchy[1].bytes == size
+        series = [n for n in found if n in set(sizes_below(3000, least))]
+        assert all(plan.cycles <= found[n] for n in series if n <= size), size
+        found[size] = plan.cycles
+    assert len(found) > 3
+
+
+def test_the_least_size_is_what_a_plan_needs():
+    training = chain(2, 12, 6, 1)
+    planner = module._Planner(Lifetimes(training), tiled.siracusa_l2(), "auto", frozenset())
+    least = planner.least_size()
+    assert tiled.plan(training, tiled.siracusa_l2(l1=least), monotone=True).cycles > 0
+    with pytest.raises(PlanError, match=f"Give L1 {least} bytes"):
+        tiled.plan(training, tiled.siracusa_l2(l1=least - 8))
+
+
+def test_sizes_of_the_series_do_not_depend_on_the_size_that_is_asked_for():
+    whole = list(sizes_below(1 << 20, 700))
+    assert {8000, 16_000, 32_000, 40_000, 48_000, 64_000, 128_000} <= set(whole)
+    for size in (701, 5000, 79_999, 128_000):
+        assert list(sizes_below(size, 700)) == [n for n in whole if n <= size]
+    assert list(sizes_below(600, 700)) == []
+
+
+@pytest.mark.parametrize(("make", "args"), GRAPHS)
+def test_no_plan_falls_below_the_bound_of_its_size_or_a_larger_one(make, args):
+    training = make(*args)
+    lifetimes, cycles, last = Lifetimes(training), [], 0
+    for size in (9000, 3000, 1500):
+        levels = tiled.siracusa_l2(l1=size)
+        bound = least_cycles(lifetimes, levels)
+        cycles.append(tiled.plan(training, levels).cycles)
+        assert last <= bound <= min(cycles[-1:])
+        last = bound
+
+
+def test_equal_layers_are_searched_once(monkeypatch):
+    searched = []
+    search = Problem._search
+
+    def counted(self, buffers):
+        searched.append(buffers)
+        return search(self, buffers)
+
+    monkeypatch.setattr(Problem, "_search", counted)
+    numbers = []
+    for depth in (4, 12):
+        searched.clear()
+        tiled.plan(chain(depth), tiled.siracusa_l2(l1=2000))
+        numbers.append(len(searched))
+    assert numbers[0] == numbers[1]
+
+
+def test_blocks_that_live_all_the_time_are_below_the_others():
+    rng = np.random.default_rng(3)
+    blocks = [Block(f"long{k}", 0, 100, int(n)) for k, n in enumerate(rng.integers(1, 50, 20))]
+    for k in range(300):
+        lower = int(rng.integers(0, 98))
+        upper = int(rng.integers(lower + 1, min(100, lower + 40)))
+        blocks.append(Block(f"b{k}", lower, upper, int(rng.integers(1, 60))))
+    offsets = pack(blocks, align=1, rounds=0, effort=0)
+    ends = sorted((offsets[b.name], offsets[b.name] + b.size) for b in blocks[:20])
+    assert all(one[1] == other[0] for one, other in pairwise(ends))
+    for a in blocks:
+        for b in blocks:
+            apart = offsets[a.name] >= offsets[b.name] + b.size
+            apart |= offsets[b.name] >= offsets[a.name] + a.size
+            assert a is b or apart or a.lower >= b.upper or b.lower >= a.upper
+    assert peak(blocks, offsets) < 1.35 * live_bytes(blocks)
