@@ -1,10 +1,10 @@
 """One source that holds all its mutants, each behind a number: one run of the compiler for all.
 
-`switched` writes the edits of a file as code that looks at ``rk_mutant``, which is 0 for the source
-as it is. A comparison ``a < b`` becomes ``a < rk_switch<17, 0>() > b``, whose operators have the
-precedence of the one that they stand for; a fused step calls a function that picks one of two; a
-statement is put behind a condition. What decides types, constants or arguments of templates cannot
-wait for the run: `switched` leaves it out, and such a mutant is compiled alone.
+`switched` writes the edits of a file as code that looks at ``rk_mutant``, which is 0 for the
+source without an edit. A comparison ``a < b`` becomes ``a < rk_switch<17, 0>() > b``, whose
+operators have the precedence of the one that they stand for; a fused step calls a function that
+picks one of two; a statement is put behind a condition. What decides types, constants or arguments
+of templates cannot wait for the run: `switched` leaves it out; such a mutant is compiled alone.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ template <int K, int OP, class A> struct rk_left {
         else return is ? a > b : a >= b;
     }
 };
-template <int K, int OP, class A> RK_MUTANT_INLINE rk_left<K, OP, A> operator<(A a, rk_switch<K, OP>) { return {a}; }
+template <int K, int OP, class A>
+RK_MUTANT_INLINE rk_left<K, OP, A> operator<(A a, rk_switch<K, OP>) { return {a}; }
 #define RK_FUSED(k, f) \\
-    [](auto a_, auto b_, auto c_) { return rk_is<k>() ? decltype(f(a_, b_, c_))(a_ * b_ + c_) : f(a_, b_, c_); }
+    [](auto a_, auto b_, auto c_) { \\
+        return rk_is<k>() ? decltype(f(a_, b_, c_))(a_ * b_ + c_) : f(a_, b_, c_); \\
+    }
 #define RK_VALUE(k, f) [](auto v_) { return rk_is<k>() ? decltype(f(v_))(v_) : f(v_); }
 """
 Numbered = tuple[int, Mutant]

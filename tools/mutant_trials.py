@@ -1,9 +1,9 @@
-"""Trials of the mutants of one kernel, in a process that is ready: ``python tools/mutant_trials.py``.
+"""Trials of the mutants of one kernel, in a process that is ready: `mutate.py` starts it.
 
-The process reads a job from its input (kernel, mutants, stages, deadline) and prints a line of JSON
-for each mutant. The kernel is compiled with all its mutants behind a number (`mutant_switches`),
-loaded once, and each trial is a fork of the process that sets the number. A trial ends at the first
-wrong result. What has killed most, for its time, is tried first.
+The process reads a job from its input (kernel, mutants, stages, time) and prints a line of JSON
+for each mutant. The kernel is compiled with all its mutants behind a number (`mutant_switches`)
+and loaded once; each trial is a fork of the process that sets the number. A trial ends at the
+first wrong result. What has killed most, for its time, is tried first.
 
 Stages: golden cases; the same in other orders of threads; tests that name the kernel; for bounds,
 golden cases with checks of addresses, in a process that has the sanitizer's library.
@@ -12,24 +12,22 @@ golden cases with checks of addresses, in a process that has the sanitizer's lib
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import json
 import os
 import re
-import resource
-import select
-import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+from mutant_forks import forked  # noqa: E402
 from mutant_switches import PRELUDE, switched  # noqa: E402
 from mutants import EXTRA, Mutant  # noqa: E402
 
@@ -51,52 +49,6 @@ SANITIZED = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
 
 class NotCompiled(Exception):
     """A source that the compiler refused; its lines with errors."""
-
-
-# --- forks --------------------------------------------------------------------------------------
-
-
-def forked(work: Callable[[], Any], limit: float) -> tuple[Any, str]:
-    """Run a function in a fork: its result, or None and how the fork ended."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _in_child(work, limit, write)
-    os.close(write)
-    parts, end = [], time.monotonic() + limit
-    while True:
-        ready, _, _ = select.select([read], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(read)
-            return None, "takes too long"
-        part = os.read(read, 1 << 16)
-        if not part:
-            break
-        parts.append(part)
-    os.close(read)
-    _, status = os.waitpid(child, 0)
-    text = b"".join(parts).decode()
-    if not text:
-        return None, f"ends with {os.waitstatus_to_exitcode(status)}"
-    return json.loads(text), ""
-
-
-def _in_child(work: Callable[[], Any], limit: float, write: int) -> None:
-    code = 1
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 5, int(limit) + 5))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        text = json.dumps(work()).encode()
-        while text:
-            text = text[os.write(write, text) :]
-        code = 0
-    finally:
-        os._exit(code)
 
 
 # --- the kernel with its mutants ----------------------------------------------------------------
@@ -151,8 +103,6 @@ class Bench:
         except KernelCompileError as error:
             raise NotCompiled(error.log) from error
         if self.at_work:
-            import ctypes
-
             ctypes.c_int.in_dll(made, "rk_mutant").value = self.number
         return made
 
@@ -223,8 +173,6 @@ class Bench:
         if found.get("wrong"):
             return f"wrong without an edit: {found['wrong']}"
         self.times = found["times"]
-        import ctypes
-
         for key, path in found["libraries"].items():
             runner._libraries[key] = ctypes.CDLL(path)
         self._warm()

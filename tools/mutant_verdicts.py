@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "tools" / "mutant_verdicts.txt"
 SURVIVED, BROKEN = "survived", "broken"
 HEAD = """\
-# Verdicts on mutants, written by tools/mutate.py: a source and its hash, then what noticed which mutants
-# (line:first column-last column). "survived" needs an entry in mutants.toml, "broken" does not compile.
+# Verdicts on mutants, written by tools/mutate.py: a source and its hash, then what noticed which
+# mutants (line:first column-last column). "survived" needs an entry in mutants.toml, "broken" does
+# not compile.
 """
 
 

@@ -2,18 +2,21 @@
 
 Each mutant (`mutants.py`) is one edit. A process for each kernel compiles it with all its mutants
 behind a number and tries one after the other (`mutant_trials.py`): golden cases under g++, other
-orders of threads, tests that name the kernel, and for bounds golden cases with checks of addresses.
-Mirrors run as Python, without Numba. What survives all is printed with file, line and edit, unless
-``tools/mutants.toml`` says why it is equivalent.
+orders of threads, tests that name the kernel, and for bounds golden cases with checks of
+addresses. A mutant of a header is tried with kernels that reach its function (`mutant_users.py`).
+What survives all is printed with file, line and edit, unless ``tools/mutants.toml`` says why it is
+equivalent.
 
-    python tools/mutate.py                                      # all that is new since the last run
-    python tools/mutate.py --kernels decay diffusion --again    # all mutants of two kernels
-    python tools/mutate.py --slice 20 --seed 3 --again          # twenty of all
-    python tools/mutate.py --stages golden orders --jobs 32 --seconds 500
+    python tools/mutate.py                                     # what is new since the last run
+    python tools/mutate.py --kernels decay diffusion --again   # all mutants of two kernels
+    python tools/mutate.py --slice 20 --seed 3 --again         # twenty of all
+    python tools/mutate.py --stages golden --jobs 32 --seconds 500
+    python tools/mutate.py --survivors --stages addresses tests
 
-Verdicts are kept in ``tools/mutant_verdicts.txt`` (`mutant_verdicts.py`), and survivors of fewer
-stages go through further ones when these are asked for. Needs g++, and pytest beside what rpukit
-needs. Ends with 1 if a mutant survived without a reason.
+Mirrors run as Python, without Numba (`mutant_mirrors.py`). Verdicts are kept in
+``tools/mutant_verdicts.txt`` (`mutant_verdicts.py`). Survivors of fewer stages go through further
+ones with ``--survivors``. Needs g++, and pytest beside what rpukit needs. Ends with 1 if a mutant
+survived without a reason.
 """
 
 from __future__ import annotations
@@ -90,17 +93,19 @@ class Sweep:
     def run(self, chosen: Chosen) -> None:
         """Try mutants with the first of their kernels; those that survive with the next ones."""
         for turn in range(MOST_USERS):
-            todo: dict[str, list[Mutant]] = {}
+            todo: dict[tuple[str, bool], list[Mutant]] = {}  # by kernel, and if it is the mirror
             for mutant, kernels in chosen:
                 before = self.results.get(mutant.name, (SURVIVED, ""))[0]
                 if turn < len(kernels) and before == SURVIVED:
-                    todo.setdefault(kernels[turn], []).append(mutant)
+                    todo.setdefault((kernels[turn], mutant.file.endswith(".py")), []).append(
+                        mutant
+                    )
             for stages in self._passes():
                 with ThreadPoolExecutor(self.args.jobs) as pool:
-                    list(pool.map(lambda pair: self.process(*pair, stages), todo.items()))
+                    list(pool.map(lambda item, s=stages: self.process(*item, s), todo.items()))
                 todo = {
-                    kernel: [m for m in some if self.results.get(m.name, ("",))[0] == SURVIVED]
-                    for kernel, some in todo.items()
+                    key: [m for m in some if self.results.get(m.name, ("",))[0] == SURVIVED]
+                    for key, some in todo.items()
                 }
 
     def _passes(self) -> list[list[str]]:
@@ -109,8 +114,11 @@ class Sweep:
         rest = [[s] for s in ("addresses", "tests") if s in self.args.stages]
         return [s for s in (first, *rest) if s]
 
-    def process(self, kernel: str, mutants: list[Mutant], stages: list[str]) -> None:
-        """Run the process of one kernel and take in what it prints."""
+    def process(self, key: tuple[str, bool], mutants: list[Mutant], stages: list[str]) -> None:
+        """Run the process of one kernel, or of its mirror, and take in what it prints."""
+        (kernel, mirror), program = key, "mutant_trials.py"
+        if mirror:
+            program, mutants = "mutant_mirrors.py", mutants if "golden" in stages else []
         env = {
             **os.environ,
             "RPUKIT_NUM_THREADS": "1",
@@ -118,6 +126,8 @@ class Sweep:
             "CUDA_VISIBLE_DEVICES": "",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+        if mirror:
+            env |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": ""}
         share = self.args.share
         if stages == ["addresses"]:
             mutants = [m for m in mutants if m.kind in ("bounds", "draws", *EXTRA)]
@@ -131,7 +141,7 @@ class Sweep:
         job |= {"end": self.end, "share": share}
         by_name = {m.name: m for m in mutants}
         child = subprocess.Popen(
-            [sys.executable, str(ROOT / "tools" / "mutant_trials.py")], env=env, text=True,
+            [sys.executable, str(ROOT / "tools" / program)], env=env, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert child.stdin and child.stdout and child.stderr

@@ -93,7 +93,7 @@ def plot_plan(
         first, last = min(one.step for one in busy), max(one.step for one in busy) + 1
     if ax is None:
         ax = pyplot().subplots(2, 1, figsize=(8, 6), layout="constrained")[1]
-    if not isinstance(ax, (Sequence, np.ndarray)) or np.shape(ax) != (2,):
+    if not isinstance(ax, (Sequence, np.ndarray)) or np.size(ax) != 2:
         raise ParameterError(f"ax: got {shown(ax)}, need a pair of Axes of matplotlib")
     ax = [axes(one) for one in ax]
     shown_kinds = _draw_memory(ax[0], plan, program, level, first, last)

@@ -1,15 +1,25 @@
 """The mutants of kernels and mirrors: what is edited, what is left out, what is equivalent."""
 
+import ctypes
 import hashlib
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from rpukit._kernels import Kernel
+from rpukit.testing import on_cpu
+from tests.on_cpu import runner
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
+import mutant_users  # noqa: E402
+import mutant_verdicts  # noqa: E402
 import mutants  # noqa: E402
 import mutate  # noqa: E402
+from mutant_switches import PRELUDE, switched  # noqa: E402
 
 QUICK = (
     "pulse_trains", "random_fill", "tiled_conv", "tiled_layer_norm", "tiled_softmax",
@@ -111,7 +121,96 @@ def test_an_entry_that_fits_nothing_is_found(tmp_path):
         assert [m.line for m in made if known.reason(m)] == [5] * (1 - stale)
 
 
-def test_a_random_slice_is_killed():
+def numbered(text, tmp_path):
+    (tmp_path / "some.cu").write_text(text)
+    return list(enumerate(mutants.of_source(tmp_path, "some.cu"), 1))
+
+
+def test_one_source_holds_all_mutants(tmp_path):
+    text, held = switched(KERNEL, numbered(KERNEL, tmp_path))
+    kinds = {m.kind for k, m in numbered(KERNEL, tmp_path) if k not in held}
+    assert kinds == {
+        "counters",
+        "addresses",
+    }  # other types of variables, for which there is no run
+    assert "if ((!rk_is<" in text
+    assert "{ if (!rk_is<" in text
+    assert "rk_copies_left<ST - 2 + 1>(); else rk_copies_left<ST - 2>(); }" in text
+
+
+SMALL = """\
+#include "rk_types.cuh"
+extern "C" __global__ void small(int n, const float *x, float *y) {
+    __shared__ float shared[64];
+    int i = threadIdx.x;
+    shared[47 - i] = x[i];
+    __syncthreads();
+    float sum = 0.0f;
+    for (int k = 0; k < n; ++k) sum = __fmaf_rn(x[k], shared[k + 1], sum);
+    if (i <= 3 && x[i] > x[i + 1]) sum += x[n - 1];
+    y[i] = sum;
+}
+"""
+
+
+def test_a_number_is_the_edit(tmp_path, monkeypatch):
+    """Each mutant gives the bits that it gives when it is compiled alone."""
+    edits = [(k, m) for k, m in numbered(SMALL, tmp_path) if m.kind != "addresses"]
+    text, held = switched(SMALL, edits)
+    assert held == {k for k, _ in edits}
+    (tmp_path / "small.cu").write_text(SMALL)
+    x = np.random.default_rng(0).uniform(0, 1, 64).astype(np.float32)
+
+    def results(source, number):
+        (tmp_path / "now").mkdir(exist_ok=True)
+        path = tmp_path / "now" / "small.cu"
+        path.write_text(source)
+        kernel, y = Kernel("small", path=path), np.zeros(48, np.float32)
+        if number is not None:
+            library = runner.library(kernel.variant())
+            ctypes.c_int.in_dll(library, "rk_mutant").value = number
+        with on_cpu(1):
+            kernel.launch((1,), (48,), (40, x, y))
+        return y.tobytes()
+
+    whole = runner.text_of
+    alone = {0: results(SMALL, None)}
+    for k, m in edits:
+        lines = SMALL.split("\n")
+        lines[m.line - 1] = "    " + m.after
+        alone[k] = results("\n".join(lines), None)
+    monkeypatch.setattr(runner, "text_of", lambda v: whole(v).replace("\n", f"\n{PRELUDE}", 1))
+    assert {k: results(text, k) for k in alone} == alone
+    assert len(set(alone.values())) > 5
+
+
+def test_verdicts_are_kept_for_the_same_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutant_verdicts, "ROOT", tmp_path)
+    text = KERNEL.replace("#include", "// ")
+    (tmp_path / "some.cu").write_text(text)
+    made = mutants.of_source(tmp_path, "some.cu")
+    kept = mutant_verdicts.Verdicts(tmp_path / "verdicts.txt")
+    for mutant, by in zip(made, ("some a-case", "", "some a-case"), strict=False):
+        kept.set(mutant, by)
+    kept.write()
+    mutant_verdicts.hash_of.cache_clear()
+    again = mutant_verdicts.Verdicts(tmp_path / "verdicts.txt")
+    known = [again.get(mutant) for mutant in made[:4]]
+    assert known == ["some a-case", mutant_verdicts.SURVIVED, "some a-case", None]
+    (tmp_path / "some.cu").write_text(text + "// more\n")
+    mutant_verdicts.hash_of.cache_clear()
+    assert again.get(made[0]) is None
+    mutant_verdicts.hash_of.cache_clear()
+
+
+def test_kernels_that_reach_a_line_of_a_header():
+    path = ROOT / "kernels_cu" / "include" / "circuit_rows.cuh"
+    lines = path.read_text().split("\n")
+    line = next(k for k, text in enumerate(lines, 1) if "whole = sum" in text)
+    assert mutant_users.users("circuit_rows.cuh", line) == ("leaf_posterior", "soft_posterior")
+
+
+def test_a_random_slice_is_killed(tmp_path):
     """Other mutants whenever a source changes; run by hand, `tools/mutate.py` has them all.
 
     Of kernels that compile quickly, and of kinds that their golden cases show.
@@ -119,7 +218,8 @@ def test_a_random_slice_is_killed():
     sources = sorted((ROOT / "kernels_cu").glob("*.cu"))
     seed = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:8]
     command = [sys.executable, "tools/mutate.py", "--seed", str(int(seed, 16)), "--slice", "2"]
-    command += ["--jobs", "1", "--stages", "1", "--share", "5"]
+    command += ["--jobs", "1", "--stages", "golden", "--share", "5", "--again"]
+    command += ["--verdicts", str(tmp_path / "verdicts.txt")]
     command += ["--kinds", "barriers", "sums", "counters", "--kernels", *QUICK]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

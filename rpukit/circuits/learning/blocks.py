@@ -127,8 +127,7 @@ def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
     >>> pc.em_step()
     """
     core = self._core
-    several = isinstance(partials, Iterable) and not isinstance(partials, Partials)
-    given = list(partials) if several else [partials]
+    given = _listed(partials)
     for one in given:
         if not isinstance(one, Partials):
             raise DTypeError(f"partials: got {type(one).__name__}, need rpukit.circuits.Partials")
@@ -143,6 +142,11 @@ def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
     while core.statistics.n_sample in core.waiting:
         _add(core, core.waiting.pop(core.statistics.n_sample))
     return self
+
+
+def _listed(partials: Any) -> list[Any]:
+    several = isinstance(partials, Iterable) and not isinstance(partials, Partials)
+    return list(partials) if several else [partials]
 
 
 def counted(
