@@ -54,9 +54,7 @@ class Layers:
         self.x = torch.rand(16, 1, 8, 8, device=where)
         self.y = torch.arange(16, device=where) % 10
         self.time_step()
-        self.captured = rk.torch.captured_step(
-            self.model, rk.torch.cross_entropy, self.optimiser
-        )
+        self.captured = rk.torch.captured_step(self.model, rk.torch.cross_entropy, self.optimiser)
         for _ in range(6):  # three are compared, and on a GPU the next one is captured
             self.captured(self.x, self.y)
 

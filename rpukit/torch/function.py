@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -161,10 +162,23 @@ def _add_slope(parameter: Tensor, slopes: Tensor) -> None:
     if not slopes.is_cuda and rows.size <= _FEW:
         grad[...] = np.add.accumulate(np.concatenate((grad[None], rows)), axis=0)[-1]
         return
-    xp, ones = _device.namespace(grad), _device.namespace(grad).ones
-    status = _device.zeros((1,), np.int32, _device.device_of(grad))
-    column, every = grad.reshape(-1, 1), ones((rows.shape[0], 1), rows.dtype)
-    rank_update(column, every, xp.ascontiguousarray(rows), -1.0, status=status)
+    device = _device.device_of(grad)
+    stream = _device.free_stream() if device.kind == "gpu" else 0
+    make = _constants if stream is not None else _constants.__wrapped__  # a graph fills its own
+    every, status = make(rows.shape[0], rows.dtype, device, stream)
+    contiguous = _device.namespace(grad).ascontiguousarray(rows)
+    rank_update(grad.reshape(-1, 1), every, contiguous, -1.0, status=status)
+
+
+@lru_cache(maxsize=16)
+def _constants(
+    n: int, dtype: Any, device: _device.Device, stream: int | None
+) -> tuple[Array, Array]:
+    """Make ones for n samples, and a status without a fault, on a stream that goes on to read."""
+    zero = _device.zeros((1,), np.int32, device)
+    with _device.using(device):
+        ones = _device.namespace(zero).ones((n, 1), dtype)
+    return ones, zero
 
 
 def _plain(x: Tensor) -> Array:

@@ -156,5 +156,5 @@ def _facts(name: str, layer: AnalogLayer, own: int, costs: CostTable | None) -> 
     where = (array.grid, array.utilisation)
     kind, memory = type(layer).__name__, array._describe()["memory"]
     energy = None if costs is None else total(array, costs).total_energy
-    numbers = (own + cells, n_out * n_in, memory, array.n_pulses, energy)
-    return LayerFacts(name, kind, *where, *numbers)
+    numbers = (own + cells, n_out * n_in, memory, array.n_pulses)
+    return LayerFacts(name, kind, *where, *numbers, energy)
