@@ -86,11 +86,15 @@ struct Part {
                 REAL *chain = held ? held + x0 * STRIDE + q : chains + at;
                 int apart = 32 * (held ? STRIDE : 1);
                 double old[TOGETHER];
-#pragma unroll
-                for (int e = 0; e < TOGETHER; ++e) old[e] = x0 + e * 32 < n_value ? totals[at + e * 32] : 0.0;
+                bool some[TOGETHER];  // of a chain of 0 the total stays as it is
 #pragma unroll
                 for (int e = 0; e < TOGETHER; ++e) {
-                    if (x0 + e * 32 >= n_value) break;
+                    some[e] = x0 + e * 32 < n_value && chain[e * apart] != (REAL)0;
+                    old[e] = some[e] ? totals[at + e * 32] : 0.0;
+                }
+#pragma unroll
+                for (int e = 0; e < TOGETHER; ++e) {
+                    if (!some[e]) continue;
                     settle(chain[e * apart], old[e]);
                     totals[at + e * 32] = old[e];
                 }
@@ -114,9 +118,10 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     int apart = holds ? STRIDE : 1;
     Part part{holds ? held : nullptr, place + n0, n_node, first, n_value};
     wait_for_earlier();
-    if (holds) part.each([&](REAL &chain, i64 at) { chain = chains[at]; });
-    REAL mean = kinds[n0] == GAUSSIAN ? parameters[centre[n0 + min(lane, n_node - 1)]] : (REAL)0;
     int passed = (int)(*position % BLOCK) * uses;  // of the block of samples, before step 0
+    bool fresh = passed == 0, ended = false;  // chains that begin, and end, with the block of samples are 0
+    if (holds) part.each([&](REAL &chain, i64 at) { chain = fresh ? (REAL)0 : chains[at]; });
+    REAL mean = kinds[n0] == GAUSSIAN ? parameters[centre[n0 + min(lane, n_node - 1)]] : (REAL)0;
     for (int s0 = 0, end = end_of_chain(passed, uses) - passed; s0 < n_step;) {  // end: of a chain
         int stop = min(min(s0 + SCAN, end), n_step);
         int n_found = list_steps(list, s0, stop, [&](int s) {
@@ -163,7 +168,8 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
             }
         }
         __syncthreads();  // before the list is written again
-        if (stop == end) {
+        ended = stop == end;
+        if (ended) {
             part.settle_all(chains, totals);
             __syncthreads();  // list_steps has barriers of its own before chains change
             if (passed + end == BLOCK * uses) passed -= BLOCK * uses;
@@ -171,5 +177,5 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
         }
         s0 = stop;
     }
-    if (holds) part.each([&](REAL &chain, i64 at) { chains[at] = chain; });
+    if (holds && !(fresh && ended)) part.each([&](REAL &chain, i64 at) { chains[at] = chain; });
 }

@@ -2,7 +2,7 @@
 // itself.
 //
 //   block_theta i64 (n_block), block_use int (n_block + 1): first weight and first use of a block of weights (child, node)
-//   use_row, use_size, use_count int, use_x i64 (n_use); up (n_sample, n_up), child (n_sample, n_x) REAL, wide int: see
+//   use_up, use_size, use_count int, use_x i64 (n_use); up (n_sample, n_up), child (n_sample, n_x) REAL, wide int: see
 //   flow_steps.cu. Where a step is wide each edge that has a weight adds exp(lift + value).
 //   tile_block (n_tile), tile_place (n_tile, 2) int: CHILDREN x NODES of a block
 //   theta, chains REAL, totals double: in the order of the weights. position (1) i64: samples before; after every BLOCK-th
@@ -12,7 +12,7 @@
 // of DEPTH steps; steps behind the last one add 0. Tables are prefetched one stage.
 // Macros: REAL, CHILDREN, NODES, ROWS, COLUMNS, VEC (values that are copied at a time: 1 or 4).
 // mirror: rpukit/circuits/_mirror/learning.py::sum_flow
-// op: rpukit.circuits.ops.layers.sum_flow
+// op: rpukit.circuits.ops.counts.sum_flow
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
@@ -75,7 +75,7 @@ struct Step {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const i64 *block_theta, const int *block_use, const int *use_row,
+sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const i64 *block_theta, const int *block_use, const int *use_up,
          const int *use_size, const int *use_count, const i64 *use_x, const int *tile_block, const int *tile_place,
          const REAL *theta, const REAL *up, const REAL *child, const int *wide, REAL *chains, double *totals) {
     extern __shared__ __align__(16) unsigned char raw[];
@@ -101,7 +101,7 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     flag.begin(threadIdx.x, uses);
     auto find = [&]() {
 #pragma unroll
-        for (int e = 0; e < COPIES; ++e) at_child[e] = use_x[first + at[e].u], at_up[e] = use_row[first + at[e].u];
+        for (int e = 0; e < COPIES; ++e) at_child[e] = use_x[first + at[e].u], at_up[e] = use_up[first + at[e].u];
     };
     auto ask = [&](int slot) {
 #pragma unroll
@@ -127,10 +127,11 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
     for (int t = 0; t < ST - 1; ++t) ask(t);
     int passed = (int)(*position % BLOCK) * uses;  // of the block of samples, before step 0
     int settled = end_of_chain(passed, uses) - passed;  // steps before the chains are settled
+    bool fresh = passed == 0, ended = false;  // chains that begin, and end, with the block of samples are 0
 #pragma unroll
     for (int z = 0; z < ROWS * COLUMNS; ++z) {
         int p = z / COLUMNS, q = z % COLUMNS;
-        f[p][q] = inside(p, q) ? chains[base + (u64)row(p) * step + column(q)] : (REAL)0;
+        f[p][q] = !fresh && inside(p, q) ? chains[base + (u64)row(p) * step + column(q)] : (REAL)0;
     }
     for (int t0 = 0, now = 0; t0 < n_step; t0 += DEPTH, now = (now + 1) % ST) {
         rk_copies_left<ST - 2>();
@@ -162,6 +163,7 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
                 }
             }
             if (t0 + d + 1 != settled) continue;
+            ended = settled == n_step;
             if (passed + settled == BLOCK * uses) passed -= BLOCK * uses;
             settled = end_of_chain(passed + settled, uses) - passed;
 #pragma unroll
@@ -185,6 +187,6 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
 #pragma unroll
     for (int z = 0; z < ROWS * COLUMNS; ++z) {
         int p = z / COLUMNS, q = z % COLUMNS;
-        if (inside(p, q)) chains[base + (u64)row(p) * step + column(q)] = f[p][q];
+        if (!(fresh && ended) && inside(p, q)) chains[base + (u64)row(p) * step + column(q)] = f[p][q];
     }
 }

@@ -8,14 +8,17 @@
 // the same lists. A block has WI x WJ warps. Order: parents by group, ascending, combined from the left as pairs (largest,
 // sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
 // sum_backward.cu.
-// Macros: WIDTH, LIFT (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// SPLIT: as in tensor_forward.cu.
+// Macros: SPLIT, WIDTH, LIFT (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_backward
 // bits: arch-exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 LIFT=0 BI=64 BJ=64 WI=4 WJ=2 ST=6
 // check: WIDTH=2 LIFT=0 BI=32 BJ=16 WI=2 WJ=1 ST=14
-// source: docs/semantics/circuits.md, section 5.
+// check: WIDTH=2 LIFT=0 SPLIT=1 BI=128 BJ=64 WI=4 WJ=2 ST=3
+// check: WIDTH=2 LIFT=0 SPLIT=1 BI=64 BJ=64 WI=2 WJ=2 ST=6
+// source: docs/semantics/circuits.md, sections 5 and 6.
 #define P_MN 0
 #define Q_MN 0
 #include "circuit_tensor.cuh"
@@ -27,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
 tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_group, const int *group_row, const int *group_size,
                 const i64 *group_theta, const i64 *group_words, const int *group_at, const i64 *parent_first, const int *parent_group,
                 const int *parent_place, const int *element_rows, const int *tile_first, const int *tile_size, const float *theta,
-                const double *values, const double *lift, const double *elements, const u16 *words, const u16 *staged, const float *top,
-                float *row_flows, float *flows) {
+                const double *values, const double *lift, const double *elements, const u16 *words, i64 words_apart, const u16 *staged, i64 staged_apart,
+                const float *top, float *row_flows, float *flows) {
     extern __shared__ __align__(128) unsigned char raw[];
     __shared__ float largest[BJ], before[BJ], now[BJ];  // of the parents so far; what they, and those that come, are scaled by
     int tile = blockIdx.x % n_tile, sample0 = blockIdx.x / n_tile * BJ, n_j = min(BJ, n_sample - sample0);
@@ -41,7 +44,7 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
     for (i64 p = start; p < stop; ++p) {
         int g = parent_group[p], size = group_size[g];
         make_chains(d, rk_shared_address(raw), own, words + group_words[g] + (u64)parent_place[p] * LINE_OF(size), LINE_OF(size), n_i,
-                    staged + (u64)sample0 * ld + group_at[g], ld, n_j, size, [&]() {
+                    staged + (u64)sample0 * ld + group_at[g], ld, n_j, size, words_apart, staged_apart, [&]() {
                         if (p == start) wait_for_earlier();
                         for (int j = threadIdx.x; j < BJ; j += N_THREAD) {
                             float old = largest[j], m = j < n_j ? top[(u64)(sample0 + j) * n_group + g] : NOTHING, both = rk_max(old, m);

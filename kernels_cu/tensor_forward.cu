@@ -7,14 +7,18 @@
 // Grid: n_tile * (samples / BJ), tiles first; tile_group, tile_first (n_tile) int: BI nodes of a group. A block has WI x WJ
 // warps. Order: children in steps of 16, ascending, one accumulator; a step is one operation of the tensor core. A sum that
 // is 0 or subnormal is made again in float32, as in sum_forward.cu.
-// Macros: WIDTH, BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// SPLIT: weights and exponentials are pairs of words, the low ones words_apart and staged_apart after the high ones; one chain of
+// each 64 children, added from the left.
+// Macros: SPLIT, WIDTH, BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_forward
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_forward
 // bits: arch-exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 BI=64 BJ=64 WI=4 WJ=2 ST=6
 // check: WIDTH=2 BI=32 BJ=16 WI=2 WJ=1 ST=14
-// source: docs/semantics/circuits.md, section 5.
+// check: WIDTH=2 SPLIT=1 BI=128 BJ=64 WI=4 WJ=2 ST=3
+// check: WIDTH=2 SPLIT=1 BI=64 BJ=64 WI=2 WJ=2 ST=6
+// source: docs/semantics/circuits.md, sections 5 and 6.
 #define P_MN 1
 #define Q_MN 0
 #include "circuit_tensor.cuh"
@@ -23,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
 tensor_forward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_list, const i64 *list_first, const int *list_elements,
                const int *list_rows, const int *list_at, const int *group_list, const int *group_row, const int *group_size,
                const i64 *group_theta, const i64 *group_words, const int *tile_group, const int *tile_first, const float *theta,
-               const u16 *words, const u16 *staged, const float *top, const double *elements, double *values) {
+               const u16 *words, i64 words_apart, const u16 *staged, i64 staged_apart, const float *top, const double *elements, double *values) {
     extern __shared__ __align__(128) unsigned char raw[];
     __shared__ float largest[BJ];
     int tile = blockIdx.x % n_tile, sample0 = blockIdx.x / n_tile * BJ, n_j = min(BJ, n_sample - sample0);
@@ -35,7 +39,7 @@ tensor_forward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n
     Warp own = own_part();
     float d[MI][MJ][4];
     make_chains(d, rk_shared_address(raw), own, words + group_words[g] + node0, LINE_OF(size), n_i,
-                staged + (u64)sample0 * ld + list_at[list], ld, n_j, n_child, [&]() {
+                staged + (u64)sample0 * ld + list_at[list], ld, n_j, n_child, words_apart, staged_apart, [&]() {
                     wait_for_earlier();
                     for (int j = threadIdx.x; j < n_j; j += N_THREAD) largest[j] = top[(u64)(sample0 + j) * n_list + list];
                 });

@@ -5,17 +5,20 @@
 //   values of inputs are products of rows (inputs, WIDTH), -1 for none, of values (n_sample, n_value) double; WIDTH 0: input k is
 //   column k. LIFT: lifts of values and flows instead.
 //   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top (n_sample, n_list) M, rounded up to float32
+//   SPLIT: what rounding leaves is rounded likewise, and follows after `apart` words
 //
 // Grid: (n_list, samples), 128 threads, pairs of neighbours each. A maximum has no order.
-// Macros: WIDTH, LIFT.
+// Macros: WIDTH, LIFT, SPLIT.
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_stage
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: LIFT=1
 // check: WIDTH=2
-// source: docs/semantics/circuits.md, section 5.
-#include "rk_mma.cuh"
+// check: WIDTH=2 SPLIT=1
+// check: LIFT=1 SPLIT=1
+// source: docs/semantics/circuits.md, sections 5 and 6.
+#include "circuit_split.cuh"
 #include "circuit_rows.cuh"
 
 #ifndef LIFT
@@ -45,7 +48,7 @@ __device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * THREADS + 2 
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, const int *count, const int *at, const int *rows,
-             const double *values, const float *flows, u16 *staged, float *top) {
+             const double *values, const float *flows, i64 apart, u16 *staged, float *top) {
     __shared__ float found[2][THREADS / 32];
     int s = blockIdx.x, n = count[s], column = at[s], turn = 0;
     Inputs input{rows, nullptr, nullptr, first[s], n};
@@ -72,14 +75,19 @@ tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, co
         for (int w = 0; w < THREADS / 32; ++w) m = fmaxf(m, found[turn][w]);
         turn ^= 1;  // the next sample's are written while these are read
         auto scaled = [&](double v) { return m > NOTHING ? exp_below((float)(v - (double)m)) : 0.0f; };
-        u32 *line = (u32 *)(staged + (u64)b * ld + column);
+        u32 *line = (u32 *)(staged + (u64)b * ld + column), *rest = (u32 *)(staged + apart + (u64)b * ld + column);
+        auto put = [&](int pair, float low, float high) {
+            u32 both = rk_pack16(low, high);
+            line[pair] = both;
+            if (SPLIT) rest[pair] = rk_pack_rest(both, low, high);
+        };
 #pragma unroll
         for (int x = 0; x < HELD; x += 2) {
             int pair = x / 2 * THREADS + threadIdx.x;
-            if (2 * pair < (n + 7) / 8 * 8) line[pair] = rk_pack16(scaled(held[x]), scaled(held[x + 1]));
+            if (2 * pair < (n + 7) / 8 * 8) put(pair, scaled(held[x]), scaled(held[x + 1]));
         }
         for (int pair = HELD / 2 * THREADS + threadIdx.x; 2 * pair < (n + 7) / 8 * 8; pair += THREADS)
-            line[pair] = rk_pack16(scaled(input(2 * pair)), scaled(input(2 * pair + 1)));
+            put(pair, scaled(input(2 * pair)), scaled(input(2 * pair + 1)));
         if (threadIdx.x == 0) top[(u64)b * n_list + s] = m;
     }
 }

@@ -1,14 +1,17 @@
 """Measure circuits on a GPU: a step of learning over sizes and batches, beside its floor.
 
     python tools/measure_circuits.py [--states 128 1024] [--batches 1 8 64] [--json out.json]
-        [--precision bf16]
+        [--precision bf16x3] [--kernels] [--random 12 --seed 5]
 
 A step is a pass up, a pass down and the statistics of all parameters, of a homogeneous hidden
 Markov model of 32 times and 4023 symbols. Times are medians of CUDA events in microseconds after
 warm-up: of a replayed graph, and of eager calls on data that was checked before. The floor is the
 larger of the bytes that have to move over 4.3 TB/s (weights twice, or once if 50 MB of cache hold
 them; counts read and written) and of the fp32 operations over 60 TFLOP/s. With ``--check`` log-
-likelihoods and statistics are compared with the mirrors, bit for bit.
+likelihoods and statistics are compared with the mirrors, bit for bit. With ``--kernels`` each
+launch is timed alone, and the times of a step are added up by kernel. ``--random`` times
+circuits that are drawn at random (random_circuits.py) instead, beside the floors of
+measure_structures.py.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device
+from rpukit._kernels.launch import Variant
 from rpukit.circuits.learning.spread import add_pass
 from rpukit.circuits.queries.passes import Propagation
 from rpukit.testing import assert_same_bits
@@ -47,6 +51,42 @@ def measure(call, n: int) -> float:
         stop.synchronize()
         times.append(cupy.cuda.get_elapsed_time(start, stop) * 1e3)
     return statistics.median(times)
+
+
+def by_kernel(step: rk.circuits.Captured, repeats: int = 5) -> dict[str, tuple[float, int]]:
+    """Median device time in microseconds of each kernel in a step, and its launches.
+
+    Each launch is timed alone. The statistics of the circuit change.
+    """
+    cupy, start = _device.cupy(), Variant._start
+    passes: list[list[tuple[str, object, object]]] = []
+
+    def timed(self: Variant, *args: object) -> None:
+        before, after = cupy.cuda.Event(), cupy.cuda.Event()
+        before.record()
+        start(self, *args)
+        after.record()
+        passes[-1].append((self.entry, before, after))
+
+    Variant._start = timed
+    try:
+        for _ in range(repeats):
+            passes.append([])
+            step._run(step._core.statistics)
+            cupy.cuda.get_current_stream().synchronize()
+    finally:
+        Variant._start = start
+    times: dict[str, list[float]] = {}
+    for made in zip(*passes, strict=True):
+        each = [cupy.cuda.get_elapsed_time(a, b) * 1e3 for _, a, b in made]
+        times.setdefault(made[0][0], []).append(statistics.median(each))
+    return {name: (sum(found), len(found)) for name, found in times.items()}
+
+
+def print_kernels(step: rk.circuits.Captured) -> None:
+    """Print the time of each kernel in a step, the longest first."""
+    found = sorted(by_kernel(step).items(), key=lambda item: -item[1][0])
+    print("    ", ", ".join(f"{name} {us:.0f} in {n}" for name, (us, n) in found), flush=True)
 
 
 def floor(k: int, n: int) -> float:
@@ -73,12 +113,21 @@ def check(k: int, n: int, precision: str) -> None:
     assert host._core.statistics.weight == gpu._core.statistics.weight
 
 
-def line(pc: rk.Circuit, k: int, n: int, repeats: int) -> dict[str, float]:
+def time_of_step(pc: rk.Circuit, x: np.ndarray) -> float:
+    """Time of a captured step in microseconds."""
+    with pc.captured(len(x)) as step:
+        step(_device.cupy().asarray(x))
+        return measure(step.replay, 10)
+
+
+def line(pc: rk.Circuit, k: int, n: int, repeats: int, kernels: bool) -> dict[str, float]:
     """Measure the times of one batch size."""
     cupy = _device.cupy()
     x = cupy.asarray(np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME)))
     step = pc.captured(n)
     step(x)
+    if kernels:
+        print_kernels(step)
     codes, numbers = pc._core.encoder(x, None)
     weights = cupy.ones((n, 1), np.float32)
     out, usual = cupy.empty_like(weights), Propagation(pc._core.parameters)
@@ -102,7 +151,10 @@ def main() -> int:
         "--batches", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 256, 512]
     )
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "bf16x3"), default="fp32")
+    parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--random", type=int, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -118,13 +170,19 @@ def main() -> int:
         ):
             check(k, n, args.precision)
         print("bits of the mirrors")
+    if args.random:
+        from measure_structures import floor as floor_of
+        from random_circuits import measure as measure_random
+
+        measure_random(time_of_step, floor_of, args.random, args.seed, args.precision, args.json)
+        return 0
     rows = []
     print(f"{'states':>6} {'batch':>6} {'graph':>8} {'eager':>8} {'floor':>8}")
     for k in args.states:
         root = rk.circuits.hmm(N_TIME, k, N_SYMBOL)
         pc = rk.Circuit(root, device="gpu", precision=args.precision)
         for n in args.batches:
-            rows.append(line(pc, k, n, args.repeats))
+            rows.append(line(pc, k, n, args.repeats, args.kernels))
             r = rows[-1]
             print(f"{k:6} {n:6} {r['graph']:8.0f} {r['eager']:8.0f} {r['floor']:8.0f}", flush=True)
     if args.json:

@@ -1,6 +1,7 @@
 """Measure circuits of images on a GPU: steps of learning beside their floors, and an epoch of EM.
 
     python tools/measure_structures.py [--structures hclt hmm] [--batches 1 8] [--json out.json]
+        [--precision bf16x3] [--kernels]
 
 Variables are the 784 pixels of an image, categorical with 256 values; those of "hmm", a
 homogeneous hidden Markov model, 32 words of 4023 kinds. A step is a pass up, a pass down and the
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure_circuits import BANDWIDTH, FLOPS, N_SYMBOL, N_TIME, measure
+from measure_circuits import BANDWIDTH, FLOPS, N_SYMBOL, N_TIME, measure, print_kernels
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -81,12 +82,14 @@ def floor(pc: rk.Circuit, n: int) -> float:
     return 1e6 * max(moved / BANDWIDTH, 3 * 2.0 * n * layout.n_edge / FLOPS)
 
 
-def times(pc: rk.Circuit, x: np.ndarray, repeats: int) -> dict[str, float]:
+def times(pc: rk.Circuit, x: np.ndarray, repeats: int, kernels: bool) -> dict[str, float]:
     """Times of a step and of an epoch of EM with batches of one size."""
     n, given = len(x), _device.cupy().asarray(x)
     with pc.captured(n) as step:
         step(given)
         graph = measure(step.replay, repeats)
+        if kernels:
+            print_kernels(step)
     with pc.captured(n, step=0.1, pseudocount=0.1) as step:
         step(given)
         em = measure(step.replay, repeats)
@@ -126,6 +129,8 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, nargs="*", help="of each structure")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 64, 256, 512])
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--precision", choices=("fp32", "bf16", "bf16x3"), default="fp32")
+    parser.add_argument("--kernels", action="store_true", help="times of each kernel of a step")
     parser.add_argument("--host", action="store_true", help="times of calls by the host's clock")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -133,12 +138,16 @@ def main() -> int:
     rows = []
     nodes = args.nodes or [None] * len(args.structures)
     for name, n_nodes in zip(args.structures, nodes, strict=True):
-        pc = rk.Circuit(made(name, n_nodes), device=device)
+        pc = rk.Circuit(made(name, n_nodes), device=device, precision=args.precision)
         print(f"{name}: {pc}")
         for n in args.batches:
             row = {"structure": name, "edges": pc.n_edges, "batch": n, "floor": floor(pc, n)}
             if device == "gpu":
-                row |= (host_times if args.host else times)(pc, samples(name, n), args.repeats)
+                x = samples(name, n)
+                if args.host:
+                    row |= host_times(pc, x, args.repeats)
+                else:
+                    row |= times(pc, x, args.repeats, args.kernels)
             rows.append(row)
             named = {key: value for key, value in row.items() if isinstance(value, float)}
             print(f"{n:6}", *(f"{key} {v:.4g}" for key, v in named.items()), flush=True)

@@ -52,7 +52,8 @@ class Circuit(Described):
         first GPU.
     precision : str
         "fp32", or "bf16": sums of float32 circuits by products of bfloat16 on tensor cores, faster
-        with hundreds of samples and less exact; see "Tensor cores" of the guide to circuits.
+        with hundreds of samples and less exact; or "bf16x3": by pairs of bfloat16, nearly as exact
+        as "fp32", also of counts of tied weights. See "Tensor cores" of the guide to circuits.
     budget : int, optional
         Bytes, of each device, that parameters, statistics, tables and passes over samples may take
         together; more samples go in several passes, with the same bits. Beside it are data,
@@ -184,8 +185,8 @@ class Circuit(Described):
 
     @property
     def precision(self) -> str:
-        """Arithmetic of sums: "fp32", which stands for float64 too, or "bf16"."""
-        return "fp32" if self._core.parameters.rounded is None else "bf16"
+        """Arithmetic of sums: "fp32", which stands for float64 too, "bf16" or "bf16x3"."""
+        return self._core.parameters.precision
 
     @property
     def budget(self) -> int | None:

@@ -144,14 +144,14 @@ def make_core(
     if not given or not all(isinstance(root, Nodes) for root in given):
         raise DTypeError(f"roots: got {shown(roots)}, need node vectors")
     dtype = real_type(dtype)
-    one_of(precision, "precision", ("fp32", "bf16"))
+    one_of(precision, "precision", ("fp32", "bf16", "bf16x3"))
     if budget is not None:
         budget = integer(budget, "budget", low=1, what="bytes")
-    if precision == "bf16" and dtype != np.float32:
-        raise DTypeError(f'precision "bf16": got dtype {dtype}, need float32')
+    if precision != "fp32" and dtype != np.float32:
+        raise DTypeError(f'precision "{precision}": got dtype {dtype}, need float32')
     layout = make_layout(given)
     stream = Stream.from_seed(seed)
-    parameters = Parameters(layout, stream, dtype, home, tensor=precision == "bf16")
+    parameters = Parameters(layout, stream, dtype, home, precision=precision)
     statistics = Statistics(parameters)
     encoder, memory = Encoder(layout, dtype, home), Memory(parameters, statistics, budget)
     drawn = stream.child(_DRAWS)

@@ -149,7 +149,7 @@ class Memory:
 
 def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
     """Bytes for one sample of an upward pass, or of both passes and the statistics."""
-    layout, uses = parameters.layout, parameters.uses
+    layout = parameters.layout
     values, numbers = layout.n_row, 0  # values, lifts and elements are float64
     if layout.width == 0 or parameters.device.kind == "cpu":  # elements have arrays
         most = max((y.n_element for y in layout.layers if isinstance(y, SumLayer)), default=0)
@@ -159,9 +159,10 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
         numbers += staged_lines(layout.layers)
     if learns:
         values += layout.n_row
-        numbers += 2 * layout.n_row + 3 + uses.n_x + 2 * layout.root_rows.size
+        numbers += layout.n_row + 2 * layout.root_rows.size
+        numbers += sum(uses.n_up + uses.n_x for uses, _ in parameters.counted)
     own = numbers * parameters.theta.dtype.itemsize
-    return int(8 * values + own + learns * 4 * len(uses.row))
+    return int(8 * values + own + learns * 4 * len(parameters.uses.row))
 
 
 def _bytes_to_come(parameters: Parameters) -> int:
@@ -179,7 +180,8 @@ def _bytes(of: Any) -> int:
     if isinstance(of, (Parameters, Statistics)):
         names = vars(of)
         if isinstance(of, Parameters):
-            own = ("theta", "rounded", "rows", "layers", "uses", "root_rows")
+            own = ["theta", "rounded", "rows", "layers", "uses", "root_rows"]
+            own += ["counted"] * (of.precision == "bf16x3")
             names = dict.fromkeys(own)
         return sum(_bytes(getattr(of, name)) for name in names)
     if is_dataclass(of):

@@ -22,10 +22,11 @@ from rpukit.circuits.compiled.leaf_tables import (
     leaf_sources,
     support_of,
 )
-from rpukit.circuits.compiled.tables import make_program, make_uses, moved
+from rpukit.circuits.compiled.tables import Uses, by_ties, make_program, make_uses, moved
 from rpukit.circuits.graph.leaves import GAUSSIAN
 from rpukit.circuits.graph.nodes import InputNodes, SumNodes
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.counts import TIES
 from rpukit.circuits.ops.scaling import stretches
 from rpukit.circuits.ops.sum_tensor_core import Rounded, round_weights, rounded_weights
 from rpukit.elementwise import power, random_fill
@@ -61,8 +62,9 @@ class Parameters:
         dtype: Any,
         device: _device.Device = _device.CPU,
         *,
-        tensor: bool = False,
+        precision: str = "fp32",
     ) -> None:
+        self.precision = precision
         self.layout, self.device = layout, _device.CPU
         self.theta = np.empty(layout.n_theta, dtype)
         self.sums = [n for n in layout.nodes if isinstance(n, SumNodes) and n.source is n]
@@ -96,9 +98,14 @@ class Parameters:
         self._put_tables(device)
         self.first_root = int(layout.root_rows.min())
         self.theta, self.rows = self.on_device(self.theta), self._rows_on(device)
-        if tensor:
-            self.rounded = rounded_weights(make_uses(layout), device)
+        self._put_rounded()
         self.round()
+
+    def _put_rounded(self) -> None:
+        """Allocate the weights of tensor cores."""
+        if self.precision != "fp32":
+            split = self.precision == "bf16x3"
+            self.rounded = rounded_weights(make_uses(self.layout), self.device, split=split)
 
     def _rows_on(self, device: _device.Device) -> LeafRows:
         """Copy the tables of the rows of leaves from the host."""
@@ -110,7 +117,13 @@ class Parameters:
     def _put_tables(self, device: _device.Device) -> None:
         """Copy the tables of the layout to the device that these parameters are for."""
         self.device, layout = device, self.layout
-        self.uses = moved(make_uses(layout), device)
+        uses = make_uses(layout)
+        self.uses = moved(uses, device)
+        self.counted: tuple[tuple[Uses, bool], ...] = ((self.uses, False),)
+        if self.precision == "bf16x3":
+            halves = (moved(half, device) for half in by_ties(uses, TIES))
+            both = zip(halves, (False, True), strict=True)
+            self.counted = tuple((half, split) for half, split in both if half.theta)
         self.layers = [moved(layer, device) for layer in layout.layers]
         scales = self.theta.dtype == np.float32  # float64 resolves what is lost
         self.downward = list(stretches(self.layers[::-1], scales=scales))
@@ -205,9 +218,8 @@ class Parameters:
         }
         on_device["functions"] = tuple(one.on(device) for one in self.rows.functions)
         other.rows = replace(self.rows, **on_device)
-        if self.rounded is not None:
-            other.rounded = rounded_weights(make_uses(self.layout), device)
-            other.round()
+        other._put_rounded()
+        other.round()
         return other
 
     def duplicated(self) -> Parameters:

@@ -77,7 +77,7 @@ _HEADER = record(
         "weight": number(),
     },
     {
-        "precision": text("fp32", "bf16"),
+        "precision": text("fp32", "bf16", "bf16x3"),
         "exponent": number(),
         "centred": FLAG,
         "momenta": listing(anything, 3),
@@ -141,7 +141,7 @@ def structure_of(core: Core) -> str:
 
 def _arithmetic(core: Core) -> tuple[str, str]:
     """Type and precision of a circuit."""
-    return core.dtype.name, "fp32" if core.parameters.rounded is None else "bf16"
+    return core.dtype.name, core.parameters.precision
 
 
 def state_of(core: Core, *, compact: bool = False, momenta: bool = True) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import rpukit as rk
 from rpukit import circuits
 from rpukit._exact.math64 import log64
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.golden.cases.circuits import data_of_functions, of_functions
 
-KERNELS = ("leaf_density", "leaf_statistic")  # both run in what follows
+KERNELS = ("leaf_density", "leaf_statistic", "function_maximise")  # all run in what follows
 COUNTS = np.array([0, 1, 2, 3, 7, 40, 1000.0])
 POSITIVE = np.array([1e-6, 0.1, 0.5, 1, 2.3, 7, 100.0])
 REALS = np.concatenate([-POSITIVE, [0.0], POSITIVE])
@@ -205,6 +206,45 @@ def test_what_such_leaves_do_not_have():
         pc.expectation([[np.nan]])
     with pytest.raises(rk.errors.StructureError, match="cross-entropy"):
         of_one(circuits.Exponential(), [1.0]).entropy()
+
+
+@each_leaf
+@pytest.mark.parametrize(("step", "pseudocount"), [(1.0, 0.0), (0.3, 0.5)])
+def test_a_step_of_em_is_that_of_numpy(leaf, step, pseudocount):
+    """What kernel and mirror compute is `maximise` of the class, and a share of the way there."""
+    x = data_of(leaf, 30)[:, :1]
+    x[3:9] = np.nan
+    pc = rk.Circuit(circuits.mixture(1, 3, leaf), seed=2, dtype="float64")
+    nodes = pc.layout.inputs[0]
+    for _ in range(2):
+        pc.accumulate(x)
+        old, flow = pc.parameters(nodes), pc.parameter_flows(nodes)
+        new = leaf.maximise(old, flow[:, :-1])
+        share = step * flow[:, :1] / (flow[:, :1] + flow[:, -1:] + pseudocount)
+        pc.em_step(step=step, pseudocount=pseudocount)
+        expected = leaf.blended(old, new, share)
+        np.testing.assert_allclose(pc.parameters(nodes), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_angles_have_a_step_at_every_direction():
+    """The mode goes to the data's, through the whole circle, and from the opposite side."""
+    for k in range(16):
+        there = -np.pi + np.pi / 8 * k + 0.05
+        x = np.full((5, 1), there)
+        pc = of_one(circuits.VonMises(), [0.0, 1.0])
+        pc.em_step(x)
+        np.testing.assert_allclose(pc.parameters(pc.layout.inputs[0])[0, 0], there, atol=1e-12)
+
+
+@pytest.mark.gpu
+def test_a_captured_step_learns_them():
+    x, _ = data_of_functions("cpu")
+    pairs = [rk.Circuit(of_functions(), seed=2, device=device) for device in ("cpu", "gpu")]
+    given = pairs[1]._core.parameters.on_device(x)
+    with pairs[1].captured(len(x), step=0.5, pseudocount=0.25) as step:
+        for _ in range(3):
+            expected = pairs[0].em_step(x, step=0.5, pseudocount=0.25)
+            assert_same_bits(step(given).get(), expected)
 
 
 @each_leaf

@@ -13,6 +13,7 @@ import rpukit as rk
 from rpukit import circuits
 from rpukit._kernels import tune
 from rpukit.circuits._mirror import layers
+from rpukit.circuits.ops import counts
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops import small_batch as _chains
 from rpukit.circuits.ops import sum_launch as _mixing
@@ -218,7 +219,7 @@ def test_a_wide_step_is_there():
     evidence = pc._core.encoder(x, None)
     run = both_ways(pc._core, Propagation(pc._core.parameters), evidence, weights)
     given = (run.lift, run.elements, run.values, run.flows)
-    wide = ops.flow_steps(pc._core.parameters.uses, *given)[2]
+    wide = counts.flow_steps(pc._core.parameters.uses, *given)[2]
     assert wide.any()
     assert not wide.all()
 

@@ -142,6 +142,7 @@ def flow_steps(
     start,
     stop,
     use_row,
+    use_up,
     use_size,
     use_child,
     use_count,
@@ -160,12 +161,11 @@ def flow_steps(
     A step's exp(lift + value) is split into exp(lift - s) exp(value + s) with the largest lift s,
     but where the second is too large: then ``wide`` is set, and the exponents stay as they are.
     """
-    # The op returns early without a use.
-    first, last = use_row.min(), (use_row + use_size).max()
     shifts = np.empty(use_row.size, f8)
     for b in range(start, stop):
         for u in range(use_row.size):
             row, size, x, n_child = use_row[u], use_size[u], use_x[u], use_count[u]
+            to = use_up[u]
             at = lift.shape[0] * use_base[u] + b * use_width[u]
             above, below = IMPOSSIBLE, IMPOSSIBLE
             for m in range(row, row + size):
@@ -175,19 +175,19 @@ def flow_steps(
             s, most = round_up32(above), round_up32(below)
             some = s > NOTHING
             wide[b, u] = some and f8(most) + f8(s) > WIDE
-            for m in range(row, row + size):
-                up[b, m] = f4(lift[b, m] - f8(s)) if some else NOTHING
+            for m in range(size):
+                up[b, to + m] = f4(lift[b, row + m] - f8(s)) if some else NOTHING
             for c in range(n_child):
                 child[b, x + c] = f4(elements[at + children[use_child[u] + c]] + f8(s))
             shifts[u] = f8(s) if SINGLE else f8(0.0)
-        for line in (up[b, first:last], child[b]):
+        for line in (up[b], child[b]):
             for i in range(line.size):
                 line[i] = exp32(line[i])
         for u in range(use_row.size):
             if wide[b, u]:
                 row, x, at = use_row[u], use_x[u], lift.shape[0] * use_base[u] + b * use_width[u]
-                for m in range(row, row + use_size[u]):
-                    up[b, m] = f4(lift[b, m] - shifts[u])
+                for m in range(use_size[u]):
+                    up[b, use_up[u] + m] = f4(lift[b, row + m] - shifts[u])
                 for c in range(use_count[u]):
                     v = elements[at + children[use_child[u] + c]]
                     child[b, x + c] = f4(v + shifts[u])
@@ -200,7 +200,7 @@ def sum_flow(
     position,
     size,
     first_use,
-    use_row,
+    use_up,
     use_x,
     theta,
     up,
@@ -220,15 +220,15 @@ def sum_flow(
     own, whole = chains[start * size : stop * size], totals[start * size : stop * size]
     sums = own.reshape(n_child, size)
     n = i8(0)  # a literal would be a type of its own to Numba
-    step = position % BLOCK * use_row.size
+    step = position % BLOCK * use_up.size
     for b in range(up.shape[0]):
-        for u in range(use_row.size):
+        for u in range(use_up.size):
             if SINGLE and step and step % CHAIN == 0:
                 _go_on(n, a, x, turned, sums)
                 n = i8(0)
                 _settle(own, whole)
             step += 1
-            row, at, is_wide = use_row[u], use_x[u] + start, wide[b, first_use + u]
+            row, at, is_wide = use_up[u], use_x[u] + start, wide[b, first_use + u]
             if n == STEPS or is_wide:
                 _go_on(n, a, x, turned, sums)
                 n = i8(0)
@@ -236,8 +236,8 @@ def sum_flow(
                 for c in range(n_child):
                     for m in range(size):
                         if theta[(start + c) * size + m] > f4(0.0):
-                            step = exp32(f4(up[b, row + m] + child[b, at + c]))
-                            sums[c, m] = f4(sums[c, m] + step)
+                            term = exp32(f4(up[b, row + m] + child[b, at + c]))
+                            sums[c, m] = f4(sums[c, m] + term)
                 continue
             for m in range(size):
                 a[n, m] = up[b, row + m]

@@ -1,7 +1,8 @@
 """Mirrors of sums on tensor cores, by the arithmetic of ``rpukit/_exact/tensor_core.py``.
 
-Weights, and exponentials by the largest input of a list, are bfloat16; a chain takes 16 inputs a
-step. See ``docs/semantics/circuits.md``, section 5.
+Weights, and exponentials by the largest input of a list, are bfloat16, or pairs of them whose
+second is what the first leaves; a chain takes 16 inputs a step. See
+``docs/semantics/circuits.md``, sections 5 and 6.
 """
 
 # mypy: ignore-errors
@@ -11,28 +12,46 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
-from rpukit._exact.math import exp32, log32, round_up32
+from rpukit._exact.math import exp32, log32, round_up32, u2f, u4
 from rpukit._exact.tensor_core import go_on, round16, split
 from rpukit.circuits._mirror.layers import IMPOSSIBLE, NOTHING, TINY, _again, _flows, _join, _own
 
 f4, f8 = np.float32, np.float64
 
 STEP, FRACTION = 16, 25  # of the tensor core that is modelled
+PART = 64  # inputs of a chain of pairs
+
+
+@jit(inline="always")
+def put_word(x, k, words, rest):
+    """Round a number to bfloat16, and what that leaves; without ``rest`` the first alone."""
+    word = round16(False, x)
+    words[k] = word
+    if rest.size:
+        rest[k] = round16(False, f4(x - u2f(u4(word) << u4(16))))
 
 
 @jit
-def round_weights(start, stop, theta, words):
-    """Rows of weights (n_child, n_node) as bfloat16; ``words`` has lines of a multiple of 8."""
+def round_weights(start, stop, theta, words, rest):
+    """Rows of weights (n_child, n_node) as bfloat16; ``words`` has lines of a multiple of 8.
+
+    ``rest`` likewise, or without lines: what rounding leaves.
+    """
+    none = np.empty(0, words.dtype)
     for c in range(start, stop):
+        low = rest[c] if len(rest) else none
         words[c] = 0
+        low[:] = 0
         for m in range(theta.shape[1]):
-            words[c, m] = round16(False, theta[c, m])
+            put_word(theta[c, m], m, words[c], low)
 
 
 @jit
-def tensor_stage(start, stop, first, count, at, rows, values, staged, top):
+def tensor_stage(start, stop, first, count, at, rows, values, staged, rest, top):
     """Exponentials of lists of inputs, products of rows, and the largest value of each list."""
+    none = np.empty(0, staged.dtype)
     for b in range(start, stop):
+        low = rest[b] if len(rest) else none
         for s in range(first.size):
             line = np.empty(count[s], f8)
             most = IMPOSSIBLE
@@ -46,9 +65,10 @@ def tensor_stage(start, stop, first, count, at, rows, values, staged, top):
             m = round_up32(most)
             top[b, s] = m
             staged[b, at[s] : at[s] + (count[s] + 7) // 8 * 8] = 0
+            low[at[s] : at[s] + (count[s] + 7) // 8 * 8] = 0
             for k in range(count[s]):
                 w = exp32(f4(line[k] - f8(m))) if m > NOTHING else f4(0.0)
-                staged[b, at[s] + k] = round16(False, w)
+                put_word(w, at[s] + k, staged[b], low)
 
 
 @jit
@@ -61,8 +81,8 @@ def _factor(words):
 
 
 @jit
-def _chains(inputs, weights):
-    """Chains of inputs (n, k) times weights (k, m), from 0."""
+def _chains(inputs, weights, y):
+    """Continue the chains of inputs (n, k) times weights (k, m)."""
     sa, ea, special_a = _factor(inputs)
     sb, eb, special_b = _factor(weights)
     rows, columns = np.zeros(len(inputs), np.bool_), np.zeros(weights.shape[1], np.bool_)
@@ -70,15 +90,51 @@ def _chains(inputs, weights):
         rows[i] = special_a[i].any()
     for j in range(columns.size):
         columns[j] = special_b[:, j].any()
-    y = np.zeros((rows.size, columns.size), np.float32)
     go_on(False, STEP, FRACTION, inputs, sa, ea, weights, sb, eb, rows, columns, y)
+
+
+@jit
+def add_part(a, a_rest, b, b_rest, first, y):
+    """Add a chain from 0 of products of pairs.
+
+    Of each step of 16 low by high, then high by low parts; then of each step high by high parts.
+    ``first``: whether the low parts that come first are those of a, or of b.
+    """
+    part = np.zeros(y.shape, np.float32)
+    for k in range(0, a.shape[1], STEP):
+        step = slice(k, k + STEP)
+        x, w = a[:, step].copy(), b[step].copy()
+        if first:
+            _chains(a_rest[:, step].copy(), w, part)
+        _chains(x, b_rest[step].copy(), part)
+        if not first:
+            _chains(a_rest[:, step].copy(), w, part)
+    _chains(a, b, part)
+    for i in range(y.shape[0]):
+        for j in range(y.shape[1]):
+            y[i, j] = f4(y[i, j] + part[i, j])
+
+
+@jit
+def _products(inputs, rest, weights, weights_rest):
+    """Sums of inputs (n, k) times weights (k, m): one chain, or with rests one for each 64."""
+    y = np.zeros((len(inputs), weights.shape[1]), np.float32)
+    if not len(rest):
+        _chains(inputs.copy(), weights.copy(), y)
+        return y
+    for k in range(0, inputs.shape[1], PART):
+        a, b = inputs[:, k : k + PART].copy(), weights[k : k + PART].copy()
+        low = weights_rest[k : k + PART].copy()
+        add_part(a, rest[:, k : k + PART].copy(), b, low, False, y)
     return y
 
 
 @jit
 def _weights(words, first, n_child, size):
-    """The words of a group, (n_child, size)."""
+    """The words of a group, (n_child, size); of no words none."""
     line = (size + 7) // 8 * 8
+    if not words.size:
+        return words.reshape(0, line)
     return words[first : first + n_child * line].reshape(n_child, line)[:, :size]
 
 
@@ -96,7 +152,9 @@ def tensor_forward(
     group_words,
     theta,
     words,
+    words_rest,
     staged,
+    staged_rest,
     top,
     elements,
     values,
@@ -106,8 +164,10 @@ def tensor_forward(
         size, row, of = group_size[g], group_row[g], group_list[g]
         ids = list_elements[list_first[of] : list_first[of + 1]]
         weights = _weights(words, group_words[g], ids.size, size)
+        low = _weights(words_rest, group_words[g], ids.size, size)
         inputs = staged[start:stop, list_at[of] : list_at[of] + ids.size]
-        total = _chains(inputs.copy(), weights.copy())
+        rest = staged_rest[start:stop, list_at[of] : list_at[of] + ids.size]
+        total = _products(inputs, rest, weights, low)
         flat = theta[group_theta[g] : group_theta[g] + ids.size * size]
         child = np.empty(ids.size, f8)
         for b in range(start, stop):
@@ -140,7 +200,9 @@ def tensor_backward(
     parent_place,
     theta,
     words,
+    words_rest,
     staged,
+    staged_rest,
     top,
     lift,
     elements,
@@ -152,8 +214,10 @@ def tensor_backward(
     for g in range(group_list.size):
         ids = list_elements[list_first[group_list[g]] : list_first[group_list[g] + 1]]
         weights = _weights(words, group_words[g], ids.size, group_size[g])
+        low = _weights(words_rest, group_words[g], ids.size, group_size[g])
         inputs = staged[start:stop, group_at[g] : group_at[g] + group_size[g]]
-        part = _chains(inputs.copy(), weights.T.copy())
+        rest = staged_rest[start:stop, group_at[g] : group_at[g] + group_size[g]]
+        part = _products(inputs, rest, weights.T, low.T)
         for b in range(n):
             _join(top[start + b, g], part[b], ids, largest[b], total[b])
     usual = _flows(elements[start:stop], largest, total, flows[start:stop])

@@ -14,6 +14,7 @@ from rpukit.circuits.compiled.layout import Layout, ProductLayer, SumLayer
 __all__ = [
     "Program",
     "Uses",
+    "by_ties",
     "element_tiles",
     "group_segments",
     "kept",
@@ -42,15 +43,16 @@ class Uses:
     base: Array  # elements of the layers before its layer, and of it
     width_of: Array
     x: Array  # column among all children of all uses
+    up: Array  # column among all nodes of all uses
     children: Array
     child_rows: Array  # of the children, as in the layout
     block_theta: Array
     block_first: Array
     n_x: int
+    n_up: int
     width: int
     column_block: Array  # of up to 32 nodes
     column_node: Array
-    vec: int  # values of a use that lie at a multiple of 16 bytes, where lines do
     most: int  # children, or nodes, of a block
     tiles: dict[Any, Any] = field(default_factory=dict)  # cached tables of launches
 
@@ -83,7 +85,7 @@ def make_uses(layout: Layout) -> Uses:
     order = sorted(found)
     table = np.array([use for theta in order for use in found[theta]], np.int64).reshape(-1, 6)
     row, size, child, count, base, width = table.T
-    ends = np.concatenate([[0], np.cumsum(-(-count // 4) * 4)])
+    (x, n_x), (up, n_up) = _lines(count, 4), _lines(size, 4)
     first_use = np.concatenate([[0], np.cumsum([len(found[theta]) for theta in order])])
     blocks = [(theta, found[theta][0][3], found[theta][0][1]) for theta in order]
     columns = np.array(
@@ -98,18 +100,58 @@ def make_uses(layout: Layout) -> Uses:
         count.astype(np.int32),
         base.copy(),
         width.astype(np.int32),
-        ends[:-1].astype(np.int64),
+        x,
+        up.astype(np.int32),
         np.concatenate(contents),
         np.concatenate(rows),
         np.array(order, np.int64),
         first_use.astype(np.int32),
-        int(ends[-1]),
+        n_x,
+        n_up,
         layout.width,
         columns[:, 0].copy(),
         columns[:, 1].copy(),
-        1 if (row % 4).any() else 4,
         max((max(block[1:]) for block in blocks), default=0),
     )
+
+
+def _lines(sizes: Array, unit: int) -> tuple[Array, int]:
+    """Place lines one after the other, each at a multiple of ``unit``; where all end."""
+    ends = np.concatenate([[0], np.cumsum(-(-sizes // unit) * unit)]).astype(np.int64)
+    return ends[:-1], int(ends[-1])
+
+
+def by_ties(uses: Uses, least: int) -> tuple[Uses, Uses]:
+    """Split the uses on the host: of blocks with fewer than ``least`` uses, and of the others.
+
+    Lines of the latter are at multiples of 8. Tables for steps of EM are left out.
+    """
+    made = []
+    ties = np.diff(uses.first)
+    for chosen, unit in ((ties < least, 4), (ties >= least, 8)):
+        own = np.repeat(chosen, ties)
+        (x, n_x), (up, n_up) = _lines(uses.count[own], unit), _lines(uses.size[own], unit)
+        first = np.concatenate([[0], np.cumsum(ties[chosen])]).astype(np.int32)
+        blocks = [block for block, keep in zip(uses.theta, chosen, strict=True) if keep]
+        names = ("row", "size", "child", "count", "base", "width_of")
+        part = replace(
+            uses,
+            theta=blocks,
+            first=first.tolist(),
+            x=x,
+            up=up.astype(np.int32),
+            block_theta=uses.block_theta[chosen],
+            block_first=first,
+            n_x=n_x,
+            n_up=n_up,
+            column_block=uses.column_block[:0],
+            column_node=uses.column_node[:0],
+            most=max((max(block[1:]) for block in blocks), default=0),
+            tiles={},
+            **{name: getattr(uses, name)[own] for name in names},
+        )
+        made.append(part)
+    return made[0], made[1]
 
 
 def weight_tiles(uses: Uses, children: int, nodes: int) -> tuple[Array, ...]:

@@ -127,6 +127,9 @@ class Gamma(FunctionLeaf):
     def _check_range(self, array: FloatArray) -> None:
         _need_positive(self, array, {0: "shape", 1: "rate"})
 
+    def _limit(self) -> float:
+        return self.max_shape
+
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         start = np.array([self.shape, self.rate])
         return start * np.exp(perturbation * (uniform - 0.5))
@@ -202,6 +205,9 @@ class LogNormal(FunctionLeaf):
     def _check_range(self, array: FloatArray) -> None:
         _need_positive(self, array, {1: "standard deviation"})
 
+    def _limit(self) -> float:
+        return self.min_std
+
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         return _drawn_around(self.mean, self.std, self.min_std, uniform, perturbation)
 
@@ -274,6 +280,9 @@ class StudentT(FunctionLeaf):
         low, high = lgamma(half[:2])
         return float(self.dof), float(high - low - 0.5 * log(half)[2]), 0.0
 
+    def _limit(self) -> float:
+        return self.min_scale
+
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         return _drawn_around(self.mean, self.scale, self.min_scale, uniform, perturbation)
 
@@ -343,6 +352,9 @@ class VonMises(FunctionLeaf):
 
     def _check_range(self, array: FloatArray) -> None:
         _need_positive(self, array, {1: "concentration"})
+
+    def _limit(self) -> float:
+        return self.max_concentration
 
     def drawn(self, uniform: FloatArray, perturbation: float) -> FloatArray:
         grown = self.concentration * np.exp(perturbation * (uniform[:, 1] - 0.5))

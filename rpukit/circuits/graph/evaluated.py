@@ -184,6 +184,10 @@ class FunctionLeaf(Leaf):
         """
         return old + share * (new - old)
 
+    def _limit(self) -> float:
+        """Return the bound of what a built-in leaf learns: a least deviation, a largest shape."""
+        return 0.0
+
     def _check_range(self, array: FloatArray) -> None:
         """Accept all finite parameters."""
 

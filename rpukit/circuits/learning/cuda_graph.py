@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.graph.evaluated import cuda_of
 from rpukit.circuits.learning.em import check_em, maximise
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.queries.passes import gather, run_down, run_up
@@ -107,10 +108,10 @@ class Captured:
         self._core, self._n, self._em = core, int(batch_size), em
         core.memory.check(self._n)
         xp = _device.namespace_of(core.device)
-        if em is not None and core.parameters.rows.functions:
-            leaf = core.parameters.rows.functions[0].leaf
+        own = [one.leaf for one in core.parameters.rows.functions if cuda_of(one.leaf.FUNCTION)]
+        if em is not None and own:
             raise ParameterError(
-                f"captured: the M step of {leaf} runs on the host, and a graph cannot hold it: "
+                f"captured: the M step of {own[0]} runs on the host, and a graph cannot hold it: "
                 "capture without step, and call em_step() after the batches"
             )
         self._codes, self._numbers = core.unknown(self._n)

@@ -19,6 +19,7 @@ from rpukit.circuits.ops.layers import leaf_flow, leaf_forward
 __all__ = [
     "choose_functions",
     "climb_functions",
+    "function_maximise",
     "leaf_counts",
     "leaf_density",
     "leaf_statistic",
@@ -47,6 +48,7 @@ _BUILT_IN = (
 )
 _LEAF_DENSITY = Kernel("leaf_density")
 _LEAF_STATISTIC = Kernel("leaf_statistic")
+_FUNCTION_MAXIMISE = Kernel("function_maximise")
 
 
 @lru_cache(maxsize=256)
@@ -131,10 +133,47 @@ def maximise_functions(
     totals: Array,
     parameters: Array,
 ) -> None:
-    """Take an EM step of leaves of one kind, in place, on the host.
+    """Take an EM step of leaves of one kind, in place; of those that users register on the host.
 
     Missing values and pseudocounts are the leaf's own expectation: they shorten the step.
     """
+    arrays = (chains, totals, parameters)
+    if leaf.FUNCTION in _BUILT_IN:
+        function_maximise(leaf, step, pseudocount, *arrays)
+    else:
+        _maximise_on_host(leaf, step, pseudocount, *arrays)
+
+
+def function_maximise(
+    leaf: FunctionLeaf,
+    step: float,
+    pseudocount: float,
+    chains: Array,
+    totals: Array,
+    parameters: Array,
+) -> None:
+    """Take an EM step of built-in leaves of one kind, in place."""
+    sizes = (_BUILT_IN.index(leaf.FUNCTION), leaf.n_parameters, leaf.N_STATISTICS)
+    numbers = (leaf._limit(), leaf.constants()[0], step, pseudocount)
+    args = (*sizes, *map(np.float64, numbers), chains, totals, parameters)
+    n_node = parameters.size // leaf.n_parameters
+    if _device.takes_kernels(parameters):
+        macros = {"REAL": real(parameters.dtype)}
+        _FUNCTION_MAXIMISE.launch((-(-n_node // 64),), (64,), (n_node, *args), macros=macros)
+        return
+    from rpukit.circuits._mirror import leaf_steps as mirrors
+
+    run_rows(mirrors.function_maximise, n_node, *args, grain=work_grain(2000))
+
+
+def _maximise_on_host(
+    leaf: FunctionLeaf,
+    step: float,
+    pseudocount: float,
+    chains: Array,
+    totals: Array,
+    parameters: Array,
+) -> None:
     flow = _device.to_numpy(totals) + _device.to_numpy(chains).astype(np.float64)
     flow = flow.reshape(-1, leaf.n_statistics + 1)
     old = _device.to_numpy(parameters).astype(np.float64).reshape(len(flow), -1)

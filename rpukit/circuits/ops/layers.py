@@ -13,15 +13,13 @@ from rpukit import _device
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.circuits.compiled.arena import empty
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
-from rpukit.circuits.compiled.tables import Program, Uses, node_tiles
+from rpukit.circuits.compiled.tables import Program, node_tiles
 from rpukit.circuits.graph.leaves import LeafTraits
-from rpukit.circuits.ops.sum_launch import mix_down, mix_up, mix_weights
+from rpukit.circuits.ops.sum_launch import mix_down, mix_up
 
 __all__ = [
     "choose_down",
-    "flow_steps",
     "flows_down",
     "largest_forward",
     "leaf_choose",
@@ -34,9 +32,9 @@ __all__ = [
     "product_backward",
     "product_forward",
     "root_flows",
+    "spread",
     "sum_backward",
     "sum_backward_joined",
-    "sum_flow",
     "sum_forward",
     "sum_lift",
     "values_up",
@@ -50,7 +48,6 @@ _PASSES, _NARROW = "rpukit.circuits._mirror.passes", "rpukit.circuits._mirror.na
 _SINGLE = "rpukit.circuits._mirror.single"
 
 _CHOOSE_DOWN = Kernel("choose_down")
-_FLOW_STEPS = Kernel("flow_steps")
 _LARGEST_FORWARD = Kernel("largest_forward")
 _LEAF_CHOOSE = Kernel("leaf_choose")
 _LEAF_FLOW = Kernel("leaf_flow")
@@ -199,55 +196,6 @@ def sum_backward_joined(
     mix_down(layer, theta, values, None, None, flows, None, room)
 
 
-def flow_steps(
-    uses: Uses, lift: Array | None, elements: Array | None, values: Array, flows: Array
-) -> tuple[Array, Array, Array]:
-    """Prepare the steps of `sum_flow` from lifts (n_sample, n_row) and the elements of all layers.
-
-    Without elements the kernel computes both from values and flows.
-
-    Returns
-    -------
-    up, child, wide : array
-        (n_sample, n_row or a few more), (n_sample, uses.n_x), and (n_sample, n_use) of int32.
-    """
-    (n, n_row), dtype, device = values.shape, flows.dtype, _device.device_of(values)
-    up, child = (empty((n, -(-m // 4) * 4), dtype, device) for m in (n_row, uses.n_x))
-    wide = empty((n, len(uses.row)), np.int32, device)
-    tables = (uses.row, uses.size, uses.child, uses.count, uses.base, uses.width_of, uses.x)
-    if not len(uses.row):
-        pass
-    elif _device.takes_kernels(values):
-        sizes = (n, len(uses.row), n_row, up.shape[1], uses.n_x)
-        width = uses.width if elements is None else 0
-        few = _FEW if n >= 4 * _MANY else 1
-        grid, macros = _spread(len(uses.row), n, few), {"REAL": real(dtype), "WIDTH": width}
-        macros["FEW"] = few
-        arrays = (uses.children, uses.child_rows, values, flows, lift, elements, up, child, wide)
-        _FLOW_STEPS.launch(grid, (128,), (*sizes, *tables, *arrays), macros=macros, early=True)
-    else:
-        args = (*tables, uses.children, lift, elements, up, child, wide)
-        grain = work_grain(20 * (uses.n_x + n_row))
-        run_rows(mirror(_LEARNING, dtype).flow_steps, n, *args, grain=grain)
-    return up, child, wide
-
-
-def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Array]) -> None:
-    """Accumulate the counts of all weights from the steps of `flow_steps`."""
-    (up, child, wide), chains, totals = steps, held.chains, held.totals
-    if not len(uses.row):
-        return
-    if _device.takes_kernels(theta):
-        mix_weights(held, uses, theta, steps)
-        return
-    go_on = mirror(_LEARNING, theta.dtype).sum_flow
-    for k, (first, n_child, size) in enumerate(uses.theta):
-        own, part = slice(uses.first[k], uses.first[k + 1]), slice(first, first + n_child * size)
-        args = (held.n_sample, size, own.start, uses.row[own], uses.x[own], theta[part], up, child)
-        grain = work_grain(len(up) * size * (own.stop - own.start))
-        run_rows(go_on, n_child, *args, wide, chains[part], totals[part], grain=grain)
-
-
 def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:
     """Compute the log-probabilities of one vector of leaves of finite support."""
     kind, n_values = leaf.kind, leaf.support
@@ -273,7 +221,7 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
             _over(_LEAF_FORWARD, rows.kinds.size, dtype, *sizes, *args, few=_FEW)
             return
         held = max(32, 1 << (rows.most - 1).bit_length())
-        grid = _spread(-(-rows.kinds.size // 32), len(values), 8 * _FEW)
+        grid = spread(-(-rows.kinds.size // 32), len(values), 8 * _FEW)
         macros = {"REAL": real(dtype), "FEW": _FEW, "HELD": held}
         _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
         return
@@ -419,11 +367,11 @@ def _over(
     macros: dict[str, Any] = {} if dtype is None else {"REAL": real(dtype)}
     if few > 1:
         few = macros["FEW"] = few if n_sample >= _MANY else 1
-    grid = _spread(-(-n // 256), n_sample, few)
+    grid = spread(-(-n // 256), n_sample, few)
     kernel.launch(grid, (256,), (n_sample, *args), macros=macros)
 
 
-def _spread(n_block: int, n_sample: int, few: int) -> tuple[int, int]:
+def spread(n_block: int, n_sample: int, few: int) -> tuple[int, int]:
     """Compute a grid along columns and samples that fills a GPU."""
     return n_block, min(-(-n_sample // few), max(1, _BLOCKS // n_block))
 

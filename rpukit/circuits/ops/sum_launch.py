@@ -257,9 +257,9 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
         if fits and len(tiles[0]) * shape.threads >= 128 * _BLOCKS:
             break
     aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
-    vec = uses.vec if aligned else 1
+    vec = 4 if aligned else 1
     sizes = (len(up), len(uses.row), up.shape[1], child.shape[1], held.clock)
-    blocks = (uses.block_theta, uses.block_first, uses.row, uses.size, uses.count, uses.x)
+    blocks = (uses.block_theta, uses.block_first, uses.up, uses.size, uses.count, uses.x)
     args = (*sizes, *blocks, *tiles, theta, up, child, wide, held.chains, held.totals)
     macros = shape.macros(dtype) | {"VEC": vec}
     grid, shared = (len(tiles[0]),), shape.shared(dtype, vec)

@@ -1,11 +1,12 @@
 """Ops of sums on tensor cores: bfloat16 weights and exponentials, float32 chains.
 
-``Circuit(..., precision="bf16")`` uses these instead of `sum_forward` and `sum_backward`.
+``Circuit(..., precision="bf16")`` uses these instead of `sum_forward` and `sum_backward`, and
+``precision="bf16x3"`` with pairs of bfloat16: what rounding leaves is rounded likewise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.arena import empty, taken_by
 from rpukit.circuits.compiled.layout import Layout, SumLayer
 from rpukit.circuits.compiled.tables import Uses, element_tiles, kept, node_tiles, weight_tiles
+from rpukit.circuits.ops.sum_launch import dynamic_limit
 
 __all__ = [
     "Rounded",
@@ -46,23 +48,31 @@ _MOST_ROWS = 65535  # of a grid along y
 
 @dataclass(slots=True)
 class Rounded:
-    """Weights as bfloat16: blocks as in theta, lines of a multiple of 8."""
+    """Weights as bfloat16: blocks as in theta, lines of a multiple of 8.
+
+    ``words`` (planes, n_word): of pairs the second plane is what the first leaves.
+    """
 
     words: Array
     block_words: Array  # where blocks begin, in the order of `Uses.block_theta`
     theta: Array  # the same two on the host
     first: Array
 
+    @property
+    def split(self) -> bool:
+        """Whether weights are pairs."""
+        return len(self.words) > 1
+
     def of(self, group_theta: Array) -> Array:
         """Offsets of groups, from their offsets in theta; on the host."""
         return self.first[np.searchsorted(self.theta, group_theta)]
 
 
-def rounded_weights(uses: Uses, device: _device.Device) -> Rounded:
-    """Allocate rounded weights of the blocks of ``uses``."""
+def rounded_weights(uses: Uses, device: _device.Device, *, split: bool = False) -> Rounded:
+    """Allocate rounded weights of the blocks of ``uses``; ``split``: as pairs."""
     first, n_child, n_node = np.array(uses.theta, np.int64).reshape(-1, 3).T
     ends = np.concatenate([[0], np.cumsum(n_child * _line(n_node))]).astype(np.int64)
-    words = _device.zeros((int(ends[-1]),), np.uint16, device)
+    words = _device.zeros((split + 1, int(ends[-1])), np.uint16, device)
     on_device = ends[:-1] if device.kind == "cpu" else _device.to_device(ends[:-1], device)
     return Rounded(words, on_device, first, ends[:-1])
 
@@ -74,13 +84,15 @@ def round_weights(uses: Uses, theta: Array, rounded: Rounded) -> None:
     if _device.takes_kernels(theta):
         tiles = weight_tiles(uses, 64, 64)
         blocks = (uses.block_theta, rounded.block_words, uses.block_first, uses.size, uses.count)
-        _ROUND_WEIGHTS.launch((len(tiles[0]),), (256,), (*blocks, *tiles, theta, rounded.words))
+        args = (*blocks, *tiles, theta, _apart(rounded.words), rounded.words)
+        _ROUND_WEIGHTS.launch((len(tiles[0]),), (256,), args, macros=_split(rounded.words))
         return
     go = mirror(_MIRROR, theta.dtype).round_weights
     for (first, n_child, n_node), at in zip(uses.theta, rounded.first, strict=True):
         weights = theta[first : first + n_child * n_node].reshape(n_child, n_node)
-        words = rounded.words[at : at + n_child * _line(n_node)].reshape(n_child, -1)
-        run_rows(go, n_child, weights, words, grain=work_grain(n_node))
+        words = rounded.words[:, at : at + n_child * _line(n_node)]
+        words = words.reshape(len(words), n_child, -1)
+        run_rows(go, n_child, weights, *_planes(words), grain=work_grain(n_node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,7 @@ class Tile:
     samples: int
     warps: tuple[int, int]
     stages: int
+    planes: int = 1  # of each factor
 
     @property
     def threads(self) -> int:
@@ -100,14 +113,22 @@ class Tile:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: of the stages, or of the totals after them."""
-        stages = self.stages * (self.outputs + self.samples) * 2 * _DEPTH
+        stages = self.stages * self.planes * (self.outputs + self.samples) * 2 * _DEPTH
         return max(stages, self.samples * (self.outputs + 4) * 4)
 
     @property
     def macros(self) -> dict[str, int]:
         """Macros of the kernel."""
         size = {"BI": self.outputs, "BJ": self.samples, "ST": self.stages}
-        return size | {"WI": self.warps[0], "WJ": self.warps[1]}
+        more = {} if self.planes == 1 else {"SPLIT": 1}
+        return size | {"WI": self.warps[0], "WJ": self.warps[1]} | more
+
+    def fitted(self, limit: int) -> Tile:
+        """Limit the stages by shared memory."""
+        made = self
+        while made.stages > 2 and made.shared > limit:
+            made = replace(made, stages=made.stages - 1)
+        return made
 
 
 # The largest first: it reads least. Shared memory fits GPUs that have 99 KiB a block.
@@ -117,16 +138,30 @@ _TILES = (
     Tile(32, 32, (2, 2), 10),
     Tile(32, 16, (2, 1), 14),
 )
+# Of pairs; as many stages as there is room for.
+_SPLIT_TILES = (
+    Tile(128, 64, (4, 2), 4, planes=2),
+    Tile(64, 64, (2, 2), 6, planes=2),
+    Tile(64, 32, (2, 2), 8, planes=2),
+    Tile(32, 32, (2, 2), 8, planes=2),
+    Tile(32, 16, (2, 1), 10, planes=2),
+)
 
 
 @cache
-def tile_for(n_sample: int, n_out: int) -> Tile:
-    """Choose the largest tile that still fills a GPU, by samples and outputs."""
-    for tile in _TILES[:-1]:
+def tile_for(n_sample: int, n_out: int, split: bool = False, limit: int = 0) -> Tile:
+    """Choose the largest tile that still fills a GPU, by samples and outputs.
+
+    ``limit``: bytes of shared memory of a block, for tiles of pairs.
+    """
+    tiles = _SPLIT_TILES if split else _TILES
+    chosen = tiles[-1]
+    for tile in tiles[:-1]:
         count = -(-n_out // tile.outputs) * -(-n_sample // tile.samples)
         if count >= _BLOCKS and tile.samples < 2 * n_sample:
-            return tile
-    return _TILES[-1]
+            chosen = tile
+            break
+    return chosen.fitted(limit) if split else chosen
 
 
 def tensor_stage(
@@ -136,6 +171,8 @@ def tensor_stage(
     flows: Array | None,
     width: int,
     room: Array | None = None,
+    *,
+    split: bool = False,
 ) -> tuple[Array, Array]:
     """Compute the exponentials of lists of inputs, as bfloat16, and their maxima.
 
@@ -150,30 +187,34 @@ def tensor_stage(
         Inputs are lifts, made of values and flows. On a GPU.
     width : int
     room : array, optional
-        Where the results go; see `_mixing.room_for`.
+        Where the results go; see `sum_launch.room_for`.
+    split : bool
+        Make pairs.
 
     Returns
     -------
     array, array
-        (n_sample, n_column) bits, and (n_sample, n_list).
+        (planes, n_sample, n_column) bits, and (n_sample, n_list).
     """
     *tables, n_column = lists
     (n, n_value), n_list, device = values.shape, len(tables[0]), _device.device_of(values)
-    n_word, n_top = n * n_column // 2, n * n_list  # columns are even
+    planes = split + 1
+    n_word, n_top = planes * n * n_column // 2, n * n_list  # columns are even
     if room is None:
         room = empty((n_word + n_top,), np.float32, device)
-    staged = room[:n_word].view(np.uint16).reshape(n, n_column)
+    staged = room[:n_word].view(np.uint16).reshape(planes, n, n_column)
     top = room[n_word : n_word + n_top].reshape(n, n_list)
     if _device.takes_kernels(values):
-        macros = {"WIDTH": width, "LIFT": int(flows is not None)}
-        args = (n, n_value, n_list, n_column, *tables, rows, values, flows, staged, top)
+        macros = {"WIDTH": width, "LIFT": int(flows is not None)} | _split(staged)
+        sizes = (n, n_value, n_list, n_column)
+        args = (*sizes, *tables, rows, values, flows, _apart(staged), staged, top)
         grid = (n_list, min(n, _MOST_ROWS))
         _TENSOR_STAGE.launch(grid, (128,), args, macros=macros, early=True)
         return staged, top
     if rows is None:
         rows = np.arange(n_value, dtype=np.int32)
     go, args = mirror(_MIRROR, np.float32).tensor_stage, (rows.reshape(len(rows), -1), values)
-    run_rows(go, n, *tables, *args, staged, top, grain=work_grain(20 * n_column))
+    run_rows(go, n, *tables, *args, *_planes(staged), top, grain=work_grain(20 * n_column))
     return staged, top
 
 
@@ -193,19 +234,22 @@ def tensor_forward(
     lists = _columns(layer, "lists")
     rows, of = (layer.list_elements, elements) if apart else (layer.list_rows, values)
     width = 0 if apart else layer.width
-    staged = tensor_stage(lists, rows, of, None, width or 1, room)
-    words = (_words(layer, rounded), rounded.words)
+    split = rounded.split
+    staged, top = tensor_stage(lists, rows, of, None, width or 1, room, split=split)
+    words = _words(layer, rounded)
     if not _device.takes_kernels(values):
-        args = (*_groups(layer, lists[2]), words[0], theta, words[1], *staged, elements, values)
+        factors = (*_planes(rounded.words), *_planes(staged), top)
+        args = (*_groups(layer, lists[2]), words, theta, *factors, elements, values)
         go = mirror(_MIRROR, theta.dtype).tensor_forward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
-    tile = tile_for(n, layer.end_row - layer.first_row)
+    tile = tile_for(n, layer.end_row - layer.first_row, *_kind(rounded, values))
     tiles = node_tiles(layer, tile.outputs)
     sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), lists[3], len(lists[0]))
     inside = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, lists[2])
-    groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta, words[0])
-    args = (*sizes, *inside, *groups, *tiles, theta, words[1], *staged, elements, values)
+    groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta, words)
+    factors = (rounded.words, _apart(rounded.words), staged, _apart(staged), top)
+    args = (*sizes, *inside, *groups, *tiles, theta, *factors, elements, values)
     _launch(_TENSOR_FORWARD, tile, n, len(tiles[0]), args, {"WIDTH": width})
 
 
@@ -224,22 +268,24 @@ def tensor_backward(
     joined = values is not None
     groups = _columns(layer, "groups")
     above = (values, row_flows) if lift is None else (lift, None)
-    staged = tensor_stage(groups, None, *above, 0, room)
-    at, words = groups[2], (_words(layer, rounded), rounded.words)
+    staged, top = tensor_stage(groups, None, *above, 0, room, split=rounded.split)
+    at, words = groups[2], _words(layer, rounded)
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     n, n_row = above[0].shape  # type: ignore[union-attr]
     if not _device.takes_kernels(theta):
         of = _groups(layer, None)
-        args = (*of, words[0], at, *parents, theta, words[1], *staged, lift, elements, flows)
+        factors = (*_planes(rounded.words), *_planes(staged), top)
+        args = (*of, words, at, *parents, theta, *factors, lift, elements, flows)
         go = mirror(_MIRROR, theta.dtype).tensor_backward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
-    tile = tile_for(n, layer.n_element)
+    tile = tile_for(n, layer.n_element, *_kind(rounded, theta))
     tiles = element_tiles(layer, tile.outputs)
     sizes = (n, layer.n_element, n_row, len(tiles[0]), groups[3], len(at))
-    own = (layer.group_row, layer.group_size, layer.group_theta, words[0], at, *parents)
+    own = (layer.group_row, layer.group_size, layer.group_theta, words, at, *parents)
     rows = layer.element_rows if joined else None
-    arrays = (theta, values, lift, elements, words[1], *staged, row_flows, flows)
+    factors = (rounded.words, _apart(rounded.words), staged, _apart(staged), top)
+    arrays = (theta, values, lift, elements, *factors, row_flows, flows)
     more = {"WIDTH": layer.width if joined else 0, "LIFT": int(lift is not None)}
     args = (*sizes, *own, rows, *tiles, *arrays)
     _launch(_TENSOR_BACKWARD, tile, n, len(tiles[0]), args, more)
@@ -252,6 +298,26 @@ def _launch(
     grid = (n_tile * -(-n // tile.samples),)
     macros = tile.macros | more
     kernel.launch(grid, (tile.threads,), args, shared=tile.shared, macros=macros, early=True)
+
+
+def _split(words: Array) -> dict[str, int]:
+    """Return the macro of kernels that pairs need."""
+    return {"SPLIT": 1} if len(words) > 1 else {}
+
+
+def _apart(words: Array) -> int:
+    """Words from the first plane to the second."""
+    return int(words[0].size) if len(words) > 1 else 0
+
+
+def _planes(words: Array) -> tuple[Array, Array]:
+    """Return both planes; the second is empty where there is none."""
+    return words[0], words[1] if len(words) > 1 else words[0][:0]
+
+
+def _kind(rounded: Rounded, beside: Array) -> tuple[bool, int]:
+    """Return whether tiles are of pairs, and the shared memory for those."""
+    return rounded.split, dynamic_limit(_device.device_of(beside)) if rounded.split else 0
 
 
 def _groups(layer: SumLayer, list_at: Array | None) -> tuple[Array, ...]:

@@ -18,6 +18,7 @@ from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
 from rpukit.circuits.core import Core
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.ops.counts import count_weights, steps_of
 from rpukit.circuits.ops.evaluated import leaf_counts, leaf_values
 from rpukit.circuits.ops.scaling import scale_flows
 from rpukit.circuits.ops.small_batch import (
@@ -213,9 +214,9 @@ def _parts_down(parameters: Parameters, run: Pass, chained: Chained) -> Iterator
 
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     """Add the flows of a pass to the statistics."""
-    uses = parameters.uses
-    made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
-    ops.sum_flow(statistics, uses, parameters.theta, made)
+    counted = parameters.counted
+    made = steps_of(counted, run.lift, run.elements, run.values, run.flows)
+    count_weights(statistics, counted, parameters.theta, made)
     leaf_counts(statistics, parameters.rows, run.codes, run.numbers, run.flows)
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
@@ -226,15 +227,15 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
 
 def gather_blocks(parameters: Parameters, run: Pass, blocks: Sequence[Statistics]) -> None:
     """Add the flows of a pass to statistics, each of the next 256 samples to its own."""
-    uses = parameters.uses
-    made = ops.flow_steps(uses, run.lift, run.elements, run.values, run.flows)
+    counted = parameters.counted
+    made = steps_of(counted, run.lift, run.elements, run.values, run.flows)
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
         run.out = as_type(out, parameters.theta.dtype)
     for k, statistics in enumerate(blocks):
         part = slice(k * BLOCK, (k + 1) * BLOCK)
-        up, child, wide = (array[part] for array in made)
-        ops.sum_flow(statistics, uses, parameters.theta, (up, child, wide))
+        own = [(up[part], child[part], wide[part]) for up, child, wide in made]
+        count_weights(statistics, counted, parameters.theta, own)
         leaves = (run.codes[part], run.numbers[part], run.flows[part])
         leaf_counts(statistics, parameters.rows, *leaves)
         steps.count_samples(statistics, run.out[part], run.weights[part])

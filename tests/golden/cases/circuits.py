@@ -143,8 +143,8 @@ def of_long(device):
     return [*out, *(state[name] for name in sorted(state))]
 
 
-def evaluated(device, dtype):
-    """Values and statistics of all leaves that functions evaluate; no step, no library's draw."""
+def of_functions():
+    """All leaves that functions evaluate, one shared by two variables."""
     leaves = (
         circuits.Geometric(),
         circuits.NegativeBinomial(n_successes=2.5),
@@ -156,18 +156,34 @@ def evaluated(device, dtype):
     )
     low = [circuits.inputs(v, leaf, 3) for v, leaf in enumerate(leaves)]
     low.append(low[-1].duplicate(var=7))
+    return circuits.sum(circuits.product(*low), n_nodes=1)
 
-    def root():
-        return circuits.sum(circuits.product(*low), n_nodes=1)
 
+def data_of_functions(device):
+    """300 samples for them, and what of these is missing."""
     x = uniform((300, 8), 11) * np.float32(3) + np.float32(0.01)
     x[:, :2] = np.floor(x[:, :2])
-    missing = uniform(x.shape, 12) < np.float32(0.2)
-    pc = rk.Circuit.from_state(made(root, dtype), device)
-    x, missing = put(x, device), put(missing, device)
+    return put(x, device), put(uniform(x.shape, 12) < np.float32(0.2), device)
+
+
+def evaluated(device, dtype):
+    """Values and statistics of all leaves that functions evaluate; no step, no library's draw."""
+    pc = rk.Circuit.from_state(made(of_functions, dtype), device)
+    x, missing = data_of_functions(device)
     out = [pc.accumulate(x, missing=missing), *pc.flows(x[:9]).values()]
     state = pc.state()["arrays"]
     return [*out, *(state[name] for name in sorted(state))]
+
+
+def functions_learnt(device, dtype):
+    """Their parameters after a part of a step, and after whole ones."""
+    pc = rk.Circuit.from_state(made(of_functions, dtype), device)
+    x, missing = data_of_functions(device)
+    found = []
+    for step, pseudocount in ((0.7, 0.5), (1.0, 0.0), (1.0, 0.0)):
+        pc.em_step(x, missing=missing, step=step, pseudocount=pseudocount)
+        found.append(pc.state()["arrays"]["leaf_parameters"])
+    return found
 
 
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
@@ -205,6 +221,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     for kernel in ("leaf_density", "leaf_statistic"):
         for dtype in ("float32", "float64"):
             yield kernel, Case(f"{dtype}-evaluated", partial(evaluated, dtype=dtype))
+    for dtype in ("float32", "float64"):
+        yield "function_maximise", Case(dtype, partial(functions_learnt, dtype=dtype))
     for kernel in ("values_up", "flows_down"):
         for dtype in ("float32", "float64"):
             yield kernel, Case(f"{dtype}-chains", partial(of_chains, dtype=dtype))
