@@ -1,6 +1,7 @@
 """Methods of training on devices: parts of a network, adapters, recomputation, quantisation."""
 
 from rpukit.tiled.methods.partial import freeze, parameter_layers, train_last, train_rows
+from rpukit.tiled.methods.recompute import recompute
 from rpukit.tiled.methods.rotation import Rotation
 
-__all__ = ["Rotation", "freeze", "parameter_layers", "train_last", "train_rows"]
+__all__ = ["Rotation", "freeze", "parameter_layers", "recompute", "train_last", "train_rows"]
