@@ -48,9 +48,10 @@ class Builder:
     epsilon), ``BatchNormInternal`` (x, scale, bias, mean, variance; epsilon: statistics of the
     batch, the last two are not used), ``MaxPool``, ``AveragePool`` (x; kernel_shape, strides,
     pads), ``GlobalAveragePool`` (x), ``Transpose`` (x; perm), ``Reshape`` (x; shape), ``Flatten``
-    (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes), ``Slice`` (x; starts, ends, axes, steps),
-    ``Concat`` (up to seven tensors; axis), ``ReduceSum``, ``ReduceMean`` (x; axes,
-    keepdims), ``MSELoss`` (prediction, target), ``SoftmaxCrossEntropyLoss`` (scores, labels[,
+    (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes), ``StopGradient`` (x; a constant of the
+    backward pass), ``Slice`` (x; starts, ends, axes, steps), ``Concat`` (up to seven tensors;
+    axis), ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
+    ``SoftmaxCrossEntropyLoss`` (scores, labels[,
     weights of classes]; reduction, ignore_index), ``NegativeLogLikelihoodLoss`` (log-probabilities
     and the same). Names and attributes are those of ONNX, which has no activation of a Gemm.
 
