@@ -13,6 +13,7 @@ import numpy as np
 from rpukit.tiled.ir import Training
 from rpukit.tiled.program import BasePlan
 from rpukit.tiled.runtime.c_data import Tensors, batches_text, memory_text
+from rpukit.tiled.runtime.c_loops import looped, size_of
 from rpukit.tiled.runtime.c_tables import Tables, tokens_of
 from rpukit.tiled.runtime.trainer import Trainer
 
@@ -77,12 +78,17 @@ def generate_c(
     end = trainer.parameters(everything=True)
     graphs = (training.train, training.optimiser)
     steps = [list(executor._tiles(p, g)) for p, g in zip(plan.programs, graphs, strict=True)]
-    tokens, n_tokens = tokens_of(plan.programs)
     tables = Tables(plan, steps)
     tensors = Tensors(executor, training, begin)
-    files = dict(_fixed())
-    for name, program, own, small in zip(_NAMES, plan.programs, steps, tokens, strict=True):
-        files[f"{name}.c"] = tables.network(name, program, own, small)
+    files, n_tokens = dict(_fixed()), 1
+    for name, program, own in zip(_NAMES, plan.programs, steps, strict=True):
+        ways = []
+        for again in (False, True):
+            (small,), count = tokens_of([program], again)
+            ways.append((looped(tables.steps(program, own, small)), count))
+        written, count = min(ways, key=lambda way: size_of(way[0]))
+        files[f"{name}.c"] = tables.network(name, program, written)
+        n_tokens = max(n_tokens, count)
     files |= {"tables.c": tables.text(), "sizes.h": tables.sizes(n_tokens, tensors.counts())}
     files |= {"kernels.h": tables.kernels_h(), "kernels.c": tables.kernels_c()}
     files |= {"memory.c": memory_text(plan), "tensors.c": tensors.text()}
