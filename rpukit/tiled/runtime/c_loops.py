@@ -9,9 +9,9 @@ import numpy as np
 
 __all__ = ["Step", "depth_of", "looped", "size_of"]
 
-_MOST_STEPS = 96  # of the body of a loop
-_MOST_TURNS = (1 << 14) - 1
+_MOST_STEPS = ((8, 32, 96), (96, 96))  # of the body of a loop: two tries, in passes
 _DEPTH = 3  # of loops within loops
+_MOST_TURNS = (1 << 14) - 1
 _HEAD = 3  # words ahead of a body
 _BITS = 16  # addresses that a word of bits speaks of
 _AHEAD = 4  # a loop that begins this near may be better
@@ -68,33 +68,41 @@ def looped(steps: Sequence[Step]) -> list[Step]:
     list of Step
         They make the same copies, waits and tiles in the same order.
     """
-    found = list(steps)
-    for depth in range(_DEPTH):
-        more = list(_pass(found, depth + 1))
-        if size_of(more) >= size_of(found):
-            break
-        found = more
-    return found
+    ways = []
+    for longest in _MOST_STEPS:
+        found = list(steps)
+        for most in longest:
+            more = list(_pass(found, most, _DEPTH))
+            found = more if size_of(more) < size_of(found) else found
+        ways.append(found)
+    return min(ways, key=size_of)
 
 
-def _pass(steps: list[Step], depth: int) -> Iterator[Step]:
-    gain, period, turns = _repeats(steps)
+def _pass(steps: Sequence[Step], most: int, depth: int) -> Iterator[Step]:
+    """Write loops of at most so many steps, in at most so many loops around each other."""
+    gain, period, turns = _repeats(steps, most)
     at = 0
     while at < len(steps):
-        made = None
+        made, n = None, int(period[at] * turns[at])
         if gain[at] > 0 and not (gain[at + 1 : at + _AHEAD] > gain[at]).any():
-            n = int(period[at])
-            made = _loop(steps[at : at + n], steps[at + n : at + 2 * n], int(turns[at]), depth)
-        if made is None or made.words >= size_of(steps[at : at + n * int(turns[at])]):
+            k = int(period[at])
+            made = _loop(steps[at : at + k], steps[at + k : at + 2 * k], int(turns[at]), depth)
+        if made is None or made.words >= size_of(steps[at : at + n]):
             yield steps[at]
             at += 1
         else:
             yield made
-            at += n * int(turns[at])
+            at += n
 
 
 def _loop(body: Sequence[Step], following: Sequence[Step], turns: int, depth: int) -> Step | None:
     """Make the loop over a body, whose addresses go on as they do to the steps that follow."""
+    if depth > 1 and len(body) > 1:  # loops within, if the next turn has the same
+        inner, other = (list(_pass(own, len(body) // 2, depth - 1)) for own in (body, following))
+        if [one.key for one in inner] == [one.key for one in other]:
+            body, following = inner, other
+    if depth_of(body) >= depth:
+        return None
     at = tuple(a for step in body for a in step.at)
     far = tuple(f for step in body for f in step.far)
     ahead = (a for step in following for a in step.at)
@@ -109,7 +117,8 @@ def _loop(body: Sequence[Step], following: Sequence[Step], turns: int, depth: in
     for k in range(0, len(deltas), 16):
         lines.append(f"        {', '.join(map(str, deltas[k : k + 16]))},")
     key = ("loop", turns, tuple(one.key for one in body), steps)
-    return Step(key, at, far, _HEAD + inside + len(deltas), tuple(lines), depth)
+    words = _HEAD + inside + len(deltas)
+    return Step(key, at, far, words, tuple(lines), 1 + depth_of(body))
 
 
 def _deltas(steps: Sequence[int], far: Sequence[bool]) -> Iterator[int]:
@@ -124,7 +133,7 @@ def _deltas(steps: Sequence[int], far: Sequence[bool]) -> Iterator[int]:
                     yield step >> 16 & 0xFFFF
 
 
-def _repeats(steps: list[Step]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _repeats(steps: Sequence[Step], longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the best loop that begins at each step: words saved at least, steps, turns."""
     n = len(steps)
     numbers: dict[object, int] = {}
@@ -136,7 +145,7 @@ def _repeats(steps: list[Step]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = np.cumsum([0, *(step.words for step in steps)])
     gain, period, turns = (np.zeros(n, np.int64) for _ in range(3))
     here = np.arange(n)
-    for length in range(1, min(_MOST_STEPS, n // 2) + 1):
+    for length in range(1, min(longest, n // 2) + 1):
         same = np.zeros(n, bool)
         same[: n - length] = kinds[:-length] == kinds[length:]
         even = np.zeros(n, bool)  # the same again, as far away once more
