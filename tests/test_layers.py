@@ -63,7 +63,7 @@ PARTS: dict[str, list[str]] = {
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
         *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify", "runtime"),
-        *("graph", "plan", "planner", "reports"),
+        *("graph", "plan", "planner", "methods", "reports"),
     ],
 }
 MOST_FILES = 15

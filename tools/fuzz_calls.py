@@ -16,7 +16,7 @@ import rpukit as rk
 
 _MODULES = """
 rk rk.analog rk.analog.presets rk.circuits rk.inference rk.tiled rk.studies rk.plot
-rk.estimators rk.elementwise rk.gemm rk.random rk.summaries rk.tuning
+rk.tiled.methods rk.estimators rk.elementwise rk.gemm rk.random rk.summaries rk.tuning
 """
 MODULES = tuple(_MODULES.split())
 
@@ -37,7 +37,8 @@ rk.tiled.TileSpace rk.tiled.Plan rk.tiled.Axis rk.tiled.CpuExecutor rk.tiled.sim
 rk.tiled.find_hazards rk.tiled.live_bytes rk.tiled.make_graph rk.PulsedCell rk.UpdatePolicy
 rk.analog.register_step rk.summaries.Summary rk.circuits.Partials rk.circuits.register_leaf
 rk.circuits.FunctionLeaf rk.tiled.LevelSweep rk.tiled.TargetComparison rk.tiled.write_trace
-rk.plot.plot_ageing rk.plot.plot_targets
+rk.plot.plot_ageing rk.plot.plot_targets rk.tiled.methods.Rotation
+rk.tiled.methods.freeze
 """
 LEFT_OUT = set(_LEFT_OUT.split())
 _METHODS_LEFT_OUT = """
@@ -301,6 +302,12 @@ OWN = {
     "tiles": "{'a': rk.AnalogTile((2, 3), rk.SoftBounds())}",
     "rk.plot.plot_devices.cells": "{'a': rk.SoftBounds()}",
     "rk.plot.plot_devices.n_pulse": "20",
+    "n_layers": "1",
+    "rk.tiled.methods.add_lora.builder": "BUILDER()",
+    "rk.tiled.methods.quantise.builder": "BUILDER()",
+    "rk.tiled.methods.add_lora.*patterns": "'w'",
+    "rank": "2",
+    "rk.tiled.methods.train_rows.rows": "{'w': (0, 1)}",
     "sweep": "rk.tiled.LevelSweep('L1', (1000, 2000), {'auto': (9, 5)}, 1000)",
     "rk.studies.ConductanceMap.g_zero": "30.0",
     "rk.studies.ConductanceMap.g_per_weight": "20.0",

@@ -1,6 +1,6 @@
 """Training of graphs, planned tile by tile over levels of memory."""
 
-from rpukit.tiled import ops
+from rpukit.tiled import methods, ops
 from rpukit.tiled.calibration.calibrate import Calibration, calibrate
 from rpukit.tiled.graph.builder import Builder
 from rpukit.tiled.graph.fusion import fuse_activations, fuse_updates
@@ -69,6 +69,7 @@ __all__ = [
     "gpu",
     "live_bytes",
     "make_graph",
+    "methods",
     "ops",
     "pack",
     "plan",

@@ -6,19 +6,43 @@
 
 typedef struct { const tile_t *tile; void *buffers[N_BUFFERS]; } task_t;
 
-static const uint16_t *read_address(const uint16_t *word, uint32_t level, uint32_t *at) {
-    *at = word[0];
-    if (FAR_LEVELS >> level & 1) *at |= (uint32_t)*++word << 16;
-    *at *= UNIT;
-    return word + 1;
+typedef struct frame_s { /* a loop that is running */
+    struct frame_s *outer;
+    const uint16_t *steps; /* of the addresses that follow */
+    uint32_t turn, bits, left;
+} frame_t;
+
+#if LOOP_DEPTH
+static uint32_t step_of(frame_t *loop, uint32_t far) {
+    if (!loop->left) loop->bits = *loop->steps++, loop->left = 16;
+    uint32_t moves = loop->bits & 1, step = 0;
+    loop->bits >>= 1, loop->left--;
+    if (moves) {
+        step = *loop->steps++;
+        if (far) step |= (uint32_t)*loop->steps++ << 16;
+    }
+    return step;
+}
+#endif
+
+static const uint16_t *read_address(const uint16_t *word, frame_t *loop, uint32_t level, uint32_t *at) {
+    uint32_t far = FAR_LEVELS >> level & 1, found = *word++;
+    if (far) found |= (uint32_t)*word++ << 16;
+    (void)loop;
+#if LOOP_DEPTH
+    for (; loop; loop = loop->outer) found += loop->turn * step_of(loop, far);
+    if (!far) found &= 0xffff;
+#endif
+    *at = found * UNIT;
+    return word;
 }
 
-static const uint16_t *start_copy(const uint16_t *word, int token) {
+static const uint16_t *start_copy(const uint16_t *word, frame_t *loop, int token) {
     static const loop_t once = {1, 0, 0};
     const copy_t *c = &copies[*word++];
     uint32_t to_at, from_at;
-    word = read_address(word, c->to_level, &to_at);
-    word = read_address(word, c->from_level, &from_at);
+    word = read_address(word, loop, c->to_level, &to_at);
+    word = read_address(word, loop, c->from_level, &from_at);
     uint8_t *to = arenas[c->to_level] + to_at;
     const uint8_t *from = arenas[c->from_level] + from_at;
     int n = N_LOOPS; /* axes around the bytes of a row */
@@ -42,12 +66,12 @@ static void compute_part(void *task, int core, int n_cores) {
     compute_tile((team_t){core, n_cores}, own->tile, own->buffers);
 }
 
-static const uint16_t *compute(const uint16_t *word, const tile_t *tile) {
+static const uint16_t *compute(const uint16_t *word, frame_t *loop, const tile_t *tile) {
     task_t task = {tile, {0}};
     for (int k = 0; k < N_BUFFERS; k++)
         if (tile->buffers >> k & 1) {
             uint32_t at;
-            word = read_address(word, N_LEVELS - 1, &at);
+            word = read_address(word, loop, N_LEVELS - 1, &at);
             task.buffers[k] = arenas[N_LEVELS - 1] + at;
         }
     target_fork(compute_part, &task);
@@ -55,13 +79,38 @@ static const uint16_t *compute(const uint16_t *word, const tile_t *tile) {
     return word;
 }
 
-void run_program(const program_t *program) {
-    for (const uint16_t *word = program->words, *end = word + program->n; word < end;) {
+static void run(const uint16_t *word, const uint16_t *end, frame_t *loop);
+
+#if LOOP_DEPTH
+static const uint16_t *repeat(const uint16_t *word, frame_t *outer, uint32_t turns) {
+    const uint16_t *body = word + 2, *steps = body + word[0];
+    frame_t own = {outer, 0, 0, 0, 0}, kept[LOOP_DEPTH]; /* loops around this one read their steps in every turn */
+    int depth = 0;
+    for (frame_t *loop = outer; loop; loop = loop->outer) kept[depth++] = *loop;
+    for (; own.turn < turns; own.turn++) {
+        own.steps = steps, own.left = 0;
+        depth = 0;
+        for (frame_t *loop = outer; loop; loop = loop->outer) *loop = kept[depth++];
+        run(body, steps, &own);
+    }
+    return steps + word[1];
+}
+#endif
+
+static void run(const uint16_t *word, const uint16_t *end, frame_t *loop) {
+    while (word < end) {
         uint32_t what = *word++, number = what >> 2;
         if ((what & 3) == STEP_WAIT) dma_wait((int)number);
-        else if ((what & 3) == STEP_COPY) word = start_copy(word, (int)number);
-        else word = compute(word, &tiles[number]);
+        else if ((what & 3) == STEP_COPY) word = start_copy(word, loop, (int)number);
+#if LOOP_DEPTH
+        else if ((what & 3) == STEP_LOOP) word = repeat(word, loop, number);
+#endif
+        else word = compute(word, loop, &tiles[number]);
     }
+}
+
+void run_program(const program_t *program) {
+    run(program->words, program->words + program->n, 0);
     dma_end_of_program();
 }
 

@@ -1,4 +1,4 @@
-/* Training by a plan. A program is a list of 16-bit words: waits, copies, tiles. What they have in common stands in
+/* Training by a plan. A program is a list of 16-bit words: waits, copies, tiles, loops. What they have in common stands in
  * tables.c; addresses are counted from the start of a level's arena, in units of UNIT bytes. */
 #ifndef NETWORK_H
 #define NETWORK_H
@@ -19,10 +19,13 @@ extern const tensor_t input_tensors[N_INPUTS], weight_tensors[N_WEIGHTS], final_
 const void *network_weight(uint32_t k); /* of weight_tensors; 0: zeros. Weak: weights may come from elsewhere */
 
 /* Programs */
-enum { STEP_WAIT, STEP_COPY, STEP_TILE };
+enum { STEP_WAIT, STEP_COPY, STEP_TILE, STEP_LOOP };
 #define WAIT(token) STEP_WAIT | (token) << 2
 #define COPY(token, shape, to, from) STEP_COPY | (token) << 2, shape, to, from
 #define TILE(tile, ...) STEP_TILE | (tile) << 2, __VA_ARGS__
+/* The words of the body follow, then how far its addresses go on in each turn: for 16 addresses a bit each, and the
+ * steps of those whose bit is set, in as many words as the address. Addresses of a loop within the body count once. */
+#define LOOP(turns, body, steps) STEP_LOOP | (turns) << 2, body, steps
 #define NEAR(at) (at) / UNIT                            /* in a level of which one word is enough */
 #define FAR(at) (at) / UNIT & 0xffff, (at) / UNIT >> 16 /* two words, the low one first */
 

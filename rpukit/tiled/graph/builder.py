@@ -49,6 +49,7 @@ class Builder:
     mean, variance; epsilon: statistics of the batch, the last two are not used), ``MaxPool``,
     ``AveragePool`` (x; kernel_shape, strides, pads), ``GlobalAveragePool`` (x), ``Transpose`` (x;
     perm), ``Reshape`` (x; shape), ``Flatten`` (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes),
+    ``StopGradient`` (x; a constant of the backward pass),
     ``Slice`` (x; starts, ends, axes, steps), ``Concat`` (up to seven tensors; axis),
     ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
     ``SoftmaxCrossEntropyLoss`` (scores, labels[, weights of classes]; reduction, ignore_index),

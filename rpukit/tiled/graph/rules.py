@@ -311,6 +311,7 @@ RULES: Mapping[str, Rule] = {
     "Squeeze": _view,
     "Unsqueeze": _view,
     "Identity": _view,
+    "StopGradient": lambda back, node, slopes: [""],
     "ReduceSum": _reduce,
     "ReduceMean": _reduce,
     "MSELoss": _mse,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
@@ -16,7 +17,7 @@ from rpukit.tiled.ops._base import (
     real_of,
     spans_of,
 )
-from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace, Whole
+from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, TileSpace, Whole, Window
 
 _KINDS = ("SGD", "MomentumSGD", "Adam", "AdamPowers")
 
@@ -49,7 +50,10 @@ class InPlace(Tiled):
         shapes = {tensors[node.inputs[i]].shape for i in own}
         if len(shapes) != 1:
             raise fault(node, f"got shapes {sorted(shapes)}, need one")
-        return [Tensor(name, tensors[node.inputs[0]].shape, real) for name in node.outputs]
+        return [
+            Tensor(name, tensors[node.inputs[place]].shape, real)
+            for name, place in zip(node.outputs, self._changed, strict=True)
+        ]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
         shape = tensors[node.inputs[0]].shape
@@ -94,7 +98,7 @@ class Accumulate(InPlace):
 
 
 class Update(InPlace):
-    """A step of an optimiser."""
+    """A step of an optimiser; with `first`, of the rows of the weight from that one onwards."""
 
     kernel, module, buffers = "tiled_update", "elementwise", 5
 
@@ -102,15 +106,31 @@ class Update(InPlace):
         return self.name == "Adam" and place == 4
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
-        if self.name == "AdamPowers" and tensors[node.inputs[0]].shape != (2,):
-            raise fault(node, f"got shape {tensors[node.inputs[0]].shape}, need (2,)")
-        return super().infer(node, tensors)
+        weight = tensors[node.inputs[0]]
+        if self.name == "AdamPowers" and weight.shape != (2,):
+            raise fault(node, f"got shape {weight.shape}, need (2,)")
+        first, kept = attribute(node, "first", None), tensors
+        if first is not None:  # the gradient and the state have fewer rows than the weight
+            rows = tensors[node.inputs[1]].shape
+            if len(rows) != len(weight.shape) or not 0 <= first <= weight.shape[0] - rows[0]:
+                raise fault(node, f"first: got {first} for {rows} of {weight.shape}")
+            part = Tensor(weight.name, (rows[0], *weight.shape[1:]), weight.dtype)
+            kept = {**tensors, weight.name: part}
+        found = super().infer(node, kept)
+        return [Tensor(node.outputs[0], weight.shape, weight.dtype), *found[1:]]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
-        space = super().space(node, tensors)
-        if self.name != "AdamPowers":
-            return space
-        return TileSpace((Axis("d0", 2, quantum=2),), space.operands)
+        if self.name == "AdamPowers":
+            return TileSpace((Axis("d0", 2, quantum=2),), super().space(node, tensors).operands)
+        first, weight = attribute(node, "first", None), tensors[node.inputs[0]]
+        if first is None:
+            return super().space(node, tensors)
+        part = Tensor(weight.name, tensors[node.inputs[1]].shape, weight.dtype)
+        space = super().space(node, {**tensors, weight.name: part})
+        own = space.operands[0]
+        rows = Window(Cut(0), weight.shape[0], 1, -first, 1)
+        own = replace(own, spans=(rows, *own.spans[1:]))
+        return TileSpace(space.axes, (own, *space.operands[1:]))
 
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
         kind = _KINDS.index(self.name)

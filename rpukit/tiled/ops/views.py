@@ -73,6 +73,7 @@ def _unsqueeze(node: Node, shape: Shape) -> Shape:
 
 OPS = [
     View("Identity", lambda node, shape: shape),
+    View("StopGradient", lambda node, shape: shape),
     View("Reshape", _reshape),
     View("Flatten", _flatten),
     View("Squeeze", _squeeze),

@@ -6,7 +6,7 @@ import math
 import re
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
+from rpukit.tiled.runtime.c_loops import Step, depth_of
 from rpukit.tiled.runtime.executor import PreparedTile
 
 __all__ = ["Tables", "comment", "kernel_source", "tokens_of", "wrapped"]
@@ -54,20 +55,28 @@ def kernel_source(kernel: str) -> str:
     return path.read_text("ascii")
 
 
-def tokens_of(programs: Sequence[Program]) -> tuple[list[dict[int, int]], int]:
-    """Give each transfer the smallest number that no pending transfer has."""
+def tokens_of(
+    programs: Sequence[Program], again: bool = False
+) -> tuple[list[dict[int, int]], int]:
+    """Give each transfer the smallest number that no pending transfer has.
+
+    With `again`, it rather gets the number that the last transfer from or to its place had.
+    """
     most, found = 1, []
     for program in programs:
         free: list[int] = []
         small: dict[int, int] = {}
+        last: dict[tuple[str, int], int] = {}
         count = 0
         for one in program.instructions:
             if isinstance(one, Copy):
                 if not free:
                     free.append(count)
                     count += 1
-                small[one.token] = min(free)
-                free.remove(small[one.token])
+                known = (last.get(place) for place in (one.target, one.source) if again)
+                own = next((token for token in known if token in free), min(free))
+                small[one.token] = last[one.target] = last[one.source] = own
+                free.remove(own)
             elif isinstance(one, Wait):
                 free.append(small[one.token])
         most = max(most, count)
@@ -228,6 +237,7 @@ class Tables:
         tiles = [one for own in steps for one in own if isinstance(one, PreparedTile)]
         self.kernels = sorted({one.op.kernel for one in tiles})
         self.records = {kernel: _Record.of(kernel) for kernel in self.kernels}
+        self.depth = 0  # of loops
         self.n_buffers = max((len(one.spans) for one in tiles), default=1)
         self._measure(steps)
 
@@ -267,7 +277,7 @@ class Tables:
             raise PlanError(f"the plan has more than {1 << 16} kinds of copies; need larger tiles")
         return place
 
-    def _tile(self, tile: PreparedTile) -> str:
+    def _tile(self, tile: PreparedTile) -> Step:
         if tile.floats.dtype != np.float32:
             raise PlanError(f"node {tile.node.name} is {tile.floats.dtype}; C code needs float32")
         numbers = self.records[tile.op.kernel].place(tile)
@@ -279,35 +289,49 @@ class Tables:
             raise PlanError(
                 f"the plan has more than {_MOST_NUMBER} kinds of tiles; need larger tiles"
             )
-        inner = self.levels[-1]
-        where = [self.address(inner, span[0]) for span in tile.spans if span is not None]
-        return f"TILE({', '.join([str(place), *where])})"
+        where = [(self.levels[-1], span[0]) for span in tile.spans if span is not None]
+        return self._step("TILE", (place,), where)
 
-    def network(
-        self, name: str, program: Program, steps: Sequence[Any], small: dict[int, int]
-    ) -> str:
-        """Write a program, step by step, with the ops as comments."""
+    def _step(
+        self, name: str, numbers: tuple[int, ...], ends: Sequence[tuple[str, int]], about: str = ""
+    ) -> Step:
+        """Write a line of a program: what it does, then addresses."""
+        far = tuple(self.far[self.levels.index(level)] for level, _ in ends)
+        written = [*map(str, numbers), *(self.address(*end) for end in ends)]
+        line = f"    {name}({', '.join(written)}),{about}"
+        at = tuple(place // self.unit for _, place in ends)
+        return Step((name, *numbers), at, far, len(written) + sum(far), (line,))
+
+    def steps(self, program: Program, ready: Sequence[Any], small: dict[int, int]) -> list[Step]:
+        """Write the steps of a program, with the ops as comments."""
         about = {op.node: op for op in program.ops}
-        seen, lines = "", []
-        for one, ready in zip(program.instructions, steps, strict=True):
+        seen, found = "", []
+        for one, own in zip(program.instructions, ready, strict=True):
             if isinstance(one, Wait):
-                lines.append(f"    WAIT({small[one.token]}),")
+                found.append(self._step("WAIT", (small[one.token],), ()))
             elif isinstance(one, Copy):
-                ends = (self.address(*one.target), self.address(*one.source))
-                numbers = f"{small[one.token]}, {self._copy(one)}, {', '.join(ends)}"
-                lines.append(f"    COPY({numbers}),  /* {comment(one.tensor)} */")
+                numbers = (small[one.token], self._copy(one))
+                text = f"  /* {comment(one.tensor)} */"
+                found.append(self._step("COPY", numbers, (one.target, one.source), text))
             else:
                 assert isinstance(one, ComputeTile)
+                found.append(self._tile(own))
                 if one.node != seen:
                     seen, op = one.node, about[one.node]
                     tiles = f"{op.n_tiles} tile{'s' * (op.n_tiles > 1)} of {op.extents[-1]}"
-                    lines.append(f"    /* {comment(op.node)}: {comment(op.op)}, {tiles} */")
-                lines.append(f"    {self._tile(ready)},")
+                    text = f"    /* {comment(op.node)}: {comment(op.op)}, {tiles} */"
+                    found[-1] = replace(found[-1], about=text)
+        return found
+
+    def network(self, name: str, program: Program, steps: Sequence[Step]) -> str:
+        """Write a program, whose steps may be loops."""
+        self.depth = max(self.depth, depth_of(steps))
         copies = sum(isinstance(one, Copy) for one in program.instructions)
         counts = (
             f"{len(program.ops)} ops, {copies} transfers, {program.cycles} cycles in the model"
         )
         text = f'{MADE}/* {comment(program.name)}: {counts}. */\n#include "network.h"\n\n'
+        lines = [k for one in steps for k in ((one.about,) if one.about else ()) + one.lines]
         body = "\n".join(lines or ["    0"])
         text += f"static const uint16_t words[] = {{\n{body}\n}};\n\n"
         count = "sizeof words / sizeof *words" if lines else "0"
@@ -386,6 +410,7 @@ class Tables:
             "N_LOOPS": max((len(key[3]) for key in self.copies), default=1),
             "N_BUFFERS": self.n_buffers,
             "UNIT": self.unit,
+            "LOOP_DEPTH": self.depth,
             "FAR_LEVELS": sum(1 << k for k, far in enumerate(self.far) if far),
             **counts,
         }

@@ -13,11 +13,13 @@ import numpy as np
 from rpukit.tiled.ir import Training
 from rpukit.tiled.program import BasePlan
 from rpukit.tiled.runtime.c_data import Tensors, batches_text, memory_text
+from rpukit.tiled.runtime.c_loops import Step, looped, size_of
 from rpukit.tiled.runtime.c_tables import Tables, tokens_of
 from rpukit.tiled.runtime.trainer import Trainer
 
 __all__ = ["generate_c"]
 
+_LOOP_WORDS = 200  # of the code that runs loops
 _NAMES = ("training_network", "optimizer_network")
 
 
@@ -77,12 +79,12 @@ def generate_c(
     end = trainer.parameters(everything=True)
     graphs = (training.train, training.optimiser)
     steps = [list(executor._tiles(p, g)) for p, g in zip(plan.programs, graphs, strict=True)]
-    tokens, n_tokens = tokens_of(plan.programs)
     tables = Tables(plan, steps)
     tensors = Tensors(executor, training, begin)
+    written, n_tokens = _programs(plan, tables, steps)
     files = dict(_fixed())
-    for name, program, own, small in zip(_NAMES, plan.programs, steps, tokens, strict=True):
-        files[f"{name}.c"] = tables.network(name, program, own, small)
+    for name, program, own in zip(_NAMES, plan.programs, written, strict=True):
+        files[f"{name}.c"] = tables.network(name, program, own)
     files |= {"tables.c": tables.text(), "sizes.h": tables.sizes(n_tokens, tensors.counts())}
     files |= {"kernels.h": tables.kernels_h(), "kernels.c": tables.kernels_c()}
     files |= {"memory.c": memory_text(plan), "tensors.c": tensors.text()}
@@ -93,6 +95,30 @@ def generate_c(
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text(text, encoding="ascii")
     return [target / name for name in files]
+
+
+def _programs(
+    plan: BasePlan, tables: Tables, ready: Sequence[Sequence[Any]]
+) -> tuple[list[list[Step]], int]:
+    """Write the programs, with loops where these save more than it takes to run them."""
+    plain: list[list[Step]] = []
+    short: list[list[Step]] = []
+    counts = [1, 1]  # tokens without loops, and with them
+    for program, own in zip(plan.programs, ready, strict=True):
+        ways = []
+        for again in (False, True):
+            (small,), count = tokens_of([program], again)
+            steps = tables.steps(program, own, small)
+            if not again:
+                plain.append(steps)
+                counts[0] = max(counts[0], count)
+            ways.append((looped(steps), count))
+        best, count = min(ways, key=lambda way: size_of(way[0]))
+        short.append(best)
+        counts[1] = max(counts[1], count)
+    if sum(map(size_of, plain)) - sum(map(size_of, short)) > _LOOP_WORDS:
+        return short, counts[1]
+    return plain, counts[0]
 
 
 def _fixed() -> Iterator[tuple[str, str]]:

@@ -104,7 +104,7 @@ def run(graph: BaseGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
             if operand.alias is not None:
                 values[node.outputs[operand.alias]] = values[operand.tensor]
             value = values[operand.tensor]
-            if operand.mode == "in":  # strided windows may not cover the border
+            if operand.mode != "out":  # windows may not cover all; changed ones are whole rows
                 part = tuple(slice(lo, hi) for lo, hi in space.rectangle(operand, space.whole))
                 value = np.ascontiguousarray(value[part])
             buffers[operand.slot] = value.reshape(-1)

@@ -400,20 +400,39 @@ class SymbolicRun:
         for node in self.graph.nodes:
             if ops.find(node.op).view:
                 continue
-            for operand in self.space(node).operands:
+            space = self.space(node)
+            for operand in space.operands:
                 if operand.mode == "in":
                     continue
                 name = operand.tensor
                 name = name if operand.alias is None else node.outputs[operand.alias]
-                tensor = self.graph.tensors[name]
-                if tensor.size and not covered_once(self.covered.get(name, []), tensor.shape):
+                part = space.rectangle(operand, space.whole)
+                boxes = [
+                    tuple((a - lo, b - lo) for (a, b), (lo, _) in zip(box, part, strict=True))
+                    for box in self.covered.get(name, [])
+                ]
+                lengths = tuple(hi - lo for lo, hi in part)
+                if prod(lengths) and not covered_once(boxes, lengths):
                     self.fault("coverage", f"{node.op} {node.name}: {name} is not computed once")
         for name in self._kept():
             home = self.homes.get(self.value[name])
             if home is None:
                 self.fault("missing", f"{name} has no home")
-            elif not np.array_equal(self.pieces(home), self.wanted(name, None).reshape(-1)):
+            elif not np.array_equal(self.pieces(home), self.final(name)):
                 self.fault("missing", f"{name} is not at home in {home.level} at the end")
+
+    def final(self, name: str) -> np.ndarray:
+        """Name the pieces of a value at the end: rows that an update left out are the old ones."""
+        pieces = self.wanted(name, None).reshape(-1)
+        for node in self.graph.nodes if name in self.graph.aliases else ():
+            for operand in self.space(node).operands if name in node.outputs else ():
+                if operand.alias is None or node.outputs[operand.alias] != name:
+                    continue
+                part = self.space(node).rectangle(operand, self.space(node).whole)
+                own = self.wanted(name, part).reshape(-1)
+                old = self.wanted(operand.tensor, None).reshape(-1)
+                pieces = np.where(np.isin(pieces, own), pieces, old)
+        return pieces
 
     def _kept(self) -> Iterable[str]:
         """Name the last version of each value that has to be at home at the end."""

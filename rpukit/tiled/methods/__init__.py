@@ -1,0 +1,18 @@
+"""Methods of training on devices: parts of a network, adapters, recomputation, quantisation."""
+
+from rpukit.tiled.methods.lora import add_lora
+from rpukit.tiled.methods.partial import freeze, parameter_layers, train_last, train_rows
+from rpukit.tiled.methods.quantise import quantise
+from rpukit.tiled.methods.recompute import recompute
+from rpukit.tiled.methods.rotation import Rotation
+
+__all__ = [
+    "Rotation",
+    "add_lora",
+    "freeze",
+    "parameter_layers",
+    "quantise",
+    "recompute",
+    "train_last",
+    "train_rows",
+]

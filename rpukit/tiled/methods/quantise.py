@@ -1,0 +1,207 @@
+"""Quantised weights and activations in the forward pass, with gradients straight through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rpukit._checks import OneOf, shown, takes
+from rpukit.errors import ParameterError
+from rpukit.tiled.graph.builder import Builder
+from rpukit.tiled.ir import Node
+from rpukit.tiled.methods._rewrite import PRODUCTS, Rewriter
+from rpukit.tiled.methods._select import matching
+
+__all__ = ["quantise"]
+
+FORMATS = ("int8", "int4", "fp16", "bf16", "none")
+_LEVELS = {"int8": 127, "int4": 7}
+_MANTISSA = {"fp16": 11, "bf16": 8}  # bits, the leading one included
+_LARGEST = 65504.0  # of fp16
+
+
+@takes(weights=OneOf(FORMATS), activations=OneOf(FORMATS))
+def quantise(
+    builder: Builder,
+    batches: Sequence[Sequence[Any]],
+    *,
+    weights: str = "int8",
+    activations: str = "int8",
+    per_channel: bool = True,
+    learn_scales: bool = False,
+    only: Sequence[str] = ("*",),
+) -> Builder:
+    """Round the factors of products to few bits in the forward pass; parameters stay as they are.
+
+    Parameters
+    ----------
+    builder : Builder
+        It is not changed.
+    batches : sequence of tuple of arrays
+        Mini-batches, with all inputs in their order, that scales of activations come from.
+    weights, activations : {"int8", "int4", "fp16", "bf16", "none"}
+        How the factors of Gemm, MatMul and Conv are rounded: constants and parameters, and what
+        depends on the data.
+    per_channel : bool
+        Weights have a scale for each output channel, not one alone.
+    learn_scales : bool
+        Scales are parameters too, which begin with the values that are fixed otherwise.
+    only : sequence of str
+        Patterns of the names of products: those of the other products stay as they are.
+
+    Returns
+    -------
+    Builder
+        With the given names, and the parameters ``w/scale`` if scales are learned.
+
+    Raises
+    ------
+    ParameterError, ShapeError, DTypeError
+
+    Notes
+    -----
+    int8 is ``s round(clip(x / s))`` with integers from -127 to 127 and ties to even; s is the
+    largest absolute value over 127. Gradients pass where x / s is within 127.4, and a scale that
+    is learned has the gradient of LSQ (Esser et al., ICLR 2020). fp16 and bf16 round to 11 and 8
+    bits, with gradients straight through; fp16 clips at 65504 and has no subnormal numbers.
+
+    All of it consists of elementwise ops that every executor has, float32 in memory: accuracy is
+    that of the small format, memory and cycles are not.
+
+    Examples
+    --------
+    >>> import numpy as np, rpukit as rk
+    >>> b = rk.tiled.Builder("line")
+    >>> x, y = b.input("x", (1, 2)), b.input("y", (1, 1))
+    >>> h = b.apply("Gemm", x, b.parameter("w", [[0.11], [-1.27]]), name="h")
+    >>> loss = b.apply("MSELoss", h, y)
+    >>> batch = np.array([[1.27, 0.5]], np.float32), np.zeros((1, 1), np.float32)
+    >>> small = rk.tiled.methods.quantise(b, [batch])
+    >>> small.graph("w/int8").run({"w": np.float32([[0.114], [-1.27]])})["w/int8"].ravel().round(3)
+    array([ 0.11, -1.27], dtype=float32)
+    """
+    products = [node for node in builder._sketch.nodes if node.op in PRODUCTS]
+    names = matching(list(only), [node.name for node in products], "only")
+    return _Quantiser(builder, (weights, activations), per_channel, learn_scales).run(
+        {node.name: node for node in products if node.name in names}, batches
+    )
+
+
+class _Quantiser:
+    def __init__(
+        self, builder: Builder, formats: tuple[str, str], per_channel: bool, learn: bool
+    ) -> None:
+        self.builder, self.rewriter = builder, Rewriter(builder)
+        self.formats, self.per_channel, self.learn = formats, per_channel, learn
+        self.made = self.rewriter.made
+        self.values = self.rewriter.values
+        bits = np.finfo(self.made._sketch.dtype).nmant + 1
+        self.bits, self.magic = bits, 1.5 * 2.0 ** (bits - 1)  # adding it rounds to integers
+        self.named: dict[tuple[str, int], str] = {}
+
+    def run(self, products: dict[str, Node], batches: Sequence[Sequence[Any]]) -> Builder:
+        moving = [
+            name
+            for node in products.values()
+            for name in node.inputs[:2]
+            if name not in self.values
+        ]
+        most = self.largest(dict.fromkeys(moving), batches) if self.formats[1] in _LEVELS else {}
+        for node in self.rewriter.sketch.nodes:
+            named = {}
+            for place, name in enumerate(node.inputs[:2] if node.name in products else ()):
+                named[name] = self.rounded(node, place, name, most)
+            self.rewriter.copy(node, named)
+        return self.made
+
+    def largest(
+        self, names: dict[str, None], batches: Sequence[Sequence[Any]]
+    ) -> dict[str, float]:
+        """Find the largest absolute values of activations."""
+        if not isinstance(batches, (list, tuple)) or not batches:
+            raise ParameterError(f"batches: got {shown(batches)}, need at least one mini-batch")
+        inputs = self.builder._inputs
+        made = [name for name in names if name not in inputs]
+        graph = self.builder.graph(*made) if made else None
+        found = dict.fromkeys(names, 0.0)
+        for batch in batches:
+            if not isinstance(batch, (list, tuple)) or len(batch) != len(inputs):
+                raise ParameterError(f"batches: need tuples of {', '.join(inputs)}")
+            given = dict(zip(inputs, batch, strict=True))
+            every = {**self.builder._parameters, **self.builder._kept, **given}
+            done = graph.run({name: every[name] for name in graph.inputs}) if graph else {}
+            for name in names:
+                value = np.abs(np.asarray({**given, **done}[name], np.float64)).max(initial=0.0)
+                if not np.isfinite(value):
+                    raise ParameterError(f"batches: {name} is {value}, need finite numbers")
+                found[name] = max(found[name], float(value))
+        return found
+
+    def rounded(self, node: Node, place: int, name: str, most: dict[str, float]) -> str:
+        """Name the rounded form of a factor, which is made at its first use."""
+        fixed = name in self.values
+        style = self.formats[0] if fixed else self.formats[1]
+        axis = self.channels(node, place, name) if fixed and self.per_channel else -1
+        if style == "none":
+            return name
+        axis = axis if style in _LEVELS else -1
+        if (name, axis) not in self.named:
+            suffix = "" if not any(key[0] == name for key in self.named) else f"/{axis}"
+            if style in _MANTISSA:
+                made = self.shorter(name, style)
+            else:
+                made = self.integers(name, style, suffix, self.scale(name, axis, style, most))
+            self.named[name, axis] = made
+        return self.named[name, axis]
+
+    def channels(self, node: Node, place: int, name: str) -> int:
+        """Find the axis of a weight's output channels; -1 for one scale."""
+        rank = len(self.rewriter.shape(name))
+        if node.op == "Conv":
+            return 0
+        if rank != 2:
+            return -1
+        turned = node.attributes.get("transB" if place else "transA", 0)
+        return int(not turned) if place else int(bool(turned))
+
+    def scale(self, name: str, axis: int, style: str, most: dict[str, float]) -> np.ndarray:
+        """Compute the scale of a factor, or those of its channels."""
+        rank = len(self.rewriter.shape(name))
+        if name not in self.values:
+            top = np.full((1,) * rank, most[name])
+        else:
+            value = np.abs(np.asarray(self.values[name], np.float64))
+            axes = tuple(k for k in range(rank) if k != axis)
+            top = value.max(axes, keepdims=True, initial=0.0)
+        scale: np.ndarray = np.where(top > 0, top, 1.0) / _LEVELS[style]
+        return scale
+
+    def integers(self, name: str, style: str, suffix: str, scale: np.ndarray) -> str:
+        made, levels = self.made, _LEVELS[style]
+        label = f"{name}/scale{suffix}"
+        if self.learn:  # a learning rate of LSQ, 1 / sqrt(n levels) of the others
+            n = int(np.prod(self.rewriter.shape(name))) / scale.size
+            factor = float((n * levels) ** -0.25)
+            own = made.parameter(label, scale / factor)
+            step = made.apply("Mul", own, self.rewriter.number(factor), name=f"{label}/step")
+        else:
+            step = made.constant(label, scale)
+        part = made.apply("Div", name, step, name=f"{name}/units{suffix}")
+        bound = levels + 0.4375  # rounds to the last integer
+        part = made.apply("Clip", part, min=-bound, max=bound)
+        magic = self.rewriter.number(self.magic)
+        part = made.apply("Sub", made.apply("Add", part, magic), magic)
+        return made.apply("Mul", part, step, name=f"{name}/{style}{suffix}")
+
+    def shorter(self, name: str, style: str) -> str:
+        """Round to fewer bits: the high part of a split by Veltkamp."""
+        made, source = self.made, name
+        if style == "fp16":
+            source = made.apply("Clip", name, min=-_LARGEST, max=_LARGEST)
+        splitter = self.rewriter.number(2.0 ** (self.bits - _MANTISSA[style]) + 1)
+        wide = made.apply("Mul", source, splitter)
+        high = made.apply("Sub", wide, made.apply("Sub", wide, source))
+        change = made.apply("StopGradient", made.apply("Sub", high, source))
+        return made.apply("Add", source, change, name=f"{name}/{style}")
