@@ -1,8 +1,8 @@
 """Code blocks of README.md and of the documentation run, page by page.
 
 The blocks of one page share one namespace, as a reader would type them one after the other. A
-comment ``<!-- needs: gpu -->`` (or ``torch``, ``export``) on the line above a block says what it needs; where
-that is missing, the block is only compiled, and so is code of other libraries (``other``), which
+comment ``<!-- needs: gpu -->`` (or ``torch``, ``export``) on the line above a block says what it
+needs; where that is missing, the block is only compiled, and so is code of other libraries (``other``), which
 CI does not install. Blocks of C, shell and text are ignored.
 """
 

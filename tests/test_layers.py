@@ -62,7 +62,8 @@ PARTS: dict[str, list[str]] = {
     ],
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
-        *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify", "runtime"),
+        *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify"),
+        *("runtime",),
         *("graph", "plan", "planner", "methods", "reports"),
     ],
 }
