@@ -62,8 +62,8 @@ PARTS: dict[str, list[str]] = {
     ],
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
-        *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify", "runtime"),
-        *("graph", "plan", "planner", "methods", "reports"),
+        *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify"),
+        *("runtime", "graph", "plan", "planner", "methods", "calibration", "reports"),
     ],
 }
 MOST_FILES = 15

@@ -10,7 +10,8 @@ mean squared error. The device budget of the plans is the bytes of all parameter
 Milliseconds are medians by the host's clock, from a mini-batch in host memory to the loss.
 ``--whole`` compares losses and parameters, bit for bit, with a plan whose budget holds everything.
 PyTorch trains the same layers once with all of it on the GPU, once with parameters on the CPU
-(FSDP with CPUOffloadPolicy, one process). ``--no-gpu`` makes the plans alone; ``--plans`` keeps them.
+(FSDP with CPUOffloadPolicy, one process). ``--no-gpu`` makes the plans alone; ``--plans`` keeps
+them.
 """
 
 from __future__ import annotations
