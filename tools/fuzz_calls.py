@@ -38,7 +38,7 @@ rk.tiled.find_hazards rk.tiled.live_bytes rk.tiled.make_graph rk.PulsedCell rk.U
 rk.analog.register_step rk.summaries.Summary rk.circuits.Partials rk.circuits.register_leaf
 rk.circuits.FunctionLeaf rk.tiled.LevelSweep rk.tiled.TargetComparison rk.tiled.write_trace
 rk.plot.plot_ageing rk.plot.plot_targets rk.tiled.methods.Rotation
-rk.tiled.methods.freeze
+rk.tiled.methods.freeze rk.tiled.calibrate
 """
 LEFT_OUT = set(_LEFT_OUT.split())
 _METHODS_LEFT_OUT = """
@@ -291,6 +291,13 @@ OWN = {
     "rk.inference.write_verify.tile": "rk.AnalogTile((2, 3), rk.SoftBounds())",
     "rk.inference.write_verify.max_rounds": "5",
     "rk.tiled.Level.name": "'L1'",
+    "rk.tiled.Rate.op": "'Relu'",
+    "rk.tiled.Rate.launch": "5",
+    "rk.tiled.Rate.rows": "(8, 16)",
+    "rk.tiled.Rate.cycles": "(4, 9)",
+    "rk.tiled.Calibration.device": "'cpu'",
+    "rk.tiled.Calibration.link": "rk.tiled.Level('cache', 1)",
+    "rk.tiled.Calibration.compute": "rk.tiled.Compute()",
     "bytes": "65536",
     "rk.tiled.Hierarchy.levels": "rk.tiled.siracusa_l2().levels",
     "rk.tiled.Builder.name": "'net'",

@@ -105,7 +105,7 @@ def test_a_stack_of_products_has_a_rate_of_its_own():
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """Small probes, and a cache folder for rates alone: machine code stays in its own."""
+    """Small probes, and a cache folder for rates alone: machine code stays where it is."""
     folder = tmp_path / "cache"
 
     def inside(name):

@@ -69,7 +69,9 @@ def test_auto_takes_the_plan_of_another_strategy_that_is_faster(monkeypatch):
     assert tiled.plan(training, levels).cycles <= double.cycles
 
 
-@pytest.mark.parametrize(("make", "args"), GRAPHS[1:3])
+@pytest.mark.parametrize(
+    ("make", "args"), [GRAPHS[1], pytest.param(*GRAPHS[2], marks=pytest.mark.slow)]
+)
 def test_more_memory_is_never_slower_than_less_of_the_series(make, args, monkeypatch):
     monkeypatch.setattr(module, "_BANDS", (2,))  # quicker
     training, rng = make(*args), np.random.default_rng(5)

@@ -120,7 +120,7 @@ def sweep_levels(
             except PlanError:
                 now = None
             smaller = [n for n in found[-1:] if n is not None]
-            found.append(now if now is None else min(now, *smaller))
+            found.append(None if now is None else min((now, *smaller)))
     columns = {strategy: tuple(found) for strategy, found in cycles.items()}
     return LevelSweep(names[place], tuple(ordered), columns, own.bytes)
 
