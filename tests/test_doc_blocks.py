@@ -2,8 +2,8 @@
 
 The blocks of one page share one namespace, as a reader would type them one after the other. A
 comment ``<!-- needs: gpu -->`` (or ``torch``, ``export``) on the line above a block says what it
-needs; where that is missing, the block is only compiled, and so is code of other libraries (``other``), which
-CI does not install. Blocks of C, shell and text are ignored.
+needs; where that is missing, the block is only compiled, and so is code of other libraries
+(``other``), which CI does not install. Blocks of C, shell and text are ignored.
 """
 
 import importlib.util

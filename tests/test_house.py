@@ -121,7 +121,7 @@ def prose(path: Path) -> str:
     if path.suffix in (".cu", ".cuh"):
         return "\n".join(re.findall(r"//[^\n]*|/\*.*?\*/", text, re.S))
     if path.suffix != ".py":
-        return text
+        return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.S)  # code in pages
     parts = [
         token.string
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
