@@ -63,12 +63,7 @@ PARTS: dict[str, list[str]] = {
     "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
     "tiled": [
         *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify"),
-<<<<<<< HEAD
-        *("runtime",),
-        *("graph", "plan", "planner", "methods", "reports"),
-=======
         *("runtime", "graph", "plan", "planner", "methods", "calibration", "reports"),
->>>>>>> planner
     ],
 }
 MOST_FILES = 15
