@@ -42,6 +42,43 @@ class Planning:
     track_cycles.unit = "cycles"
 
 
+class Methods:
+    params = [["everything", "last layer", "rows", "recomputed", "int8"]]
+    param_names = ["method"]
+
+    def setup(self, method):
+        training, batch = autoencoder(16)
+        levels = tiled.siracusa_l2(l1=16_000)
+        if method == "last layer":
+            training = tiled.methods.train_last(training, 1)
+        elif method == "rows":
+            training = tiled.methods.train_rows(training, {"w*": (0, 8)})
+        elif method == "recomputed":
+            training = tiled.methods.recompute(training, levels, limit=223_000)
+        elif method == "int8":
+            b = tiled.Builder("product")
+            h, y = b.input("x", (16, 128)), b.input("y", (16, 128))
+            loss = b.apply("MSELoss", b.apply("Gemm", h, b.parameter("w", np.eye(128))), y)
+            training = tiled.methods.quantise(b, [batch]).training(loss, tiled.SGD(lr=0.1))
+        self.plan, self.batch = tiled.plan(training, levels), batch
+        self.trainer = self.plan.trainer(training)
+        self.trainer.step(batch)
+
+    def time_step(self, _):
+        self.trainer.step(self.batch)
+
+    def track_cycles(self, _):
+        """Cycles of a step and an update in the model."""
+        return self.plan.cycles
+
+    def track_memory(self, _):
+        """Bytes of all values between ops."""
+        return self.plan.peaks["L2"]
+
+    track_cycles.unit = "cycles"
+    track_memory.unit = "bytes"
+
+
 class Step:
     params = [["single", "auto", "auto, fused"], DEVICES]
     param_names = ["buffering", "device"]
