@@ -34,7 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HASHES = ROOT / "tests" / "golden" / "hashes"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
+PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 OPTIONS = {
     "memcheck": {"--padding": "64", "--report-api-errors": "no", "--leak-check": "no"},
     "racecheck": {"--racecheck-report": "all"},
