@@ -316,6 +316,10 @@ def tests_of(kernel: str) -> list[str]:
         if word.search(path.read_text(encoding="utf-8")):
             found.append(path.relative_to(ROOT).as_posix())
     found += OF_PACKAGE.get(parts[1], ())
+    if re.search(r"\bu64 (first_sample|sample|event|number)\b|\bclock\b", head):
+        found.insert(0, "tests/kernels/test_counters.py")
+    if "*status" in head:
+        found.insert(0, "tests/kernels/test_status.py")
     return list(dict.fromkeys(found))
 
 
