@@ -155,8 +155,6 @@ CLASSES: dict[str, Entry] = {
         {
             "enable": ANY,
             "calibration_info": ANY,
-            "gradient_scale": 1.0,
-            "gradient_relative": False,
         },
     ),
 }

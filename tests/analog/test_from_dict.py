@@ -141,10 +141,6 @@ def test_a_list_of_all_that_is_refused():
         ({"class": "InferenceRPUConfig", "drift_compensation": "Other"}, "drift_compensation"),
         ({"class": "InferenceRPUConfig", "device": {"class": "SoftBoundsDevice"}}, "IdealDevice"),
         ({"runtime": {"data_type": "half"}}, "data_type"),
-        (
-            {"class": "InferenceRPUConfig", "pre_post": {"input_range": {"enable": True}}},
-            "gradient_relative",
-        ),
     ],
 )
 def test_what_has_no_counterpart(tree, match):
@@ -152,6 +148,15 @@ def test_what_has_no_counterpart(tree, match):
         rk.presets.from_dict(tree)
     with pytest.raises(errors.ParameterError, match="need a dictionary"):
         rk.presets.from_dict([])
+
+
+def test_learned_input_ranges():
+    given = {"enable": True, "manage_output_clipping": True, "output_min_percentage": 0.9}
+    tree = {"class": "InferenceRPUConfig", "pre_post": {"input_range": given}}
+    want = inference.InputRange(
+        learned=True, gradient_relative=True, manage_output_clipping=True, output_min_share=0.9
+    )
+    assert rk.presets.from_dict(tree).cell.input_range == want
 
 
 def test_input_ranges_belong_to_inference():

@@ -49,22 +49,26 @@ def test_modified_in_training_only():
     assert tile._now["mode"] == "modified"
 
 
-def test_learned_ranges():
+@pytest.mark.parametrize("relative", [False, True])
+def test_learned_ranges(relative):
     """The gradient of clipped activations is 0; the range follows its gradient."""
-    kind = inference.InputRange(value=1.0, learned=True, n_init=0, decay=0.0)
+    given = {"gradient_scale": 0.5, "gradient_relative": True} if relative else {}
+    kind = inference.InputRange(value=0.8, learned=True, n_init=0, decay=0.0, **given)
     cell = rk.InferenceCell(noise=inference.Verbatim(), input_range=kind)
     quiet = rk.IOParameters(inp_noise=0.0, out_noise=0.0, inp_res=-1, out_res=-1, out_bound=1e6)
     settings = nn.AnalogSettings(cell=cell, forward=quiet, backward=PERFECT, tile_shape=(8, 3))
+    torch.manual_seed(0)
     model = nn.AnalogLinear(5, 3, cell=settings, seed=1)
     x = torch.randn(6, 5, requires_grad=True)
     optimiser = optim.AnalogSGD(model.parameters(), lr=0.1)
     weight, d = model.get_weights(), torch.randn(6, 3)
     (model(x) * d).sum().backward()
-    slope, outside = d @ weight, x.detach().abs() > 1
+    slope, outside = d @ weight, x.detach().abs() > 0.8
     torch.testing.assert_close(x.grad, torch.where(outside, 0.0, slope))
     optimiser.step()
     steps = torch.where(outside, x.detach().sign() * slope, 0.0)
-    want = [1 - 0.1 * steps[:, :3].sum().item(), 1 - 0.1 * steps[:, 3:].sum().item()]
+    rate = 0.1 * (0.5 * 0.8 if relative else 1)
+    want = [0.8 - rate * part.sum().item() for part in (steps[:, :3], steps[:, 3:])]
     assert model.array.ranges == pytest.approx(want, rel=1e-5)
 
 

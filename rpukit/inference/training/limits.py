@@ -217,6 +217,10 @@ class InputRange(Checked):
         has to be finite then, without bound management.
     output_min_share : float, 0 to 1
         Share of outputs that should stay below the bound.
+    gradient_scale : float, at least 0
+        Factor of the gradient of the range.
+    gradient_relative : bool
+        Whether the gradient is multiplied by the range, too, so that steps are relative to it.
 
     Raises
     ------
@@ -244,11 +248,13 @@ class InputRange(Checked):
     min_share: float = 0.95
     manage_output_clipping: bool = False
     output_min_share: float = 0.95
+    gradient_scale: float = 1.0
+    gradient_relative: bool = False
 
     def _check(self) -> None:
         for name in ("value", "n_std"):
             self._need(getattr(self, name) > 0, name, "a positive number")
-        for name in ("decay", "n_init"):
+        for name in ("decay", "n_init", "gradient_scale"):
             self._need(getattr(self, name) >= 0, name, "a number from 0")
         for name in ("min_share", "output_min_share"):
             self._need(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]")
@@ -296,6 +302,7 @@ class InputRange(Checked):
         xp = _device.namespace(x, grad)
         outside = abs(x) > np.float32(value)
         slope = total(xp.where(outside, xp.sign(x) * grad, np.float32(0)))
+        slope *= self.gradient_scale * (value if self.gradient_relative else 1)
         found = value - lr * slope
         if float(outside.sum()) <= (1 - self.min_share) * x.size:
             found -= lr * self.decay * value
