@@ -39,6 +39,7 @@ from tests.on_cpu import runner  # noqa: E402
 
 ORDER, OTHER_ORDERS = 5, (1, 0, 7)
 LEAST_TIME = 10.0  # seconds that any trial gets; else ten times what the unedited source takes
+OF_ALL = ("tests/kernels/test_status.py", "tests/kernels/test_counters.py")  # by name of kernel
 OF_PACKAGE = {  # tests of sources for each package, besides those that name the kernel or its op
     "circuits": ("tests/circuits/test_kernels.py", "tests/circuits/test_tensor_sums.py"),
     "tiled": ("tests/tiled/test_tile_kernels.py",),
@@ -237,7 +238,7 @@ class Bench:
 
     # ---- tests
 
-    def pytest(self, number: int, files: list[str]) -> dict[str, str]:
+    def pytest(self, number: int, files: list[str], only: str) -> dict[str, str]:
         """Run the tests of sources against a mutant, in a fork."""
         import pytest
 
@@ -250,10 +251,9 @@ class Bench:
                     failed.append(report.nodeid)
 
         os.environ["PYTEST_ADDOPTS"] = ""
-        only = ["-k", "order or on_cpu or kernel"]
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
         with contextlib.redirect_stdout(io.StringIO()):
-            code = pytest.main([*options, *only, *files], plugins=[Watch()])
+            code = pytest.main([*options, "-k", only, *files], plugins=[Watch()])
         if code in (0, 5):  # 5: no test was found
             return {}
         return {"killed": failed[0] if failed else f"pytest ended with {code}"}
@@ -283,18 +283,21 @@ class Bench:
         return {}
 
     def _by_tests(self, number: int, alone: float) -> dict[str, str]:
-        files = tests_of(self.kernel)
-        for some in (*([t] for t in self.tests[:3]), files):
+        files, usual = tests_of(self.kernel), "order or on_cpu or kernel"
+        known = [([test], usual) for test in self.tests[:3]]
+        for some, only in (*known, (list(OF_ALL), self.kernel), (files, usual)):
             if not some:
                 continue
-            key = " ".join(some)
+            key = " ".join((*some, only))
             if key not in self.limits:
                 begin = time.monotonic()
-                found, why = forked(lambda s=some: self.pytest(0, s), 3000.0)
+                found, why = forked(lambda s=some, o=only: self.pytest(0, s, o), 3000.0)
                 if found != {}:
                     return {"broken": f"fails without an edit: {found or why}"}
                 self.limits[key] = 60.0 + 5 * (time.monotonic() - begin)
-            found, why = forked(lambda s=some: self.pytest(number, s), alone + self.limits[key])
+            found, why = forked(
+                lambda s=some, o=only: self.pytest(number, s, o), alone + self.limits[key]
+            )
             if found is None:
                 return {"killed": f"tests: {why}"}
             if found:
@@ -316,10 +319,6 @@ def tests_of(kernel: str) -> list[str]:
         if word.search(path.read_text(encoding="utf-8")):
             found.append(path.relative_to(ROOT).as_posix())
     found += OF_PACKAGE.get(parts[1], ())
-    if re.search(r"\bu64 (first_sample|sample|event|number)\b|\bclock\b", head):
-        found.insert(0, "tests/kernels/test_counters.py")
-    if "*status" in head:
-        found.insert(0, "tests/kernels/test_status.py")
     return list(dict.fromkeys(found))
 
 

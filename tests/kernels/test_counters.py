@@ -25,7 +25,7 @@ COUNTED = [
 
 
 def calls(kernel):
-    """Calls that launch a kernel: golden cases, small ones first, or for circuits a quicker one."""
+    """Calls that launch a kernel: golden cases, small ones first; of circuits a quicker one."""
     if kernel in ("choose_down", "leaf_choose"):
         return [lambda: rk.Circuit(rk.circuits.hmm(2, 2, 3), seed=1).sample(9)]
     some = sorted(CASES[kernel], key=lambda case: not case.small)

@@ -354,8 +354,8 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
             y = _device.namespace(rows).concatenate(parts)
         else:
             y = product(seen, rows, start)
-        self._now[way] = start + rows.shape[0]
-        self._now[f"n_{way}"] += rows.shape[0]
+        n, count = rows.shape[0], f"n_{way}"
+        self._now |= {way: start + n, count: self._now[count] + n}  # both, or neither
         self._settle()
         return y
 
