@@ -103,6 +103,12 @@ class TensorSums(Captured):
     precision = "bf16"
 
 
+class SplitSums(Captured):
+    """The same with sums and counts by pairs of bfloat16."""
+
+    precision = "bf16x3"
+
+
 class Images:
     """Steps of learning of 784 pixels on a GPU, as CUDA graphs: 13 and 17 million edges."""
 
