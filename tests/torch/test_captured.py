@@ -128,9 +128,15 @@ def test_replays_have_the_bits_of_the_loop(name, monkeypatch):
         replay = replaying.GraphReplay(graph, tiles, pattern, last, D)
         replay._fresh = False  # a capture on a GPU does not run the step; this one did
         for _ in range(3):
+            assert replay.fits()
             replay()
             model(test)
         replay()
+        clocks = tiles.memories[0][0]
+        still = next(name for name in clocks if name.endswith("drift_time"))
+        clocks[still] += 1.0  # what no replay does
+        assert not replay.fits()
+        clocks[still] -= 1.0
         for k in range(9):
             eager()
             if 5 <= k < 8:

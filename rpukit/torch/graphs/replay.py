@@ -56,7 +56,23 @@ class GraphReplay:
                 for j, word in words.items():
                     self._values.setdefault(word, []).append(slots[j])
                 self._updates.append(node.updater(slots))
+        moving = {(k, m, name) for k, m, name, _ in pattern.advance}
+        self._still = [
+            (memory, name, value)
+            for k, memories in enumerate(tiles.memories)
+            for m, memory in enumerate(memories)
+            for name, value in memory.items()
+            if (k, m, name) not in moving
+        ]
         self._fresh = True  # the graph has the arguments of the step that was captured
+
+    def fits(self) -> bool:
+        """Whether the tiles are as in the capture but for their clocks: not programmed since."""
+        for memory, name, value in self._still:
+            now = memory.get(name)
+            if now is not value and (isinstance(value, np.ndarray) or now != value):
+                return False
+        return True
 
     def __call__(self) -> Tensor:
         """Replay the step; the clocks of the tiles move."""

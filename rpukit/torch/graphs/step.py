@@ -136,7 +136,8 @@ class CapturedStep:
         """
         given = (x, *targets)
         key = self._settings()
-        if key != self._key or not self._tiles.unchanged:
+        fits = self._replay is None or self._replay.fits()
+        if key != self._key or not (fits and self._tiles.unchanged):
             self._key = key
             self._forget()
             self.reason = self._refused(given)
@@ -189,13 +190,15 @@ class CapturedStep:
             self._seen = []
             return self._eager(given)
         if not self._static:
-            self._static = tuple(t.clone() for t in given)
+            self._static = tuple(t.detach().clone() for t in given)
         recording = Recording(self._tiles)
         with recording.running():
             loss = self._eager(given)
         self._n_tried += 1
         self._seen = [*self._seen, recording][-_N_SEEN:]
         self.reason = self._not_steady(recording)
+        if self.reason:
+            self._seen = []
         return loss
 
     def _not_steady(self, recording: Recording) -> str:
