@@ -79,6 +79,27 @@ class Methods:
     track_memory.unit = "bytes"
 
 
+class PlanningDeep:
+    """Chains of equal layers: time and memory should grow in proportion to the depth."""
+
+    params = [4, 16, 64]
+    param_names = ["depth"]
+
+    def setup(self, depth):
+        self.training, _ = autoencoder(8, (64,) * (depth + 1))
+        self.levels = tiled.siracusa_l2(l1=32_000, l2=1 << 30)
+
+    def time_plan(self, _):
+        tiled.plan(self.training, self.levels)
+
+    def peakmem_plan(self, _):
+        tiled.plan(self.training, self.levels)
+
+    def track_instructions(self, _):
+        plan = tiled.plan(self.training, self.levels)
+        return sum(len(program.instructions) for program in plan.programs)
+
+
 class Step:
     params = [["single", "auto", "auto, fused"], DEVICES]
     param_names = ["buffering", "device"]
