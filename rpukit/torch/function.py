@@ -71,7 +71,7 @@ def forward_product(
     raw : Tensor, shape (..., n_out), or None
         Outputs of the tiles before a scale.
     """
-    y = (weight.counted_product if learns else weight.forward_product)(_plain(x))
+    y = (weight._counted_product if learns else weight.forward_product)(_plain(x))
     raw = None
     if scale is not None:
         raw, y = y, y * _plain(scale)

@@ -96,7 +96,7 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"AnalogWeight({self.array!r})"
 
-    def counted_product(self, x: Any) -> Any:
+    def _counted_product(self, x: Any) -> Any:
         """Multiply rows of a mini-batch, and count the outputs that reach their bound."""
         if not self.counts:
             return self.forward_product(x)
