@@ -17,7 +17,7 @@
 // check: WIDTH=2 LIFT=0 BI=64 BJ=64 WI=4 WJ=2 ST=6
 // check: WIDTH=2 LIFT=0 BI=32 BJ=16 WI=2 WJ=1 ST=14
 // check: WIDTH=2 LIFT=0 SPLIT=1 BI=128 BJ=64 WI=4 WJ=2 ST=3
-// check: WIDTH=2 LIFT=0 SPLIT=1 BI=64 BJ=64 WI=2 WJ=2 ST=6
+// check: WIDTH=2 LIFT=0 SPLIT=1 BI=64 BJ=32 WI=4 WJ=2 ST=8
 // source: docs/semantics/circuits.md, sections 5 and 6.
 #define P_MN 0
 #define Q_MN 0

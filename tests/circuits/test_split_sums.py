@@ -40,12 +40,33 @@ def test_any_batch_has_the_same_bits_and_chains_end_at_blocks_of_samples():
         assert_same_bits(a, b)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16x3"])
+def test_whole_blocks_of_samples_leave_no_chain_behind(precision):
+    """Chains that begin and end with a block are neither read nor written by the kernels."""
+    expected = learnt((10, 4, 5), 257, (256,), precision)
+    with on_cpu(7):
+        got = learnt((10, 4, 5), 257, (256,), precision)
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
 @pytest.mark.parametrize("tile", [*counts._TILES[1:3]], ids=lambda t: f"{t.outputs}x{t.samples}")
 def test_tiles_of_counts_have_the_same_bits(tile, monkeypatch):
     expected = learnt((10, 70, 5), 3)
     monkeypatch.setattr(counts, "_TILES", (tile,))
     with on_cpu(5):
         got = learnt((10, 70, 5), 3)
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", sum_tensor_core._SPLIT_TILES[:3], ids=str)
+def test_tiles_of_sums_have_the_same_bits(tile, monkeypatch):
+    expected = learnt((2, 140, 5), 35)
+    monkeypatch.setattr(sum_tensor_core, "tile_for", lambda *_: tile.fitted(200_000))
+    with on_cpu(5):
+        got = learnt((2, 140, 5), 35)
     for a, b in zip(got, expected, strict=True):
         assert_same_bits(a, b)
 

@@ -141,8 +141,8 @@ _TILES = (
 # Of pairs; as many stages as there is room for.
 _SPLIT_TILES = (
     Tile(128, 64, (4, 2), 4, planes=2),
-    Tile(64, 64, (2, 2), 6, planes=2),
-    Tile(64, 32, (2, 2), 8, planes=2),
+    Tile(64, 64, (4, 2), 6, planes=2),
+    Tile(64, 32, (4, 2), 8, planes=2),
     Tile(32, 32, (2, 2), 8, planes=2),
     Tile(32, 16, (2, 1), 10, planes=2),
 )
