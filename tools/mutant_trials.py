@@ -5,8 +5,9 @@ for each mutant. The kernel is compiled with all its mutants behind a number (`m
 and loaded once; each trial is a fork of the process that sets the number. A trial ends at the
 first wrong result. What has killed most, for its time, is tried first.
 
-Stages: golden cases; the same in other orders of threads; tests that name the kernel; for bounds,
-golden cases with checks of addresses, in a process that has the sanitizer's library.
+Stages: golden cases; the same in other orders of threads; tests that take every kernel; tests that
+name the kernel; for bounds, golden cases with checks of addresses, in a process that has the
+sanitizer's library.
 """
 
 from __future__ import annotations
@@ -278,14 +279,15 @@ class Bench:
                 self.kills[found["case"]] += 1
             if found:
                 return found
-        if "tests" in stages:
-            return self._by_tests(number, alone)
-        return {}
+        return self._by_tests(number, alone, stages)
 
-    def _by_tests(self, number: int, alone: float) -> dict[str, str]:
-        files, usual = tests_of(self.kernel), "order or on_cpu or kernel"
-        known = [([test], usual) for test in self.tests[:3]]
-        for some, only in (*known, (list(OF_ALL), self.kernel), (files, usual)):
+    def _by_tests(self, number: int, alone: float, stages: set[str]) -> dict[str, str]:
+        usual = "order or on_cpu or kernel"
+        chosen = [(list(OF_ALL), self.kernel)] if "launches" in stages else []
+        if "tests" in stages:
+            chosen += [([test], usual) for test in self.tests[:3]]
+            chosen.append((tests_of(self.kernel), usual))
+        for some, only in chosen:
             if not some:
                 continue
             key = " ".join((*some, only))

@@ -76,7 +76,7 @@ class Verdicts:
         now = hash_of(mutant.file)
         if self.files.get(mutant.file, ("",))[0] != now:
             self.files[mutant.file] = (now, {})
-        self.files[mutant.file][1][short(mutant)] = " ".join(by.split())[:90] or SURVIVED
+        self.files[mutant.file][1][short(mutant)] = " ".join(by.partition("[")[0].split())[:90] or SURVIVED
 
     def write(self) -> None:
         """Write the file anew, files and verdicts in order."""

@@ -2,10 +2,10 @@
 
 Each mutant (`mutants.py`) is one edit. A process for each kernel compiles it with all its mutants
 behind a number and tries one after the other (`mutant_trials.py`): golden cases under g++, other
-orders of threads, tests that name the kernel, and for bounds golden cases with checks of
-addresses. A mutant of a header is tried with kernels that reach its function (`mutant_users.py`).
-What survives all is printed with file, line and edit, unless ``tools/mutants.toml`` says why it is
-equivalent.
+orders of threads, tests that take every kernel, tests that name the kernel, and for bounds golden
+cases with checks of addresses. A mutant of a header is tried with kernels that reach its function
+(`mutant_users.py`). What survives all is printed with file, line and edit, unless
+``tools/mutants.toml`` says why it is equivalent.
 
     python tools/mutate.py                                     # what is new since the last run
     python tools/mutate.py --kernels decay diffusion --again   # all mutants of two kernels
@@ -39,7 +39,7 @@ from mutant_verdicts import BROKEN, ROOT, SURVIVED, Verdicts
 from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_source, reached
 
 LIST = ROOT / "tools" / "mutants.toml"
-STAGES = ("golden", "orders", "addresses", "tests")
+STAGES = ("golden", "orders", "launches", "addresses", "tests")
 Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
 
 
@@ -110,7 +110,7 @@ class Sweep:
 
     def _passes(self) -> list[list[str]]:
         """Stages that one process can go through; checks of addresses need one of their own."""
-        first = [s for s in ("golden", "orders") if s in self.args.stages]
+        first = [s for s in ("golden", "orders", "launches") if s in self.args.stages]
         rest = [[s] for s in ("addresses", "tests") if s in self.args.stages]
         return [s for s in (first, *rest) if s]
 
