@@ -1,8 +1,9 @@
 """Damage ONNX files and read them: the only outcomes are a graph and a typed error.
 
-python tools/fuzz_onnx.py [--cases 1000] [--seconds 60] [--seed 0] [--case N]
+python tools/fuzz_onnx.py [--cases 1000] [--seconds 60] [--seed 0] [--case N] [--exports]
 
-A case takes a model of `tests/data/tiled`, changes a few fields (operators, attributes, names,
+A case takes a model of `tests/data/tiled` (of `tests/tiled/exports` with ``--exports``), changes a
+few fields (operators, attributes, names,
 shapes, types, values, opsets) or bytes, and reads it. Each kind of failure is printed once with
 its number, and `--case` runs that one alone.
 """
@@ -34,9 +35,9 @@ FLOATS = (0.0, -1.0, 1e-45, 1e38, float("inf"), float("-inf"), float("nan"))
 TEXTS = ("", "x", "NOTSET", "SAME_UPPER", "mean", "\0", "ä", "../x", "a" * 1000)
 
 
-def models() -> list[Path]:
+def models(folder: str = "tests/data/tiled") -> list[Path]:
     """Small files to start from."""
-    found = sorted((ROOT / "tests/data/tiled").rglob("*.onnx"))
+    found = sorted((ROOT / folder).rglob("*.onnx"))
     return [path for path in found if path.stat().st_size < SMALL]
 
 
@@ -153,7 +154,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="run this case alone")
-    given, paths, counts = parser.parse_args(), models(), Counter[str]()
+    parser.add_argument("--exports", action="store_true", help="start from exported models")
+    given, counts = parser.parse_args(), Counter[str]()
+    paths = models(*(["tests/tiled/exports"] if given.exports else []))
     seen: set[str] = set()
     end, n = time.monotonic() + given.seconds, 0
     with tempfile.TemporaryDirectory() as folder:

@@ -190,12 +190,13 @@ def _load(path: str | Path) -> Any:
 def _value(array: np.ndarray, real: str) -> np.ndarray:
     """Cast floats to the dtype of the graph, and signed integers to int64.
 
-    Infinities, which masks hold, become the largest finite numbers.
+    Infinities, which masks hold, become the largest finite numbers, as numbers beyond the type do.
     """
     if array.dtype.kind != "f":
         return array.astype(_integer(array.dtype))
-    largest = np.copysign(np.finfo(real).max, array.astype(real))
-    return np.where(np.isinf(array), largest, array).astype(real)
+    with np.errstate(over="ignore"):
+        made = array.astype(real)
+    return np.where(np.isinf(made), np.copysign(np.finfo(real).max, made), made).astype(real)
 
 
 def _integer(dtype: np.dtype[Any]) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from rpukit.errors import GraphError
+
 __all__ = ["fold", "prepared", "without_functions"]
 
+_EQUATION = re.compile(r"(?:[A-Za-z ,]|\.\.\.)*(?:->(?:[A-Za-z ]|\.\.\.)*)?")
 _DOMAINS = ("", "ai.onnx")
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Dropout")
 _SMALL = 1 << 10  # elements of a constant that shape inference may look at
@@ -26,7 +30,16 @@ def prepared(model: Any) -> Any:
     Returns
     -------
     onnx.ModelProto
+
+    Raises
+    ------
+    GraphError
+        If an Einsum has an equation that shape inference would not return from.
     """
+    for node in (n for n in model.graph.node if n.op_type == "Einsum"):
+        given = next((a.s.decode(errors="replace") for a in node.attribute), "")
+        if not _EQUATION.fullmatch(given):
+            raise GraphError(f"node {node.name} (Einsum): equation: got {given!r}, need letters")
     if model.functions:
         model = import_module("onnx.inliner").inline_local_functions(model)
     return model

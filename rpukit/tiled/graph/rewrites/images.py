@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpukit.tiled.graph.rewrites.moves import repeated
-from rpukit.tiled.graph.rewrites.reading import Parts, Reading, Rewrite
+from rpukit.tiled.graph.rewrites.reading import MOST_ELEMENTS, Parts, Reading, Rewrite
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import attribute, fault, present
 
@@ -175,6 +175,7 @@ def _resize(node: Node, reading: Reading) -> list[Node]:
     for axis, (n, size) in enumerate(zip(tuple(shape), whole, strict=True)):
         if n == size:
             continue
+        parts.bound(n * size, MOST_ELEMENTS, "elements of a matrix")
         matrix = _resizing(node, reading, axis, n, size)
         times = size // n
         if size % n == 0 and np.array_equal(matrix, np.repeat(np.eye(n), times, 0)):

@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from rpukit.tiled.graph.rewrites.reading import Parts, Reading, Rewrite, identity
+from rpukit.tiled.graph.rewrites.reading import (
+    MOST_ELEMENTS,
+    Parts,
+    Reading,
+    Rewrite,
+    identity,
+)
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import attribute, fault, present
 
@@ -64,6 +70,7 @@ def _slice(node: Node, reading: Reading) -> list[Node]:
     starts = attributes["starts"]
     axes = attributes.get("axes", range(len(starts)))
     for axis, *ends in zip(axes, starts, attributes["ends"], attributes["steps"], strict=True):
+        parts.bound(shape[axis], MOST_ELEMENTS, "elements of an axis")
         kept = np.arange(shape[axis])[slice(*(end if abs(end) < _END else None for end in ends))]
         x = take(parts, x, shape, kept, axis % len(shape))
         shape[axis] = len(kept)
@@ -95,6 +102,7 @@ def _split_sequence(node: Node, reading: Reading) -> list[Node]:
     single = given is None or reading.constants[node.inputs[1]].ndim == 0
     if single:
         step = given[0] if given else 1
+        Parts(node, reading).bound(shape[axis] // max(1, step), 10_000, "parts")
         sizes = [min(step, shape[axis] - k) for k in range(0, shape[axis], step)]
     else:
         sizes = list(given or ())
@@ -139,6 +147,8 @@ def _concat_sequence(node: Node, reading: Reading) -> list[Node]:
 def _gather(node: Node, reading: Reading) -> list[Node]:
     """Read one constant index as a Slice, others as rows of a table."""
     (x, indices), axis, (end,) = node.inputs, attribute(node, "axis", 0), node.outputs
+    if reading.fixed(indices) and reading.constants[indices].dtype.kind not in "iu":
+        raise fault(node, f"{indices}: got {reading.constants[indices].dtype}, need integers")
     if reading.fixed(indices) and reading.constants[indices].size == 1:
         index = int(reading.constants[indices].reshape(()))
         part = {"starts": (index,), "ends": (index + 1 if index != -1 else _END,), "axes": (axis,)}
@@ -190,10 +200,11 @@ def _pad(node: Node, reading: Reading) -> list[Node]:
             before, after = max(0, before), max(0, after)
         if not (before or after):
             continue
+        size = before + own[axis] + after
         if mode == "constant":
-            size = before + own[axis] + after
             x = parts.add("Place", x, axis=axis, before=before, size=size)
         else:
+            parts.bound(size, MOST_ELEMENTS, "elements of an axis")
             kept = np.pad(np.arange(own[axis]), (before, after), mode=modes[mode])  # type: ignore[call-overload]
             x = take(parts, x, own, kept, axis)
         own[axis] += before + after
@@ -249,6 +260,7 @@ def _blocks(node: Node, reading: Reading) -> list[Node]:
 def _trilu(node: Node, reading: Reading) -> list[Node]:
     parts, shape = Parts(node, reading), reading.shape(node, node.inputs[0])
     place = int(reading.number(node, 1, "k") or 0)
+    parts.bound(math.prod(shape[-2:]), MOST_ELEMENTS, "elements of a mask")
     cut = np.triu if attribute(node, "upper", 1) else np.tril
     mask = parts.array(cut(np.ones(shape[-2:]), place))
     return parts.done(parts.add("Mul", node.inputs[0], mask))

@@ -11,9 +11,10 @@ import numpy as np
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import attribute, fault, present
 
-__all__ = ["UNKNOWN", "Parts", "Reading", "Rewrite", "identity", "text_of"]
+__all__ = ["MOST_ELEMENTS", "UNKNOWN", "Parts", "Reading", "Rewrite", "identity", "text_of"]
 
 UNKNOWN = "the shape is unknown"
+MOST_ELEMENTS = 1 << 24  # of a constant that a rewrite makes
 
 
 @dataclass
@@ -69,7 +70,8 @@ class Reading:
         name = present(node.inputs, place)
         if not name:
             return None
-        if not self.fixed(name) or self.constants[name].size != 1:
+        known = self.fixed(name) and self.constants[name].dtype.kind in "biuf"
+        if not known or self.constants[name].size != 1:
             raise fault(node, f"{what}: got the tensor {name}, need a constant of one element")
         return float(self.constants[name].reshape(()))
 
@@ -80,6 +82,8 @@ class Reading:
             return None
         if not self.fixed(name):
             raise fault(node, f"{what}: {name} is computed, need a constant")
+        if self.constants[name].dtype.kind not in "biu":
+            raise fault(node, f"{what}: got {self.constants[name].dtype}, need integers")
         return tuple(int(n) for n in self.constants[name].reshape(-1))
 
     def constant(self, name: str, value: np.ndarray) -> str:
@@ -140,6 +144,16 @@ class Parts:
         """Add a constant array."""
         self._count += 1
         return self.reading.constant(f"{self.node.name}/constant_{self._count}", value)
+
+    def bound(self, count: int, most: int, what: str) -> None:
+        """Check that a file does not ask for more than a target could ever hold.
+
+        Raises
+        ------
+        GraphError
+        """
+        if count > most:
+            raise fault(self.node, f"got {count} {what}, need at most {most}")
 
     def times(self, value: str, factor: float) -> str:
         """Multiply by a number."""

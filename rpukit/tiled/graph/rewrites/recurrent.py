@@ -15,6 +15,7 @@ __all__ = ["REWRITES"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_MOST_STEPS = 10_000
 _ACTIVATIONS = {name.lower(): name for name in ("Sigmoid", "Tanh", "Relu", "HardSigmoid")}
 
 
@@ -58,6 +59,7 @@ class _Network:
 
     def _check(self) -> None:
         node, reading = self.node, self.reading
+        self.parts.bound(self.t, _MOST_STEPS, "steps to write out")
         lengths = present(node.inputs, 4)
         if lengths and reading.scalar(lengths) != self.t:
             raise fault(node, f"{lengths}: got lengths of sequences, need all of {self.t} steps")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rpukit.tiled.graph.rewrites.reading import Parts, Reading, Rewrite
+from rpukit.tiled.graph.rewrites.reading import MOST_ELEMENTS, Parts, Reading, Rewrite
 from rpukit.tiled.ir import Node
 from rpukit.tiled.ops._base import attribute, fault
 
@@ -99,6 +99,7 @@ def _running_sum(node: Node, reading: Reading) -> list[Node]:
     shape, axis = reading.shape(node, x), reading.number(node, 1, "axis")
     at = int(axis or 0) % len(shape)
     n, rest = shape[at], math.prod(shape[at + 1 :])
+    parts.bound(n * n, MOST_ELEMENTS, "elements of a matrix")
     ones = np.tril(np.ones((n, n)), -1 if attribute(node, "exclusive", 0) else 0)
     if attribute(node, "reverse", 0):
         ones = ones.T
