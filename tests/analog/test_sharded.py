@@ -1,5 +1,7 @@
 """Tiles split over devices: the bits of one device, wherever the rows are cut."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,9 @@ CELLS = {
     "reference": rk.Reference(devices=(rk.SoftBounds(dw_min=0.02), rk.SoftBounds())),
 }
 
+WIDE, WIDE_CUTS = (5, 100), ((32,), (64, 96), (32, 64, 96))
+SINGLE = [k for k, cell in CELLS.items() if not isinstance(cell, rk.Transfer)]
+
 
 def data(*shape, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype("f4")
@@ -79,12 +84,22 @@ def same(found, expected):
 
 @pytest.mark.parametrize("name", CELLS)
 def test_cuts_do_not_matter(name):
+    check_cuts(name, SHAPE, CUTS, "outputs")
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_cuts_of_columns_do_not_matter(name):
+    check_cuts(name, WIDE, WIDE_CUTS, "inputs")
+
+
+def check_cuts(name, shape, all_cuts, split):
     options = {**NOISY, "seed": 3, "count_pulses": True}
-    plain = rk.AnalogTile(SHAPE, CELLS[name], **options)
+    plain = rk.AnalogTile(shape, CELLS[name], **options)
     expected = lived(plain)
     state = plain.state()
-    for cuts in CUTS:
-        tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * (len(cuts) + 1), cuts=cuts, **options)
+    for cuts in all_cuts:
+        places = ("cpu",) * (len(cuts) + 1)
+        tile = rk.ShardedTile(shape, CELLS[name], places, split=split, cuts=cuts, **options)
         same(lived(tile), expected)
         assert tile.n_pulses == plain.n_pulses
         assert all(array.n_pulses for array in plain.arrays[:2]) == (
@@ -100,20 +115,15 @@ def test_cuts_do_not_matter(name):
             assert_same_bits(mine["arrays"][key], array)
 
 
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
 @pytest.mark.parametrize("name", ["noisy", "stuck", "pow"])
-def test_cells_drawn_when_needed(name):
-    plain = rk.AnalogTile(SHAPE, CELLS[name], seed=3)
-    expected = lived(plain)
+def test_cells_drawn_when_needed(name, split):
+    shape, cuts = (SHAPE, (4,)) if split == "outputs" else (WIDE, (64,))
+    options = {"split": split, "cuts": cuts, "seed": 3, "storage": "procedural"}
+    expected = lived(rk.AnalogTile(shape, CELLS[name], seed=3))
     for emulated in (False, True):
-        tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * 2, cuts=(4,), seed=3,
-                              storage="procedural")  # fmt: skip
-        if emulated:
-            with on_cpu():
-                tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * 2, cuts=(4,), seed=3,
-                                      storage="procedural")  # fmt: skip
-                same(lived(tile), expected)
-        else:
-            same(lived(tile), expected)
+        with on_cpu() if emulated else nullcontext():
+            same(lived(rk.ShardedTile(shape, CELLS[name], ("cpu",) * 2, **options)), expected)
 
 
 @pytest.mark.parametrize("name", ["constant", "noisy", "vector", "buffered", "chopped", "dynamic"])
@@ -125,15 +135,25 @@ def test_kernels(name):
         same(lived(tile), expected)
 
 
+@pytest.mark.parametrize("name", ["ideal", "constant", "noisy", "vector"])
+def test_kernels_on_columns(name):
+    expected = lived(rk.AnalogTile(WIDE, CELLS[name], **NOISY, seed=3))
+    with on_cpu():
+        tile = rk.ShardedTile(WIDE, CELLS[name], ("cpu",) * 4, split="inputs", **NOISY, seed=3)
+        assert tile.edges == (0, 32, 64, 96, 100)
+        same(lived(tile), expected)
+
+
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
 @pytest.mark.parametrize("storage", ["stored", "procedural"])
-def test_kernels_with_lists_of_pulses(storage):
+def test_kernels_with_lists_of_pulses(storage, split):
     """Many samples take another distribution of the work (`pulse_lists.cuh`)."""
     options = {"seed": 3, "count_pulses": True, "storage": storage}
     plain = rk.AnalogTile((9, 40), CELLS["noisy"], **options)
     x, d = data(70, 40), data(70, 9)
     plain.update(x, d, lr=0.1)
     with on_cpu():
-        tile = rk.ShardedTile((9, 40), CELLS["noisy"], ("cpu",) * 2, **options)
+        tile = rk.ShardedTile((9, 40), CELLS["noisy"], ("cpu",) * 2, split=split, **options)
         tile.update(x, d, lr=0.1)
         assert_same_bits(tile.get_weights(), plain.get_weights())
         assert_same_bits(tile.pulse_counts, plain.pulse_counts)

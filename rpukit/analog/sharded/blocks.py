@@ -1,4 +1,4 @@
-"""Blocks of rows of a tile, each on a device of its own, that act as one array."""
+"""Blocks of rows or columns of a tile, each on a device of its own, that act as one array."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ Array = Any
 SHARED = ("globals", "recipe", "chopper_in", "switched", "running")  # arrays that every block has
 SUMS = ("n_pulses",)  # arrays whose values of all blocks are added
 AXES = {"planes": 1, "buffer": 2, "mean": 1, "past": 1}  # that the rows are on; default: 0
+UNIT = 32  # columns that share words of pulse trains: blocks of columns begin at multiples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some rows of a tile on one device.
+    """Some rows or columns of a tile on one device.
 
     Attributes
     ----------
-    rows : slice
+    span : slice
+        Which rows or columns.
     unit : WeightArray
     """
 
-    rows: slice
+    span: slice
     unit: WeightArray
 
     @property
@@ -101,7 +103,7 @@ class OtherGuard(Guard):
 
 
 class ShardedArray(WeightArray):
-    """Blocks of rows that act as one weight array.
+    """Blocks of rows or columns that act as one weight array.
 
     Parameters
     ----------
@@ -111,12 +113,20 @@ class ShardedArray(WeightArray):
     devices : sequence of Device
     edges : sequence of int
         Where the blocks begin, and where the last one ends.
+    axis : {0, 1}
+        0: blocks of rows; 1: of columns.
     """
 
     def __init__(
-        self, cell: Cell, context: ArrayContext, devices: list[Device], edges: list[int]
+        self,
+        cell: Cell,
+        context: ArrayContext,
+        devices: list[Device],
+        edges: list[int],
+        axis: int = 0,
     ) -> None:
-        self.context = context
+        self.context, self.axis = context, axis
+        n_out, n_in = context.shape
         self.blocks: list[Block] = []
         for (start, stop), device in zip(pairwise(edges), devices, strict=True):
             clocks: dict[str, Any] = context.clocks
@@ -124,8 +134,11 @@ class ShardedArray(WeightArray):
             if start:
                 clocks = {}
                 guard = OtherGuard(context.guard, clocks, device)  # type: ignore[arg-type]
+            part: dict[str, int] = {"first_row": start, "tile_rows": n_out}
+            if axis:
+                part = {"first_col": start, "tile_cols": n_in}
             own = ArrayContext(
-                (stop - start, context.shape[1]),
+                (n_out, stop - start) if axis else (stop - start, n_in),
                 context.stream,
                 device,
                 guard,
@@ -134,8 +147,7 @@ class ShardedArray(WeightArray):
                 count_pulses=context.count_pulses,
                 dtype=context.dtype,
                 procedural=context.procedural,
-                first_row=start,
-                tile_rows=context.shape[0],
+                **part,
             )
             with _device.using(device):
                 self.blocks.append(Block(slice(start, stop), make_array(cell, own)))
@@ -160,14 +172,13 @@ class ShardedArray(WeightArray):
         if kind in SUMS:
             total = sum(_device.to_numpy(part) for part in parts)
             return _device.to_device(total, device)
-        axis = AXES.get(kind, 0)
         shape = list(parts[0].shape)
-        shape[axis] = self.context.shape[0]
+        shape[AXES.get(kind, 0) + self.axis] = self.context.shape[self.axis]
         out = _device.empty(tuple(shape), parts[0].dtype, device)
         with _device.using(device):
             for block, part in zip(self.blocks, parts, strict=True):
                 here = part if _device.device_of(part) == device else None
-                out[_rows(block.rows, axis)] = (
+                out[self._place(kind, block)] = (
                     _device.to_device(part, device) if here is None else here
                 )
         return out
@@ -187,9 +198,13 @@ class ShardedArray(WeightArray):
                 if kind in SUMS:
                     source = source if number == 0 else np.zeros_like(source)
                 elif kind not in SHARED:
-                    source = source[_rows(block.rows, AXES.get(kind, 0))]
+                    source = source[self._place(kind, block)]
                 with _device.using(block.device):
                     target[...] = _device.to_device(source, block.device)
+
+    def _place(self, kind: str, block: Block) -> tuple[slice, ...]:
+        """Where an array of a block is in that of the tile."""
+        return (*(slice(None),) * (AXES.get(kind, 0) + self.axis), block.span)
 
     def set_clocks(self) -> None:
         """Set the clocks of the other blocks to those of the first."""
@@ -240,7 +255,9 @@ class ShardedArray(WeightArray):
 
     def store(self, array: Array) -> None:
         for block, unit in zip(self.blocks, self._each(), strict=True):
-            unit.store(_device.to_device(array[block.rows], block.device))
+            with _device.using(_device.device_of(array)):
+                part = array[self._place("weight", block)]
+            unit.store(_device.to_device(part, block.device))
 
     def settle(self) -> None:
         for unit in self._each():
@@ -267,7 +284,3 @@ class ShardedArray(WeightArray):
     def weights(self) -> list[Array]:
         """Return the visible weight of each block."""
         return [block.unit.weight for block in self.blocks]
-
-
-def _rows(rows: slice, axis: int) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, rows)

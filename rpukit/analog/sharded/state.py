@@ -26,6 +26,7 @@ class ShardedState:
     _device: Device
     _devices: list[Device]
     _edges: list[int]
+    split: str
     _guard: Any
     _registers: dict[str, np.ndarray]
     _states: dict[str, Any]
@@ -66,6 +67,7 @@ class ShardedState:
         devices: Sequence[str | Device],
         *,
         cuts: Sequence[int] | None = None,
+        split: str = "outputs",
     ) -> Self:
         """Build a tile from a state of an `AnalogTile` or `ShardedTile`.
 
@@ -75,6 +77,7 @@ class ShardedState:
             As `AnalogTile.state` returns it.
         devices : sequence of str
         cuts : sequence of int, optional
+        split : {"outputs", "inputs"}
             See `ShardedTile`.
 
         Returns
@@ -96,7 +99,7 @@ class ShardedState:
         header = AnalogTile._check_state(state)
         if header.get("dtype", "float32") != "float32":
             raise DTypeError(f"dtype: got a tile of {header['dtype']}, need float32 to split it")
-        tile = made_of_header(cls, header, devices=devices, cuts=cuts)
+        tile = made_of_header(cls, header, devices=devices, cuts=cuts, split=split)
         tile._unit.set_clocks()
         tile._fill(state["arrays"])
         return tile  # type: ignore[no-any-return]
@@ -129,7 +132,7 @@ class ShardedState:
         """
         if isinstance(device, str):
             return AnalogTile.from_state(self.state(), device)
-        return self.from_state(self.state(), device)
+        return self.from_state(self.state(), device, split=self.split)
 
     def copy(self) -> Self:
         """Copy the tile; the same later calls give the same bits on both.
@@ -138,7 +141,8 @@ class ShardedState:
         -------
         ShardedTile
         """
-        return self.from_state(self.state(), self._devices, cuts=self._edges[1:-1])
+        edges = self._edges[1:-1]
+        return self.from_state(self.state(), self._devices, cuts=edges, split=self.split)
 
     @property
     def nbytes(self) -> int:
