@@ -60,7 +60,8 @@ class Trains:
         if self.x.shape[-1] == n_col:
             return self
         xp, slices = _device.namespace(self.x), self.x_slices
-        part = xp.ascontiguousarray(self.x[..., first : first + n_col])
+        ahead = (slice(None),) * (self.x.ndim - 1)
+        part = xp.ascontiguousarray(self.x[(*ahead, slice(first, first + n_col))])
         if slices is not None:
             slices = xp.ascontiguousarray(slices[:, first // 32 : -(-(first + n_col) // 32)])
         keep_for_graph(part, slices)
