@@ -75,7 +75,7 @@ class ArrayContext:
         return self.tile_rows or self.shape[0], self.tile_cols or self.shape[1]
 
     @property
-    def spans(self) -> dict[str, tuple[int, int]]:
+    def spans(self) -> dict[str, Any]:
         """First row and the one after the last, and likewise of columns, in the whole tile."""
         first = (self.first_row, self.first_col)
         ends = [(k, k + n) for k, n in zip(first, self.shape, strict=True)]

@@ -255,16 +255,16 @@ def reset(
         )
         _RESET.launch(_grid(n_out * n_col), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
-        args = (n_in, first_col, n_col)
+        place = (n_in, first_col, n_col)
         numbers = (weight.dtype.type(prob), weight.dtype.type(std), event)
         arrays = (*(_flat(a, weight) for a in (bias, chosen, low, high)), weight.reshape(-1))
         rest = (*numbers, *arrays, *stream.words)
         if not pitch:
-            run_rows(_mirror(weight).reset, n_out, *args, first_cell, *rest)
+            run_rows(_mirror(weight).reset, n_out, *place, first_cell, *rest)
             return
         for row in range(n_out):
             first = first_cell + row * (pitch - n_in)
-            _mirror(weight).reset(row, row + 1, *args, first, *rest)
+            _mirror(weight).reset(row, row + 1, *place, first, *rest)
 
 
 def write_noise(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,15 +15,16 @@ from rpukit.analog.arrays.base import ArrayContext, WeightArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.sharded.products import Layout
 from rpukit.analog.tile.make_array import make_array
 from rpukit.errors import NonFiniteError
+from rpukit.gemm.pieces import on
 
 Array = Any
 
 SHARED = ("globals", "recipe", "chopper_in", "switched", "running")  # arrays that every block has
 SUMS = ("n_pulses",)  # arrays whose values of all blocks are added
 AXES = {"planes": 1, "buffer": 2, "mean": 1, "past": 1}  # that the rows are on; default: 0
-UNIT = 32  # columns that share words of pulse trains: blocks of columns begin at multiples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,35 +111,25 @@ class ShardedArray(WeightArray):
     cell : Cell
     context : ArrayContext
         Of the whole tile, on the device of the first block.
-    devices : sequence of Device
-    edges : sequence of int
-        Where the blocks begin, and where the last one ends.
-    axis : {0, 1}
-        0: blocks of rows; 1: of columns.
+    layout : Layout
+        Where the blocks are.
     """
 
-    def __init__(
-        self,
-        cell: Cell,
-        context: ArrayContext,
-        devices: list[Device],
-        edges: list[int],
-        axis: int = 0,
-    ) -> None:
-        self.context, self.axis = context, axis
+    def __init__(self, cell: Cell, context: ArrayContext, layout: Layout) -> None:
+        self.context, self.axis, edges = context, layout.axis, layout.edges
         n_out, n_in = context.shape
         self.blocks: list[Block] = []
-        for (start, stop), device in zip(pairwise(edges), devices, strict=True):
+        for (start, stop), device in zip(pairwise(edges), layout.devices, strict=True):
             clocks: dict[str, Any] = context.clocks
             guard: Guard = context.guard
             if start:
                 clocks = {}
                 guard = OtherGuard(context.guard, clocks, device)  # type: ignore[arg-type]
-            part: dict[str, int] = {"first_row": start, "tile_rows": n_out}
-            if axis:
+            part: dict[str, Any] = {"first_row": start, "tile_rows": n_out}
+            if self.axis:
                 part = {"first_col": start, "tile_cols": n_in}
             own = ArrayContext(
-                (n_out, stop - start) if axis else (stop - start, n_in),
+                (n_out, stop - start) if self.axis else (stop - start, n_in),
                 context.stream,
                 device,
                 guard,
@@ -222,12 +213,12 @@ class ShardedArray(WeightArray):
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
         self.blocks[0].unit.check_rate(lr, parameters)
 
-    def _each(self) -> Iterator[WeightArray]:
-        """Yield the array of each block, with its device current."""
+    def _each(self, call: Callable[[Block], Any]) -> None:
+        """Make a call for each block, with its device current."""
         self.follow()
         for block in self.blocks:
             with _device.using(block.device):
-                yield block.unit
+                call(block)
 
     def follow(self) -> None:
         """Let no block change if an earlier call met a bad value."""
@@ -244,40 +235,36 @@ class ShardedArray(WeightArray):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        given = [(self._on(x, block), self._on(d, block)) for block in self.blocks]
-        for unit, (rows_x, rows_d) in zip(self._each(), given, strict=True):
-            unit.update(rows_x, rows_d, lr, parameters, first_sample, batch_size)
+        # All copies begin before the first block works.
+        given = {block: (on(x, block.device), on(d, block.device)) for block in self.blocks}
 
-    @staticmethod
-    def _on(array: Array, block: Block) -> Array:
-        here = _device.device_of(array) == block.device
-        return array if here else _device.to_device(array, block.device)
+        def update(block: Block) -> None:
+            block.unit.update(*given[block], lr, parameters, first_sample, batch_size)
+
+        self._each(update)
 
     def store(self, array: Array) -> None:
-        for block, unit in zip(self.blocks, self._each(), strict=True):
+        def store(block: Block) -> None:
             with _device.using(_device.device_of(array)):
                 part = array[self._place("weight", block)]
-            unit.store(_device.to_device(part, block.device))
+            block.unit.store(_device.to_device(part, block.device))
+
+        self._each(store)
 
     def settle(self) -> None:
-        for unit in self._each():
-            unit.settle()
+        self._each(lambda block: block.unit.settle())
 
     def decay(self, alpha: float) -> None:
-        for unit in self._each():
-            unit.decay(alpha)
+        self._each(lambda block: block.unit.decay(alpha))
 
     def diffuse(self) -> None:
-        for unit in self._each():
-            unit.diffuse()
+        self._each(lambda block: block.unit.diffuse())
 
     def drift(self, dt: float) -> None:
-        for unit in self._each():
-            unit.drift(dt)
+        self._each(lambda block: block.unit.drift(dt))
 
     def reset(self, first_col: int, n_col: int, prob: float) -> None:
-        for unit in self._each():
-            unit.reset(first_col, n_col, prob)
+        self._each(lambda block: block.unit.reset(first_col, n_col, prob))
 
     # ---- products -----------------------------------------------------------------------------
 

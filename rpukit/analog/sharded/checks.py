@@ -8,13 +8,17 @@ from itertools import pairwise
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import instance, integer, shown
+from rpukit._checks import instance, integer, one_of, shown
 from rpukit._device import Device
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.compound import CompoundCell, Reference, Vector
 from rpukit.analog.cells.transfer import Transfer
 from rpukit.analog.parameters.io import IOParameters, WeightNoise
+from rpukit.analog.sharded.products import Layout
 from rpukit.errors import ParameterError
+
+SPLITS = ("outputs", "inputs")
+UNITS = (1, 32)  # columns that share words of pulse trains are on one device
 
 
 def splittable(cell: Cell, axis: int = 0) -> Cell:
@@ -74,6 +78,25 @@ def places_of(devices: Sequence[str | Device]) -> list[Device]:
     if len(set(gpus)) < len(gpus):
         raise ParameterError(f"devices: got {list(map(str, places))}, need different GPUs")
     return places
+
+
+def layout_of(
+    shape: tuple[int, int],
+    devices: Sequence[str | Device],
+    split: str,
+    cuts: Sequence[int] | None,
+    units: tuple[int, int],
+) -> Layout:
+    """Return where the blocks of a matrix are; rows and columns are cut at multiples of units.
+
+    Raises
+    ------
+    ParameterError, DeviceError
+    """
+    axis = SPLITS.index(one_of(split, "split", SPLITS))
+    places, unit = places_of(devices), units[axis]
+    edges = edges_of(shape[axis], len(places), cuts, ("rows", "columns")[axis], unit)
+    return Layout(shape, tuple(places), tuple(edges), axis)
 
 
 def edges_of(

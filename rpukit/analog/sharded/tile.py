@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,15 @@ from rpukit.analog.cells import Cell
 from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
-from rpukit.analog.product.launch import Call
 from rpukit.analog.product.ops import ForwardState
-from rpukit.analog.product.stages import by_stages
-from rpukit.analog.sharded.blocks import UNIT, HomeGuard, ShardedArray
-from rpukit.analog.sharded.checks import edges_of, periphery, places_of, splittable
+from rpukit.analog.sharded.blocks import HomeGuard, ShardedArray
+from rpukit.analog.sharded.checks import SPLITS, UNITS, layout_of, periphery, splittable
+from rpukit.analog.sharded.products import multiply
 from rpukit.analog.sharded.state import ShardedState
 from rpukit.analog.tile.face import TileFace, with_leading
 from rpukit.analog.tile.make_array import leaves
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
-from rpukit.gemm import real
-from rpukit.gemm.pieces import at, chained, joined, on
 from rpukit.random import Stream
 from rpukit.summaries import Summary
 
@@ -113,18 +109,14 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     ) -> None:
         self.shape = check_shape(shape)
         need_memory(4 * self.shape[0] * self.shape[1], f"a tile of shape {self.shape}")
-        self.split = one_of(split, "split", ("outputs", "inputs"))
-        axis = ("outputs", "inputs").index(self.split)
-        self.cell = splittable(instance(cell, Cell, "cell"), axis)
+        self._layout = layout_of(self.shape, devices, split, cuts, UNITS)
+        self.cell = splittable(instance(cell, Cell, "cell"), self._layout.axis)
         self.forward_parameters = periphery(forward, "forward")
         self.backward_parameters = periphery(backward, "backward")
         self.update_parameters = instance(update, UpdateParameters, "update", UpdateParameters())
         self.stream = Stream.from_seed(seed)
         self.validate = one_of(validate, "validate", ("deferred", "sync"))
-        self._devices = places_of(devices)
-        lines = ("columns", UNIT) if axis else ("rows", 1)
-        self._edges = edges_of(self.shape[axis], len(self._devices), cuts, *lines)
-        self._device = self._devices[0]
+        self._device = self._layout.devices[0]
         self._dtype = np.dtype(np.float32)
         self.count_pulses = flag(count_pulses, "count_pulses")
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
@@ -143,7 +135,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
             count_pulses=self.count_pulses,
             procedural=storage == "procedural",
         )
-        self._unit = ShardedArray(self.cell, context, self._devices, self._edges, axis)
+        self._unit = ShardedArray(self.cell, context, self._layout)
         with _device.using(self._device):
             self._states = {
                 way: ForwardState(io, n, self.stream, self._device, transposed=way == "backward")
@@ -165,12 +157,17 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     @property
     def devices(self) -> tuple[str, ...]:
         """Compute device of each block."""
-        return tuple(map(str, self._devices))
+        return tuple(map(str, self._layout.devices))
 
     @property
     def edges(self) -> tuple[int, ...]:
         """First row or column of each block, and the number of them all."""
-        return tuple(self._edges)
+        return self._layout.edges
+
+    @property
+    def split(self) -> str:
+        """What the devices share: "outputs" (each has some rows) or "inputs" (some columns)."""
+        return SPLITS[self._layout.axis]
 
     @property
     def clocks(self) -> dict[str, int]:
@@ -266,7 +263,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
 
     def _product(self, way: str, v: Array, first_sample: int | None) -> Array:
         back, state = way == "backward", self._states[way]
-        n_out, n_in = self.shape[::-1] if back else self.shape
+        n_in = self.shape[0 if back else 1]
         io = self.backward_parameters if back else self.forward_parameters
         average, name = io.noise_management is _AVERAGE, "d" if back else "x"
         if average and not self._call_state.unit:
@@ -275,25 +272,12 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         n_batch = rows.shape[0]
         start = self._start(way, first_sample, n_batch)
         self._finite(rows, name)
-        y = _device.empty((n_batch, n_out), np.float32, self._device)
-        call = Call(
-            state.take(io),
-            (n_batch, n_out, n_in),
-            None,
-            rows,
-            y,
-            state.io,
-            state.line_noise,
-            state.average,
-            self._guard.status,
-            self._guard.begin(name),
-            self.stream,
-            start,
-        )
+        call = self._guard.begin(name)
         if average:
             self._call_state.changing(way)
-        if n_batch:
-            by_stages(call, state.reductions, partial(self._sums, back))
+        at: Any = {"stream": self.stream, "first_sample": start, "call": call, "transposed": back}
+        given = (self._layout, self._unit.weights(), rows, io, state)
+        y = multiply(*given, status=self._guard.status, **at)
         self._move(way, start, n_batch)
         self._settle()
         return y if leading is None else with_leading(y, leading)
@@ -302,24 +286,6 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     def _averaged(self, way: str, v: Array, first_sample: int | None) -> Array:
         """Multiply by a periphery that keeps an average of its inputs, which is state."""
         return self._product(way, v, first_sample)
-
-    def _sums(self, back: bool, v: Array) -> Array:
-        """Multiply converted inputs by the weights of all devices, or by the transposed ones."""
-        weights, devices = self._unit.weights(), self._devices
-        n = self.shape[back]
-        if back != bool(self._unit.axis):  # sums go on from device to device
-            spans = zip(self._edges[:-1], self._edges[1:], devices, strict=True)
-            lefts = [at(v, start, stop, device) for start, stop, device in spans]
-            how: Any = {"trans_b": not back}
-            return chained(lefts, weights, self._device, n, np.float32, **how)
-        made, given = [], [on(v, device) for device in devices]
-        for rows, weight, device in zip(given, weights, devices, strict=True):
-            with _device.using(device):
-                width = weight.shape[1 if back else 0]
-                y = _device.empty((rows.shape[0], width), np.float32, device)
-                real.product(rows, weight, y, False, not back)
-                made.append(y)
-        return joined(made, n, self._device)
 
     @changes
     def update(

@@ -70,7 +70,7 @@ class Part:
         return {"BY_COLUMNS": 1} if self.pitch else {}
 
 
-_WHOLE = Part()
+WHOLE = Part()
 
 
 def _run(mirror: Any, part: Part, n: int, how: tuple[Any, ...], *args: Any) -> None:
@@ -97,7 +97,7 @@ def program_conductance(
     status: Array,
     stuck: Stuck | None = None,
     out: tuple[Array, Array | None] | None = None,
-    part: Part = _WHOLE,
+    part: Part = WHOLE,
 ) -> tuple[Array, Array | None]:
     """Split weights over the devices of their cells, and write them with noise.
 
@@ -205,7 +205,7 @@ def drift_conductance(
     status: Array,
     out: Array,
     as_conductance: bool = False,
-    part: Part = _WHOLE,
+    part: Part = WHOLE,
 ) -> Array:
     """Read programmed conductances at one time, as weights or as conductances.
 
