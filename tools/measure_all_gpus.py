@@ -29,6 +29,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "tools"
 sys.path.insert(0, str(ROOT))
+
+from tools import fuzz_devices  # noqa: E402
+
+CHECKER = Path("/usr/local/cuda/bin/compute-sanitizer")
+LINES = re.MULTILINE | re.DOTALL
 PARTS = ("fuzz", "large", "tests", "tile", "hmm", "head", "hclt")
 TESTS = (  # files with tests that need several GPUs
     "tests/analog/test_sharded.py",
@@ -43,11 +48,13 @@ STEP_ROWS = 2048  # rows of a weight that are hashed at a time
 class Part:
     """A process with a file for its output."""
 
-    def __init__(self, name: str, folder: Path, *command: Any, **environment: str) -> None:
+    def __init__(
+        self, name: str, folder: Path, *command: Any, program: bool = False, **environment: str
+    ) -> None:
         self.name, self.path, self.start = name, folder / f"{name}.txt", time.monotonic()
         self.file = self.path.open("w")
         self.process = subprocess.Popen(
-            [sys.executable, *map(str, command)],
+            [*([] if program else [sys.executable]), *map(str, command)],
             stdout=self.file, stderr=subprocess.STDOUT, cwd=ROOT, env=os.environ | environment,
         )  # fmt: skip
 
@@ -168,17 +175,28 @@ def fuzzers(args: argparse.Namespace, folder: Path) -> list[Part]:
         devices = ",".join(["cpu", *gpus] if k % 3 == 0 else gpus)
         how = ("--devices", devices, "--cases", 100000, "--seconds", args.fuzz)
         command = (TOOLS / "fuzz_devices.py", *how, "--seed", args.seed + k)
-        parts.append(Part(f"fuzz_{k}", folder, *command, RPUKIT_NUM_THREADS="1"))
+        # Some wait for each launch, so that an error is that of the launch that made it.
+        waits = {"CUDA_LAUNCH_BLOCKING": "1"} if k % 5 == 1 else {}
+        if k % 6 == 5:  # and some see one GPU alone
+            command = tuple("gpu:0,gpu:0" if c == devices else c for c in command)
+            waits["CUDA_VISIBLE_DEVICES"] = "0"
+        parts.append(Part(f"fuzz_{k}", folder, *command, RPUKIT_NUM_THREADS="1", **waits))
     return parts
 
 
-def told(parts: list[Part], seconds: float) -> str:
-    """Add up what the fuzzers did, and show the first cases that differ."""
+def told(parts: list[Part], seconds: float, lost: list[tuple[str, ...]]) -> str:
+    """Add up what the fuzzers did, and show the first cases that differ.
+
+    ``lost`` gets the arguments of cases after which a GPU did not answer.
+    """
     end = time.monotonic() + seconds
     counts: dict[str, list[int]] = {}
     texts = []
     for part in parts:
         text = part.finish(end - time.monotonic())
+        found = re.search(rf"# {fuzz_devices.LOST}.*?tools/fuzz_devices.py (.*?)$", text, LINES)
+        if found:
+            lost.append(tuple(found[1].split()))
         done = re.search(r"^(\d+) cases \(.*\) on (.*): (\d+) differ$", text, re.MULTILINE)
         if done is None:
             texts.append(text[-1500:])
@@ -187,11 +205,34 @@ def told(parts: list[Part], seconds: float) -> str:
         for k, n in enumerate((1, int(done[1]), int(done[3]))):
             row[k] += n
         if int(done[3]):
-            texts.append(text[:1500])
+            texts.append(text[:1300])
     lines = [f"fuzz on {where}: {n} cases in {processes} processes, {wrong} differ"
              for where, (processes, n, wrong) in counts.items()]  # fmt: skip
     total = sum(row[1] for row in counts.values())
-    return "\n".join([*lines, f"{total} cases in all", *texts[:4]])
+    return "\n".join([*lines, f"{total} cases in all", *texts[:3]])
+
+
+def examined(lost: list[tuple[str, ...]], folder: Path, seconds: float) -> str:
+    """Run cases that lost a GPU once more: alone, from each GPU alone, and under memcheck."""
+    parts = []
+    for k, case in enumerate(lost[:3]):
+        tool = (TOOLS / "fuzz_devices.py", *case)
+        at = case.index("--devices") + 1
+        parts.append(Part(f"alone_{k}", folder, *tool))
+        for gpu in ("gpu:0", "gpu:1"):
+            own = (*case[:at], f"{gpu},{gpu}", *case[at + 1 :])
+            parts.append(Part(f"{gpu}_{k}", folder, TOOLS / "fuzz_devices.py", *own))
+        if CHECKER.exists():
+            how = (CHECKER, "--tool", "memcheck", "--print-limit", "2", sys.executable, *tool)
+            parts.append(Part(f"memcheck_{k}", folder, *how, program=True))
+    end, texts = time.monotonic() + seconds, []
+    for part in parts:
+        text = part.finish(end - time.monotonic())
+        if "memcheck" in part.name:
+            found = [line for line in text.splitlines() if line.startswith(("---", "====="))]
+            text = "\n".join(found)[:2200]
+        texts.append(text if len(text) < 2300 else text[:80] + " ... " + text[-200:])
+    return "\n".join(texts)
 
 
 def main() -> int:
@@ -223,18 +264,21 @@ def main() -> int:
         for file in TESTS:
             name = f"tests_{Path(file).parent.name}_{Path(file).stem}"
             beside.append(Part(name, args.out, *how, "multi_gpu", file))
+    lost: list[tuple[str, ...]] = []
     if fuzz:
-        print(told(fuzz, args.fuzz + 25), flush=True)
-    limit = args.fuzz + 30 if fuzz else args.seconds
+        print(told(fuzz, args.fuzz + 12, lost), flush=True)
+    if lost:
+        print(examined(lost, args.out, 40), flush=True)
+    limit = args.fuzz + 20 + 40 * bool(lost) if fuzz else args.seconds
     for part in beside:
         text = part.finish(part.start + limit - time.monotonic())
         print(text if part.name == "large" else text[-700:], flush=True)
     tables: dict[str, tuple[Any, ...]] = {
-        "tile": (TOOLS / "measure_split.py", "--most", args.gpus, "--only", "tile"),
         "hmm": (TOOLS / "measure_gpus.py", "--gpus", args.gpus, "--repeats", 20),
         "head": (TOOLS / "measure_split.py", "--most", args.gpus, "--only", "head"),
         "hclt": (TOOLS / "measure_gpus.py", "--gpus", args.gpus, "--structures", "hclt",
                  "--repeats", 8),
+        "tile": (TOOLS / "measure_split.py", "--most", args.gpus, "--only", "tile"),
     }  # fmt: skip
     for name, command in tables.items():
         left = end - time.monotonic()
