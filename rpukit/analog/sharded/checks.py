@@ -110,7 +110,9 @@ def edges_of(
         n_unit = -(-n // unit)
         return [*(n_unit * i // n_device * unit for i in range(n_device)), n]
     if not isinstance(cuts, (Sequence, np.ndarray)):
-        raise ParameterError(f"cuts: got {shown(cuts)}, need {n_device - 1} first {what} of blocks")
+        raise ParameterError(
+            f"cuts: got {shown(cuts)}, need {n_device - 1} first {what} of blocks"
+        )
     inner = [integer(cut, "cuts", low=1, what=f"first {what}") for cut in cuts]
     edges = [0, *inner, n]
     if len(edges) != n_device + 1 or any(a >= b for a, b in pairwise(edges)):
