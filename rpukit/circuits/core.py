@@ -19,7 +19,7 @@ from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.memory import Memory
 from rpukit.circuits.momenta import Momenta
 from rpukit.circuits.parameters import Parameters, Statistics
-from rpukit.circuits.partials import ends_of_chains
+from rpukit.circuits.partials import PART, ends_of_chains
 from rpukit.errors import DTypeError, ParameterError
 from rpukit.random import Stream
 
@@ -89,11 +89,12 @@ class Core:
         if not self.ends:
             counts: list[int] = []
             if self.dtype == np.float32:
-                uses, leaves = self.parameters.uses, self.statistics.leaves
-                firsts = [uses.first, leaves.use_first]
-                firsts += [one.use_first for one in self.parameters.rows.functions]
-                for first in firsts:
-                    counts += np.diff(_device.to_numpy(first)).tolist()
+                for uses, by_parts in self.parameters.counted:
+                    n = np.diff(uses.first)
+                    counts += (-(-n // PART) if by_parts else n).tolist()
+                functions = self.parameters.rows.functions
+                for leaves in (self.statistics.leaves, *functions):
+                    counts += np.diff(_device.to_numpy(leaves.use_first)).tolist()
             self.ends = ends_of_chains(counts)
         return self.ends
 

@@ -17,6 +17,7 @@ Array = Any
 
 BLOCK = 256  # samples whose counts are one chain, in absolute order: see `_mirror/learning.py`
 CHAIN = 4096  # most steps (sample, use of tied weights) of a chain of float32: see there
+PART = 64  # uses of a step of pairs of bfloat16: see `_mirror/tensor.py`
 FORMAT, VERSION = "rpukit.Partials", 1
 
 

@@ -114,6 +114,10 @@ def test_ends_of_chains():
     assert len(ends_of([4096])) == 257
     with pytest.raises(ParameterError, match="used 4097 times by a sample"):
         ends_of([4097])
+    from rpukit.circuits._mirror import learning, tensor
+
+    own = rk.circuits.partials
+    assert (own.BLOCK, own.CHAIN, own.PART) == (learning.BLOCK, learning.CHAIN, tensor.PART)
 
 
 def test_partials_of_another_number_of_pieces():
