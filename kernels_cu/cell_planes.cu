@@ -1,8 +1,8 @@
 // Draw the parameters of a tile's cells: planes with device-to-device spread, and arrays of slow processes.
 //
 //   recipe (40, then n_out n_in with POINTS)   REAL, numbers of the whole tile: cell_planes.cuh
-//   out (n, n_row, n_in)                       REAL, of rows first_row .. first_row + n_row - 1: the first
-//       N_OUT planes (a model with a reference has its symmetry point behind them), then those of SLOW:
+//   out (n, n_row, n_in)                       REAL, of the tile from row first_row and column first_col on; its
+//       rows have tile_cols cells. The first N_OUT planes (a model with a reference has its symmetry point behind them), then those of SLOW:
 //       1 diffusion_rate, 2 reset_bias, 4 decay_scale, 8 drift_nu
 //
 // One thread a cell. Draws, op 8, index cell, sample 0: 0 w_max, 1 w_min, 2 step size, 3 asymmetry, 4 whether
@@ -29,14 +29,15 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(256)
-cell_planes(int n_in, int first_row, int n_row, const REAL *recipe, REAL *out) {
+cell_planes(int n_in, int first_row, int first_col, int tile_cols, int n_row, const REAL *recipe, REAL *out) {
     __shared__ float q[RECIPE];
     rk_read_recipe(q, recipe);
     __syncthreads();
-    u64 n = (u64)n_row * n_in, i = (u64)blockIdx.x * 256 + threadIdx.x, cell = (u64)first_row * n_in + i;
+    u64 n = (u64)n_row * n_in, i = (u64)blockIdx.x * 256 + threadIdx.x, col = first_col + i % n_in;
     if (i >= n) return;
+    u64 cell = (first_row + i / n_in) * tile_cols + col;
     float p[N_DRAWN];
-    rk_planes_of_recipe(p, q, recipe, cell, i % n_in == (u64)n_in - 1);
+    rk_planes_of_recipe(p, q, recipe, cell, col == (u64)tile_cols - 1);
     for (int k = 0; k < N_OUT; ++k) out[k * n + i] = (REAL)p[k];
     uint2 key = rk_recipe_key(q);
     REAL *slow = out + N_OUT * n + i;

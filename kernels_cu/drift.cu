@@ -12,7 +12,8 @@
 //   written (n)                          float64, in units of t_0 like now
 //   status (1)                           not zero: do nothing
 //
-// One thread a cell. Draws: op 14, index = first + cell, sample = event, draw 0 xi', draw 1 xi.
+// One thread a cell. Draws: op 14, index = number of the cell in its tile (rk_cells.cuh), sample = event,
+// draw 0 xi', draw 1 xi.
 // BOUNDED 0 (ideal cells) clips to the range of the type; so are f and its factors. Macros: BOUNDED, REAL.
 // mirror: rpukit/analog/_mirror/slow.py::drift
 // op: rpukit.analog.processes.ops.drift
@@ -21,6 +22,7 @@
 // check: BOUNDED=0
 // check: REAL=double
 // source: Oh et al., IEEE Electron Device Letters 40:1325 (2019).
+#include "rk_cells.cuh"
 #include "rk_philox.cuh"
 #include "device_steps.cuh"
 
@@ -30,7 +32,7 @@
 #define OP_DRIFT 14u
 
 extern "C" __global__ void __launch_bounds__(256)
-drift(u64 n, u64 first, u64 event, double now, REAL nu, REAL nu_std, REAL nu_k, REAL log_g0, REAL wg_ratio, REAL g_offset,
+drift(u64 n, u64 first, int width, int pitch, u64 event, double now, REAL nu, REAL nu_std, REAL nu_k, REAL log_g0, REAL wg_ratio, REAL g_offset,
       REAL w_offset, REAL offset, REAL noise_std, REAL tol, const REAL *nu_cells, const REAL *low,
       const REAL *high, REAL *weight, REAL *origin, REAL *previous, double *written, const int *status, u32 key0,
       u32 key1) {
@@ -47,7 +49,7 @@ drift(u64 n, u64 first, u64 event, double now, REAL nu, REAL nu_std, REAL nu_k, 
         written[i] = 0.0;
     }
     uint4 b = make_uint4(0u, 0u, 0u, 0u);
-    if (nu_std != 0.0f || noise_std != 0.0f) b = rk_block(make_uint2(key0, key1), OP_DRIFT, first + i, event, 0u);
+    if (nu_std != 0.0f || noise_std != 0.0f) b = rk_block(make_uint2(key0, key1), OP_DRIFT, rk_cell(first, i, width, pitch), event, 0u);
     REAL rate = nu_cells ? nu_cells[i] : nu;
     if (nu_std != 0.0f) rate = rk_hold(rate * rk_fma(nu_std, (REAL)rk_normal(b.x), (REAL)1));
     if (nu_k != 0.0f) {

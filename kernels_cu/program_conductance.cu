@@ -10,7 +10,7 @@
 //   conductance, nu (n_plane, n)   float32; nu only where LAW is not 0
 //   status (1): not zero: do nothing
 //
-// Draws: op 17, index = cell / 4, sample = event, of plane p block 2 p for the noise of programming and block 2 p + 1
+// Draws: op 17, index = number of the cell in its tile / 4, sample = event, of plane p block 2 p for the noise of programming and block 2 p + 1
 // for that of nu, of both word cell % 4.
 // With STUCK a device is stuck, where U is below one of three bounds, at base, at base + span, or anywhere between,
 // and its nu is 0; draws: op 20, sample = stuck_event, block 2 p whether, block 2 p + 1 where.
@@ -20,7 +20,8 @@
 // grid-stride loop, so that values common to all cells are computed once.
 //
 // Macros: NOISE, TABLE, LAW, STUCK; SIGMA, MEAN, STD: the kinds of the curves; DEGREE: the highest of their
-// polynomials; PLANES: n_plane; WIDE.
+// polynomials; PLANES: n_plane; WIDE; BY_COLUMNS: the cells are `width`
+// columns of a tile (rk_cells.cuh); `base` is the number of the first cell in it. These three are multiples of 4.
 // mirror: rpukit/inference/_mirror.py::program_conductance
 // op: rpukit.inference.conductance.ops.program_conductance
 // bits: exact
@@ -29,7 +30,10 @@
 // check: TABLE=1 LAW=2 MEAN=0 STD=0 PLANES=6
 // check: STUCK=1 SIGMA=3 MEAN=3 STD=3
 // check: DEGREE=2
+// check: BY_COLUMNS=1
+// check: BY_COLUMNS=1 STUCK=1 SIGMA=3 MEAN=3 STD=3
 // source: Nandakumar et al., ICECS 2020; Joshi et al., Nat. Commun. 11:2473 (2020).
+#include "rk_cells.cuh"
 #include "rk_philox.cuh"
 #include "rk_curve.cuh"
 
@@ -59,6 +63,9 @@
 #endif
 #ifndef DEGREE
 #define DEGREE 5
+#endif
+#ifndef BY_COLUMNS
+#define BY_COLUMNS 0
 #endif
 #define OP_PROGRAM 17u
 #define OP_STUCK 20u
@@ -92,7 +99,7 @@ __device__ __forceinline__ float drift_of(float v, float nu_scale) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, STUCK ? 2 : 3)
-program_conductance(u64 n, float unit, float low, float high, float nu_scale, u64 event, float at_low, float at_high,
+program_conductance(u64 n, u64 base, int width, int pitch, float unit, float low, float high, float nu_scale, u64 event, float at_low, float at_high,
                     float anywhere, u64 stuck_event, const float *__restrict__ weight, const float *__restrict__ fit,
                     const float *__restrict__ planes, const float *__restrict__ tables,
                     const float *__restrict__ curves, float *__restrict__ conductance, float *__restrict__ nu,
@@ -103,6 +110,7 @@ program_conductance(u64 n, float unit, float low, float high, float nu_scale, u6
     float scale = fit[0], least = planes[3];
     Spread cold = curve.at(least * unit);
     for (u64 first = ((u64)blockIdx.x * 256 + threadIdx.x) * 4; first < n; first += (u64)gridDim.x * 1024) {
+        u64 group = (BY_COLUMNS ? rk_cell(base, first, width, pitch) : base + first) >> 2;
         float4 cells = rk_load4(weight, first, n);
         float v[4] = {cells.x * scale, cells.y * scale, cells.z * scale, cells.w * scale};
 #pragma unroll 1
@@ -110,8 +118,8 @@ program_conductance(u64 n, float unit, float low, float high, float nu_scale, u6
             uint4 draws[PAIR][2];
 #pragma unroll
             for (int k = 0; k < PAIR; ++k) {
-                if (NOISE) draws[k][0] = rk_block(key, OP_PROGRAM, first >> 2, event, 2 * (pair + k));
-                if (LAW) draws[k][1] = rk_block(key, OP_PROGRAM, first >> 2, event, 2 * (pair + k) + 1);
+                if (NOISE) draws[k][0] = rk_block(key, OP_PROGRAM, group, event, 2 * (pair + k));
+                if (LAW) draws[k][1] = rk_block(key, OP_PROGRAM, group, event, 2 * (pair + k) + 1);
             }
             float target[PAIR][4];
             Spread hot[4];
@@ -128,8 +136,8 @@ program_conductance(u64 n, float unit, float low, float high, float nu_scale, u6
                 if (NOISE) rk_normals(draws[k][0], xi);
                 if (LAW) rk_normals(draws[k][1], turn);
                 if (STUCK) {
-                    rk_uniforms(rk_block(key, OP_STUCK, first >> 2, stuck_event, 2 * p), whether);
-                    rk_uniforms(rk_block(key, OP_STUCK, first >> 2, stuck_event, 2 * p + 1), where);
+                    rk_uniforms(rk_block(key, OP_STUCK, group, stuck_event, 2 * p), whether);
+                    rk_uniforms(rk_block(key, OP_STUCK, group, stuck_event, 2 * p + 1), where);
                 }
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {

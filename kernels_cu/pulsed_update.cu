@@ -7,6 +7,8 @@
 // (device_steps.cuh).
 //
 //   first_row                         number of row 0 in its tile: the arrays may be some rows of it
+//   first_col, tile_cols              where BY_COLUMNS is 1: number of column 0 in its tile (a multiple of 32),
+//                                     and the columns of the tile
 //   weight (n_out, n_in)              REAL, the visible weight, changed in place
 //   persistent (n_out, n_in)          REAL, what the pulses act on where WRITE_NOISE is 1
 //   planes (N_PLANE, n_out, n_in)     REAL, parameters of the cells; with PROCEDURAL their recipe (cell_planes.cuh)
@@ -29,7 +31,7 @@
 // Macros: REAL, STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
 //         where they are), WRITE_NOISE, COUNT, IMPLICIT, N_WORD (words of a train), THREADS, LISTS, CELLS
 //         (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
-//         CHUNK (samples listed at a time), PROCEDURAL with PLANES_OF and POINTS.
+//         CHUNK (samples listed at a time), PROCEDURAL with PLANES_OF and POINTS, BY_COLUMNS.
 // mirror: rpukit/analog/_mirror/pulses.py::pulsed_update
 // op: rpukit.analog.update.ops.pulsed_update
 // bits: exact
@@ -48,6 +50,10 @@
 // check: HAS_RUN=0 STEP=pow_reference_step N_PLANE=7
 // check: HAS_RUN=0 STEP=piecewise_step N_GLOBAL=16
 // check: REAL=double CELLS=2 HAS_RUN=0 STEP=pow_step N_PLANE=6
+// check: BY_COLUMNS=1 WRITE_NOISE=1 CELLS=2
+// check: BY_COLUMNS=1 LISTS=1 ROWS=4 HAS_RUN=0 STEP=linear_step N_PLANE=6
+// check: BY_COLUMNS=1 PROCEDURAL=1 CELLS=2
+// check: BY_COLUMNS=1 PROCEDURAL=1 LISTS=1 ROWS=4
 // check: REAL=double LISTS=1 ROWS=4 SPAN=2 WRITE_NOISE=1
 // check: PROCEDURAL=1 CELLS=2
 // check: PROCEDURAL=1 LISTS=1 ROWS=4
@@ -90,9 +96,9 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, u64 first_row,
-              const REAL *planes, const REAL *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train, REAL *weight,
-              REAL *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
+pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, u64 first_row, int first_col,
+              int tile_cols, const REAL *planes, const REAL *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train,
+              REAL *weight, REAL *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
     __shared__ List lists[ROWS];
     if (*status) return;  // the same for every thread of the launch
 #if N_GLOBAL == 8
@@ -103,7 +109,8 @@ pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 firs
 #endif
     RECIPE_NUMBERS(numbers, planes);
     Update u = {n_batch, n_in, n_out, flip, polarity, first_sample, planes, globals, x_train, x_slices, d_train,
-                weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1), numbers, first_row};
+                weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1), numbers, first_row,
+                first_col, tile_cols};
 #if LISTS
     __shared__ u32 queues[THREADS / 32][QUEUE];
     u32 pulses = update_by_lists(u, g, lists, queues);

@@ -84,7 +84,13 @@ if TYPE_CHECKING:
         linear_logprob,
         linear_logprob_backward,
     )
-    from rpukit.inference import InferenceCell, InferenceTile, OutputScale, TileArray
+    from rpukit.inference import (
+        InferenceCell,
+        InferenceTile,
+        OutputScale,
+        ShardedInferenceTile,
+        TileArray,
+    )
     from rpukit.io import load, save
     from rpukit.random import Stream
     from rpukit.summaries import Summary, summary
@@ -115,6 +121,7 @@ __all__ = [
     "PulseType",
     "PulsedCell",
     "Reference",
+    "ShardedInferenceTile",
     "ShardedLinear",
     "ShardedTile",
     "SoftBounds",
@@ -191,6 +198,7 @@ _HOME = {
     "PulseType": "analog",
     "PulsedCell": "analog",
     "Reference": "analog",
+    "ShardedInferenceTile": "inference",
     "ShardedLinear": "gemm",
     "ShardedTile": "analog",
     "SoftBounds": "analog",

@@ -16,6 +16,7 @@ from rpukit.circuits import Circuit, Partials
 from rpukit.errors import FormatError, ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.inference.grid.mapping import MappedMatrix
+from rpukit.inference.sharded.tile import ShardedInferenceTile
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.layers.network import Network
 
@@ -82,11 +83,12 @@ def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") ->
     path : str or path
     device : str or tuple of str
         ``"cpu"``, ``"gpu"`` or ``"gpu:1"``; several, as ``("gpu:0", "gpu:1")``, share a circuit,
-        or make a `ShardedTile` of a tile.
+        or make a `ShardedTile` or `ShardedInferenceTile` of a tile, split by rows.
 
     Returns
     -------
-    AnalogTile, InferenceTile, TileArray, MappedMatrix, Circuit, Partials, Network or ShardedTile
+    AnalogTile, InferenceTile, TileArray, MappedMatrix, Circuit, Partials, Network, ShardedTile or
+    ShardedInferenceTile
 
     Raises
     ------
@@ -114,9 +116,13 @@ def load(path: str | os.PathLike[str], device: str | tuple[str, ...] = "cpu") ->
             return kind.from_state(state, device)
         if kind is Circuit:
             return Circuit.from_state(state, devices=device)
-        if kind is not AnalogTile:
-            raise ParameterError(f"device: got {device}, need one device for {kind.__name__}")
-        return ShardedTile.from_state(state, device)
+    split: Any = {AnalogTile: ShardedTile, InferenceTile: ShardedInferenceTile}.get(kind)
+    if split is None:
+        raise ParameterError(f"device: got {device}, need one device for {kind.__name__}")
+    try:
+        return split.from_state(state, device)
+    except FormatError as error:  # others are of the devices
+        raise FormatError(f"{path}: {error}") from error
 
 
 def _kind(header: dict[str, Any]) -> Any:

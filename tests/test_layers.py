@@ -60,7 +60,16 @@ PARTS: dict[str, list[str]] = {
             "circuit",
         ),
     ],
-    "inference": ["_mirror", "describe", "conductance", "noise", "training", "tile", "grid"],
+    "inference": [
+        "_mirror",
+        "describe",
+        "conductance",
+        "noise",
+        "training",
+        "tile",
+        "sharded",
+        "grid",
+    ],
     "tiled": [
         *("_mirror", "ir", "rates", "machine", "tile_space", "ops", "program", "verify"),
         *("runtime", "graph", "plan", "planner", "methods", "calibration", "reports"),

@@ -176,6 +176,7 @@ OWN = {
     "rk.circuits.prune.circuit": "COUNTED",
     "rk.ShardedLinear.weights": "[W[:1], W[1:]]",
     "rk.ShardedTile.devices": "('cpu', 'cpu')",
+    "rk.ShardedInferenceTile.devices": "('cpu', 'cpu')",
     **dict.fromkeys(("hmm.absorb.partials", "fixed.absorb.partials"), "OBJ.partials(XI)"),
     "normal.absorb.partials": "OBJ.partials(XN)",
     "rk.elementwise.softmax_cross_entropy.labels": "Y.astype('i4')",

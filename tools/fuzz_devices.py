@@ -36,7 +36,7 @@ import rpukit as rk  # noqa: E402
 from rpukit import _device  # noqa: E402
 from tools.fuzz_programs import KINDS, program  # noqa: E402
 
-RUNNER = "runner"
+RUNNER, LOST = "runner", "the GPU was lost:"
 
 
 class World:
@@ -214,8 +214,14 @@ def case(seed: int, number: int, devices: list[str], kinds: list[str]) -> tuple[
     for k, device in enumerate(devices):
         try:
             result = run(text, device, devices, int(rng.integers(1 << 31)))
-        except Exception:  # what is no RpukitError is a fault by itself
-            found = f"{device}: {traceback.format_exc(limit=-12)}"
+        except Exception as error:  # what is no RpukitError is a fault by itself
+            first = error
+            while first.__context__ is not None:
+                first = first.__context__
+            text_of = "".join(traceback.format_exception(first, limit=-12))
+            found = f"{device}: {text_of}"
+            if "cudaError" in str(first):  # of which a GPU does not recover
+                found = f"{LOST} {found}"
             break
         if k == 0:
             expected = result
@@ -255,6 +261,8 @@ def main() -> int:
                 command = f"--seed {options.seed} --case {number} --kinds {options.kinds}"
                 print(f"\n# {found}\n# python tools/fuzz_devices.py --devices {options.devices} "
                       f"{command}\n{text}", flush=True)  # fmt: skip
+                if found.startswith(LOST):
+                    break
     done = ", ".join(f"{kind} {n}" for kind, n in sorted(counts.items()))
     print(f"{sum(counts.values())} cases ({done}) on {', '.join(devices)}: {failed} differ")
     return bool(failed)

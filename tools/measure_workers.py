@@ -29,6 +29,7 @@ N_TIME, N_SYMBOL = 16, 100
 
 # On paper: a hidden Markov model of 1024 states, 4023 symbols, H200s, links of 200 Gbit/s.
 N_WEIGHT, N_LEAF, EACH = 1024 * 1025, 1024 * 4024, 512
+N_PIECE = 3  # rows of counts of a block, for 32 times
 STEP, LINK, MEMORY = 4.71, 25e9, 4.3e12  # ms of 512 samples, bytes/s, bytes/s
 
 
@@ -45,7 +46,7 @@ def fitted(client: Any, args: argparse.Namespace) -> tuple[str, float]:
 
 
 def traffic(states: int, n_symbol: int, unit: int) -> str:
-    """Describe what travels for one unit of samples, of float32 circuits."""
+    """Describe what travels for one unit of samples, of float32 circuits of few times."""
     pc = rk.Circuit(rk.circuits.hmm(2, states, n_symbol), seed=1)
     held = pc._core.statistics
     sent = len(pickle.dumps(pc))
@@ -60,8 +61,8 @@ def traffic(states: int, n_symbol: int, unit: int) -> str:
 def on_paper(n_gpu: int) -> str:
     """Estimate a step of EM of the largest circuit on GPUs of one host each."""
     block = 4 * (N_WEIGHT + N_LEAF)
-    moved = (n_gpu - 1) * (EACH // 256 * block + 4 * (N_WEIGHT + N_LEAF))
-    added = (n_gpu - 1) * EACH // 256 * 5 * block  # read and written, the totals in float64
+    moved = (n_gpu - 1) * (EACH // 256 * N_PIECE * block + 4 * (N_WEIGHT + N_LEAF))
+    added = (n_gpu - 1) * EACH // 256 * N_PIECE * 5 * block  # read and written, the totals in float64
     link, add = moved / LINK * 1e3, added / MEMORY * 1e3
     share = STEP / (STEP + link + add)
     return (

@@ -36,7 +36,8 @@
 __device__ __forceinline__ void planes_of_cell(const Update &u, u64 cell, int col, REAL *p) {
 #if PROCEDURAL
     float drawn[N_DRAWN];
-    rk_planes_of_recipe(drawn, u.numbers, u.planes, u.first_row * u.n_in + cell, col == u.n_in - 1);
+    int n_col = BY_COLUMNS ? u.tile_cols : u.n_in;
+    rk_planes_of_recipe(drawn, u.numbers, u.planes, tile_cell(u, cell), tile_column(u, col) == n_col - 1);
     for (int k = 0; k < N_PLANE; ++k) p[k] = (REAL)drawn[k];
 #else
     u64 n_cell = (u64)u.n_out * u.n_in;

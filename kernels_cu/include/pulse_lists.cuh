@@ -92,7 +92,7 @@ __device__ __forceinline__ void apply(const Update &u, const REAL *g, const Mask
     int width = SPAN > 1 && noisy && __reduce_add_sync(ALL_LANES, n) > QUEUE ? 32 / SPAN : 32;
     for (int first = 0; first < n_sample; first += width) {
         u32 window = (~0u >> (32 - width)) << first;
-        const u32 *drawn = noisy ? queue + draw(m, window, n_sample, list.key + base, col - (threadIdx.x & 31), queue) : 0;
+        const u32 *drawn = noisy ? queue + draw(m, window, n_sample, list.key + base, tile_column(u, col - (threadIdx.x & 31)), queue) : 0;
 #pragma unroll
         for (int c = 0; c < SPAN; ++c) {
             u32 left = m[c].hit & window;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void apply(const Update &u, const REAL *g, const Mask
                     int a = base + __ffs((int)bit) - 1, column = col + c * 32;
                     u32 x0 = u.x_train[(u64)list.sample[a] * N_WORD * u.n_in + column];
                     int count = coincidences(u, x0, list.word[a], list.sample[a], row, column);
-                    w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, column, list.key[a]);
+                    w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, tile_column(u, column), list.key[a]);
                     of_cell[c] += count - 1;
                 } else {
                     w[c] = STEP(w[c], p[c], g, up, (REAL)xi);

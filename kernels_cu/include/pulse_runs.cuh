@@ -5,6 +5,9 @@
 #include "rk_philox.cuh"
 #include "device_steps.cuh"
 
+#ifndef BY_COLUMNS  // 1: the arrays are some columns of a tile
+#define BY_COLUMNS 0
+#endif
 #define OP_STEP 7u
 #define OP_WRITE_NOISE 13u
 #define SIGN_BIT 0x80000000u
@@ -22,7 +25,16 @@ struct Update {
     uint2 key;
     const float *numbers;  // of the recipe, where there is one instead of planes
     u64 first_row;  // number of row 0 in its tile: draws have the rows and cells of the whole tile
+    int first_col, tile_cols;  // likewise of column 0, and the columns of the tile, where BY_COLUMNS is 1
 };
+
+// Numbers of a column and of a cell in the tile.
+__device__ __forceinline__ int tile_column(const Update &u, int col) { return BY_COLUMNS ? u.first_col + col : col; }
+
+__device__ __forceinline__ u64 tile_cell(const Update &u, u64 cell) {
+    if (!BY_COLUMNS) return u.first_row * u.n_in + cell;
+    return (u.first_row + cell / u.n_in) * u.tile_cols + u.first_col + cell % u.n_in;
+}
 
 // Samples of one chunk that pulse a row, in order: word 0 of their train of d, and the key that the draws
 // of this row and sample have.
@@ -128,6 +140,6 @@ __device__ __forceinline__ void list_rows(const Update &u, int first, int row0, 
 
 // Show a cell that got pulses through the noise of writing; s is the last sample that pulsed it.
 __device__ __forceinline__ void show(const Update &u, REAL noise, u64 cell, int s, REAL w) {
-    float xi = rk_normal(rk_word(u.key, OP_WRITE_NOISE, u.first_row * u.n_in + cell, u.first_sample + s, 0u));
+    float xi = rk_normal(rk_word(u.key, OP_WRITE_NOISE, tile_cell(u, cell), u.first_sample + s, 0u));
     u.weight[cell] = rk_fma(noise, (REAL)xi, w);
 }

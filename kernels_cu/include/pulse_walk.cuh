@@ -28,8 +28,8 @@ __device__ __forceinline__ u32 walk_row(const Update &u, const REAL *g, const Li
             if (u.polarity && up != (u.polarity > 0)) continue;
             up = up || u.polarity;
             if (PROCEDURAL && last[c] < 0) planes_of_cell(u, cell + c, col + c, p[c]);
-            float xi = g[0] != 0.0f ? first_normal(list.key[a], col + c) : 0.0f;
-            w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, col + c, list.key[a]);
+            float xi = g[0] != 0.0f ? first_normal(list.key[a], tile_column(u, col + c)) : 0.0f;
+            w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, tile_column(u, col + c), list.key[a]);
             of_cell[c] += count;
             last[c] = s;
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,17 +11,48 @@ from rpukit._checks import plain, shown
 from rpukit._device import parse_device
 from rpukit.errors import FormatError, ParameterError, ShapeError
 
-__all__ = ["BLOCK", "Partials", "full_blocks"]
+__all__ = ["BLOCK", "Partials", "ends_of_chains", "full_blocks"]
 
 Array = Any
 
 BLOCK = 256  # samples whose counts are one chain, in absolute order: see `_mirror/learning.py`
+CHAIN = 4096  # most steps (sample, use of tied weights) of a chain of float32: see there
+PART = 64  # uses of a step of pairs of bfloat16: see `_mirror/tensor.py`
 FORMAT, VERSION = "rpukit.Partials", 1
 
 
 def full_blocks(n_sample: int) -> int:
     """Count the blocks that n samples finish."""
     return n_sample // BLOCK
+
+
+def ends_of_chains(n_uses: Iterable[int]) -> tuple[int, ...]:
+    """Cut a block of samples so that in each piece every chain of float32 ends once at most.
+
+    Parameters
+    ----------
+    n_uses : iterable of int
+        How often tied weights, or parameters of leaves, are used by a sample.
+
+    Returns
+    -------
+    tuple of int
+        0, the samples after which some chain has ended, and 256.
+
+    Raises
+    ------
+    ParameterError
+        For weights that one sample uses more than 4096 times: their chains end within a sample.
+    """
+    ends = {0, BLOCK}
+    for n in set(n_uses):
+        if n > CHAIN:
+            raise ParameterError(
+                f"partials: some tied weights are used {n} times by a sample, and their counts "
+                f"travel up to {CHAIN}: use accumulate, on one device"
+            )
+        ends.update(-(-CHAIN * k // n) for k in range(1, BLOCK * n // CHAIN + 1) if n)
+    return tuple(sorted(ends))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,9 +66,9 @@ class Partials:
     ----------
     first_sample, n_sample : int
         Samples first_sample to first_sample + n_sample - 1 since the last step of learning.
-    chains : array, shape (n_block, n_weight), type of the circuit
+    chains : array, shape (n_block * n_piece, n_weight), type of the circuit
         Counts of weights, without the weight, of each block of 256 samples.
-    leaf_chains : array, shape (n_block, n_statistic), type of the circuit
+    leaf_chains : array, shape (n_block * n_piece, n_statistic), type of the circuit
         Sufficient statistics of leaves.
     log_likelihoods : array, shape (n_sample, n_root)
     flows : array, shape (n_sample, n_root)
@@ -45,6 +77,9 @@ class Partials:
         Of the rule.
     structure, parameters : str
         Fingerprints of the graph and of the parameters that the counts were made with.
+    n_piece : int
+        Rows of a block: 1, or more if a sample uses tied weights of float32 more than 16 times, so
+        that chains of 4096 steps end within a block (`docs/semantics/circuits.md`).
 
     Raises
     ------
@@ -70,12 +105,14 @@ class Partials:
     exponent: float
     structure: str
     parameters: str
+    n_piece: int = 1
 
     def __post_init__(self) -> None:
         check_first(self.first_sample)
         if self.n_sample < 1:
             raise ParameterError(f"n_sample: got {self.n_sample}, need an integer from 1")
-        for name, n in (("chains", self.n_block), ("log_likelihoods", self.n_sample)):
+        rows = self.n_block * self.n_piece
+        for name, n in (("chains", rows), ("log_likelihoods", self.n_sample)):
             of = ("chains", "leaf_chains") if name == "chains" else ("log_likelihoods", "flows")
             for each in of:
                 array = getattr(self, each)
@@ -161,7 +198,7 @@ class Partials:
                 f"the file holds partial statistics of format version {header.get('version')!r}, "
                 f"need {VERSION}"
             )
-        given = {**header, **state["arrays"]}
+        given = {"n_piece": 1, **header, **state["arrays"]}
         try:
             made = cls(**{field.name: given[field.name] for field in fields(cls)})
         except KeyError as error:
@@ -172,7 +209,7 @@ class Partials:
     def _check_state(state: Any) -> dict[str, Any]:
         """Check a header, before memory is taken for the arrays; return it."""
         header: dict[str, Any] = state["header"]
-        needed = {field.name for field in fields(Partials)}
+        needed = {field.name for field in fields(Partials)} - {"n_piece"}  # later in version 1
         missing = needed - header.keys() - state["arrays"].keys()
         if header.get("version") != VERSION or missing:
             raise FormatError(f"state: this is no {FORMAT} of version {VERSION}")

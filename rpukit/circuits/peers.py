@@ -55,12 +55,15 @@ class Peers:
         size = owner.dtype.itemsize * (
             owner.statistics.chains.size + owner.statistics.leaf_chains.size
         )
-        self.n_block = _ROUND if budget is None else 1
+        self.n_block, n_piece = _ROUND if budget is None else 1, len(owner.chain_ends) - 1
         owner.memory = Memory(
-            owner.parameters, owner.statistics, budget, len(devices) * self.n_block * size
+            owner.parameters,
+            owner.statistics,
+            budget,
+            len(devices) * self.n_block * n_piece * size,
         )
         # Counts that wait to be sent, and the statistics of two blocks of a pass.
-        beside = (self.n_block + 2 * (1 + 8 // owner.dtype.itemsize)) * size
+        beside = (self.n_block * n_piece + 2 * (1 + n_piece * 8 // owner.dtype.itemsize)) * size
         self.cores = [_copy_on(owner, device, budget, beside) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices), thread_name_prefix="rpukit-gpu")
         self._version = owner.parameters.version

@@ -1,8 +1,8 @@
 """Replays of products: a repeated call costs the host one look-up.
 
-A key consists of the addresses, shapes, strides and types of both factors. For an equal key all
-checks hold again, whichever array is at that address now; the arrays themselves are not kept. The
-launches are likewise kept by the address of the result.
+A key consists of the addresses, devices, shapes, strides and types of both factors. For an equal
+key all checks hold again, whichever array is at that address now; the arrays themselves are not
+kept. The launches are likewise kept by the address of the result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Known(NamedTuple):
 def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key:
     """Key of a call of two CuPy arrays."""
     words = (a.data.ptr, a.shape, a.strides, a.dtype, b.data.ptr, b.shape, b.strides, b.dtype)
-    return (*words, trans_a, trans_b, dtype)
+    # An address that one GPU has freed may be another's.
+    return (*words, trans_a, trans_b, dtype, a.data.device_id, b.data.device_id)
 
 
 def run(key: Key, out: Array | None) -> Array | None:
@@ -50,6 +51,8 @@ def run(key: Key, out: Array | None) -> Array | None:
     if out is None:
         out = _device.cupy_array_class()(known.shape, known.dtype)  # type: ignore[misc]
     elif out.shape != known.shape or out.dtype != known.dtype or not out.flags.c_contiguous:
+        return None
+    if _device.device_of(out) != known.device:
         return None
     replay = known.replays.get(out.data.ptr)
     if replay is None:

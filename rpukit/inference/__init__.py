@@ -21,6 +21,7 @@ from rpukit.inference.noise.devices import Hermes, ReRamCMO, ReRamWan
 from rpukit.inference.noise.measured import Measured, fit_model
 from rpukit.inference.noise.model import NoiseModel, Programmed, Verbatim
 from rpukit.inference.noise.phase_change import CustomDrift, PCMLike, StateIndependent
+from rpukit.inference.sharded.tile import ShardedInferenceTile
 from rpukit.inference.tile.compensation import DriftCompensation
 from rpukit.inference.tile.tile import InferenceTile
 from rpukit.inference.tile.write_verify import WriteVerify, write_verify
@@ -58,6 +59,7 @@ __all__ = [
     "ReRamCMO",
     "ReRamWan",
     "RemapType",
+    "ShardedInferenceTile",
     "SingleDevice",
     "SinglePair",
     "StateIndependent",

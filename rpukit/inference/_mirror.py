@@ -213,10 +213,14 @@ def _written(g, least, hot, cold, xi, low, high, m):
 
 @jit
 def program_conductance(
-    start, stop, noise, table, law, stuck, n, n_plane, unit, low, high, nu_scale, event, at_low,
-    at_high, anywhere, stuck_event, weight, fit, planes, tables, curves, conductance, nu, k0, k1,
+    start, stop, noise, table, law, stuck, n, base, n_plane, unit, low, high, nu_scale, event,
+    at_low, at_high, anywhere, stuck_event, weight, fit, planes, tables, curves, conductance, nu,
+    k0, k1,
 ):  # fmt: skip
-    """Program cells ``start`` to ``stop - 1``, a stretch of them at a time."""
+    """Program cells ``start`` to ``stop - 1``, a stretch of them at a time.
+
+    Cell i is number ``base + i`` of its tile.
+    """
     v, x, log = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     xi, slope = np.empty(STRETCH, f4), np.zeros(STRETCH, f4)
     targets, hot, cold = np.empty((2, STRETCH), f4), np.empty((3, STRETCH), f4), np.zeros(3, f4)
@@ -250,15 +254,17 @@ def program_conductance(
                     x[j] = f4(max(g[j], other[j]) * unit)
                 _spread(curves, law, x, log, hot, m)
             if law:
-                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p + 1, words, rows, xi, m)
+                draw_normals(
+                    k0, k1, OP_PROGRAM, base + first, event, 2 * p + 1, words, rows, xi, m
+                )
                 _drift_of(law, nu_scale, g, least, hot, cold, xi, slope, m)
             if noise:
-                draw_normals(k0, k1, OP_PROGRAM, first, event, 2 * p, words, rows, xi, m)
+                draw_normals(k0, k1, OP_PROGRAM, base + first, event, 2 * p, words, rows, xi, m)
                 _written(g, least, hot, cold, xi, low, high, m)
             if stuck:
                 _hang(
-                    p, first, m, stuck_event, at_low, at_high, anywhere, plane, words, rows, g,
-                    slope, k0, k1,
+                    p, base + first, m, stuck_event, at_low, at_high, anywhere, plane, words, rows,
+                    g, slope, k0, k1,
                 )  # fmt: skip
             conductance[p * n + first : p * n + first + m] = g[:m]
             if law:
@@ -267,10 +273,13 @@ def program_conductance(
 
 @jit
 def drift_conductance(
-    start, stop, law, read, table_on, as_conductance, n, n_plane, n_node, unit, log_ratio, mean,
-    std, gain, low, high, moment, conductance, nu, fit, shares, table, noise, out, k0, k1,
+    start, stop, law, read, table_on, as_conductance, n, base, n_plane, n_node, unit, log_ratio,
+    mean, std, gain, low, high, moment, conductance, nu, fit, shares, table, noise, out, k0, k1,
 ):  # fmt: skip
-    """Read cells ``start`` to ``stop - 1`` at one time, a stretch of them at once."""
+    """Read cells ``start`` to ``stop - 1`` at one time, a stretch of them at once.
+
+    Cell i is number ``base + i`` of its tile.
+    """
     g, x, q = np.empty(STRETCH, f4), np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     total, log = np.empty(STRETCH, f4), np.empty(STRETCH, f4)
     words, rows = np.empty((4, ROOM), u4), np.empty((4, ROOM), f4)
@@ -297,7 +306,7 @@ def drift_conductance(
             else:
                 g[:m] = written
             if read:
-                draw_normals(k0, k1, OP_READ_NOISE, first, moment, p, words, rows, xi, m)
+                draw_normals(k0, k1, OP_READ_NOISE, base + first, moment, p, words, rows, xi, m)
                 if read == 2:
                     for j in range(m):
                         x[j] = f4(g[j] * unit)

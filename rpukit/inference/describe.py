@@ -19,7 +19,7 @@ def tile_summary(tile: Any) -> Summary:
     """Describe an inference tile without reading it or computing its weights."""
     n_out, n_in = tile.shape
     n = n_out * n_in
-    now, arrays = tile._now, tile._arrays
+    now, arrays = tile._now, tile._whole_arrays()
     written = arrays.get("conductance")
     facts = [Fact("shape", f"{n_out:,} outputs x {n_in:,} inputs, float32", [n_out, n_in])]
     facts.append(_named("noise", tile.noise))
@@ -68,7 +68,7 @@ def _history(tile: Any) -> list[Fact]:
 
 def _bytes(tile: Any) -> int:
     states = [a for s in tile._states.values() for a in s.arrays().values()]
-    arrays = [*tile._arrays.values(), *states]
+    arrays = [*tile._whole_arrays().values(), *states]
     return sum({_device.address(a): int(a.nbytes) for a in arrays}.values())
 
 

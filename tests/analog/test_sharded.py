@@ -1,5 +1,7 @@
 """Tiles split over devices: the bits of one device, wherever the rows are cut."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, NonFiniteError, ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
-from tests.on_cpu import two_gpus
+from tests.on_cpu import fake_cupy, two_gpus
 from tests.on_cpu.fake_cupy import Device
 
 SHAPE = (13, 10)
@@ -22,6 +24,7 @@ CELLS = {
     "constant": rk.ConstantStep(dw_min=0.02, dw_min_std=0.3, drift=rk.DriftParameters(nu=0.1)),
     "noisy": rk.SoftBounds(dw_min=0.02, write_noise_std=0.5, **SLOW),
     "stuck": rk.LinearStep(dw_min=0.02, corrupt_devices_prob=0.2, lifetime=20.0),
+    "bias": rk.ConstantStep(dw_min=0.02, perfect_bias=True),
     "symmetric": rk.SoftBoundsReference(dw_min=0.02, subtract_symmetry_point=True),
     "pow": rk.PowStepReference(dw_min=0.02, subtract_symmetry_point=True),
     "vector": rk.Vector(devices=(rk.SoftBounds(dw_min=0.02), rk.ConstantStep(dw_min=0.03))),
@@ -49,6 +52,9 @@ CELLS = {
     ),
     "reference": rk.Reference(devices=(rk.SoftBounds(dw_min=0.02), rk.SoftBounds())),
 }
+
+WIDE, WIDE_CUTS = (5, 100), ((32,), (64, 96), (32, 64, 96))
+SINGLE = [k for k, cell in CELLS.items() if not isinstance(cell, rk.Transfer)]
 
 
 def data(*shape, seed=0):
@@ -79,12 +85,22 @@ def same(found, expected):
 
 @pytest.mark.parametrize("name", CELLS)
 def test_cuts_do_not_matter(name):
+    check_cuts(name, SHAPE, CUTS, "outputs")
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_cuts_of_columns_do_not_matter(name):
+    check_cuts(name, WIDE, WIDE_CUTS, "inputs")
+
+
+def check_cuts(name, shape, all_cuts, split):
     options = {**NOISY, "seed": 3, "count_pulses": True}
-    plain = rk.AnalogTile(SHAPE, CELLS[name], **options)
+    plain = rk.AnalogTile(shape, CELLS[name], **options)
     expected = lived(plain)
     state = plain.state()
-    for cuts in CUTS:
-        tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * (len(cuts) + 1), cuts=cuts, **options)
+    for cuts in all_cuts:
+        places = ("cpu",) * (len(cuts) + 1)
+        tile = rk.ShardedTile(shape, CELLS[name], places, split=split, cuts=cuts, **options)
         same(lived(tile), expected)
         assert tile.n_pulses == plain.n_pulses
         assert all(array.n_pulses for array in plain.arrays[:2]) == (
@@ -100,20 +116,15 @@ def test_cuts_do_not_matter(name):
             assert_same_bits(mine["arrays"][key], array)
 
 
-@pytest.mark.parametrize("name", ["noisy", "stuck", "pow"])
-def test_cells_drawn_when_needed(name):
-    plain = rk.AnalogTile(SHAPE, CELLS[name], seed=3)
-    expected = lived(plain)
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
+@pytest.mark.parametrize("name", ["noisy", "stuck", "pow", "bias"])
+def test_cells_drawn_when_needed(name, split):
+    shape, cuts = (SHAPE, (4,)) if split == "outputs" else (WIDE, (64,))
+    options = {"split": split, "cuts": cuts, "seed": 3, "storage": "procedural"}
+    expected = lived(rk.AnalogTile(shape, CELLS[name], seed=3))
     for emulated in (False, True):
-        tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * 2, cuts=(4,), seed=3,
-                              storage="procedural")  # fmt: skip
-        if emulated:
-            with on_cpu():
-                tile = rk.ShardedTile(SHAPE, CELLS[name], ("cpu",) * 2, cuts=(4,), seed=3,
-                                      storage="procedural")  # fmt: skip
-                same(lived(tile), expected)
-        else:
-            same(lived(tile), expected)
+        with on_cpu() if emulated else nullcontext():
+            same(lived(rk.ShardedTile(shape, CELLS[name], ("cpu",) * 2, **options)), expected)
 
 
 @pytest.mark.parametrize("name", ["constant", "noisy", "vector", "buffered", "chopped", "dynamic"])
@@ -125,15 +136,25 @@ def test_kernels(name):
         same(lived(tile), expected)
 
 
+@pytest.mark.parametrize("name", ["ideal", "constant", "noisy", "vector"])
+def test_kernels_on_columns(name):
+    expected = lived(rk.AnalogTile(WIDE, CELLS[name], **NOISY, seed=3))
+    with on_cpu():
+        tile = rk.ShardedTile(WIDE, CELLS[name], ("cpu",) * 4, split="inputs", **NOISY, seed=3)
+        assert tile.edges == (0, 32, 64, 96, 100)
+        same(lived(tile), expected)
+
+
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
 @pytest.mark.parametrize("storage", ["stored", "procedural"])
-def test_kernels_with_lists_of_pulses(storage):
+def test_kernels_with_lists_of_pulses(storage, split):
     """Many samples take another distribution of the work (`pulse_lists.cuh`)."""
     options = {"seed": 3, "count_pulses": True, "storage": storage}
     plain = rk.AnalogTile((9, 40), CELLS["noisy"], **options)
     x, d = data(70, 40), data(70, 9)
     plain.update(x, d, lr=0.1)
     with on_cpu():
-        tile = rk.ShardedTile((9, 40), CELLS["noisy"], ("cpu",) * 2, **options)
+        tile = rk.ShardedTile((9, 40), CELLS["noisy"], ("cpu",) * 2, split=split, **options)
         tile.update(x, d, lr=0.1)
         assert_same_bits(tile.get_weights(), plain.get_weights())
         assert_same_bits(tile.pulse_counts, plain.pulse_counts)
@@ -184,6 +205,33 @@ def test_states_go_from_one_to_several_devices_and_back(tmp_path):
     assert_same_bits(two.forward(x), rk.load(tmp_path / "plain.npz").forward(x))
 
 
+def test_states_go_from_rows_to_columns_and_back(tmp_path):
+    plain = rk.AnalogTile(WIDE, CELLS["noisy"], **NOISY, seed=3)
+    lived(plain)
+    wide = rk.ShardedTile.from_state(plain.state(), ("cpu",) * 3, split="inputs")
+    rk.save(tmp_path / "wide.npz", wide)
+    high = rk.load(tmp_path / "wide.npz", ("cpu", "cpu"))
+    assert (wide.split, high.split, wide.copy().edges) == ("inputs", "outputs", wide.edges)
+    assert wide.nbytes == plain.nbytes + 2 * 40  # numbers that each block has
+    expected = lived(plain)
+    for tile in (wide.copy(), wide.to(("cpu", "cpu")), high, wide.to("cpu")):
+        same(lived(tile), expected)
+
+
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
+@pytest.mark.parametrize("name", ["constant", "noisy", "reference"])
+def test_four_gpus(monkeypatch, name, split):
+    expected = lived(rk.AnalogTile(WIDE, CELLS[name], **NOISY, seed=3))
+    monkeypatch.setattr(fake_cupy, "N_GPU", 4)
+    with two_gpus.installed(monkeypatch) as gpus:
+        places = tuple(f"gpu:{k}" for k in range(4))
+        tile = rk.ShardedTile(WIDE, CELLS[name], places, split=split, **NOISY, seed=3)
+        same(lived(tile, _device.cupy().array), expected)
+        used = {line[-5:] for line in gpus.log if line.startswith("pulsed_update on")}
+        assert used == {*places}
+        assert gpus.device == 0
+
+
 @pytest.mark.parametrize("name", ["constant", "noisy", "reference"])
 def test_two_gpus(monkeypatch, name):
     plain = rk.AnalogTile(SHAPE, CELLS[name], **NOISY, seed=3)
@@ -206,8 +254,10 @@ def test_two_gpus(monkeypatch, name):
 
 
 @pytest.mark.multi_gpu
-@pytest.mark.parametrize("name", CELLS)
-def test_real_gpus(name):
+@pytest.mark.parametrize(
+    ("name", "split"), [*((k, "outputs") for k in CELLS), *((k, "inputs") for k in SINGLE)]
+)
+def test_real_gpus(name, split):
     shape = (300, 260)
     options = {**NOISY, "seed": 3, "count_pulses": True}
 
@@ -215,7 +265,8 @@ def test_real_gpus(name):
         return _device.to_device(array, _device.parse_device("gpu:0"))
 
     expected = lived(rk.AnalogTile(shape, CELLS[name], **options))
-    tile = rk.ShardedTile(shape, CELLS[name], ("gpu:0", "gpu:1"), cuts=(131,), **options)
+    cut: dict = {"split": split, "cuts": (131,) if split == "outputs" else (96,)}
+    tile = rk.ShardedTile(shape, CELLS[name], ("gpu:0", "gpu:1"), **cut, **options)
     same(lived(tile, put), expected)
     same(lived(tile.copy(), put), lived(tile.to("gpu:0"), put))
 
@@ -260,6 +311,21 @@ class TestErrors:
         with pytest.raises(ParameterError, match="cuts"):
             rk.ShardedTile(SHAPE, rk.Ideal(), ("cpu", "cpu"), cuts=cuts)
 
+    def test_columns(self):
+        for wrong, message in (
+            ({"cuts": (33,)}, "multiples of 32: got a cut at 33, allowed nearby are 32 and 64"),
+            ({"cuts": (100,)}, "first columns between 1 and 99"),
+            ({"split": "columns"}, "split: got 'columns'"),
+        ):
+            with pytest.raises(ParameterError, match=message):
+                rk.ShardedTile(WIDE, rk.Ideal(), ("cpu",) * 2, **{"split": "inputs", **wrong})
+        with pytest.raises(
+            ParameterError, match="got 5 for 100 columns, need 32 columns for each"
+        ):
+            rk.ShardedTile(WIDE, rk.Ideal(), ("cpu",) * 5, split="inputs")
+        with pytest.raises(ParameterError, match='use split="outputs"'):
+            rk.ShardedTile(WIDE, CELLS["buffered"], ("cpu",) * 2, split="inputs")
+
     def test_what_is_not_split(self):
         with pytest.raises(ParameterError, match="OneSided reads its own cells"):
             rk.ShardedTile(SHAPE, rk.OneSided(), ("cpu", "cpu"))
@@ -292,7 +358,7 @@ class TestErrors:
 def test_random_tiles(seed):
     """Random shapes, cells, peripheries, storage and batches; mirrors and kernels."""
     rng = np.random.default_rng(seed)
-    shape = tuple(map(int, rng.integers(4, 90, 2)))
+    shape = int(rng.integers(4, 90)), int(rng.integers(4, 200))
     cell = CELLS[rng.choice([*CELLS])]
     io = [rk.IOParameters(), *PERIPHERIES.values()]
     options = {
@@ -306,10 +372,12 @@ def test_random_tiles(seed):
     }
     if isinstance(cell, rk.PulsedCell) and rng.random() < 0.4:
         options["storage"] = "procedural"
-    n_device = int(rng.integers(1, 5))
-    cuts = sorted(rng.choice(np.arange(1, shape[0]), n_device - 1, replace=False).tolist())
+    split = "outputs" if isinstance(cell, rk.Transfer) else str(rng.choice(["outputs", "inputs"]))
+    ends = np.arange(1, shape[0]) if split == "outputs" else np.arange(32, shape[1], 32)
+    n_device = int(rng.integers(1, min(5, ends.size + 2)))
+    cuts = sorted(rng.choice(ends, n_device - 1, replace=False).tolist())
     expected = lived(rk.AnalogTile(shape, cell, **options))
-    places = ("cpu",) * n_device
-    same(lived(rk.ShardedTile(shape, cell, places, cuts=cuts, **options)), expected)
+    places, where = ("cpu",) * n_device, {"split": split, "cuts": cuts}
+    same(lived(rk.ShardedTile(shape, cell, places, **where, **options)), expected)
     with on_cpu():
-        same(lived(rk.ShardedTile(shape, cell, places, cuts=cuts, **options)), expected)
+        same(lived(rk.ShardedTile(shape, cell, places, **where, **options)), expected)

@@ -80,6 +80,17 @@ def test_two_pretended_gpus(gpus, dtype):
     assert gpus.device == 0
 
 
+def test_long_chains(gpus):
+    """Chains of 4096 steps end within the blocks of tied weights."""
+    root = circuits.hmm(20, 3, 5)
+    x, w = np.random.default_rng(0).integers(0, 5, (N, 20)), spread(N)
+    plain, pc = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, devices=TWO)
+    for part in (slice(0, 300), slice(0, N)):
+        plain.accumulate(x[part], weights=w[part])
+        pc.accumulate(put(x[part]), weights=put(w[part]))
+        assert statistics_from(pc) == statistics_from(plain)
+
+
 def test_five_pretended_gpus(monkeypatch):
     """Shares of several blocks, of one, and of none."""
     monkeypatch.setattr(fake_cupy, "N_GPU", 5)

@@ -77,6 +77,59 @@ def test_any_cut_into_workers(edges, random):
     assert statistics_of(pc) == statistics_of(WHOLE["float32"])
 
 
+@pytest.mark.parametrize(("n_time", "n"), [(17, 512), (18, 300), (33, 700), (70, 400)])
+def test_long_chains(n_time, n):
+    """Weights that a sample uses more than 16 times: chains of 4096 steps end within blocks."""
+    root = circuits.hmm(n_time, 3, 5)
+    x, w = np.random.default_rng(0).integers(0, 5, (n, n_time)), spread(n)
+    whole, parts, saved = (rk.Circuit(root, seed=1) for _ in range(3))
+    found = whole.accumulate(x, weights=w)
+    made = [
+        parts.partials(x[k : k + 256], first_sample=k, weights=w[k : k + 256])
+        for k in range(0, n, 256)
+    ]
+    assert_same_bits(np.concatenate([p.log_likelihoods[:, 0] for p in made]), found)
+    assert made[0].n_piece == len(parts._core.chain_ends) - 1 > 1
+    parts.absorb(made[::-1])
+    saved.absorb([rk.circuits.Partials.from_state(p.state()) for p in made])
+    assert statistics_of(parts) == statistics_of(saved) == statistics_of(whole)
+    for pc in (parts, whole):
+        pc.em_step()
+    assert_same_bits(parts.log_likelihood(x), whole.log_likelihood(x))
+
+
+def test_small_passes_of_long_chains():
+    """A budget for passes of fewer samples than a block, which end within its pieces."""
+    root, x = circuits.hmm(40, 3, 5), np.random.default_rng(0).integers(0, 5, (300, 40))
+    whole, small = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, budget=1_950_000)
+    assert small._core.memory.samples(learns=True) < 256
+    whole.accumulate(x)
+    assert statistics_of(small.absorb(small.partials(x))) == statistics_of(whole)
+
+
+def test_ends_of_chains():
+    ends_of = rk.circuits.partials.ends_of_chains
+    assert ends_of([]) == ends_of([0, 1, 16]) == (0, 256)
+    assert ends_of([17, 31, 32, 33]) == (0, 125, 128, 133, 241, 249, 256)
+    assert len(ends_of([4096])) == 257
+    with pytest.raises(ParameterError, match="used 4097 times by a sample"):
+        ends_of([4097])
+    from rpukit.circuits._mirror import learning, tensor
+
+    own = rk.circuits.partials
+    assert (own.BLOCK, own.CHAIN, own.PART) == (learning.BLOCK, learning.CHAIN, tensor.PART)
+
+
+def test_partials_of_another_number_of_pieces():
+    x = np.zeros((300, 40), np.int64)
+    pc = rk.Circuit(circuits.hmm(40, 3, 5), seed=1)
+    state = pc.partials(x).state()
+    state["arrays"] |= {k: state["arrays"][k][:2] for k in ("chains", "leaf_chains")}
+    del state["header"]["n_piece"]  # as earlier versions wrote it
+    with pytest.raises(ShapeError, match="1 rows a block, need"):
+        pc.absorb(rk.circuits.Partials.from_state(state))
+
+
 def test_another_order_of_addition_would_show():
     """Blocks added in descending order, and cuts elsewhere, give other statistics."""
     held = WHOLE["float64"]._core.statistics

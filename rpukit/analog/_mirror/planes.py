@@ -198,17 +198,17 @@ def planes_at(planes, i, j, n_in, out):
 
 
 @jit
-def planes_of_row(recipe, i, columns, out):
-    """Draw the planes of some cells of row i."""
-    n_in = out.shape[1]
+def planes_of_row(recipe, i, first_col, tile_cols, columns, out):
+    """Draw the planes of some cells of row i; ``out`` begins with column ``first_col``."""
     q, points = recipe[:RECIPE].astype(f4), recipe[RECIPE:]
     k0, k1 = key_of(q)
     p, words, z, g = _room(q, columns.size)
-    first = u8(u8(i) * u8(n_in))
+    first = u8(u8(u8(i) * u8(tile_cols)) + u8(first_col))
     _draw(q, k0, k1, first, columns, words, z)
     for a in range(columns.size):
         j = columns[a]
-        _planes(p, q, z, a, g, points, k0, k1, u8(first + u8(j)), j == n_in - 1)
+        last = first_col + j == tile_cols - 1
+        _planes(p, q, z, a, g, points, k0, k1, u8(first + u8(j)), last)
         for k in range(out.shape[0]):
             out[k, j] = p[k]
 
@@ -234,19 +234,23 @@ def _slow(slow, q, point, k0, k1, cell, out):
 
 
 @jit
-def cell_planes(start, stop, n_out, slow, first_row, recipe, out):
-    """Draw rows ``start`` to ``stop - 1`` of ``out``, of which row 0 is row ``first_row``."""
+def cell_planes(start, stop, n_out, slow, first_row, first_col, tile_cols, recipe, out):
+    """Draw rows ``start`` to ``stop - 1`` of ``out``.
+
+    Its row 0 is row ``first_row``, its column 0 column ``first_col`` of a tile with ``tile_cols``
+    columns.
+    """
     n_in = out.shape[2]
     q, points = recipe[:RECIPE].astype(f4), recipe[RECIPE:]
     k0, k1 = key_of(q)
     p, words, z, g = _room(q, n_in)
     columns = np.arange(n_in)
     for i in range(start, stop):
-        first = u8(u8(first_row + i) * u8(n_in))
+        first = u8(u8(u8(first_row + i) * u8(tile_cols)) + u8(first_col))
         _draw(q, k0, k1, first, columns, words, z)
         for j in range(n_in):
-            cell = u8(first + u8(j))
-            _planes(p, q, z, j, g, points, k0, k1, cell, j == n_in - 1)
+            cell, last = u8(first + u8(j)), first_col + j == tile_cols - 1
+            _planes(p, q, z, j, g, points, k0, k1, cell, last)
             for k in range(n_out):
                 out[k, i, j] = p[k]
             if slow:

@@ -40,6 +40,8 @@ def pulsed_update(
     write_noise,
     first_sample,
     first_row,
+    first_col,
+    tile_cols,
     recipe,
     blank,
     g,
@@ -56,7 +58,7 @@ def pulsed_update(
 ):
     """Pulse the cells of rows ``start`` to ``stop - 1``, drawing their planes when needed.
 
-    Row 0 is number ``first_row`` of its tile.
+    Row 0 is number ``first_row`` of its tile, column 0 number ``first_col`` of ``tile_cols``.
     """
     n_in = weight.shape[1]
     n_row = min(ROWS, stop - start)
@@ -65,7 +67,8 @@ def pulsed_update(
         last = min(first + n_row, stop)
         for i in range(first, last):
             _mark_pulsed(i, implicit, x_train, d_train, pulsed)
-            planes_of_row(recipe, first_row + i, np.flatnonzero(pulsed), planes[:, i - first])
+            at, here = planes[:, i - first], np.flatnonzero(pulsed)
+            planes_of_row(recipe, first_row + i, first_col, tile_cols, here, at)
         pulsed_rows(
             first,
             last,
@@ -78,6 +81,8 @@ def pulsed_update(
             write_noise,
             first_sample,
             first_row,
+            first_col,
+            tile_cols,
             planes,
             blank,
             g,

@@ -113,17 +113,20 @@ def _of_one_polarity(n_hit, polarity, hit, count):
 
 
 @jit
-def _first_normals(n_hit, n_in, s0, s1, hit, words, xi):
-    """Draw the normals of the first pulse of every hit; two neighbouring cells share a block."""
-    raw = words[2]
+def _first_normals(n_hit, n_in, first_col, s0, s1, hit, words, xi):
+    """Draw the normals of the first pulse of every hit; two neighbouring cells share a block.
+
+    ``first_col``, the number of column 0 in its tile, is even.
+    """
+    raw, half = words[2], u4(first_col) >> u4(1)
     if 2 * n_hit < n_in:
         for a in range(n_hit):
             j = u4(hit[a] & COLUMN)
-            w0, w1 = philox2x32(u4(j >> u4(1)), s1, s0)
+            w0, w1 = philox2x32(u4(half + u4(j >> u4(1))), s1, s0)
             raw[a] = w1 if j & u4(1) else w0
     else:
         for q in range((n_in + 1) >> 1):
-            words[0, q], words[1, q] = philox2x32(u4(q), s1, s0)
+            words[0, q], words[1, q] = philox2x32(u4(half + u4(q)), s1, s0)
         for a in range(n_hit):
             j = u4(hit[a] & COLUMN)
             raw[a] = words[j & u4(1), j >> u4(1)]
@@ -154,6 +157,8 @@ def pulsed_update(
     write_noise,
     first_sample,
     first_row,
+    first_col,
+    tile_cols,
     planes,
     blank,
     g,
@@ -170,10 +175,10 @@ def pulsed_update(
 ):
     """Pulse the cells of rows ``start`` to ``stop - 1``; ``n_pulses[i]`` counts those of row i.
 
-    Row 0 is number ``first_row`` of its tile. ``planes`` are those of all rows, or of rows
-    ``start`` on where they are fewer; ``dear``: see `pulse_row`; ``blank``: a tuple of as many
-    zeros as there are planes; ``offsets`` and ``columns``: `slot_lists`, or empty;
-    ``pulse_counts`` counts by cell, or empty.
+    Row 0 is number ``first_row`` of its tile, column 0 number ``first_col`` of ``tile_cols``.
+    ``planes`` are those of all rows, or of rows ``start`` on where they are fewer; ``dear``: see
+    `pulse_row`; ``blank``: a tuple of as many zeros as there are planes; ``offsets`` and
+    ``columns``: `slot_lists`, or empty; ``pulse_counts`` counts by cell, or empty.
     """
     n_batch, n_word, n_in = x_train.shape
     stored = persistent if write_noise else weight
@@ -191,7 +196,7 @@ def pulsed_update(
         last[:] = -1
         here = planes[:, i if planes.shape[1] == weight.shape[0] else 0]
         row = u8(u8(first_row) + u8(i))
-        first_cell = u8(row * u8(n_in))
+        first_cell = u8(u8(row * u8(tile_cols)) + u8(first_col))
         here, stored_here = flat[(i - first) * n_in :], flat_stored[i * n_in :]
         for s in range(n_batch):
             word_d = u4(0)
@@ -222,9 +227,9 @@ def pulsed_update(
                     last[hit[a] & COLUMN] = s
             s0, s1, _, _ = block(k0, k1, OP_STEP, row, sample, u4(0))
             if noisy:
-                _first_normals(n_hit, n_in, s0, s1, hit, words, xi)
+                _first_normals(n_hit, n_in, first_col, s0, s1, hit, words, xi)
             pulse_row(
-                step, run, dear, s0, s1, here, u8(0), n_cell, blank, g, stored_here,
+                step, run, dear, s0, s1, u4(first_col), here, u8(0), n_cell, blank, g, stored_here,
                 n_hit, hit, count, most, xi,
                 held, strip, left, order, places, held_b, strip_b, hit_b, count_b, xi_b, xi_c,
             )  # fmt: skip

@@ -84,6 +84,8 @@ def pulsed_samples(
         write_noise,
         first_sample,
         0,
+        0,
+        weight.shape[1],
         planes,
         blank,
         g,

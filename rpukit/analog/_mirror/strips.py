@@ -113,7 +113,7 @@ def _longest_first(n, left, places, order):
 
 
 @jit(_nrt=False)
-def _walk(step, n, s0, s1, w, strip, blank, hit, count, g, xi0, xi1):
+def _walk(step, n, s0, s1, first_col, w, strip, blank, hit, count, g, xi0, xi1):
     """Apply the pulses after the first of n cells, those with most pulses first."""
     noisy = g[0] != f4(0.0)
     pulse = u4(1)
@@ -121,7 +121,7 @@ def _walk(step, n, s0, s1, w, strip, blank, hit, count, g, xi0, xi1):
         if noisy:
             number = u4(u4(pulse + u4(1)) >> u4(1))
             for a in range(_whole(n)):
-                b0, b1 = philox2x32(u4(hit[a] & COLUMN), u4(s1 ^ number), s0)
+                b0, b1 = philox2x32(u4(first_col + u4(hit[a] & COLUMN)), u4(s1 ^ number), s0)
                 xi0[a], xi1[a] = normal(b0), normal(b1)
         _pulse(step, 0, n, i4(pulse), w, strip, blank, hit, count, g, xi0)
         pulse = u4(pulse + u4(1))
@@ -136,15 +136,16 @@ def _walk(step, n, s0, s1, w, strip, blank, hit, count, g, xi0, xi1):
 
 @jit(_nrt=False, forceinline=True)
 def pulse_row(
-    step, run, dear, s0, s1, planes, at, n_cell, blank, g, stored, n_hit, hit, count, most, xi,
-    w, strip, left, order, places, rest_w, rest_strip, rest_hit, rest_count, xi0, xi1,
+    step, run, dear, s0, s1, first_col, planes, at, n_cell, blank, g, stored, n_hit, hit, count,
+    most, xi, w, strip, left, order, places, rest_w, rest_strip, rest_hit, rest_count, xi0, xi1,
 ):  # fmt: skip
     """Apply the runs of one sample to the cells of one row that it pulses.
 
     ``planes`` and ``stored`` are flat, the row begins at ``at``; ``hit`` are the columns with
-    their directions, ``count`` the pulses of each, up to ``most``, ``xi`` the normals of the first
-    ones; ``blank`` is a tuple of as many zeros as there are planes; ``dear`` says that a step
-    costs more than to bring cells together. What follows ``xi`` is scratch.
+    their directions, counted from column ``first_col`` of the tile; ``count`` the pulses of each,
+    up to ``most``, ``xi`` the normals of the first ones; ``blank`` is a tuple of as many zeros as
+    there are planes; ``dear`` says that a step costs more than to bring cells together. What
+    follows ``xi`` is scratch.
     """
     if most == 1 and not dear:
         for a in range(n_hit):
@@ -172,8 +173,8 @@ def pulse_row(
                     for b in range(n_rest):
                         rest_strip[u8(k * CAP + b)] = strip[u8(k * CAP) + u8(order[b])]
                 _walk(
-                    step, n_rest, s0, s1, rest_w, rest_strip, blank, rest_hit, rest_count, g,
-                    xi0, xi1,
+                    step, n_rest, s0, s1, first_col, rest_w, rest_strip, blank, rest_hit,
+                    rest_count, g, xi0, xi1,
                 )  # fmt: skip
                 for b in range(n_rest):
                     w[u4(order[b])] = rest_w[b]

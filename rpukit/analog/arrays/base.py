@@ -50,6 +50,8 @@ class ArrayContext:
         Number of row 0 in the tile, if these are some rows of a tile that is split.
     tile_rows : int
         Number of rows of such a tile; 0: these are all rows.
+    first_col, tile_cols : int
+        Likewise of columns.
     """
 
     shape: tuple[int, int]
@@ -64,16 +66,25 @@ class ArrayContext:
     procedural: bool = False
     first_row: int = 0
     tile_rows: int = 0
+    first_col: int = 0
+    tile_cols: int = 0
 
     @property
     def tile_shape(self) -> tuple[int, int]:
         """Shape of the whole tile."""
-        return self.tile_rows or self.shape[0], self.shape[1]
+        return self.tile_rows or self.shape[0], self.tile_cols or self.shape[1]
+
+    @property
+    def spans(self) -> dict[str, Any]:
+        """First row and the one after the last, and likewise of columns, in the whole tile."""
+        first = (self.first_row, self.first_col)
+        ends = [(k, k + n) for k, n in zip(first, self.shape, strict=True)]
+        return dict(zip(("rows", "columns"), ends, strict=True))
 
     @property
     def first_cell(self) -> int:
         """Number of the first cell in the whole tile."""
-        return self.first_row * self.shape[1]
+        return self.first_row * self.tile_shape[1] + self.first_col
 
     def rows_of(self, d: Array) -> Array:
         """Return the columns of d that belong to these rows."""
@@ -81,6 +92,27 @@ class ArrayContext:
             return d
         part = d[:, self.first_row : self.first_row + self.shape[0]]
         return _device.namespace(part).ascontiguousarray(part)
+
+    def columns_of(self, x: Array) -> Array:
+        """Return the columns of x that belong to these columns."""
+        if not self.tile_cols:
+            return x
+        part = x[:, self.first_col : self.first_col + self.shape[1]]
+        return _device.namespace(part).ascontiguousarray(part)
+
+    def runs_of(self, first_col: int, n_col: int) -> list[tuple[int, int]]:
+        """Return the runs of these columns, first and number, that are some of the tile's.
+
+        Columns of the tile are counted modulo their number.
+        """
+        n_tile, width = self.tile_shape[1], self.shape[1]
+        if not self.tile_cols:
+            return [(first_col, n_col)]
+        first = first_col % n_tile - self.first_col
+        ends = [(start, min(start + n_col, width)) for start in (first, first - n_tile)]
+        return [
+            (max(start, 0), stop - max(start, 0)) for start, stop in ends if stop > max(start, 0)
+        ]
 
     def child(self, index: int) -> ArrayContext:
         """Return the context of device number ``index`` of a compound cell."""

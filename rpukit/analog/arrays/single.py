@@ -65,14 +65,13 @@ class DeviceArray(Described, WeightArray):
         self.granularity = float(getattr(cell, "granularity", 0.0))
         # Drawn in float32 for either type, so that a seed always gives the same cells.
         where = (context.stream, context.tile_shape, context.device, context.dtype)
-        rows = (context.first_row, context.first_row + context.shape[0])
         self._recipe: Recipe | None = None
         planes: Array | None = None
         slow: dict[str, Array] = {}
         if isinstance(cell, PulsedCell) and context.procedural:
-            self._recipe = recipe_of(cell, *where, keep=True, rows=rows)
+            self._recipe = recipe_of(cell, *where, keep=True, **context.spans)
         else:
-            planes, slow = draw_cells(cell, *where, rows=rows)
+            planes, slow = draw_cells(cell, *where, **context.spans)
         arrays: dict[str, np.ndarray] = {}
         if isinstance(cell, PulsedCell):
             arrays["globals"] = cell.globals().astype(context.dtype)
@@ -107,6 +106,8 @@ class DeviceArray(Described, WeightArray):
                 self._arrays.get("persistent"),
                 self._arrays.get("pulse_counts"),
                 context.first_row,
+                context.first_col,
+                context.tile_cols,
             )
             if cell.corrupt_devices_prob or not cell.enforce_consistency:
                 self.settle()  # otherwise 0 is within all bounds, and no cells need to be drawn
@@ -152,7 +153,7 @@ class DeviceArray(Described, WeightArray):
         here = [name for name in SLOW if name in names and name in self._recipe.slow]
         for rows, drawn in self._recipe.strips(2, here):
             found = dict(zip(here, drawn[2:], strict=True))
-            first = start + rows.start * self.context.shape[1]
+            first = start + rows.start * self.context.tile_shape[1]
             yield first, rows, (drawn[0], drawn[1]), [found.get(name) for name in names]
 
     @property
@@ -228,7 +229,8 @@ class DeviceArray(Described, WeightArray):
         for array in (x, d):
             check_finite(array, status=guard.status, call=call)
         self.context.changing()
-        rank_update(self.weight, x, self.context.rows_of(d), lr, status=guard.status)
+        part = self.context.columns_of(x), self.context.rows_of(d)
+        rank_update(self.weight, *part, lr, status=guard.status)
 
     def write(
         self,
@@ -323,6 +325,7 @@ class DeviceArray(Described, WeightArray):
                 self.weight,
                 self.cell.write_noise,
                 first_cell=self.context.first_cell,
+                pitch=self.context.tile_cols,
                 stream=self.context.stream,
                 event=self.context.tick("write_noise"),
                 status=self.context.guard.status,
@@ -368,6 +371,7 @@ class DeviceArray(Described, WeightArray):
                 rate,
                 bounds,
                 first_cell=first_cell,
+                pitch=self.context.tile_cols,
                 stream=self.context.stream,
                 event=event,
                 status=self.context.guard.status,
@@ -390,6 +394,7 @@ class DeviceArray(Described, WeightArray):
                 DriftMemory(origin[rows], previous[rows], written[rows], nu),
                 bounds,
                 first_cell=first_cell,
+                pitch=self.context.tile_cols,
                 stream=context.stream,
                 event=event,
                 status=context.guard.status,
@@ -412,20 +417,22 @@ class DeviceArray(Described, WeightArray):
         stream = self.context.stream if event is None else self.context.stream.child(1)
         event = self.context.tick("reset") if event is None else event
         for first_cell, rows, bounds, (bias,) in self._strips("reset_bias"):
-            reset(
-                self.stored[rows],
-                first_col,
-                n_col,
-                prob,
-                self.cell.reset_std,  # type: ignore[attr-defined]
-                bias,
-                bounds,
-                chosen=None if chosen is None else chosen[rows],
-                first_cell=first_cell,
-                stream=stream,
-                event=event,
-                status=self.context.guard.status,
-            )
+            for first, n in self.context.runs_of(first_col, n_col):
+                reset(
+                    self.stored[rows],
+                    first,
+                    n,
+                    prob,
+                    self.cell.reset_std,  # type: ignore[attr-defined]
+                    bias,
+                    bounds,
+                    chosen=None if chosen is None else chosen[rows],
+                    first_cell=first_cell,
+                    pitch=self.context.tile_cols,
+                    stream=stream,
+                    event=event,
+                    status=self.context.guard.status,
+                )
         self.show()
 
 

@@ -41,6 +41,9 @@ class CellArray:
         Counter of the pulses of each cell.
     first_row : int
         Number of row 0 in its tile: the arrays may be some rows of a tile that is split.
+    first_col, tile_cols : int
+        Number of column 0 in its tile, a multiple of 32, and of the columns of the tile, if these
+        are some of them; 0: these are all columns.
     macros : tuple of pairs
         Macros that the kernels of transfers are compiled with.
     """
@@ -55,6 +58,8 @@ class CellArray:
     persistent: Array | None = None
     pulse_counts: Array | None = None
     first_row: int = 0
+    first_col: int = 0
+    tile_cols: int = 0
     macros: tuple[tuple[str, Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -63,6 +63,8 @@ class Recipe:
         these take long to find.
     first_row : int
         Number of row 0 in the tile, if these are some rows of a tile that is split.
+    first_col, tile_cols : int
+        Number of column 0 in the tile, and of the columns of the tile, if these are some of them.
     """
 
     sampler: str
@@ -71,6 +73,8 @@ class Recipe:
     shape: tuple[int, int]
     values: Array
     first_row: int = 0
+    first_col: int = 0
+    tile_cols: int = 0
 
     @property
     def macros(self) -> dict[str, Any]:
@@ -115,19 +119,19 @@ class Recipe:
         else:
             out = out.reshape(-1)[: shape[0] * shape[1] * shape[2]].reshape(shape)
         bits = sum(1 << SLOW.index(name) for name in slow)
+        place = (self.first_row + first, self.first_col, self.tile_cols or shape[2])
         if _device.runs_kernels(_device.namespace(values)):
             macros = {"REAL": twins.real(values.dtype), "N_OUT": n_plane, "SLOW": bits}
             _CELL_PLANES.launch(
                 (-(-shape[1] * shape[2] // _BLOCK),),
                 (_BLOCK,),
-                (shape[2], self.first_row + first, shape[1], values, out),
+                (shape[2], *place, shape[1], values, out),
                 macros={**self.macros, **macros},
             )
         else:
             mirror = import_module("rpukit.analog._mirror.planes").cell_planes
             grain = work_grain(40 * shape[2])
-            at = self.first_row + first
-            run_rows(mirror, shape[1], n_plane, bits, at, values, out, grain=grain)
+            run_rows(mirror, shape[1], n_plane, bits, *place, values, out, grain=grain)
         return out
 
     def strips(self, n_plane: int, slow: Sequence[str] = ()) -> Iterator[tuple[slice, Array]]:
@@ -183,8 +187,9 @@ def recipe_of(
     *,
     keep: bool = False,
     rows: tuple[int, int] | None = None,
+    columns: tuple[int, int] | None = None,
 ) -> Recipe:
-    """Make the recipe of a tile, or of some of its rows.
+    """Make the recipe of a tile, or of some of its rows or columns.
 
     Parameters
     ----------
@@ -198,8 +203,8 @@ def recipe_of(
     keep : bool
         Whether cells will be drawn repeatedly. Symmetry points that take thousands of steps to
         find are stored then.
-    rows : tuple of int, optional
-        First row and the one after the last; default: all.
+    rows, columns : tuple of int, optional
+        First one and the one after the last; default: all.
 
     Returns
     -------
@@ -227,10 +232,13 @@ def recipe_of(
             values = _device.namespace(values).concatenate([values, *extra])
         return Recipe(sampler, names, _slow_of(cell), shape, values)
 
-    def of_rows(made: Recipe) -> Recipe:
-        if rows is None:
-            return made
-        return replace(made, shape=(rows[1] - rows[0], shape[1]), first_row=rows[0])
+    def part(made: Recipe) -> Recipe:
+        if rows is not None:
+            made = replace(made, shape=(rows[1] - rows[0], shape[1]), first_row=rows[0])
+        if columns is not None and columns != (0, shape[1]):
+            width = (made.shape[0], columns[1] - columns[0])
+            made = replace(made, shape=width, first_col=columns[0], tile_cols=shape[1])
+        return made
 
     if cell.corrupt_devices_prob > 0:
         kept = numbers.copy()
@@ -240,13 +248,13 @@ def recipe_of(
         low = max(lowest, -reach)
         numbers[_FROM], numbers[_RANGE] = low, min(highest, reach) - low
     if not (keep and cell.SAMPLER == "pow_reference_planes" and numbers[_FIND]):
-        return of_rows(recipe(cell.SAMPLER, cell.PLANES))
+        return part(recipe(cell.SAMPLER, cell.PLANES))
     finds, n = recipe(cell.SAMPLER, cell.PLANES), len(cell.PLANES)
     points = _device.empty((shape[0] * shape[1],), dtype, device)
     for strip, drawn in finds.strips(n + 1):
         points.reshape(shape)[strip] = drawn[n]
     numbers[_FIND] = 0
-    return of_rows(recipe(cell.SAMPLER, cell.PLANES, (points,)))
+    return part(recipe(cell.SAMPLER, cell.PLANES, (points,)))
 
 
 def cell_planes(
@@ -291,8 +299,9 @@ def draw_cells(
     dtype: Any = np.float32,
     *,
     rows: tuple[int, int] | None = None,
+    columns: tuple[int, int] | None = None,
 ) -> tuple[Array | None, dict[str, Array]]:
-    """Draw all per-cell arrays of a tile, or of some of its rows, by a kernel on a GPU.
+    """Draw all per-cell arrays of a tile, or of some rows or columns, by a kernel on a GPU.
 
     On a CPU they are drawn by NumPy, or by the mirror if that repays its compilation.
 
@@ -304,23 +313,23 @@ def draw_cells(
     device : Device
     dtype : {float32, float64}
         Of the arrays; the draws are those of float32.
-    rows : tuple of int, optional
-        First row and the one after the last; default: all.
+    rows, columns : tuple of int, optional
+        First one and the one after the last; default: all.
 
     Returns
     -------
-    planes : array, shape (n_plane, n_row, n_in), or None
+    planes : array, shape (n_plane, n_row, n_col), or None
         None for a cell that is not pulsed.
-    slow : dict of str to array, shape (n_row, n_in)
+    slow : dict of str to array, shape (n_row, n_col)
         Parameters of the weight processes. All are on the device.
     """
     worth = device.kind != "cpu" or _device.runs_kernels(np) or shape[0] * shape[1] >= _MANY
     if isinstance(cell, PulsedCell) and worth and can_draw(cell):
-        recipe = recipe_of(cell, stream, shape, device, dtype, rows=rows)
+        recipe = recipe_of(cell, stream, shape, device, dtype, rows=rows, columns=columns)
         n = len(cell.PLANES)
         drawn = recipe.draw(n, recipe.slow)
         return drawn[:n], dict(zip(recipe.slow, drawn[n:], strict=True))
-    part = slice(*(rows or (0, shape[0])))
+    part = slice(*(rows or (0, shape[0]))), slice(*(columns or (0, shape[1])))
     host = {name: array[part] for name, array in cell.sample(stream, shape).items()}
     planes = None
     if isinstance(cell, PulsedCell):

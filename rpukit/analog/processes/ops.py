@@ -2,7 +2,8 @@
 
 All work in place on the stored weights. ``bounds`` is the pair (w_min, w_max) of per-cell arrays,
 or None for ideal cells; ``status`` is the tile's flag array. The arrays may be some rows of a
-tile: their draws then start at cell number ``first_cell``.
+tile: their draws then start at cell number ``first_cell``. They may also be some columns of rows
+that are ``pitch`` cells long.
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ def _ends(bounds: Bounds) -> tuple[Array | None, Array | None]:
     return (None, None) if bounds is None else bounds
 
 
+def _run(mirror: Any, weight: Array, first_cell: int, pitch: int, *args: Any) -> None:
+    """Run a mirror on all cells, row by row where they are some columns of their tile."""
+    if not pitch:
+        run_rows(mirror, weight.size, first_cell, *args, grain=_GRAIN)
+        return
+    n_in = weight.shape[1]
+    for row in range(len(weight)):
+        first = row * n_in
+        mirror(first, first + n_in, first_cell + row * (pitch - n_in), *args)
+
+
 def clip_weights(weight: Array, bounds: tuple[Array, Array], *, status: Array) -> None:
     """Clip weights to the bounds of their cells."""
     low, high = bounds
@@ -103,6 +115,7 @@ def diffusion(
     bounds: Bounds,
     *,
     first_cell: int = 0,
+    pitch: int = 0,
     stream: Stream,
     event: int,
     status: Array,
@@ -110,20 +123,21 @@ def diffusion(
     """Add one step of a random walk: ``w += rate xi``, then clip."""
     low, high = _ends(bounds)
     if _device.runs_kernels(_device.namespace(weight)):
-        args = (weight.size, first_cell, event, rate, low, high, weight, status, *stream.words)
+        place = (weight.size, first_cell, weight.shape[-1], pitch)
+        args = (*place, event, rate, low, high, weight, status, *stream.words)
         _DIFFUSION.launch(_grid(weight.size), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
-        run_rows(
+        _run(
             _mirror(weight).diffusion,
-            weight.size,
+            weight,
             first_cell,
+            pitch,
             event,
             rate.reshape(-1),
             _flat(low, weight),
             _flat(high, weight),
             weight.reshape(-1),
             *stream.words,
-            grain=_GRAIN,
         )
 
 
@@ -155,6 +169,7 @@ def drift(
     bounds: Bounds,
     *,
     first_cell: int = 0,
+    pitch: int = 0,
     stream: Stream,
     event: int,
     status: Array,
@@ -169,6 +184,8 @@ def drift(
         args = (
             weight.size,
             first_cell,
+            weight.shape[-1],
+            pitch,
             event,
             now,
             *numbers,
@@ -181,17 +198,17 @@ def drift(
         macros = _macros(weight, bounds)
         _DRIFT.launch(_grid(weight.size), (_BLOCK,), (*args, *stream.words), macros=macros)
     else:
-        run_rows(
+        _run(
             _mirror(weight).drift,
-            weight.size,
+            weight,
             first_cell,
+            pitch,
             event,
             float(now),
             *(weight.dtype.type(v) for v in numbers),
             *(_flat(a, weight) for a in (memory.nu, low, high)),
             *(a.reshape(-1) for a in changed),
             *stream.words,
-            grain=_GRAIN,
         )
 
 
@@ -206,6 +223,7 @@ def reset(
     *,
     chosen: Array | None = None,
     first_cell: int = 0,
+    pitch: int = 0,
     stream: Stream,
     event: int,
     status: Array,
@@ -223,6 +241,7 @@ def reset(
             first_col,
             n_col,
             first_cell,
+            pitch,
             prob,
             std,
             event,
@@ -236,23 +255,16 @@ def reset(
         )
         _RESET.launch(_grid(n_out * n_col), (_BLOCK,), args, macros=_macros(weight, bounds))
     else:
-        run_rows(
-            _mirror(weight).reset,
-            n_out,
-            n_in,
-            first_col,
-            n_col,
-            first_cell,
-            weight.dtype.type(prob),
-            weight.dtype.type(std),
-            event,
-            _flat(bias, weight),
-            _flat(chosen, weight),
-            _flat(low, weight),
-            _flat(high, weight),
-            weight.reshape(-1),
-            *stream.words,
-        )
+        place = (n_in, first_col, n_col)
+        numbers = (weight.dtype.type(prob), weight.dtype.type(std), event)
+        arrays = (*(_flat(a, weight) for a in (bias, chosen, low, high)), weight.reshape(-1))
+        rest = (*numbers, *arrays, *stream.words)
+        if not pitch:
+            run_rows(_mirror(weight).reset, n_out, *place, first_cell, *rest)
+            return
+        for row in range(n_out):
+            first = first_cell + row * (pitch - n_in)
+            _mirror(weight).reset(row, row + 1, *place, first, *rest)
 
 
 def write_noise(
@@ -261,6 +273,7 @@ def write_noise(
     std: float,
     *,
     first_cell: int = 0,
+    pitch: int = 0,
     stream: Stream,
     event: int,
     status: Array,
@@ -268,17 +281,18 @@ def write_noise(
     """Set visible weights with fresh write noise: ``weight = persistent + std xi``."""
     n = weight.size
     if _device.runs_kernels(_device.namespace(persistent, weight)):
-        args = (n, first_cell, std, event, persistent, weight, status, *stream.words)
+        place = (n, first_cell, weight.shape[-1], pitch)
+        args = (*place, std, event, persistent, weight, status, *stream.words)
         _WRITE_NOISE.launch(_grid(n), (_BLOCK,), args, macros=_real(weight))
     else:
-        run_rows(
+        _run(
             _mirror(weight).write_noise,
-            n,
+            weight,
             first_cell,
+            pitch,
             weight.dtype.type(std),
             event,
             persistent.reshape(-1),
             weight.reshape(-1),
             *stream.words,
-            grain=_GRAIN,
         )

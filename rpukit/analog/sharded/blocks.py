@@ -1,8 +1,8 @@
-"""Blocks of rows of a tile, each on a device of its own, that act as one array."""
+"""Blocks of rows or columns of a tile, each on a device of its own, that act as one array."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,8 +15,10 @@ from rpukit.analog.arrays.base import ArrayContext, WeightArray
 from rpukit.analog.cells import Cell
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.update import UpdateParameters
+from rpukit.analog.sharded.products import Layout
 from rpukit.analog.tile.make_array import make_array
 from rpukit.errors import NonFiniteError
+from rpukit.gemm.pieces import on
 
 Array = Any
 
@@ -27,15 +29,16 @@ AXES = {"planes": 1, "buffer": 2, "mean": 1, "past": 1}  # that the rows are on;
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some rows of a tile on one device.
+    """Some rows or columns of a tile on one device.
 
     Attributes
     ----------
-    rows : slice
+    span : slice
+        Which rows or columns.
     unit : WeightArray
     """
 
-    rows: slice
+    span: slice
     unit: WeightArray
 
     @property
@@ -101,31 +104,32 @@ class OtherGuard(Guard):
 
 
 class ShardedArray(WeightArray):
-    """Blocks of rows that act as one weight array.
+    """Blocks of rows or columns that act as one weight array.
 
     Parameters
     ----------
     cell : Cell
     context : ArrayContext
         Of the whole tile, on the device of the first block.
-    devices : sequence of Device
-    edges : sequence of int
-        Where the blocks begin, and where the last one ends.
+    layout : Layout
+        Where the blocks are.
     """
 
-    def __init__(
-        self, cell: Cell, context: ArrayContext, devices: list[Device], edges: list[int]
-    ) -> None:
-        self.context = context
+    def __init__(self, cell: Cell, context: ArrayContext, layout: Layout) -> None:
+        self.context, self.axis, edges = context, layout.axis, layout.edges
+        n_out, n_in = context.shape
         self.blocks: list[Block] = []
-        for (start, stop), device in zip(pairwise(edges), devices, strict=True):
+        for (start, stop), device in zip(pairwise(edges), layout.devices, strict=True):
             clocks: dict[str, Any] = context.clocks
             guard: Guard = context.guard
             if start:
                 clocks = {}
                 guard = OtherGuard(context.guard, clocks, device)  # type: ignore[arg-type]
+            part: dict[str, Any] = {"first_row": start, "tile_rows": n_out}
+            if self.axis:
+                part = {"first_col": start, "tile_cols": n_in}
             own = ArrayContext(
-                (stop - start, context.shape[1]),
+                (n_out, stop - start) if self.axis else (stop - start, n_in),
                 context.stream,
                 device,
                 guard,
@@ -134,8 +138,7 @@ class ShardedArray(WeightArray):
                 count_pulses=context.count_pulses,
                 dtype=context.dtype,
                 procedural=context.procedural,
-                first_row=start,
-                tile_rows=context.shape[0],
+                **part,
             )
             with _device.using(device):
                 self.blocks.append(Block(slice(start, stop), make_array(cell, own)))
@@ -160,14 +163,13 @@ class ShardedArray(WeightArray):
         if kind in SUMS:
             total = sum(_device.to_numpy(part) for part in parts)
             return _device.to_device(total, device)
-        axis = AXES.get(kind, 0)
         shape = list(parts[0].shape)
-        shape[axis] = self.context.shape[0]
+        shape[AXES.get(kind, 0) + self.axis] = self.context.shape[self.axis]
         out = _device.empty(tuple(shape), parts[0].dtype, device)
         with _device.using(device):
             for block, part in zip(self.blocks, parts, strict=True):
                 here = part if _device.device_of(part) == device else None
-                out[_rows(block.rows, axis)] = (
+                out[self._place(kind, block)] = (
                     _device.to_device(part, device) if here is None else here
                 )
         return out
@@ -187,9 +189,13 @@ class ShardedArray(WeightArray):
                 if kind in SUMS:
                     source = source if number == 0 else np.zeros_like(source)
                 elif kind not in SHARED:
-                    source = source[_rows(block.rows, AXES.get(kind, 0))]
+                    source = source[self._place(kind, block)]
                 with _device.using(block.device):
                     target[...] = _device.to_device(source, block.device)
+
+    def _place(self, kind: str, block: Block) -> tuple[slice, ...]:
+        """Where an array of a block is in that of the tile."""
+        return (*(slice(None),) * (AXES.get(kind, 0) + self.axis), block.span)
 
     def set_clocks(self) -> None:
         """Set the clocks of the other blocks to those of the first."""
@@ -207,12 +213,12 @@ class ShardedArray(WeightArray):
     def check_rate(self, lr: float, parameters: UpdateParameters) -> None:
         self.blocks[0].unit.check_rate(lr, parameters)
 
-    def _each(self) -> Iterator[WeightArray]:
-        """Yield the array of each block, with its device current."""
+    def _each(self, call: Callable[[Block], Any]) -> None:
+        """Make a call for each block, with its device current."""
         self.follow()
         for block in self.blocks:
             with _device.using(block.device):
-                yield block.unit
+                call(block)
 
     def follow(self) -> None:
         """Let no block change if an earlier call met a bad value."""
@@ -229,45 +235,39 @@ class ShardedArray(WeightArray):
         first_sample: int,
         batch_size: int,
     ) -> None:
-        given = [(self._on(x, block), self._on(d, block)) for block in self.blocks]
-        for unit, (rows_x, rows_d) in zip(self._each(), given, strict=True):
-            unit.update(rows_x, rows_d, lr, parameters, first_sample, batch_size)
+        # All copies begin before the first block works.
+        given = {block: (on(x, block.device), on(d, block.device)) for block in self.blocks}
 
-    @staticmethod
-    def _on(array: Array, block: Block) -> Array:
-        here = _device.device_of(array) == block.device
-        return array if here else _device.to_device(array, block.device)
+        def update(block: Block) -> None:
+            block.unit.update(*given[block], lr, parameters, first_sample, batch_size)
+
+        self._each(update)
 
     def store(self, array: Array) -> None:
-        for block, unit in zip(self.blocks, self._each(), strict=True):
-            unit.store(_device.to_device(array[block.rows], block.device))
+        def store(block: Block) -> None:
+            with _device.using(_device.device_of(array)):
+                part = array[self._place("weight", block)]
+            block.unit.store(_device.to_device(part, block.device))
+
+        self._each(store)
 
     def settle(self) -> None:
-        for unit in self._each():
-            unit.settle()
+        self._each(lambda block: block.unit.settle())
 
     def decay(self, alpha: float) -> None:
-        for unit in self._each():
-            unit.decay(alpha)
+        self._each(lambda block: block.unit.decay(alpha))
 
     def diffuse(self) -> None:
-        for unit in self._each():
-            unit.diffuse()
+        self._each(lambda block: block.unit.diffuse())
 
     def drift(self, dt: float) -> None:
-        for unit in self._each():
-            unit.drift(dt)
+        self._each(lambda block: block.unit.drift(dt))
 
     def reset(self, first_col: int, n_col: int, prob: float) -> None:
-        for unit in self._each():
-            unit.reset(first_col, n_col, prob)
+        self._each(lambda block: block.unit.reset(first_col, n_col, prob))
 
     # ---- products -----------------------------------------------------------------------------
 
     def weights(self) -> list[Array]:
         """Return the visible weight of each block."""
         return [block.unit.weight for block in self.blocks]
-
-
-def _rows(rows: slice, axis: int) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, rows)

@@ -8,17 +8,26 @@ from itertools import pairwise
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import instance, integer, shown
+from rpukit._checks import instance, integer, one_of, shown
 from rpukit._device import Device
 from rpukit.analog.cells import Cell, PulsedCell
 from rpukit.analog.cells.compound import CompoundCell, Reference, Vector
 from rpukit.analog.cells.transfer import Transfer
 from rpukit.analog.parameters.io import IOParameters, WeightNoise
+from rpukit.analog.sharded.products import Layout
 from rpukit.errors import ParameterError
 
+SPLITS = ("outputs", "inputs")
+UNITS = (1, 32)  # columns that share words of pulse trains are on one device
 
-def splittable(cell: Cell) -> Cell:
-    """Return a cell that may be split; raise for others."""
+
+def splittable(cell: Cell, axis: int = 0) -> Cell:
+    """Return a cell that may be split by rows (axis 0) or columns; raise for others."""
+    if isinstance(cell, Transfer) and axis:
+        raise ParameterError(
+            f"cell: {type(cell).__name__} reads columns of cells one after the other; it is split "
+            'by rows: use split="outputs"'
+        )
     if isinstance(cell, Transfer):
         fault = _fault_of(cell)
         if fault:
@@ -71,19 +80,51 @@ def places_of(devices: Sequence[str | Device]) -> list[Device]:
     return places
 
 
-def edges_of(n_out: int, n_device: int, cuts: Sequence[int] | None) -> list[int]:
-    """Return the first row of each block and the number of rows."""
-    if n_device > n_out:
-        raise ParameterError(f"devices: got {n_device} for {n_out} rows, need a row for each")
+def layout_of(
+    shape: tuple[int, int],
+    devices: Sequence[str | Device],
+    split: str,
+    cuts: Sequence[int] | None,
+    units: tuple[int, int],
+) -> Layout:
+    """Return where the blocks of a matrix are; rows and columns are cut at multiples of units.
+
+    Raises
+    ------
+    ParameterError, DeviceError
+    """
+    axis = SPLITS.index(one_of(split, "split", SPLITS))
+    places, unit = places_of(devices), units[axis]
+    edges = edges_of(shape[axis], len(places), cuts, ("rows", "columns")[axis], unit)
+    return Layout(shape, tuple(places), tuple(edges), axis)
+
+
+def edges_of(
+    n: int, n_device: int, cuts: Sequence[int] | None, what: str = "rows", unit: int = 1
+) -> list[int]:
+    """Return the first row (or column) of each block, multiples of a unit, and their number."""
+    if n_device > -(-n // unit):
+        each = f"{unit} {what}" if unit > 1 else f"a {what[:-1]}"
+        raise ParameterError(f"devices: got {n_device} for {n} {what}, need {each} for each")
     if cuts is None:
-        return [n_out * i // n_device for i in range(n_device + 1)]
+        n_unit = -(-n // unit)
+        return [*(n_unit * i // n_device * unit for i in range(n_device)), n]
     if not isinstance(cuts, (Sequence, np.ndarray)):
-        raise ParameterError(f"cuts: got {shown(cuts)}, need {n_device - 1} first rows of blocks")
-    inner = [integer(cut, "cuts", low=1, what="first rows") for cut in cuts]
-    edges = [0, *inner, n_out]
+        raise ParameterError(
+            f"cuts: got {shown(cuts)}, need {n_device - 1} first {what} of blocks"
+        )
+    inner = [integer(cut, "cuts", low=1, what=f"first {what}") for cut in cuts]
+    edges = [0, *inner, n]
     if len(edges) != n_device + 1 or any(a >= b for a, b in pairwise(edges)):
         raise ParameterError(
-            f"cuts: got {inner} for {n_device} devices and {n_out} rows, need "
-            f"{n_device - 1} ascending first rows between 1 and {n_out - 1}"
+            f"cuts: got {inner} for {n_device} devices and {n} {what}, need "
+            f"{n_device - 1} ascending first {what} between 1 and {n - 1}"
+        )
+    wrong = [cut for cut in inner if cut % unit]
+    if wrong:
+        near = wrong[0] // unit * unit
+        raise ParameterError(
+            f"cuts: {what} are cut at multiples of {unit}: got a cut at {wrong[0]}, allowed "
+            f"nearby are {near} and {near + unit}"
         )
     return edges

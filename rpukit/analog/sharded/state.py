@@ -9,10 +9,14 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
-from rpukit._files.schema import check_arrays
+from rpukit._files.schema import as_format_error, check_arrays
 from rpukit._kernels.entering import enters_device
+from rpukit.analog.cells import Cell
+from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.sharded.blocks import ShardedArray
-from rpukit.analog.tile.state import header_of_tile, made_of_header
+from rpukit.analog.sharded.checks import SPLITS, UNITS, layout_of, periphery, splittable
+from rpukit.analog.sharded.products import Layout
+from rpukit.analog.tile.state import decode, header_of_tile, made_of_header
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.errors import DTypeError, ParameterError
 
@@ -24,8 +28,7 @@ class ShardedState:
     """Mixin of `ShardedTile`: copies, states, pickles."""
 
     _device: Device
-    _devices: list[Device]
-    _edges: list[int]
+    _layout: Layout
     _guard: Any
     _registers: dict[str, np.ndarray]
     _states: dict[str, Any]
@@ -66,6 +69,7 @@ class ShardedState:
         devices: Sequence[str | Device],
         *,
         cuts: Sequence[int] | None = None,
+        split: str = "outputs",
     ) -> Self:
         """Build a tile from a state of an `AnalogTile` or `ShardedTile`.
 
@@ -75,6 +79,7 @@ class ShardedState:
             As `AnalogTile.state` returns it.
         devices : sequence of str
         cuts : sequence of int, optional
+        split : {"outputs", "inputs"}
             See `ShardedTile`.
 
         Returns
@@ -96,10 +101,27 @@ class ShardedState:
         header = AnalogTile._check_state(state)
         if header.get("dtype", "float32") != "float32":
             raise DTypeError(f"dtype: got a tile of {header['dtype']}, need float32 to split it")
-        tile = made_of_header(cls, header, devices=devices, cuts=cuts)
+        cls._check_where(header, devices, split, cuts)
+        tile = made_of_header(cls, header, devices=devices, cuts=cuts, split=split)
         tile._unit.set_clocks()
         tile._fill(state["arrays"])
         return tile  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _check_where(
+        header: dict[str, Any],
+        devices: Sequence[str | Device],
+        split: str,
+        cuts: Sequence[int] | None,
+    ) -> None:
+        """Raise what is wrong with the arguments, before errors are those of the state."""
+        layout = layout_of(tuple(header["shape"]), devices, split, cuts, UNITS)
+        with as_format_error("header"):
+            cell = decode(header["cell"], Cell)
+            ios = {way: decode(header[way], IOParameters) for way in ("forward", "backward")}
+        splittable(cell, layout.axis)
+        for way, io in ios.items():
+            periphery(io, way)
 
     def _fill(self, arrays: dict[str, Any]) -> None:
         check_arrays({n: np.asarray(a) for n, a in arrays.items()}, self._all_arrays())
@@ -129,7 +151,7 @@ class ShardedState:
         """
         if isinstance(device, str):
             return AnalogTile.from_state(self.state(), device)
-        return self.from_state(self.state(), device)
+        return self.from_state(self.state(), device, split=SPLITS[self._layout.axis])
 
     def copy(self) -> Self:
         """Copy the tile; the same later calls give the same bits on both.
@@ -138,7 +160,9 @@ class ShardedState:
         -------
         ShardedTile
         """
-        return self.from_state(self.state(), self._devices, cuts=self._edges[1:-1])
+        layout = self._layout
+        where: Any = {"split": SPLITS[layout.axis], "cuts": layout.edges[1:-1]}
+        return self.from_state(self.state(), layout.devices, **where)
 
     @property
     def nbytes(self) -> int:

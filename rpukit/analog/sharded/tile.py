@@ -1,4 +1,4 @@
-"""`ShardedTile`: a crossbar whose rows are split over several devices, with the bits of one."""
+"""`ShardedTile`: a crossbar that is split over several devices, with the bits of one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ from rpukit.analog.cells import Cell
 from rpukit.analog.describe import tile_summary
 from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
-from rpukit.analog.product.launch import Call
 from rpukit.analog.product.ops import ForwardState
-from rpukit.analog.product.stages import by_stages
 from rpukit.analog.sharded.blocks import HomeGuard, ShardedArray
-from rpukit.analog.sharded.checks import edges_of, periphery, places_of, splittable
+from rpukit.analog.sharded.checks import SPLITS, UNITS, layout_of, periphery, splittable
+from rpukit.analog.sharded.products import multiply
 from rpukit.analog.sharded.state import ShardedState
 from rpukit.analog.tile.face import TileFace, with_leading
 from rpukit.analog.tile.make_array import leaves
 from rpukit.analog.tile.processes import Processes
 from rpukit.analog.tile.pulse_counts import Accounting
-from rpukit.gemm import real
-from rpukit.gemm.pieces import at, chained, joined, on
 from rpukit.random import Stream
 from rpukit.summaries import Summary
 
@@ -40,7 +37,7 @@ _AVERAGE = NoiseManagement.AVERAGE_ABS_MAX
 
 @enters_device("_describe")
 class ShardedTile(ShardedState, Accounting, Processes, TileFace):
-    """An `AnalogTile` whose rows (outputs) are split over several devices.
+    """An `AnalogTile` whose rows (outputs) or columns (inputs) are split over several devices.
 
     Everything that it gives has the bits of the tile on one device, for any number of devices
     and any cuts.
@@ -54,8 +51,12 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     devices : sequence of str
         Different GPUs, for example ``("gpu:0", "gpu:1")``; "cpu" may be repeated. Inputs and
         results are on the first one.
+    split : {"outputs", "inputs"}
+        Whether each device has some rows (outputs), or some columns (inputs). The transfer family
+        is split by outputs.
     cuts : sequence of int, optional
-        First row of the second device, of the third one, and so on; default: equal parts.
+        First row or column of the second device, of the third one, and so on; columns at multiples
+        of 32. Default: equal parts.
     forward, backward : IOParameters, optional
         As for `AnalogTile`, with ideal wires and without read noise (``w_noise``).
     update : UpdateParameters, optional
@@ -71,11 +72,12 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
 
     Notes
     -----
-    Draws are named by the rows of the whole tile, so each device draws what it would draw on one.
-    The first device converts inputs and outputs, the others get the converted inputs (4 bytes a
-    sample and line) and return their sums. Backward products add over rows: the chains of the sums
-    go on from device to device, in groups of columns. Each device makes the pulse trains of an
-    update itself. Tiles are float32. See docs/several_gpus.md.
+    Draws are named by the rows and columns of the whole tile, so each device draws what it would
+    draw on one. The first device converts inputs and outputs, the others get the converted inputs
+    (4 bytes a sample and line) and return their sums. Products that add over a split axis
+    (backward over rows, forward over columns) are chains that go on from device to device, in
+    groups of results. Each device makes the pulse trains of an update itself. Tiles are float32.
+    See docs/several_gpus.md.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         cell: Cell,
         devices: Sequence[str | Device],
         *,
+        split: str = "outputs",
         cuts: Sequence[int] | None = None,
         forward: IOParameters | None = None,
         backward: IOParameters | None = None,
@@ -106,15 +109,14 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     ) -> None:
         self.shape = check_shape(shape)
         need_memory(4 * self.shape[0] * self.shape[1], f"a tile of shape {self.shape}")
-        self.cell = splittable(instance(cell, Cell, "cell"))
+        self._layout = layout_of(self.shape, devices, split, cuts, UNITS)
+        self.cell = splittable(instance(cell, Cell, "cell"), self._layout.axis)
         self.forward_parameters = periphery(forward, "forward")
         self.backward_parameters = periphery(backward, "backward")
         self.update_parameters = instance(update, UpdateParameters, "update", UpdateParameters())
         self.stream = Stream.from_seed(seed)
         self.validate = one_of(validate, "validate", ("deferred", "sync"))
-        self._devices = places_of(devices)
-        self._edges = edges_of(self.shape[0], len(self._devices), cuts)
-        self._device = self._devices[0]
+        self._device = self._layout.devices[0]
         self._dtype = np.dtype(np.float32)
         self.count_pulses = flag(count_pulses, "count_pulses")
         self.storage = one_of(storage, "storage", ("stored", "procedural"))
@@ -133,7 +135,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
             count_pulses=self.count_pulses,
             procedural=storage == "procedural",
         )
-        self._unit = ShardedArray(self.cell, context, self._devices, self._edges)
+        self._unit = ShardedArray(self.cell, context, self._layout)
         with _device.using(self._device):
             self._states = {
                 way: ForwardState(io, n, self.stream, self._device, transposed=way == "backward")
@@ -154,13 +156,18 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Compute device of each block of rows."""
-        return tuple(map(str, self._devices))
+        """Compute device of each block."""
+        return tuple(map(str, self._layout.devices))
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """First row of each block, and the number of rows."""
-        return tuple(self._edges)
+        """First row or column of each block, and the number of them all."""
+        return self._layout.edges
+
+    @property
+    def split(self) -> str:
+        """What the devices share: "outputs" (each has some rows) or "inputs" (some columns)."""
+        return SPLITS[self._layout.axis]
 
     @property
     def clocks(self) -> dict[str, int]:
@@ -256,7 +263,7 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
 
     def _product(self, way: str, v: Array, first_sample: int | None) -> Array:
         back, state = way == "backward", self._states[way]
-        n_out, n_in = self.shape[::-1] if back else self.shape
+        n_in = self.shape[0 if back else 1]
         io = self.backward_parameters if back else self.forward_parameters
         average, name = io.noise_management is _AVERAGE, "d" if back else "x"
         if average and not self._call_state.unit:
@@ -265,25 +272,12 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
         n_batch = rows.shape[0]
         start = self._start(way, first_sample, n_batch)
         self._finite(rows, name)
-        y = _device.empty((n_batch, n_out), np.float32, self._device)
-        call = Call(
-            state.take(io),
-            (n_batch, n_out, n_in),
-            None,
-            rows,
-            y,
-            state.io,
-            state.line_noise,
-            state.average,
-            self._guard.status,
-            self._guard.begin(name),
-            self.stream,
-            start,
-        )
+        call = self._guard.begin(name)
         if average:
             self._call_state.changing(way)
-        if n_batch:
-            by_stages(call, state.reductions, self._sums_back if back else self._sums)
+        at: Any = {"stream": self.stream, "first_sample": start, "call": call, "transposed": back}
+        given = (self._layout, self._unit.weights(), rows, io, state)
+        y = multiply(*given, status=self._guard.status, **at)
         self._move(way, start, n_batch)
         self._settle()
         return y if leading is None else with_leading(y, leading)
@@ -292,22 +286,6 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     def _averaged(self, way: str, v: Array, first_sample: int | None) -> Array:
         """Multiply by a periphery that keeps an average of its inputs, which is state."""
         return self._product(way, v, first_sample)
-
-    def _sums(self, v: Array) -> Array:
-        """Multiply converted inputs by the rows of each device."""
-        made, given = [], [on(v, device) for device in self._devices]
-        for rows, weight, device in zip(given, self._unit.weights(), self._devices, strict=True):
-            with _device.using(device):
-                y = _device.empty((rows.shape[0], weight.shape[0]), np.float32, device)
-                real.product(rows, weight, y, False, True)
-                made.append(y)
-        return joined(made, self.shape[0], self._device)
-
-    def _sums_back(self, v: Array) -> Array:
-        """Multiply converted errors by the transposed rows of all devices, one after the other."""
-        spans = zip(self._edges[:-1], self._edges[1:], self._devices, strict=True)
-        lefts = [at(v, start, stop, device) for start, stop, device in spans]
-        return chained(lefts, self._unit.weights(), self._device, self.shape[1], np.float32)
 
     @changes
     def update(

@@ -95,9 +95,11 @@ def launch(call: Call, shape: LaunchShape) -> None:
         n_word,
         twins.real(array.weight.dtype),
         None if recipe is None else (recipe.sampler, recipe.values.size > RECIPE),
+        bool(array.tile_cols),
     )
     clocks = (np.uint64(call.first_sample), np.uint64(array.first_row))
-    numbers = (n_batch, n_in, n_out, int(call.flip), call.polarity, *clocks)
+    at = (*clocks, array.first_col, array.tile_cols)
+    numbers = (n_batch, n_in, n_out, int(call.flip), call.polarity, *at)
     pulses = (trains.x, trains.x_slices, trains.d)
     changed = (array.weight, array.persistent, array.n_pulses, array.pulse_counts, array.status)
     args = (*numbers, values_of(array.planes), array.globals_, *pulses, *changed)
@@ -119,6 +121,7 @@ def _prepared(
     n_word: int,
     real: str,
     drawn: tuple[str, bool] | None,
+    by_columns: bool,
 ) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Set the macros once; a steady call costs one look-up."""
     threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
@@ -138,6 +141,8 @@ def _prepared(
         "ROWS": shape.rows,
         "BLOCKS": 4 if shape.lists and real == "float" and drawn is None else 2,
     }
+    if by_columns:
+        macros["BY_COLUMNS"] = 1
     if drawn is not None:
         macros |= {"PROCEDURAL": 1, "PLANES_OF": drawn[0], "POINTS": int(drawn[1])}
     grid = (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows))

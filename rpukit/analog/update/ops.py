@@ -207,10 +207,11 @@ def pulsed_update(
     Notes
     -----
     For one cell, samples are applied in ascending order, and within a sample one run of pulses.
-    Trains of all rows of a tile may be given to an array of some of its rows.
+    Trains of a whole tile may be given to an array of some of its rows, or of some of its columns.
     Kernel: kernels_cu/pulsed_update.cu. Source: Gokmen and Vlasov, Front. Neurosci. 10:333 (2016).
     """
     trains = trains.of_rows(array.first_row, array.weight.shape[0])
+    trains = trains.of_columns(array.first_col, array.weight.shape[1])
     if trains.rate:
         if polarity or array.persistent is not None:
             raise ParameterError(
@@ -228,7 +229,7 @@ def pulsed_update(
     counts, by_cell = np.zeros(n_out, np.int64), array.pulse_counts
     drawn = isinstance(planes, Recipe)
     how: tuple[Any, ...] = (flip, polarity, trains.implicit, stored is not None, first_sample)
-    how = (*how, array.first_row)
+    how = (*how, array.first_row, array.first_col, array.tile_cols or weight.shape[1])
     blank = (weight.dtype.type(0),) * len(array.cell.PLANES)
     held = planes.values if isinstance(planes, Recipe) else planes
     given = (held, blank, array.globals_, trains.x, trains.d, *_slot_lists(trains))

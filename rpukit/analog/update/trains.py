@@ -52,6 +52,21 @@ class Trains:
         keep_for_graph(part)
         return replace(self, d=part, key=())
 
+    def of_columns(self, first: int, n_col: int) -> Trains:
+        """Return the trains for some columns of a tile, if these are the trains of all of them.
+
+        ``first`` is a multiple of 32.
+        """
+        if self.x.shape[-1] == n_col:
+            return self
+        xp, slices = _device.namespace(self.x), self.x_slices
+        ahead = (slice(None),) * (self.x.ndim - 1)
+        part = xp.ascontiguousarray(self.x[(*ahead, slice(first, first + n_col))])
+        if slices is not None:
+            slices = xp.ascontiguousarray(slices[:, first // 32 : -(-(first + n_col) // 32)])
+        keep_for_graph(part, slices)
+        return replace(self, x=part, x_slices=slices, key=())
+
     def of_samples(self, start: int, stop: int) -> Trains:
         """Return the trains of some samples (views)."""
         if (start, stop) == (0, len(self.x)):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,12 @@ from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.parameters import Statistics
-from rpukit.circuits.partials import BLOCK, Partials, check_first, full_blocks
+from rpukit.circuits.partials import (
+    BLOCK,
+    Partials,
+    check_first,
+    full_blocks,
+)
 from rpukit.circuits.queries.passes import (
     Propagation,
     as_type,
@@ -82,6 +89,7 @@ def partials(
         exponent=float(propagation.exponent),
         structure=structure_of(core),
         parameters=_parameters_of(core),
+        n_piece=len(core.chain_ends) - 1,
     )
 
 
@@ -154,13 +162,14 @@ def counted(
 ) -> tuple[Array, Array, Array]:
     """Compute the chains of each block of n samples, and log-likelihoods (n, n_root).
 
-    ``read`` gives passes of `block_step` samples. Without ``flows`` each sample counts once.
+    A block has a row for each piece that `Core.chain_ends` cuts it into. ``read`` gives passes
+    of `block_step` samples. Without ``flows`` each sample counts once.
     """
     dtype, device, held = core.dtype, core.device, core.statistics
-    n_block = -(-n // BLOCK)
+    n_row = -(-n // BLOCK) * (len(core.chain_ends) - 1)
     out = _device.empty((n, core.layout.root_rows.size), dtype, device)
-    chains = _device.empty((n_block, held.chains.size), dtype, device)
-    leaf_chains = _device.empty((n_block, held.leaf_chains.size), dtype, device)
+    chains = _device.zeros((n_row, held.chains.size), dtype, device)
+    leaf_chains = _device.zeros((n_row, held.leaf_chains.size), dtype, device)
     space = _workspace(core)
     for part, codes, numbers in read:
         space.take(codes, numbers, None if flows is None else flows[part])
@@ -178,13 +187,18 @@ def block_step(core: Core) -> int:
 
 @dataclass(slots=True)
 class Workspace:
-    """Arrays of passes whose blocks are gathered apart; their addresses stay, for replays."""
+    """Arrays of passes whose blocks are gathered apart; their addresses stay, for replays.
+
+    Each block has statistics for each piece of it (`Core.chain_ends`): totals of their own, of the
+    chains that end in it. The chains go on from piece to piece.
+    """
 
     codes: Array
     numbers: Array
     weights: Array
     out: Array
-    blocks: list[Statistics]
+    blocks: list[list[Statistics]]
+    ends: tuple[int, ...]
     n: int = 0  # samples of the pass
 
     def take(self, codes: Array, numbers: Array | None, weights: Array | None) -> None:
@@ -206,15 +220,14 @@ class Workspace:
             for array in (self.codes, self.numbers, self.weights, self.out)
         )
         own = self.blocks[: -(-n // BLOCK)]
-        if start % BLOCK == 0:
-            for block in own:
-                block.clear()
-        before, usual = own[0].n_sample, propagation.usual
+        before, usual = start % BLOCK, propagation.usual
+        if not before:
+            for piece in chain.from_iterable(own):
+                piece.clear()
 
         def call() -> None:
-            own[0].n_sample = before
             run = both_ways(core, propagation, (codes, numbers), weights, out if usual else None)
-            gather_blocks(core.parameters, run, own)
+            gather_blocks(core.parameters, run, own, self.ends, before)
             if not usual:
                 roots = core.parameters.root_rows
                 found = propagation.outputs(run.values.take(roots, axis=1))
@@ -222,20 +235,30 @@ class Workspace:
 
         with core.memory.opened(n, learns=True):
             if usual and n == len(self.codes):
-                core.memory.replayed(("blocks", n), (codes,), {}, call)
+                core.memory.replayed(("blocks", n, before), (codes,), {}, call)
             else:
                 call()
-        own[0].n_sample = before + min(n, BLOCK)
 
     def give(self, start: int, stop: int, end: int, chains: Array, leaf_chains: Array) -> None:
         """Store the chains of the blocks that samples start to stop - 1 of ``end`` finish."""
+        n_piece = len(self.ends) - 1
         for k, block in enumerate(self.blocks[: -(-(stop - start) // BLOCK)]):
             to = start // BLOCK + k
             last = min((to + 1) * BLOCK, stop)
-            if last % BLOCK == 0:  # settled: 0 + chain, in float64
-                chains[to], leaf_chains[to] = block.totals, block.leaf_totals
-            elif last == end:
-                chains[to], leaf_chains[to] = block.chains, block.leaf_chains
+            if last % BLOCK and last != end:
+                continue  # the next pass goes on with the block
+            n_ended = _ended(self.ends, last % BLOCK or BLOCK)
+            for row, piece in enumerate(block[:n_ended], to * n_piece):
+                # Each total is 0 + chain in float64, so the type of the chains holds it.
+                chains[row], leaf_chains[row] = piece.totals, piece.leaf_totals
+            if last % BLOCK:
+                row, piece = to * n_piece + n_ended, block[0]
+                chains[row], leaf_chains[row] = piece.chains, piece.leaf_chains
+
+
+def _ended(ends: tuple[int, ...], n: int) -> int:
+    """Number of the pieces of a block that its first n samples finish."""
+    return sum(end <= n for end in ends[1:])
 
 
 def _workspace(core: Core) -> Workspace:
@@ -244,22 +267,38 @@ def _workspace(core: Core) -> Workspace:
     if core.workspace is None or len(core.workspace.codes) != step:
         shape, device = (step, core.layout.root_rows.size), core.device
         weights, out = (_device.empty(shape, core.dtype, device) for _ in range(2))
-        blocks = [core.statistics.fresh() for _ in range(-(-step // BLOCK))]
-        core.workspace = Workspace(*core.unknown(step), weights, out, blocks)
+        ends = core.chain_ends
+        blocks = [_pieces(core.statistics, len(ends) - 1) for _ in range(-(-step // BLOCK))]
+        core.workspace = Workspace(*core.unknown(step), weights, out, blocks, ends)
     found: Workspace = core.workspace
     return found
+
+
+def _pieces(statistics: Statistics, n: int) -> list[Statistics]:
+    """Statistics of the pieces of a block: their chains are one, their totals are their own."""
+    pieces = [statistics.fresh()]
+    for _ in range(n - 1):
+        other = copy(pieces[0])
+        for name in ("totals", "leaf_totals"):
+            array = getattr(other, name)
+            zeros = _device.zeros(array.shape, array.dtype, _device.device_of(array))
+            setattr(other, name, zeros)
+        pieces.append(other)
+    return pieces
 
 
 def add_blocks(
     core: Core, chains: Array, leaf_chains: Array, out: Array, flows: Array, exponent: float
 ) -> None:
     """Add the counts of the next samples, which are on the circuit's device, block by block."""
-    statistics, n = core.statistics, len(out)
-    for k in range(full_blocks(n)):
+    statistics, n, ends = core.statistics, len(out), core.chain_ends
+    n_open = n % BLOCK
+    n_row = full_blocks(n) * (len(ends) - 1) + (_ended(ends, n_open) if n_open else 0)
+    for k in range(n_row):
         statistics.totals += chains[k]
         statistics.leaf_totals += leaf_chains[k]
-    if n % BLOCK:
-        statistics.chains[:], statistics.leaf_chains[:] = chains[-1], leaf_chains[-1]
+    if n_open:
+        statistics.chains[:], statistics.leaf_chains[:] = chains[n_row], leaf_chains[n_row]
     steps.count_samples(statistics, out, flows)
     statistics.n_sample += n
     statistics.exponent = exponent
@@ -283,6 +322,12 @@ def _check_same(core: Core, one: Partials, fingerprint: str) -> None:
         raise StructureError(
             f"partials: {one!r} is of another graph, or of other precision: make it with a copy "
             "of this circuit"
+        )
+    n_piece = len(core.chain_ends) - 1
+    if one.n_piece != n_piece:
+        raise ShapeError(
+            f"partials: {one!r} has {one.n_piece} rows a block, need {n_piece}, since chains of "
+            "4096 steps end within a block: make it again with this version"
         )
     widths = (one.chains.shape[1], one.leaf_chains.shape[1], one.flows.shape[1])
     need = (held.chains.size, held.leaf_chains.size, core.layout.root_rows.size)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -225,20 +226,35 @@ def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     statistics.n_sample += len(run.values)
 
 
-def gather_blocks(parameters: Parameters, run: Pass, blocks: Sequence[Statistics]) -> None:
-    """Add the flows of a pass to statistics, each of the next 256 samples to its own."""
-    counted = parameters.counted
+def gather_blocks(
+    parameters: Parameters,
+    run: Pass,
+    blocks: Sequence[Sequence[Statistics]],
+    ends: tuple[int, ...],
+    before: int,
+) -> None:
+    """Add the flows of a pass to statistics, each of the next 256 samples to its own.
+
+    A block has statistics for each of its pieces, which begin and end at ``ends``; ``before`` is
+    the number of samples of the first block that were added already.
+    """
+    counted, n = parameters.counted, len(run.values)
     made = steps_of(counted, run.lift, run.elements, run.values, run.flows)
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
         run.out = as_type(out, parameters.theta.dtype)
-    for k, statistics in enumerate(blocks):
-        part = slice(k * BLOCK, (k + 1) * BLOCK)
-        own = [(up[part], child[part], wide[part]) for up, child, wide in made]
-        count_weights(statistics, counted, parameters.theta, own)
-        leaves = (run.codes[part], run.numbers[part], run.flows[part])
-        leaf_counts(statistics, parameters.rows, *leaves)
-        steps.count_samples(statistics, run.out[part], run.weights[part])
+    for k, block in enumerate(blocks):
+        first = k * BLOCK - before  # of the pass; negative if the block began before
+        for piece, (start, stop) in zip(block, pairwise(ends), strict=True):
+            part = slice(max(first + start, 0), min(first + stop, n))
+            if part.start >= part.stop:
+                continue
+            piece.n_sample = part.start - first
+            own = [(up[part], child[part], wide[part]) for up, child, wide in made]
+            count_weights(piece, counted, parameters.theta, own)
+            leaves = (run.codes[part], run.numbers[part], run.flows[part])
+            leaf_counts(piece, parameters.rows, *leaves)
+            steps.count_samples(piece, run.out[part], run.weights[part])
 
 
 class Propagation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -43,6 +44,45 @@ def wide(n: int, *arrays: Array | None) -> int:
     return int(n % 4 == 0 and all(place % 16 == 0 for place in places))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which cells of a tile an array has: some rows, or some columns.
+
+    Parameters
+    ----------
+    first_cell : int
+        Number of the first cell in the tile; a multiple of 4, since four cells share draws.
+    width, pitch : int
+        Columns of the array and of the tile, multiples of 4; 0: rows are whole.
+    """
+
+    first_cell: int = 0
+    width: int = 0
+    pitch: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Arguments of the kernels."""
+        return self.first_cell, self.width, self.pitch
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        return {"BY_COLUMNS": 1} if self.pitch else {}
+
+
+WHOLE = Part()
+
+
+def _run(mirror: Any, part: Part, n: int, how: tuple[Any, ...], *args: Any) -> None:
+    """Run a mirror on n cells, row by row where these are some columns of a tile."""
+    if not part.pitch:
+        run_rows(mirror, n, *how, part.first_cell, *args, grain=_GRAIN)
+        return
+    for row, first in enumerate(range(0, n, part.width)):
+        base = part.first_cell + row * (part.pitch - part.width)
+        mirror(first, first + part.width, *how, base, *args)
+
+
 def _flat(array: Array | None) -> Array:
     return _NONE if array is None else array.reshape(-1)
 
@@ -57,6 +97,7 @@ def program_conductance(
     status: Array,
     stuck: Stuck | None = None,
     out: tuple[Array, Array | None] | None = None,
+    part: Part = WHOLE,
 ) -> tuple[Array, Array | None]:
     """Split weights over the devices of their cells, and write them with noise.
 
@@ -72,6 +113,8 @@ def program_conductance(
     stuck : Stuck, optional
     out : tuple of arrays, optional
         Where the results go.
+    part : Part, optional
+        Which cells of a tile these are; default: all.
 
     Returns
     -------
@@ -104,9 +147,19 @@ def program_conductance(
     )
     table = split.tables is not None
     if _device.runs_kernels(_device.namespace(weight, conductance)):
-        args = (n, *scalars, weight, split.fit, split.planes, split.tables, noise.curves)
+        args = (
+            n,
+            *part.numbers,
+            *scalars,
+            weight,
+            split.fit,
+            split.planes,
+            split.tables,
+            noise.curves,
+        )
         macros = {"NOISE": int(noisy), "TABLE": int(table), "LAW": number, "STUCK": int(stuck_on)}
         macros |= {"PLANES": n_plane, "WIDE": wide(n, weight, conductance, nu)}
+        macros |= part.macros
         if noisy:
             forms = (*noise.kinds, noise.degree)
             macros |= dict(zip(("SIGMA", "MEAN", "STD", "DEGREE"), forms, strict=True))
@@ -117,14 +170,11 @@ def program_conductance(
             macros=macros,
         )
     else:
-        run_rows(
+        _run(
             _mirror().program_conductance,
+            part,
             n,
-            noisy,
-            table,
-            number,
-            stuck_on,
-            n,
+            (noisy, table, number, stuck_on, n),
             n_plane,
             *scalars,
             weight.reshape(-1),
@@ -135,7 +185,6 @@ def program_conductance(
             conductance.reshape(-1),
             _flat(nu),
             *stream.words,
-            grain=_GRAIN,
         )
     return conductance, nu
 
@@ -156,6 +205,7 @@ def drift_conductance(
     status: Array,
     out: Array,
     as_conductance: bool = False,
+    part: Part = WHOLE,
 ) -> Array:
     """Read programmed conductances at one time, as weights or as conductances.
 
@@ -171,6 +221,8 @@ def drift_conductance(
     status : array, shape (1,), int32
     out : array, n weights, or n_plane times n conductances, float32
     as_conductance : bool
+    part : Part, optional
+        Which cells of a tile these are; default: all.
 
     Returns
     -------
@@ -210,7 +262,7 @@ def drift_conductance(
         _DRIFT_CONDUCTANCE.launch(
             _grid(n),
             (_BLOCK,),
-            (n, n_node, *scalars, sample, *arrays, *stream.words),
+            (n, *part.numbers, n_node, *scalars, sample, *arrays, *stream.words),
             macros={
                 "LAW": law,
                 "READ": read,
@@ -221,17 +273,15 @@ def drift_conductance(
                 "NEAR": int(noise.near),
                 "PLANES": n_plane,
                 "WIDE": wide(n, conductance, nu, out),
+                **part.macros,
             },
         )
     else:
-        run_rows(
+        _run(
             _mirror().drift_conductance,
+            part,
             n,
-            law,
-            read,
-            table,
-            as_conductance,
-            n,
+            (law, read, table, as_conductance, n),
             n_plane,
             n_node,
             *scalars,
@@ -244,6 +294,5 @@ def drift_conductance(
             _flat(noise.curve),
             out.reshape(-1),
             *stream.words,
-            grain=_GRAIN,
         )
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -9,9 +10,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.analog.parameters.io import IOParameters
-from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.gemm import det_gemm
-from rpukit.random import Stream
 
 __all__ = ["DriftCompensation"]
 
@@ -43,28 +42,20 @@ class DriftCompensation(str, Enum):
 
 
 def readout(
-    weight: Array,
-    io: IOParameters,
+    respond: Callable[[Array], Array],
+    shape: tuple[int, int],
     kind: DriftCompensation,
-    *,
-    stream: Stream,
-    draws: Stream,
-    status: Array,
-    call: int,
+    device: _device.Device,
 ) -> Array:
     """Measure the mean absolute response to unit inputs.
 
     Parameters
     ----------
-    weight : array, shape (n_out, n_in), float32
-    io : IOParameters
+    respond : callable
+        Product of inputs (n_in, n_in) and the weights.
+    shape : tuple of int, (n_out, n_in)
     kind : DriftCompensation
-    stream : Stream
-        Stream of the periphery's noise that is drawn once.
-    draws : Stream
-        Stream of the noise of this measurement.
-    status : array, shape (1,), int32
-    call : int
+    device : Device
 
     Returns
     -------
@@ -74,19 +65,9 @@ def readout(
     -----
     Sums in float64: down the inputs by chains, then along the outputs.
     """
-    place = _device.device_of(weight)
-    xp = _device.namespace(weight)
-    n_out, n_in = weight.shape
-    y = tile_forward(
-        weight,
-        xp.eye(n_in, dtype=np.float32),
-        io,
-        stream=draws,
-        first_sample=0,
-        state=ForwardState(io, n_out, stream, place),
-        status=status,
-        call=call,
-    )
+    n_out, n_in = shape
+    xp = _device.namespace(_device.empty((0,), np.float32, device))
+    y = respond(xp.eye(n_in, dtype=np.float32))
     means = det_gemm(xp.ones((1, n_in)), abs(y).astype(np.float64)) / n_in
     if kind is not DriftCompensation.PER_COLUMN:
         means = det_gemm(means, xp.ones((n_out, 1))) / n_out

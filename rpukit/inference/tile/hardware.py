@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._checks import integer
+from rpukit._device import Device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
+from rpukit.analog.product.ops import ForwardState, tile_forward
 from rpukit.errors import ParameterError
 from rpukit.inference.conductance.converters import Converter
 from rpukit.inference.conductance.curves import pack
-from rpukit.inference.conductance.ops import drift_conductance
+from rpukit.inference.conductance.ops import WHOLE, Part, drift_conductance
 from rpukit.inference.conductance.records import Moment, Split, Stuck
 from rpukit.inference.noise.model import NoiseModel, packed, read_noise, sample_of, write
 from rpukit.inference.tile.compensation import PERFECT, DriftCompensation, readout
@@ -27,6 +31,26 @@ Array = Any
 _OTHER = MAX_SAMPLE - 1  # child of the stream that modifiers draw from
 TALLIES = ("n_forward", "n_backward", "n_program", "n_readout")  # what has been done, not clocks
 AS_WRITTEN = -1  # instead of a reading's number: nothing has been read yet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Cells of a tile on one device: all of them, unless the tile is split.
+
+    Attributes
+    ----------
+    arrays : dict
+        target, weight, and once they are programmed conductance and nu.
+    device : Device
+    status : array, shape (1,), int32
+    part : Part
+        Which cells of the tile these are.
+    """
+
+    arrays: dict[str, Array]
+    device: Device
+    status: Array
+    part: Part = WHOLE
 
 
 @enters_device()
@@ -185,34 +209,44 @@ class Hardware(ABC):
         if self._now["mode"] != "programmed":
             raise ParameterError("the tile is not programmed: call program() first")
 
-    def _fitted(self) -> Split:
+    def _pieces(self) -> Iterator[Piece]:
+        """Yield the cells of each device."""
+        yield Piece(self._arrays, self._device, self._guard.status)
+
+    def _fitted(self, device: Device) -> Split:
+        """Fit the converter to the weights; return its numbers on a device."""
         if self._split is None:
             self._split = self.converter.split(self._arrays["target"], self.w_max)
         return self._split
 
-    def _curve(self, key: Any, values: Any) -> Array:
-        """Keep packed curves on the device."""
-        if key not in self._curves:
-            self._curves[key] = _device.to_device(values(), self._device)
-        return self._curves[key]
+    def _curve(self, key: Any, values: Any, device: Device) -> Array:
+        """Keep packed curves on a device."""
+        if (key, device) not in self._curves:
+            self._curves[key, device] = _device.to_device(values(), device)
+        return self._curves[key, device]
 
     def _write(self, event: int, stream: Stream, **options: Any) -> None:
-        found = self._arrays.get("conductance")
-        out = None if found is None else (found, self._arrays.get("nu"))
+        for piece in self._pieces():
+            with _device.using(piece.device):
+                self._write_piece(piece, event, stream, **options)
+
+    def _write_piece(self, piece: Piece, event: int, stream: Stream, **options: Any) -> None:
+        found = piece.arrays.get("conductance")
         conductance, nu = write(
             self.noise,
-            self._arrays["target"],
-            self._fitted(),
+            piece.arrays["target"],
+            self._fitted(piece.device),
             stream=stream,
             event=event,
-            status=self._guard.status,
-            curves=self._curve("program", lambda: packed(self.noise)),
-            out=out,
+            status=piece.status,
+            curves=self._curve("program", lambda: packed(self.noise), piece.device),
+            out=None if found is None else (found, piece.arrays.get("nu")),
+            part=piece.part,
             **options,
         )
-        self._arrays["conductance"] = conductance
+        piece.arrays["conductance"] = conductance
         if nu is not None:
-            self._arrays["nu"] = nu
+            piece.arrays["nu"] = nu
 
     def _show(self, t: float, number: int) -> None:
         """Compute the weights at a time; a negative number means before any reading."""
@@ -222,7 +256,7 @@ class Hardware(ABC):
         self._now["time"], self._now["number"], self._now["late"] = t, number, False
 
     @property
-    def _seen(self) -> Array:
+    def _seen(self) -> Any:
         """Weights that the products use now, without digital scales."""
         self._catch_up()
         digital = self._now["mode"] == "digital" or self._each_its_own
@@ -240,17 +274,23 @@ class Hardware(ABC):
 
     def _see(self, moment: Moment, t: float, number: int, stream: Stream) -> None:
         curve = self.noise.reading(t)
-        drift_conductance(
-            self._arrays["conductance"],
-            self._arrays.get("nu"),
-            moment,
-            self._fitted(),
-            read_noise(self.noise, curve, self._curve(curve, lambda: pack([curve]))),
-            stream=stream,
-            sample=sample_of(t, number),
-            status=self._guard.status,
-            out=self._arrays["weight"],
-        )
+        sample = sample_of(t, number)
+        for piece in self._pieces():
+            values = self._curve(curve, lambda: pack([curve]), piece.device)
+            noise, fitted = read_noise(self.noise, curve, values), self._fitted(piece.device)
+            with _device.using(piece.device):
+                drift_conductance(
+                    piece.arrays["conductance"],
+                    piece.arrays.get("nu"),
+                    moment,
+                    fitted,
+                    noise,
+                    stream=stream,
+                    sample=sample,
+                    status=piece.status,
+                    out=piece.arrays["weight"],
+                    part=piece.part,
+                )
 
     def _imitate(self, stream: Stream, event: int, t: float, stuck: Stuck | None) -> None:
         """Write and read the weights for training, with separate draws."""
@@ -265,15 +305,14 @@ class Hardware(ABC):
         t, number = self._now["time"], self._now["number"]
         sample = sample_of(t, number) if number >= 0 else _OTHER
         self._now["n_readout"] += 1
-        return readout(
-            self._seen,
-            io,
-            self.compensation,
-            stream=self.stream,
-            draws=self.stream.child(self._now["event"]).child(sample),
-            status=self._guard.status,
-            call=self._guard.begin("unit inputs"),
-        )
+        seen, call = self._seen, self._guard.begin("unit inputs")
+        state = ForwardState(io, self.shape[0], self.stream, self._device)
+        draws = self.stream.child(self._now["event"]).child(sample)
+
+        def respond(x: Array) -> Array:
+            return self._multiply(seen, x, io, state, stream=draws, first_sample=0, call=call)
+
+        return readout(respond, self.shape, self.compensation, self._device)
 
     def _measure_baseline(self) -> None:
         if self.compensation is DriftCompensation.NONE:
@@ -289,6 +328,31 @@ class Hardware(ABC):
         if self.compensation is not DriftCompensation.NONE:
             now = self._response(self._periphery())
             self._set_alpha((self._arrays["baseline"] / now).astype(np.float32))
+
+    def _multiply(
+        self,
+        weight: Any,
+        x: Array,
+        io: IOParameters,
+        state: ForwardState,
+        *,
+        stream: Stream,
+        first_sample: int,
+        call: int,
+        transposed: bool = False,
+    ) -> Array:
+        """Multiply samples by weights that `_seen` has given."""
+        return tile_forward(
+            weight,
+            x,
+            io,
+            stream=stream,
+            first_sample=first_sample,
+            transposed=transposed,
+            state=state,
+            status=self._guard.status,
+            call=call,
+        )
 
     @abstractmethod
     def _periphery(self) -> IOParameters:

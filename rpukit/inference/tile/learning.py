@@ -98,10 +98,14 @@ class Learning(TileFace):
         if self.input_range is not None:
             rows_x = clip(rows_x, self._now["range"], self._empty(rows_x.shape), status=status)
         rows_d = self._scaled(rows_d, fresh=True)
-        rank_update(self._arrays["target"], rows_x, rows_d, lr, status=status)
+        self._add_rank(rows_x, rows_d, lr)
         self._split = None
         self._settle()
         return self
+
+    def _add_rank(self, x: Array, d: Array, lr: float) -> None:
+        """Change the digital weights by ``-lr d x^T``."""
+        rank_update(self._arrays["target"], x, d, lr, status=self._guard.status)
 
     @changes
     def update_scales(self, y: Array, d: Array, lr: float) -> Self:

@@ -136,10 +136,14 @@ class Saved(SavedTile):
         return {"header": header, "arrays": arrays}
 
     def _all_arrays(self) -> dict[str, Array]:
-        arrays = dict(self._arrays)
+        arrays = dict(self._whole_arrays())
         for way, state in self._states.items():
             arrays.update({f"{way}.{name}": a for name, a in state.arrays().items()})
         return arrays
+
+    def _whole_arrays(self) -> dict[str, Array]:
+        """Arrays of the cells and of the outputs by name, each whole."""
+        return self._arrays
 
     @classmethod
     def from_state(cls, state: dict[str, Any], device: str | Device = "cpu") -> Self:
@@ -158,6 +162,11 @@ class Saved(SavedTile):
         ------
         FormatError, DeviceError
         """
+        return cls._of_state(state, device=device)
+
+    @classmethod
+    def _of_state(cls, state: dict[str, Any], **where: Any) -> Self:
+        """Build a tile; ``where`` are the arguments that say where its cells are."""
         header = cls._check_state(state)
         make: Any = cls
         with as_format_error("state"):
@@ -171,7 +180,7 @@ class Saved(SavedTile):
                 compensation=header["compensation"],
                 w_max=header["w_max"],
                 seed=Stream(*header["stream"]),
-                device=device,
+                **where,
                 validate=header["validate"],
             )
             tallies = header.get("tallies") or _tallies_of(header["clocks"])

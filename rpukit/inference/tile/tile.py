@@ -22,7 +22,7 @@ from rpukit._kernels.calls import changes
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.deferred_errors import Guard, check_finite
 from rpukit.analog.parameters.io import BoundManagement, IOParameters, NoiseManagement
-from rpukit.analog.product.ops import ForwardState, tile_forward
+from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.tile.face import TileFace, with_leading
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 from rpukit.inference.conductance.converters import Converter, SingleDevice, SinglePair
@@ -157,15 +157,14 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self._now["late"] = False
         first = 0.0 if self.input_range is None else self.input_range.value
         self._now |= {"range": first, "range_seen": 0}
-        self._guard = Guard(self._now, device=self._device)
+        self._guard = self._made_guard()
         self._call_state = self._guard.call_state
         self._split: Split | None = None
         self._curves: dict[Any, Array] = {}
         n_out, n_in = self.shape
         ones = np.ones(n_out, np.float32)
-        start = {"target": np.zeros(self.shape, np.float32), "scale": ones, "alpha": ones}
-        start["weight"] = start["target"]
-        self._arrays = {k: _device.to_device(a, self._device) for k, a in start.items()}
+        self._arrays = {k: _device.to_device(ones, self._device) for k in ("scale", "alpha")}
+        self._make_cells()
         self._factor: Array | None = None
         self._scaling = self._compensating = False
         if self.input_range is not None and self.forward_parameters.is_perfect:
@@ -179,6 +178,13 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
                 self.backward_parameters, n_in, self.stream, self._device, **back
             ),
         }
+
+    def _made_guard(self) -> Guard:
+        return Guard(self._now, device=self._device)
+
+    def _make_cells(self) -> None:
+        for name in ("target", "weight"):
+            self._arrays[name] = _device.zeros(self.shape, np.float32, self._device)
 
     # ---- what a tile is ------------------------------------------------------------------------
 
@@ -235,7 +241,7 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
             If an earlier call on a GPU met NaN or infinity.
         """
         self._guard.check()
-        seen = self._seen.copy()
+        seen = self._seen_whole()
         if self._factor is not None:
             add_scaled(seen, self._factor, seen, by="rows", status=self._guard.status)
         return seen
@@ -270,10 +276,18 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         split = self.converter.split(array, self.w_max)
         self._call_state.changing()
         self._leave("digital")
-        self._arrays["target"][...] = array
+        self._store(array)
         self._split = split
         self._set_scales(None)
         return self
+
+    def _seen_whole(self) -> Array:
+        """Copy the weights that the products use now."""
+        return self._seen.copy()
+
+    def _store(self, array: Array) -> None:
+        """Set the digital weights."""
+        self._arrays["target"][...] = array
 
     # ---- products ------------------------------------------------------------------------------
 
@@ -332,18 +346,10 @@ class InferenceTile(Hardware, Learning, Saved, TileFace):
         self._finite(rows, name)
         seen, call = self._seen, self._guard.begin(name)
 
-        def product(weight: Array, part: Array, first: int) -> Array:
-            return tile_forward(
-                weight,
-                part,
-                io,
-                stream=self.stream,
-                first_sample=first,
-                transposed=way == "backward",
-                state=self._states[way],
-                status=self._guard.status,
-                call=call,
-            )
+        def product(weight: Any, part: Array, first: int) -> Array:
+            at: Any = {"stream": self.stream, "first_sample": first, "call": call}
+            at["transposed"] = way == "backward"
+            return self._multiply(weight, part, io, self._states[way], **at)
 
         if in_place:
             self._call_state.changing(way)

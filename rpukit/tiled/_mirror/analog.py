@@ -100,7 +100,7 @@ def tiled_analog_update(
     rows, n_in, n, words, n_plane, row0, flip, coding = ints[:8]
     cells = weight.reshape(rows, n_in)
     pulsed_update(
-        start, stop, step, run, dear, flip != 0, 0, coding, False, clock[0], row0,
+        start, stop, step, run, dear, flip != 0, 0, coding, False, clock[0], row0, 0, n_in,
         planes.reshape(n_plane, rows, n_in), blank, g, x_train.reshape(n, words, n_in),
         d_train.reshape(n, words, rows), np.empty(0, i8), np.empty(0, u4), cells, cells,
         np.zeros(rows, i8), np.empty((0, 0), i8), u4(ints[8]), u4(ints[9]),

@@ -1,0 +1,1 @@
+"""Inference tiles whose cells are split over several devices."""
