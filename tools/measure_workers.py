@@ -62,7 +62,8 @@ def on_paper(n_gpu: int) -> str:
     """Estimate a step of EM of the largest circuit on GPUs of one host each."""
     block = 4 * (N_WEIGHT + N_LEAF)
     moved = (n_gpu - 1) * (EACH // 256 * N_PIECE * block + 4 * (N_WEIGHT + N_LEAF))
-    added = (n_gpu - 1) * EACH // 256 * N_PIECE * 5 * block  # read and written, the totals in float64
+    # Read and written, the totals in float64.
+    added = (n_gpu - 1) * EACH // 256 * N_PIECE * 5 * block
     link, add = moved / LINK * 1e3, added / MEMORY * 1e3
     share = STEP / (STEP + link + add)
     return (
