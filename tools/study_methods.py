@@ -1,6 +1,6 @@
 """Print what methods of training on devices take, and what they give on digits.
 
-    python tools/study_methods.py [--epochs N] [--seeds N]
+    python tools/study_methods.py [--epochs N] [--seeds N] [--only TEXT]
 
 A small convolutional network is trained on scikit-learn's digits of 8 x 8. Then the images are
 turned by a quarter, and each method adapts the network to them, by the same mini-batches of 8 and
@@ -65,7 +65,7 @@ def ways(b: tiled.Builder, batches: list[tuple[np.ndarray, ...]]) -> dict[str, C
         return methods.train_rows(methods.freeze(whole, "conv1*"), parts)
 
     def adapted() -> Made:
-        small = methods.add_lora(b, "fc.w", "head.w", rank=4, alpha=8.0)
+        small = methods.add_lora(b, "fc.w", "head.w", rank=4)
         return small, [methods.freeze(small.training("loss", sgd), "conv*")]
 
     def rounded(**options: object) -> Made:
@@ -124,6 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help="methods whose names have this text")
     args = parser.parse_args()
     raw = demo.load_digits(0)
     x = np.concatenate([raw.x_train, raw.x_test])[:, :-1].reshape(-1, 1, 8, 8).astype(np.float32)
@@ -141,6 +142,8 @@ def main() -> None:
         found.setdefault("upright", []).append(accuracy(b, {}, x[n:], y[n:]))
         batches = batches_of(turned[:n], y[:n], args.epochs, seed)
         for name, make in ways(b, batches).items():
+            if args.only not in name:
+                continue
             forward, trainings = make()
             plans = [tiled.plan(own, LEVELS) for own in trainings]
             values = train(trainings, plans, batches)
