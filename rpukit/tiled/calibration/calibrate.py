@@ -7,7 +7,9 @@ import logging
 import platform
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +18,7 @@ from rpukit import _cache, _device
 from rpukit._checks import integer, takes
 from rpukit._files.schema import DAMAGE
 from rpukit._version import __version__
+from rpukit._workers import get_num_threads
 from rpukit.errors import FormatError
 from rpukit.tiled import ops
 from rpukit.tiled.calibration import fit, probes
@@ -137,8 +140,8 @@ class Calibration:
 def calibrate(device: str = "cpu", *, again: bool = False) -> Calibration:
     """Measure the rates of ops and copies on this machine, once.
 
-    The cache folder keeps them for later calls and processes, by device and version of rpukit. The
-    machine should be idle meanwhile: some 10 to 30 seconds, besides compiling.
+    The cache folder keeps them for later calls and processes, by device, number of threads of a
+    CPU and version of rpukit. The machine should be idle meanwhile, for some 10 to 30 seconds.
 
     Parameters
     ----------
@@ -189,7 +192,18 @@ def _name_of(place: _device.Device) -> str:
         _device.gpu_count(required=True)
         properties = _device.cupy().cuda.runtime.getDeviceProperties(place.index)
         return f"{properties['name'].decode()} {place.index}"
-    return f"cpu {platform.machine()} {platform.processor()}".strip()
+    return f"cpu {_cpu_model()}, {get_num_threads()} threads"
+
+
+def _cpu_model() -> str:
+    """Name the model of the CPU, as the system does."""
+    with suppress(OSError):
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split("\n")
+        ):
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def _measured(device: str, about: str) -> Calibration:
