@@ -21,17 +21,22 @@
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=1 TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=2
-// check: TILE_K=32 RM=16 ST=3 VEC=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=1 TRANS_B=1
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=2
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
-// check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC=4
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC=2 DMMA=1
-// check: REAL=double TILE_M=128 TILE_N=64 RM=8 RN=8 ST=3 VEC=2 DMMA=1 TRANS_A=1 TRANS_B=1
-// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC=2 DMMA=1
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC=2
+// check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC_A=4 VEC_B=2
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1
+// check: REAL=double TILE_M=128 TILE_N=64 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TRANS_A=1 TRANS_B=1
+// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 DMMA=1
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC_A=2 VEC_B=1
+// check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1
+// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 SIDE=2 TRANS_B=1 VEC_A=2 VEC_B=4
+// check: REAL=double TILE_M=16 TILE_N=32 TILE_K=32 RM=2 RN=2 ST=5 COPIERS=64 DMMA=1 TRANS_A=1
+// check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
+#include "rk_dmma.cuh"
 
 #ifndef REAL
 #define REAL float
@@ -60,8 +65,11 @@
 #ifndef ST
 #define ST 4
 #endif
-#ifndef VEC
-#define VEC 1
+#ifndef VEC_A
+#define VEC_A 1
+#endif
+#ifndef VEC_B
+#define VEC_B 1
 #endif
 #ifndef TURN
 #define TURN 0
@@ -74,6 +82,12 @@
 #endif
 #ifndef DMMA
 #define DMMA 0
+#endif
+#ifndef COPIERS
+#define COPIERS 0
+#endif
+#ifndef SIDE
+#define SIDE 1
 #endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
@@ -91,87 +105,33 @@
 #define STAGE (SIZE(TRANS_A, TILE_M) + SIZE(!TRANS_B, TILE_N))
 
 #include "gemm_copies.cuh"
-
-// Line r of a thread's R: neighbours where they are read together, far apart where each is read along k.
-template <int R, int ALONG, int N_THREAD> __device__ __forceinline__ int line_of(int r, int t) {
-    return ALONG && R % UNIT == 0 ? r / UNIT * (UNIT * N_THREAD) + t * UNIT + r % UNIT : r * N_THREAD + t;
-}
-
-// UNIT steps of the sum of a thread's lines, the first of which begins at `at`; ROW_SIZE elements a row.
-template <int R, int ACROSS, int ROW_SIZE, int N_THREAD> __device__ __forceinline__ void read_lines(REAL (&v)[R][UNIT], const REAL *at, int p) {
-    constexpr int together = ACROSS && R % UNIT == 0 ? UNIT : 1;
-#pragma unroll
-    for (int r = 0; r < R; r += together)
-        if (!ACROSS) {
-            Unit q = *(const Unit *)(at + line_of<R, ACROSS, N_THREAD>(r, 0) * ROW_SIZE + p);
-#pragma unroll
-            for (int u = 0; u < UNIT; ++u) v[r][u] = q.v[u];
-        } else {
-#pragma unroll
-            for (int u = 0; u < UNIT; ++u) {
-                const REAL *from = at + (p + u) * ROW_SIZE + line_of<R, ACROSS, N_THREAD>(r, 0);
-                if (together == 1) {
-                    v[r][u] = *from;
-                } else {
-                    Unit q = *(const Unit *)from;
-#pragma unroll
-                    for (int w = 0; w < together; ++w) v[r + w][u] = q.v[w];
-                }
-            }
-        }
-}
+#include "gemm_lines.cuh"
 
 __device__ __forceinline__ int row_of(int r, int tm) { return DMMA ? tm + r / 2 * 16 + r % 2 * 8 : line_of<RM, ACROSS_A, THREADS_M>(r, tm); }
 __device__ __forceinline__ int column_of(int q, int tn) { return DMMA ? tn + q / 2 * 8 + q % 2 : line_of<RN, ACROSS_B, THREADS_N>(q, tn); }
 __device__ __forceinline__ REAL element_a(const REAL *tile, int line, int p) { return tile[ACROSS_A ? p * ROW_A + line : line * ROW_A + p]; }
 __device__ __forceinline__ REAL element_b(const REAL *tile, int line, int p) { return tile[ACROSS_B ? p * ROW_B + line : line * ROW_B + p]; }
 
-using CopiesA = Copies<TILE_M, TRANS_A>;
-using CopiesB = Copies<TILE_N, !TRANS_B>;
+using CopiesA = Copies<TILE_M, TRANS_A, VEC_A>;
+using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 
-// TILE_K steps of the sum; COPY: copies of a later stage in between.
-#if DMMA
+#if COPIERS
+#include "gemm_few.cuh"
+#elif DMMA
 #include "gemm_doubles.cuh"
 #else
-template <bool COPY>
-__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, int tm, int tn, CopiesA &ca, CopiesB &cb) {
-    REAL ar[AHEAD + 1][RM][UNIT], br[AHEAD + 1][RN][UNIT];
-    as += row_of(0, tm) * (ACROSS_A ? 1 : ROW_A), bs += column_of(0, tn) * (ACROSS_B ? 1 : ROW_B);
-    auto read = [&](int p) {
-        if (p >= TILE_K) return;
-        read_lines<RM, ACROSS_A, ROW_A, THREADS_M>(ar[p / UNIT % (AHEAD + 1)], as, p);
-        read_lines<RN, ACROSS_B, ROW_B, THREADS_N>(br[p / UNIT % (AHEAD + 1)], bs, p);
-    };
-#pragma unroll
-    for (int p = 0; p < AHEAD * UNIT; p += UNIT) read(p);
-#pragma unroll UNROLL
-    for (int p = 0; p < TILE_K; p += UNIT) {
-        read(p + AHEAD * UNIT);
-        if (COPY) ca.part(p / UNIT), cb.part(p / UNIT);
-        auto &a = ar[p / UNIT % (AHEAD + 1)];
-        auto &b = br[p / UNIT % (AHEAD + 1)];
-#pragma unroll
-        for (int u = 0; u < UNIT; ++u)
-#pragma unroll
-            for (int x = 0; x < RM * RN; ++x) {
-                int i = x / RN, j = i % 2 ? RN - 1 - x % RN : x % RN;  // alternating direction: the operand read last is reused
-                acc[i][j] = fma_rn(a[i][u], b[j][u], acc[i][j]);
-            }
-    }
-}
+#include "gemm_steps.cuh"
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(SIDE * THREADS + COPIERS, 1)
 det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b, REAL *c) {
     extern __shared__ __align__(16) unsigned char raw[];
-    const REAL *tiles = (const REAL *)raw;
-    u32 shared = rk_shared_address(raw);
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n;
     int first_m = blockIdx.x / whole * 8, lines = min(8, tiles_m - first_m), rest = blockIdx.x % whole;
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;  // 4 x 8 lanes, in pairs that read the same of b
+    int lane = threadIdx.x % 32, warp = threadIdx.x % THREADS / 32;  // 4 x 8 lanes, in pairs that read the same of b
     int tn = warp % (THREADS_N / 8) * 8 + lane / 2 % 8, tm = warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
-    if (DMMA) tm = warp / (THREADS / 64) * (TILE_M / 2) + lane / 4, tn = warp % (THREADS / 64) * (RN * 4) + lane % 4 * 2;
+    if (DMMA) tm = warp / (THREADS_N / 4) * (RM * 8) + lane / 4, tn = warp % (THREADS_N / 4) * (RN * 4) + lane % 4 * 2;
     REAL acc[RM][RN];
     int um = tm, un = tn;
     if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));  // recomputed at the end: fewer registers hold addresses
@@ -180,6 +140,12 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
         int i = row0 + row_of(x / RN, um), j = col0 + column_of(x % RN, un);
         acc[x / RN][x % RN] = ADD == 2 && i < m && j < n ? c[(u64)i * n + j] : (REAL)0;
     }
+#if COPIERS
+    REAL second[RM][RN];
+    if (!few_results(acc, second, a, b, raw, m, n, k, first, last, row0, col0, tm, tn)) return;
+#else
+    const REAL *tiles = (const REAL *)raw;
+    u32 shared = rk_shared_address(raw);
     int n_step = (last - first + TILE_K - 1) / TILE_K, n_whole = (last - first) / TILE_K;
     if (!CopiesA::whole(row0, m) || !CopiesB::whole(col0, n)) n_whole = 0;
     auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, first + step * TILE_K, k); };
@@ -236,11 +202,17 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
         }
         if (!DMMA) rk_copies_end();
     }
+#endif
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
         int i = row0 + row_of(x / RN, tm), j = col0 + column_of(x % RN, tn);
         REAL *at = c + (u64)i * n + j;
+        if (i >= m || j >= n) continue;
         REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN] : acc[x / RN][x % RN];
-        if (i < m && j < n) *at = ADD % 2 ? *at + v : v;
+        if (ADD % 2) v = *at + v;
+#if SIDE > 1
+        v = v + second[x / RN][x % RN];
+#endif
+        *at = v;
     }
 }

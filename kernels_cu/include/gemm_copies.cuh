@@ -1,4 +1,4 @@
-// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, VEC, TURN, UNIT, ROW.
+// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, SIDE, COPIERS, TURN, UNIT, ROW.
 #pragma once
 #include "rk_shared.cuh"
 
@@ -6,20 +6,23 @@ __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fm
 __device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
 struct __align__(16) Unit { REAL v[UNIT]; };
 
+#define COPY_THREADS (COPIERS ? COPIERS : THREADS)
+__device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - SIDE * THREADS : (int)threadIdx.x; }
+
 // The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line).
-template <int LINES, int ALONG> struct Copies {
+template <int LINES, int ALONG, int VEC> struct Copies {
     static constexpr bool turned = TURN && !ALONG;
     static constexpr int vec = turned ? 1 : VEC, across = (ALONG ? LINES : TILE_K) / vec, n = LINES * TILE_K / vec;
-    static constexpr int turns = across > THREADS ? across / THREADS : 1, apart = THREADS * turns / across;  // of the threads a row; rows
-    static constexpr int count = (n + THREADS - 1) / THREADS, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
-    static_assert(THREADS * turns % across == 0 && (n % THREADS == 0 || n < THREADS), "threads copy whole rows");
+    static constexpr int turns = across > COPY_THREADS ? across / COPY_THREADS : 1, apart = COPY_THREADS * turns / across;  // of the threads a row; rows
+    static constexpr int count = (n + COPY_THREADS - 1) / COPY_THREADS, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
+    static_assert(COPY_THREADS * turns % across == 0 && (n % COPY_THREADS == 0 || n < COPY_THREADS), "threads copy whole rows");
     const REAL *from;
     u64 stride;
     u32 to;
     int line, p;
 
     __device__ __forceinline__ Copies(u32 stage, const REAL *x, int line0, int n_line, int k0, int n_k) {
-        int row = threadIdx.x / across, at = threadIdx.x % across * vec;
+        int row = copy_thread() / across, at = copy_thread() % across * vec;
         line = line0 + (ALONG ? at : row), p = k0 + (ALONG ? row : at);
         int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a missing line may have any address
         stride = ALONG ? n_line : n_k;
@@ -29,13 +32,14 @@ template <int LINES, int ALONG> struct Copies {
     // Whether `part` may request a whole stage, all of whose steps exist.
     static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
-    static __device__ __forceinline__ int at(int u) { return u % turns * THREADS * vec; }
+    static __device__ __forceinline__ int at(int u) { return u % turns * COPY_THREADS * vec; }
     // Copies number u to u + N - 1, which follow those already requested.
     template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
-#pragma unroll
+        constexpr int unroll = COPIERS && N > 8 ? 8 : N;  // more addresses would take registers
+#pragma unroll unroll
         for (int v = 0; v < N; ++v) {
             bool there = inside(u + v);
-            if (n >= THREADS || threadIdx.x < n) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
+            if (n >= COPY_THREADS || copy_thread() < n) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
             int rows = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
             from += rows * stride + steps;
             to += turned ? rows * size + steps * row_size : rows * row_size + steps * size;
@@ -47,6 +51,8 @@ template <int LINES, int ALONG> struct Copies {
         if (number * each < count) next<each>(turns > 1 ? number * each : 0, from, [](int) { return true; });
         static_assert(count % each == 0, "equal parts");
     }
+    // A whole stage.
+    __device__ __forceinline__ void every() { next<count>(0, from, [](int) { return true; }); }
     // All that exist.
     __device__ __forceinline__ void all(const REAL *x, int n_line, int last) {
         next<count>(0, x, [&](int u) { return line + (ALONG ? at(u) : row(u)) < n_line && p + (ALONG ? row(u) : at(u)) < last; });

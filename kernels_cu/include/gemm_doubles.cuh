@@ -1,6 +1,5 @@
 // Products of doubles on tensor cores for det_gemm.cu. Uses its macros, its element layout and its copies.
 #pragma once
-#include "rk_dmma.cuh"
 
 // What 8 steps need is read while those before are multiplied; of the next stage, too, once that is there.
 // A lane has steps lane % 4 and 4 + lane % 4 of them.

@@ -28,3 +28,17 @@ __device__ __forceinline__ void rk_dmma(double (&c)[4], const double (&a)[4], co
                          : "+d"(c[2 * h]), "+d"(c[2 * h + 1]) : "d"(a[2 * k + h]), "d"(b[k]));
 #endif
 }
+// The same with 16 depths: a has depth 4 (i / 2) + l % 4, b depth 4 i + l % 4.
+__device__ __forceinline__ void rk_dmma(double (&c)[4], const double (&a)[8], const double (&b)[4]) {
+#if !defined(RK_ON_CPU) && __CUDA_ARCH__ >= 900
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, {%0,%1,%2,%3};"
+                 : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+                 : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
+#else
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        double a8[4] = {a[4 * h], a[4 * h + 1], a[4 * h + 2], a[4 * h + 3]}, b8[2] = {b[2 * h], b[2 * h + 1]};
+        rk_dmma(c, a8, b8);
+    }
+#endif
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -37,18 +38,26 @@ class RealTile:
     tensor: bool = False  # float64 on tensor cores: the same chain
     turn: bool = False  # transpose factors that lie along the sum on the way to shared memory
     across: bool = False  # for a b whose columns lie along its lines
+    copiers: int = 0  # threads that only copy, so that few results take the time of their chains
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}{' tensor' if self.tensor else ''}"
+        kind = " tensor" * self.tensor + " few" * (self.copiers > 0)
+        return f"{self.rows}x{self.columns}{kind}"
 
     def count(self, m: int, n: int) -> int:
         """Number of tiles of a product of m rows and n columns."""
         return -(-m // self.rows) * -(-n // self.columns)
 
     @property
-    def threads(self) -> int:
-        return self.rows // self.rows_per_thread * (self.columns // self.columns_per_thread)
+    def side(self) -> int:
+        """Segments that a launch may make side by side: two sets of stages have to fit."""
+        return 2 if self.copiers and self.rows * self.columns <= 2048 else 1
+
+    def threads(self, side: int = 1) -> int:
+        """Number of threads that make ``side`` segments side by side."""
+        each = self.rows // self.rows_per_thread * (self.columns // self.columns_per_thread)
+        return side * each + self.copiers
 
     @property
     def macros(self) -> dict[str, int]:
@@ -61,10 +70,11 @@ class RealTile:
             "ST": self.stages,
             "DMMA": int(self.tensor),
             "TURN": int(self.turn),
+            "COPIERS": self.copiers,
         }
 
-    def shared(self, trans_a: bool, trans_b: bool, size: int) -> int:
-        """Bytes of shared memory, for elements of `size` bytes."""
+    def shared(self, trans_a: bool, trans_b: bool, size: int, side: int = 1) -> int:
+        """Bytes of shared memory, for elements of `size` bytes and segments side by side."""
         unit = 4 if self.tensor else 16 // size
         elements = 0
         for lines, across in ((self.rows, trans_a), (self.columns, not trans_b)):
@@ -73,12 +83,15 @@ class RealTile:
                 elements += self.depth * (lines + padding)
             else:
                 elements += lines * (self.depth + padding)
-        return elements * size * self.stages
+        return elements * size * self.stages * side
 
-    def fitted(self, trans_a: bool, trans_b: bool, size: int, limit: int) -> RealTile:
+    def fitted(
+        self, trans_a: bool, trans_b: bool, size: int, limit: int, side: int = 1
+    ) -> RealTile:
         """Return the tile with as many of its stages as fit into shared memory."""
-        stage = replace(self, stages=1).shared(trans_a, trans_b, size)
-        return replace(self, stages=max(2, min(self.stages, limit // stage)))
+        stage = replace(self, stages=1).shared(trans_a, trans_b, size, side)
+        least = 3 if self.copiers else 2
+        return replace(self, stages=max(least, min(self.stages, limit // stage)))
 
 
 FLOAT_TILES = (
@@ -87,11 +100,14 @@ FLOAT_TILES = (
     RealTile(64, 64, 32, 8, 4, 3, turn=True),
     RealTile(32, 64, 64, 4, 4, 4),
     RealTile(32, 32, 64, 2, 4, 6),
-    RealTile(16, 32, 128, 2, 2, 6),
     RealTile(8, 64, 64, 2, 4, 5),
-    RealTile(8, 32, 128, 2, 1, 6),
     RealTile(4, 32, 256, 1, 1, 6, across=True),
     RealTile(4, 16, 128, 1, 1, 7),
+    RealTile(4, 16, 128, 1, 1, 8, copiers=64),
+    RealTile(8, 32, 128, 2, 1, 4, copiers=64),
+    RealTile(16, 32, 64, 1, 4, 6, copiers=64),
+    RealTile(16, 64, 64, 2, 4, 4, copiers=64),
+    RealTile(32, 64, 64, 4, 4, 3, copiers=64),
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True),
@@ -101,6 +117,12 @@ DOUBLE_TILES = (
     RealTile(64, 64, 16, 4, 4, 4),
     RealTile(32, 32, 16, 2, 2, 4),
     RealTile(4, 32, 32, 1, 1, 10),
+    RealTile(16, 16, 64, 2, 2, 6, tensor=True, copiers=64),
+    RealTile(16, 32, 32, 2, 2, 6, tensor=True, copiers=64),
+    RealTile(16, 64, 32, 2, 4, 6, tensor=True, copiers=64),
+    RealTile(32, 32, 32, 4, 4, 4, tensor=True, copiers=64),
+    RealTile(64, 32, 32, 4, 4, 3, tensor=True, copiers=64),
+    RealTile(4, 16, 64, 1, 1, 6, copiers=64),
 )
 
 
@@ -112,24 +134,43 @@ class Pace(NamedTuple):
     work: float  # of a block, where a multiprocessor has many
     together: int  # blocks that a multiprocessor runs at a time
     ragged: float  # what rows that do not end at multiples of 16 bytes add, as a part
+    upright: float  # what a b whose columns lie across its lines adds, as a part
+    edge: float  # what tiles that reach beyond the result add, as a part
 
 
-# Fitted to 82 products of random shapes on an H200 (tools/measure_gemm.py); the choice among them
-# loses 3.5 % of the time of the fastest tile.
+_FEW = 16  # blocks a multiprocessor, up to which copying threads were found to pay
+# Fitted to products of random shapes on an H200 (tools/scan_tiles.py), that of 128x128 to large
+# ones without edges as well; the choice loses 2 to 5 % of the time of the fastest tile.
 _PACES = {
-    "128x128": Pace(2.3, 0.157, 0.102, 2, 0.09),
-    "64x128": Pace(3.2, 0.0523, 0.0523, 1, 0.09),
-    "64x64": Pace(2.0, 0.0338, 0.0283, 6, 0.01),
-    "32x64": Pace(2.3, 0.0171, 0.0149, 3, 0.22),
-    "32x32": Pace(2.4, 0.0100, 0.00669, 1, 0.24),
-    "16x32": Pace(2.7, 0.0105, 0.0105, 2, 0.19),
-    "8x64": Pace(1.9, 0.00987, 0.00636, 2, 0.55),
-    "8x32": Pace(2.5, 0.00011, 0.00569, 5, 0.63),
-    "4x32": Pace(4.2, 0.00085, 0.00509, 4, 0.53),
-    "4x16": Pace(2.3, 0.00343, 0.0023, 3, 0.87),
+    "128x128": Pace(4.47, 0.0, 0.0865, 1, 0.102, 0.0344, 0.521),
+    "64x128": Pace(3.74, 0.0496, 0.0444, 2, 0.0, 0.13, 0.108),
+    "64x64": Pace(3.19, 0.0, 0.0285, 1, 0.0, 0.00446, 0.0793),
+    "32x64": Pace(2.99, 0.0154, 0.0139, 2, 0.136, 0.000154, 0.0801),
+    "32x32": Pace(2.88, 0.00966, 0.00931, 2, 0.2, -0.0402, 0.0798),
+    "8x64": Pace(2.89, 0.00842, 0.00534, 2, 0.426, 0.154, 0.08),
+    "4x32": Pace(5.0, 0.0, 0.00585, 1, 0.229, -0.00438, 0.000187),
+    "4x16": Pace(3.83, 0.00331, 0.00218, 3, 0.534, -0.2, 0.0799),
+    "4x16 few": Pace(3.04, 0.00289, 0.0026, 2, 0.335, -0.2, 0.0825),
+    "8x32 few": Pace(2.83, 0.00512, 0.00472, 2, 0.41, -0.2, 0.08),
+    "16x32 few": Pace(2.87, 0.00668, 0.00587, 4, 0.375, 0.0395, 0.08),
+    "16x64 few": Pace(2.79, 0.00844, 0.00697, 3, 0.566, 0.188, 0.08),
+    "32x64 few": Pace(2.98, 0.0159, 0.0124, 2, 0.425, 0.2, 0.08),
 }
-# By results of a tile of doubles: how many such tiles keep a GPU busy.
-_ENOUGH = {4096: 96, 8192: 96, 16384: 240}
+_DOUBLE_PACES = {
+    "128x128 tensor": Pace(8.43, 0.000545, 0.0711, 2, 0.139, 0.0209, 0.08),
+    "128x64 tensor": Pace(4.96, 0.0454, 0.0433, 4, 0.0899, -0.00379, 0.08),
+    "64x64 tensor": Pace(3.53, 0.0269, 0.0225, 6, 0.105, 0.0299, 0.08),
+    "32x32 tensor": Pace(2.42, 0.0103, 0.00818, 2, 0.177, -0.00359, 0.08),
+    "64x64": Pace(2.73, 0.052, 0.0492, 3, 0.0338, 0.00164, 0.08),
+    "32x32": Pace(2.37, 0.0226, 0.0192, 2, 0.141, 0.00032, 0.08),
+    "4x32": Pace(2.49, 0.00762, 0.00673, 6, 0.182, -0.000543, 0.08),
+    "16x16 tensor few": Pace(2.38, 0.00505, 0.0, 1, 0.302, 0.2, 0.08),
+    "16x32 tensor few": Pace(2.23, 0.0071, 0.00561, 2, 0.212, 0.103, 0.08),
+    "16x64 tensor few": Pace(2.59, 0.0, 0.00944, 2, 0.208, 0.185, 0.0795),
+    "32x32 tensor few": Pace(2.8, 0.0118, 0.00829, 2, 0.0501, 0.088, 0.08),
+    "64x32 tensor few": Pace(1.95, 0.0226, 0.0146, 2, 0.0, 0.0, 0.08),
+    "4x16 few": Pace(2.79, 0.00503, 0.00381, 3, 0.102, 0.00666, 0.08),
+}
 
 
 @cache
@@ -148,27 +189,37 @@ def pick(
     ``tensor``: the tensor cores are known to compute the chain. ``across``: b is (k, n).
     ``whole``: rows of the factors begin and end at multiples of 16 bytes.
     """
-    if not double:
-        tiles = [t for t in FLOAT_TILES if across or not t.across]
-        return min(tiles, key=lambda tile: microseconds(tile, m, n, k, whole, n_multi))
-    *large, least = DOUBLE_TILES
-    for tile in large:
-        if tile.tensor and not tensor:
-            continue
-        enough = tile.count(m, n) >= _ENOUGH.get(tile.rows * tile.columns, 1)
-        if enough and m > tile.rows // (4 if tile.tensor and tile.rows == 32 else 2):
-            return tile
-    return least
+    fitting = [
+        tile
+        for tile in (DOUBLE_TILES if double else FLOAT_TILES)
+        if (across or not tile.across)
+        and (tensor or not tile.tensor)
+        and (not tile.copiers or tile.count(m, n) <= _FEW * n_multi)
+    ]
+    return min(fitting, key=lambda t: microseconds(t, m, n, k, double, across, whole, n_multi))
 
 
-def microseconds(tile: RealTile, m: int, n: int, k: int, whole: bool, n_multi: int) -> float:
+def microseconds(
+    tile: RealTile,
+    m: int,
+    n: int,
+    k: int,
+    double: bool,
+    across: bool,
+    whole: bool,
+    n_multi: int,
+) -> float:
     """Estimate the time of a product: blocks share a multiprocessor, in rounds."""
-    pace = _PACES[tile.name]
+    pace = (_DOUBLE_PACES if double else _PACES)[tile.name]
     rounds, rest = divmod(-(-tile.count(m, n) // n_multi), pace.together)
-    step = rounds * max(pace.step, pace.together * pace.work)
+    chain = min(k, SEGMENT) if k <= tile.side * SEGMENT else k / tile.side  # one after another
+    time = rounds * max(pace.step * chain, pace.together * pace.work * k)
     if rest:
-        step += max(pace.step, rest * pace.work)
-    return pace.start + (1 if whole else 1 + pace.ragged) * k * step
+        time += max(pace.step * chain, rest * pace.work * k)
+    part = 1 + (0 if whole else pace.ragged) + (0 if across else pace.upright)
+    if m % tile.rows or n % tile.columns:
+        part += pace.edge
+    return pace.start * -(-k // (tile.side * SEGMENT)) + part * time
 
 
 def product(
@@ -202,12 +253,12 @@ def product(
         return
     size = a.dtype.itemsize
     device = _device.device_of(out)
-    unit, limit = 16 // size, shared_limit(device)
-    whole = a.shape[1] % unit == 0 and b.shape[1] % unit == 0 and _aligned(a) and _aligned(b)
+    vectors, limit = (vector(a), vector(b)), shared_limit(device)
     if tile is None:
         on_tensor, n_multi = has_warpgroups(device), multiprocessors(device)
+        whole = min(vectors) * size == ALIGNMENT
         tile = pick(m, n, k, size == 8, on_tensor, not trans_b, whole, n_multi)
-    for start in launches(tile, (m, n, k), size, trans_a, trans_b, whole, limit, add, alpha):
+    for start in launches(tile, (m, n, k), size, trans_a, trans_b, vectors, limit, add, alpha):
         start.variant.launch(start.grid, start.block, (*start.sizes, a, b, out), start.shared)
 
 
@@ -233,30 +284,47 @@ def launches(
     size: int,
     trans_a: bool,
     trans_b: bool,
-    whole: bool,
+    vectors: tuple[int, int],
     limit: int,
     add: int = 0,
     alpha: float = 1.0,
 ) -> Iterator[Start]:
-    """List the launches of a product of (m, n, k) elements of ``size`` bytes, one per segment.
+    """List the launches of a product of (m, n, k) elements of ``size`` bytes.
 
-    ``whole``: rows of the factors begin, and end, at multiples of 16 bytes; ``limit``: bytes of
-    shared memory; ``add``, ``alpha``: see `product`.
+    ``vectors``: elements of each factor that a copy may take, see `vector`; ``limit``: bytes of
+    shared memory; ``add``, ``alpha``: see `product`. A launch makes one segment, or two of them
+    side by side where the tile has threads for that.
     """
-    tile, unit = tile.fitted(trans_a, trans_b, size, limit), 16 // size
-    (m, n, k), shared = shape, tile.shared(trans_a, trans_b, size)
-    macros = {
-        "REAL": "double" if size == 8 else "float",
-        "TRANS_A": int(trans_a),
-        "TRANS_B": int(trans_b),
-        "VEC": unit if whole else 1,
-        **tile.macros,
-        **({"ALPHA": alpha.hex()} if add == 3 else {}),
-    }
-    n_tile = tile.count(m, n)
-    for start, stop in pairwise([*range(0, k, SEGMENT), k]):
+    m, n, k = shape
+    fits = tile.fitted(trans_a, trans_b, size, limit, tile.side)
+    if fits.shared(trans_a, trans_b, size, tile.side) > limit:
+        most = SEGMENT
+    else:
+        most = tile.side * SEGMENT
+    for start, stop in pairwise([*range(0, k, most), k]):
+        side = 2 if stop - start > SEGMENT else 1
+        fitted = tile.fitted(trans_a, trans_b, size, limit, side)
+        macros = {
+            "REAL": "double" if size == 8 else "float",
+            "TRANS_A": int(trans_a),
+            "TRANS_B": int(trans_b),
+            "VEC_A": vectors[0],
+            "VEC_B": vectors[1],
+            **fitted.macros,
+            "SIDE": side,
+            **({"ALPHA": alpha.hex()} if add == 3 else {}),
+        }
         variant = _DET_GEMM.variant({**macros, "ADD": add if start == 0 else 1})
-        yield Start(variant, (n_tile,), (tile.threads,), shared, (m, n, k, start, stop))
+        grid, block = (tile.count(m, n),), (tile.threads(side),)
+        shared = fitted.shared(trans_a, trans_b, size, side)
+        yield Start(variant, grid, block, shared, (m, n, k, start, stop))
+
+
+def vector(x: Array) -> int:
+    """Number of elements that one copy may take: rows begin and end at multiples of them."""
+    address = x.data.ptr if _device.is_cupy(x) else x.ctypes.data
+    step = math.gcd(int(address), int(x.shape[1]) * x.itemsize, ALIGNMENT)
+    return max(1, step // int(x.itemsize))
 
 
 def _contiguous(x: Array, transposed: bool, xp: Any) -> tuple[Array, bool]:
@@ -264,8 +332,3 @@ def _contiguous(x: Array, transposed: bool, xp: Any) -> tuple[Array, bool]:
     if not x.flags.c_contiguous and x.flags.f_contiguous:
         return x.T, not transposed
     return xp.ascontiguousarray(x), transposed
-
-
-def _aligned(x: Array) -> bool:
-    address = x.data.ptr if _device.is_cupy(x) else x.ctypes.data
-    return bool(address % ALIGNMENT == 0)

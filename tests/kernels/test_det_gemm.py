@@ -98,25 +98,47 @@ def test_bad_calls():
         rk.det_gemm(a, [[1.0]])
 
 
-@pytest.mark.parametrize("tile", real.FLOAT_TILES + real.DOUBLE_TILES, ids=lambda t: t.name)
+TILES = real.FLOAT_TILES + real.DOUBLE_TILES
+
+
+def compare(tile, size, layouts):
+    dtype = np.float64 if tile in real.DOUBLE_TILES else np.float32
+    for trans_a, trans_b in layouts:
+        a, b = matrices(*size, dtype, trans_a, trans_b)
+        expected = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
+        got = np.empty_like(expected)
+        with on_cpu(7):
+            real.product(a, b, got, trans_a, trans_b, tile)
+        assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("tile", [t for t in TILES if t.copiers], ids=lambda t: t.name)
+def test_tiles_with_threads_that_copy(tile):
+    """More stages than the ring has, rows that begin anywhere, a sum that ends inside a grain."""
+    layouts = ((False, False), (False, True), (True, False))
+    size = (tile.rows + 1, 9, (tile.stages + 1) * tile.depth + 5)
+    compare(tile, size, [layouts[TILES.index(tile) % 3]])
+
+
+def test_segments_side_by_side():
+    """Two segments a launch, and a third one added by the next."""
+    few = [t for t in TILES if t.side == 2]
+    compare(few[0], (1, 2, 2 * real.SEGMENT + 3), [(False, True)])
+    compare(next(t for t in few if t.tensor), (1, 2, real.SEGMENT + 70), [(False, True)])
+
+
+@pytest.mark.parametrize("tile", [t for t in TILES if not t.copiers], ids=lambda t: t.name)
 def test_every_tile_has_the_same_bits(tile):
     deep = (tile.rows, tile.columns, (tile.stages + 2) * tile.depth + 4)  # copies between steps
     layouts = ((False, False), (False, True), (True, True), (True, False))
     odd = (*deep[:2], deep[2] + 1)  # and one by one
     for size, n_layout in (((150, 132, 140), 4), (deep, 2), (odd, 1), ((5, 67, 33), 1)):
-        for trans_a, trans_b in layouts[:n_layout]:
-            dtype = np.float64 if tile in real.DOUBLE_TILES else np.float32
-            a, b = matrices(*size, dtype, trans_a, trans_b)
-            expected = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
-            got = np.empty_like(expected)
-            with on_cpu(7):
-                real.product(a, b, got, trans_a, trans_b, tile)
-            assert_same_bits(got, expected)
+        compare(tile, size, layouts[:n_layout])
 
 
 def test_a_gpu_with_little_shared_memory(monkeypatch):
     """Fewer stages, the same bits; every tile fits the 99 KB of compute capability 8.9."""
-    for tile in (t for t in real.FLOAT_TILES + real.DOUBLE_TILES if not t.tensor):
+    for tile in (t for t in TILES if not t.tensor):
         for layout in ((False, False), (False, True), (True, False), (True, True)):
             size = 8 if tile in real.DOUBLE_TILES else 4
             assert tile.fitted(*layout, size, 101376).shared(*layout, size) <= 101376

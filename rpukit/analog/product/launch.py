@@ -340,9 +340,9 @@ class LaunchPlanner:
     def sum_by_gemm(self) -> None:
         """Add round 0 of all samples by det_gemm, which sums in the order of tile_forward."""
         (n_batch, n_out, n_in), manner = self.shape, self.manner
-        turned, whole = not manner.transposed, self.vec == 4
-        tile = real.pick(n_batch, n_out, n_in, False, False, not turned, whole)
-        for start in real.launches(tile, self.shape, 4, False, turned, whole, self.limit):
+        turned, vec = not manner.transposed, self.vec
+        tile = real.pick(n_batch, n_out, n_in, False, False, not turned, vec == 4)
+        for start in real.launches(tile, self.shape, 4, False, turned, (vec, vec), self.limit):
             typed = tuple(map(_i4, start.sizes))
             self.steps.append(
                 Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")

@@ -1,0 +1,174 @@
+"""Compare products of random shapes, types, layouts and views, GPU against CPU, to the bit.
+
+python tools/fuzz_products.py [--count 2000] [--seed 0] [--seconds 300]        (needs a GPU)
+
+Each product is made by `det_gemm`, as a user calls it, and by a random one of the tiles that take
+it. Some sums are longer than a segment, some factors are views that begin at any element, some
+numbers are zero, subnormal, huge or not finite. The exit status says whether a bit differed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import scan_tiles
+from random_products import Shape
+
+import rpukit as rk
+from rpukit import _device, tuning
+from rpukit.gemm import _tiles, real
+
+_DTYPES = ("float32", "float64", "bfloat16", "float16")
+_LAYOUTS = ("NN", "NT", "TN", "TT")
+_WORK = 3e6  # multiply-adds of a product, at most
+
+
+@dataclass(frozen=True)
+class Case:
+    """Product with the tile that is forced, and where its factors begin in longer rows."""
+
+    shape: Shape
+    tile: Any
+    skip: int
+    seed: int
+
+
+def draw(count: int, seed: int) -> list[Case]:
+    """Draw products whose results a CPU makes in milliseconds."""
+    rng, cases = np.random.default_rng(seed), list[Case]()
+    while len(cases) < count:
+        dtype, layout = (x[int(rng.integers(len(x)))] for x in (_DTYPES, _LAYOUTS))
+        long = rng.random() < 0.05
+        k = int(rng.integers(16300, 49300)) if long else round(float(np.exp(rng.uniform(0, 8))))
+        m, n = (round(float(np.exp(rng.uniform(0, 3 if long else 7)))) for _ in range(2))
+        unit = (1, 4, 8)[int(rng.integers(3))]
+        m, n, k = (-(-x // unit) * unit for x in (m, n, k))
+        shape = Shape(m, k, n, layout, dtype)
+        if m * n * k > _WORK:
+            continue
+        tiles = _tiles_of(shape)
+        skip = int(rng.integers(1, 8)) if rng.random() < 0.2 else 0
+        tile = tiles[int(rng.integers(len(tiles)))]
+        cases.append(Case(shape, tile, skip, int(rng.integers(1 << 30))))
+    return cases
+
+
+def _tiles_of(s: Shape) -> list[Any]:
+    """Tiles that take the product."""
+    if s.dtype == "float32":
+        return [t for t in real.FLOAT_TILES if s.layout[1] == "N" or not t.across]
+    if s.dtype == "float64":
+        return list(real.DOUBLE_TILES)
+    along = s.layout[0] == "T", s.layout[1] == "N"
+    fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
+    return [*fit, *_tiles.WARP_TILES]
+
+
+def factors_of(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """Draw both factors, some with numbers from the ends of their type's range."""
+    s, rng = case.shape, np.random.default_rng(case.seed)
+    shapes = (s.k, s.m) if s.layout[0] == "T" else (s.m, s.k)
+    shapes = shapes, ((s.n, s.k) if s.layout[1] == "T" else (s.k, s.n))
+    kind = np.float64 if s.dtype == "float64" else np.float32
+    made = []
+    for rows, columns in shapes:
+        x = rng.standard_normal((rows, columns + case.skip)).astype(kind)
+        if rng.random() < 0.2:
+            x *= kind(2.0) ** rng.integers(-40, 40, x.shape).astype(kind)
+        if rng.random() < 0.2:
+            x[rng.random(x.shape) < 0.01] = rng.choice([0.0, -0.0, 1e-40, np.inf, np.nan])
+        if s.dtype == "float16":
+            with np.errstate(over="ignore"):
+                x = x.astype(np.float16)
+        elif s.dtype == "bfloat16":
+            x = rk.gemm.to_bfloat16(x)
+        made.append(x[:, case.skip :])
+    return made[0], made[1]
+
+
+def same(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two results have the same bits, but for the payload of NaN."""
+    if x.dtype == np.uint16:
+        x, y = (rk.gemm.from_bfloat16(v) for v in (x, y))
+    word = f"u{x.dtype.itemsize}"
+    return bool(((x.view(word) == y.view(word)) | (np.isnan(x) & np.isnan(y))).all())
+
+
+def compare(case: Case) -> list[str]:
+    """Return the names of the ways to make the product that differ from the CPU's bits."""
+    a, b = factors_of(case)
+    s = case.shape
+    trans = {"trans_a": s.layout[0] == "T", "trans_b": s.layout[1] == "T"}
+    with np.errstate(all="ignore"):
+        expected = rk.det_gemm(a, b, **trans)
+    cupy = _device.cupy()
+    a_gpu, b_gpu = (_on_gpu(x, case.skip) for x in (a, b))
+    forced = cupy.empty(expected.shape, expected.dtype)
+    ways: dict[str, Callable[[], Any]] = {
+        "det_gemm": lambda: rk.det_gemm(a_gpu, b_gpu, **trans),
+        case.tile.name: lambda: forced_product(case, a_gpu, b_gpu, forced),
+    }
+    return [name for name, run in ways.items() if not same(run().get(), expected)]
+
+
+def forced_product(case: Case, a: Any, b: Any, out: Any) -> Any:
+    """Multiply by the tile of the case."""
+    scan_tiles.run_tile(case.shape, case.tile, a, b, out)
+    return out
+
+
+def _on_gpu(x: np.ndarray, skip: int) -> Any:
+    """Copy a factor to the GPU, as a view of longer rows if it is one here."""
+    cupy = _device.cupy()
+    room = cupy.zeros((x.shape[0], x.shape[1] + skip), x.dtype)
+    room[:, skip:] = cupy.asarray(np.ascontiguousarray(x))
+    return room[:, skip:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--jobs", type=int, default=14, help="processes that compile")
+    parser.add_argument("--compile", action="store_true", help="only compile, for a later run")
+    given = parser.parse_args()
+    begin, cases = time.perf_counter(), draw(given.count, given.seed)
+    tuning.off()
+    tasks = {  # views take other copies than these: a few are compiled later
+        (name, tuple(macros.items())): None
+        for case in cases
+        for tile in (case.tile, scan_tiles.choice(case.shape))
+        for name, macros in scan_tiles.macros_of(case.shape, tile)
+    }
+    with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
+        pool.map(scan_tiles.build, tasks, chunksize=1)
+    print(f"{len(tasks)} kernels in {time.perf_counter() - begin:.0f} s", flush=True)
+    if given.compile:
+        return 0
+    n_case, bad = 0, 0
+    for case in cases:
+        if time.perf_counter() - begin > given.seconds:
+            break
+        different = compare(case)
+        n_case, bad = n_case + 1, bad + bool(different)
+        if different:
+            print(f"differs: {case} {different}", flush=True)
+    seconds = time.perf_counter() - begin
+    print(f"{n_case} products in {seconds:.0f} s, of which differ: {bad}")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

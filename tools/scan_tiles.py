@@ -1,0 +1,345 @@
+"""Time every tile on products of random shapes, beside cuBLAS and the tile that is chosen.
+
+python tools/scan_tiles.py --random 96 --seeds 1,2 --seconds 140 --out scan.json   (needs a GPU)
+
+The choice of a tile is fitted to these times. Kernels are compiled by many processes at first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import random_products
+from measure_gemm import Bench, floor
+
+import rpukit as rk
+from rpukit import _device
+from rpukit._kernels import compile as nvrtc
+from rpukit._kernels import source
+from rpukit.gemm import _tiles, real, tensor
+from rpukit.gemm.formats import bits
+
+_TURNS = 2
+_SPAN = 3e3  # microseconds that a replay lasts at most, where several turns do not fit
+_WIDE = {"float32": 4, "float64": 8}
+Shape = random_products.Shape
+
+
+R = real.RealTile
+FEW_FLOAT = [
+    R(*x, copiers=64)
+    for x in (
+        (4, 16, 128, 1, 1, 8),
+        (8, 16, 128, 1, 1, 6),
+        (4, 32, 128, 1, 4, 8),
+        (8, 32, 128, 1, 4, 5),
+        (8, 32, 128, 2, 1, 4),
+        (16, 32, 64, 1, 4, 6),
+        (16, 32, 128, 2, 2, 3),
+        (16, 64, 64, 2, 4, 4),
+        (32, 32, 64, 4, 2, 4),
+        (64, 32, 32, 4, 4, 6),
+        (32, 64, 64, 4, 4, 3),
+    )
+]
+FEW_DOUBLE = [
+    R(*x, tensor=True, copiers=64)
+    for x in (
+        (16, 16, 64, 2, 2, 6),
+        (16, 32, 32, 2, 2, 6),
+        (16, 64, 32, 2, 4, 6),
+        (32, 32, 32, 4, 4, 4),
+        (32, 32, 64, 2, 4, 3),
+        (64, 32, 32, 4, 4, 3),
+        (64, 64, 32, 4, 8, 3),
+        (128, 64, 32, 4, 8, 3),
+    )
+] + [
+    R(4, 16, 64, 1, 1, 6, copiers=64),
+    R(4, 16, 64, 1, 2, 6, copiers=64),
+    R(32, 32, 64, 2, 4, 3, tensor=True),
+]
+KNOWN = {*real.FLOAT_TILES, *real.DOUBLE_TILES}
+
+
+def label(t: Any) -> str:
+    """Name of a tile, unique among those that are tried."""
+    if not isinstance(t, R) or (t in KNOWN and not t.copiers):
+        return str(t.name)
+    return f"{t.name} {t.depth}.{t.rows_per_thread}.{t.columns_per_thread}.{t.stages}"
+
+
+def tiles_of(s: Shape) -> list[Any]:
+    """Tiles worth a look: not those that a rough model calls three times slower than the best."""
+    if s.dtype in _WIDE:
+        among = real.FLOAT_TILES if s.dtype == "float32" else real.DOUBLE_TILES
+        more = FEW_FLOAT if s.dtype == "float32" else FEW_DOUBLE
+        among = [t for t in dict.fromkeys((*among, *more)) if s.layout[1] == "N" or not t.across]
+        large = 2 * s.m * s.k * s.n > 6e10
+        if large:
+            among = [t for t in among if t.rows * t.columns >= 2048]
+        return [t for t in among if rough(t.count(s.m, s.n), t.rows * t.columns, among, s)]
+    along = s.layout[0] == "T", s.layout[1] == "N"
+    fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
+    every = [*fit, *_tiles.WARP_TILES]
+    return [t for t in every if rough(tensor_count(t, s), t.rows * t.columns, every, s)]
+
+
+def tensor_count(t: Any, s: Shape) -> int:
+    return t.count(s.n, s.m) if t.turned else t.count(s.m, s.n)
+
+
+def rough(count: int, size: int, among: list[Any], s: Shape) -> bool:
+    """Whether the tiles' area is at most 5 times the least, and blocks are not far too many."""
+    least = min(
+        (tensor_count(t, s) if s.dtype not in _WIDE else t.count(s.m, s.n)) * t.rows * t.columns
+        for t in among
+    )
+    few = count <= 132 * 24 or size >= 4096
+    return count * size <= 4 * max(least, 132 * 192) and few
+
+
+def macros_of(s: Shape, tile: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Kernels and macros of the launches of a product."""
+    trans_a, trans_b = (c == "T" for c in s.layout)
+    if s.dtype in _WIDE:
+        size, unit = _WIDE[s.dtype], 16 // _WIDE[s.dtype]
+        rows = s.m if trans_a else s.k, s.k if trans_b else s.n
+        vec = (math.gcd(rows[0], unit), math.gcd(rows[1], unit))
+        starts = real.launches(tile, (s.m, s.n, s.k), size, trans_a, trans_b, vec, 232448)
+        return [("det_gemm", dict(x.variant.macros)) for x in starts]
+    n_part = -(-s.k // tensor.SEGMENT)
+    p, q = (int(trans_a), int(not trans_b))[:: -1 if tile.turned else 1]
+    made = []
+    for part in range(n_part):
+        wide = part < n_part - 1
+        words = {
+            "P_MN": p,
+            "Q_MN": q,
+            "RESULT": "float" if wide else "u16",
+            "FROM": 0,
+            "ADD": int(part > 0),
+            "HALF": int(s.dtype == "float16"),
+        }
+        if isinstance(tile, _tiles.Tile):
+            late = part > 0 and tile.blocks == 1
+            loose = s.n % 8 != 0 and n_part == 1
+            words |= {"LATE": int(late), "LOOSE": int(loose)}
+            made.append(("det_gemm_tensor", {**tile.macros, **words}))
+        else:
+            made.append(("det_gemm_mma", {**tile.macros, **words}))
+    return made
+
+
+def build(task: tuple[str, tuple[tuple[str, Any], ...]]) -> None:
+    """Compile one kernel into the cache folder."""
+    text = source.load(task[0])
+    nvrtc.cubin(text, "sm_90a", text.settings(dict(task[1])))
+
+
+def run_tile(s: Shape, tile: Any, a: Any, b: Any, out: Any) -> None:
+    """One product with a given tile."""
+    trans_a, trans_b = (c == "T" for c in s.layout)
+    if s.dtype in _WIDE:
+        real.product(a, b, out, trans_a, trans_b, tile)
+        return
+    p, q = tensor.factors(a, 0 if trans_a else 1, b, 1 if trans_b else 0)
+    out = bits(out)
+    if s.k <= tensor.SEGMENT:
+        tensor.multiply(p, q, out, tile=tile)
+        return
+    device = _device.device_of(out)
+    room = tensor.aligned(out.shape, np.uint16, device) if s.n % 8 else out
+    total = None
+    for start in range(0, s.k, tensor.SEGMENT):
+        stop = min(s.k, start + tensor.SEGMENT)
+        target = room
+        if stop < s.k:
+            target = tensor.aligned(out.shape, np.float32, device) if total is None else total
+        part = (start, stop)
+        tensor.multiply(p, q, target, part=part, total=total, tile=tile, late=start > 0)
+        total = target
+    if room is not out:
+        out[:] = room[:, : s.n]
+
+
+class Scan(Bench):
+    """Times of one product by every tile."""
+
+    def graph_of(self, calls: list[Callable[[], Any]], turns: int) -> Any:
+        """Capture calls, which are made before."""
+        torch = self.torch
+        with torch.cuda.stream(self.stream), self.ours:
+            for call in calls:
+                call()
+            calls[0]()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream), self.ours:
+            for call in calls * turns:
+                call()
+        graph.replay()
+        return graph
+
+    def cell(self, s: Shape, tiles: list[Any]) -> dict[str, float]:
+        """Microseconds of the library, of the choice and of each tile."""
+        dtype = getattr(self.torch, s.dtype)
+        size = self.torch.finfo(dtype).bits // 8
+        least = floor(s.m, s.k, s.n, size)
+        count = max(2, min(6, -(-(160 << 20) // ((s.k * s.n + s.m * s.k) * size))))
+        turns = _TURNS if least * count * _TURNS < _SPAN else 1
+        replays = 4 if least * count * turns < _SPAN else 3
+        trans = {"trans_a": s.layout[0] == "T", "trans_b": s.layout[1] == "T"}
+        shape_a = (s.k, s.m) if trans["trans_a"] else (s.m, s.k)
+        shape_b = (s.n, s.k) if trans["trans_b"] else (s.k, s.n)
+        (at, a), (bt, b) = (self.operands(x, dtype, count) for x in (shape_a, shape_b))
+        out = self.cupy.empty((s.m, s.n), a[0].dtype)
+
+        def library(i: int) -> Callable[[], Any]:
+            x, y = (
+                at[i].t() if trans["trans_a"] else at[i],
+                bt[i].t() if trans["trans_b"] else bt[i],
+            )
+            return lambda: self.torch.mm(x, y)
+
+        every = range(count)
+        sides = {"library": [library(i) for i in every]}
+        sides["ours"] = [lambda i=i: rk.det_gemm(a[i], b[i], out=out, **trans) for i in every]
+        for t in tiles:
+            sides[label(t)] = [lambda i=i, t=t: run_tile(s, t, a[i], b[i], out) for i in every]
+        if tiles:
+            expected = rk.det_gemm(a[0], b[0], **trans)
+            for t in (t for t in tiles if getattr(t, "copiers", 0)):
+                out.fill(1)
+                run_tile(s, t, a[0], b[0], out)
+                if not bool((out == expected).all()):
+                    print(f"WRONG {s} {label(t)} {int((out != expected).sum())}", flush=True)
+        spans: dict[str, list[float]] = {name: [] for name in sides}
+        graphs = {}
+        for name, calls in sides.items():
+            try:
+                graphs[name] = self.graph_of(calls, turns)
+            except Exception as error:
+                print(f"{s} {name}: {str(error)[:200]}", flush=True)
+        for _ in range(replays):
+            for name, graph in graphs.items():
+                start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                graph.replay()
+                stop.record()
+                stop.synchronize()
+                spans[name].append(start.elapsed_time(stop))
+        each = 1e3 / (count * turns)
+        found = {name: statistics.median(v) * each for name, v in spans.items() if v}
+        return {**found, "floor": least}
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """Print geometric means by class, and the worst cells of each type."""
+    for dtype in sorted({r["dtype"] for r in rows}):
+        mine = [r for r in rows if r["dtype"] == dtype and {"library", "ours"} <= set(r["times"])]
+        classes: dict[str, list[tuple[float, float]]] = {}
+        for r in mine:
+            s = Shape(*(r[x] for x in ("m", "k", "n", "layout", "dtype")))
+            best = min(v for x, v in r["times"].items() if x not in ("library", "floor"))
+            pair = r["times"]["library"] / r["times"]["ours"], r["times"]["library"] / best
+            band = next((f"m<={x}" for x in (8, 64, 512) if s.m <= x), "m>512")
+            long = "k>16384" if s.k > 16384 else "k>4096" if s.k > 4096 else "k<=4096"
+            for name in ("all", "ragged" if s.ragged else "aligned", band, s.layout, long):
+                classes.setdefault(name, []).append(pair)
+        for name, found in sorted(classes.items()):
+            mean, best = np.exp(np.log(np.array(found)).mean(0))
+            low, n = min(x for x, _ in found), len(found)
+            print(f"{dtype:8s} {name:8s} ours {mean:.2f} best tile {best:.2f} low {low:.2f} {n}")
+        mine.sort(key=lambda r: r["times"]["library"] / r["times"]["ours"])
+        for r in mine[:14]:
+            t = r["times"]
+            tiles = {x: v for x, v in t.items() if x not in ("library", "floor", "ours")}
+            best = min(tiles, key=tiles.__getitem__) if tiles else "-"
+            print(
+                f"{r['layout']} {r['m']}x{r['k']}x{r['n']} {t['library']:.1f} {t['ours']:.1f} "
+                f"{t['library'] / t['ours']:.2f} {r['pick']} | {best} {tiles.get(best, 0):.1f}"
+            )
+
+
+def choice(s: Shape) -> Any:
+    """Tile that the model chooses."""
+    trans_a, trans_b = (c == "T" for c in s.layout)
+    if s.dtype in _WIDE:
+        unit = 16 // _WIDE[s.dtype]
+        rows = s.m if trans_a else s.k, s.k if trans_b else s.n
+        whole = all(r % unit == 0 for r in rows)
+        return real.pick(s.m, s.n, s.k, s.dtype == "float64", True, not trans_b, whole)
+    return _tiles.pick(s.m, s.n, s.k, trans_a, not trans_b, _device.parse_device("gpu"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--random", type=int, default=96)
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--dtypes", default="bfloat16,float32,float64")
+    parser.add_argument("--seconds", type=float, default=140)
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    begin = time.perf_counter()
+    dtypes = tuple(given.dtypes.split(","))
+    seeds = [int(x) for x in given.seeds.split(",")]
+    drawn = [list(random_products.draw(given.random, seed, dtypes)) for seed in seeds]
+    print("tiles", given.dtypes, given.seeds)
+    cells = [(s, tiles_of(s)) for pair in zip(*drawn, strict=True) for s in pair]
+    context = multiprocessing.get_context("spawn")
+    tasks: dict[Any, None] = {}
+    for s, tiles in cells:
+        for t in tiles:
+            for name, macros in macros_of(s, t):
+                tasks.setdefault((name, tuple(macros.items())))
+    print(f"{len(cells)} cells, {len(tasks)} kernels, {os.cpu_count()} CPUs", flush=True)
+    if given.jobs == 0:
+        return 0
+    rows: list[dict[str, Any]] = []
+    with context.Pool(given.jobs) as pool:
+        jobs = {task: pool.apply_async(build, (task,)) for task in tasks}
+        bench = Scan()
+        waited = 0.0
+        for s, tiles in cells:
+            if time.perf_counter() - begin > given.seconds:
+                break
+            try:
+                start = time.perf_counter()
+                for t in tiles:
+                    for name, macros in macros_of(s, t):
+                        jobs[name, tuple(macros.items())].get(20)
+                waited += time.perf_counter() - start
+                times = bench.cell(s, tiles)
+            except Exception as error:
+                print(f"{s}: {str(error)[:300]}", flush=True)
+                continue
+            rows.append({**asdict(s), "pick": label(choice(s)), "times": times})
+            bench.torch.cuda.empty_cache()
+            _device.cupy().get_default_memory_pool().free_all_blocks()
+            if given.out:
+                given.out.write_text(json.dumps(rows))
+        pool.terminate()
+    print(f"{len(rows)} cells, {waited:.0f} s waited, {time.perf_counter() - begin:.0f} s in all")
+    report(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
