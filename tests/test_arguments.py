@@ -92,6 +92,11 @@ def test_kinds():
     ]
     for kind, given, want in pairs:
         assert kind.take(given, "v") == want
+    assert type(Real().take(2**64, "v")) is float
+    assert type(Real().take(3, "v")) is int
+    for duration in (np.timedelta64(1), np.datetime64(1, "D")):
+        with pytest.raises(ParameterError):
+            Whole(0).take(duration, "v")
     with pytest.raises(ParameterError, match='need "fast" or "slow"; did you mean \'fast\''):
         OneOf(("fast", "slow")).take("Fst", "v")
     assert held(1e300) == pytest.approx(3.4028235e38)

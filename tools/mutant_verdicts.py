@@ -76,8 +76,8 @@ class Verdicts:
         now = hash_of(mutant.file)
         if self.files.get(mutant.file, ("",))[0] != now:
             self.files[mutant.file] = (now, {})
-        killer = " ".join(by.partition("[")[0].split())[:90]
-        self.files[mutant.file][1][short(mutant)] = killer or SURVIVED
+        what = " ".join(by.partition("[")[0].split())[:90]  # without the parameters of a test
+        self.files[mutant.file][1][short(mutant)] = what or SURVIVED
 
     def write(self) -> None:
         """Write the file anew, files and verdicts in order."""

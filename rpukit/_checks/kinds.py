@@ -84,7 +84,8 @@ class Real(Kind):
         good = self.low <= v <= self.high and (v == 0 or abs(v) >= self.least)
         if not (good or (self.infinite and abs(v) == math.inf)):
             _fail(value, name, self._need())
-        return v if type(v) in (int, float) else float(v)
+        exact = type(v) is int and abs(v) <= 1 << 53  # larger ones do not fit 64 bits of a mirror
+        return v if exact or type(v) is float else float(v)
 
     def _need(self) -> str:
         if (self.low, self.high) == (-MOST, MOST):

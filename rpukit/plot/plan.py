@@ -93,7 +93,7 @@ def plot_plan(
         first, last = min(one.step for one in busy), max(one.step for one in busy) + 1
     if ax is None:
         ax = pyplot().subplots(2, 1, figsize=(8, 6), layout="constrained")[1]
-    if not isinstance(ax, (Sequence, np.ndarray)) or np.size(ax) != 2:
+    if not isinstance(ax, (Sequence, np.ndarray)) or getattr(ax, "ndim", 1) != 1 or len(ax) != 2:
         raise ParameterError(f"ax: got {shown(ax)}, need a pair of Axes of matplotlib")
     ax = [axes(one) for one in ax]
     shown_kinds = _draw_memory(ax[0], plan, program, level, first, last)
@@ -104,7 +104,11 @@ def plot_plan(
 
 def _window(time: Any, cycles: int) -> tuple[float, float]:
     """Check a part of the time."""
-    if not isinstance(time, (Sequence, np.ndarray)) or np.shape(time)[:1] != (2,):
+    if (
+        not isinstance(time, (Sequence, np.ndarray))
+        or getattr(time, "ndim", 1) != 1
+        or len(time) != 2
+    ):
         raise ParameterError(f"time: got {shown(time)}, need a pair of cycles, from and to")
     start, end = (number(one, "time") for one in time)
     if not 0 <= start < end or start >= cycles:

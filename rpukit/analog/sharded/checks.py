@@ -109,7 +109,7 @@ def edges_of(
     if cuts is None:
         n_unit = -(-n // unit)
         return [*(n_unit * i // n_device * unit for i in range(n_device)), n]
-    if not isinstance(cuts, (Sequence, np.ndarray)):
+    if not isinstance(cuts, (Sequence, np.ndarray)) or getattr(cuts, "ndim", 1) != 1:
         raise ParameterError(
             f"cuts: got {shown(cuts)}, need {n_device - 1} first {what} of blocks"
         )

@@ -153,8 +153,10 @@ def absorb(self: CircuitLike, partials: Partials | Iterable[Partials]) -> Any:
 
 
 def _listed(partials: Any) -> list[Any]:
-    several = isinstance(partials, Iterable) and not isinstance(partials, Partials)
-    return list(partials) if several else [partials]
+    try:
+        return [partials] if isinstance(partials, Partials) else list(partials)
+    except TypeError:  # an array without axes, say
+        return [partials]
 
 
 def counted(
