@@ -13,6 +13,7 @@ from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError, TorchError
 from rpukit.gemm import logprob
 from rpukit.testing import assert_same_bits, on_cpu
+from rpukit.torch.bridge import pytorch
 from tests.gemm.gemm_cases import bound, values, words
 
 FORMS = ("float32", "float64", "float16", "bfloat16")
@@ -214,6 +215,7 @@ def test_bad_calls():
 
 def test_without_pytorch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # what is not installed cannot be imported
+    pytorch.cache_clear()
     with pytest.raises(TorchError, match="pip install"):
         rk.torch.det_gemm(1, 2)
 
