@@ -21,7 +21,10 @@ def learnt(size, n, cuts=(), precision="bf16x3", dtype="float32"):
 
 
 # Uses of parts of one to four steps of 16, and of two parts; lists of two stages.
-@pytest.mark.parametrize("size", [(10, 67, 5), (34, 20, 5), (50, 9, 5), (66, 9, 5)], ids=str)
+LARGE = pytest.param((10, 67, 5), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("size", [LARGE, (34, 20, 5), (50, 9, 5), (66, 9, 5)], ids=str)
 def test_kernels_have_the_bits_of_the_mirrors(size):
     expected = learnt(size, 5)
     with on_cpu(7):
