@@ -19,7 +19,7 @@ from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
 from rpukit.circuits.memory import Memory
 from rpukit.circuits.momenta import Momenta
 from rpukit.circuits.parameters import Parameters, Statistics
-from rpukit.circuits.partials import PART, ends_of_chains
+from rpukit.circuits.partials import PART, Pieces, pieces_of
 from rpukit.errors import DTypeError, ParameterError
 from rpukit.random import Stream
 
@@ -62,7 +62,7 @@ class Core:
     peers: Any = None  # other GPUs that pass over samples
     structure: str | None = None  # fingerprint of the graph, once asked
     workspace: Any = None  # of passes whose blocks are gathered apart
-    ends: tuple[int, ...] = ()  # `chain_ends`, once asked
+    cut: Pieces | None = None  # `pieces`, once asked
     columns: Any = None  # of node vectors in rows, once asked
     call_state: CallState = field(default_factory=CallState)
 
@@ -84,9 +84,9 @@ class Core:
         )
 
     @property
-    def chain_ends(self) -> tuple[int, ...]:
-        """Cuts of a block after which some chain of float32 has ended; see `ends_of_chains`."""
-        if not self.ends:
+    def pieces(self) -> Pieces:
+        """Pieces of a block of samples, whose counts have a row each; see `pieces_of`."""
+        if self.cut is None:
             counts: list[int] = []
             if self.dtype == np.float32:
                 for uses, by_parts in self.parameters.counted:
@@ -95,8 +95,8 @@ class Core:
                 functions = self.parameters.rows.functions
                 for leaves in (self.statistics.leaves, *functions):
                     counts += np.diff(_device.to_numpy(leaves.use_first)).tolist()
-            self.ends = ends_of_chains(counts)
-        return self.ends
+            self.cut = pieces_of(counts)
+        return self.cut
 
     def parts(self, n: int) -> Iterator[slice]:
         """Cut n samples into passes that fit the memory; each takes its arrays from the arena."""

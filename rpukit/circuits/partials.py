@@ -11,7 +11,7 @@ from rpukit._checks import plain, shown
 from rpukit._device import parse_device
 from rpukit.errors import FormatError, ParameterError, ShapeError
 
-__all__ = ["BLOCK", "Partials", "ends_of_chains", "full_blocks"]
+__all__ = ["BLOCK", "Partials", "Pieces", "ends_of_chains", "full_blocks", "pieces_of"]
 
 Array = Any
 
@@ -55,6 +55,65 @@ def ends_of_chains(n_uses: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(ends))
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of a block of samples: each has a row of counts, the totals of its chains.
+
+    Attributes
+    ----------
+    ends : tuple of int
+        0, the samples after which a piece has ended, and 256. In a piece each chain ends once at
+        most, so that a row holds one chain of each weight.
+    chains : tuple of int
+        0, the samples after which some chain has ended, and 256.
+    """
+
+    ends: tuple[int, ...]
+    chains: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def of(self, n_piece: int) -> Pieces | None:
+        """Return the pieces of counts with ``n_piece`` rows a block; None for no such counts.
+
+        Counts of earlier versions have a piece for each end of a chain.
+        """
+        return next(
+            (p for p in (self, Pieces(self.chains, self.chains)) if len(p) == n_piece), None
+        )
+
+    def settled(self, n: int) -> int:
+        """Count the rows of the chains that have ended in the first n samples of a block."""
+        row = sum(end <= n for end in self.ends[1:])
+        return row + any(self.ends[row] < end <= n for end in self.chains)
+
+
+def pieces_of(n_uses: Iterable[int]) -> Pieces:
+    """Cut a block of samples into as few pieces as hold one end of each chain.
+
+    Parameters
+    ----------
+    n_uses : iterable of int
+        As of `ends_of_chains`.
+
+    Returns
+    -------
+    Pieces
+
+    Raises
+    ------
+    ParameterError
+    """
+    every = [ends_of_chains([n])[1:] for n in {0, *n_uses}]
+    chains, ends = sorted({0}.union(*every)), [0]
+    while ends[-1] < BLOCK:
+        later = ([end for end in own if end > ends[-1]] for own in every)
+        second = min((own[1] for own in later if len(own) > 1), default=BLOCK + 1)
+        ends.append(max(end for end in chains if end < second))
+    return Pieces(tuple(ends), tuple(chains))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Partials:
     """Expected counts of consecutive blocks of 256 samples, made by `Circuit.partials`.
@@ -79,7 +138,8 @@ class Partials:
         Fingerprints of the graph and of the parameters that the counts were made with.
     n_piece : int
         Rows of a block: 1, or more if a sample uses tied weights of float32 more than 16 times, so
-        that chains of 4096 steps end within a block (`docs/semantics/circuits.md`).
+        that chains of 4096 steps end within a block (`docs/semantics/circuits.md`): a row for each
+        chain of a weight, in their order.
 
     Raises
     ------

@@ -55,15 +55,10 @@ class Peers:
         size = owner.dtype.itemsize * (
             owner.statistics.chains.size + owner.statistics.leaf_chains.size
         )
-        self.n_block, n_piece = _ROUND if budget is None else 1, len(owner.chain_ends) - 1
-        owner.memory = Memory(
-            owner.parameters,
-            owner.statistics,
-            budget,
-            len(devices) * self.n_block * n_piece * size,
-        )
-        # Counts that wait to be sent, and the statistics of two blocks of a pass.
+        self.n_block, n_piece = _ROUND if budget is None else 1, len(owner.pieces)
+        # Counts that wait for their turn, and the statistics of two blocks of a pass.
         beside = (self.n_block * n_piece + 2 * (1 + n_piece * 8 // owner.dtype.itemsize)) * size
+        owner.memory = Memory(owner.parameters, owner.statistics, budget, beside)
         self.cores = [_copy_on(owner, device, budget, beside) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices), thread_name_prefix="rpukit-gpu")
         self._version = owner.parameters.version
@@ -89,17 +84,17 @@ class Peers:
         return [slice(a, b) for a, b in pairwise(edges)]
 
     def blocks(self, first: int, n: int) -> list[Share]:
-        """Cut samples first to first + n - 1 where blocks end, into a share for each GPU.
+        """Cut samples first to first + n - 1 where blocks end, into shares in ascending order.
 
-        The circuit's own GPU, which has the open block, takes what finishes it. Shares may be
-        empty.
+        The circuit's own GPU has the first share, which finishes the open block, and the last
+        one; each other GPU has one of those between. Shares may be empty.
         """
         head = min(n, -first % BLOCK)
         n_block, n_gpu = -(-(n - head) // BLOCK), len(self.devices)
-        shares, at = [], 0
-        for k in range(n_gpu):
+        shares, at = [slice(0, head)], head
+        for k in [*range(1, n_gpu), 0]:  # the circuit's own has the most, and the open block
             mine = n_block // n_gpu + (k < n_block % n_gpu)
-            end = min(n, at + mine * BLOCK + (head if k == 0 else 0))
+            end = min(n, at + mine * BLOCK)
             shares.append(slice(at, end))
             at = end
         return shares
@@ -132,6 +127,12 @@ class Peers:
     def sent(self, core: Core, *arrays: Array | None) -> list[Array | None]:
         """Copy arrays of samples to another GPU."""
         return [None if a is None else _device.to_device(a, core.device) for a in arrays]
+
+    def hand_on(self, source: Core, target: Core) -> None:
+        """Copy totals of blocks to another GPU, which goes on to add to them."""
+        one, two = source.statistics, target.statistics
+        _copy_across(one.totals, two.totals)
+        _copy_across(one.leaf_totals, two.leaf_totals)
 
     def taken(self, *arrays: Array) -> list[Array]:
         """Copy results of another GPU to the circuit's own."""

@@ -89,7 +89,7 @@ def test_long_chains(n_time, n):
         for k in range(0, n, 256)
     ]
     assert_same_bits(np.concatenate([p.log_likelihoods[:, 0] for p in made]), found)
-    assert made[0].n_piece == len(parts._core.chain_ends) - 1 > 1
+    assert made[0].n_piece == len(parts._core.pieces) > 1
     parts.absorb(made[::-1])
     saved.absorb([rk.circuits.Partials.from_state(p.state()) for p in made])
     assert statistics_of(parts) == statistics_of(saved) == statistics_of(whole)
@@ -118,6 +118,37 @@ def test_ends_of_chains():
 
     own = rk.circuits.partials
     assert (own.BLOCK, own.CHAIN, own.PART) == (learning.BLOCK, learning.CHAIN, tensor.PART)
+
+
+def test_pieces():
+    """A piece holds one end of each chain; the last one's are all at the end of the block."""
+    made = rk.circuits.partials.pieces_of
+    assert made([]).ends == made([0, 1, 16]).ends == (0, 256)
+    assert made([31, 32]).ends == (0, 133, 256)
+    assert made([31, 32]).chains == (0, 128, 133, 256)
+    assert [made([31, 32]).settled(n) for n in (1, 127, 128, 132, 133, 255, 256)] == [
+        0, 0, 1, 1, 1, 1, 2
+    ]  # fmt: skip
+    for counts in ([17, 31, 32, 33], [48, 31, 20, 100], [4096, 5], range(16, 70)):
+        pieces = made(counts)
+        for n in counts:
+            own = rk.circuits.partials.ends_of_chains([n])[1:]
+            held = [sum(a < e <= b for e in own) for a, b in pairwise(pieces.ends)]
+            assert max(held) == 1
+            assert sum(e > pieces.ends[-2] for e in own) == 1
+
+
+def test_counts_of_earlier_versions_are_absorbed():
+    """They have a row for each sample of a block after which some chain has ended."""
+    root = circuits.hmm(40, 3, 5)
+    x = np.random.default_rng(0).integers(0, 5, (700, 40))
+    whole, pc, then = (rk.Circuit(root, seed=1) for _ in range(3))
+    cut = then._core.pieces
+    then._core.cut = type(cut)(cut.chains, cut.chains)
+    whole.accumulate(x[:600])
+    part = then.partials(x[:600])
+    assert part.n_piece > pc.partials(x[:3]).n_piece
+    assert statistics_of(pc.absorb(part)) == statistics_of(whole)
 
 
 def test_partials_of_another_number_of_pieces():

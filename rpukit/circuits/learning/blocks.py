@@ -17,12 +17,7 @@ from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.parameters import Statistics
-from rpukit.circuits.partials import (
-    BLOCK,
-    Partials,
-    check_first,
-    full_blocks,
-)
+from rpukit.circuits.partials import BLOCK, Partials, Pieces, check_first, full_blocks
 from rpukit.circuits.queries.passes import (
     Propagation,
     as_type,
@@ -34,7 +29,7 @@ from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.state import structure_of
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
-__all__ = ["absorb", "add_blocks", "block_step", "counted", "partials"]
+__all__ = ["absorb", "add_rows", "block_step", "counted", "partials"]
 
 Array = Any
 Part = tuple[slice, Array, Array]
@@ -89,7 +84,7 @@ def partials(
         exponent=float(propagation.exponent),
         structure=structure_of(core),
         parameters=_parameters_of(core),
-        n_piece=len(core.chain_ends) - 1,
+        n_piece=len(core.pieces),
     )
 
 
@@ -164,11 +159,11 @@ def counted(
 ) -> tuple[Array, Array, Array]:
     """Compute the chains of each block of n samples, and log-likelihoods (n, n_root).
 
-    A block has a row for each piece that `Core.chain_ends` cuts it into. ``read`` gives passes
+    A block has a row for each of `Core.pieces`. ``read`` gives passes
     of `block_step` samples. Without ``flows`` each sample counts once.
     """
     dtype, device, held = core.dtype, core.device, core.statistics
-    n_row = -(-n // BLOCK) * (len(core.chain_ends) - 1)
+    n_row = -(-n // BLOCK) * len(core.pieces)
     out = _device.empty((n, core.layout.root_rows.size), dtype, device)
     chains = _device.zeros((n_row, held.chains.size), dtype, device)
     leaf_chains = _device.zeros((n_row, held.leaf_chains.size), dtype, device)
@@ -191,7 +186,7 @@ def block_step(core: Core) -> int:
 class Workspace:
     """Arrays of passes whose blocks are gathered apart; their addresses stay, for replays.
 
-    Each block has statistics for each piece of it (`Core.chain_ends`): totals of their own, of the
+    Each block has statistics for each piece of it (`Core.pieces`): totals of their own, of the
     chains that end in it. The chains go on from piece to piece.
     """
 
@@ -200,7 +195,7 @@ class Workspace:
     weights: Array
     out: Array
     blocks: list[list[Statistics]]
-    ends: tuple[int, ...]
+    pieces: Pieces
     n: int = 0  # samples of the pass
 
     def take(self, codes: Array, numbers: Array | None, weights: Array | None) -> None:
@@ -229,7 +224,7 @@ class Workspace:
 
         def call() -> None:
             run = both_ways(core, propagation, (codes, numbers), weights, out if usual else None)
-            gather_blocks(core.parameters, run, own, self.ends, before)
+            gather_blocks(core.parameters, run, own, self.pieces.ends, before)
             if not usual:
                 roots = core.parameters.root_rows
                 found = propagation.outputs(run.values.take(roots, axis=1))
@@ -243,24 +238,19 @@ class Workspace:
 
     def give(self, start: int, stop: int, end: int, chains: Array, leaf_chains: Array) -> None:
         """Store the chains of the blocks that samples start to stop - 1 of ``end`` finish."""
-        n_piece = len(self.ends) - 1
+        n_piece = len(self.pieces)
         for k, block in enumerate(self.blocks[: -(-(stop - start) // BLOCK)]):
             to = start // BLOCK + k
             last = min((to + 1) * BLOCK, stop)
             if last % BLOCK and last != end:
                 continue  # the next pass goes on with the block
-            n_ended = _ended(self.ends, last % BLOCK or BLOCK)
-            for row, piece in enumerate(block[:n_ended], to * n_piece):
+            settled = self.pieces.settled(last % BLOCK or BLOCK)
+            for row, piece in enumerate(block[:settled], to * n_piece):
                 # Each total is 0 + chain in float64, so the type of the chains holds it.
                 chains[row], leaf_chains[row] = piece.totals, piece.leaf_totals
             if last % BLOCK:
-                row, piece = to * n_piece + n_ended, block[0]
+                row, piece = to * n_piece + settled, block[0]
                 chains[row], leaf_chains[row] = piece.chains, piece.leaf_chains
-
-
-def _ended(ends: tuple[int, ...], n: int) -> int:
-    """Number of the pieces of a block that its first n samples finish."""
-    return sum(end <= n for end in ends[1:])
 
 
 def _workspace(core: Core) -> Workspace:
@@ -269,9 +259,9 @@ def _workspace(core: Core) -> Workspace:
     if core.workspace is None or len(core.workspace.codes) != step:
         shape, device = (step, core.layout.root_rows.size), core.device
         weights, out = (_device.empty(shape, core.dtype, device) for _ in range(2))
-        ends = core.chain_ends
-        blocks = [_pieces(core.statistics, len(ends) - 1) for _ in range(-(-step // BLOCK))]
-        core.workspace = Workspace(*core.unknown(step), weights, out, blocks, ends)
+        pieces = core.pieces
+        blocks = [_pieces(core.statistics, len(pieces)) for _ in range(-(-step // BLOCK))]
+        core.workspace = Workspace(*core.unknown(step), weights, out, blocks, pieces)
     found: Workspace = core.workspace
     return found
 
@@ -289,28 +279,27 @@ def _pieces(statistics: Statistics, n: int) -> list[Statistics]:
     return pieces
 
 
-def add_blocks(
-    core: Core, chains: Array, leaf_chains: Array, out: Array, flows: Array, exponent: float
-) -> None:
-    """Add the counts of the next samples, which are on the circuit's device, block by block."""
-    statistics, n, ends = core.statistics, len(out), core.chain_ends
-    n_open = n % BLOCK
-    n_row = full_blocks(n) * (len(ends) - 1) + (_ended(ends, n_open) if n_open else 0)
+def add_rows(core: Core, chains: Array, leaf_chains: Array, n: int, pieces: Pieces) -> None:
+    """Add the counts of the next n samples, which are on the circuit's device, row by row."""
+    statistics, n_open = core.statistics, n % BLOCK
+    n_row = full_blocks(n) * len(pieces) + (pieces.settled(n_open) if n_open else 0)
     for k in range(n_row):
         statistics.totals += chains[k]
         statistics.leaf_totals += leaf_chains[k]
     if n_open:
         statistics.chains[:], statistics.leaf_chains[:] = chains[n_row], leaf_chains[n_row]
-    steps.count_samples(statistics, out, flows)
-    statistics.n_sample += n
-    statistics.exponent = exponent
 
 
 def _add(core: Core, one: Partials) -> None:
     arrays = (one.chains, one.leaf_chains, one.log_likelihoods, one.flows)
     if _device.device_of(one.chains) != core.device:
         arrays = tuple(_device.to_device(array, core.device) for array in arrays)
-    add_blocks(core, *arrays, one.exponent)
+    chains, leaf_chains, out, flows = arrays
+    pieces, statistics = core.pieces.of(one.n_piece) or core.pieces, core.statistics
+    add_rows(core, chains, leaf_chains, one.n_sample, pieces)
+    steps.count_samples(statistics, out, flows)
+    statistics.n_sample += one.n_sample
+    statistics.exponent = one.exponent
 
 
 def _check_same(core: Core, one: Partials, fingerprint: str) -> None:
@@ -325,11 +314,10 @@ def _check_same(core: Core, one: Partials, fingerprint: str) -> None:
             f"partials: {one!r} is of another graph, or of other precision: make it with a copy "
             "of this circuit"
         )
-    n_piece = len(core.chain_ends) - 1
-    if one.n_piece != n_piece:
+    if core.pieces.of(one.n_piece) is None:
         raise ShapeError(
-            f"partials: {one!r} has {one.n_piece} rows a block, need {n_piece}, since chains of "
-            "4096 steps end within a block: make it again with this version"
+            f"partials: {one!r} has {one.n_piece} rows a block, need {len(core.pieces)}, since "
+            "chains of 4096 steps end within a block: make it again with this version"
         )
     widths = (one.chains.shape[1], one.leaf_chains.shape[1], one.flows.shape[1])
     need = (held.chains.size, held.leaf_chains.size, core.layout.root_rows.size)

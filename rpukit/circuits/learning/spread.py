@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from rpukit import _device
 from rpukit._kernels.calls import heed
 from rpukit.circuits.core import Core
-from rpukit.circuits.learning.blocks import add_blocks, block_step, counted
+from rpukit.circuits.learning.blocks import add_rows, block_step, counted
 from rpukit.circuits.memory import PASS
+from rpukit.circuits.ops import em as steps
 from rpukit.circuits.partials import BLOCK
 from rpukit.circuits.peers import Peers, has_numbers
 from rpukit.circuits.queries.passes import (
@@ -56,32 +56,97 @@ def count_apart(
     empty = core.statistics.n_sample == 0
     core.call_state.changing()
     for part, codes, numbers in read:
-        shares = peers.blocks(core.statistics.n_sample, len(codes))
-        jobs = [
-            _job(peers, k, rule, codes[share], numbers[share], _rows(_rows(flows, part), share))
-            for k, share in enumerate(shares[1:])
-        ]
-        own, there = shares[0], part.start
-        here = slice(there, there + own.stop)
-        arrays = (codes[own], numbers[own], ones[here], out[here])
-        found = peers.run(partial(_add_passes, core, propagation, *arrays), jobs)
-        for share, made in zip(shares[1:], found[1:], strict=True):
-            if made is None:
-                continue
-            chains, leaf_chains, some = peers.taken(*made)
-            at = slice(there + share.start, there + share.stop)
-            out[at] = some
-            exponent = float(propagation.exponent)
-            add_blocks(core, chains, leaf_chains, some, ones[at], exponent)
+        arrays = (codes, numbers, _rows(flows, part), ones[part], out[part])
+        _count_round(peers, core, propagation, rule, *arrays)
         if empty:
             heed()
     return out
 
 
+def _count_round(
+    peers: Peers,
+    core: Core,
+    propagation: Propagation,
+    rule: Rule | None,
+    codes: Array,
+    numbers: Array,
+    flows: Array | None,
+    ones: Array,
+    out: Array,
+) -> None:
+    """Count samples by all GPUs at once; the totals go from GPU to GPU, in the samples' order.
+
+    The first GPU of the others adds to the totals as it goes. Those after it, and the circuit's
+    own at the end, compute rows of their blocks meanwhile, and add them when the totals arrive.
+    """
+    statistics, n = core.statistics, len(codes)
+    head, *shares = peers.blocks(statistics.n_sample, n)
+    at_once, last = head.stop == 0, shares[-1]
+    jobs = []
+    for k, share in enumerate(shares[:-1]):
+        mine = (codes[share], numbers[share], _rows(flows, share))
+        jobs.append(_job(peers, k, rule, *mine, at_once=at_once and k == 0))
+    used = sum(job is not None for job in jobs)
+    begun = statistics.n_sample
+    if used and at_once:
+        _begin(peers, core, peers.cores[0])
+
+    def own() -> Any:
+        if head.stop:
+            _add_passes(core, propagation, codes[head], numbers[head], ones[head], out[head])
+        if last.start == last.stop:
+            return None
+        arrays = (codes[last], numbers[last])
+        if not used:
+            return _add_passes(core, propagation, *arrays, ones[last], out[last])
+        given = (last.stop - last.start, _parts(core, *arrays), _rows(flows, last))
+        return counted(core, propagation, *given)
+
+    found = peers.run(own, jobs)
+    if not used:
+        return
+    before = core
+    for there, made in zip(peers.cores[:used], found[1 : used + 1], strict=True):
+        if len(made) > 1:  # rows that wait for the totals
+            peers.hand_on(before, there)
+            with _device.using(there.device):
+                add_rows(there, *made[:2], len(made[2]), there.pieces)
+        before = there
+    peers.hand_on(before, core)
+    for share, made in zip(shares[:used], found[1 : used + 1], strict=True):
+        (out[share],) = peers.taken(made[-1])
+    if found[0] is not None:
+        add_rows(core, *found[0][:2], last.stop - last.start, core.pieces)
+        out[last] = found[0][2]
+    steps.count_samples(statistics, out[head.stop :], ones[head.stop :])
+    statistics.n_sample = begun + n
+
+
+def _begin(peers: Peers, core: Core, there: Core) -> None:
+    """Give a GPU the totals so far, to which it adds while it counts."""
+    held = core.statistics
+    with _device.using(there.device):
+        there.statistics.clear()
+        there.statistics.resume(held.n_sample, 0.0)
+    if held.n_sample:
+        peers.hand_on(core, there)
+
+
 def _job(
-    peers: Peers, k: int, rule: Rule | None, codes: Array, numbers: Array, flows: Array | None
+    peers: Peers,
+    k: int,
+    rule: Rule | None,
+    codes: Array,
+    numbers: Array,
+    flows: Array | None,
+    *,
+    at_once: bool,
 ) -> Callable[[], Any] | None:
-    """Send samples to a GPU; give what its thread is to do with them."""
+    """Send samples to a GPU; give what its thread is to do with them.
+
+    That adds them to the statistics at once, and gives log-likelihoods; or it gives the rows of
+    their blocks before these.
+    """
     if not len(codes):
         return None
     core = peers.cores[k]
@@ -90,7 +155,13 @@ def _job(
 
     def call() -> Any:
         propagation = propagation_of(core.parameters, rule)
-        return counted(core, propagation, n, _parts(core, there, figures), weights)
+        if not at_once:
+            return counted(core, propagation, n, _parts(core, there, figures), weights)
+        known = core.encoder.weights(None, n) if weights is None else weights
+        found = _device.empty(known.shape, core.dtype, core.device)
+        values = core.unknown(n)[1] if figures is None else figures
+        _add_passes(core, propagation, there, values, known, found)
+        return (found,)
 
     return call
 
