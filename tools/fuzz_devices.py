@@ -10,6 +10,11 @@ GPU is the current one and any stream is current on it. What a run keeps is comp
 with that of the first device. A case that differs is printed as a program, with the command that
 runs it alone. ``runner`` among the devices stands for the CUDA sources on the CPU; with
 ``--pretend`` two GPUs that are none notice work on the wrong device or stream.
+
+A program that is new compiles kernels and times variants, which takes longer than the program.
+``--programs 60`` takes the programs of all cases from 60, on other data each time; these are the
+same for all seeds, so that processes share what they compile. Now and then the memory that the
+allocator keeps is given back, so that an address comes again, perhaps on another GPU.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from rpukit import _device  # noqa: E402
 from tools.fuzz_programs import KINDS, program  # noqa: E402
 
 RUNNER, LOST = "runner", "the GPU was lost:"
+FORGET = 0.03  # how often memory is given back between calls
 
 
 class World:
@@ -104,12 +110,24 @@ class World:
         if not self.gpus:
             return
         cuda = _device.cupy().cuda
+        if self.rng.random() < FORGET:
+            self.forget()
         for gpu in self.gpus:
             if self.rng.random() < 0.2:
                 cuda.Device(gpu).use()
                 cuda.get_current_stream().synchronize()  # a user orders his own streams
                 self.stream(gpu).use()
         cuda.Device(int(self.rng.choice(self.gpus))).use()
+
+    def forget(self) -> None:
+        """Give back the memory that the allocator keeps."""
+        cupy = _device.cupy()
+        if not hasattr(cupy, "get_default_memory_pool"):  # simulated GPUs
+            return
+        for gpu in self.gpus:
+            with cupy.cuda.Device(gpu) as device:
+                device.synchronize()
+                cupy.get_default_memory_pool().free_all_blocks()
 
     def stream(self, gpu: int) -> Any:
         """One of two streams of a GPU, which is the current one."""
@@ -140,10 +158,21 @@ def flat(value: Any) -> list[np.ndarray]:
     return [np.array(_device.to_numpy(value))]
 
 
-def run(text: str, start: str, devices: list[str], seed: int) -> tuple[str, list[np.ndarray]]:
-    """Run a program from a device; return the kind of its error, or "", and its results."""
+def run(
+    text: str, start: str, devices: list[str], seed: int, shift: int = 0
+) -> tuple[str, list[np.ndarray]]:
+    """Run a program from a device; return the kind of its error, or "", and its results.
+
+    ``shift`` is added to the seeds of its data.
+    """
     world = World(start, devices, seed)
-    names = {"np": np, "rk": rk, "world": world, "data": data, "integers": integers}
+    names = {
+        "np": np,
+        "rk": rk,
+        "world": world,
+        "data": lambda shape, own, *more: data(shape, own + shift, *more),
+        "integers": lambda high, shape, own: integers(high, shape, own + shift),
+    }
     names |= {n: getattr(world, n) for n in ("put", "keep", "cut", "moved", "reloaded")}
     try:
         with on(start, seed):
@@ -205,15 +234,19 @@ def installed(devices: list[str], *, pretend: bool) -> Iterator[None]:
         yield
 
 
-def case(seed: int, number: int, devices: list[str], kinds: list[str]) -> tuple[str, str, str]:
+def case(
+    seed: int, number: int, devices: list[str], kinds: list[str], n_program: int | None = None
+) -> tuple[str, str, str]:
     """Run one case; return its kind, its program and the differences between devices."""
     rng = np.random.default_rng([seed, number])
-    kind = str(rng.choice(kinds))
-    text = program(kind, rng)
+    written = rng if n_program is None else np.random.default_rng(int(rng.integers(n_program)))
+    shift = 0 if n_program is None else int(rng.integers(1 << 20))
+    kind = str(written.choice(kinds))
+    text = program(kind, written)
     expected, found = None, ""
     for k, device in enumerate(devices):
         try:
-            result = run(text, device, devices, int(rng.integers(1 << 31)))
+            result = run(text, device, devices, int(rng.integers(1 << 31)), shift)
         except Exception as error:  # what is no RpukitError is a fault by itself
             first = error
             while first.__context__ is not None:
@@ -244,6 +277,7 @@ def main() -> int:
         "--pretend", action="store_true", help="two GPUs of tests/on_cpu/two_gpus.py"
     )
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--programs", type=int, help="take programs from so many")
     options = parser.parse_args()
     devices, kinds = options.devices.split(","), options.kinds.split(",")
     numbers = range(options.cases) if options.case is None else [options.case]
@@ -252,13 +286,14 @@ def main() -> int:
         for number in numbers:
             if time.monotonic() - begin > options.seconds:
                 break
-            kind, text, found = case(options.seed, number, devices, kinds)
+            kind, text, found = case(options.seed, number, devices, kinds, options.programs)
             counts[kind] += 1
             if options.case is not None:
                 print(text)
             if found:
                 failed += 1
                 command = f"--seed {options.seed} --case {number} --kinds {options.kinds}"
+                command += f" --programs {options.programs}" if options.programs else ""
                 print(f"\n# {found}\n# python tools/fuzz_devices.py --devices {options.devices} "
                       f"{command}\n{text}", flush=True)  # fmt: skip
                 if found.startswith(LOST):

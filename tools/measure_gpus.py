@@ -33,6 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rpukit as rk
 from rpukit import _device
 from rpukit.circuits.graph.nodes import Nodes
+from rpukit.circuits.learning.blocks import add_rows, block_step, counted
+from rpukit.circuits.queries.passes import propagation_of
 
 NODES = {"hmm": 1024, "hclt": 208}
 WEAK, STRONG = 512, 2048
@@ -91,27 +93,32 @@ def hashes(root: Nodes, x: np.ndarray, devices: tuple[str, ...]) -> dict[str, st
 
 def parts_of_a_step(pc: rk.Circuit, x: Any, n_gpu: int, repeats: int) -> dict[str, float]:
     """Time the parts of a step on several GPUs."""
-    core = pc._core
-    peers, n_block = core.peers, len(x) // n_gpu // 256
-    size = core.statistics.chains.size
-    there = _device.zeros((n_block, size), core.dtype, peers.cores[0].device)
-    here = _device.to_device(there, core.device)
+    core, share = pc._core, len(x) // n_gpu
+    peers, n_row = core.peers, share // 256 * len(pc._core.pieces)
+    held = core.statistics
+    rows = [_device.zeros((n_row, a.size), core.dtype, core.device)
+            for a in (held.chains, held.leaf_chains)]  # fmt: skip
+    codes, numbers = core.encoder(x[:share], None)
 
     def changed() -> None:
         core.parameters.version += 1
         peers.update()
 
-    def add() -> None:
-        for k in range(n_block):
-            core.statistics.totals += here[k]
+    def by_rows() -> None:
+        step = block_step(core)
+        parts = (slice(k, k + step) for k in range(0, share, step))
+        counted(core, propagation_of(core.parameters, None), share,
+                ((part, codes[part], numbers[part]) for part in parts), None)  # fmt: skip
 
     calls = {
         "check the data": lambda: core.encoder(x, None),
         "copy parameters": changed,
-        "copy counts": lambda: peers.taken(there),
-        "add counts": add,
+        "copy totals": lambda: peers.hand_on(peers.cores[0], core),
+        "add rows": lambda: add_rows(core, *rows, share, core.pieces),
+        "count a share by rows": by_rows,
         "accumulate": lambda: pc.accumulate(x),
-        "accumulate a share on one": lambda: pc_of_one.accumulate(x[: len(x) // n_gpu]),
+        "accumulate a share on one": lambda: pc_of_one.accumulate(x[:share]),
+        "step of EM for a share on one": lambda: pc_of_one.em_step(x[:share], step=0.1),
     }
     pc_of_one = rk.Circuit(pc.layout.roots, seed=1, device="gpu")
     return {name: measured(call, n_gpu, repeats) for name, call in calls.items()}

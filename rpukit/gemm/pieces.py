@@ -77,7 +77,8 @@ def chained(
     """
     devices = [_device.device_of(b) for b in rights]
     m, kind = int(lefts[0].shape[0]), lefts[0].dtype
-    out = _device.empty((m, n), dtype, home)
+    # Results are copied in the end: a copy in between would let the first device wait for the last.
+    out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
         part = (rows.stop - rows.start, columns.stop - columns.start)
         chains = Chains(part, kind, devices[0])
@@ -86,12 +87,14 @@ def chained(
             with _device.using(device):
                 chains.add(a[rows], b[columns] if trans_b else b[:, columns], trans_b=trans_b)
         with _device.using(devices[-1]):
+            if part[1] == n:
+                chains.result(out[rows])
+                continue
             made = _device.empty(part, dtype, devices[-1])
             chains.result(made)
-        if part == (m, n) and devices[-1] == home:
-            return made
-        put(out[rows], columns.start, made, home)
-    return out
+            words, own = (bits(v) if v.itemsize == 2 else v for v in (out[rows], made))
+            words[:, columns] = own
+    return on(out, home)
 
 
 def _groups(

@@ -94,8 +94,6 @@ def _count_round(
     def own() -> Any:
         if head.stop:
             _add_passes(core, propagation, codes[head], numbers[head], ones[head], out[head])
-        if last.start == last.stop:
-            return None
         arrays = (codes[last], numbers[last])
         if not used:
             return _add_passes(core, propagation, *arrays, ones[last], out[last])
@@ -109,15 +107,15 @@ def _count_round(
     for there, made in zip(peers.cores[:used], found[1 : used + 1], strict=True):
         if len(made) > 1:  # rows that wait for the totals
             peers.hand_on(before, there)
+            chains, leaf_chains, some = made
             with _device.using(there.device):
-                add_rows(there, *made[:2], len(made[2]), there.pieces)
+                add_rows(there, chains, leaf_chains, len(some), there.pieces)
         before = there
     peers.hand_on(before, core)
     for share, made in zip(shares[:used], found[1 : used + 1], strict=True):
         (out[share],) = peers.taken(made[-1])
-    if found[0] is not None:
-        add_rows(core, *found[0][:2], last.stop - last.start, core.pieces)
-        out[last] = found[0][2]
+    chains, leaf_chains, out[last] = found[0]  # it has a block wherever another GPU has one
+    add_rows(core, chains, leaf_chains, last.stop - last.start, core.pieces)
     steps.count_samples(statistics, out[head.stop :], ones[head.stop :])
     statistics.n_sample = begun + n
 
