@@ -288,6 +288,10 @@ def main() -> int:
                 break
             kind, text, found = case(options.seed, number, devices, kinds, options.programs)
             counts[kind] += 1
+            if sum(counts.values()) % 100 == 0:
+                print(
+                    f"# {sum(counts.values())} cases, {time.monotonic() - begin:.0f} s", flush=True
+                )
             if options.case is not None:
                 print(text)
             if found:

@@ -77,7 +77,7 @@ def chained(
     """
     devices = [_device.device_of(b) for b in rights]
     m, kind = int(lefts[0].shape[0]), lefts[0].dtype
-    # Results are copied in the end: a copy in between would let the first device wait for the last.
+    # Results are copied in the end: after a copy the first device would wait for the last one.
     out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
         part = (rows.stop - rows.start, columns.stop - columns.start)
