@@ -4,12 +4,13 @@
     python tools/fuzz_devices.py --devices cpu,gpu:1 --seed 1 --case 17
 
 A case is a short program: it makes an object (a tile of any cell, an inference tile, a mapped
-matrix, a circuit, products) and calls it. It is run once from each device of the list. Batches are
-cut at random places, objects are moved between the devices of the run, saved and loaded, while any
-GPU is the current one and any stream is current on it. What a run keeps is compared to the bit
-with that of the first device. A case that differs is printed as a program, with the command that
-runs it alone. ``runner`` among the devices stands for the CUDA sources on the CPU; with
-``--pretend`` two GPUs that are none notice work on the wrong device or stream.
+matrix, a circuit, products) and calls it. It is run once from each device of the list; objects
+that can be split are on one device in the first run, and on all GPUs of the list in the others.
+Batches are cut at random places, objects are moved between the devices of the run, saved and
+loaded, while any GPU is the current one and any stream is current on it. What a run keeps is
+compared to the bit with that of the first device. A case that differs is printed as a program,
+with the command that runs it alone. ``runner`` among the devices stands for the CUDA sources on the
+CPU; with ``--pretend`` two GPUs that are none notice work on the wrong device or stream.
 
 A program that is new compiles kernels and times variants, which takes longer than the program.
 ``--programs 60`` takes the programs of all cases from 60, on other data each time; these are the
@@ -43,6 +44,7 @@ from tools.fuzz_programs import KINDS, program  # noqa: E402
 
 RUNNER, LOST = "runner", "the GPU was lost:"
 FORGET = 0.03  # how often memory is given back between calls
+SPLITS = ("outputs", "inputs")
 
 
 class World:
@@ -56,15 +58,20 @@ class World:
         Devices that they may be moved to.
     seed : int
         Of what differs from run to run: cuts, moves, current devices and streams.
+    several : bool
+        Whether objects that can be split are on all devices of the run.
     """
 
-    def __init__(self, start: str, devices: list[str], seed: int) -> None:
+    def __init__(self, start: str, devices: list[str], seed: int, several: bool = False) -> None:
         self.device = "cpu" if start == RUNNER else start
         self.devices = [d for d in devices if d != RUNNER] if start != RUNNER else ["cpu"]
         if start == "cpu":
             self.devices = ["cpu"]
         self.gpus = [int(d.partition(":")[2] or 0) for d in devices if d.startswith("gpu")]
         self.rng, self.kept, self.streams = np.random.default_rng(seed), [], {}
+        gpus = sorted({d for d in devices if d.startswith("gpu")})
+        here = gpus if self.device.startswith("gpu") else ["cpu", "cpu"]
+        self.places = here if several and len(here) > 1 else []
 
     # ---- what programs call --------------------------------------------------------------------
 
@@ -77,6 +84,30 @@ class World:
         for value in values:
             self.kept.extend(flat(value))
         self.wander()
+
+    def split(self, plain: Any, sharded: Any, *args: Any, axes: Any = None, **options: Any) -> Any:
+        """Make an object on one device, or on all of them in any order."""
+        axis = {} if sharded is rk.Circuit else {"split": str(self.rng.choice(axes or SPLITS))}
+        if not self.places or (sharded is rk.Circuit and self.device == "cpu"):
+            return plain(*args, device=self.device, **options)
+        places = tuple(map(str, self.rng.permutation(self.places)))
+        self.device = places[0]
+        if sharded is rk.Circuit:
+            return rk.Circuit(*args, devices=places, **options)
+        return sharded(*args, places, **axis, **options)
+
+    def linear(self, weight: Any, x: Any, dy: Any, targets: Any) -> list[Any]:
+        """Multiply by a weight, on one device or split over all of them."""
+        if not self.places:
+            w, rows, slopes, codes = map(self.put, (weight, x, dy, targets))
+            y = rk.det_gemm(rows, w, trans_b=True)
+            back = rk.det_gemm_backward(rows, w, slopes, trans_b=True)[0]
+            return [y, back, rk.linear_logprob(rows, w, codes)]
+        split = str(self.rng.choice(SPLITS))
+        layer = rk.ShardedLinear.cut(weight, tuple(self.places), split=split)
+        self.device = self.places[0]
+        rows, slopes, codes = map(self.put, (x, dy, targets))
+        return [layer.forward(rows), layer.backward(rows, slopes)[0], layer.logprob(rows, codes)]
 
     def cut(self, call: Callable[..., Any], *arrays: Any, join: bool = True) -> Any:
         """Split a batch at random, make a call for each piece, and join the results."""
@@ -159,13 +190,13 @@ def flat(value: Any) -> list[np.ndarray]:
 
 
 def run(
-    text: str, start: str, devices: list[str], seed: int, shift: int = 0
+    text: str, start: str, devices: list[str], seed: int, shift: int = 0, several: bool = False
 ) -> tuple[str, list[np.ndarray]]:
     """Run a program from a device; return the kind of its error, or "", and its results.
 
     ``shift`` is added to the seeds of its data.
     """
-    world = World(start, devices, seed)
+    world = World(start, devices, seed, several)
     names = {
         "np": np,
         "rk": rk,
@@ -173,7 +204,8 @@ def run(
         "data": lambda shape, own, *more: data(shape, own + shift, *more),
         "integers": lambda high, shape, own: integers(high, shape, own + shift),
     }
-    names |= {n: getattr(world, n) for n in ("put", "keep", "cut", "moved", "reloaded")}
+    calls = ("put", "keep", "cut", "moved", "reloaded", "split", "linear")
+    names |= {name: getattr(world, name) for name in calls}
     try:
         with on(start, seed):
             world.wander()
@@ -246,7 +278,7 @@ def case(
     expected, found = None, ""
     for k, device in enumerate(devices):
         try:
-            result = run(text, device, devices, int(rng.integers(1 << 31)), shift)
+            result = run(text, device, devices, int(rng.integers(1 << 31)), shift, k > 0)
         except Exception as error:  # what is no RpukitError is a fault by itself
             first = error
             while first.__context__ is not None:

@@ -1,7 +1,8 @@
 """Random programs for `fuzz_devices`: the objects they create and the calls they make.
 
 A program is text. It finds `np`, `rk`, `data` and `integers` (inputs by seed), `put` (to where the
-object is), `keep` (for the comparison), `cut` (a batch in pieces), `moved` and `reloaded`.
+object is), `keep` (for the comparison), `cut` (a batch in pieces), `moved` and `reloaded`, `split`
+(an object on one device, or on all) and `linear` (products of a weight that may be split).
 """
 
 from __future__ import annotations
@@ -308,10 +309,95 @@ def _elementwise(own: Lines) -> None:
     own.add("keep(rk.elementwise.softmax_cross_entropy(z, y))")
 
 
+SINGLE = ("rk.Ideal()", *PULSED, *(cell for cell in COMPOUND if cell[3:6] in ("Vec", "Ref")))
+TRANSFERS = tuple(cell for cell in COMPOUND if "edTransfer" in cell or "cTransfer" in cell)
+
+
+def _split(own: Lines) -> None:
+    own.one([_split_tile, _split_tile, _split_inference, _split_linear, _split_circuit])(own)
+
+
+def _split_tile(own: Lines) -> None:
+    n_out, n_in = own.number(2, 150), own.number(33, 200)
+    cell = own.one([*SINGLE, *TRANSFERS])
+    axes = ("outputs",) if "Transfer" in cell else ("outputs", "inputs")
+    options = (
+        f"forward=rk.IOParameters({own.one(IO[:7])}), "
+        f"backward=rk.IOParameters({own.one(IO[:6])}), "
+        f"update=rk.UpdateParameters({own.one(UPDATES)}), seed={own.seed()}"
+    )
+    made = f"({n_out}, {n_in}), {cell}, axes={axes}, {options}"
+    own.add(f"t = split(rk.AnalogTile, rk.ShardedTile, {made})")
+
+    def forward() -> None:
+        own.add(f"keep(cut(t.forward, data(({own.number(1, 40)}, {n_in}), {own.seed()})))")
+
+    def backward() -> None:
+        own.add(f"keep(cut(t.backward, data(({own.number(1, 40)}, {n_out}), {own.seed()})))")
+
+    def update() -> None:
+        n, lr = own.number(1, 40), own.one([0.1, 0.01, -0.05])
+        x, d = (f"data(({n}, {width}), {own.seed()})" for width in (n_in, n_out))
+        own.add(f"cut(lambda x, d: t.update(x, d, {lr}, batch_size={n}), {x}, {d}, join=False)")
+
+    def process() -> None:
+        own.add(own.one(["t.decay()", "t.diffuse()", "t.reset(0, 1)", "t.post_step()"]))
+
+    def look() -> None:
+        own.add("keep(t.get_weights(), t.n_pulses, dict(t.clocks))")
+
+    own.steps([forward, backward, update, update, process, look])
+    own.add("keep(t.state()['arrays'])")
+
+
+def _split_inference(own: Lines) -> None:
+    n_out, n_in = own.number(9, 140), 4 * own.number(3, 40)
+    kind = own.one(["NONE", "GLOBAL", "GLOBAL_EXACT", "PER_COLUMN"])
+    made = f"({n_out}, {n_in}), noise={own.one(NOISES)}, compensation='{kind}', seed={own.seed()}"
+    own.add(f"t = split(rk.InferenceTile, rk.ShardedInferenceTile, {made})")
+    own.add(f"t.set_weights(put(data(({n_out}, {n_in}), {own.seed()}, 'f4', 0.4)))")
+    for _ in range(own.number(1, 3)):
+        own.add("t.program()", f"t.drift_to({own.one([0.0, 1.0, 3600.0])})")
+        own.add(f"keep(cut(t.forward, data(({own.number(1, 30)}, {n_in}), {own.seed()})))")
+        own.add(f"keep(cut(t.backward, data(({own.number(1, 30)}, {n_out}), {own.seed()})))")
+    own.add("keep(t.get_weights(), t.state()['arrays'])")
+
+
+def _split_linear(own: Lines) -> None:
+    m, n_out, n_in = own.number(1, 130), 64 * own.number(3, 6), 16 * own.number(9, 20)
+    dtype = own.one(["f4", "f8", "f2", "u2"])
+    kind = "f4" if dtype == "u2" else dtype
+    made = [f"data({shape}, {own.seed()}, '{kind}')" for shape in
+            ((n_out, n_in), (m, n_in), (m, n_out))]  # fmt: skip
+    if dtype == "u2":
+        made = [f"rk.gemm.to_bfloat16({text})" for text in made]
+    own.add(f"keep(linear({', '.join(made)}, integers({n_out}, ({m},), {own.seed()})))")
+
+
+def _split_circuit(own: Lines) -> None:
+    n_time, n_state = own.number(2, 40), own.number(2, 30)
+    dtype, root = own.one(["float32", "float32", "float64"]), f"hmm({n_time}, {n_state}, 7)"
+    made = f"rk.circuits.{root}, seed={own.seed()}, dtype='{dtype}'"
+    own.add(f"t = split(rk.Circuit, rk.Circuit, {made})")
+
+    def learn() -> None:
+        x = f"integers(7, ({own.number(200, 1500)}, {n_time}), {own.seed()})"
+        own.add(f"cut(t.accumulate, {x}, join=False)")
+        own.add(own.one(["t.em_step(step=0.3, pseudocount=0.1)", "keep(t.state()['arrays'])"]))
+
+    def likelihood() -> None:
+        x = f"integers(7, ({own.number(1, 300)}, {n_time}), {own.seed()})"
+        own.add(f"keep(cut(t.log_likelihood, {x}))")
+
+    own.steps([learn, learn, likelihood], 1, 4)
+    own.add("keep(t.state()['arrays'])")
+
+
 KINDS: dict[str, Callable[[Lines], None]] = {
     "circuit": _circuit,
     "elementwise": _elementwise,
     "inference": _inference,
     "product": _product,
+    "split": _split,
     "tile": _tile,
 }
