@@ -9,8 +9,8 @@ that can be split are on one device in the first run, and on all GPUs of the lis
 Batches are cut at random places, objects are moved between the devices of the run, saved and
 loaded, while any GPU is the current one and any stream is current on it. What a run keeps is
 compared to the bit with that of the first device. A case that differs is printed as a program,
-with the command that runs it alone. ``runner`` among the devices stands for the CUDA sources on the
-CPU; with ``--pretend`` two GPUs that are none notice work on the wrong device or stream.
+with the command that runs it alone. ``runner`` among the devices stands for the CUDA sources on
+the CPU; with ``--pretend`` two GPUs that are none notice work on the wrong device or stream.
 
 A program that is new compiles kernels and times variants, which takes longer than the program.
 ``--programs 60`` takes the programs of all cases from 60, on other data each time; these are the
