@@ -117,7 +117,7 @@ def _trains_on_kernels(
     into: Trains | None,
 ) -> Trains:
     (n_batch, n_in), n_out, coding = x.shape, d.shape[1], parameters.coding
-    variant, grid, n_word, numbers = _prepared_trains(
+    variant, grid, block, n_word, numbers = _prepared_trains(
         n_batch, n_in, n_out, lr, granularity, parameters, x.dtype.char
     )
     trains, device = into, _device.device_of(x)
@@ -133,7 +133,7 @@ def _trains_on_kernels(
     first_sample, status, call = at
     arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
     clocks = (np.uint64(first_sample), np.int32(call))
-    variant.launch(grid, (_THREADS,), (*numbers, *clocks, *arrays, *stream.words))
+    variant.launch(grid, block, (*numbers, *clocks, *arrays, *stream.words))
     keep_for_graph(trains.x, trains.d, trains.x_slices)
     return trains
 
@@ -147,18 +147,19 @@ def _prepared_trains(
     granularity: float,
     parameters: UpdateParameters,
     char: str,
-) -> tuple[Any, tuple[int, int], int, tuple[Any, ...]]:
+) -> tuple[Any, tuple[int, int], tuple[int], int, tuple[Any, ...]]:
     """Set the macros and cast the numbers once; a steady call costs one look-up."""
     dtype, coding = np.dtype(char), parameters.coding
     length, numbers = train_numbers(lr, granularity, parameters)
     n_word = 1 if coding else -(-length // SLOTS)
     # Each block of a sample reads all its lines, so there are only as many as fill a GPU.
     n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
-    grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
+    threads = min(_THREADS, n_line)
+    grid = (n_batch, min(-(-n_line // threads), max(1, _FILL // max(n_batch, 1))))
     ready = (v if isinstance(v, dtype.type) else np.int32(v) for v in _as_real(numbers, dtype))
     sizes = map(np.int32, (n_batch, n_in, n_out, n_word))
-    variant = _PULSE_TRAINS.variant({"IMPLICIT": coding, "REAL": twins.real(dtype)})
-    return variant, grid, n_word, (*sizes, *ready)
+    macros = {"IMPLICIT": coding, "REAL": twins.real(dtype), "THREADS": threads}
+    return _PULSE_TRAINS.variant(macros), grid, (threads,), n_word, (*sizes, *ready)
 
 
 def train_numbers(
