@@ -34,6 +34,8 @@ _RANK_UPDATE = Kernel("rank_update")
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
 _FILL = 1024  # blocks that keep the largest GPU busy
+_MANY_SAMPLES = 256  # of exact updates in which a warp has a cell a lane, for
+_FEW_CELLS = 1 << 14
 _MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
@@ -300,14 +302,24 @@ def rank_update(
     """
     n_out, n_in = weight.shape
     if _device.runs_kernels(_device.namespace(weight, x, d)):
+        grid, threads, few = _rank_shape(x.shape[0], n_out, n_in)
+        macros = {"REAL": twins.real(weight.dtype), "BOUNDED": int(bounds is not None)}
         _RANK_UPDATE.launch(
-            (-(-n_in // 64), -(-n_out // 64)),
-            (256,),
+            grid,
+            (threads,),
             (x.shape[0], n_in, n_out, lr, x, d, *(bounds or (None, None)), weight, status),
-            macros={"REAL": twins.real(weight.dtype), "BOUNDED": int(bounds is not None)},
+            macros={**macros, "FEW": few},
         )
     else:
         grain = work_grain(x.size)
         mirror, none = _mirror(weight.dtype).rank_update, np.empty((0, 0), weight.dtype)
         args = (weight.dtype.type(lr), x, d, *(bounds or (none, none)), weight)
         run_rows(mirror, n_out, *args, grain=grain)
+
+
+def _rank_shape(n_batch: int, n_out: int, n_in: int) -> tuple[tuple[int, int], int, int]:
+    """Choose grid, threads and the macro FEW of an exact update."""
+    if n_batch < _MANY_SAMPLES or n_out * n_in > _FEW_CELLS:
+        return (-(-n_in // 64), -(-n_out // 64)), 256, 0
+    columns = 1 if n_in == 1 else 32
+    return (-(-n_in // columns), -(-n_out * columns // 32)), 512, columns
