@@ -23,6 +23,7 @@
 // op: rpukit.analog.update.ops.pulse_trains
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
+// check: THREADS=64
 // check: IMPLICIT=1
 // check: IMPLICIT=2
 // check: REAL=double

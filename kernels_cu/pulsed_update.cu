@@ -22,15 +22,16 @@
 // Grid: (blocks of columns, blocks of ROWS rows). The warps of a block list, for each of its rows, the
 // samples whose line of d fired, in order. Then, with LISTS 0, each thread loops over that list for its CELLS
 // neighbouring columns (pulse_walk.cuh); with LISTS 1 each warp lists the pulses of SPAN * 32 columns, all
-// its lanes draw for them, and each lane applies those of its cells (pulse_lists.cuh).
+// its lanes draw for them, and each lane applies those of its cells (pulse_lists.cuh). With LISTS 2 a block has one
+// row and 32 columns, and its warps share the samples (pulse_scan.cuh).
 // Draws: words 0 and 1 of the block at op 7, index row, are the key k and the word v of a row and sample.
 // The first pulse of a run, or a run taken at once, has word column % 2 of Philox2x32-10 at (column / 2, v)
 // with key k; pulse p > 0 of a run word (p - 1) % 2 at (column, v ^ (p + 1) / 2). Write noise: op 13, index
 // cell, draw 0 of the last sample that hit.
 //
 // Macros: REAL, STEP, HAS_RUN (STEP_run exists), N_PLANE, N_GLOBAL (8 are kept in registers, more are read
-//         where they are), WRITE_NOISE, COUNT, IMPLICIT, N_WORD (words of a train), THREADS, LISTS, CELLS
-//         (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
+//         where they are), WRITE_NOISE, COUNT, IMPLICIT, N_WORD (words of a train), THREADS, LISTS (2 needs SPAN 1,
+//         ROWS 1 and at most 256 threads), CELLS (4 needs n_in % 4 == 0), SPAN, ROWS, BLOCKS (of a multiprocessor, at least),
 //         CHUNK (samples listed at a time), PROCEDURAL with PLANES_OF and POINTS, BY_COLUMNS.
 // mirror: rpukit/analog/_mirror/pulses.py::pulsed_update
 // op: rpukit.analog.update.ops.pulsed_update
@@ -41,6 +42,10 @@
 // check: LISTS=1 ROWS=4
 // check: LISTS=1 ROWS=4 HAS_RUN=0 STEP=linear_step N_PLANE=6
 // check: LISTS=1 ROWS=4 HAS_RUN=0 STEP=linear_step N_PLANE=6 WRITE_NOISE=1 SPAN=1 COUNT=1
+// check: LISTS=2 SPAN=1 ROWS=1
+// check: LISTS=2 SPAN=1 ROWS=1 HAS_RUN=0 STEP=linear_step N_PLANE=6 WRITE_NOISE=1 COUNT=1
+// check: LISTS=2 SPAN=1 ROWS=1 N_WORD=9 N_GLOBAL=72
+// check: LISTS=2 SPAN=1 ROWS=1 PROCEDURAL=1 BY_COLUMNS=1 HAS_RUN=0 STEP=pow_reference_step N_PLANE=7 PLANES_OF=pow_reference_planes POINTS=1
 // check: N_WORD=9 N_GLOBAL=72
 // check: IMPLICIT=1
 // check: IMPLICIT=2 LISTS=1 ROWS=4
@@ -94,12 +99,14 @@
 #else
 #include "pulse_walk.cuh"
 #endif
+#if LISTS == 2
+#include "pulse_scan.cuh"
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 first_sample, u64 first_row, int first_col,
               int tile_cols, const REAL *planes, const REAL *globals, const u32 *x_train, const u32 *x_slices, const u32 *d_train,
               REAL *weight, REAL *persistent, i64 *n_pulses, i64 *counts, const int *status, u32 key0, u32 key1) {
-    __shared__ List lists[ROWS];
     if (*status) return;  // the same for every thread of the launch
 #if N_GLOBAL == 8
     REAL g[8];
@@ -111,10 +118,15 @@ pulsed_update(int n_batch, int n_in, int n_out, int flip, int polarity, u64 firs
     Update u = {n_batch, n_in, n_out, flip, polarity, first_sample, planes, globals, x_train, x_slices, d_train,
                 weight, WRITE_NOISE ? persistent : weight, counts, make_uint2(key0, key1), numbers, first_row,
                 first_col, tile_cols};
-#if LISTS
+#if LISTS == 2
+    __shared__ Scan scan;
+    u32 pulses = update_by_scan(u, g, scan);
+#elif LISTS
+    __shared__ List lists[ROWS];
     __shared__ u32 queues[THREADS / 32][QUEUE];
     u32 pulses = update_by_lists(u, g, lists, queues);
 #else
+    __shared__ List lists[ROWS];
     u32 pulses = update_by_walk(u, g, lists);
 #endif
     pulses = __reduce_add_sync(ALL_LANES, pulses);

@@ -9,8 +9,10 @@
 //   status (1): not zero: do nothing
 //
 // Grid: (blocks of 64 columns, blocks of 64 rows), 256 threads; a thread owns 4 x 4 cells and keeps
-// them in registers, DEPTH samples of x and d at a time in shared memory.
-// Macros: REAL, BOUNDED.
+// them in registers, DEPTH samples of x and d at a time in shared memory. With FEW, for few cells and many
+// samples: (blocks of FEW columns, blocks of 32 / FEW rows), 512 threads; the first warp owns a cell a lane, and all
+// of them read the samples that follow.
+// Macros: REAL, BOUNDED, FEW (0; or 1 or 32 columns of a block).
 // mirror: rpukit/analog/_mirror/update.py::rank_update
 // op: rpukit.analog.update.ops.rank_update
 // bits: exact
@@ -18,26 +20,105 @@
 // check: REAL=double
 // check: BOUNDED=1
 // check: REAL=double BOUNDED=1
+// check: FEW=1
+// check: FEW=32 BOUNDED=1
+// check: FEW=32 REAL=double
 // source: the rank-one update of stochastic gradient descent.
 #include "device_steps.cuh"
 
 #ifndef BOUNDED
 #define BOUNDED 0
 #endif
+#ifndef FEW
+#define FEW 0
+#endif
 
+// One step of a chain.
+__device__ __forceinline__ REAL rank_step(REAL w, REAL d, REAL x, REAL low, REAL high) {
+    w = rk_fma(d, x, w);
+#if BOUNDED
+    w = rk_clip(w, low, high);
+#endif
+    return w;
+}
+
+// The weight after its chain; one that left the range of the type is computed again, and held after each sample.
+__device__ __forceinline__ REAL held(REAL w, REAL before, int n_batch, int n_in, int n_out, int row, int col, REAL lr, const REAL *x,
+                                     const REAL *d) {
+#if !BOUNDED
+    if (!(rk_abs(w) <= rk_largest((REAL)0))) {
+        w = before;
+        for (int s = 0; s < n_batch; ++s)
+            w = rk_hold(rk_fma(rk_hold(-lr * d[(u64)s * n_out + row]), x[(u64)s * n_in + col], w));
+    }
+#endif
+    return w;
+}
+
+#if FEW
+#define THREADS 512
+#define ROWS (32 / FEW)
+#define DEPTH (1024 / (int)sizeof(REAL))
+#define READS (DEPTH * 32 / THREADS)
+#define CHAIN 16  // samples whose numbers are read before the first of them is used
+#else
+#define THREADS 256
 #define TILE 64
 #define DEPTH 16
+#endif
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(THREADS)
 rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL *d, const REAL *low, const REAL *high,
             REAL *weight, const int *status) {
-    __shared__ REAL xs[DEPTH][TILE], ds[DEPTH][TILE];
     if (*status) return;  // the same for every thread of the launch
-    int col0 = blockIdx.x * TILE, row0 = blockIdx.y * TILE, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
-    REAL w[4][4];
+#if FEW
+    // A block has 32 lines of d and one of x, or one of d and 32 of x.
+    __shared__ REAL wide[DEPTH][32], narrow[DEPTH];
+    const int t = threadIdx.x, lane = t % 32, col0 = blockIdx.x * FEW, row0 = blockIdx.y * ROWS;
+    const int row = FEW == 1 ? row0 + lane : row0, col = FEW == 1 ? col0 : col0 + lane;
+    const int n_wide = FEW == 1 ? n_out : n_in, n_narrow = FEW == 1 ? n_in : n_out;
+    const bool inside = row < n_out && col < n_in, owns = t < 32 && inside;
+    const REAL *from = (FEW == 1 ? d + row : x + col) + (u64)(t / 32) * n_wide, *other = FEW == 1 ? x + col : d + row;
+    const u64 cell = owns ? (u64)row * n_in + col : 0;
+    const REAL of_wide = FEW == 1 ? -lr : (REAL)1, of_narrow = FEW == 1 ? (REAL)1 : -lr;
+    REAL w = weight[cell], lo = 0.0f, hi = 0.0f, ahead[READS], one = 0.0f;
+    const REAL before = w;
 #if BOUNDED
-    REAL lo[4][4], hi[4][4];
+    lo = low[cell];
+    hi = high[cell];
 #endif
+    auto read = [&](int first) {
+#pragma unroll
+        for (int k = 0; k < READS; ++k) {
+            int s = first + k * (THREADS / 32);
+            ahead[k] = inside && s + t / 32 < n_batch ? from[(u64)s * n_wide] : 0.0f;
+        }
+        if (t < DEPTH && first + t < n_batch) one = other[(u64)(first + t) * n_narrow];
+    };
+    read(0);
+    for (int first = 0; first < n_batch; first += DEPTH) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < READS; ++k) wide[k * (THREADS / 32) + t / 32][lane] = rk_hold(of_wide * ahead[k]);
+        if (t < DEPTH) narrow[t] = rk_hold(of_narrow * one);
+        __syncthreads();
+        read(first + DEPTH);
+        const int n = t < 32 ? min(DEPTH, n_batch - first) : 0;
+        int k = 0;
+        for (; k + CHAIN <= n; k += CHAIN) {
+            REAL a[CHAIN], b[CHAIN];
+#pragma unroll
+            for (int i = 0; i < CHAIN; ++i) { a[i] = wide[k + i][lane]; b[i] = narrow[k + i]; }
+#pragma unroll
+            for (int i = 0; i < CHAIN; ++i) w = rank_step(w, a[i], b[i], lo, hi);
+        }
+        for (; k < n; ++k) w = rank_step(w, wide[k][lane], narrow[k], lo, hi);
+    }
+    if (owns) weight[cell] = held(w, before, n_batch, n_in, n_out, row, col, lr, x, d);
+#else
+    __shared__ REAL xs[DEPTH][TILE], ds[DEPTH][TILE];
+    int col0 = blockIdx.x * TILE, row0 = blockIdx.y * TILE, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    REAL w[4][4], lo[4][4] = {}, hi[4][4] = {};
     for (int r = 0; r < 4; ++r)
         for (int c = 0; c < 4; ++c) {
             int row = row0 + ty * 4 + r, col = col0 + tx + 16 * c;
@@ -62,12 +143,7 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
             for (int r = 0; r < 4; ++r) dr[r] = ds[k][ty * 4 + r];
             for (int c = 0; c < 4; ++c) xc[c] = xs[k][tx + 16 * c];
             for (int r = 0; r < 4; ++r)
-                for (int c = 0; c < 4; ++c) {
-                    w[r][c] = rk_fma(dr[r], xc[c], w[r][c]);
-#if BOUNDED
-                    w[r][c] = rk_clip(w[r][c], lo[r][c], hi[r][c]);
-#endif
-                }
+                for (int c = 0; c < 4; ++c) w[r][c] = rank_step(w[r][c], dr[r], xc[c], lo[r][c], hi[r][c]);
         }
     }
     for (int r = 0; r < 4; ++r)
@@ -75,13 +151,7 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
             int row = row0 + ty * 4 + r, col = col0 + tx + 16 * c;
             if (row >= n_out || col >= n_in) continue;
             u64 cell = (u64)row * n_in + col;
-#if !BOUNDED
-            if (!(rk_abs(w[r][c]) <= rk_largest((REAL)0))) {
-                w[r][c] = weight[cell];
-                for (int s = 0; s < n_batch; ++s)
-                    w[r][c] = rk_hold(rk_fma(rk_hold(-lr * d[(u64)s * n_out + row]), x[(u64)s * n_in + col], w[r][c]));
-            }
-#endif
-            weight[cell] = w[r][c];
+            weight[cell] = held(w[r][c], weight[cell], n_batch, n_in, n_out, row, col, lr, x, d);
         }
+#endif
 }

@@ -18,7 +18,8 @@
 // Grid: one block a sample; with AVERAGE one block that takes the samples in order. Maxima have no order;
 // the two sums are chains in ascending order by one thread. Draws of CONVERT: as tile_forward, round 0.
 //
-// Macros: MODE, WORST, CONVERT, AGAIN, OP (tag of the draws), INPUT_DRAWS (0: inputs need none), VEC (elements read at a time; 4 needs n % 4 == 0).
+// Macros: MODE, WORST, CONVERT, AGAIN, OP (tag of the draws), INPUT_DRAWS (0: inputs need none), VEC (elements read at a time; 4 needs n % 4 == 0),
+//         THREADS.
 // mirror: rpukit/analog/_mirror/forward.py::tile_scale
 // op: rpukit.analog.product.ops.tile_scale
 // bits: exact
@@ -26,6 +27,7 @@
 // check: MODE=2 CONVERT=1
 // check: MODE=4
 // check: MODE=1 WORST=1 CONVERT=1 VEC=4
+// check: THREADS=32
 // check: AGAIN=1
 // check: AGAIN=2
 // source: Gokmen, Onen, Haensch, Front. Neurosci. 11:538 (2017).
@@ -54,7 +56,9 @@
 #ifndef VEC
 #define VEC 1
 #endif
+#ifndef THREADS
 #define THREADS 256
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tile_scale(int n_batch, int n, int head, int n_round, int n_peak, float threshold, float step, float max_bm_res, float bound, int call, u64 first_sample,

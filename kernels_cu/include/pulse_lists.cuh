@@ -50,6 +50,19 @@ __device__ __forceinline__ Masks masks_of_words(const Update &u, const int *samp
     return m;
 }
 
+// Masks of column c of a lane for k listed samples, in which pulses of the other polarity are left out.
+__device__ __forceinline__ Masks masks_of(const Update &u, const int *sample, const u32 *word, int k, int row, int col, int c) {
+    int lane = threadIdx.x & 31;
+    u32 d0 = lane < k ? word[lane] : 0u;
+    bool sliced = u.x_slices && k >= SLICED_FROM && !__any_sync(ALL_LANES, __popc(d0 & ~SIGN_BIT) > SLICED_SLOTS);
+    Masks m = sliced ? masks_of_slices(u, sample, d0, k, (col - lane) / 32 + c) : masks_of_words(u, sample, word, k, row, col + c * 32);
+    if (u.polarity) {
+        m.hit &= u.polarity > 0 ? m.up : ~m.up;
+        m.up = ~0u;
+    }
+    return m;
+}
+
 // The first draws of all hits in `window`, one after the other in the order of lanes, columns, samples.
 // Returns where those of this lane begin.
 __device__ __forceinline__ int draw(const Masks *m, u32 window, int n_sample, const uint2 *key, int col0, u32 *queue) {
@@ -78,6 +91,29 @@ __device__ __forceinline__ int draw(const Masks *m, u32 window, int n_sample, co
     return end - n;
 }
 
+// The runs of the samples in `window` on one cell, which are added to its pulses; returns its weight after them.
+__device__ __forceinline__ REAL run_window(const Update &u, const REAL *g, const Masks &m, u32 window, const int *sample, const u32 *word,
+                                           const uint2 *key, int row, int col, const u32 *&drawn, REAL w, const REAL *p, u32 &of_cell) {
+    bool noisy = g[0] != 0.0f;
+    u32 left = m.hit & window;
+    of_cell += __popc(left);
+    for (; left; left &= left - 1u) {
+        u32 bit = left & (0u - left);
+        bool up = (m.up & bit) != 0u;
+        float xi = noisy ? __uint_as_float(*drawn++) : 0.0f;
+        if (m.many & bit) {
+            int a = __ffs((int)bit) - 1;
+            u32 x0 = u.x_train[(u64)sample[a] * N_WORD * u.n_in + col];
+            int count = coincidences(u, x0, word[a], sample[a], row, col);
+            w = run_of_pulses(w, p, g, up, count, xi, tile_column(u, col), key[a]);
+            of_cell += count - 1;
+        } else {
+            w = STEP(w, p, g, up, (REAL)xi);
+        }
+    }
+    return w;
+}
+
 // Up to 32 listed samples of one row, from `base` on, on the cells of a warp: `m` are their masks.
 __device__ __forceinline__ void apply(const Update &u, const REAL *g, const Masks *m, int n_sample, const List &list, int base,
                                       int row, int col, REAL *w, REAL (*p)[N_PLANE], u32 *of_cell, u32 *queue) {
@@ -94,31 +130,15 @@ __device__ __forceinline__ void apply(const Update &u, const REAL *g, const Mask
         u32 window = (~0u >> (32 - width)) << first;
         const u32 *drawn = noisy ? queue + draw(m, window, n_sample, list.key + base, tile_column(u, col - (threadIdx.x & 31)), queue) : 0;
 #pragma unroll
-        for (int c = 0; c < SPAN; ++c) {
-            u32 left = m[c].hit & window;
-            of_cell[c] += __popc(left);
-            for (; left; left &= left - 1u) {
-                u32 bit = left & (0u - left);
-                bool up = (m[c].up & bit) != 0u;
-                float xi = noisy ? __uint_as_float(*drawn++) : 0.0f;
-                if (m[c].many & bit) {
-                    int a = base + __ffs((int)bit) - 1, column = col + c * 32;
-                    u32 x0 = u.x_train[(u64)list.sample[a] * N_WORD * u.n_in + column];
-                    int count = coincidences(u, x0, list.word[a], list.sample[a], row, column);
-                    w[c] = run_of_pulses(w[c], p[c], g, up, count, xi, tile_column(u, column), list.key[a]);
-                    of_cell[c] += count - 1;
-                } else {
-                    w[c] = STEP(w[c], p[c], g, up, (REAL)xi);
-                }
-            }
-        }
+        for (int c = 0; c < SPAN; ++c)
+            w[c] = run_window(u, g, m[c], window, list.sample + base, list.word + base, list.key + base, row, col + c * 32, drawn, w[c], p[c], of_cell[c]);
     }
 }
 
 // All listed samples of one row on the cells of a warp.
 __device__ __forceinline__ u32 update_row(const Update &u, const REAL *g, const List &list, int row, int col, u32 *queue) {
     u64 cell = (u64)row * u.n_in + col;
-    int lane = threadIdx.x & 31, last[SPAN];
+    int last[SPAN];
     REAL w[SPAN], p[SPAN][N_PLANE];
     u32 pulses = 0u, of_cell[SPAN];
 #pragma unroll
@@ -133,17 +153,10 @@ __device__ __forceinline__ u32 update_row(const Update &u, const REAL *g, const 
     for (int base = 0; base < list.n; base += 32) {
         int k = min(32, list.n - base);
         const int *sample = list.sample + base;
-        u32 d0 = lane < k ? list.word[base + lane] : 0u;
-        bool sliced = u.x_slices && k >= SLICED_FROM && !__any_sync(ALL_LANES, __popc(d0 & ~SIGN_BIT) > SLICED_SLOTS);
         Masks m[SPAN];
 #pragma unroll
         for (int c = 0; c < SPAN; ++c) {
-            m[c] = sliced ? masks_of_slices(u, sample, d0, k, (col - lane) / 32 + c)
-                          : masks_of_words(u, sample, list.word + base, k, row, col + c * 32);
-            if (u.polarity) {
-                m[c].hit &= u.polarity > 0 ? m[c].up : ~m[c].up;
-                m[c].up = ~0u;
-            }
+            m[c] = masks_of(u, sample, list.word + base, k, row, col, c);
             if (WRITE_NOISE && m[c].hit) last[c] = sample[31 - __clz((int)m[c].hit)];
         }
         apply(u, g, m, k, list, base, row, col, w, p, of_cell, queue);

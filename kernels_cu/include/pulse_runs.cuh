@@ -114,17 +114,21 @@ __device__ __forceinline__ int enlist(const Update &u, List &list, int n, int s,
     return n + __popc(active);
 }
 
+// Word 0 of the train of d of a sample and row, with the sign of any of its words; `any` is 0 where none fired.
+__device__ __forceinline__ u32 word_of_row(const Update &u, int s, int row, u32 &any) {
+    const u32 *d = u.d_train + (u64)s * N_WORD * u.n_out + row;
+    u32 w0 = 0u;
+    any = 0u;
+    for (int w = N_WORD - 1; w >= 0; --w) { w0 = d[(u64)w * u.n_out]; any |= w0; }
+    return w0 | (any & SIGN_BIT);
+}
+
 // One warp lists the samples of [first, last) that pulse a row.
 __device__ __forceinline__ void list_row(const Update &u, int first, int last, int row, List &list) {
     int lane = threadIdx.x & 31, n = 0;
     for (int s0 = first; s0 < last; s0 += 32) {
         int s = s0 + lane;
-        u32 w0 = 0u, any = 0u;
-        if (s < last && row < u.n_out) {
-            const u32 *d = u.d_train + (u64)s * N_WORD * u.n_out + row;
-            for (int w = N_WORD - 1; w >= 0; --w) { w0 = d[(u64)w * u.n_out]; any |= w0; }
-            if (any) w0 |= any & SIGN_BIT;
-        }
+        u32 any = 0u, w0 = s < last && row < u.n_out ? word_of_row(u, s, row, any) : 0u;
         n = enlist(u, list, n, s, row, w0, any != 0u);
     }
     if (lane == 0) list.n = n;

@@ -71,6 +71,10 @@ def forward_product(
     raw : Tensor, shape (..., n_out), or None
         Outputs of the tiles before a scale.
     """
+    if x.is_cuda:
+        out = weight.repeated("forward", x)
+        if out is not None:
+            return _finished(out, bias, scale)
     y = (weight._counted_product if learns else weight.forward_product)(_plain(x))
     raw = None
     if scale is not None:
@@ -78,6 +82,16 @@ def forward_product(
     if bias is not None:
         y += _plain(bias)
     return _tensor(y), None if raw is None else _tensor(raw)
+
+
+def _finished(y: Tensor, bias: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Scale the outputs of tiles and add the bias, as `forward_product` does with arrays."""
+    raw = None
+    if scale is not None:
+        raw, y = y, y * scale.detach()
+    if bias is not None:
+        y += bias.detach()
+    return y, raw
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc]
@@ -140,7 +154,9 @@ def layer_gradients(
     array, grad, raw_grad = weight.array, None, None
     learns = array._exact and array.ranges is not None
     if wanted or learns:
-        grad = _tensor(weight.backward_product(_plain(inside)))
+        grad = weight.repeated("backward", inside) if inside.is_cuda else None
+        if grad is None:
+            grad = _tensor(weight.backward_product(_plain(inside)))
     if learns:
         raw_grad, rows = grad, (-1, array.shape[1])
         masked = array.through_range(_plain(x).reshape(rows), _plain(grad).reshape(rows))

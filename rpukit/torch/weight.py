@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from rpukit import _device
+from rpukit.analog.tile.tile import AnalogTile
 from rpukit.errors import ParameterError
 from rpukit.inference.grid.array import TileArray
 from rpukit.torch._torch import torch
@@ -53,6 +54,7 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
     forward_product: Any
     counts: bool
     backward_product: Any
+    _tile: Any
     samples: list[tuple[Tensor, int, Tensor, Tensor | None]]
     collects: bool
     tally: Any
@@ -76,12 +78,41 @@ class AnalogWeight(torch.nn.Parameter):  # type: ignore[misc]
         self.kind = _KINDS[array.dtype]
         # What a call of a layer needs, without the properties on the way there.
         bare = array if array._bare is None else array._bare
-        self.forward_product, self.backward_product = bare.forward, array.backward
+        self.forward_product, self.backward_product = bare.forward, bare.backward
+        plain = isinstance(bare, AnalogTile) and array.device != "cpu"
+        self._tile = bare if plain and self._group is None else None
         kind = array.tiles[0][0].input_range if array._exact else None
         self.counts, self.tally = kind is not None and kind.manage_output_clipping, None
         if self._group is not None:
             self.forward_product = in_turn(array, "forward", self._group)
             self.backward_product = in_turn(array, "backward", self._group)
+
+    def repeated(self, way: str, v: Tensor) -> Tensor | None:
+        """Repeat a product of one tile on a GPU from tensor to tensor, without arrays.
+
+        Parameters
+        ----------
+        way : {"forward", "backward"}
+        v : Tensor, shape (..., n_given), type of the tiles
+            On PyTorch's current stream.
+
+        Returns
+        -------
+        Tensor, shape (..., n_made), or None
+            None where no such launches are known: the first products of a shape, several tiles, or
+            a graph that is being captured.
+        """
+        if self._tile is None or not v.is_contiguous():
+            return None
+        n_made, n_given = self._tile.shape
+        if way == "backward":
+            n_made, n_given = n_given, n_made
+        shape = v.shape
+        if shape[-1:] != (n_given,):
+            return None
+        y = v.new_empty((*shape[:-1], n_made))
+        rows = shape if len(shape) == 2 else (v.numel() // n_given, n_given)
+        return y if self._tile._repeat(way, rows, v.data_ptr(), y.data_ptr()) else None
 
     @property
     def group(self) -> Any:

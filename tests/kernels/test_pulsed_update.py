@@ -38,6 +38,21 @@ def test_every_launch_shape_gives_the_bits_of_the_mirror(tile, lr, cell, order, 
     assert other.n_pulses == plain.n_pulses
 
 
+@pytest.mark.parametrize(("n", "size"), [(1700, 0.5), (2400, 0.02)])
+def test_warps_that_share_the_samples_of_a_row(n, size, order):
+    """Listed samples fill the shared memory several times, or are fewer than the warps take."""
+    shape, cell = (2, 40), rk.ConstantStep(dw_min=0.01, w_min=-0.3, w_max=0.3)
+    assert _launch_update._plain_shape(*shape, n, False) == _launch_update.SCAN
+    x, d = batch(n, shape)
+    d = np.where(d > 0.3 - size, d, np.float32(0))
+    plain, other = (rk.AnalogTile(shape, cell, seed=2) for _ in range(2))
+    plain.update(x, d, lr=0.05)
+    with on_cpu(order):
+        other.update(x, d, lr=0.05)
+    assert_same_bits(np.asarray(other), np.asarray(plain))
+    assert other.n_pulses == plain.n_pulses > 0
+
+
 @pytest.mark.parametrize(
     "cell",
     [

@@ -187,6 +187,20 @@ def test_rank_update(shape, n, order):
     np.testing.assert_allclose(got, exact, atol=(n + 2) * 2**-24)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(37, 1), (5, 40)])
+def test_rank_update_of_few_cells_by_many_samples(shape, dtype, order):
+    rng, n = np.random.default_rng(1), 601
+    x, d = (rng.uniform(-1, 1, (n, size)).astype(dtype) for size in (shape[1], shape[0]))
+    d[7, 2], d[9, 2] = np.finfo(dtype).max / 4, -np.finfo(dtype).max / 4  # infinite on the way
+    w = rng.uniform(-1, 1, shape).astype(dtype)
+    assert update._rank_shape(n, *shape)[2] == min(shape[1], 32)
+    both(lambda v: update.rank_update(v, x, d, 100.0, status=OK), w, order)
+    bounds = w - dtype(0.1), w + dtype(0.1)
+    got = both(lambda v: update.rank_update(v, x, d, 0.1, bounds=bounds, status=OK), w, order)
+    assert (got >= bounds[0]).all() and (got <= bounds[1]).all()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_check_finite(bad, order):
     for at in (0, 300, 1030):

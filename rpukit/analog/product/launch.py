@@ -16,7 +16,6 @@ A launch after the first may begin while the previous one ends, except those of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +24,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import shared_limit
 from rpukit._kernels import Kernel
-from rpukit._kernels.launch import Launched, recording
-from rpukit._kernels.replay import Replay, keep_for_graph
+from rpukit._kernels.launch import recording
+from rpukit._kernels.replay import keep_for_graph
 from rpukit.analog.product.launch_shapes import (
     FEW,
     FLAT,
@@ -37,6 +36,7 @@ from rpukit.analog.product.launch_shapes import (
     further_tile,
     product_tile,
 )
+from rpukit.analog.product.replay import ProductReplay
 from rpukit.gemm import real
 from rpukit.random import Op, Stream
 
@@ -51,7 +51,8 @@ _i4, _u8, _f4 = np.int32, np.uint64, np.float32
 
 AVERAGE = 4  # MODE of tile_scale.cu
 _SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
-_THREADS = 256  # of tile_scale.cu
+_THREADS = 256  # of tile_scale.cu, for up to
+_FILL = 1024  # blocks, which keep the largest GPU busy
 _OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
 _LOT = 256  # samples whose further rounds share a launch
 _FEW_TOGETHER = 32  # samples that share it whatever the number of their results
@@ -63,7 +64,6 @@ BY_ROUND = 64  # BY_ROUND of rk_lines.cuh
 _MOST_FORETOLD = 31  # further rounds, as each is a bit of a word
 _MOST_PASSED = 1 << 30  # words passed between kernels, which an int can number
 _MOST_INPUTS = 1 << 26  # converted inputs that are stored for a product
-_MOST_KEPT = 1 << 22  # elements passed between kernels that are kept from call to call
 _FEW_FAILED = 2  # tiles for the case that few samples failed
 
 
@@ -144,57 +144,6 @@ class Plan:
     weight: Any = None  # of the last call
 
 
-class ProductReplay:
-    """Replay of a product with other inputs.
-
-    The array passed between the kernels is kept if it is small. Then the array of the next result
-    is allocated after the launches, while the GPU works.
-    """
-
-    def __init__(self, call: Call, launches: Sequence[Launched], plan: Plan) -> None:
-        # y is c of det_gemm, and the sums of its outputs
-        changing = ("x", "y", "c", "sums", "call", "first_sample")
-        self._size = plan.size if plan.size > _MOST_KEPT else 0
-        names = (*changing, "work", "a") if self._size else changing
-        self._replay = Replay.by_name(launches, names)
-        self._head = 4 * plan.head
-        self._fixed = call.weight, call.status, call.stream
-        self._like, self._shape = (type(call.x), call.x.dtype), call.y.shape
-        self._aligned = call.vec > 1
-        self._spare: list[Array] = []  # arrays of later results
-        self.n_batch = self._shape[0]
-
-    def valid(self, weight: Array, x: Array, status: Array, stream: Stream) -> bool:
-        """Whether a product of inputs of the same shape can be replayed."""
-        fixed, like = self._fixed, self._like
-        return (
-            weight is fixed[0]
-            and status is fixed[1]
-            and stream is fixed[2]
-            and type(x) is like[0]
-            and x.dtype is like[1]
-            and x._c_contiguous
-            and not (self._aligned and x.data.ptr % 16)
-            and self._replay.valid()
-        )
-
-    def __call__(self, x: Array, first_sample: int, call: int) -> Array:
-        kind = self._like[0]
-        if self._size:
-            y, work = kind(self._shape, np.float32), kind((self._size,), np.float32)
-            at, to = work.data.ptr, y.data.ptr
-            self._replay(x.data.ptr, to, to, to, call, first_sample, at, at + self._head)
-            return y
-        try:
-            y = self._spare.pop()
-        except IndexError:
-            y = kind(self._shape, np.float32)
-        to = y.data.ptr
-        self._replay(x.data.ptr, to, to, to, call, first_sample)
-        self._spare.append(kind(self._shape, np.float32))
-        return y
-
-
 def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | None:
     """Launch a product; return its replay if the same launches have been made before."""
     work = _device.empty((plan.size,), np.float32, device) if plan.size else None
@@ -207,7 +156,8 @@ def launch(call: Call, plan: Plan, device: _device.Device) -> ProductReplay | No
         return None
     with recording() as launches:
         run(call, plan, work)
-    return ProductReplay(call, launches, plan)
+    fixed = call.weight, call.status, call.stream
+    return ProductReplay(launches, fixed, call.x, call.y, plan.size, plan.head, call.vec > 1)
 
 
 def run(call: Call, plan: Plan, work: Array | None, sums: Array | None = None) -> None:
@@ -373,7 +323,10 @@ def scale_step(
     numbers = (*typed, manner.threshold, manner.step, manner.max_bm_res, manner.bound)
     grid = (1 if macros["MODE"] == AVERAGE else min(n_batch, 65535),)
     again = bool(macros.get("AGAIN"))
-    return Step(_TILE_SCALE.variant(macros), grid, (_THREADS,), 0, numbers, "scale", again)
+    # Many short samples: more of their blocks run at a time.
+    macros["THREADS"] = min(_THREADS, -(-n_in // 32) * 32) if n_batch > _FILL else _THREADS
+    variant = _TILE_SCALE.variant(macros)
+    return Step(variant, grid, (macros["THREADS"],), 0, numbers, "scale", again)
 
 
 def inputs_step(manner: Manner, n_batch: int, n_in: int, head: int, number: int) -> Step:

@@ -17,7 +17,6 @@ from rpukit.analog.product.launch import (
     Call,
     Manner,
     Plan,
-    ProductReplay,
     launch,
     launch_outputs,
     launch_scales,
@@ -25,6 +24,7 @@ from rpukit.analog.product.launch import (
     plan_of,
 )
 from rpukit.analog.product.nonideal import Wires, tile_nonideal
+from rpukit.analog.product.replay import ProductReplay
 from rpukit.elementwise import random_fill
 from rpukit.random import Op, Stream
 

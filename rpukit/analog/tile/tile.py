@@ -17,7 +17,7 @@ from rpukit._checks import (
     one_of,
     real_type,
 )
-from rpukit._kernels.calls import changes
+from rpukit._kernels.calls import changes, exclusive
 from rpukit._kernels.entering import enters_device
 from rpukit.analog.arrays.base import ArrayContext
 from rpukit.analog.arrays.single import DeviceArray
@@ -270,6 +270,25 @@ class AnalogTile(Accounting, Processes, Persistent, TileFace, SharedWeights):
         )
         self._finish(way, start, rows.shape[0])
         return y if leading is None else with_leading(y, leading)
+
+    @exclusive
+    def _repeat(self, way: str, shape: tuple[int, ...], address: int, to: int) -> bool:
+        """Repeat a product on a GPU from one address to another; False if that is not possible.
+
+        The inputs are contiguous float32 numbers of this shape.
+        """
+        io = self.forward_parameters if way == "forward" else self.backward_parameters
+        state, guard, start = self._states[way], self._guard, self._clocks[way]
+        found = state.repeats.get(shape)
+        if found is None or io is not state.parameters or io.noise_management is _AVERAGE:
+            return False
+        fits = found.fits(self._unit.weight, address, guard.status, self.stream)
+        if not fits or start + found.n_batch > MAX_SAMPLE:
+            return False
+        found.at(address, to, start, guard.number())
+        guard.log("x" if way == "forward" else "d")
+        self._finish(way, start, found.n_batch)
+        return True
 
     @changes
     def _averaged(self, way: str, v: Array, io: IOParameters, first_sample: int | None) -> Array:

@@ -27,6 +27,8 @@ _PULSED_UPDATE = StepKernel("pulsed_update")
 _THREADS = 256
 _FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
 _MANY_SAMPLES = 64  # from which lists are faster on an H200
+_SHARED_SAMPLES = 512  # samples from which the warps of a block share them, for
+_FEW_BLOCKS = 4096  # blocks of 32 columns of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,12 @@ class LaunchShape:
     cells: int  # columns of one thread: neighbouring ones, or with lists those 32 apart
     rows: int  # rows of one block
     lists: bool = False  # lists of pulses in shared memory, so that all lanes of a warp draw
+    scan: bool = False  # the warps of a block share the samples of a row
 
     @property
     def name(self) -> str:
+        if self.scan:
+            return "scan"
         return f"{'lists' if self.lists else 'walk'}{self.cells}x{self.rows}"
 
     def valid(self, n_batch: int) -> bool:
@@ -55,7 +60,8 @@ WALKS = tuple(
     LaunchShape(*s) for s in ((4, 8), (4, 2), (4, 1), (2, 8), (2, 4), (1, 8), (1, 4), (1, 1))
 )
 LISTS = tuple(LaunchShape(*s, lists=True) for s in ((2, 4), (2, 2), (1, 4), (1, 2), (1, 1)))
-SHAPES = WALKS + LISTS
+SCAN = LaunchShape(1, 1, lists=True, scan=True)
+SHAPES = (*WALKS, *LISTS, SCAN)
 DOUBLES = (
     LISTS[0],
     *(s for s in WALKS if s.rows == 4),
@@ -124,7 +130,8 @@ def _prepared(
     by_columns: bool,
 ) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Set the macros once; a steady call costs one look-up."""
-    threads = min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
+    columns = 32 if shape.scan else min(_THREADS, max(32, -(-n_in // (shape.cells * 32)) * 32))
+    threads = _THREADS if shape.scan else columns
     macros = {
         "REAL": real,
         "STEP": step,
@@ -133,19 +140,19 @@ def _prepared(
         "N_GLOBAL": n_global,
         "WRITE_NOISE": int(write_noise),
         "COUNT": int(count),
-        "LISTS": int(shape.lists),
+        "LISTS": 2 if shape.scan else int(shape.lists),
         "IMPLICIT": implicit,
         "N_WORD": n_word,
         "THREADS": threads,
         "SPAN" if shape.lists else "CELLS": shape.cells,
         "ROWS": shape.rows,
-        "BLOCKS": 4 if shape.lists and real == "float" and drawn is None else 2,
+        "BLOCKS": 4 if shape.lists and not shape.scan and real == "float" and drawn is None else 2,
     }
     if by_columns:
         macros["BY_COLUMNS"] = 1
     if drawn is not None:
         macros |= {"PROCEDURAL": 1, "PLANES_OF": drawn[0], "POINTS": int(drawn[1])}
-    grid = (-(-n_in // (threads * shape.cells)), -(-n_out // shape.rows))
+    grid = (-(-n_in // (columns * shape.cells)), -(-n_out // shape.rows))
     return _PULSED_UPDATE.variant(macros), grid, (threads,)
 
 
@@ -187,6 +194,8 @@ def _candidates(
 
 def _plain_shape(n_out: int, n_in: int, n_batch: int, drawn: bool) -> LaunchShape:
     """Choose by the static rule: large shapes share work, small fill the GPU, lists for many."""
+    if n_batch >= _SHARED_SAMPLES and n_out * -(-n_in // 32) <= _FEW_BLOCKS:
+        return SCAN
     lists = n_batch >= _MANY_SAMPLES
     for shape in LISTS if lists else WALKS:
         enough = n_out * n_in >= shape.cells * shape.rows * _FILLS_A_GPU

@@ -34,6 +34,8 @@ _RANK_UPDATE = Kernel("rank_update")
 SLOTS = 31  # slots in one word of a train; the last bit is the sign
 _THREADS = 256
 _FILL = 1024  # blocks that keep the largest GPU busy
+_MANY_SAMPLES = 256  # of exact updates in which a warp has a cell a lane, for
+_FEW_CELLS = 1 << 14
 _MOST_LISTED = 1 << 24  # columns in the lists of all slots: 64 MB
 
 
@@ -117,7 +119,7 @@ def _trains_on_kernels(
     into: Trains | None,
 ) -> Trains:
     (n_batch, n_in), n_out, coding = x.shape, d.shape[1], parameters.coding
-    variant, grid, n_word, numbers = _prepared_trains(
+    variant, grid, block, n_word, numbers = _prepared_trains(
         n_batch, n_in, n_out, lr, granularity, parameters, x.dtype.char
     )
     trains, device = into, _device.device_of(x)
@@ -133,7 +135,7 @@ def _trains_on_kernels(
     first_sample, status, call = at
     arrays = (x, d, rates, trains.x, trains.d, trains.x_slices, status)
     clocks = (np.uint64(first_sample), np.int32(call))
-    variant.launch(grid, (_THREADS,), (*numbers, *clocks, *arrays, *stream.words))
+    variant.launch(grid, block, (*numbers, *clocks, *arrays, *stream.words))
     keep_for_graph(trains.x, trains.d, trains.x_slices)
     return trains
 
@@ -147,18 +149,19 @@ def _prepared_trains(
     granularity: float,
     parameters: UpdateParameters,
     char: str,
-) -> tuple[Any, tuple[int, int], int, tuple[Any, ...]]:
+) -> tuple[Any, tuple[int, int], tuple[int], int, tuple[Any, ...]]:
     """Set the macros and cast the numbers once; a steady call costs one look-up."""
     dtype, coding = np.dtype(char), parameters.coding
     length, numbers = train_numbers(lr, granularity, parameters)
     n_word = 1 if coding else -(-length // SLOTS)
     # Each block of a sample reads all its lines, so there are only as many as fill a GPU.
     n_line = -(-n_in // 32) * 32 + -(-n_out // 32) * 32
-    grid = (n_batch, min(-(-n_line // _THREADS), max(1, _FILL // max(n_batch, 1))))
+    threads = min(_THREADS, n_line)
+    grid = (n_batch, min(-(-n_line // threads), max(1, _FILL // max(n_batch, 1))))
     ready = (v if isinstance(v, dtype.type) else np.int32(v) for v in _as_real(numbers, dtype))
     sizes = map(np.int32, (n_batch, n_in, n_out, n_word))
-    variant = _PULSE_TRAINS.variant({"IMPLICIT": coding, "REAL": twins.real(dtype)})
-    return variant, grid, n_word, (*sizes, *ready)
+    macros = {"IMPLICIT": coding, "REAL": twins.real(dtype), "THREADS": threads}
+    return _PULSE_TRAINS.variant(macros), grid, (threads,), n_word, (*sizes, *ready)
 
 
 def train_numbers(
@@ -299,14 +302,24 @@ def rank_update(
     """
     n_out, n_in = weight.shape
     if _device.runs_kernels(_device.namespace(weight, x, d)):
+        grid, threads, few = _rank_shape(x.shape[0], n_out, n_in)
+        macros = {"REAL": twins.real(weight.dtype), "BOUNDED": int(bounds is not None)}
         _RANK_UPDATE.launch(
-            (-(-n_in // 64), -(-n_out // 64)),
-            (256,),
+            grid,
+            (threads,),
             (x.shape[0], n_in, n_out, lr, x, d, *(bounds or (None, None)), weight, status),
-            macros={"REAL": twins.real(weight.dtype), "BOUNDED": int(bounds is not None)},
+            macros={**macros, "FEW": few},
         )
     else:
         grain = work_grain(x.size)
         mirror, none = _mirror(weight.dtype).rank_update, np.empty((0, 0), weight.dtype)
         args = (weight.dtype.type(lr), x, d, *(bounds or (none, none)), weight)
         run_rows(mirror, n_out, *args, grain=grain)
+
+
+def _rank_shape(n_batch: int, n_out: int, n_in: int) -> tuple[tuple[int, int], int, int]:
+    """Choose grid, threads and the macro FEW of an exact update."""
+    if n_batch < _MANY_SAMPLES or n_out * n_in > _FEW_CELLS:
+        return (-(-n_in // 64), -(-n_out // 64)), 256, 0
+    columns = 1 if n_in == 1 else 32
+    return (-(-n_in // columns), -(-n_out * columns // 32)), 512, columns
