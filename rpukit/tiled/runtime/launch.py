@@ -282,13 +282,13 @@ def _reduce_launch(_: str, ints: np.ndarray, size: int, room: int) -> list[Start
 
 
 def _gemm_launch(_: str, ints: np.ndarray, size: int, __: int) -> list[Start]:
-    """Give blocks 64 x 64 or 32 x 64 results of a product that has as many."""
+    """Give blocks 64 x 64 or 32 x 64 results of a product that has a part of as many."""
     b0, b1, m, n, k = (int(v) for v in ints[1:6])
-    if min(m, n) < 16 or not 0 < k <= _SEGMENT:
-        return []
     tile = 32 if 0 < m % 64 <= 32 and m < 128 else 64
-    blocks = b0 * b1 * -(-m // tile) * -(-n // 64)
-    return [Start(blocks, 128, {"TILE": tile}, 2 * 128 * (tile + 4 + 68))]
+    blocks = -(-m // tile) * -(-n // 64)
+    if m * n * 16 < blocks * tile * 64 or not 0 < k <= _SEGMENT:
+        return []
+    return [Start(b0 * b1 * blocks, 128, {"TILE": tile}, 2 * 128 * (tile + 4 + 68))]
 
 
 _SPECIAL: dict[str, Callable[[str, np.ndarray, int, int], list[Start]]] = {
