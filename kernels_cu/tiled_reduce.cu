@@ -7,7 +7,9 @@
 // The innermost axis is summed first, then the sums of its rows, ascending. TEAM threads own a result: each warp loads
 // a piece of 32 rows to shared memory, along them, of which each thread then sums a row while the next piece is on its
 // way, and the first thread of all adds the sums in order. Where there are fewer rows than threads, several warps load
-// pieces of the same rows. Macros: TEAM (1, or the threads of a block), KIND, REAL.
+// pieces of the same rows. Of few results of many rows, the sums of the rows are made by as many blocks as there is work
+// for, with PARTS 1 (parts in place of y: results, rows), and added with PARTS 2 (parts in place of a). With PARTS 1, a sum
+// over one axis alone is complete. Macros: TEAM (1, or the threads of a block; PARTS needs them), PARTS, KIND, REAL.
 // mirror: rpukit/tiled/_mirror/reductions.py::tiled_reduce
 // op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
@@ -15,16 +17,21 @@
 // check: REAL=double
 // check: TEAM=256 KIND=4
 // check: TEAM=256 KIND=3 REAL=double
+// check: TEAM=256 PARTS=1 KIND=3
+// check: TEAM=256 PARTS=1 KIND=4 REAL=double
+// check: TEAM=256 PARTS=2
 // source: docs/semantics/tiled.md, reductions.
-#include "rk_real.cuh"
+#include "tiled_rows.cuh"
 
-#ifndef TEAM
-#define TEAM 1
+#ifndef PARTS
+#define PARTS 0
 #endif
 #ifndef KIND
 #define KIND 0
 #endif
-#define THREADS (TEAM == 1 ? 128 : TEAM)
+#define THREADS (TEAM == 1 ? 64 : TEAM)
+#define AHEAD (KIND == 3 ? 16 : 32)  // elements of a sum over one axis that are under way
+#define PIECE 4096                  // parts of a result that are in shared memory at a time
 #define WARPS (THREADS / 32)
 #define WIDTH (128 / (int)sizeof(REAL) / (KIND == 3 ? 2 : 1))  // of a piece
 
@@ -40,18 +47,83 @@ __device__ __forceinline__ REAL added(REAL s, REAL a, REAL v) {
     return KIND < 2 ? s + a : rk_fma(KIND == 3 ? a : v, v, s);
 }
 
+__device__ __forceinline__ void finish(const i64 *ints, const REAL *floats, REAL total, REAL *y) {
+    if (ints[3] && KIND != 0 && KIND != 3) {
+        total /= floats[0];
+        if (KIND == 2) total = (REAL)1 / rk_sqrt(total + floats[1]);
+    }
+    *y = total;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tiled_reduce(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, const REAL *c, const REAL *d, REAL *y) {
-    i64 row = TEAM == 1 ? (i64)blockIdx.x * 128 + threadIdx.x : blockIdx.x;
-    if (TEAM == 1 && row >= ints[0]) return;
     const i64 *f = ints + 4, *n = ints + 8, *steps = ints + 12, n_row = n[0] * n[1] * n[2], length = n[3];
+#if PARTS == 1
+    extern __shared__ __align__(16) unsigned char raw[];
+    __shared__ i64 places[5][ROW_MOST];
+    const bool single = length == 1 && n[0] * n[1] == 1;  // one axis: rows of one element
+    const i64 *along = steps + (single ? 6 : 7);
+    const Rows rows(single ? ints[0] : ints[0] * n_row, single ? n[2] : length);
+    REAL *held = (REAL *)raw, *second = held + (KIND == 3 ? rows.count * rows.stride : 0);
+    if (threadIdx.x < rows.count) {
+        const i64 q = rows.first + threadIdx.x, row = single ? q : q / n_row, j = single ? 0 : q % n_row;
+        const i64 at[8] = {row / (f[1] * f[2] * f[3]), row / (f[2] * f[3]) % f[1], row / f[3] % f[2], row % f[3],
+                           j / (n[1] * n[2]), j / n[2] % n[1], j % n[2], 0};
+        for (int k = 0; k < 5; k++) places[k][threadIdx.x] = place(steps + 8 * k, at) + (k < 4 ? place(steps + 8 * k + 4, at + 4) : 0);
+    }
+    __syncthreads();
+    rows.each([&](int r, int k, int) {
+        const REAL v = a[places[0][r] + k * along[0]];
+        return RowPair{v, factor(v, b + places[1][r] + k * along[8], c + places[2][r] + k * along[16], d + places[3][r] + k * along[24])};
+    }, [&](int, int, int at, RowPair v) {
+        held[at] = KIND < 2 || KIND == 3 ? v.a : v.b;
+        if (KIND == 3) second[at] = v.b;
+    });
+    __syncthreads();
+    if (threadIdx.x >= rows.count) return;
+    REAL *own = single ? y + places[4][threadIdx.x] : y + rows.first + threadIdx.x;
+    REAL total = single && !ints[2] ? *own : (REAL)0;
+    const int first = threadIdx.x * rows.stride;
+    if (single) rows.chain(held + first, second + first, [&](REAL p, REAL q) { total += added((REAL)0, p, q); });
+    else rows.chain(held + first, second + first, [&](REAL p, REAL q) { total = added(total, p, q); });
+    if (single) finish(ints, floats, total, own);
+    else *own = total;
+#elif PARTS == 2
+    extern __shared__ __align__(16) unsigned char raw[];
+    REAL *held = (REAL *)raw, *own = nullptr, total = 0;
+    Rows rows(ints[0], n_row < PIECE ? n_row : PIECE);
+    if (threadIdx.x < rows.count) {
+        const i64 row = rows.first + threadIdx.x;
+        const i64 at[4] = {row / (f[1] * f[2] * f[3]), row / (f[2] * f[3]) % f[1], row / f[3] % f[2], row % f[3]};
+        own = y + place(steps + 32, at);
+        if (!ints[2]) total = *own;
+    }
+    for (i64 j0 = 0; j0 < n_row; j0 += PIECE) {
+        rows.n = (int)(n_row - j0 < PIECE ? n_row - j0 : PIECE);
+        rows.each([&](int r, int k, int) { return a[(rows.first + r) * n_row + j0 + k]; },
+                  [&](int, int, int at, REAL v) { held[at] = v; });
+        __syncthreads();
+        const REAL *parts = held + threadIdx.x * rows.stride;
+        if (threadIdx.x < rows.count) rows.chain(parts, parts, [&](REAL p, REAL) { total += p; });
+        __syncthreads();
+    }
+    if (threadIdx.x < rows.count) finish(ints, floats, total, own);
+#else
+    const i64 row = TEAM == 1 ? (i64)blockIdx.x * THREADS + threadIdx.x : blockIdx.x;
+    if (TEAM == 1 && row >= ints[0]) return;
     const i64 at[4] = {row / (f[1] * f[2] * f[3]), row / (f[2] * f[3]) % f[1], row / f[3] % f[2], row % f[3]};
     a += place(steps, at), b += place(steps + 8, at), c += place(steps + 16, at), d += place(steps + 24, at);
     y += place(steps + 32, at);
     const i64 sa = steps[7], sb = steps[15], sc = steps[23], sd = steps[31];
     REAL total = ints[2] ? (REAL)0 : *y;
 #if TEAM == 1
-    for (i64 j = 0; j < n_row; j++) {
+    const bool single = length == 1 && n[0] * n[1] == 1;
+    if (single) {
+        const i64 ja = steps[6], jb = steps[14], jc = steps[22], jd = steps[30];
+#pragma unroll AHEAD
+        for (i64 j = 0; j < n_row; j++) total += added((REAL)0, a[j * ja], factor(a[j * ja], b + j * jb, c + j * jc, d + j * jd));
+    }
+    for (i64 j = 0; j < n_row && !single; j++) {
         i64 in[4] = {j / (n[1] * n[2]), j / n[2] % n[1], j % n[2], 0};
         const REAL *ra = a + place(steps + 4, in), *rb = b + place(steps + 12, in);
         const REAL *rc = c + place(steps + 20, in), *rd = d + place(steps + 28, in);
@@ -111,9 +183,6 @@ tiled_reduce(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, 
     }
     if (threadIdx.x) return;
 #endif
-    if (ints[3] && KIND != 0 && KIND != 3) {
-        total /= floats[0];
-        if (KIND == 2) total = (REAL)1 / rk_sqrt(total + floats[1]);
-    }
-    *y = total;
+    finish(ints, floats, total, y);
+#endif
 }

@@ -2,7 +2,7 @@
 
     python tools/measure_language_model.py [--width 4096] [--layers 5] [--heads 32]
         [--sequences 8] [--tokens 256] [--share 4] [--skip-torch] [--no-gpu] [--whole]
-        [--plans FOLDER]
+        [--ops] [--plans FOLDER]
 
 Layers of self-attention and two dense products with layer normalisations, float32, plain SGD, a
 mean squared error. The device budget of the plans is the bytes of all parameters divided by
@@ -11,7 +11,7 @@ Milliseconds are medians by the host's clock, from a mini-batch in host memory t
 ``--whole`` compares losses and parameters, bit for bit, with a plan whose budget holds everything.
 PyTorch trains the same layers once with all of it on the GPU, once with parameters on the CPU
 (FSDP with CPUOffloadPolicy, one process). ``--no-gpu`` makes the plans alone; ``--plans`` keeps
-them.
+them. ``--ops`` times the tiles of each op, and how long they wait for copies.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from measure_tiled import print_ops, print_waits
 
 from rpukit import _device, tiled
 from rpukit.testing import assert_same_bits
@@ -117,7 +119,9 @@ def planned(
     return plan
 
 
-def ours(training: tiled.Training, plan: tiled.Plan, batch: Any, name: str, n: int) -> Any:
+def ours(
+    training: tiled.Training, plan: tiled.Plan, batch: Any, name: str, n: int, parts_too: bool
+) -> Any:
     """Train by a plan; return losses and parameters."""
     pool, begin = _device.cupy().get_default_memory_pool(), time.perf_counter()
     trainer = plan.trainer(training, device="gpu")
@@ -130,6 +134,9 @@ def ours(training: tiled.Training, plan: tiled.Plan, batch: Any, name: str, n: i
     print(f"    ready in {ready:.1f} s; step, tiles, in, out, both ways: {text} ms;"
           f" {own.total / max(own.compute, own.copies):.3f} of the longer, hidden"
           f" {own.fraction:.2f}", flush=True)  # fmt: skip
+    if parts_too:
+        print_ops(trainer._executor, 0)
+        print_waits(trainer._executor, 0)
     found = losses, trainer.parameters()
     pool.free_all_blocks()
     return found
@@ -223,7 +230,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in (("tokens", 256), ("share", 4), ("steps", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    for name in ("skip-torch", "no-gpu", "whole"):
+    for name in ("skip-torch", "no-gpu", "whole", "ops"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--plans", type=Path, help="folder of plans to keep and to read")
     args = parser.parse_args()
@@ -248,7 +255,7 @@ def main() -> int:
         plan = planned(training, levels, name, args.plans)
         if args.no_gpu:
             continue
-        found = ours(training, plan, batch, f"rpukit, {name}", args.steps)
+        found = ours(training, plan, batch, f"rpukit, {name}", args.steps, args.ops)
         want = want or found
         assert_same_bits(np.array(found[0]), np.array(want[0]))
         for key, value in found[1].items():

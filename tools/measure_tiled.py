@@ -2,7 +2,7 @@
 
     python tools/measure_tiled.py [--net dense|analog] [--width 4096] [--depth 8]
         [--batches 128 2048 8192] [--buffering auto] [--fused] [--plans FOLDER] [--ops]
-        [--rates preset measured] [--no-whole]
+        [--waits] [--rates preset measured] [--no-whole]
 
 The device budget is a quarter of what lasts (weights, cells, accumulated gradients). For each
 program of each plan the whole is timed, as a graph and launch by launch, and its tiles and its
@@ -10,13 +10,16 @@ copies alone, one way and both ways at once; the whole is held against the tiles
 ways, and "hidden" is the part of the time that could be hidden and was. Losses and weights are
 compared, bit for bit, with a plan whose budget holds everything, and the memory that a step takes
 is watched. ``--plans`` keeps plans as files and takes those that are there; with ``--no-gpu`` that
-is all. ``--ops`` times the tiles of each op. ``--rates measured`` plans by the rates of
-`rk.tiled.calibrate`. With ``--no-whole`` plans are compared with one another alone.
+is all. ``--ops`` times the tiles of each op, ``--waits`` how long they wait for copies. ``--rates
+measured`` plans by the rates of `rk.tiled.calibrate`. With ``--no-whole`` plans are compared with
+one another alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import sys
 import time
 from collections import defaultdict
@@ -102,10 +105,25 @@ def print_ops(executor: tiled.GpuExecutor, k: int) -> None:
         row = sums[about[node].op, about[node].extents[-1]]
         for place, value in enumerate((1, n, time_ms)):
             row[place] += value
-    for (op, extents), (ops, n, time_ms) in sums.items():
+    for (op, extents), (ops, n, time_ms) in sorted(sums.items(), key=lambda one: -one[1][2]):
         tile = "x".join(map(str, extents))
         print(f"    {op:14}{tile:18}{ops:3} ops {n:5} tiles {time_ms:8.2f} ms"
               f" {1e3 * time_ms / n:8.1f} us a tile")  # fmt: skip
+
+
+def print_waits(executor: tiled.GpuExecutor, k: int, most: int = 16) -> None:
+    """Print how long tiles waited for copies, by direction and tensor; digits are left out."""
+    sums = defaultdict(lambda: [0, 0, 0.0])
+    for copy, seconds in executor.waits(k):
+        row = sums[copy.engine, re.sub(r"\d+", "", copy.tensor)]
+        for place, value in enumerate((1, math.prod(copy.shape), 1e3 * seconds)):
+            row[place] += value
+    total = sum(row[2] for row in sums.values())
+    print(f"    waits: {total:.2f} ms")
+    for (engine, name), (n, size, time_ms) in sorted(sums.items(), key=lambda one: -one[1][2])[
+        :most
+    ]:
+        print(f"    {engine:4}{name:34}{n:6} waits {size / n / 1e6:8.3f} MB {time_ms:8.2f} ms")
 
 
 class Watch:
@@ -163,6 +181,8 @@ def measured(plan: tiled.Plan, training: tiled.Training, batches: list, args) ->
         )
         if args.ops:
             print_ops(executor, k)
+        if args.waits:
+            print_waits(executor, k)
     return losses, end
 
 
@@ -181,6 +201,7 @@ def main() -> int:
     parser.add_argument("--plans", type=Path)
     parser.add_argument("--no-gpu", action="store_true")
     parser.add_argument("--ops", action="store_true")
+    parser.add_argument("--waits", action="store_true")
     args = parser.parse_args()
     rng = np.random.default_rng(2)
     print("program            whole   eager   graph   tiles      in     out    both  whole/max "

@@ -230,13 +230,13 @@ def key(op: str, space: Any) -> str:
     Returns
     -------
     str
-        "MatMul stack" where both factors differ from product to product.
+        "MatMul stack" for products, each of factors of its own.
     """
-    if not space.product or op != "MatMul":
+    if not space.product or op not in ("Gemm", "MatMul"):
         return op
     factors = [operand for operand in space.operands if operand.slot < 2]
     stacked = all(len(o.spans) > 2 for o in factors)
-    return f"{op} stack" if len(factors) == 2 and stacked else op
+    return "MatMul stack" if len(factors) == 2 and stacked else op
 
 
 def free_lengths(space: Any, lengths: Sequence[Any]) -> tuple[Any, Any]:

@@ -41,6 +41,11 @@ class Stream:
     def give(self, act, ready=lambda: True):
         self._queue.append((ready, act))
 
+    def record(self):
+        event = Event()
+        event.record(self)
+        return event
+
     def wait_event(self, event):
         self.give(lambda: None, lambda: event.done)
 
@@ -72,6 +77,7 @@ class World:
                 Device=lambda _: nullcontext(),
                 Stream=lambda **_: Stream(self),
                 Event=Event,
+                get_elapsed_time=lambda begin, end: 2.0 * (begin.done and end.done),
                 alloc_pinned_memory=bytearray,
                 memory=SimpleNamespace(OutOfMemoryError=MemoryError),
                 runtime=runtime,

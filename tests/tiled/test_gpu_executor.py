@@ -6,6 +6,7 @@ import pytest
 from rpukit import _device, tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits, on_cpu
+from rpukit.tiled.program import Copy
 from rpukit.tiled.runtime import gpu
 from tests.reference.models import NAMES
 from tests.tiled.analog_nets import built
@@ -73,7 +74,12 @@ def test_parts_of_a_program_alone(monkeypatch):
             assert done == [kind for kind in kinds if kind in want]
         before = executor._arenas["host"].copy()
         found = executor.measure(0, repeat=1)
+        waits = executor.waits(0)
     assert_same_bits(executor._arenas["host"], before)
+    moved = [one for one in plan.programs[0].instructions if isinstance(one, Copy)]
+    assert len(waits) == len(moved)
+    assert {copy.token for copy, _ in waits} == {copy.token for copy in moved}
+    assert {seconds for _, seconds in waits} == {0.002}
     assert min(found.total, found.compute, found.inward, found.outward, found.copies) > 0
     assert gpu.Overlap(2.5, 1.0, 2.0, 1.0, 2.25).fraction == pytest.approx(1.5 / 1.75)
 

@@ -20,16 +20,16 @@ from rpukit import _device
 from rpukit._kernels.launch import recording
 from rpukit._kernels.replay import Replay
 from rpukit.errors import DeviceError, PlanError, TransferError
-from rpukit.gemm.real import SEGMENT, product
 from rpukit.tiled.ir import BaseGraph
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
-from rpukit.tiled.runtime import launch as kernels
 from rpukit.tiled.runtime.executor import Executor, PreparedTile
+from rpukit.tiled.runtime.gpu_tiles import Tables, launcher
 
 __all__ = ["GpuExecutor", "Overlap"]
 
 _ALIGN = 256
 _TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyKind
+_PARTS = 256  # part of the budget that sums of rows may take, of the one in 128 beside the arena
 _HOST = 8000  # nanoseconds that the host takes for an instruction
 
 
@@ -98,7 +98,7 @@ class GpuExecutor(Executor):
             self._arenas[levels[1].name].fill(255)
             self._core, self._in, self._out = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
             self._fill_constants()
-            self._kept: list[_Tables] = []  # kept alive: replayed launches hold addresses only
+            self._kept: list[Tables] = []  # kept alive: replayed launches hold addresses only
             pairs = zip(plan.programs, graphs, strict=True)
             self._ready = [self._prepared(program, graph) for program, graph in pairs]
         self._capture = [
@@ -151,6 +151,30 @@ class GpuExecutor(Executor):
         home[...] = kept
         return Overlap(*times)
 
+    def waits(self, k: int) -> list[tuple[Copy, float]]:
+        """Time each wait of a program for a copy: how long the compute stream stood still.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        list of (Copy, float)
+            In order of the waits, with seconds. Persistent values are restored afterwards.
+        """
+        copies = {
+            one.token: one for one in self.plan.programs[k].instructions if isinstance(one, Copy)
+        }
+        home = self._arenas[self.plan.hierarchy.levels[0].name]
+        kept, marks = home.copy(), list[tuple[int, Any, Any]]()
+        with self._cupy.cuda.Device(self._place.index), self._core:
+            self._enqueue(k, marks=marks)
+            self._core.synchronize()
+        home[...] = kept
+        elapsed = self._cupy.cuda.get_elapsed_time
+        return [(copies[token], 1e-3 * elapsed(*pair)) for token, *pair in marks]
+
     def tile_times(self, k: int, repeat: int = 5) -> list[tuple[ComputeTile, float]]:
         cp, events, found = self._cupy, [], []
         instructions = self.plan.programs[k].instructions
@@ -175,8 +199,13 @@ class GpuExecutor(Executor):
             for stream in (self._core, self._in, self._out):
                 stream.synchronize()
 
-    def _enqueue(self, k: int, only: str = "") -> None:
-        """Enqueue a program; with `only`, its tiles, its copies, or those in one direction."""
+    def _enqueue(
+        self, k: int, only: str = "", marks: list[tuple[int, Any, Any]] | None = None
+    ) -> None:
+        """Enqueue a program; with `only`, its tiles, its copies, or those in one direction.
+
+        `marks` receives the token of each wait, and an event before and one after it.
+        """
         events: dict[int, Any] = {}
         fresh = iter(self._events)  # those of earlier runs have completed
         moved = None  # an event after all work of the compute stream so far
@@ -190,8 +219,11 @@ class GpuExecutor(Executor):
                     moved = None
             elif kind == "wait":
                 if not only:
+                    begin = None if marks is None else self._core.record()
                     self._core.wait_event(events.pop(token))
                     moved = None
+                    if marks is not None:
+                        marks.append((token, begin, self._core.record()))
             elif only in ("", kind, "copies"):
                 stream = self._in if kind == "in" else self._out
                 if moved is None:
@@ -218,33 +250,22 @@ class GpuExecutor(Executor):
         self, program: Program, graph: BaseGraph
     ) -> list[tuple[str, int, Callable[..., None]]]:
         """Prepare a program once; the numbers of all tiles go to the GPU in two tables."""
-        found = list(self._tiles(program, graph))
+        found, budget = list(self._tiles(program, graph)), self.plan.hierarchy.levels[1].bytes
         tiles = [one for one in found if isinstance(one, PreparedTile)]
-        tables = _Tables(self._cupy, tiles)
+        tables = Tables(self._cupy, tiles, budget // _PARTS)
         self._kept.append(tables)
         inner = self._arenas[self.plan.hierarchy.levels[1].name]
         ready: list[tuple[str, int, Callable[..., None]]] = []
         for one in found:
             if isinstance(one, PreparedTile):
-                ready.append(("compute", 0, self._call(one, tables, inner)))
+                buffers = [None if span is None else _view(inner, *span) for span in one.spans]
+                ready.append(("compute", 0, launcher(one, buffers, tables)))
             elif isinstance(one, Copy):
                 ready.append((one.engine, one.token, self._copy(one)))
             else:
                 assert isinstance(one, Wait)
                 ready.append(("wait", one.token, _nothing))
         return ready
-
-    def _call(self, tile: PreparedTile, tables: _Tables, inner: Any) -> Callable[[], None]:
-        buffers = [None if span is None else _view(inner, *span) for span in tile.spans]
-        if tile.op.kernel == "tiled_gemm":
-            whole = _product(tile, buffers)
-            if whole is not None:
-                last, added = tile.ints[7], tile.ints[9]
-                plain = not last or added == 2 or (last == 1 and tile.floats[0] == 1 and not added)
-                return whole if plain else partial(_both, whole, tables.ends(tile, buffers))
-        numbers = tables.of(tile)
-        macros = tile.op.macros(tile.node)
-        return kernels.bind(tile.op.kernel, tile.ints, numbers, buffers, macros)
 
     def _copy(self, copy: Copy) -> Callable[[int], None]:
         """Make a callable that starts a copy on a stream: rows of bytes, two axes at a time."""
@@ -267,76 +288,6 @@ class GpuExecutor(Executor):
         if not 0 <= address < arena.nbytes:
             raise PlanError(f"copy: got address {address}, which is outside {level}")
         return _device.address(arena) + address
-
-
-class _Tables:
-    """Numbers of all tiles of a program, in one array of ints and one of floats on the GPU."""
-
-    def __init__(self, cp: Any, tiles: Sequence[PreparedTile]) -> None:
-        self._places: dict[tuple[int, bool], tuple[slice, slice]] = {}
-        rows: list[np.ndarray] = []
-        reals: list[np.ndarray] = []
-        n_int = n_real = 0
-        for tile in tiles:
-            both = [tile.ints, _end_of(tile)] if tile.op.kernel == "tiled_gemm" else [tile.ints]
-            for ints in both:
-                self._places[id(tile), ints is not tile.ints] = (
-                    slice(n_int, n_int + ints.size),
-                    slice(n_real, n_real + tile.floats.size),
-                )
-                rows.append(ints)
-                n_int += ints.size
-            reals.append(tile.floats)
-            n_real += tile.floats.size
-        kinds = {tile.floats.dtype for tile in tiles} or {np.dtype(np.float32)}
-        if len(kinds) > 1:
-            raise PlanError("got a program of float32 and float64 tiles, need one dtype")
-        self._tiles = tiles  # their ids are the keys
-        self._ints = cp.asarray(np.concatenate([*rows, np.zeros(1, np.int64)]))
-        self._reals = cp.asarray(np.concatenate([*reals, np.zeros(1, kinds.pop())]))
-
-    def of(self, tile: PreparedTile, end: bool = False) -> tuple[Any, Any]:
-        """Return the numbers of a tile in device memory."""
-        ints, reals = self._places[id(tile), end]
-        return self._ints[ints], self._reals[reals]
-
-    def ends(self, tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None]:
-        """Make the epilogue of a product (scale, bias, Relu): a tile without multiply-adds."""
-        numbers = self.of(tile, end=True)
-        return kernels.bind(tile.op.kernel, _end_of(tile), numbers, buffers)
-
-
-def _end_of(tile: PreparedTile) -> np.ndarray:
-    """Return the numbers of a product's epilogue: no steps of the sum, and not its first tile."""
-    ints = tile.ints.copy()
-    ints[5], ints[6] = 0, 0
-    return ints
-
-
-def _product(tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None] | None:
-    """Compute a tile as a product of `det_gemm`, which has the same chains.
-
-    Returns None for a stack of products; a stack that shares the second factor is one product.
-    """
-    rows, b0, b1, m, n, k, first, _, long, added = (int(v) for v in tile.ints[:10])
-    a, b, y = buffers[0], buffers[1], buffers[3]
-    if a is None or b is None or (added == 2 and k > SEGMENT):
-        return None
-    turned_a, turned_b = tile.ints[10 + 2] == 1 and m > 1, tile.ints[15 + 3] != 1 and n > 1
-    if b0 * b1 != 1:
-        if turned_a or a.size != rows * k or b.size != k * n:
-            return None
-        m = rows
-    shapes = [(k, m) if turned_a else (m, k), (n, k) if turned_b else (k, n)]
-    flat = (a.reshape(shapes[0]), b.reshape(shapes[1]), y.reshape(m, n))
-    add = 3 if added == 2 else 0 if first else 1 if long else 2
-    turned = bool(turned_a), bool(turned_b)
-    return partial(product, *flat, *turned, add=add, alpha=float(tile.floats[0]))
-
-
-def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
-    first()
-    second()
 
 
 def _nothing() -> None:

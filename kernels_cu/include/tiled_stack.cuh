@@ -1,0 +1,90 @@
+// TILE x 64 results of a product by 128 threads: chains of fused multiply-adds in ascending order. Factors have any
+// strides; they pass through shared memory, two pieces of DEPTH steps of the sum at a time. Uses the macros REAL, TILE.
+#pragma once
+#include "rk_real.cuh"
+#include "rk_shared.cuh"
+
+#define DEPTH (128 / (int)sizeof(REAL))
+#define ROWS (TILE / 8)  // of a thread, which has 4 columns
+#define ALONG(LINES) (LINES + 4)
+
+// Lines of a factor: strides along lines and along the sum, the first line of the tile, how many there are in all.
+struct Lines {
+    const REAL *from;
+    i64 line, step;
+    int first, count;
+};
+
+// Request a piece of LINES lines, one step of the sum a row; a warp takes 8 steps of 4 lines, or a step of 32 lines.
+template <int LINES> __device__ __forceinline__ void request(u32 to, const Lines &x, int k0, int depth) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool across = x.step != 1;  // neighbours in memory are different lines
+#pragma unroll 4  // more addresses would take registers
+    for (int u = 0; u < LINES * DEPTH / 128; u++) {
+        const int g = warp + 4 * u;
+        const int k = across ? g / (LINES / 32) : g % (DEPTH / 8) * 8 + lane % 8;
+        const int i = across ? g % (LINES / 32) * 32 + lane : g / (DEPTH / 8) * 4 + lane / 8;
+        const bool inside = x.first + i < x.count && k0 + k < depth;
+        const REAL *from = inside ? x.from + (i64)(x.first + i) * x.line + (i64)(k0 + k) * x.step : x.from;
+        rk_copy<(int)sizeof(REAL)>(to + (k * ALONG(LINES) + i) * (int)sizeof(REAL), from, inside ? (int)sizeof(REAL) : 0);
+    }
+}
+
+struct __align__(16) Four { REAL v[4]; };
+
+struct Stack {
+    REAL sums[ROWS][4] = {};
+
+    // Lines of a thread: in groups of 4, 32 lines apart. A warp has 4 x 8 threads.
+    static __device__ __forceinline__ int row(int r) { return r / 4 * 32 + (threadIdx.x / 64 * 4 + threadIdx.x % 32 / 8) * 4 + r % 4; }
+    static __device__ __forceinline__ int column(int s) { return (threadIdx.x / 32 % 2 * 8 + threadIdx.x % 8) * 4 + s; }
+
+    // act(sum, row, column) for each result that exists; the tile begins at (row0, column0).
+    template <class Act> __device__ __forceinline__ void each(int row0, i64 m, int column0, i64 n, Act act) {
+#pragma unroll
+        for (int x = 0; x < ROWS * 4; x++) {
+            const i64 i = row0 + row(x / 4), j = column0 + column(x % 4);
+            if (i < m && j < n) act(sums[x / 4][x % 4], i, j);
+        }
+    }
+
+    __device__ __forceinline__ void add(const Lines &a, const Lines &b, int depth) {
+        constexpr int size_a = DEPTH * ALONG(TILE), size_b = DEPTH * ALONG(64);
+        extern __shared__ __align__(16) unsigned char raw[];
+        const REAL *held = (const REAL *)raw;
+        const u32 shared = rk_shared_address(raw);
+        auto ask = [&](int k0) {
+            if (k0 < depth) {
+                const u32 at = shared + k0 / DEPTH % 2 * (size_a + size_b) * (int)sizeof(REAL);
+                request<TILE>(at, a, k0, depth);
+                request<64>(at + size_a * (int)sizeof(REAL), b, k0, depth);
+            }
+            rk_copies_end();
+        };
+        ask(0);
+        for (int k0 = 0; k0 < depth; k0 += DEPTH) {
+            ask(k0 + DEPTH);
+            rk_copies_left<1>();
+            __syncthreads();
+            const REAL *as = held + k0 / DEPTH % 2 * (size_a + size_b) + row(0), *bs = as - row(0) + size_a + column(0);
+            const int left = depth - k0 < DEPTH ? depth - k0 : DEPTH;
+            auto step = [&](int k) {
+                const Four q = *(const Four *)(bs + k * ALONG(64));
+#pragma unroll
+                for (int r = 0; r < ROWS; r += 4) {
+                    const Four p = *(const Four *)(as + k * ALONG(TILE) + r / 4 * 32);
+#pragma unroll
+                    for (int x = 0; x < 16; x++) sums[r + x / 4][x % 4] = rk_fma(p.v[x / 4], q.v[x % 4], sums[r + x / 4][x % 4]);
+                }
+            };
+            if (left == DEPTH) {
+#pragma unroll 8
+                for (int k = 0; k < DEPTH; k++) step(k);
+            } else {  // a step that does not exist would turn -0 into +0
+#pragma unroll 1
+                for (int k = 0; k < left; k++) step(k);
+            }
+            __syncthreads();
+        }
+    }
+};
