@@ -5,6 +5,8 @@ source without an edit. A comparison ``a < b`` becomes ``a < rk_switch<17, 0>() 
 operators have the precedence of the one that they stand for; a fused step calls a function that
 picks one of two; a statement is put behind a condition. What decides types, constants or arguments
 of templates cannot wait for the run: `switched` leaves it out; such a mutant is compiled alone.
+``rk_differed`` becomes 1 where the edit made a difference: a comparison with another outcome, a
+fused step with another value, a statement that was left out.
 """
 
 from __future__ import annotations
@@ -15,29 +17,35 @@ from collections.abc import Sequence
 from mutants import FMA, LOOP, TURNED, WAIT, Mutant
 
 PRELUDE = """
-extern "C" __attribute__((visibility("default"))) int rk_mutant;
-int rk_mutant = 0;
+extern "C" __attribute__((visibility("default"))) int rk_mutant, rk_differed;
+int rk_mutant = 0, rk_differed = 0;
 #define RK_MUTANT_INLINE inline __attribute__((always_inline))
 template <int K> RK_MUTANT_INLINE bool rk_is() { return rk_mutant == K; }
-template <int K> RK_MUTANT_INLINE int rk_one() { return rk_mutant != K; }
+template <int K> RK_MUTANT_INLINE bool rk_now() { return rk_is<K>() && (rk_differed = 1); }
+template <int K> RK_MUTANT_INLINE int rk_one() { return !rk_now<K>(); }
 template <int K, int OP> struct rk_switch {};
 template <int K, int OP, class A> struct rk_left {
     A a;
     template <class B> RK_MUTANT_INLINE bool operator>(B b) const {
-        bool is = rk_is<K>();
-        if constexpr (OP == 0) return is ? a <= b : a < b;
-        else if constexpr (OP == 1) return is ? a < b : a <= b;
-        else if constexpr (OP == 2) return is ? a >= b : a > b;
-        else return is ? a > b : a >= b;
+        bool other = rk_is<K>() && a == b && (rk_differed = 1);
+        if constexpr (OP == 0) return (a < b) != other;
+        else if constexpr (OP == 1) return (a <= b) != other;
+        else if constexpr (OP == 2) return (a > b) != other;
+        else return (a >= b) != other;
     }
 };
 template <int K, int OP, class A>
 RK_MUTANT_INLINE rk_left<K, OP, A> operator<(A a, rk_switch<K, OP>) { return {a}; }
+template <int K, class T> RK_MUTANT_INLINE T rk_either(T is, T other) {
+    if (is == other || (is != is && other != other) || !rk_is<K>()) return is;
+    return rk_differed = 1, other;
+}
 #define RK_FUSED(k, f) \\
     [](auto a_, auto b_, auto c_) { \\
-        return rk_is<k>() ? decltype(f(a_, b_, c_))(a_ * b_ + c_) : f(a_, b_, c_); \\
+        using T_ = decltype(f(a_, b_, c_)); \\
+        return rk_is<k>() ? rk_either<k>(f(a_, b_, c_), T_(a_ * b_ + c_)) : f(a_, b_, c_); \\
     }
-#define RK_VALUE(k, f) [](auto v_) { return rk_is<k>() ? decltype(f(v_))(v_) : f(v_); }
+#define RK_VALUE(k, f) [](auto v_) { return rk_now<k>() ? decltype(f(v_))(v_) : f(v_); }
 """
 Numbered = tuple[int, Mutant]
 
@@ -89,9 +97,9 @@ def _one(
     if old in (" - 1", " + 1") and not mutant.text:
         return f"{old[:3]}rk_one<{number}>()", mutant.end, {number}
     if old.startswith(">> "):
-        return f">> (rk_is<{number}>() ? 63 : 32)", mutant.end, {number}
+        return f">> (rk_now<{number}>() ? 63 : 32)", mutant.end, {number}
     if old == "*status || ":
-        return f"(!rk_is<{number}>() && *status) || ", mutant.end, {number}
+        return f"(!(*status && rk_now<{number}>()) && *status) || ", mutant.end, {number}
     if old.startswith("__syncthreads_"):
         return f"RK_VALUE({number}, {old})", mutant.end, {number}
     fused = FMA.match(old)
@@ -117,7 +125,7 @@ def _loop(
     here = mutant.begin + loop.end(3)
     test, in_test = _rewritten(bare, here + 2, mutant.begin + loop.end(4), others)
     text = (
-        f"for ({kind} {name} = rk_is<{number}>() ? ({stop}) - 1 : ({first}); "
+        f"for ({kind} {name} = rk_now<{number}>() ? ({stop}) - 1 : ({first}); "
         f"rk_is<{number}>() ? {name} >= ({first}) : ({test}); "
         f"rk_is<{number}>() ? --{name} : ++{name})"
     )
@@ -133,12 +141,12 @@ def _statement(
     held = {number}
     if not WAIT.match(old):
         new, held_inside = _rewritten(bare, mutant.begin, mutant.end, inner)
-        return f"{{ if (!rk_is<{number}>()) {{ {new} }} }}", mutant.end, held | held_inside
-    text = f"{{ if (rk_is<{number}>()) ; "
+        return f"{{ if (!rk_now<{number}>()) {{ {new} }} }}", mutant.end, held | held_inside
+    text = f"{{ if (rk_now<{number}>()) ; "
     for k, m in inner:
         changed = m.applied(bare, m.begin, m.end)[
             mutant.begin : mutant.end + len(m.text) - (m.end - m.begin)
         ]
-        text += f"else if (rk_is<{k}>()) {changed} "
+        text += f"else if (rk_now<{k}>()) {changed} "
         held.add(k)
     return f"{text}else {old} }}", mutant.end, held

@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from mutant_forks import forked  # noqa: E402
 from mutant_switches import PRELUDE, switched  # noqa: E402
+from mutant_verdicts import SAME, SURVIVED  # noqa: E402
 from mutants import EXTRA, Mutant  # noqa: E402
 
 from rpukit import testing  # noqa: E402
@@ -59,19 +60,22 @@ class NotCompiled(Exception):
 class Bench:
     """One kernel, its source with switches, and what is known of its cases."""
 
-    def __init__(self, kernel: str, mutants: list[Mutant], share: int, folder: Path) -> None:
+    def __init__(
+        self, kernel: str, mutants: list[Mutant], share: int, first: int, folder: Path
+    ) -> None:
         self.kernel, self.folder = kernel, folder
         self.mutants = dict(enumerate(mutants, 1))
         self.alone = set[int]()  # numbers that are compiled alone
         self.number, self.at_work = 0, False
-        self.libraries: dict[str, Any] = {}
+        self.used: dict[str, Any] = {}  # libraries of this trial
         self.kills, self.tests = Counter[str](), list[str]()
         self.limits: dict[str, float] = {}
         path = ROOT / "tests" / "golden" / "hashes" / f"{kernel}.json"
         self.hashes = json.loads(path.read_text(encoding="utf-8"))["cases"]
         small = [case for case in CASES[kernel] if case.small]
         chosen = [c for k, c in enumerate(small) if k % share == 0 or k == len(small) - 1]
-        self.cases = {case.name: case for case in chosen}
+        at = first % len(chosen)  # processes of one kernel begin to compile at different cases
+        self.cases = {case.name: case for case in (*chosen[at:], *chosen[:at])}
         self.times = dict.fromkeys(self.cases, 0.0)
         self._load, self._library = source.load, runner.library
         self._text_of, self._flags = runner.text_of, runner.flags
@@ -106,6 +110,7 @@ class Bench:
             raise NotCompiled(error.log) from error
         if self.at_work:
             ctypes.c_int.in_dll(made, "rk_mutant").value = self.number
+            self.used[made._name] = made
         return made
 
     # ---- sources
@@ -235,7 +240,13 @@ class Bench:
                     return {"killed": f"{where}: {type(error).__name__}", "case": name}
                 if wrong:
                     return {"killed": where, "case": name}
-        return {}
+        return {} if self._differed() else {"same": 1}
+
+    def _differed(self) -> bool:
+        """Whether the mutant did anything else than the source, as far as one can know."""
+        if self.number in self.alone:
+            return True
+        return any(ctypes.c_int.in_dll(lib, "rk_differed").value for lib in self.used.values())
 
     # ---- tests
 
@@ -262,8 +273,8 @@ class Bench:
     # ---- all of it
 
     def outcome(self, number: int, stages: set[str]) -> dict[str, str]:
-        """Try a mutant: {"killed": by what}, {"broken": why} or {}."""
-        limit = max(LEAST_TIME, 10 * sum(self.times.values()))
+        """Try a mutant: {"killed": by what}, {"broken": why}, {SAME: ""} or {}."""
+        limit, same = max(LEAST_TIME, 10 * sum(self.times.values())), False
         alone = 60.0 if number in self.alone else 0.0
         for stage in ("golden", "orders"):
             early = self.mutants[number].kind in ("barriers", "waits")
@@ -277,9 +288,11 @@ class Bench:
                 return {"killed": why}
             if "case" in found:
                 self.kills[found["case"]] += 1
-            if found:
+            if found and "same" not in found:
                 return found
-        return self._by_tests(number, alone, stages)
+            same = "same" in found
+        found = self._by_tests(number, alone, stages)
+        return {SAME: ""} if same and not found else found
 
     def _by_tests(self, number: int, alone: float, stages: set[str]) -> dict[str, str]:
         usual = "order or on_cpu or kernel"
@@ -331,16 +344,17 @@ def main() -> int:
     end = job.get("end") or float("inf")
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        bench = Bench(job["kernel"], mutants, job["share"], Path(folder))
+        first = job["first"]
+        bench = Bench(job["kernel"], mutants, job["share"], first, Path(folder))
         fault = bench.ready()
-        for number, mutant in bench.mutants.items():
+        for number, mutant in list(bench.mutants.items())[first : first + job["count"]]:
             if time.time() > end:
                 break
             if SANITIZED and mutant.kind not in ("bounds", "draws", *EXTRA):
                 continue
             begin = time.perf_counter()
             found = {"broken": fault} if fault else bench.outcome(number, stages)
-            result, by = next(iter(found.items()), ("survived", ""))
+            result, by = next(iter(found.items()), (SURVIVED, ""))
             line = {"name": mutant.name, "result": result, "by": by}
             line["seconds"] = round(time.perf_counter() - begin, 3)
             line["alone"] = number in bench.alone

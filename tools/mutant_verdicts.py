@@ -17,10 +17,11 @@ from mutants import Mutant
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "tools" / "mutant_verdicts.txt"
 SURVIVED, BROKEN = "survived", "broken"
+SAME = "survived unseen"  # no case came to where the edit makes a difference
 HEAD = """\
 # Verdicts on mutants, written by tools/mutate.py: a source and its hash, then what noticed which
-# mutants (line:first column-last column). "survived" needs an entry in mutants.toml, "broken" does
-# not compile.
+# mutants (line:first column-last column). "survived" needs an entry in mutants.toml; "survived unseen"
+# made no difference that a case came to; "broken" does not compile.
 """
 
 

@@ -35,11 +35,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mutant_users import MOST_USERS, users
-from mutant_verdicts import BROKEN, ROOT, SURVIVED, Verdicts
+from mutant_verdicts import BROKEN, ROOT, SAME, SURVIVED, Verdicts
 from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_source, reached
 
 LIST = ROOT / "tools" / "mutants.toml"
+WORST = ("barriers", "waits", "status", "counters", "draws", "sums", "bounds", *EXTRA)
 STAGES = ("golden", "orders", "launches", "addresses", "tests")
+PART = 16  # mutants that a process tries
 Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
 
 
@@ -88,6 +90,7 @@ class Sweep:
         self.args, self.verdicts = args, verdicts
         self.end = time.time() + args.seconds if args.seconds else None
         self.lock = threading.Lock()
+        self.begin = self.told = time.time()
         self.results: dict[str, tuple[str, str]] = {}  # by name: how it ended, by what
 
     def run(self, chosen: Chosen) -> None:
@@ -96,15 +99,22 @@ class Sweep:
             todo: dict[tuple[str, bool], list[Mutant]] = {}  # by kernel, and if it is the mirror
             for mutant, kernels in chosen:
                 before = self.results.get(mutant.name, (SURVIVED, ""))[0]
-                if turn < len(kernels) and before == SURVIVED:
+                if turn < len(kernels) and before in (SURVIVED, SAME):
                     todo.setdefault((kernels[turn], mutant.file.endswith(".py")), []).append(
                         mutant
                     )
             for stages in self._passes():
+                if stages == ["addresses"]:
+                    todo = {
+                        key: [m for m in some if m.kind in ("bounds", "draws", *EXTRA)]
+                        for key, some in todo.items()
+                    }
+                tasks = [(k, some, n) for k, some in todo.items() for n in range(0, len(some), PART)]
+                tasks.sort(key=lambda task: (task[2], -len(task[1])))
                 with ThreadPoolExecutor(self.args.jobs) as pool:
-                    list(pool.map(lambda item, s=stages: self.process(*item, s), todo.items()))
+                    list(pool.map(lambda task, s=stages: self.process(*task, s), tasks))
                 todo = {
-                    key: [m for m in some if self.results.get(m.name, ("",))[0] == SURVIVED]
+                    key: [m for m in some if self.results.get(m.name, ("",))[0] in (SURVIVED, SAME)]
                     for key, some in todo.items()
                 }
 
@@ -114,11 +124,17 @@ class Sweep:
         rest = [[s] for s in ("addresses", "tests") if s in self.args.stages]
         return [s for s in (first, *rest) if s]
 
-    def process(self, key: tuple[str, bool], mutants: list[Mutant], stages: list[str]) -> None:
-        """Run the process of one kernel, or of its mirror, and take in what it prints."""
+    def process(
+        self, key: tuple[str, bool], mutants: list[Mutant], first: int, stages: list[str]
+    ) -> None:
+        """Run a process for some mutants of a kernel, or of its mirror, and take in what it prints.
+
+        All mutants go into the source, so that the processes of a kernel share what is compiled.
+        """
         (kernel, mirror), program = key, "mutant_trials.py"
         if mirror:
-            program, mutants = "mutant_mirrors.py", mutants if "golden" in stages else []
+            program, mutants = "mutant_mirrors.py", mutants[first : first + PART]
+            first, mutants = 0, mutants if "golden" in stages else []
         env = {
             **os.environ,
             "RPUKIT_NUM_THREADS": "1",
@@ -130,7 +146,6 @@ class Sweep:
             env |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": ""}
         share = self.args.share
         if stages == ["addresses"]:
-            mutants = [m for m in mutants if m.kind in ("bounds", "draws", *EXTRA)]
             stages, share = ["golden"], max(share, 5)
             asan = [os.environ.get("CXX", "g++"), "-print-file-name=libasan.so"]
             env["LD_PRELOAD"] = subprocess.check_output(asan, text=True).strip()
@@ -138,7 +153,7 @@ class Sweep:
         if not mutants or (self.end and time.time() > self.end):
             return
         job = {"kernel": kernel, "mutants": [asdict(m) for m in mutants], "stages": stages}
-        job |= {"end": self.end, "share": share}
+        job |= {"end": self.end, "share": share, "first": first, "count": PART}
         by_name = {m.name: m for m in mutants}
         child = subprocess.Popen(
             [sys.executable, str(ROOT / "tools" / program)], env=env, text=True,
@@ -159,9 +174,15 @@ class Sweep:
     def take(self, mutant: Mutant, kernel: str, record: dict[str, str]) -> None:
         result, by = record["result"], record["by"]
         with self.lock:
+            if result == SAME and self.verdicts.get(mutant) == SURVIVED:
+                result = SURVIVED  # other cases came to it
             self.results[mutant.name] = (result, by)
+            if time.time() > self.told + 20.0:
+                self.told = time.time()
+                ends = dict(Counter(end for end, _ in self.results.values()))
+                print(f"{self.told - self.begin:.0f} s: {ends}", flush=True)
             known = {"killed": f"{kernel} {by}", BROKEN: f"{BROKEN}: {by}"}
-            self.verdicts.set(mutant, known.get(result, SURVIVED))
+            self.verdicts.set(mutant, known.get(result, result))
             self.verdicts.write()
             if self.args.verbose:
                 print(f"{result} {kernel} {by}\n{shown(mutant)}", flush=True)
@@ -179,27 +200,28 @@ def report(
         if known.reason(mutant):
             end = "equivalent"
         elif not end:
-            end = "left" if by is None else by if by == SURVIVED else by.split(":")[0]
-            end = end if end in ("left", SURVIVED, BROKEN) else "killed"
+            end = "left" if by is None else by.split(":")[0]
+            end = end if end in ("left", SURVIVED, SAME, BROKEN) else "killed"
         counts[mutant.kind, end] += 1
-        if end == SURVIVED:
+        if end in (SURVIVED, SAME):
             survived.append(mutant)
-    ends = ("killed", SURVIVED, "equivalent", BROKEN, "left")
-    print(" " * 12 + "".join(f"{end:>12}" for end in ends))
+    ends = ("killed", SURVIVED, SAME, "equivalent", BROKEN, "left")
+    print(" " * 12 + "".join(f"{end:>16}" for end in ends))
     for kind in (*KINDS, *EXTRA):
-        print(f"{kind:12}" + "".join(f"{counts[kind, end]:12}" for end in ends))
+        print(f"{kind:12}" + "".join(f"{counts[kind, end]:16}" for end in ends))
     total = {end: sum(counts[kind, end] for kind in (*KINDS, *EXTRA)) for end in ends}
     print(
-        f"{total[SURVIVED]} of {len(chosen) - total['equivalent']} mutants survived, "
+        f"{len(survived)} of {len(chosen) - total['equivalent']} mutants survived, "
         f"{total['left']} are left"
     )
     for mutant in sorted(survived, key=lambda m: (m.file, m.line)):
-        print(shown(mutant))
+        end = results.get(mutant.name, (verdicts.get(mutant),))[0]
+        print(shown(mutant) + ("  (unseen)" if end == SAME else ""))
     return len(survived)
 
 
 def chosen_by(args: argparse.Namespace, every: Chosen) -> Chosen:
-    """The mutants that the arguments ask for, in random order."""
+    """The mutants that the arguments ask for: by kind in the order of `WORST`, then at random."""
     chosen = [
         (m, of)
         for m, of in of_kernels(every, args.kernels)
@@ -208,6 +230,8 @@ def chosen_by(args: argparse.Namespace, every: Chosen) -> Chosen:
         and (not args.files or Path(m.file).name in args.files)
     ]
     random.Random(args.seed).shuffle(chosen)
+    if not args.slice:
+        chosen.sort(key=lambda pair: WORST.index(pair[0].kind))
     at, parts = map(int, args.part.split("/"))
     return chosen[at - 1 :: parts]
 
@@ -242,7 +266,7 @@ def main() -> int:
         return 2
     chosen = chosen_by(args, every)
     verdicts = Verdicts(args.verdicts) if args.verdicts else Verdicts()
-    open_ = (None, SURVIVED) if args.survivors else (None,)
+    open_ = (None, SURVIVED, SAME) if args.survivors else (None,)
     todo = [
         (m, of)
         for m, of in chosen
