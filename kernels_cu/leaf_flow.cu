@@ -113,7 +113,7 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     int missing = n_statistic[n0], share = table ? (missing + gridDim.y) / gridDim.y : missing + 1, first = blockIdx.y * share;
     int n_value = max(0, min(share, missing + 1 - first)), uses = (int)(use_first[n0 + 1] - use_first[n0]), n_step = n_sample * uses;
     const int *rows = use_row + use_first[n0];  // of the first node; those of the others follow
-    bool holds = table && n_value <= HELD && n_step > missing / 4;
+    bool holds = table && n_value <= HELD && n_step > missing / 16;
     REAL *line = holds ? held + lane : chains + place[n0 + min(lane, n_node - 1)] + first;
     int apart = holds ? STRIDE : 1;
     Part part{holds ? held : nullptr, place + n0, n_node, first, n_value};

@@ -5,25 +5,33 @@
 //   tile_first, tile_size (n_tile) int: adjacent elements of the same lists
 //   WIDTH: elements are made of their rows, element_rows (n_element, WIDTH), -1 for none, in values (n_sample, n_row) double, and
 //   their flows added to those of the rows, row_flows (n_sample, n_row) REAL: no row is in two elements
+//   TREE: they are set, being in one element of all layers; SHARED: rows may be in several elements, whose flows go to `flows`
 //   LIFT 0: there is no array of lifts, they are made of values and row_flows
 //   STAGED: exponentials are read from w and top, as in sum_forward.cu; group_segment (n_group + 1) int
 //
 // Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh or circuit_tiles.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
-// Macros: REAL, WIDTH, LIFT, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
+// Macros: REAL, WIDTH, LIFT, TREE, SHARED, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
 // op: rpukit.circuits.ops.layers.sum_backward
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
-// check: WIDTH=2 OUTPUTS=8 SAMPLES=8 LIFT=0 VEC=4
-// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 LIFT=0 VEC=4
+// check: WIDTH=2 OUTPUTS=8 SAMPLES=8 LIFT=0 SHARED=1 VEC=4
+// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 LIFT=0 TREE=1 VEC=4
 // check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 2.
 #include "circuit_own.cuh"
 
 #ifndef STAGED
 #define STAGED 0
+#endif
+#ifndef SHARED
+#define SHARED 0
+#endif
+#define INTO (SHARED ? 0 : WIDTH)  // rows of an element whose flows are written
+#ifndef TREE
+#define TREE 0
 #endif
 #define ALONG 0
 #if STAGED
@@ -96,7 +104,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
         constexpr int width = WIDTH ? WIDTH : 1;
         int row[TURNS][width];
         double v[TURNS];
-        REAL old[TURNS][width];
+        REAL old[TURNS][INTO ? INTO : 1];
 #pragma unroll
         for (int x = 0; x < TURNS; ++x) {  // loaded together; a missing one is replaced by any valid address
             int p = threadIdx.x + (q0 + x) * THREADS, e = e0 + min(p % OUTPUTS, n_out - 1), b = sample0 + min(p / OUTPUTS, samples - 1);
@@ -105,7 +113,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
             for (int k = 0; k < WIDTH; ++k) row[x][k] = element_rows[(u64)e * WIDTH + k];
             v[x] = WIDTH ? product_of(row[x], values + line) : elements[(u64)b * n_element + e];
 #pragma unroll
-            for (int k = 0; k < WIDTH; ++k) old[x][k] = row_flows[line + max(row[x][k], 0)];
+            for (int k = 0; k < INTO; ++k) old[x][k] = TREE ? (REAL)0 : row_flows[line + max(row[x][k], 0)];
         }
 #pragma unroll
         for (int x = 0; x < TURNS; ++x) {
@@ -118,9 +126,9 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
                 continue;
             }
             if (some) f = flow_by(v[x], largest, total);
-            if (!WIDTH) flows[(u64)(sample0 + b) * n_element + e0 + i] = f;
+            if (!INTO) flows[(u64)(sample0 + b) * n_element + e0 + i] = f;
 #pragma unroll
-            for (int k = 0; k < WIDTH; ++k)
+            for (int k = 0; k < INTO; ++k)
                 if (row[x][k] >= 0) row_flows[(u64)(sample0 + b) * n_row + row[x][k]] = old[x][k] + f;
         }
     }
@@ -133,7 +141,8 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
         i64 own = parent_first[e];
         double v = WIDTH ? product_of(rows, values + line) : elements[at];
         REAL f = flow_of(v, total_of(mixture, q), staged.largest[mixture.turn][b], parents, own, (int)(stop - start), b, lifts);
-        if (WIDTH) add_to_rows(rows, f, row_flows + line);
-        else flows[at] = f;
+        if (!INTO) flows[at] = f;
+        for (int k = 0; k < INTO; ++k)
+            if (rows[k] >= 0) row_flows[line + rows[k]] = (TREE ? (REAL)0 : row_flows[line + rows[k]]) + f;
     }
 }

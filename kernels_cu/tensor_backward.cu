@@ -9,20 +9,27 @@
 // sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
 // sum_backward.cu.
 // SPLIT: as in tensor_forward.cu.
-// Macros: SPLIT, WIDTH, LIFT (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// Macros: SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_backward
 // bits: arch-exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: WIDTH=2 LIFT=0 BI=64 BJ=64 WI=4 WJ=2 ST=6
-// check: WIDTH=2 LIFT=0 BI=32 BJ=16 WI=2 WJ=1 ST=14
+// check: WIDTH=2 LIFT=0 SHARED=1 BI=32 BJ=16 WI=2 WJ=1 ST=14
 // check: WIDTH=2 LIFT=0 SPLIT=1 BI=128 BJ=64 WI=4 WJ=2 ST=3
-// check: WIDTH=2 LIFT=0 SPLIT=1 BI=64 BJ=32 WI=4 WJ=2 ST=8
+// check: WIDTH=2 LIFT=0 TREE=1 SPLIT=1 BI=64 BJ=32 WI=4 WJ=2 ST=8
 // source: docs/semantics/circuits.md, sections 5 and 6.
 #define P_MN 0
 #define Q_MN 0
 #include "circuit_tensor.cuh"
 
+#ifndef SHARED
+#define SHARED 0
+#endif
+#define INTO (SHARED ? 0 : WIDTH)  // rows of an element whose flows are written
+#ifndef TREE
+#define TREE 0
+#endif
 #define APART (N_THREAD / BI)  // samples between those of a thread
 #define TOGETHER 4             // samples that are read at a time
 
@@ -73,14 +80,14 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
     for (int k = 0; k < WIDTH; ++k) rows[k] = element_rows[(u64)e * WIDTH + k];
     for (int j0 = threadIdx.x / BI; j0 < n_j; j0 += TOGETHER * APART) {
         double v[TOGETHER];
-        float f[TOGETHER], old[TOGETHER][WIDTH ? WIDTH : 1];  // all reads before the first write
+        float f[TOGETHER], old[TOGETHER][INTO ? INTO : 1];  // all reads before the first write
 #pragma unroll
         for (int x = 0; x < TOGETHER; ++x) {
             int j = min(j0 + x * APART, n_j - 1);
             u64 line = at0 + (u64)j * n_row;
             v[x] = WIDTH ? product_of(rows, values + line) : elements[(u64)(sample0 + j) * n_element + e];
 #pragma unroll
-            for (int k = 0; k < WIDTH; ++k) old[x][k] = rows[k] < 0 ? 0.0f : row_flows[line + rows[k]];
+            for (int k = 0; k < INTO; ++k) old[x][k] = TREE || rows[k] < 0 ? 0.0f : row_flows[line + rows[k]];
         }
 #pragma unroll
         for (int x = 0; x < TOGETHER; ++x) {
@@ -91,9 +98,9 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
         for (int x = 0; x < TOGETHER; ++x) {
             int j = j0 + x * APART;
             if (j >= n_j) break;
-            if (!WIDTH) flows[(u64)(sample0 + j) * n_element + e] = f[x];
+            if (!INTO) flows[(u64)(sample0 + j) * n_element + e] = f[x];
 #pragma unroll
-            for (int k = 0; k < WIDTH; ++k)
+            for (int k = 0; k < INTO; ++k)
                 if (rows[k] >= 0) row_flows[at0 + (u64)j * n_row + rows[k]] = old[x][k] + f[x];
         }
     }

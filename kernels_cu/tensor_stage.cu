@@ -7,8 +7,8 @@
 //   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top (n_sample, n_list) M, rounded up to float32
 //   SPLIT: what rounding leaves is rounded likewise, and follows after `apart` words
 //
-// Grid: (n_list, samples), 128 threads, pairs of neighbours each. A maximum has no order.
-// Macros: WIDTH, LIFT, SPLIT.
+// Grid: (n_list, samples), 128 threads or TEAM; TEAM threads have a sample's list, pairs of neighbours each. A maximum has no order.
+// Macros: WIDTH, LIFT, SPLIT, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_stage
 // bits: exact
@@ -17,6 +17,8 @@
 // check: WIDTH=2
 // check: WIDTH=2 SPLIT=1
 // check: LIFT=1 SPLIT=1
+// check: WIDTH=2 TEAM=32 HELD=4
+// check: LIFT=1 SPLIT=1 TEAM=256 HELD=4
 // source: docs/semantics/circuits.md, sections 5 and 6.
 #include "circuit_split.cuh"
 #include "circuit_rows.cuh"
@@ -25,8 +27,15 @@
 #define LIFT 0
 #endif
 #define WIDTH_OR_1 (WIDTH ? WIDTH : 1)
-#define THREADS 128
-#define HELD 8  // values of a thread that stay in registers; of longer lists the others are read again
+#ifndef TEAM
+#define TEAM 128
+#endif
+#ifndef HELD
+#define HELD 8  // of longer lists the other values are read again
+#endif
+#define TEAMS (TEAM < 128 ? 128 / TEAM : 1)
+#define THREADS (TEAM * TEAMS)
+static_assert(TEAM == 32 || TEAMS == 1, "warps, or a block, for a list");
 
 struct Inputs {
     const int *rows;
@@ -44,19 +53,19 @@ struct Inputs {
 };
 
 // Input x of a thread.
-__device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * THREADS + 2 * threadIdx.x + x % 2; }
+__device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * TEAM + 2 * (threadIdx.x % TEAM) + x % 2; }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, const int *count, const int *at, const int *rows,
              const double *values, const float *flows, i64 apart, u16 *staged, float *top) {
     __shared__ float found[2][THREADS / 32];
-    int s = blockIdx.x, n = count[s], column = at[s], turn = 0;
+    int s = blockIdx.x, n = count[s], column = at[s], turn = 0, own = threadIdx.x % TEAM;
     Inputs input{rows, nullptr, nullptr, first[s], n};
     int places[HELD][WIDTH_OR_1];  // of inputs, which are the same for all samples
 #pragma unroll
     for (int x = 0; x < HELD * WIDTH; ++x) places[x / WIDTH_OR_1][x % WIDTH_OR_1] = input.place(index_of(x / WIDTH_OR_1))[x % WIDTH_OR_1];
     wait_for_earlier();
-    EACH_SAMPLE(b, n_sample) {
+    for (int b = blockIdx.y * TEAMS + threadIdx.x / TEAM; b < n_sample; b += gridDim.y * TEAMS) {
         input.values = values + (u64)b * n_value;
         input.flows = LIFT ? flows + (u64)b * n_value : nullptr;
         double held[HELD];
@@ -66,14 +75,16 @@ tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, co
             held[x] = input(index_of(x), places[x]);
             m = fmaxf(m, reference_of(held[x]));
         }
-        for (int k = HELD * THREADS + threadIdx.x; k < n; k += THREADS) m = fmaxf(m, reference_of(input(k)));
+        for (int k = HELD * TEAM + own; k < n; k += TEAM) m = fmaxf(m, reference_of(input(k)));
 #pragma unroll
         for (int x = 16; x; x /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
-        if (threadIdx.x % 32 == 0) found[turn][threadIdx.x / 32] = m;
-        __syncthreads();
+        if (TEAM > 32) {
+            if (own % 32 == 0) found[turn][own / 32] = m;
+            __syncthreads();
 #pragma unroll
-        for (int w = 0; w < THREADS / 32; ++w) m = fmaxf(m, found[turn][w]);
-        turn ^= 1;  // the next sample's are written while these are read
+            for (int w = 0; w < THREADS / 32; ++w) m = fmaxf(m, found[turn][w]);
+            turn ^= 1;  // the next sample's are written while these are read
+        }
         auto scaled = [&](double v) { return m > NOTHING ? exp_below((float)(v - (double)m)) : 0.0f; };
         u32 *line = (u32 *)(staged + (u64)b * ld + column), *rest = (u32 *)(staged + apart + (u64)b * ld + column);
         auto put = [&](int pair, float low, float high) {
@@ -83,11 +94,11 @@ tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, co
         };
 #pragma unroll
         for (int x = 0; x < HELD; x += 2) {
-            int pair = x / 2 * THREADS + threadIdx.x;
+            int pair = x / 2 * TEAM + own;
             if (2 * pair < (n + 7) / 8 * 8) put(pair, scaled(held[x]), scaled(held[x + 1]));
         }
-        for (int pair = HELD / 2 * THREADS + threadIdx.x; 2 * pair < (n + 7) / 8 * 8; pair += THREADS)
+        for (int pair = HELD / 2 * TEAM + own; 2 * pair < (n + 7) / 8 * 8; pair += TEAM)
             put(pair, scaled(input(2 * pair)), scaled(input(2 * pair + 1)));
-        if (threadIdx.x == 0) top[(u64)b * n_list + s] = m;
+        if (own == 0) top[(u64)b * n_list + s] = m;
     }
 }

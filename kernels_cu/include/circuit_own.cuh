@@ -104,10 +104,3 @@ __device__ __forceinline__ REAL flow_of(double v, REAL total, REAL largest, cons
     double up = own_parents(of, own, own + n_parent, b, lifts);
     return up > IMPOSSIBLE ? rk_exp((REAL)(v + up)) : (REAL)0;
 }
-
-// Add it to the flows of the element's rows.
-__device__ __forceinline__ void add_to_rows(const int *rows, REAL f, REAL *flows) {
-#pragma unroll
-    for (int k = 0; k < WIDTH; ++k)
-        if (rows[k] >= 0) flows[rows[k]] = flows[rows[k]] + f;
-}

@@ -122,6 +122,8 @@ class Layout:
     n_variable: int = 0
     n_element: int = 0
     width: int = 0  # of all layers of sums
+    shared: bool = False  # some row is in two elements of a layer
+    tree: bool = False  # each row but roots is in one element: its flow comes from there alone
     rows: dict[int, IntArray] = field(default_factory=dict)  # of each node vector, by its number
     blocks: dict[int, list[Block]] = field(default_factory=dict)  # of each source of sums
     inputs: list[InputNodes] = field(default_factory=list)
@@ -179,6 +181,7 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
             layout.layers.append(_sum_layer(layout, sums, kept))
     _find_rows([layer for layer in layout.layers if isinstance(layer, SumLayer)], layout)
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
+    layout.tree = _is_tree(layout)
     layout.columns = columns_of({(n.var, n.leaf) for n in layout.inputs}, layout.n_variable)
     _find_scaled(layout)
     return layout
@@ -307,17 +310,30 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
 
 
 def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
-    """List the rows of elements, if they are few and no row is in two elements of a layer."""
+    """List the rows of elements, if they are few."""
     counts = [np.diff(layer.elements.first) for layer in layers]
     width = max((int(count.max()) for count in counts), default=0)
-    if width > _WIDEST or any((np.diff(y.elements.back_first) > 1).any() for y in layers):
+    if width > _WIDEST:
         return
+    layout.shared = any((np.diff(y.elements.back_first) > 1).any() for y in layers)
     layout.width = width
     for layer, count in zip(layers, counts, strict=True):
         rows = np.full((layer.n_element, width), -1, np.int32)
         rows[np.arange(width) < count[:, None]] = layer.elements.rows
         layer.width, layer.element_rows = width, rows
         layer.list_rows = rows[layer.list_elements]
+
+
+def _is_tree(layout: Layout) -> bool:
+    """Whether the flow of each row, but for roots, comes from one element that kernels gather."""
+    if not layout.width or any(isinstance(layer, ProductLayer) for layer in layout.layers):
+        return False
+    used = np.zeros(layout.n_row, np.int64)
+    for layer in layout.layers:
+        rows = layer.element_rows
+        used += np.bincount(rows[rows >= 0], minlength=layout.n_row)
+    used[layout.root_rows] += 1
+    return bool((used == 1).all())
 
 
 def _find_scaled(layout: Layout) -> None:

@@ -137,16 +137,25 @@ def flows_down(
 
 
 def root_flows(
-    roots: Array, first: int, weights: Array, values: Array, flows: Array, out: Array
+    roots: Array,
+    first: int,
+    weights: Array,
+    values: Array,
+    flows: Array,
+    out: Array,
+    *,
+    alone: bool = False,
 ) -> None:
     """Set the flows of all rows at the start of a pass down; roots are from row ``first`` on.
 
-    ``out`` (n_sample, n_root) gets the values of the roots.
+    ``out`` (n_sample, n_root) gets the values of the roots. ``alone``: on a GPU, leave the flows
+    of the rows before ``first`` as they are.
     """
     args = (roots, weights, values, flows, out)
     if _device.takes_kernels(values):
-        sizes = (*values.shape, roots.size, first)
-        _over(_ROOT_FLOWS, values.shape[1], flows.dtype, *sizes, *args)
+        start = first if alone else 0
+        sizes = (*values.shape, roots.size, start, first)
+        _over(_ROOT_FLOWS, values.shape[1] - start, flows.dtype, *sizes, *args)
         return
     go = mirror(_LAYERS, flows.dtype).root_flows
     run_rows(go, len(values), *args, grain=work_grain(values.shape[1]))
@@ -190,10 +199,21 @@ def sum_backward(
 
 
 def sum_backward_joined(
-    layer: SumLayer, theta: Array, values: Array, flows: Array, room: Array | None
+    layer: SumLayer,
+    theta: Array,
+    values: Array,
+    row_flows: Array,
+    flows: Array | None,
+    room: Array | None,
+    *,
+    tree: bool = False,
 ) -> None:
-    """Fuse `sum_lift`, `sum_backward` and `product_backward`, on a GPU."""
-    mix_down(layer, theta, values, None, None, flows, None, room)
+    """Fuse `sum_lift`, `sum_backward` and `product_backward`, on a GPU.
+
+    With ``flows``, those of elements go there, for `product_backward`. ``tree``: flows of rows
+    are set, not added to; see `Layout.tree`.
+    """
+    mix_down(layer, theta, values, None, None, row_flows, flows, room, tree=tree)
 
 
 def leaf_table(leaf: LeafTraits, parameters: Array, table: Array) -> None:

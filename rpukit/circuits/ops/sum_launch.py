@@ -169,6 +169,8 @@ def mix_down(
     row_flows: Array | None,
     flows: Array | None,
     room: Array | None,
+    *,
+    tree: bool = False,
 ) -> None:
     """Launch `ops.sum_backward`, or with values and flows of rows `ops.sum_backward_joined`."""
     joined = values is not None
@@ -194,6 +196,8 @@ def mix_down(
         "WIDTH": layer.width if joined else 0,
         "LIFT": int(lift is not None),
         "VEC": vec(layer, theta),
+        "TREE": int(tree),
+        "SHARED": int(joined and flows is not None),
     }
     _launch(_SUM_BACKWARD, shape, n, len(tiles[0]), args, dtype, more)
 

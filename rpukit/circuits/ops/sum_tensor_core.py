@@ -43,7 +43,7 @@ _TENSOR_STAGE = Kernel("tensor_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _DEPTH = 64  # inputs of a stage
-_MOST_ROWS = 65535  # of a grid along y
+_TEAMS = 4224  # blocks of 128 threads that fill a GPU twice
 
 
 @dataclass(slots=True)
@@ -123,9 +123,10 @@ class Tile:
         more = {} if self.planes == 1 else {"SPLIT": 1}
         return size | {"WI": self.warps[0], "WJ": self.warps[1]} | more
 
-    def fitted(self, limit: int) -> Tile:
-        """Limit the stages by shared memory."""
-        made = self
+    def fitted(self, limit: int, n_in: int | None = None) -> Tile:
+        """Limit the stages by shared memory, and by the inputs of a chain: more blocks fit then."""
+        most = self.stages if n_in is None else min(self.stages, max(2, -(-n_in // _DEPTH) + 1))
+        made = replace(self, stages=most)
         while made.stages > 2 and made.shared > limit:
             made = replace(made, stages=made.stages - 1)
         return made
@@ -149,10 +150,10 @@ _SPLIT_TILES = (
 
 
 @cache
-def tile_for(n_sample: int, n_out: int, split: bool = False, limit: int = 0) -> Tile:
+def tile_for(n_sample: int, n_out: int, n_in: int, split: bool = False, limit: int = 0) -> Tile:
     """Choose the largest tile that still fills a GPU, by samples and outputs.
 
-    ``limit``: bytes of shared memory of a block, for tiles of pairs.
+    ``n_in``: most inputs of an output; ``limit``: bytes of shared memory of a block.
     """
     tiles = _SPLIT_TILES if split else _TILES
     chosen = tiles[-1]
@@ -161,11 +162,11 @@ def tile_for(n_sample: int, n_out: int, split: bool = False, limit: int = 0) -> 
         if count >= _BLOCKS and tile.samples < 2 * n_sample:
             chosen = tile
             break
-    return chosen.fitted(limit) if split else chosen
+    return chosen.fitted(limit, n_in)
 
 
 def tensor_stage(
-    lists: tuple[Array, Array, Array, int],
+    lists: tuple[Array, Array, Array, int, int],
     rows: Array | None,
     values: Array,
     flows: Array | None,
@@ -178,8 +179,9 @@ def tensor_stage(
 
     Parameters
     ----------
-    lists : (array, array, array, int)
-        First input of each list, how many there are, its first column; number of columns.
+    lists : (array, array, array, int, int)
+        First input of each list, how many there are, its first column; number of columns; most
+        inputs of a list.
     rows : array, shape (n_input, width), or None
         What each input is the product of; without, input k is column k.
     values : array, shape (n_sample, n_value), float64
@@ -196,7 +198,7 @@ def tensor_stage(
     array, array
         (planes, n_sample, n_column) bits, and (n_sample, n_list).
     """
-    *tables, n_column = lists
+    *tables, n_column, most = lists
     (n, n_value), n_list, device = values.shape, len(tables[0]), _device.device_of(values)
     planes = split + 1
     n_word, n_top = planes * n * n_column // 2, n * n_list  # columns are even
@@ -205,17 +207,27 @@ def tensor_stage(
     staged = room[:n_word].view(np.uint16).reshape(planes, n, n_column)
     top = room[n_word : n_word + n_top].reshape(n, n_list)
     if _device.takes_kernels(values):
-        macros = {"WIDTH": width, "LIFT": int(flows is not None)} | _split(staged)
+        team, held = _team(most)
+        macros = {"WIDTH": width, "LIFT": int(flows is not None), "TEAM": team, "HELD": held}
         sizes = (n, n_value, n_list, n_column)
         args = (*sizes, *tables, rows, values, flows, _apart(staged), staged, top)
-        grid = (n_list, min(n, _MOST_ROWS))
-        _TENSOR_STAGE.launch(grid, (128,), args, macros=macros, early=True)
+        threads = max(128, team)
+        across = min(-(-n * team // threads), max(1, _TEAMS * 128 // threads // n_list))
+        macros |= _split(staged)
+        _TENSOR_STAGE.launch((n_list, across), (threads,), args, macros=macros, early=True)
         return staged, top
     if rows is None:
         rows = np.arange(n_value, dtype=np.int32)
     go, args = mirror(_MIRROR, np.float32).tensor_stage, (rows.reshape(len(rows), -1), values)
     run_rows(go, n, *tables, *args, *_planes(staged), top, grain=work_grain(20 * n_column))
     return staged, top
+
+
+def _team(most: int) -> tuple[int, int]:
+    """Threads of a list, and values of a thread in registers, by the inputs of the longest."""
+    if most <= 256:
+        return 32, 2 if most <= 64 else 4 if most <= 128 else 8
+    return (128, 4) if most <= 512 else (256, 4)
 
 
 def tensor_forward(
@@ -243,7 +255,7 @@ def tensor_forward(
         go = mirror(_MIRROR, theta.dtype).tensor_forward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
-    tile = tile_for(n, layer.end_row - layer.first_row, *_kind(rounded, values))
+    tile = tile_for(n, layer.end_row - layer.first_row, layer.most_in, *_kind(rounded, values))
     tiles = node_tiles(layer, tile.outputs)
     sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), lists[3], len(lists[0]))
     inside = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, lists[2])
@@ -263,8 +275,14 @@ def tensor_backward(
     row_flows: Array | None,
     flows: Array | None,
     room: Array | None = None,
+    *,
+    tree: bool = False,
 ) -> None:
-    """Compute flows of elements from lifts; or, on a GPU, of rows from values and flows."""
+    """Compute flows of elements from lifts; or, on a GPU, of rows from values and flows.
+
+    With ``flows`` and values those of elements go there. ``tree``: flows of rows are set, not
+    added to; see `Layout.tree`.
+    """
     joined = values is not None
     groups = _columns(layer, "groups")
     above = (values, row_flows) if lift is None else (lift, None)
@@ -279,7 +297,7 @@ def tensor_backward(
         go = mirror(_MIRROR, theta.dtype).tensor_backward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
-    tile = tile_for(n, layer.n_element, *_kind(rounded, theta))
+    tile = tile_for(n, layer.n_element, layer.most_out, *_kind(rounded, theta))
     tiles = element_tiles(layer, tile.outputs)
     sizes = (n, layer.n_element, n_row, len(tiles[0]), groups[3], len(at))
     own = (layer.group_row, layer.group_size, layer.group_theta, words, at, *parents)
@@ -287,6 +305,7 @@ def tensor_backward(
     factors = (rounded.words, _apart(rounded.words), staged, _apart(staged), top)
     arrays = (theta, values, lift, elements, *factors, row_flows, flows)
     more = {"WIDTH": layer.width if joined else 0, "LIFT": int(lift is not None)}
+    more |= {"TREE": int(tree), "SHARED": int(joined and flows is not None)}
     args = (*sizes, *own, rows, *tiles, *arrays)
     _launch(_TENSOR_BACKWARD, tile, n, len(tiles[0]), args, more)
 
@@ -316,8 +335,8 @@ def _planes(words: Array) -> tuple[Array, Array]:
 
 
 def _kind(rounded: Rounded, beside: Array) -> tuple[bool, int]:
-    """Return whether tiles are of pairs, and the shared memory for those."""
-    return rounded.split, dynamic_limit(_device.device_of(beside)) if rounded.split else 0
+    """Return whether tiles are of pairs, and the shared memory of a block."""
+    return rounded.split, dynamic_limit(_device.device_of(beside))
 
 
 def _groups(layer: SumLayer, list_at: Array | None) -> tuple[Array, ...]:
@@ -340,14 +359,14 @@ def most_of_tensor(layout: Layout) -> int:
 
 
 def _columns(layer: SumLayer, of: str) -> tuple[Any, ...]:
-    """First input, inputs and first column of each list, or group; number of all columns."""
+    """First input, inputs and first column of each list, or group; all columns; most inputs."""
 
     def make(host: SumLayer) -> tuple[Any, ...]:
         lists = (host.list_first[:-1], np.diff(host.list_first))
         first, count = lists if of == "lists" else (host.group_row, host.group_size)
         ends = np.concatenate([[0], np.cumsum(_line(count))])
         tables = (first.astype(np.int64), count.astype(np.int32), ends[:-1].astype(np.int32))
-        return (*tables, int(ends[-1]))
+        return (*tables, int(ends[-1]), int(count.max()))
 
     return kept(layer, (of, "columns"), make, layer.group_row)
 

@@ -161,25 +161,27 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         ops.flows_down(parameters.program, *arrays)
         return run
     chained = LAYERS
-    if joined and rounded is None:
+    if joined and rounded is None and not parameters.layout.shared:
         given = (parameters.layers, theta, len(values))
         chained = choose_down(*given, _down, parameters, run)
     _down(parameters, run, chained)
     return run
 
 
-def _begin_down(parameters: Parameters, run: Pass) -> None:
+def _begin_down(parameters: Parameters, run: Pass, *, tree: bool = False) -> None:
     roots = (parameters.root_rows, parameters.first_root)
-    ops.root_flows(*roots, run.weights, run.values, run.flows, run.out)
+    ops.root_flows(*roots, run.weights, run.values, run.flows, run.out, alone=tree)
 
 
 def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
     """Run the kernels of a downward pass from the roots; it can be repeated."""
     theta, values, rounded = parameters.theta, run.values, parameters.rounded
     joined = _joins(parameters, run)
-    n = 0 if joined else len(values) * _most(parameters.layout.layers)
+    apart = not joined or parameters.layout.shared  # elements have flows of their own
+    n = len(values) * _most(parameters.layout.layers) if apart else 0
     scratch = empty((n,), theta.dtype, parameters.device)
-    _begin_down(parameters, run)
+    tree = joined and parameters.layout.tree and chained.shape is None
+    _begin_down(parameters, run, tree=tree)
     for part in _parts_down(parameters, run, chained):
         layer = part[0]
         if isinstance(layer, ProductLayer):
@@ -187,15 +189,19 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
         elif chained.shape is not None:
             shape, together = chained.shape, chained.together
             flows_down(part, theta, values, run.flows, shape, together=together)
-        elif joined and rounded is not None:
-            joint = (values, None, None, run.flows, None, run.room)
-            tensor_backward(layer, rounded, theta, *joint)
         elif joined:
-            ops.sum_backward_joined(layer, theta, values, run.flows, run.room)
+            flows = _part(scratch, len(values), layer) if apart else None
+            if rounded is not None:
+                joint = (values, None, None, run.flows, flows, run.room)
+                tensor_backward(layer, rounded, theta, *joint, tree=tree)
+            else:
+                joint = (values, run.flows, flows, run.room)
+                ops.sum_backward_joined(layer, theta, *joint, tree=tree)
+            if apart:
+                ops.product_backward(layer.elements, flows, run.flows)
         else:
             ops.sum_lift(values, run.flows, run.lift, (layer.first_row, layer.end_row))
-            elements = run.of_layer(layer)
-            flows = scratch[: elements.size].reshape(elements.shape)
+            elements, flows = run.of_layer(layer), _part(scratch, len(values), layer)
             if rounded is not None:
                 apart = (None, run.lift, elements, None, flows, run.room)
                 tensor_backward(layer, rounded, theta, *apart)
@@ -203,6 +209,11 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
                 ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
             ops.product_backward(layer.elements, flows, run.flows)
     return [run.flows]
+
+
+def _part(scratch: Array, n: int, layer: SumLayer) -> Array:
+    """Flows of the elements of a layer, (n, n_element)."""
+    return scratch[: n * layer.n_element].reshape(n, layer.n_element)
 
 
 def _parts_down(parameters: Parameters, run: Pass, chained: Chained) -> Iterator[Sequence[Any]]:
