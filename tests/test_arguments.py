@@ -112,9 +112,31 @@ def test_sizes_are_compared_with_memory():
         lambda: rk.inference.map_matrix((2**31, 2**31)),
         lambda: rk.Circuit(rk.circuits.hmm(4, 2, 3)).sample(2**47),
         lambda: rk.elementwise.random_fill(rk.Stream(1, 2), (2**31, 2**20)),
+        lambda: rk.AnalogTile((2**36, 1), rk.SoftBounds()),  # whose weights alone may fit
+        lambda: rk.SoftBounds().sample(rk.Stream(1, 2), (2**36, 1)),
     ):
         with pytest.raises(MemoryError):
             build()
+
+
+def test_numbers_and_lists_at_the_edge_raise_typed_errors():
+    blocks = [rk.tiled.Block("a", 0, 2, 16), rk.tiled.Block("b", 1, 3, 16)]
+    x, y = np.zeros((4, 3)), np.array([0, 1, 0, 1])
+    network = rk.estimators.AnalogClassifier((2,), epochs=1)
+    for call, message in (
+        (lambda: rk.tiled.pack(blocks, align=10**400), "align: got 1000"),
+        (lambda: network.partial_fit(x, y, classes=[[1, 2], [3]]), "need a list of labels"),
+        (lambda: network.partial_fit(x, y, classes=[1, "a", None]), "need a list of labels"),
+        (lambda: rk.circuits.reblock(rk.circuits.hmm(4, 2, 3), 3), "need a power of two"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            call()
+    assert rk.circuits.reblock(rk.circuits.hmm(4, 2, 3), 2, max_padding=2**64)
+    power = rk.inference.PowerLaw(a=1e30, b=-1e30, high=25.0)
+    np.testing.assert_array_equal(power([0.0, 1.0]), 25.0)
+    pc = rk.Circuit(rk.circuits.mixture(3, 2, rk.circuits.Poisson()), dtype="float64")
+    pc.scaled_em_step(np.full((4, 3), 1e300))
+    assert all(np.isfinite(a).all() for n, a in pc.state()["arrays"].items() if "momenta" in n)
 
 
 def test_every_public_call_has_arguments():

@@ -7,7 +7,8 @@ A case takes one public call with arguments that work (`tools/fuzz_calls.py`), a
 two of them. What may follow: a valid result, with finite numbers in everything that lasts, or an
 error of `rpukit.errors` with the object unchanged (TypeError only for arguments that the call does
 not have). Warnings, other errors, changed or non-finite state, objects of parameters without a
-hash, and calls of more than five seconds are failures. Each kind is printed once, as a program.
+hash, and calls of more than five seconds of a processor are failures. Each kind is printed once,
+as a program.
 """
 
 from __future__ import annotations
@@ -262,6 +263,12 @@ def place_of(error: BaseException) -> str:
     return f"{Path(last.filename).relative_to(ROOT)}:{last.name}"
 
 
+def of_callback(error: BaseException) -> bool:
+    """Whether a callback of the user raised, which it may between two steps."""
+    last = [f for f in traceback.extract_tb(error.__traceback__) if "/rpukit/" in f.filename][-1:]
+    return any((f.line or "").startswith("progress(") for f in last)
+
+
 def run(call: fuzz_calls.Call, line: str, names: dict[str, Any]) -> tuple[str, str]:
     """Run one case; return the kind of failure, or "", and the line that failed."""
     names = dict(names)
@@ -285,6 +292,8 @@ def run(call: fuzz_calls.Call, line: str, names: dict[str, Any]) -> tuple[str, s
     except Slow:
         return f"slow: {call.path}", step
     except Exception as error:
+        if of_callback(error):
+            return "", step
         place = place_of(error)
         last = names.get("OBJ") if call.make else None
         if last is not None and not same(before, snapshot(last)):
@@ -312,7 +321,8 @@ def limits(gibibytes: float) -> Iterator[None]:
 
     was = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    handler = signal.signal(signal.SIGALRM, stop)
+    alarms = (signal.SIGALRM, signal.SIGPROF)
+    handlers = [signal.signal(one, stop) for one in alarms]
     resource.setrlimit(resource.RLIMIT_AS, (used + int(gibibytes * 2**30), was[1]))
     try:
         with warnings.catch_warnings():
@@ -322,7 +332,8 @@ def limits(gibibytes: float) -> Iterator[None]:
             yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, was)
-        signal.signal(signal.SIGALRM, handler)
+        for one, handler in zip(alarms, handlers, strict=True):
+            signal.signal(one, handler)
 
 
 def fuzz(
@@ -332,7 +343,9 @@ def fuzz(
     names, done = world(), 0
     table = [*fuzz_calls.calls(), *fuzz_calls.methods(fuzz_calls.OBJECTS, names)]
     table = [call for call in table if only in call.path]
-    patient = re.compile(r"(max_rounds|n_read|n_epochs)=")  # repetitions take the time they take
+    patient = re.compile(
+        r"(max_rounds|n_read|n_epochs|rank)="
+    )  # repetitions take the time they take
     found: dict[str, tuple[int, str]] = {}
     kept = {name: a.tobytes() for name, a in names.items() if isinstance(a, np.ndarray)}
     begin = time.monotonic()
@@ -343,17 +356,19 @@ def fuzz(
             rng = np.random.default_rng([seed, number])
             call = table[int(rng.integers(len(table)))]
             line, done = mutated(call, rng), done + 1
-            signal.setitimer(signal.ITIMER_REAL, alarm)
+            signal.setitimer(signal.ITIMER_PROF, alarm)  # of the processor: a machine may be busy
+            signal.setitimer(signal.ITIMER_REAL, 20 * alarm)
             try:
                 kind, step = run(call, line, names)
             except Slow:
                 kind, step = f"slow: {call.path}", line
             finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 if "matplotlib.pyplot" in sys.modules:
                     sys.modules["matplotlib.pyplot"].close("all")
-            if (kind.startswith("slow") and patient.search(line)) or "progress=" in line:
-                kind = ""  # and a callback of the user may raise what it likes between steps
+            if kind.startswith("slow") and patient.search(line):
+                kind = ""
             changed = restored(names, kept)
             if changed and "out=" not in line:
                 kind, step = kind or f"changed an argument: {call.path} {changed}", line

@@ -1,10 +1,12 @@
 """Go on from files at random points, and kill processes while they save.
 
     python tools/fuzz_resume.py --points 200 --kills 200 --seed 1
+    python tools/fuzz_resume.py --points 200 --kills 0 --device gpu
 
 A point: an object (a tile of any cell, an inference tile, a circuit, a trainer) makes some calls
 twice, the second time with a save and a load, or a pickle, at a random place among them. Results
-and the final state have to agree to the bit. A kill: a process saves two states to one file, over
+and the final state have to agree to the bit. With another device the first run is still that of
+a CPU, so that the devices are compared, too. A kill: a process saves two states to one file, over
 and over, until SIGKILL ends it. The file then has to load, and to hold one of the two.
 """
 
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import rpukit as rk  # noqa: E402
+from rpukit import _device  # noqa: E402
 from tools.fuzz_files import plain  # noqa: E402
 from tools.fuzz_programs import COMPOUND, PULSED  # noqa: E402
 
@@ -49,8 +52,19 @@ def numbers(rng: Random, *shape: int) -> np.ndarray:
     return rng.uniform(-1, 1, shape)
 
 
+def on_host(value: Any) -> Any:
+    """Give arrays of a GPU, within lists and dictionaries, as NumPy's."""
+    if isinstance(value, dict):
+        return {name: on_host(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [on_host(member) for member in value]
+    return _device.to_numpy(value) if hasattr(value, "dtype") and hasattr(value, "ndim") else value
+
+
 class Tile:
     """A tile of any cell and option."""
+
+    device = "cpu"
 
     def __init__(self, rng: Random) -> None:
         cell = str(rng.choice(["rk.Ideal()", *PULSED, *COMPOUND]))
@@ -62,18 +76,22 @@ class Tile:
             self.text = f"rk.AnalogTile((5, 7), {cell})"
 
     def make(self) -> Any:
-        return eval(self.text, {"rk": rk})
+        return eval(f"{self.text[:-1]}, device={self.device!r})", {"rk": rk})
+
+    def put(self, array: np.ndarray) -> Any:
+        """Copy inputs to the device of the object."""
+        return _device.to_device(array, _device.parse_device(self.device))
 
     def call(self, tile: Any, rng: Random) -> Any:
         """Make one call; return its result."""
         n, how = int(rng.integers(1, 6)), int(rng.integers(9))
-        x, d = numbers(rng, n, 7).astype(tile.dtype), numbers(rng, n, 5).astype(tile.dtype)
+        x, d = (self.put(numbers(rng, n, k).astype(tile.dtype)) for k in (7, 5))
         if how == 0:
             return tile.forward(x)
         if how == 1:
             return tile.backward(d)
         if how == 2:
-            tile.set_weights(numbers(rng, 5, 7).astype(tile.dtype) / 4)
+            tile.set_weights(self.put(numbers(rng, 5, 7).astype(tile.dtype) / 4))
         elif how == 3:
             process = str(rng.choice(["decay", "diffuse", "post_step"]))
             getattr(tile, process)()
@@ -85,11 +103,10 @@ class Tile:
             tile.update(x, d, 0.1)
         return tile.get_weights()
 
-    save, load, show = (
-        staticmethod(rk.save),
-        staticmethod(rk.load),
-        staticmethod(lambda t: t.state()),
-    )
+    def load(self, path: Path) -> Any:
+        return rk.load(path, device=self.device)
+
+    save, show = staticmethod(rk.save), staticmethod(lambda t: t.state())
 
 
 class Inference(Tile):
@@ -108,9 +125,9 @@ class Inference(Tile):
 
     def call(self, tile: Any, rng: Random) -> Any:
         n, how = int(rng.integers(1, 6)), int(rng.integers(7))
-        x, d = numbers(rng, n, 7).astype("f4"), numbers(rng, n, 5).astype("f4")
+        x, d = (self.put(numbers(rng, n, k).astype("f4")) for k in (7, 5))
         if how == 0:
-            tile.set_weights(numbers(rng, 5, 7).astype("f4") / 4)
+            tile.set_weights(self.put(numbers(rng, 5, 7).astype("f4") / 4))
         elif how == 1:
             tile.update(x, d, 0.01)
         elif how == 2:
@@ -130,7 +147,7 @@ class Circuit(Tile):
         self.text = f"rk.Circuit({rng.choice(CIRCUITS)}, seed=3, dtype='{dtype}')"
 
     def call(self, pc: Any, rng: Random) -> Any:
-        x = rng.integers(0, 6, (int(rng.integers(1, 300)), pc.n_variables))
+        x = self.put(rng.integers(0, 6, (int(rng.integers(1, 300)), pc.n_variables)))
         how = int(rng.integers(7))
         if how == 0:
             return pc.sample(4)
@@ -148,6 +165,8 @@ class Circuit(Tile):
 class Trainer:
     """A trainer of a small network."""
 
+    device = "cpu"
+
     def __init__(self, rng: Random) -> None:
         kind = str(rng.choice(["SGD", "MomentumSGD", "Adam"]))
         b = rk.tiled.Builder("net")
@@ -161,7 +180,7 @@ class Trainer:
         self.text = f"a trainer by {kind}, {self.n} mini-batches for an update"
 
     def make(self) -> Any:
-        return self.plan.trainer(self.training, n_accumulate=self.n)
+        return self.plan.trainer(self.training, n_accumulate=self.n, device=self.device)
 
     def call(self, one: Any, rng: Random) -> Any:
         return one.step((numbers(rng, 4, 3).astype("f4"), numbers(rng, 4, 2).astype("f4")))
@@ -188,27 +207,29 @@ KINDS: dict[str, Callable[[Random], Any]] = {
 }
 
 
-def point(seed: int, number: int, kinds: tuple[str, ...] = tuple(KINDS)) -> tuple[str, str]:
+def point(
+    seed: int, number: int, kinds: tuple[str, ...] = tuple(KINDS), device: str = "cpu"
+) -> tuple[str, str]:
     """Run a case; return the object as text, and how the two runs differ ("" if they do not)."""
     rng = np.random.default_rng([seed, number])
     own = KINDS[kinds[number % len(kinds)]](rng)
     n_call, calls = int(rng.integers(LEAST, MOST)), int(rng.integers(1 << 31))
     cut, pickled = int(rng.integers(n_call)), rng.random() < 0.2
     runs = []
-    for place in (None, cut):
+    for place, own.device in ((None, "cpu"), (cut, device)):
         thing, results = own.make(), []
         for k in range(n_call):
             if k == place:
                 thing = reloaded(own, thing, pickled)
             results.append(own.call(thing, np.random.default_rng([calls, k])))
-        runs.append([plain(one) for one in (*results, own.show(thing))])
+        runs.append([plain(on_host(one)) for one in (*results, own.show(thing))])
     wrong = [k for k, (a, b) in enumerate(zip(*runs, strict=True)) if a != b]
     return own.text, f"saved before call {cut} of {n_call}: {wrong} differ" if wrong else ""
 
 
 def reloaded(own: Any, thing: Any, pickled: bool) -> Any:
     """Save and load an object."""
-    if pickled and not isinstance(own, Trainer):
+    if pickled and not isinstance(own, Trainer) and own.device == "cpu":
         return pickle.loads(pickle.dumps(thing))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "thing.npz"
@@ -245,10 +266,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--device", default="cpu", help="of the run that is cut")
     options = parser.parse_args()
     kinds, failed, texts = tuple(options.kinds.split(",")), 0, set()
     for number in range(options.points):
-        text, wrong = point(options.seed, number, kinds)
+        text, wrong = point(options.seed, number, kinds, options.device)
         texts.add(text)
         if wrong:
             failed += 1

@@ -20,8 +20,8 @@ SURVIVED, BROKEN = "survived", "broken"
 SAME = "survived unseen"  # no case came to where the edit makes a difference
 HEAD = """\
 # Verdicts on mutants, written by tools/mutate.py: a source and its hash, then what noticed which
-# mutants (line:first column-last column). "survived" needs an entry in mutants.toml; "survived unseen"
-# made no difference that a case came to; "broken" does not compile.
+# mutants (line:first column-last column). "survived" needs an entry in mutants.toml, and so does
+# "survived unseen", where no case came to a difference; "broken" does not compile.
 """
 
 

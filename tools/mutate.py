@@ -40,6 +40,7 @@ from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_
 
 LIST = ROOT / "tools" / "mutants.toml"
 WORST = ("barriers", "waits", "status", "counters", "draws", "sums", "bounds", *EXTRA)
+ALIVE = (SURVIVED, SAME)
 STAGES = ("golden", "orders", "launches", "addresses", "tests")
 PART = 16  # mutants that a process tries
 Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
@@ -99,7 +100,7 @@ class Sweep:
             todo: dict[tuple[str, bool], list[Mutant]] = {}  # by kernel, and if it is the mirror
             for mutant, kernels in chosen:
                 before = self.results.get(mutant.name, (SURVIVED, ""))[0]
-                if turn < len(kernels) and before in (SURVIVED, SAME):
+                if turn < len(kernels) and before in ALIVE:
                     todo.setdefault((kernels[turn], mutant.file.endswith(".py")), []).append(
                         mutant
                     )
@@ -109,12 +110,14 @@ class Sweep:
                         key: [m for m in some if m.kind in ("bounds", "draws", *EXTRA)]
                         for key, some in todo.items()
                     }
-                tasks = [(k, some, n) for k, some in todo.items() for n in range(0, len(some), PART)]
+                tasks = [
+                    (k, some, n) for k, some in todo.items() for n in range(0, len(some), PART)
+                ]
                 tasks.sort(key=lambda task: (task[2], -len(task[1])))
                 with ThreadPoolExecutor(self.args.jobs) as pool:
                     list(pool.map(lambda task, s=stages: self.process(*task, s), tasks))
                 todo = {
-                    key: [m for m in some if self.results.get(m.name, ("",))[0] in (SURVIVED, SAME)]
+                    key: [m for m in some if self.results.get(m.name, ("",))[0] in ALIVE]
                     for key, some in todo.items()
                 }
 
@@ -127,7 +130,7 @@ class Sweep:
     def process(
         self, key: tuple[str, bool], mutants: list[Mutant], first: int, stages: list[str]
     ) -> None:
-        """Run a process for some mutants of a kernel, or of its mirror, and take in what it prints.
+        """Run a process for some mutants of a kernel, or of its mirror, and take in its output.
 
         All mutants go into the source, so that the processes of a kernel share what is compiled.
         """
@@ -203,7 +206,7 @@ def report(
             end = "left" if by is None else by.split(":")[0]
             end = end if end in ("left", SURVIVED, SAME, BROKEN) else "killed"
         counts[mutant.kind, end] += 1
-        if end in (SURVIVED, SAME):
+        if end in ALIVE:
             survived.append(mutant)
     ends = ("killed", SURVIVED, SAME, "equivalent", BROKEN, "left")
     print(" " * 12 + "".join(f"{end:>16}" for end in ends))

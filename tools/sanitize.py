@@ -100,6 +100,7 @@ def take_cases(kernels: list[str], place: Path, args: argparse.Namespace) -> Non
     from rpukit import _device
     from tests.golden.cases import CASES, digest
 
+    done = set(args.done.read_text().splitlines()) if args.done and args.done.exists() else set()
     cupy = _device.cupy()
     cupy.cuda.set_allocator(None)
     hashes = {k: json.loads((HASHES / f"{k}.json").read_text())["cases"] for k in kernels}
@@ -107,6 +108,8 @@ def take_cases(kernels: list[str], place: Path, args: argparse.Namespace) -> Non
         if time.time() > args.end - LEAST:
             return
         case = CASES[kernel][number]
+        if f"{place.name}\t{kernel}\t{case.name}" in done:
+            continue
         if not claimed(place, f"{kernel}.{number}"):
             continue
         print(MARK, "begin", kernel, case.name, sep="\t", flush=True)
@@ -132,6 +135,7 @@ class Found:
     faults: Counter[str] = field(default_factory=Counter)  # by kernel and kind
     first: dict[str, str] = field(default_factory=dict)  # of each, the case and the report
     seconds: float = 0.0
+    names: list[str] = field(default_factory=list)  # of the cases that are done
 
     def add(self, key: str, text: str) -> None:
         self.faults[key] += 1
@@ -154,6 +158,7 @@ class Found:
                 case = f"{kernel} {name}"
                 if what == "end":
                     self.done += 1
+                    self.names.append(f"{self.tool}\t{kernel}\t{name}")
                     if result != ["same"]:
                         self.add(f"{kernel}: {result[0]}", case)
 
@@ -168,11 +173,14 @@ class Found:
         self.add(f"{kernel}: {kind}", "\n".join([case, *report[:9]]))
 
 
-def process(command: list[str], tool: str, place: Path, found: Found, end: float) -> bool:
+def process(
+    command: list[str], tool: str, place: Path, found: Found, end: float, gpu: int
+) -> bool:
     """Run one process of a tool; whether it took all the cases that it could."""
     begin = time.time()
     log = place.parent / f"{tool}-{threading.get_ident()}-{begin:.3f}.txt"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RPUKIT_TUNE": "0", "RPUKIT_NUM_THREADS": "1"}
+    env["CUDA_VISIBLE_DEVICES"] = str(gpu)
     with open(log, "w", encoding="utf-8", errors="replace") as file:
         child = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, env=env, cwd=ROOT,
@@ -213,10 +221,11 @@ def run(args: argparse.Namespace, tools: list[str], place: Path, end: float) -> 
                 own.mkdir(exist_ok=True)
                 more = ["--child", str(own), "--end", str(end), *(["--all"] * args.all)]
                 more += ["--skip", str(args.skip)]
+                more += ["--done", str(args.done.resolve())] if args.done else []
                 child = [sys.executable, str(Path(__file__)), *more, "--kernels", *args.kernels]
                 if tool != "plain":
                     child = [*sanitizer(tool), *child]
-                if process(child, tool, own, results[tool], end):
+                if process(child, tool, own, results[tool], end, number % args.gpus):
                     left[tool] = False
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(args.jobs)]
@@ -249,6 +258,9 @@ def main() -> int:
     parser.add_argument("--kernels", nargs="*", default=[], help="default: all")
     parser.add_argument("--all", action="store_true", help="large cases as well")
     parser.add_argument("--skip", type=int, default=0, help="so many cases of each kernel")
+    parser.add_argument("--done", type=Path, help="file of cases: these are left out, new added")
+    parser.add_argument("--tools-alone", action="store_true", help="not first without a tool")
+    parser.add_argument("--gpus", type=int, default=1, help="processes use this many in turn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--reports", type=Path, help="file for the first report of each fault")
@@ -265,9 +277,14 @@ def main() -> int:
     begin = time.time()
     end, n_case = begin + args.seconds, len(list(order(args.kernels, args.all, args.skip)))
     with tempfile.TemporaryDirectory(prefix="sanitize-") as folder:
-        results = run(args, ["plain"], Path(folder), end)
-        print(f"without a tool: {time.time() - begin:.0f} s", flush=True)
+        results = {}
+        if not args.tools_alone:
+            results = run(args, ["plain"], Path(folder), end)
+            print(f"without a tool: {time.time() - begin:.0f} s", flush=True)
         results |= run(args, args.tools, Path(folder), end)
+    if args.done:
+        with open(args.done, "a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for found in results.values() for name in found.names)
     faults = report(results, n_case, args.reports)
     print(f"{faults} faults, {time.time() - begin:.0f} s")
     return 1 if faults else 0

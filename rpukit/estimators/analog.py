@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from rpukit._checks import shown
 from rpukit.analog import Cell, ConstantStep, IOParameters, UpdateParameters
 from rpukit.errors import ParameterError
 from rpukit.estimators._scikit import (
@@ -137,6 +138,17 @@ class AnalogNetwork(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _labels(classes: Any) -> Array:
+    """Return the classes in order, each once."""
+    try:
+        labels = np.asarray(classes)
+        if labels.ndim == 1:
+            return np.unique(labels)
+    except (TypeError, ValueError):  # lists of several lengths, labels that have no order
+        pass
+    raise ParameterError(f"classes: got {shown(classes)}, need a list of labels of one type")
+
+
 class AnalogClassifier(ClassifierMixin, AnalogNetwork):  # type: ignore[misc]
     """Classifier by a network of analog tiles that learns by pulses.
 
@@ -239,9 +251,12 @@ class AnalogClassifier(ClassifierMixin, AnalogNetwork):  # type: ignore[misc]
         check_classification_targets(labels)
         if first and classes is None:
             raise ParameterError("classes: the first call of partial_fit needs all of them")
-        known = np.unique(classes) if first else self.classes_
-        if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ParameterError(f"classes: got {np.unique(classes)}, the first call gave {known}")
+        given = None if classes is None else _labels(classes)
+        known: Any = given if first else self.classes_
+        if given is not None and not np.array_equal(given, known):
+            raise ParameterError(
+                f"classes: got {shown(given)}, the first call gave {shown(known)}"
+            )
         strange = np.setdiff1d(labels, known)
         if strange.size:
             raise ParameterError(f"y: got {strange[0]}, which is not among the classes {known}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
+from rpukit._checks import need_memory
 from rpukit._device import Device
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
@@ -322,7 +323,17 @@ def draw_cells(
         None for a cell that is not pulsed.
     slow : dict of str to array, shape (n_row, n_col)
         Parameters of the weight processes. All are on the device.
+
+    Raises
+    ------
+    MemoryLimitError
     """
+    if device.kind == "cpu" and isinstance(cell, PulsedCell):  # drawn, then stacked
+        (row, row_end), (col, col_end) = rows or (0, shape[0]), columns or (0, shape[1])
+        n_byte = (
+            2 * len(cell.PLANES) * np.dtype(dtype).itemsize * (row_end - row) * (col_end - col)
+        )
+        need_memory(n_byte, f"drawing {row_end - row} x {col_end - col} cells")
     worth = device.kind != "cpu" or _device.runs_kernels(np) or shape[0] * shape[1] >= _MANY
     if isinstance(cell, PulsedCell) and worth and can_draw(cell):
         recipe = recipe_of(cell, stream, shape, device, dtype, rows=rows, columns=columns)

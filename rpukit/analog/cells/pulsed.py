@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rpukit._checks import check_shape, need_memory
 from rpukit.analog.cells.base import Cell, Draws, FloatArray, decay_scale, drift_arrays
 from rpukit.analog.parameters.drift import DriftParameters
 from rpukit.elementwise import exp
@@ -194,6 +195,8 @@ class PulsedCell(Cell):
         return ()
 
     def sample(self, stream: Stream, shape: tuple[int, int]) -> dict[str, FloatArray]:
+        n_out, n_in = shape = check_shape(shape)
+        need_memory(4 * len(self.PLANES) * n_out * n_in, f"drawing {n_out} x {n_in} cells")
         draws = Draws(stream, shape)
         arrays = self._sample_steps(draws)
         self._corrupt(draws, arrays)

@@ -14,8 +14,8 @@ from rpukit._kernels.entering import enters_device
 from rpukit.analog.cells import Cell
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.sharded.blocks import ShardedArray
-from rpukit.analog.sharded.checks import SPLITS, UNITS, layout_of, periphery, splittable
-from rpukit.analog.sharded.products import Layout
+from rpukit.analog.sharded.checks import UNITS, layout_of, periphery, splittable
+from rpukit.analog.sharded.face import SplitFace
 from rpukit.analog.tile.state import decode, header_of_tile, made_of_header
 from rpukit.analog.tile.tile import AnalogTile
 from rpukit.errors import DTypeError, ParameterError
@@ -24,11 +24,12 @@ Array = Any
 
 
 @enters_device()
-class ShardedState:
-    """Mixin of `ShardedTile`: copies, states, pickles."""
+class ShardedState(SplitFace):
+    """Mixin of `ShardedTile`: states and weights."""
+
+    WHOLE = AnalogTile
 
     _device: Device
-    _layout: Layout
     _guard: Any
     _registers: dict[str, np.ndarray]
     _states: dict[str, Any]
@@ -133,37 +134,6 @@ class ShardedState:
             for name, target in self._periphery_arrays().items():
                 target[...] = _device.to_device(arrays[name], self._device)
 
-    def to(self, device: str | Sequence[str]) -> Any:
-        """Copy the tile to one device, or to several others.
-
-        Parameters
-        ----------
-        device : str or sequence of str
-
-        Returns
-        -------
-        AnalogTile or ShardedTile
-            The same later calls give the same bits on both.
-
-        Raises
-        ------
-        ParameterError, DeviceError, NonFiniteError
-        """
-        if isinstance(device, str):
-            return AnalogTile.from_state(self.state(), device)
-        return self.from_state(self.state(), device, split=SPLITS[self._layout.axis])
-
-    def copy(self) -> Self:
-        """Copy the tile; the same later calls give the same bits on both.
-
-        Returns
-        -------
-        ShardedTile
-        """
-        layout = self._layout
-        where: Any = {"split": SPLITS[layout.axis], "cuts": layout.edges[1:-1]}
-        return self.from_state(self.state(), layout.devices, **where)
-
     @property
     def nbytes(self) -> int:
         """Memory of the tile in bytes, on all devices together."""
@@ -208,13 +178,3 @@ class ShardedState:
             f"cells: got {', '.join(arrays)}, and a tile that is split: set them by "
             "AnalogTile.set_cells, and split its state by ShardedTile.from_state"
         )
-
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles are made on the CPU, so that a machine with another number of GPUs can load them.
-        return AnalogTile.from_state, (self.state(),)

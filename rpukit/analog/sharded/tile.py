@@ -20,7 +20,7 @@ from rpukit.analog.parameters.io import IOParameters, NoiseManagement
 from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.sharded.blocks import HomeGuard, ShardedArray
-from rpukit.analog.sharded.checks import SPLITS, UNITS, layout_of, periphery, splittable
+from rpukit.analog.sharded.checks import UNITS, layout_of, periphery, splittable
 from rpukit.analog.sharded.products import multiply
 from rpukit.analog.sharded.state import ShardedState
 from rpukit.analog.tile.face import TileFace, with_leading
@@ -153,21 +153,6 @@ class ShardedTile(ShardedState, Accounting, Processes, TileFace):
     def dtype(self) -> np.dtype[Any]:
         """Type of the weights: float32."""
         return self._dtype
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Compute device of each block."""
-        return tuple(map(str, self._layout.devices))
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        """First row or column of each block, and the number of them all."""
-        return self._layout.edges
-
-    @property
-    def split(self) -> str:
-        """What the devices share: "outputs" (each has some rows) or "inputs" (some columns)."""
-        return SPLITS[self._layout.axis]
 
     @property
     def clocks(self) -> dict[str, int]:

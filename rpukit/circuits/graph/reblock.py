@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import Real, Whole, takes
+from rpukit._checks import Real, Whole, shown, takes
 from rpukit.circuits.graph.nodes import (
     InputNodes,
     Nodes,
@@ -55,14 +55,10 @@ def reblock(circuit: Any, block_size: int, *, max_padding: float = 0.25) -> Any:
     >>> sorted({nodes.block_size for nodes in root.walk()})
     [1, 2]
     """
-    if isinstance(block_size, bool) or not isinstance(block_size, (int, np.integer)):
-        raise ParameterError(f"block_size: got {block_size!r}, need an integer")
-    if block_size < 1 or block_size & (block_size - 1):
-        raise ParameterError(f"block_size: got {block_size}, need a power of two")
-    if not (np.isfinite(max_padding) and max_padding >= 0):
-        raise ParameterError(f"max_padding: got {max_padding!r}, need a number from 0")
+    if block_size & (block_size - 1):
+        raise ParameterError(f"block_size: got {shown(block_size)}, need a power of two")
     roots, _ = opened(circuit)
-    sizes = _sizes(list(walk(roots)), int(block_size), max_padding)
+    sizes = _sizes(list(walk(roots)), block_size, max_padding)
 
     def remake(nodes: Nodes, children: list[Nodes], parameters: Any) -> Nodes:
         size = sizes[nodes.number]

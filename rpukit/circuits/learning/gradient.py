@@ -29,6 +29,7 @@ __all__ = ["METHODS", "gradient_step", "scaled_em_step"]
 Array = Any
 
 METHODS = ("scaled_em", "sgd", "adam")
+_MOST = 1e300  # of a momentum: counts of many samples stay within float64
 
 
 @changes
@@ -200,6 +201,7 @@ def _scale_counts(core: Core, step: float, momentum: float) -> None:
     for source in parameters.sources:  # means move: momenta hold moments about 0
         shift_moments(source, parameters, counts[source.statistic])
     mean += ((1 - momentum) / n) * counts
+    xp.clip(mean, -_MOST, _MOST, out=mean)  # squares of data beyond 1e154 overflow
     statistics.leaf_totals[:] = (step * share) * mean
     for source in parameters.sources:
         at = source.statistic

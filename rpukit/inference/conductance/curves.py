@@ -211,7 +211,9 @@ class PowerLaw(Curve):
 
     def __call__(self, x: Any) -> Any:
         x = np.maximum(np.asarray(x, float), SMALLEST)
-        return np.clip(self.a * x**self.b, self.low, self.high)
+        with np.errstate(over="ignore"):  # infinity is clipped; 0 times infinity would be NaN
+            power = np.minimum(x**self.b, np.finfo(np.float64).max)
+            return np.clip(self.a * power, self.low, self.high)
 
     def head(self) -> list[float]:
         return [self.KIND, 0, 0, 0, self.a, self.b, self.low, self.high]

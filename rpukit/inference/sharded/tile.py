@@ -19,7 +19,8 @@ from rpukit.analog.deferred_errors import Guard
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.sharded.blocks import HomeGuard, OtherGuard
-from rpukit.analog.sharded.checks import SPLITS, layout_of, periphery
+from rpukit.analog.sharded.checks import layout_of, periphery
+from rpukit.analog.sharded.face import SplitFace
 from rpukit.analog.sharded.products import Layout, multiply
 from rpukit.analog.tile.state import decode
 from rpukit.analog.update.ops import rank_update
@@ -56,7 +57,7 @@ def _layout_of(
 
 
 @enters_device()
-class ShardedInferenceTile(InferenceTile):
+class ShardedInferenceTile(SplitFace, InferenceTile):
     """An `InferenceTile` whose rows (outputs) or columns (inputs) are split over several devices.
 
     Everything that it gives has the bits of the tile on one device, for any number of devices
@@ -102,6 +103,8 @@ class ShardedInferenceTile(InferenceTile):
     True
     """
 
+    WHOLE = InferenceTile
+
     def __init__(
         self,
         shape: tuple[int, int],
@@ -136,21 +139,6 @@ class ShardedInferenceTile(InferenceTile):
             self._blocks.append((Piece(arrays, device, guard.status, part), guard))
 
     # ---- properties ---------------------------------------------------------------------------
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Compute device of each block."""
-        return tuple(map(str, self._layout.devices))
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        """First row or column of each block, and the number of them all."""
-        return self._layout.edges
-
-    @property
-    def split(self) -> str:
-        """What the devices share: "outputs" (each has some rows) or "inputs" (some columns)."""
-        return SPLITS[self._layout.axis]
 
     @property
     def conductances(self) -> Array:
@@ -367,37 +355,3 @@ class ShardedInferenceTile(InferenceTile):
         for name, target in {**self._arrays, **own}.items():
             target[...] = _device.to_device(arrays[name], self._device)
         self._find_factors()
-
-    def to(self, device: str | Sequence[str]) -> Any:
-        """Copy the tile to one device, or to several others.
-
-        Parameters
-        ----------
-        device : str or sequence of str
-
-        Returns
-        -------
-        InferenceTile or ShardedInferenceTile
-            The same later calls give the same bits on both.
-
-        Raises
-        ------
-        ParameterError, DeviceError, NonFiniteError
-        """
-        if isinstance(device, str):
-            return InferenceTile.from_state(self.state(), device)
-        return self.from_state(self.state(), device, split=self.split)
-
-    def copy(self) -> Self:
-        """Copy the tile; the same later calls give the same bits on both.
-
-        Returns
-        -------
-        ShardedInferenceTile
-        """
-        inner = self._layout.edges[1:-1]
-        return self.from_state(self.state(), self._layout.devices, split=self.split, cuts=inner)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles are made on the CPU, so that a machine with another number of GPUs can load them.
-        return InferenceTile.from_state, (self.state(),)

@@ -101,12 +101,20 @@ _ORDERS: tuple[Callable[[Block], Any], ...] = (
 def check_spans(blocks: Sequence[Any], name: str) -> None:
     """Check that the numbers of blocks are integers: the first step, a later one, a size."""
     for b in blocks:
-        whole = all(isinstance(n, int) and 0 <= n < 1 << 40 for n in b[1:])
+        whole = all(isinstance(n, int) and 0 <= n < _MOST_BYTES for n in b[1:])
         if not (whole and b.lower < b.upper):
             raise ParameterError(f"{name}: got {shown(b)}, need integers from 0, lower < upper")
 
 
-@takes(align=Whole(1), limit=Maybe(Whole(0)), rounds=Whole(0, 1 << 20), effort=Real(0, 1e6))
+_MOST_BYTES = 1 << 40  # of a block, and of a multiple of addresses
+
+
+@takes(
+    align=Whole(1, _MOST_BYTES),
+    limit=Maybe(Whole(0)),
+    rounds=Whole(0, 1 << 20),
+    effort=Real(0, 1e6),
+)
 def pack(
     blocks: Sequence[Block],
     *,
