@@ -7,12 +7,13 @@
 //
 // A result is one chain over k, ascending, which continues from y where the tile is not the first of its sums. A thread
 // owns one result, or with TILE a block owns TILE x 64 results of one product, with k at most a segment (tiled_stack.cuh).
-// Macros: REAL, TILE (0, 32 or 64).
+// Macros: REAL, TILE (0, 8, 16, 32 or 64).
 // mirror: rpukit/tiled/_mirror/gemm.py::tiled_gemm
 // op: rpukit.tiled.runtime.reference.run_tile
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
+// check: TILE=8
 // check: TILE=32
 // check: TILE=64
 // check: TILE=64 REAL=double

@@ -6,6 +6,7 @@
 
 #define DEPTH (128 / (int)sizeof(REAL))
 #define ROWS (TILE / 8)  // of a thread, which has 4 columns
+#define GROUP (ROWS < 4 ? ROWS : 4)
 #define ALONG(LINES) (LINES + 4)
 
 // Lines of a factor: strides along lines and along the sum, the first line of the tile, how many there are in all.
@@ -15,28 +16,31 @@ struct Lines {
     int first, count;
 };
 
-// Request a piece of LINES lines, one step of the sum a row; a warp takes 8 steps of 4 lines, or a step of 32 lines.
+// Request a piece of LINES lines, one step of the sum a row; a warp takes 8 steps of 4 lines, or SPAN lines side by side.
 template <int LINES> __device__ __forceinline__ void request(u32 to, const Lines &x, int k0, int depth) {
+    constexpr int SPAN = LINES < 32 ? LINES : 32;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool across = x.step != 1;  // neighbours in memory are different lines
 #pragma unroll 4  // more addresses would take registers
     for (int u = 0; u < LINES * DEPTH / 128; u++) {
         const int g = warp + 4 * u;
-        const int k = across ? g / (LINES / 32) : g % (DEPTH / 8) * 8 + lane % 8;
-        const int i = across ? g % (LINES / 32) * 32 + lane : g / (DEPTH / 8) * 4 + lane / 8;
+        const int k = across ? g / (LINES / SPAN) * (32 / SPAN) + lane / SPAN : g % (DEPTH / 8) * 8 + lane % 8;
+        const int i = across ? g % (LINES / SPAN) * SPAN + lane % SPAN : g / (DEPTH / 8) * 4 + lane / 8;
         const bool inside = x.first + i < x.count && k0 + k < depth;
         const REAL *from = inside ? x.from + (i64)(x.first + i) * x.line + (i64)(k0 + k) * x.step : x.from;
         rk_copy<(int)sizeof(REAL)>(to + (k * ALONG(LINES) + i) * (int)sizeof(REAL), from, inside ? (int)sizeof(REAL) : 0);
     }
 }
 
-struct __align__(16) Four { REAL v[4]; };
+template <int N> struct __align__(N * (int)sizeof(REAL) < 16 ? N * (int)sizeof(REAL) : 16) Part { REAL v[N]; };
 
 struct Stack {
     REAL sums[ROWS][4] = {};
 
-    // Lines of a thread: in groups of 4, 32 lines apart. A warp has 4 x 8 threads.
-    static __device__ __forceinline__ int row(int r) { return r / 4 * 32 + (threadIdx.x / 64 * 4 + threadIdx.x % 32 / 8) * 4 + r % 4; }
+    // Lines of a thread: in groups of up to 4, eight groups apart. A warp has 4 x 8 threads.
+    static __device__ __forceinline__ int row(int r) {
+        return r / GROUP * 8 * GROUP + (threadIdx.x / 64 * 4 + threadIdx.x % 32 / 8) * GROUP + r % GROUP;
+    }
     static __device__ __forceinline__ int column(int s) { return (threadIdx.x / 32 % 2 * 8 + threadIdx.x % 8) * 4 + s; }
 
     // act(sum, row, column) for each result that exists; the tile begins at (row0, column0).
@@ -69,12 +73,12 @@ struct Stack {
             const REAL *as = held + k0 / DEPTH % 2 * (size_a + size_b) + row(0), *bs = as - row(0) + size_a + column(0);
             const int left = depth - k0 < DEPTH ? depth - k0 : DEPTH;
             auto step = [&](int k) {
-                const Four q = *(const Four *)(bs + k * ALONG(64));
+                const Part<4> q = *(const Part<4> *)(bs + k * ALONG(64));
 #pragma unroll
-                for (int r = 0; r < ROWS; r += 4) {
-                    const Four p = *(const Four *)(as + k * ALONG(TILE) + r / 4 * 32);
+                for (int r = 0; r < ROWS; r += GROUP) {
+                    const Part<GROUP> p = *(const Part<GROUP> *)(as + k * ALONG(TILE) + r * 8);
 #pragma unroll
-                    for (int x = 0; x < 16; x++) sums[r + x / 4][x % 4] = rk_fma(p.v[x / 4], q.v[x % 4], sums[r + x / 4][x % 4]);
+                    for (int x = 0; x < GROUP * 4; x++) sums[r + x / 4][x % 4] = rk_fma(p.v[x / 4], q.v[x % 4], sums[r + x / 4][x % 4]);
                 }
             };
             if (left == DEPTH) {

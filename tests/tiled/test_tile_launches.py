@@ -8,6 +8,7 @@ from rpukit.testing import assert_same_bits, on_cpu
 from rpukit.tiled.runtime import launch as kernels
 
 NONE = [0] * 8
+BOTH = pytest.mark.parametrize(("dtype", "order"), [("float32", 1), ("float64", 7)])
 
 
 def check(name, module, ints, floats, buffers, changed, macros, order):
@@ -31,8 +32,8 @@ def normal(rng, dtype, *sizes):
     return [rng.standard_normal(size).astype(dtype) for size in sizes]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rows", "n"), [(3, 37), (1030, 64), (2, 1030)])
+@BOTH
+@pytest.mark.parametrize(("rows", "n"), [(3, 37), (515, 64), (2, 1030)])
 def test_rows_in_shared_memory(dtype, rows, n, order):
     rng, team = np.random.default_rng(n), {"TEAM": [256]}
     x, slope, out = normal(rng, dtype, rows * n, rows * n, rows * n)
@@ -57,11 +58,13 @@ STACKS = [
     (1, 2, 17, 130, 64, 0, 1, 0, 1, 1, 1, 32),
     (1, 1, 64, 64, 64, 1, 0, 1, 0, 0, 0, 64),
     (3, 1, 29, 66, 7, 0, 0, 1, 1, 0, 2, 32),
+    (2, 2, 11, 70, 33, 0, 1, 1, 1, 0, 0, 16),
+    (2, 1, 7, 40, 70, 1, 0, 0, 1, 0, 1, 8),
     (1, 2, 3, 5, 40, 0, 0, 1, 1, 0, 0, None),
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@BOTH
 def test_stacks_of_products_by_blocks(dtype, order):
     rng = np.random.default_rng(1)
     for b0, b1, m, n, k, turn_a, turn_b, *flags, bias, tile in STACKS:
@@ -78,7 +81,7 @@ def reduction(kind, first, last, free, summed, strides, dtype, sizes):
     return ints, normal(np.random.default_rng(kind), dtype, *sizes)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@BOTH
 @pytest.mark.parametrize("kind", range(5))
 def test_sums_of_rows_by_many_blocks(dtype, kind, order):
     n, c, h, w = 4, 3, 9, 40
@@ -91,17 +94,23 @@ def test_sums_of_rows_by_many_blocks(dtype, kind, order):
         check("tiled_reduce", "reductions", given[0], [7.0, 1e-5], given[1], [4], parts, order)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_many_parts_of_a_sum(dtype):
+def test_many_parts_of_a_sum():
     rows = [0, 0, 0, 0, 0, 0, 32, 1]
     given = reduction(
-        4, 0, 1, (1,) * 4, (1, 1, 4200, 32), [rows, rows, NONE, NONE, NONE], dtype, [4200 * 32] * 5
+        4,
+        0,
+        1,
+        (1,) * 4,
+        (1, 1, 4200, 32),
+        [rows, rows, NONE, NONE, NONE],
+        "float32",
+        [4200 * 32] * 5,
     )
     parts = {"PARTS": [1, 2]}
     check("tiled_reduce", "reductions", given[0], [7.0, 1e-5], given[1], [4], parts, 1)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@BOTH
 @pytest.mark.parametrize("along", [False, True])
 def test_sums_over_one_axis(dtype, along, order):
     """Rows that lie along memory pass through shared memory; others have a thread each."""

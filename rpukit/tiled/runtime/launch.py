@@ -282,9 +282,9 @@ def _reduce_launch(_: str, ints: np.ndarray, size: int, room: int) -> list[Start
 
 
 def _gemm_launch(_: str, ints: np.ndarray, size: int, __: int) -> list[Start]:
-    """Give blocks 64 x 64 or 32 x 64 results of a product that has a part of as many."""
+    """Give blocks 8 to 64 rows of 64 results of a product that has a part of as many."""
     b0, b1, m, n, k = (int(v) for v in ints[1:6])
-    tile = 32 if 0 < m % 64 <= 32 and m < 128 else 64
+    tile = 64 if m >= 128 or (m - 1) % 64 >= 32 else 32 if m > 16 else 16 if m > 8 else 8
     blocks = -(-m // tile) * -(-n // 64)
     if m * n * 16 < blocks * tile * 64 or not 0 < k <= _SEGMENT:
         return []
