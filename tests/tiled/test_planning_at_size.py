@@ -10,7 +10,8 @@ from rpukit.errors import PlanError
 from rpukit.tiled.planner import planner as module
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, peak
 from rpukit.tiled.planner.lifetimes import Lifetimes
-from rpukit.tiled.planner.lower_bounds import least_cycles, sizes_below
+from rpukit.tiled.planner.lower_bounds import apart, least_cycles, sizes_below
+from rpukit.tiled.planner.residents import Placement
 from rpukit.tiled.planner.tile_search import Problem
 
 
@@ -65,8 +66,23 @@ def test_auto_takes_the_plan_of_another_strategy_that_is_faster(monkeypatch):
         return made
 
     monkeypatch.setattr(module._Planner, "with_homes", slower)
-    monkeypatch.setattr(module, "apart", lambda *_: 0)
     assert tiled.plan(training, levels).cycles <= double.cycles
+
+
+@pytest.mark.parametrize("strategy", ["single", "double", "deeploy_buffers", "double_outer"])
+@pytest.mark.parametrize("levels", ["two", "three"])
+def test_ops_that_overlap_with_no_other_add_up(strategy, levels):
+    training = chain(2, 12, 6, 1)
+    small = tiled.siracusa_l3(l1=1500, l2=4000)
+    hierarchy = tiled.siracusa_l2(l1=1500) if levels == "two" else small
+    planner = module._Planner(Lifetimes(training), hierarchy, strategy, frozenset({"Tanh"}))
+    placement = Placement(planner.lifetimes, hierarchy, False, {})
+    drafts = [planner.draft(step, placement) for step in planner.lifetimes.steps]
+    bounds = apart(drafts, hierarchy)
+    plan = tiled.plan(training, hierarchy, buffering=strategy, single={"Tanh"})
+    assert planner.times.one_by_one(drafts, placement, bounds, 1 << 60) == plan.cycles
+    assert planner.times.one_by_one(drafts, placement, bounds, plan.cycles) == plan.cycles
+    assert sum(bounds) <= planner.times.one_by_one(drafts, placement, bounds, 9) < plan.cycles
 
 
 @pytest.mark.parametrize(
