@@ -58,10 +58,10 @@ def plan(
     single : collection of str
         Ops ("SGD") and nodes that get one buffer under any strategy.
     monotone : bool
-        Plan for smaller sizes of the innermost level too, and keep the fastest plan: 125 2^k times
-        4, 5, 6 and 7 bytes, such as 8, 10, 12, 14 and 16 kB. Then no plan takes more cycles than
-        one for a smaller size of this series, which is not certain of plans that are made for
-        their own size alone. Planning takes some ten times as long.
+        Plan for sizes of a fixed series instead of the innermost level's own, up to it, and keep
+        the fastest plan: 125 2^k times 4, 5, 6 and 7 bytes, such as 8, 10, 12, 14 and 16 kB. Then
+        no plan takes more cycles than one for any smaller size, which is not certain of plans that
+        are made for their own size. Planning takes some ten times as long.
 
     Returns
     -------
@@ -138,21 +138,21 @@ class _Planner:
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
     def smaller(self) -> Plan:
-        """Make the fastest of the plans for the innermost level's size and for those below."""
+        """Make the fastest of the plans for sizes of the series, up to the innermost level's."""
         *outer, inner = self.levels.levels
-        best = self.run()
-        for size in sizes_below(inner.bytes - 1, self.least_size()):
+        best: Plan | None = None
+        for size in sizes_below(inner.bytes, self.least_size()):
             levels = Hierarchy([*outer, replace(inner, bytes=size)], self.levels.compute)
-            if least_cycles(self.lifetimes, levels) >= best.cycles:
+            if best and least_cycles(self.lifetimes, levels) >= best.cycles:
                 break  # nor is any plan for a smaller size faster
             try:
                 made = _Planner(self.lifetimes, levels, self.buffering, self.single).run()
             except PlanError as error:
                 _LOG.debug("%d bytes of %s were dropped: %s", size, inner.name, error)
                 continue
-            if made.cycles < best.cycles:
+            if best is None or made.cycles < best.cycles:
                 best = replace(made, hierarchy=self.levels)
-        return best
+        return best or self.run()
 
     def least_size(self) -> int:
         """Compute the bytes of the innermost level that every op fits in, in its smallest tile."""
