@@ -87,3 +87,17 @@ def test_nothing_changes_where_all_fits():
 def test_what_cannot_fit():
     with pytest.raises(PlanError, match="live at once .* need at most 20000"):
         methods.recompute(deep()[0], LEVELS, limit=20_000)
+
+
+def test_a_plan_recomputes_where_memory_asks_for_it():
+    training, pairs = deep()
+    levels = tiled.siracusa_l2(l1=6_000, l2=int(0.8 * peak(training)))
+    with pytest.raises(PlanError, match="live at once"):
+        tiled.plan(training, levels, buffering="single")
+    small, plan = methods.plan_recomputed(training, levels, buffering="single")
+    assert again(small) and plan.peaks["L2"] <= levels[0].bytes
+    assert_same_bits(plan.trainer(small).fit(pairs), trainer_of(training).fit(pairs))
+    kept, plan = methods.plan_recomputed(training, LEVELS, buffering="single")
+    assert kept is training and plan == tiled.plan(training, LEVELS, buffering="single")
+    with pytest.raises(PlanError, match="L1"):
+        methods.plan_recomputed(training, tiled.siracusa_l2(l1=40), buffering="single")

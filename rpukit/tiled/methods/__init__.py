@@ -4,6 +4,7 @@ from rpukit.tiled.methods.lora import add_lora
 from rpukit.tiled.methods.partial import freeze, parameter_layers, train_last, train_rows
 from rpukit.tiled.methods.quantise import quantise
 from rpukit.tiled.methods.recompute import recompute
+from rpukit.tiled.methods.recompute_plan import plan_recomputed
 from rpukit.tiled.methods.rotation import Rotation
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "add_lora",
     "freeze",
     "parameter_layers",
+    "plan_recomputed",
     "quantise",
     "recompute",
     "train_last",

@@ -89,6 +89,7 @@ def peak(blocks: Iterable[Block], offsets: Mapping[str, int]) -> int:
 
 
 _SHORT = 16  # steps of a life that is short
+_MANY = 64  # ranges of addresses that are searched as an array
 _ORDERS: tuple[Callable[[Block], Any], ...] = (
     lambda b: (-b.size, b.lower - b.upper),
     lambda b: (b.lower - b.upper, -b.size),
@@ -198,8 +199,13 @@ def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
     for block in blocks:
         lower, upper = ends[:n_far].T
         meets = np.flatnonzero((lower < block.upper) & (upper > block.lower))
-        taken = [*map(tuple, places[meets].tolist()), *short.during(block.lower, block.upper)]
-        own = found[block.name] = _gap(taken, block.size, best_fit)
+        taken = [*short.during(block.lower, block.upper)]
+        if len(meets) < _MANY:
+            own = _gap([*map(tuple, places[meets].tolist()), *taken], block.size, best_fit)
+        else:
+            both = np.concatenate([places[meets], np.array(taken, np.int64).reshape(-1, 2)])
+            own = _gap_of_many(both, block.size, best_fit)
+        found[block.name] = own
         if block.upper - block.lower > _SHORT:
             places[n_far] = own, own + block.size
             n_far += 1
@@ -220,6 +226,17 @@ def _gap(taken: list[tuple[int, ...]], size: int, best_fit: bool) -> int:
                 break
         floor = max(floor, end)
     return floor if best < 0 else best
+
+
+def _gap_of_many(taken: np.ndarray, size: int, best_fit: bool) -> int:
+    """Find the gap of `_gap` between many ranges, one a row."""
+    taken = taken[np.argsort(taken[:, 0], kind="stable")]
+    floors = np.maximum.accumulate(np.append(0, taken[:, 1]))
+    rooms = taken[:, 0] - floors[:-1]
+    wide = np.flatnonzero(rooms >= size)
+    if not len(wide):
+        return int(floors[-1])
+    return int(floors[wide[np.argmin(rooms[wide])] if best_fit else wide[0]])
 
 
 class _Short:

@@ -7,7 +7,7 @@ copy at once.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -117,31 +117,40 @@ class _Scheduler:
         self.busy: list[Busy] = []
         self.queues: dict[tuple[int, str], _Queue] = {}
         self.rank: dict[int, int] = {}
-        self.after: list[list[int]] = [[] for _ in tasks]
-        self.left = [len(task.before) for task in tasks]
+        self.groups: list[list[int]] = []  # tasks that depend on the same ones
+        self.left: list[int] = []  # of these, the number that are not done, for each group
+        self.after: list[list[int]] = [[] for _ in tasks]  # groups that depend on each task
+        known: dict[int, int] = {}
         for number, task in enumerate(tasks):
-            for t in task.before:
-                self.after[t].append(number)
+            group = known.setdefault(id(task.before), len(self.groups))
+            if group < len(self.groups):
+                self.groups[group].append(number)
+            else:
+                self.groups.append([number])
+                self.left.append(len(task.before))
+                for t in task.before:
+                    self.after[t].append(group)
             if task.engine:
                 queue = self.queues.setdefault((task.hop, task.engine), _Queue())
                 self.rank[number] = len(queue.numbers)
                 queue.numbers.append(number)
                 queue.issued.append(False)
-        for number, n in enumerate(self.left):
+        for group, n in enumerate(self.left):
             if not n:
-                self.offer(number)
+                self.offer(group)
 
-    def offer(self, number: int) -> None:
-        task = self.tasks[number]
-        if task.engine:
-            heappush(self.queues[task.hop, task.engine].ready, self.rank[number])
+    def offer(self, group: int) -> None:
+        for number in self.groups[group]:
+            task = self.tasks[number]
+            if task.engine:
+                heappush(self.queues[task.hop, task.engine].ready, self.rank[number])
 
     def complete(self, number: int) -> None:
         """Note that a task has ended, and offer those whose dependences are now all done."""
-        for t in self.after[number]:
-            self.left[t] -= 1
-            if not self.left[t]:
-                self.offer(t)
+        for group in self.after[number]:
+            self.left[group] -= 1
+            if not self.left[group]:
+                self.offer(group)
 
     def advance(self, now: int) -> None:
         self.now = max(self.now, now)
@@ -152,8 +161,9 @@ class _Scheduler:
         """Find the copies before a place in the serial run that are not issued."""
         found = set()
         for queue in self.queues.values():
-            left = zip(queue.numbers, queue.issued, strict=True)
-            found |= {n for n, issued in left if n < stop and not issued}
+            for rank in range(queue.head, bisect_left(queue.numbers, stop)):
+                if not queue.issued[rank]:
+                    found.add(queue.numbers[rank])
         return found
 
     def run(self, ops: Sequence[tuple[int, OpPlan]]) -> Scheduled:

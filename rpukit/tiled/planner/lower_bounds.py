@@ -142,8 +142,8 @@ def _whole_bytes(lifetimes: Lifetimes, step: Step, operand: Operand) -> int:
     return lifetimes.graph(step).tensors[operand.tensor].nbytes
 
 
-def apart(drafts: Sequence[OpDraft], levels: Hierarchy) -> int:
-    """Compute a lower bound on the cycles of ops whose transfers overlap with no other op.
+def apart(drafts: Sequence[OpDraft], levels: Hierarchy) -> list[int]:
+    """Compute lower bounds on the cycles of ops whose transfers overlap with no other op.
 
     Parameters
     ----------
@@ -152,20 +152,22 @@ def apart(drafts: Sequence[OpDraft], levels: Hierarchy) -> int:
 
     Returns
     -------
-    int
-        All kernels; over two levels also the first fetches of each op. With measured rates 0.
+    list of int
+        Of each op: its kernels, over two levels also its first fetches. With measured rates 0.
     """
-    found, compute, link = 0, levels.compute, levels.levels[-1]
-    for draft in drafts if not compute.rates else ():
-        step, choice = draft.step, draft.choices[-1]
-        n_tiles = max(one.n_tiles for one in draft.choices)
-        found += compute.tile(step.node.op, step.space, step.space.whole)
-        found += (n_tiles - 1) * compute.launch
-        box = tuple((0, n) for n in choice.extents)
-        for operand in step.space.operands if len(levels) == 2 else ():
-            rectangle = step.space.rectangle(operand, box)
-            if operand.mode != "out":  # of one byte an element, at least
-                found += -(-prod(hi - lo for lo, hi in rectangle) // link.width)
+    return [0 if levels.compute.rates else _apart(draft, levels) for draft in drafts]
+
+
+def _apart(draft: OpDraft, levels: Hierarchy) -> int:
+    compute, link, step, choice = levels.compute, levels.levels[-1], draft.step, draft.choices[-1]
+    n_tiles = max(one.n_tiles for one in draft.choices)
+    found = compute.tile(step.node.op, step.space, step.space.whole)
+    found += (n_tiles - 1) * compute.launch
+    box = tuple((0, n) for n in choice.extents)
+    for operand in step.space.operands if len(levels) == 2 else ():
+        rectangle = step.space.rectangle(operand, box)
+        if operand.mode != "out":  # of one byte an element, at least
+            found += -(-prod(hi - lo for lo, hi in rectangle) // link.width)
     return found
 
 

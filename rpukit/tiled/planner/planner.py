@@ -23,8 +23,8 @@ from rpukit.tiled.planner.lower_bounds import apart, bounds, least_cycles, sizes
 from rpukit.tiled.planner.residents import Placement
 from rpukit.tiled.planner.tasks import Task, trace
 from rpukit.tiled.planner.tile_search import Choice, Problem
-from rpukit.tiled.program import Home, OperandPlan, OpPlan, Place, Program
-from rpukit.tiled.tile_space import TileSpace
+from rpukit.tiled.planner.timing.alone import OpTimes, shape_of
+from rpukit.tiled.program import Home, OpPlan, Program
 from rpukit.tiled.verify.check_plan import check_plan
 
 __all__ = ["plan"]
@@ -58,10 +58,10 @@ def plan(
     single : collection of str
         Ops ("SGD") and nodes that get one buffer under any strategy.
     monotone : bool
-        Plan for smaller sizes of the innermost level too, and keep the fastest plan: 125 2^k times
-        4, 5, 6 and 7 bytes, such as 8, 10, 12, 14 and 16 kB. Then no plan takes more cycles than
-        one for a smaller size of this series, which is not certain of plans that are made for
-        their own size alone. Planning takes some ten times as long.
+        Plan for sizes of a fixed series instead of the innermost level's own, up to it, and keep
+        the fastest plan: 125 2^k times 4, 5, 6 and 7 bytes, such as 8, 10, 12, 14 and 16 kB. Then
+        no plan takes more cycles than one for any smaller size, which is not certain of plans that
+        are made for their own size. Planning takes some ten times as long.
 
     Returns
     -------
@@ -118,6 +118,7 @@ class _Planner:
         self.n_hops = len(levels) - 1
         self.problems: dict[Any, Problem] = {}
         self.best: dict[Any, tuple[list[Choice], str]] = {}
+        self.times = OpTimes(lifetimes, levels)
 
     def run(self) -> Plan:
         auto = self.buffering == "auto"
@@ -137,21 +138,21 @@ class _Planner:
         return Plan(self.levels, self.buffering, tuple(made.homes.values()), programs, made.peaks)
 
     def smaller(self) -> Plan:
-        """Make the fastest of the plans for the innermost level's size and for those below."""
+        """Make the fastest of the plans for sizes of the series, up to the innermost level's."""
         *outer, inner = self.levels.levels
-        best = self.run()
-        for size in sizes_below(inner.bytes - 1, self.least_size()):
+        best: Plan | None = None
+        for size in sizes_below(inner.bytes, self.least_size()):
             levels = Hierarchy([*outer, replace(inner, bytes=size)], self.levels.compute)
-            if least_cycles(self.lifetimes, levels) >= best.cycles:
+            if best and least_cycles(self.lifetimes, levels) >= best.cycles:
                 break  # nor is any plan for a smaller size faster
             try:
                 made = _Planner(self.lifetimes, levels, self.buffering, self.single).run()
             except PlanError as error:
                 _LOG.debug("%d bytes of %s were dropped: %s", size, inner.name, error)
                 continue
-            if made.cycles < best.cycles:
+            if best is None or made.cycles < best.cycles:
                 best = replace(made, hierarchy=self.levels)
-        return best
+        return best or self.run()
 
     def least_size(self) -> int:
         """Compute the bytes of the innermost level that every op fits in, in its smallest tile."""
@@ -171,11 +172,13 @@ class _Planner:
         names = ("double", "single", "deeploy_buffers", "double_outer")
         for buffering in names[: 2 + self.n_hops]:  # the last differs over several hops alone
             other = _Planner(self.lifetimes, self.levels, buffering, self.single)
-            other.problems = self.problems
+            other.problems, other.times = self.problems, self.times
             placement = Placement(self.lifetimes, self.levels, False, {})
             try:
                 drafts = [other.draft(step, placement) for step in self.lifetimes.steps]
-                if apart(drafts, self.levels) < made.cycles:
+                bounds = apart(drafts, self.levels)
+                cycles = self.times.one_by_one(drafts, placement, bounds, made.cycles)
+                if cycles < made.cycles:
                     made = min(made, other.made(placement, drafts), key=lambda one: one.cycles)
             except PlanError as error:
                 _LOG.debug("strategy %s was dropped: %s", buffering, error)
@@ -279,44 +282,21 @@ class _Planner:
             return self.cut(step, placement, asked)
         here = tuple(placement.here(step, hop + 1) for hop in range(self.n_hops))
         rooms = tuple(placement.base)
-        key = (*_shape_of(step.space), placement.sizes(step), here, rooms, "draft")
+        key = (*shape_of(step.space), placement.sizes(step), here, rooms, "draft")
         if key not in self.best:
             ways = asked, [("double", "")] * self.n_hops, [("single", "slower")] * self.n_hops
             drafts = [self.cut(step, placement, list(way)) for way in ways]
             apart = list({tuple(draft.choices): draft for draft in drafts}.values())
-            times = [self.alone(draft, placement) for draft in apart] if len(apart) > 1 else [0]
-            best = apart[times.index(min(times))]
+            times = (
+                [self.times.cycles(draft, placement) for draft in apart] if len(apart) > 1 else [0]
+            )
+            best = apart[times.index(min(times)) if times else 0]
             double = any(max(c.slots, default=0) > 1 for c in best.choices)
             whole = prod(c.n_tiles for c in best.choices) == 1
             one = "one tile" if whole else "two buffers are no faster"
             self.best[key] = best.choices, "" if double else one
         choices, reason = self.best[key]
         return OpDraft(step, asked, list(choices), reason)
-
-    def alone(self, draft: OpDraft, placement: Placement) -> int:
-        """Count the cycles of one op with nothing beside it, wherever its buffers are."""
-        step, operands, homes, top = draft.step, [], {}, 0
-        tensors = self.lifetimes.graph(step).tensors
-        for k, operand in enumerate(step.space.operands):
-            name = self.lifetimes.root(step, operand.tensor)
-            home, size = placement.home(name), self.lifetimes.values[name].bytes
-            homes[name] = Home(name, self.levels[home].name, top, size, 0, 0, False)
-            top += self.levels[0].rounded(size)
-            places = []
-            for hop in range(home, self.n_hops):
-                lengths = step.space.worst(operand, draft.choices[hop].extents)
-                size = prod(lengths) * tensors[operand.tensor].itemsize
-                n = draft.choices[hop].slots[k]
-                addresses = tuple(top + i * size for i in range(n))
-                top += n * size
-                level = self.levels[hop + 1].name
-                places.append(Place(level, "slots", f"{level}:{k}", addresses, size, 0, 0))
-            operands.append(OperandPlan(operand.tensor, name, operand.mode, tuple(places)))
-        extents, orders = zip(*((c.extents, c.order) for c in draft.choices), strict=True)
-        node, every = step.node, tuple(operands)
-        op = OpPlan(node.name, node.op, extents, orders, every, "inside", "", 1)
-        tasks = trace(self.lifetimes, self.levels, homes, [(step, op)])
-        return schedule(tasks, [(step.number, op)], self.levels).cycles[step.number]
 
     def cut(self, step: Step, placement: Placement, asked: list[Wish]) -> OpDraft:
         """Choose tiles hop by hop, from the slowest link inwards."""
@@ -385,7 +365,7 @@ class _Planner:
     def known(self, problem: Problem) -> Problem:
         """Return the first equal problem, so that its solutions are reused."""
         key = (
-            *_shape_of(problem.space), problem.bounds, problem.sizes, problem.link, problem.budget,
+            *shape_of(problem.space), problem.bounds, problem.sizes, problem.link, problem.budget,
             problem.here, problem.keep_free, problem.keep_sums, problem.op,
         )  # fmt: skip
         return self.problems.setdefault(key, problem)
@@ -405,12 +385,6 @@ class _Planner:
             f"smallest tile with one buffer each: {', '.join(parts)}; {problem.budget} of "
             f"{level.bytes} are available. Give {level.name} {need} bytes or more"
         )
-
-
-def _shape_of(space: TileSpace) -> tuple[Any, ...]:
-    """Make a key that is equal for ops with the same tilings."""
-    operands = tuple((o.mode, o.spans) for o in space.operands)
-    return space.axes, operands, space.product, space.divide
 
 
 def _moved(tasks: Iterable[Task], levels: Hierarchy) -> dict[str, tuple[int, int]]:

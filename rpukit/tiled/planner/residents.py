@@ -53,6 +53,7 @@ class Placement:
         self.reserve = False  # whether memory for prefetching is reserved before residents
         self.promoted = promoted
         self.runs: dict[Hashable, bool] = {}
+        self.packed: dict[Hashable, tuple[dict[str, Home], int]] = {}
         self.base = [0] * len(levels)
         values = lifetimes.values
         self.base[1] = max(
@@ -125,12 +126,20 @@ class Placement:
         return homes, ops, peaks
 
     def _homes(self) -> tuple[dict[str, Home], dict[str, int]]:
-        level, turns = self.levels[0], self.turns
-        values = self.lifetimes.values
+        """Assign addresses to the values; once for turns that begin and end at the same steps."""
+        turns, values = self.turns, self.lifetimes.values
         spans = {
             v.name: (turns.steps[turns.of[v.lower]][0], turns.steps[turns.of[v.upper - 1]][1])
             for v in values.values()
         }
+        key = tuple(spans.values())
+        if key not in self.packed:
+            self.packed[key] = self._pack_homes(spans)
+        homes, top = self.packed[key]
+        return homes, {self.levels[0].name: top}
+
+    def _pack_homes(self, spans: Mapping[str, tuple[int, int]]) -> tuple[dict[str, Home], int]:
+        level, values = self.levels[0], self.lifetimes.values
         blocks = [
             Block(v.name, *spans[v.name], level.rounded(v.bytes))
             for v in values.values()
@@ -151,7 +160,7 @@ class Placement:
             homes[v.name] = Home(
                 v.name, self.levels[k].name, address, v.bytes, *spans[v.name], v.lasting
             )
-        return homes, {level.name: top}
+        return homes, top
 
     def _level(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
@@ -106,6 +107,7 @@ class _Tracer:
         ops: Sequence[tuple[Step, OpPlan]],
     ) -> None:
         self.lifetimes, self.hierarchy, self.homes, self.ops = lifetimes, hierarchy, homes, ops
+        self.names = [level.name for level in hierarchy.levels]
         self.tasks: list[Task] = []
         self.logs: dict[str, BlockLog] = {}
         self.present: dict[str, np.ndarray] = {}
@@ -246,7 +248,7 @@ class _OpTracer:
         if not _size(part):
             return
         tensor, link = self.tensors[operand.tensor], self.all.hierarchy[hop]
-        names = [level.name for level in self.all.hierarchy.levels]
+        names = self.all.names
         logs = self.all.log(source.block), self.all.log(target.block)
         before: set[int] = set()
         for n, piece in enumerate(self.pieces(part, tensor.shape, tensor.itemsize, link)):
@@ -270,7 +272,7 @@ class _OpTracer:
                 shape,
                 here,
                 there,
-                before=set(before),
+                before=before,  # one set for all pieces
             )
             self.all.tasks.append(task)
 
@@ -337,7 +339,8 @@ def _size(part: Box) -> int:
     return prod(hi - lo for lo, hi in part)
 
 
-def _strides(lengths: Sequence[int], size: int) -> tuple[int, ...]:
+@lru_cache(maxsize=1 << 12)
+def _strides(lengths: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(prod(lengths[i + 1 :]) * size for i in range(len(lengths)))
 
 
@@ -346,8 +349,9 @@ def _address(spot: _Spot, part: Box) -> int:
     return spot.address + sum((lo - origin) * stride for (lo, _), origin, stride in steps)
 
 
+@lru_cache(maxsize=1 << 12)
 def _merged(
-    lengths: Sequence[int], source: Sequence[int], target: Sequence[int], size: int
+    lengths: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Join axes that are contiguous on both sides; the last axis is a run of bytes."""
     axes = [(size, 1, 1)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
 from rpukit.tiled.tile_space import Box
 
 __all__ = ["BlockLog", "BlocksInUse"]
-
-_PARTS = 1024  # of a level, in which blocks are looked up
 
 
 class BlockLog:
@@ -63,7 +62,7 @@ def _inside(shape: object, one: Box, other_shape: object, other: Box) -> bool:
 
 
 class BlocksInUse:
-    """The blocks that tasks have used so far and that no later block has replaced, by address.
+    """The blocks that tasks have used so far, where no later block has replaced them, by address.
 
     Parameters
     ----------
@@ -74,28 +73,30 @@ class BlocksInUse:
 
     def __init__(self, spans: Mapping[str, tuple[int, int, int]], n_levels: int) -> None:
         self.spans = spans
-        self.grain = [1] * n_levels  # bytes of a part of each level
-        for level, _, hi in spans.values():
-            self.grain[level] = max(self.grain[level], -(-hi // _PARTS))
-        self.parts: dict[tuple[int, int], set[str]] = {}  # by level and part
+        # By level: where pieces of blocks begin, and the end and the block of each piece
+        self.starts: list[list[int]] = [[] for _ in range(n_levels)]
+        self.pieces: list[list[tuple[int, str]]] = [[] for _ in range(n_levels)]
 
     def begin(self, block: str) -> set[str]:
-        """Add a block, and name those whose addresses it shares; it replaces those within it."""
-        _, lo, hi = self.spans[block]
-        own = self._places(block)
-        found: set[str] = set()
-        for place in own:
-            found |= self.parts.get(place, set())
-        found = {name for name in found if self.spans[name][1] < hi and lo < self.spans[name][2]}
-        for name in found:
-            if lo <= self.spans[name][1] and self.spans[name][2] <= hi:
-                for place in self._places(name):
-                    self.parts[place].discard(name)
-        for place in own:
-            self.parts.setdefault(place, set()).add(block)
-        return found
+        """Add a block, name those whose addresses it shares, and replace them there.
 
-    def _places(self, block: str) -> list[tuple[int, int]]:
+        What a later block covers of an earlier one is dropped: its first users depend on those of
+        the earlier block already.
+        """
         level, lo, hi = self.spans[block]
-        grain = self.grain[level]
-        return [(level, part) for part in range(lo // grain, -(-hi // grain))]
+        starts, pieces = self.starts[level], self.pieces[level]
+        if lo >= hi:
+            return set()
+        first = max(bisect_right(starts, lo) - 1, 0)
+        if first < len(starts) and pieces[first][0] <= lo:
+            first += 1
+        stop = bisect_left(starts, hi)
+        old = list(zip(starts[first:stop], pieces[first:stop], strict=True))
+        new = [(lo, (hi, block))]
+        if old and old[0][0] < lo:
+            new.insert(0, (old[0][0], (lo, old[0][1][1])))
+        if old and old[-1][1][0] > hi:
+            new.append((hi, old[-1][1]))
+        starts[first:stop] = [start for start, _ in new]
+        pieces[first:stop] = [piece for _, piece in new]
+        return {name for _, (_, name) in old}

@@ -1,0 +1,1 @@
+"""Cycles of ops and plans before and without instructions."""
