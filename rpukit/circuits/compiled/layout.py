@@ -326,10 +326,11 @@ def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
 
 def _is_tree(layout: Layout) -> bool:
     """Whether the flow of each row, but for roots, comes from one element that kernels gather."""
-    if not layout.width or any(isinstance(layer, ProductLayer) for layer in layout.layers):
+    sums = [layer for layer in layout.layers if isinstance(layer, SumLayer)]
+    if not layout.width or len(sums) < len(layout.layers):
         return False
     used = np.zeros(layout.n_row, np.int64)
-    for layer in layout.layers:
+    for layer in sums:
         rows = layer.element_rows
         used += np.bincount(rows[rows >= 0], minlength=layout.n_row)
     used[layout.root_rows] += 1

@@ -124,7 +124,7 @@ class Tile:
         return size | {"WI": self.warps[0], "WJ": self.warps[1]} | more
 
     def fitted(self, limit: int, n_in: int | None = None) -> Tile:
-        """Limit the stages by shared memory, and by the inputs of a chain: more blocks fit then."""
+        """Limit the stages by shared memory and the inputs of a chain: more blocks fit then."""
         most = self.stages if n_in is None else min(self.stages, max(2, -(-n_in // _DEPTH) + 1))
         made = replace(self, stages=most)
         while made.stages > 2 and made.shared > limit:

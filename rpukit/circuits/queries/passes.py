@@ -195,16 +195,16 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
                 joint = (values, None, None, run.flows, flows, run.room)
                 tensor_backward(layer, rounded, theta, *joint, tree=tree)
             else:
-                joint = (values, run.flows, flows, run.room)
-                ops.sum_backward_joined(layer, theta, *joint, tree=tree)
+                arrays = (values, run.flows, flows, run.room)
+                ops.sum_backward_joined(layer, theta, *arrays, tree=tree)
             if apart:
                 ops.product_backward(layer.elements, flows, run.flows)
         else:
             ops.sum_lift(values, run.flows, run.lift, (layer.first_row, layer.end_row))
             elements, flows = run.of_layer(layer), _part(scratch, len(values), layer)
             if rounded is not None:
-                apart = (None, run.lift, elements, None, flows, run.room)
-                tensor_backward(layer, rounded, theta, *apart)
+                given = (None, run.lift, elements, None, flows, run.room)
+                tensor_backward(layer, rounded, theta, *given)
             else:
                 ops.sum_backward(layer, theta, run.lift, elements, flows, run.room)
             ops.product_backward(layer.elements, flows, run.flows)
