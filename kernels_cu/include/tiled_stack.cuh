@@ -18,17 +18,22 @@ struct Lines {
 
 // Request a piece of LINES lines, one step of the sum a row; a warp takes 8 steps of 4 lines, or SPAN lines side by side.
 template <int LINES> __device__ __forceinline__ void request(u32 to, const Lines &x, int k0, int depth) {
-    constexpr int SPAN = LINES < 32 ? LINES : 32;
+    constexpr int SPAN = LINES < 32 ? LINES : 32, COUNT = LINES * DEPTH / 128, BYTES = (int)sizeof(REAL);
+    constexpr int MORE_STEPS = 128 / LINES, MORE_LINES = 128 / DEPTH;  // from copy to copy of a thread
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool across = x.step != 1;  // neighbours in memory are different lines
-#pragma unroll 4  // more addresses would take registers
-    for (int u = 0; u < LINES * DEPTH / 128; u++) {
-        const int g = warp + 4 * u;
-        const int k = across ? g / (LINES / SPAN) * (32 / SPAN) + lane / SPAN : g % (DEPTH / 8) * 8 + lane % 8;
-        const int i = across ? g % (LINES / SPAN) * SPAN + lane % SPAN : g / (DEPTH / 8) * 4 + lane / 8;
-        const bool inside = x.first + i < x.count && k0 + k < depth;
-        const REAL *from = inside ? x.from + (i64)(x.first + i) * x.line + (i64)(k0 + k) * x.step : x.from;
-        rk_copy<(int)sizeof(REAL)>(to + (k * ALONG(LINES) + i) * (int)sizeof(REAL), from, inside ? (int)sizeof(REAL) : 0);
+    const int k = across ? warp / (LINES / SPAN) * (32 / SPAN) + lane / SPAN : warp % (DEPTH / 8) * 8 + lane % 8;
+    const int i = across ? warp % (LINES / SPAN) * SPAN + lane % SPAN : warp / (DEPTH / 8) * 4 + lane / 8;
+    const REAL *from = x.from + (i64)(x.first + i) * x.line + (i64)(k0 + k) * x.step;
+    const i64 ahead = across ? MORE_STEPS * x.step : MORE_LINES * x.line;
+    const u32 beside = (across ? MORE_STEPS * ALONG(LINES) : MORE_LINES) * BYTES;
+    const bool fixed = across ? x.first + i < x.count : k0 + k < depth;
+    const int left = !fixed ? 0 : across ? depth - k0 - k : x.count - x.first - i, each = across ? MORE_STEPS : MORE_LINES;
+    to += (k * ALONG(LINES) + i) * BYTES;
+#pragma unroll 8
+    for (int u = 0; u < COUNT; u++, from += ahead, to += beside) {
+        const bool inside = u * each < left;
+        rk_copy<BYTES>(to, inside ? from : x.from, inside ? BYTES : 0);
     }
 }
 

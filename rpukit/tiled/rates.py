@@ -35,6 +35,9 @@ class Rate(Checked):
         Of a product: ascending lengths of the last free axis.
     depth : int
         Of a product: length of the sum that `cycles` are for.
+    ends : tuple of int
+        Of a product: cycles for each pair that do not depend on the length of the sum, such as
+        those of loading and storing the results; none where it is empty.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Rate(Checked):
     cycles: tuple[int, ...]
     columns: tuple[int, ...] = ()
     depth: int = 1
+    ends: tuple[int, ...] = ()
 
     KINDS: ClassVar[dict[str, Kind]] = {
         "launch": Whole(0, _MOST),
@@ -69,6 +73,7 @@ class Rate(Checked):
         "cycles": Many(Whole(0, _MOST)),
         "columns": Many(Whole(1, _MOST)),
         "depth": Whole(1, _MOST),
+        "ends": Many(Whole(0, _MOST)),
     }
 
     def _check(self) -> None:
@@ -78,6 +83,8 @@ class Rate(Checked):
             self._need(rising and (bool(sizes) or name == "columns"), name, "ascending sizes")
         n = len(self.rows) * max(1, len(self.columns))
         self._need(len(self.cycles) == n, "cycles", f"{n} numbers, one for each size")
+        fits = not self.ends or (bool(self.columns) and len(self.ends) == n)
+        self._need(fits, "ends", "none, or of a product one for each pair of sizes")
 
     def tile(self, rows: int, columns: int, points: int) -> int:
         """Compute the cycles of a tile.
@@ -97,9 +104,9 @@ class Rate(Checked):
             return self.launch + -int(-np.interp(points, *self._line(points)) // 1)
         i, more = _place(self.rows, rows)
         j, wider = _place(self.columns, columns)
-        depth = points / max(1, rows * columns)
-        own = self.cycles[i * len(self.columns) + j]
-        return self.launch + -int(-own * more * wider * depth / self.depth // 1)
+        depth, pair = points / max(1, rows * columns), i * len(self.columns) + j
+        own = self.cycles[pair] * depth / self.depth + (self.ends[pair] if self.ends else 0)
+        return self.launch + -int(-own * more * wider // 1)
 
     def tiles(self, rows: Any, columns: Any, points: Any) -> Any:
         """Compute the cycles of many tiles at once.
@@ -120,10 +127,12 @@ class Rate(Checked):
         for own, lengths in zip(sizes, (rows, columns), strict=True):
             places.append(np.minimum(np.searchsorted(own, lengths), len(own) - 1))
             more = more * np.maximum(1.0, lengths / own[-1])
-        table = np.array(self.cycles, np.float64).reshape(len(sizes[0]), len(sizes[1]))
+        pairs = places[0] * len(sizes[1]) + places[1]
         depth = points / np.maximum(1, rows * columns)
-        found = table[places[0], places[1]] * more * depth / self.depth
-        return self.launch + np.ceil(found).astype(np.int64)
+        found = np.array(self.cycles, np.float64)[pairs] * depth / self.depth
+        if self.ends:
+            found = found + np.array(self.ends, np.float64)[pairs]
+        return self.launch + np.ceil(found * more).astype(np.int64)
 
     def _line(self, most: int) -> tuple[Sequence[int], Sequence[float]]:
         """Make the ends of the line of cycles by points, from none to the most that is asked."""

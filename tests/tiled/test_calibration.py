@@ -1,5 +1,6 @@
 """Measured rates: the model of a tile by its size, plans by them, what the cache folder keeps."""
 
+import math
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,10 +16,11 @@ from rpukit.tiled.machine import key
 from rpukit.tiled.planner.lifetimes import Lifetimes
 
 GRID = tiled.Rate("Gemm", 50, (8, 16, 32), (20, 30, 40, 30, 40, 70, 40, 70, 130), (8, 16, 32), 8)
+ENDS = tiled.Rate("Gemm", 50, (8, 64), (20, 90, 90, 310), (8, 64), 8, (4, 11, 11, 52))
 LINE = tiled.Rate("Relu", 100, (1000, 2000), (50, 90))
 SMALL = {
     "lengths": (1, 8),
-    "depth": 4,
+    "depths": (2, 4),
     "dense": ((16, 8),),
     "images": ((1, 2, 8),),
     "analog": ((2, 4),),
@@ -49,7 +51,7 @@ def test_a_product_takes_as_long_as_the_next_larger_one_that_was_measured():
         assert GRID.tile(m, n, m * n * 16) == 50 + 2 * cycles, (m, n)
 
 
-@pytest.mark.parametrize("rate", [GRID, LINE])
+@pytest.mark.parametrize("rate", [GRID, LINE, ENDS])
 def test_many_tiles_have_the_cycles_of_each(rate):
     rng = np.random.default_rng(1)
     m, n, k = rng.integers(1, 70, (3, 200))
@@ -61,14 +63,21 @@ def test_a_rate_with_unsorted_or_missing_numbers_is_refused():
     for rows, cycles in (((2, 1), (1, 1)), ((1, 2), (1,)), ((), ())):
         with pytest.raises(ParameterError, match=r"Rate\.(rows|cycles)"):
             tiled.Rate("Relu", 0, rows, cycles)
+    for columns in ((), (1, 2)):
+        with pytest.raises(ParameterError, match=r"Rate\.ends"):
+            tiled.Rate("Gemm", 0, (1,), (1,) * max(1, len(columns)), columns, 1, (1,))
 
 
 def test_the_times_that_are_fitted_come_back():
     rate = fit.line("Relu", [(1000, 150.0), (2000, 190.0), (1000, 150.0), (3000, 180.0)])
     assert [rate.tile(1, 1, n) for n in (1000, 2000, 3000)] == [150, 190, 190]
-    times = {(m, n): 10.0 + m * n for m in (2, 4) for n in (2, 4)}
-    rate = fit.product("Gemm", 10.0, (2, 4), (2, 4), times, 8)
-    assert [rate.tile(m, n, m * n * 8) for m, n in times] == [round(t) for t in times.values()]
+    sizes = [(m, n, k) for m in (2, 4) for n in (2, 4) for k in (2, 8)]
+    times = {(m, n, k): 10.0 + m * n * (3 + k) for m, n, k in sizes}
+    rate = fit.product("Gemm", 10.0, (2, 4), (2, 4), times, (2, 8))
+    assert [rate.tile(*one[:2], math.prod(one)) for one in sizes] == list(times.values())
+    assert rate.tile(3, 4, 3 * 4 * 5) == 10 + 16 * (3 + 5)
+    noise = {one: 40.0 if one[2] == 2 else 30.0 for one in sizes}  # the longer sums were faster
+    assert fit.product("Gemm", 10.0, (2, 4), (2, 4), noise, (2, 8)).tile(4, 4, 128) == 31
 
 
 def test_plans_by_measured_rates_prefer_fast_tiles_and_have_the_same_bits():

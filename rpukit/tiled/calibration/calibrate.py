@@ -36,18 +36,18 @@ __all__ = ["Calibration", "calibrate"]
 _FORMAT = ("rpukit-rates", 1)
 _log = logging.getLogger("rpukit")
 
-# Sizes of the probes: of products (rows and columns, depth), dense networks (rows, width), images
-# (samples, channels, side), analog tiles (rows, width)
+# Sizes of the probes: of products (rows and columns, two depths), dense networks (rows, width),
+# images (samples, channels, side), analog tiles (rows, width)
 _CPU: dict[str, Any] = {
     "lengths": (1, 4, 16, 64, 256),
-    "depth": 64,
+    "depths": (16, 64),
     "dense": ((16, 16), (64, 64), (128, 256)),
     "images": ((1, 4, 8), (4, 8, 16), (4, 16, 32)),
     "analog": ((4, 16), (32, 64)),
 }
 _GPU: dict[str, Any] = {
     "lengths": (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 4096),
-    "depth": 1024,
+    "depths": (128, 1024),
     "dense": ((64, 64), (4096, 1024)),
     "images": ((4, 16, 16), (16, 64, 32)),
     "analog": ((16, 256), (128, 1024)),
@@ -210,7 +210,7 @@ def _measured(device: str, about: str) -> Calibration:
     on_gpu = device != "cpu"
     sizes = _GPU if on_gpu else _CPU
     link = gpu_link(_device.parse_device(device)) if on_gpu else cpu_link()
-    grid = _products(device, sizes["lengths"], sizes["depth"])
+    grid = _products(device, sizes["lengths"], sizes["depths"])
     samples = [
         sample
         for make in ("dense", "images", "analog")
@@ -243,12 +243,12 @@ def _levels(device: str) -> Hierarchy:
     )  # fmt: skip
 
 
-def _products(device: str, lengths: tuple[int, ...], depth: int) -> tuple[Any, ...]:
+def _products(device: str, lengths: tuple[int, ...], depths: tuple[int, int]) -> tuple[Any, ...]:
     """Time products by rows and columns; return the fields of a rate after the op."""
     rng, times = np.random.default_rng(0), {}
     launch = float("inf")
     for rows in lengths:
-        graph = probes.products(rows, lengths, depth)
+        graph = probes.products(rows, lengths, depths)
         planned = plan(graph, _levels(device), buffering="single")
         executor = _executor(device, planned, (graph,))
         for name in graph.inputs:
@@ -260,9 +260,10 @@ def _products(device: str, lengths: tuple[int, ...], depth: int) -> tuple[Any, .
             if tile.node == "launch":
                 launch = min(launch, 1e9 * seconds)
             else:
-                times[rows, int(tile.node.removeprefix("product"))] = 1e9 * seconds
-    rate = fit.product("Gemm", launch, lengths, lengths, times, depth)
-    return rate.launch, rate.rows, rate.cycles, rate.columns, rate.depth
+                columns, depth = map(int, tile.node.removeprefix("product").split("x"))
+                times[rows, columns, depth] = 1e9 * seconds
+    rate = fit.product("Gemm", launch, lengths, lengths, times, depths)
+    return rate.launch, rate.rows, rate.cycles, rate.columns, rate.depth, rate.ends
 
 
 def _samples(probe: probes.Probe, device: str) -> Iterator[fit.Sample]:

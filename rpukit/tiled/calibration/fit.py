@@ -53,10 +53,10 @@ def product(
     launch: float,
     rows: Sequence[int],
     columns: Sequence[int],
-    times: Mapping[tuple[int, int], float],
-    depth: int,
+    times: Mapping[tuple[int, int, int], float],
+    depths: tuple[int, int],
 ) -> Rate:
-    """Make the rate of a product from times by rows and columns.
+    """Make the rate of a product from times by rows, columns and depth.
 
     Parameters
     ----------
@@ -64,22 +64,27 @@ def product(
     launch : float
         Nanoseconds of the smallest product.
     rows, columns : sequence of int
-    times : mapping of (int, int) to float
-        Nanoseconds for each pair.
-    depth : int
-        Length of the sums.
+    times : mapping of (int, int, int) to float
+        Nanoseconds for each pair and each depth.
+    depths : (int, int)
+        Lengths of the sums, the shorter one first.
 
     Returns
     -------
     Rate
     """
-    found: dict[tuple[int, int], float] = {}
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+    short, long = depths
     for i, m in enumerate(rows):
         for j, n in enumerate(columns):  # a product contains all smaller ones
-            less = [found[i - 1, j] if i else 0.0, found[i, j - 1] if j else 0.0]
-            found[i, j] = max(times[m, n] - launch, *less)
-    cycles = tuple(max(1, round(time)) for time in found.values())
-    return Rate(op, round(launch), tuple(rows), cycles, tuple(columns), depth)
+            less = [found[at] for at in ((i - 1, j), (i, j - 1)) if at in found]
+            whole = max([times[m, n, long] - launch, *(sum(one) for one in less)])
+            step = (times[m, n, long] - times[m, n, short]) / (long - short)
+            sums = min(whole, max([0.0, step * long, *(one[0] for one in less)]))
+            found[i, j] = sums, whole - sums
+    cycles = tuple(max(1, round(time)) for time, _ in found.values())
+    ends = tuple(max(0, round(time)) for _, time in found.values())
+    return Rate(op, round(launch), tuple(rows), cycles, tuple(columns), long, ends)
 
 
 def rates(samples: Iterable[Sample], measured: Collection[Rate]) -> tuple[Rate, ...]:

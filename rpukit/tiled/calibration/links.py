@@ -75,8 +75,8 @@ def gpu_link(place: _device.Device) -> Level:
     Level
         "device", of one byte.
     """
-    cp, sizes = _device.cupy(), (1 << 19, 1 << 25)
-    runtime, size = cp.cuda.runtime, 2 * (1 << 25)
+    cp, sizes = _device.cupy(), (1 << 19, 1 << 22)
+    runtime, size = cp.cuda.runtime, 2 * sizes[1]
     with cp.cuda.Device(place.index):
         host = [cp.cuda.alloc_pinned_memory(size) for _ in range(2)]
         here = [cp.zeros(size, np.uint8) for _ in range(2)]

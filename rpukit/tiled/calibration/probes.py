@@ -15,11 +15,14 @@ __all__ = ["Probe", "analog", "dense", "images", "products"]
 Probe = tuple[Training, tuple[np.ndarray, ...]]  # a training graph, and a mini-batch
 
 
-def products(rows: int, columns: tuple[int, ...], depth: int) -> Graph:
-    """Make a graph of products with results of `rows` rows, one for each number of columns."""
-    b = Builder("products")
-    a = b.input("a", (rows, depth))
-    names = [b.apply("Gemm", a, b.input(f"b{n}", (depth, n)), name=f"product{n}") for n in columns]
+def products(rows: int, columns: tuple[int, ...], depths: tuple[int, ...]) -> Graph:
+    """Make a graph of products with results of `rows` rows, by columns and length of the sum."""
+    b, names = Builder("products"), []
+    for depth in depths:
+        a = b.input(f"a{depth}", (rows, depth))
+        for n in columns:
+            name = f"product{n}x{depth}"
+            names.append(b.apply("Gemm", a, b.input(f"b{n}x{depth}", (depth, n)), name=name))
     tiny = b.apply("Gemm", b.input("c", (1, 1)), b.input("d", (1, 1)), name="launch")
     return b.graph(*names, tiny)
 
