@@ -9,10 +9,12 @@ from rpukit import tiled
 from rpukit.errors import PlanError
 from rpukit.tiled.planner import planner as module
 from rpukit.tiled.planner.addresses import Block, live_bytes, pack, peak
+from rpukit.tiled.planner.bands import Bands
 from rpukit.tiled.planner.lifetimes import Lifetimes
 from rpukit.tiled.planner.lower_bounds import apart, least_cycles, sizes_below
 from rpukit.tiled.planner.residents import Placement
 from rpukit.tiled.planner.tile_search import Problem
+from rpukit.tiled.planner.timing.alone import OpTimes
 
 
 def chain(depth, width=12, n=6, seed=0):
@@ -138,20 +140,40 @@ def test_no_plan_falls_below_the_bound_of_its_size_or_a_larger_one(make, args):
 
 
 def test_equal_layers_are_searched_once(monkeypatch):
-    searched = []
-    search = Problem._search
+    """For tiles of ops, for bands of them, and for the cycles of ops by themselves."""
+    counts = dict.fromkeys((Problem, Bands, OpTimes), 0)
 
-    def counted(self, buffers):
-        searched.append(buffers)
-        return search(self, buffers)
+    def count(kind, name):
+        search = getattr(kind, name)
 
-    monkeypatch.setattr(Problem, "_search", counted)
+        def counted(self, *args):
+            counts[kind] += 1
+            return search(self, *args)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    for kind, name in ((Problem, "_search"), (Bands, "best"), (OpTimes, "_cycles")):
+        count(kind, name)
     numbers = []
-    for depth in (4, 12):
-        searched.clear()
+    for depth in (6, 12):
+        counts.update(dict.fromkeys(counts, 0))
         tiled.plan(chain(depth), tiled.siracusa_l2(l1=2000))
-        numbers.append(len(searched))
-    assert numbers[0] == numbers[1]
+        numbers.append(dict(counts))
+    assert numbers[0] == numbers[1] and all(numbers[0].values())
+
+
+def test_bands_of_equal_layers_are_those_of_each():
+    training, levels = chain(6, 64, 16), tiled.siracusa_l2(l1=32_000)
+    planner = module._Planner(Lifetimes(training), levels, "auto", frozenset())
+    placement = Placement(planner.lifetimes, levels, True, {})
+    drafts = [planner.draft(step, placement) for step in planner.lifetimes.steps]
+    finder, n = Bands(drafts, planner.lifetimes, levels[1], levels.compute), 0
+    for first in range(len(drafts) - 2):
+        for last in (first + 1, first + 2):
+            found = finder.bands(first, last)
+            assert found == finder.best(first, last)
+            n += len(found)
+    assert n > len(finder.kinds)
 
 
 def test_blocks_that_live_all_the_time_are_below_the_others():

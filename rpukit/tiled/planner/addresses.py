@@ -190,28 +190,43 @@ def _packed(
 
 def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
     """Put each block in turn into the lowest gap that holds it, or into the tightest."""
-    short = _Short()
-    far = [k for k, b in enumerate(blocks) if b.upper - b.lower > _SHORT]
-    ends = np.array([[blocks[k].lower, blocks[k].upper] for k in far], np.int64).reshape(-1, 2)
-    places = np.zeros((len(far), 2), np.int64)
+    far = sum(b.upper - b.lower > _SHORT for b in blocks)
+    long, short, near = _Ranges(far), _Ranges(len(blocks) - far), _Short()
     found: dict[str, int] = {}
-    n_far = 0
     for block in blocks:
-        lower, upper = ends[:n_far].T
-        meets = np.flatnonzero((lower < block.upper) & (upper > block.lower))
-        taken = [*short.during(block.lower, block.upper)]
+        is_long = block.upper - block.lower > _SHORT
+        meets = long.during(block)
+        taken = [] if is_long else [*near.during(block.lower, block.upper)]
+        if is_long:
+            meets = np.concatenate([meets, short.during(block)])
         if len(meets) < _MANY:
-            own = _gap([*map(tuple, places[meets].tolist()), *taken], block.size, best_fit)
+            own = _gap([*map(tuple, meets.tolist()), *taken], block.size, best_fit)
         else:
-            both = np.concatenate([places[meets], np.array(taken, np.int64).reshape(-1, 2)])
+            both = np.concatenate([meets, np.array(taken, np.int64).reshape(-1, 2)])
             own = _gap_of_many(both, block.size, best_fit)
         found[block.name] = own
-        if block.upper - block.lower > _SHORT:
-            places[n_far] = own, own + block.size
-            n_far += 1
-        else:
-            short.add(block, own)
+        (long if is_long else short).add(block, own)
+        if not is_long:
+            near.add(block, own)
     return found
+
+
+class _Ranges:
+    """Lives and addresses of blocks, as arrays."""
+
+    def __init__(self, n: int) -> None:
+        self.lives, self.places, self.n = np.zeros((2, n), np.int64), np.zeros((n, 2), np.int64), 0
+
+    def add(self, block: Block, offset: int) -> None:
+        self.lives[:, self.n] = block.lower, block.upper
+        self.places[self.n] = offset, offset + block.size
+        self.n += 1
+
+    def during(self, block: Block) -> np.ndarray:
+        """List the ranges of addresses of the blocks that live while another one does."""
+        lower, upper = self.lives[:, : self.n]
+        found: np.ndarray = self.places[: self.n][(lower < block.upper) & (upper > block.lower)]
+        return found
 
 
 def _gap(taken: list[tuple[int, ...]], size: int, best_fit: bool) -> int:

@@ -7,8 +7,8 @@ Transfers of one op overlap with the kernels of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from rpukit.tiled.planner.cycle_model import TileCycles, double_buffered
 from rpukit.tiled.planner.draft import Band, OpDraft, PartEstimate, TurnEstimate
 from rpukit.tiled.planner.lifetimes import Lifetimes, Step
 from rpukit.tiled.planner.tile_search import Choice, candidates, rows_of
+from rpukit.tiled.planner.timing.alone import shape_of
 from rpukit.tiled.tile_space import Cut, Operand, TileSpace, axis_of
 
 __all__ = ["Bands"]
@@ -79,6 +80,10 @@ class Bands:
     ) -> None:
         self.drafts, self.lifetimes, self.link, self.compute = drafts, lifetimes, link, compute
         self.known: dict[tuple[int, int], Sequence[Band | None]] = {}
+        self.kinds: dict[Hashable, tuple[list[str], Sequence[Band | None]]] = {}
+        self.op_kinds: dict[int, int] = {}
+        self.shapes: dict[Hashable, int] = {}
+        self.turns: dict[int, TurnEstimate] = {}  # of ops alone
 
     def find(self, longest: int) -> list[Band]:
         """Join neighbours where the estimated cycles fall.
@@ -98,7 +103,9 @@ class Bands:
             found: list[tuple[int, TurnEstimate | None, Any]] = []
             for first in range(stop - 1, max(-1, stop - longest - 1), -1):
                 for band in self.bands(first, stop - 1):
-                    turn = self.alone(first) if band is None else band.turn
+                    if first not in self.turns:
+                        self.turns[first] = self.alone(first)
+                    turn = self.turns[first] if band is None else band.turn
                     ways = (
                         (cycles + self.after(before, turn), k)
                         for k, (cycles, before, _) in enumerate(best[first])
@@ -225,10 +232,47 @@ class Bands:
         more cycles than it makes ops wait, whatever runs beside it.
         """
         if (first, last) not in self.known:
-            alone = first == last
-            found = [None, *self.halves(first)] if alone else self.best(first, last)
-            self.known[first, last] = found
+            names, key = self.kind(first, last)
+            if key not in self.kinds:
+                alone = first == last
+                found = [None, *self.halves(first)] if alone else self.best(first, last)
+                self.kinds[key] = names, found
+            old, known = self.kinds[key]
+            new = dict(zip(old, names, strict=True))
+            self.known[first, last] = [band and _moved(band, first, new) for band in known]
         return self.known[first, last]
+
+    def kind(self, first: int, last: int) -> tuple[list[str], Hashable]:
+        """List the values that some steps use, and make a key of all that their bands depend on.
+
+        Steps with the same key have the same bands, but for the names of the values.
+        """
+        names: dict[str, int] = {}
+        key: list[Hashable] = []
+        for draft in self.drafts[first : last + 1]:
+            step = draft.step
+            for name in self.names(step):
+                value = self.lifetimes.values[name]
+                later = value.wanted or value.uses[-1][0] > last
+                key += [names.setdefault(name, len(names)), value.bytes, later]
+            key += [self.op_kind(draft), step.program]
+        return list(names), tuple(key)
+
+    def op_kind(self, draft: OpDraft) -> int:
+        """Number the kind of an op: its tilings, its operands, and how it is cut by itself."""
+        number = draft.step.number
+        if number not in self.op_kinds:
+            step, tensors = draft.step, self.lifetimes.graph(draft.step).tensors
+            own = [tensors[operand.tensor] for operand in step.space.operands]
+            key = (
+                shape_of(step.space),
+                tuple((one.shape, one.itemsize) for one in own),
+                tuple(draft.choices),
+                draft.overlap,
+                step.node.op if self.compute.rates else "",
+            )
+            self.op_kinds[number] = self.shapes.setdefault(key, len(self.shapes))
+        return self.op_kinds[number]
 
     def best(self, first: int, last: int) -> list[Band]:
         drafts = self.drafts[first : last + 1]
@@ -367,6 +411,14 @@ class Bands:
         tiles[0] = TileCycles(once[0] + each[0], work, each[1])
         tiles[-1] = tiles[-1]._replace(store=once[1] + each[1])
         return double_buffered(tiles) <= self.drafts[one.number].choices[0].cycles
+
+
+def _moved(band: Band, first: int, names: Mapping[str, str]) -> Band:
+    """Describe an equal band that begins at another step, with other names of its values."""
+    parts = {names[name]: part for name, part in band.turn.parts.items()}
+    last = first + band.last - band.first
+    shared = frozenset(names[name] for name in band.shared)
+    return Band(first, last, shared, band.choices, replace(band.turn, parts=parts))
 
 
 def _extents(steps: Sequence[Step], axes: Sequence[int], part: int) -> list[tuple[int, ...]]:

@@ -197,22 +197,25 @@ class _Planner:
     def best_of(self, placement: Placement, drafts: list[OpDraft], made: _Made) -> _Made:
         """Try other placements of the ops, and the best two with longer-lived buffers."""
         ways = [(drafts, False, False), *self.banded(drafts)]
-        found = [(made.cycles, 0, made)]
+        found, best = [(made.cycles, 0)], [made]  # one plan at a time: they are large
 
         def attempt(number: int) -> None:
             way, placement.prefetch, placement.reserve = ways[number]
             try:
                 other = self.made(placement, way)
-                found.append((other.cycles, number, other))
             except PlanError as error:
                 _LOG.debug("a way to plan was dropped: %s", error)
+                return
+            if (other.cycles, number) < min(found):
+                best[0] = other
+            found.append((other.cycles, number))
 
         for number in range(1, len(ways)):
             attempt(number)
         placement.far = True
-        for _, number, _ in sorted(found, key=lambda one: one[:2])[:2]:
+        for _, number in sorted(found)[:2]:
             attempt(number)
-        return min(found, key=lambda one: one[:2])[2]
+        return best[0]
 
     def banded(self, drafts: list[OpDraft]) -> Iterator[tuple[list[OpDraft], bool, bool]]:
         """Yield ops alone and in bands, with whether to prefetch operands and reserve memory."""

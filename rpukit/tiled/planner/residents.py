@@ -28,6 +28,7 @@ __all__ = ["Placement"]
 # Shares of a level that residents may fill, and prefetched values as well
 _SHARES = ((1.0, 0.9), (1.0, 0.75), (1.0, 0.6), (0.9, 0.5), (0.75, 0.5), (0.5, 0.5), (0.0, 0.0))
 _REACH = 6  # most turns by which the life of a buffer grows, to be filled and emptied
+_FEW = 500  # values that are packed with all effort
 _MOST_TILES = 512  # an op of more tiles has no residents in the innermost level
 
 
@@ -145,7 +146,8 @@ class Placement:
             for v in values.values()
             if v.name not in self.promoted
         ]
-        offsets = pack(blocks, align=level.align, rounds=100, effort=0)
+        rounds = 100 * _FEW**2 // max(len(blocks), _FEW) ** 2  # a packing takes as much as n^2
+        offsets = pack(blocks, align=level.align, rounds=rounds, effort=0)
         top = peak(blocks, offsets)
         if top > level.bytes:
             raise PlanError(
