@@ -44,6 +44,7 @@ KNOWN = {
     ("initcheck", "sum_flow", "Uninitialized __global__ memory read of size 16"): (
         "copies of 16 bytes take the padding of a line, of which no weight is computed"
     ),
+    ("initcheck", "tensor_flow", "Uninitialized __global__ memory read of size 16"): "as sum_flow",
 }
 MARK = "##case"
 # What a report begins with; lines that go on with it are indented further.
@@ -180,7 +181,8 @@ def process(
     begin = time.time()
     log = place.parent / f"{tool}-{threading.get_ident()}-{begin:.3f}.txt"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RPUKIT_TUNE": "0", "RPUKIT_NUM_THREADS": "1"}
-    env["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    if gpu >= 0:
+        env["CUDA_VISIBLE_DEVICES"] = str(gpu)
     with open(log, "w", encoding="utf-8", errors="replace") as file:
         child = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, env=env, cwd=ROOT,
@@ -200,7 +202,7 @@ def process(
         if code not in (0, None):
             at = " ".join(marks[-1].split("\t")[2:4]) if marks else "start"
             found.add(f"{at.split()[0]}: ended with {code}", "\n".join([at, *lines[-12:]]))
-    return code == 0 or not marks
+    return code == 0
 
 
 LOCK = threading.Lock()
@@ -212,6 +214,7 @@ def run(args: argparse.Namespace, tools: list[str], place: Path, end: float) -> 
     left = dict.fromkeys(tools, True)
 
     def work(number: int) -> None:
+        gpu = number % args.gpus if args.gpus > 1 else -1
         for turn in range(len(tools)):
             tool = tools[(number + turn) % len(tools)]
             for _ in range(9):  # a fault that ends a process ends its context, too
@@ -225,7 +228,7 @@ def run(args: argparse.Namespace, tools: list[str], place: Path, end: float) -> 
                 child = [sys.executable, str(Path(__file__)), *more, "--kernels", *args.kernels]
                 if tool != "plain":
                     child = [*sanitizer(tool), *child]
-                if process(child, tool, own, results[tool], end, number % args.gpus):
+                if process(child, tool, own, results[tool], end, gpu):
                     left[tool] = False
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(args.jobs)]

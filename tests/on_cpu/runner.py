@@ -2,7 +2,8 @@
 
 Environment variables: ``CXX`` names the compiler; ``RPUKIT_ON_CPU_CACHE`` the folder of compiled
 kernels (`store`); ``RPUKIT_ON_CPU_SANITIZE=1`` builds with AddressSanitizer and UBSan (the process
-then needs libasan preloaded); ``RPUKIT_ON_CPU_UCONTEXT=1`` switches stacks in the way of other
+then needs libasan preloaded); ``RPUKIT_ON_CPU_RACES=1`` finds races on shared memory (`races.h`);
+``RPUKIT_ON_CPU_UCONTEXT=1`` switches stacks in the way of other
 processors than x86-64.
 """
 
@@ -46,9 +47,21 @@ SANITIZE = (
     "-fsanitize=address,undefined,float-cast-overflow",
     "-fno-sanitize-recover=all",
 )
+# Calls of -fsanitize=thread come to races.h: without the library that g++ would link.
+RACES = (
+    "-O1",
+    "-g1",
+    "-fsanitize=thread",
+    "-nodefaultlibs",
+    "-lstdc++",
+    "-lm",
+    "-lc",
+    "-lgcc_s",
+)
 FAULTS = {
     1: "a barrier was not reached by all threads of a block",
     2: "lanes of a warp wait for lanes that never came, or name different lanes",
+    4: "threads race on shared memory: one reads what another writes, with no barrier between",
     3: "a thread needs more than 64 KiB of stack: it calls itself too deeply",
 }
 _DYNAMIC = re.compile(
@@ -62,6 +75,8 @@ def flags() -> tuple[str, ...]:
     """Options of the compiler, as the environment asks."""
     portable = os.environ.get("RPUKIT_ON_CPU_UCONTEXT") == "1"
     sanitize = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
+    if finds_races():
+        return (*FLAGS, *RACES)
     return (
         *FLAGS,
         *(("-DON_CPU_UCONTEXT",) if portable else ()),
@@ -69,18 +84,25 @@ def flags() -> tuple[str, ...]:
     )
 
 
+def finds_races() -> bool:
+    """Whether kernels are built to find races on shared memory."""
+    return os.environ.get("RPUKIT_ON_CPU_RACES") == "1"
+
+
 def text_of(variant: Variant) -> str:
     """The translation unit: the header, the macros, the source, an exported launcher."""
     defines = "".join(f"#define {name} {value}\n" for name, value in variant.macros.items())
     body = _DYNAMIC.sub(r"ON_CPU_DYNAMIC_SHARED(\1, \2);", variant.source.text)
     launcher = f"ON_CPU_EXPORT({variant.entry})\n"
-    return f'#include "cuda_on_cpu.h"\n{defines}{body}\n#line 1 "launcher"\n{launcher}'
+    races = '#include "races.h"\n' if finds_races() else ""
+    return f'#include "cuda_on_cpu.h"\n{races}{defines}{body}\n#line 1 "launcher"\n{launcher}'
 
 
 def library(variant: Variant) -> ctypes.CDLL:
     """The compiled kernel, from memory, from the store, or made now."""
     text, options = text_of(variant), flags()
-    ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in HEADERS)
+    headers = (*HEADERS, "races.h") if finds_races() else HEADERS
+    ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in headers)
     common = store.key_of(ours, *options)
     key = store.key_of(common, text)
     with _lock:

@@ -335,6 +335,8 @@ def product(
                 f"{named(other.scope & child.scope)}"
             )
         seen |= child.scope
+    if block_size is not None:
+        block_size = integer(block_size, "block_size", low=1)
     size = children[0].block_size if block_size is None else block_size
     sizes = [child.n_node for child in children]
     if edges is not None and node_edges is not None:

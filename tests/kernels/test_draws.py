@@ -1,0 +1,85 @@
+"""Draws that equal a probability: kernels and mirrors decide them in the same way.
+
+A probability is searched at which one more draw counts; the next smaller number is that draw
+itself, which no random number would meet.
+"""
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit.testing import assert_same_bits, on_cpu
+
+BITS = dict(desired_bl=4, update_management=False, update_bl_management=False)
+PLAIN = dict(dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0)
+
+
+def draws(count, most):
+    """Floats in (0, 1) at which `count` grows with the next float, one for each number of draws."""
+    found = []
+    for wanted in range(most):
+        low, high = np.array([0.0, 1.0], np.float32).view(np.int32)
+        while high - low > 1:
+            middle = (low + high) // 2
+            number = float(np.int32(middle).view(np.float32))
+            low, high = (middle, high) if count(number) <= wanted else (low, middle)
+        found.append(float(np.int32(low).view(np.float32)))
+    return found
+
+
+def reset(prob):
+    tile = rk.AnalogTile((3, 5), rk.SoftBounds(reset=0.1), seed=4)
+    tile.set_weights(np.full((3, 5), 0.25, np.float32))
+    return tile.reset(prob=prob).get_weights() if prob else tile.get_weights()
+
+
+def dropped(prob):
+    modifier = rk.inference.WeightModifier(pdrop=prob)
+    tile = rk.InferenceTile((3, 5), modifier=modifier, seed=4)
+    tile.set_weights(np.full((3, 5), 0.25, np.float32))
+    tile.post_step()
+    return tile.forward(np.eye(5, dtype=np.float32))
+
+
+def corrupted(prob):
+    cell = rk.ConstantStep(corrupt_devices_prob=prob, **PLAIN)
+    return rk.AnalogTile((3, 5), cell, seed=4).cells["step_up"]
+
+
+def pulsed(prob, n_sample=1):
+    cell = rk.ConstantStep(dw_min=0.01, w_max=9.0, w_min=-9.0, **PLAIN)
+    tile = rk.AnalogTile((1, 1), cell, seed=4, update=rk.UpdateParameters(**BITS))
+    x = np.zeros((n_sample, 1), np.float32)
+    x[-1] = prob
+    d = np.ones((n_sample, 1), np.float32)
+    return tile.update(x, d, -0.01 * BITS["desired_bl"]).get_weights()
+
+
+def changed(run, **options):
+    before = run(0.0, **options)
+    return lambda prob: int((run(prob, **options) != before).sum())
+
+
+def pulses(**options):
+    return lambda prob: int(np.rint(abs(pulsed(prob, **options)).sum() / 0.01))
+
+
+@pytest.mark.parametrize(
+    ("run", "count"),
+    [
+        (reset, changed(reset)),
+        (dropped, changed(dropped)),
+        (corrupted, changed(corrupted)),
+        (pulsed, pulses()),
+        (lambda p: pulsed(p, n_sample=40), pulses(n_sample=40)),
+    ],
+    ids=["reset", "drop", "corrupt", "few samples", "pulse trains"],
+)
+def test_a_draw_that_equals_its_probability(run, count):
+    found = draws(count, 4)
+    assert len(set(found)) == 4 and min(found) > 0
+    for prob in found:
+        want = run(prob)
+        with on_cpu(order=5):
+            got = run(prob)
+        assert_same_bits(np.asarray(got), np.asarray(want))
