@@ -114,7 +114,7 @@ def parts_of_a_step(pc: rk.Circuit, x: Any, n_gpu: int, repeats: int) -> dict[st
         "check the data": lambda: core.encoder(x, None),
         "copy parameters": changed,
         "copy totals": lambda: peers.hand_on(peers.cores[0], core),
-        "add rows": lambda: add_rows(core, *rows, share, core.pieces),
+        "add rows": lambda: add_rows(held, *rows, share, core.pieces),
         "count a share by rows": by_rows,
         "accumulate": lambda: pc.accumulate(x),
         "accumulate a share on one": lambda: pc_of_one.accumulate(x[:share]),
