@@ -1,4 +1,4 @@
-"""Steps of learning as CUDA graphs, on one GPU or on several: `Circuit.captured`."""
+"""Steps of learning as CUDA graphs, see `Circuit.captured`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
-from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.core import Core
 from rpukit.circuits.graph.evaluated import cuda_of
 from rpukit.circuits.learning.em import check_em, maximise
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.errors import DeviceError, ParameterError, ShapeError
 
-__all__ = ["Captured", "EMStep", "Graph", "captured"]
+__all__ = ["Captured", "EMStep", "Graph"]
 
 Array = Any
 
@@ -73,54 +73,6 @@ class Graph:
         """Launch on the current stream of the device."""
         with _device.using(self._device):
             self._graph.launch(_device.cupy().cuda.get_current_stream())
-
-
-def captured(
-    self: CircuitLike,
-    batch_size: int,
-    *,
-    step: float | None = None,
-    pseudocount: float = 0.0,
-    keep_zeros: bool = False,
-) -> Captured:
-    """Capture `accumulate`, or `em_step`, for one size of batch as a CUDA graph.
-
-    Parameters
-    ----------
-    batch_size : int
-    step : float, in (0, 1], optional
-        Take a step of EM after each batch, as `em_step` does. Default: only gather.
-    pseudocount, keep_zeros : optional
-        Of the step of EM.
-
-    Returns
-    -------
-    Captured
-        Call it as `accumulate`: the bits are the same, and a call costs one launch a GPU, beside
-        the checks of the data. It holds the arrays of a pass of its own. A circuit on several GPUs
-        gives each one its share, if the samples are more than 256.
-
-    Raises
-    ------
-    DeviceError
-        If the circuit is on the CPU.
-    ParameterError
-    PlanError
-        If such a pass does not fit the circuit's budget.
-
-    Examples
-    --------
-    >>> import rpukit as rk
-    >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), device="gpu")  # doctest: +SKIP
-    >>> with pc.captured(64) as step:  # doctest: +SKIP
-    ...     log_likelihood = step(x)
-    """
-    from rpukit.circuits.learning.graphs_apart import CapturedApart
-
-    after = None if step is None else EMStep(step, pseudocount, keep_zeros)
-    peers = self._core.peers
-    kind = Captured if peers is None else CapturedApart
-    return kind(self._core, batch_size, after)
 
 
 @enters_device("__call__")

@@ -1,4 +1,4 @@
-"""Steps of learning by several GPUs, as a CUDA graph or two for each of them."""
+"""Steps of learning as CUDA graphs, on one GPU or a graph or two for each of several."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from rpukit import _device
 from rpukit._kernels.entering import enters_device
-from rpukit.circuits.core import Core
+from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.learning.blocks import add_rows, rows_of
-from rpukit.circuits.learning.cuda_graph import Captured, Graph
+from rpukit.circuits.learning.cuda_graph import Captured, EMStep, Graph
 from rpukit.circuits.learning.em import take_em_step
 from rpukit.circuits.learning.spread import begin_totals, count_round
 from rpukit.circuits.memory import PASS
@@ -17,9 +17,55 @@ from rpukit.circuits.partials import BLOCK
 from rpukit.circuits.peers import Peers, copy_across, has_numbers
 from rpukit.circuits.queries.passes import Propagation, both_ways, gather
 
-__all__ = ["CapturedApart"]
+__all__ = ["CapturedApart", "captured"]
 
 Array = Any
+
+
+def captured(
+    self: CircuitLike,
+    batch_size: int,
+    *,
+    step: float | None = None,
+    pseudocount: float = 0.0,
+    keep_zeros: bool = False,
+) -> Captured:
+    """Capture `accumulate`, or `em_step`, for one size of batch as a CUDA graph.
+
+    Parameters
+    ----------
+    batch_size : int
+    step : float, in (0, 1], optional
+        Take a step of EM after each batch, as `em_step` does. Default: only gather.
+    pseudocount, keep_zeros : optional
+        Of the step of EM.
+
+    Returns
+    -------
+    Captured
+        Call it as `accumulate`: the bits are the same, and a call costs one launch a GPU, beside
+        the checks of the data. It holds the arrays of a pass of its own. A circuit on several GPUs
+        gives each one its share, if the samples are more than 256.
+
+    Raises
+    ------
+    DeviceError
+        If the circuit is on the CPU.
+    ParameterError
+    PlanError
+        If such a pass does not fit the circuit's budget.
+
+    Examples
+    --------
+    >>> import rpukit as rk
+    >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), device="gpu")  # doctest: +SKIP
+    >>> with pc.captured(64) as step:  # doctest: +SKIP
+    ...     log_likelihood = step(x)
+    """
+    after = None if step is None else EMStep(step, pseudocount, keep_zeros)
+    peers = self._core.peers
+    kind = Captured if peers is None else CapturedApart
+    return kind(self._core, batch_size, after)
 
 
 class _Share:
