@@ -9,8 +9,8 @@ an idle machine to an idle machine. "weak" keeps 512 samples a GPU, "strong" 204
 structures are those of `measure_structures.py`: a homogeneous hidden Markov model of 32 times and
 1024 states, and a tree of 784 pixels and 208 states each. Hashes are of the statistics after an
 open batch, and of the parameters after four steps, on samples whose weights spread over 24
-decades. With ``--profile`` the parts of a step on several GPUs are timed, each from an idle
-machine.
+decades. "captured" are steps as CUDA graphs (`Circuit.captured`). With ``--profile`` the parts
+of a step on several GPUs are timed, each from an idle machine.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def parts_of_a_step(pc: rk.Circuit, x: Any, n_gpu: int, repeats: int) -> dict[st
         "check the data": lambda: core.encoder(x, None),
         "copy parameters": changed,
         "copy totals": lambda: peers.hand_on(peers.cores[0], core),
-        "add rows": lambda: add_rows(core, *rows, share, core.pieces),
+        "add rows": lambda: add_rows(held, *rows, share, core.pieces),
         "count a share by rows": by_rows,
         "accumulate": lambda: pc.accumulate(x),
         "accumulate a share on one": lambda: pc_of_one.accumulate(x[:share]),
@@ -149,8 +149,16 @@ def main() -> int:
                     lambda pc=pc, batch=batch: pc.em_step(batch, step=0.1), n_gpu, args.repeats
                 )
                 line[f"{kind} {n_gpu}"] = taken
-                gain = line[f"{kind} 1"] / taken * (n_gpu if kind == "weak" else 1)
-                print(f"  {kind}: {n} samples {taken:.3f} ms, {gain:.2f} x one GPU", flush=True)
+                with pc.captured(n, step=0.1) as step:
+                    graphs = measured(
+                        lambda step=step, batch=batch: step(batch), n_gpu, args.repeats
+                    )
+                line[f"{kind} captured {n_gpu}"] = graphs
+                share = n_gpu if kind == "weak" else 1
+                gains = [share * line[f"{how} 1"] / line[f"{how} {n_gpu}"]
+                         for how in (kind, f"{kind} captured")]  # fmt: skip
+                print(f"  {kind}: {n} samples {taken:.3f} ms, {gains[0]:.2f} x one GPU; "
+                      f"captured {graphs:.3f} ms, {gains[1]:.2f} x", flush=True)  # fmt: skip
                 if args.profile and n_gpu > 1:
                     parts = parts_of_a_step(pc, batch, n_gpu, args.repeats)
                     for part, ms in parts.items():

@@ -16,7 +16,7 @@ from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.core import Core, make_core
 from rpukit.circuits.describe import circuit_summary
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, SumNodes
-from rpukit.circuits.learning import blocks, cuda_graph, em, fit, gradient
+from rpukit.circuits.learning import blocks, capturing, em, fit, gradient
 from rpukit.circuits.peers import make_peers, parse_devices
 from rpukit.circuits.queries import completion, information, likelihood
 from rpukit.circuits.state import check_state, rebuild, state_of, take_state
@@ -126,7 +126,7 @@ class Circuit(Described):
     scaled_em_step = gradient.scaled_em_step
     gradient_step = gradient.gradient_step
     fit = fit.fit
-    captured = cuda_graph.captured
+    captured = capturing.captured
 
     @property
     def _device(self) -> Device:

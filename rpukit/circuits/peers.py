@@ -24,7 +24,7 @@ from rpukit.circuits.parameters import Parameters, Statistics
 from rpukit.circuits.partials import BLOCK
 from rpukit.errors import DeviceError, ParameterError
 
-__all__ = ["Peers", "make_peers", "parse_devices"]
+__all__ = ["Peers", "copy_across", "has_numbers", "make_peers", "parse_devices"]
 
 Array = Any
 Share = slice
@@ -71,7 +71,7 @@ class Peers:
         own = _arrays(self._owner.parameters, whole)
         for core in self.cores:
             for source, target in zip(own, _arrays(core.parameters, whole), strict=True):
-                _copy_across(source, target)
+                copy_across(source, target)
             if not whole:
                 with _device.using(core.device):
                     core.parameters.refresh_all()
@@ -128,11 +128,20 @@ class Peers:
         """Copy arrays of samples to another GPU."""
         return [None if a is None else _device.to_device(a, core.device) for a in arrays]
 
-    def hand_on(self, source: Core, target: Core) -> None:
-        """Copy totals of blocks to another GPU, which goes on to add to them."""
+    def event(self, core: Core) -> Any:
+        """Record an event behind what a GPU was given so far."""
+        with _device.using(core.device):
+            return _current_stream().record(_device.cupy().cuda.Event(disable_timing=True))
+
+    def hand_on(self, source: Core, target: Core, free: Any = None) -> None:
+        """Copy totals of blocks to another GPU, which goes on to add to them.
+
+        ``free`` is an event after which nothing uses the target's totals. Then the copy does not
+        wait for what that GPU was given later.
+        """
         one, two = source.statistics, target.statistics
-        _copy_across(one.totals, two.totals)
-        _copy_across(one.leaf_totals, two.leaf_totals)
+        for name in ("totals", "leaf_totals"):
+            copy_across(getattr(one, name), getattr(two, name), free)
 
     def taken(self, *arrays: Array) -> list[Array]:
         """Copy results of another GPU to the circuit's own."""
@@ -237,7 +246,7 @@ def _description(device: Device) -> str:
 
 def _stream_of(device: Device) -> Any:
     with _device.using(device):
-        return _device.cupy().cuda.get_current_stream()
+        return _current_stream()
 
 
 def has_numbers(core: Core) -> bool:
@@ -246,16 +255,31 @@ def has_numbers(core: Core) -> bool:
     return bool(np.any(number) or np.any(count))
 
 
-def _copy_across(source: Array, out: Array) -> None:
-    """Copy to a like array of another GPU, on its current stream, in step with the source's."""
-    cuda = _device.cupy().cuda
-    with _device.using(_device.device_of(source)):
-        source_stream = cuda.get_current_stream()
-        made = source_stream.record(cuda.Event(disable_timing=True))
-    with _device.using(_device.device_of(out)):
-        stream = cuda.get_current_stream()
-        stream.wait_event(made)
-        out.data.copy_from_device_async(source.data, source.nbytes, stream)
-        copied = stream.record(cuda.Event(disable_timing=True))
-    with _device.using(_device.device_of(source)):  # what overwrites the source waits
-        source_stream.wait_event(copied)
+def copy_across(source: Array, out: Array, free: Any = None) -> None:
+    """Copy to a like array of another GPU.
+
+    The copy is work of the target's current stream, in step with the source's. With an event
+    ``free``, after which nothing uses the target, it is work of the source's current stream.
+    """
+    event, stream_of = partial(_device.cupy().cuda.Event, disable_timing=True), _current_stream
+    here, there = _device.device_of(source), _device.device_of(out)
+    if free is not None:
+        with _device.using(here):
+            stream_of().wait_event(free)
+            out.data.copy_from_device_async(source.data, source.nbytes, stream_of())
+            copied = stream_of().record(event())
+        with _device.using(there):
+            stream_of().wait_event(copied)
+        return
+    with _device.using(here):
+        made = stream_of().record(event())
+    with _device.using(there):
+        stream_of().wait_event(made)
+        out.data.copy_from_device_async(source.data, source.nbytes, stream_of())
+        copied = stream_of().record(event())
+    with _device.using(here):  # what overwrites the source waits
+        stream_of().wait_event(copied)
+
+
+def _current_stream() -> Any:
+    return _device.cupy().cuda.get_current_stream()

@@ -9,13 +9,15 @@ import numpy as np
 
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ShapeError
+from rpukit.gemm import real
 from rpukit.gemm.chains import Chains
-from rpukit.gemm.formats import bits
+from rpukit.gemm.formats import TENSOR, bits, format_of
 
 Array = Any
 
 _GROUPS = 8  # groups of results that are on different devices at a time
 _LEAST = 1024  # columns of a group, at least
+_MOST_SEGMENTS = 4  # of a piece whose sums of segments are kept apart
 _MANY_ROWS, _FEW_ROWS = 256, 32  # rows of a group, at least; each group reads the whole weight
 
 
@@ -72,11 +74,16 @@ def chained(
     Returns
     -------
     array, shape (m, n)
-        The bits of the product of the joined factors. It is made in groups of rows or columns, so
-        that devices work on different groups at a time.
+        The bits of the product of the joined factors. Where pieces begin with segments of the sum,
+        all devices work at once; else it is made in groups of rows or columns, so that devices
+        work on different groups at a time.
     """
     devices = [_device.device_of(b) for b in rights]
     m, kind = int(lefts[0].shape[0]), lefts[0].dtype
+    if m and _by_segments(lefts, trans_b):
+        with _device.using(devices[-1]):
+            made = _segments(lefts, rights, n, trans_b).astype(dtype, copy=False)
+        return on(made, home)
     # Results are copied in the end: after a copy the first device would wait for the last one.
     out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
@@ -95,6 +102,40 @@ def chained(
             words, own = (bits(v) if v.itemsize == 2 else v for v in (out[rows], made))
             words[:, columns] = own
     return on(out, home)
+
+
+def _by_segments(lefts: Sequence[Array], trans_b: bool) -> bool:
+    """Whether devices can work at once: each piece begins with a segment, and has a few."""
+    depths = [int(a.shape[1]) for a in lefts]
+    if len(depths) == 1 or format_of(lefts[0].dtype) in TENSOR:
+        return False
+    most = real.SEGMENT * (1 if trans_b else _MOST_SEGMENTS)  # parts of (n, k) would be copied
+    return not any(depth % real.SEGMENT for depth in depths[:-1]) and max(depths[1:]) <= most
+
+
+def _segments(lefts: Sequence[Array], rights: Sequence[Array], n: int, trans_b: bool) -> Array:
+    """Add products of pieces that begin with segments; the result is on the last device.
+
+    The sum of each segment is apart; a device adds its own in their order when those before come.
+    """
+    m, made = int(lefts[0].shape[0]), []
+    for number, (a, b) in enumerate(zip(lefts, rights, strict=True)):
+        device, depth = _device.device_of(b), int(a.shape[1])
+        step, sums = (real.SEGMENT if number else depth), []
+        with _device.using(device):
+            for first in range(0, depth, step):
+                part = slice(first, min(depth, first + step))
+                sums.append(_device.empty((m, n), a.dtype, device))
+                right = b[:, part] if trans_b else b[part]
+                real.product(a[:, part], right, sums[-1], False, trans_b)
+        made.append((device, sums))
+    total = made[0][1][0]
+    for device, sums in made[1:]:
+        total = on(total, device)
+        with _device.using(device):
+            for own in sums:
+                total += own
+    return total
 
 
 def _groups(

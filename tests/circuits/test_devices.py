@@ -8,6 +8,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import _device, circuits
+from rpukit.circuits.learning import capturing
 from rpukit.errors import DeviceError, ParameterError, PlanError
 from rpukit.testing import assert_same_bits
 from tests.circuits.test_partials import mixed, samples, spread, statistics_of
@@ -82,10 +83,10 @@ def test_two_pretended_gpus(gpus, dtype):
 
 def test_long_chains(gpus):
     """Chains of 4096 steps end within the blocks of tied weights."""
-    root = circuits.hmm(20, 3, 5)
-    x, w = np.random.default_rng(0).integers(0, 5, (N, 20)), spread(N)
+    root = circuits.hmm(18, 3, 5)
+    x, w = np.random.default_rng(0).integers(0, 5, (N, 18)), spread(N)
     plain, pc = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, devices=TWO)
-    for part in (slice(0, 512), slice(0, N)):  # totals that are 0, and others
+    for part in (slice(0, 512), slice(0, 300)):  # totals that are 0, and others
         plain.accumulate(x[part], weights=w[part])
         pc.accumulate(put(x[part]), weights=put(w[part]))
         assert statistics_from(pc) == statistics_from(plain)
@@ -109,6 +110,65 @@ def test_five_pretended_gpus(monkeypatch):
             assert_same_bits(found.get(), plain.accumulate(X[part], weights=W[part]))
         assert statistics_from(pc) == statistics_from(plain)
         assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
+
+
+class Eager:
+    """Makes the launches of a graph anew at each launch."""
+
+    def __init__(self, device, warm, call):
+        self.device, self.call = device, call
+        with _device.using(device):
+            self.made = warm()
+
+    def launch(self):
+        with _device.using(self.device):
+            self.call()
+
+
+def by_captured_steps(pc, put):
+    """Steps of EM by 300 samples, and counts of 300 at a time, with an open block between."""
+    found = []
+    with pc.captured(300, step=0.5, pseudocount=0.1) as step:
+        for weights in (None, W[:300]):
+            made = step(put(X[:300]), weights=None if weights is None else put(weights))
+            found.append(_device.to_numpy(made).copy())  # the next call overwrites it
+            found.append(statistics_from(pc))
+        pc.accumulate(put(X[:256]), weights=put(W[:256]))  # totals that are not 0
+        found.append(_device.to_numpy(step.replay()).copy())
+    with pc.captured(300) as count:
+        found += [_device.to_numpy(count(put(X[k : k + 300]))).copy() for k in (0, 100)]
+        found.append(statistics_from(pc))
+    pc.em_step()
+    return [*found, statistics_from(pc)]
+
+
+def by_eager_steps(pc, put):
+    found, how = [], {"step": 0.5, "pseudocount": 0.1}
+    for weights in (None, W[:300]):
+        found.append(pc.em_step(put(X[:300]), weights=weights, **how))
+        found.append(statistics_from(pc))
+    pc.accumulate(put(X[:256]), weights=put(W[:256]))
+    found.append(pc.em_step(put(X[:300]), weights=put(W[:300]), **how))
+    found += [pc.accumulate(put(X[k : k + 300])) for k in (0, 100)]
+    found.append(statistics_from(pc))
+    pc.em_step()
+    return [*found, statistics_from(pc)]
+
+
+def test_captured_steps_of_two_pretended_gpus(gpus, monkeypatch):
+    monkeypatch.setattr(capturing, "Graph", Eager)
+    found = by_captured_steps(on(TWO), put)
+    same([_device.to_numpy(a) if hasattr(a, "dtype") else a for a in found],
+         by_eager_steps(mixed(), np.array))  # fmt: skip
+
+
+@pytest.mark.multi_gpu
+def test_captured_steps_of_two_gpus():
+    import cupy
+
+    found = by_captured_steps(on(TWO), cupy.asarray)
+    same([_device.to_numpy(a) if hasattr(a, "dtype") else a for a in found],
+         by_eager_steps(mixed(), np.array))  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [0, 1])

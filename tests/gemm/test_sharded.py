@@ -36,6 +36,21 @@ def problem(form):
     }
 
 
+@pytest.mark.parametrize("form", ["float32", "float64"])
+@pytest.mark.parametrize("cuts", [(16384,), (16384, 32768), (32768,), (16384, 20000)])
+def test_pieces_that_begin_with_segments(form, cuts):
+    """They are multiplied at once, and added in order."""
+    a, b = numbers(2, 33000, form=form), numbers(33000, 3, form=form, seed=1)
+    expected = rk.det_gemm(a, b)
+    for trans_b in (False, True):
+        parts = np.split(b, cuts)
+        rights = [np.ascontiguousarray(w.T) for w in parts] if trans_b else parts
+        made = gemm_pieces.chained(
+            np.split(a, cuts, 1), rights, _device.CPU, 3, a.dtype, trans_b=trans_b
+        )
+        assert_same_bits(made, expected)
+
+
 def of_one_device(w, x, dy, targets, slope):
     return [
         rk.det_gemm(x, w, trans_b=True),

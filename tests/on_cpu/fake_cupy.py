@@ -82,7 +82,7 @@ class Machine:
     ) -> None:
         key = self.key(stream)
         for a in (*reads, *writes):
-            if a._memory.device != self.device and not (what == "peer copy" and a in reads):
+            if a._memory.device != self.device and what != "peer copy":
                 raise Misplaced(
                     f"{what}: an array is on gpu:{a._memory.device}, current is gpu:{self.device}"
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -29,7 +29,7 @@ from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.state import structure_of
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
-__all__ = ["absorb", "add_rows", "block_step", "counted", "partials"]
+__all__ = ["absorb", "add_rows", "block_step", "counted", "partials", "rows_of"]
 
 Array = Any
 Part = tuple[slice, Array, Array]
@@ -172,7 +172,7 @@ def counted(
         space.take(codes, numbers, None if flows is None else flows[part])
         space.gather(core, propagation, part.start, part.stop)
         out[part] = space.out[: part.stop - part.start]
-        space.give(part.start, part.stop, n, chains, leaf_chains)
+        _give(space.blocks, space.pieces, (part.start, part.stop, n), chains, leaf_chains)
     return chains, leaf_chains, out
 
 
@@ -236,21 +236,56 @@ class Workspace:
             else:
                 call()
 
-    def give(self, start: int, stop: int, end: int, chains: Array, leaf_chains: Array) -> None:
-        """Store the chains of the blocks that samples start to stop - 1 of ``end`` finish."""
-        n_piece = len(self.pieces)
-        for k, block in enumerate(self.blocks[: -(-(stop - start) // BLOCK)]):
-            to = start // BLOCK + k
-            last = min((to + 1) * BLOCK, stop)
-            if last % BLOCK and last != end:
-                continue  # the next pass goes on with the block
-            settled = self.pieces.settled(last % BLOCK or BLOCK)
-            for row, piece in enumerate(block[:settled], to * n_piece):
-                # Each total is 0 + chain in float64, so the type of the chains holds it.
-                chains[row], leaf_chains[row] = piece.totals, piece.leaf_totals
-            if last % BLOCK:
-                row, piece = to * n_piece + settled, block[0]
-                chains[row], leaf_chains[row] = piece.chains, piece.leaf_chains
+
+def _give(
+    blocks: Sequence[Sequence[Statistics]],
+    pieces: Pieces,
+    samples: tuple[int, int, int],
+    chains: Array,
+    leaf_chains: Array,
+) -> None:
+    """Store the chains of the blocks that samples start to stop - 1 of ``end`` finish."""
+    start, stop, end = samples
+    for k, block in enumerate(blocks[: -(-(stop - start) // BLOCK)]):
+        to = start // BLOCK + k
+        last = min((to + 1) * BLOCK, stop)
+        if last % BLOCK and last != end:
+            continue  # the next pass goes on with the block
+        settled = pieces.settled(last % BLOCK or BLOCK)
+        for row, piece in enumerate(block[:settled], to * len(pieces)):
+            # Each total is 0 + chain in float64, so the type of the chains holds it.
+            chains[row], leaf_chains[row] = piece.totals, piece.leaf_totals
+        if last % BLOCK:
+            row, piece = to * len(pieces) + settled, block[0]
+            chains[row], leaf_chains[row] = piece.chains, piece.leaf_chains
+
+
+def rows_of(core: Core, samples: tuple[Array, Array, Array], out: Array) -> Callable[[], Any]:
+    """Return a function that computes rows of counts of samples that begin a block.
+
+    It takes no memory from the arena, so that a graph may hold it. The rows that it gives are the
+    same arrays at each call, as of `counted`; ``out`` gets log-likelihoods.
+    """
+    codes, numbers, weights = samples
+    n, device, held, pieces = len(codes), core.device, core.statistics, core.pieces
+    n_row, propagation = -(-n // BLOCK) * len(pieces), Propagation(core.parameters)
+    step = min(PASS, n)
+    blocks = [_pieces(held, len(pieces)) for _ in range(-(-step // BLOCK))]
+    chains = _device.zeros((n_row, held.chains.size), core.dtype, device)
+    leaf_chains = _device.zeros((n_row, held.leaf_chains.size), core.dtype, device)
+
+    def call() -> tuple[Array, Array]:
+        for first in range(0, n, step):
+            part = slice(first, min(first + step, n))
+            for piece in chain.from_iterable(blocks):
+                piece.clear()
+            evidence = (codes[part], numbers[part])
+            run = both_ways(core, propagation, evidence, weights[part], out[part])
+            gather_blocks(core.parameters, run, blocks, pieces.ends, 0)
+            _give(blocks, pieces, (first, part.stop, n), chains, leaf_chains)
+        return chains, leaf_chains
+
+    return call
 
 
 def _workspace(core: Core) -> Workspace:
@@ -279,9 +314,11 @@ def _pieces(statistics: Statistics, n: int) -> list[Statistics]:
     return pieces
 
 
-def add_rows(core: Core, chains: Array, leaf_chains: Array, n: int, pieces: Pieces) -> None:
-    """Add the counts of the next n samples, which are on the circuit's device, row by row."""
-    statistics, n_open = core.statistics, n % BLOCK
+def add_rows(
+    statistics: Statistics, chains: Array, leaf_chains: Array, n: int, pieces: Pieces
+) -> None:
+    """Add the counts of the next n samples, which are on the same device, row by row."""
+    n_open = n % BLOCK
     n_row = full_blocks(n) * len(pieces) + (pieces.settled(n_open) if n_open else 0)
     for k in range(n_row):
         statistics.totals += chains[k]
@@ -296,7 +333,7 @@ def _add(core: Core, one: Partials) -> None:
         arrays = tuple(_device.to_device(array, core.device) for array in arrays)
     chains, leaf_chains, out, flows = arrays
     pieces, statistics = core.pieces.of(one.n_piece) or core.pieces, core.statistics
-    add_rows(core, chains, leaf_chains, one.n_sample, pieces)
+    add_rows(statistics, chains, leaf_chains, one.n_sample, pieces)
     steps.count_samples(statistics, out, flows)
     statistics.n_sample += one.n_sample
     statistics.exponent = one.exponent

@@ -1,7 +1,8 @@
-"""Steps of learning as CUDA graphs: `Circuit.captured`."""
+"""Steps of learning as CUDA graphs, see `Circuit.captured`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,14 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
-from rpukit.circuits.core import CircuitLike, Core
+from rpukit.circuits.core import Core
 from rpukit.circuits.graph.evaluated import cuda_of
 from rpukit.circuits.learning.em import check_em, maximise
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.errors import DeviceError, ParameterError, ShapeError
 
-__all__ = ["Captured", "EMStep", "captured"]
+__all__ = ["Captured", "EMStep", "Graph"]
 
 Array = Any
 
@@ -34,47 +35,44 @@ class EMStep:
         check_em(self.step, self.pseudocount, self.keep_zeros)
 
 
-def captured(
-    self: CircuitLike,
-    batch_size: int,
-    *,
-    step: float | None = None,
-    pseudocount: float = 0.0,
-    keep_zeros: bool = False,
-) -> Captured:
-    """Capture `accumulate`, or `em_step`, for one size of batch as a CUDA graph.
+class Graph:
+    """Launches of a call as a CUDA graph, with memory of its own.
 
     Parameters
     ----------
-    batch_size : int
-    step : float, in (0, 1], optional
-        Take a step of EM after each batch, as `em_step` does. Default: only gather.
-    pseudocount, keep_zeros : optional
-        Of the step of EM.
+    device : Device
+    warm : callable
+        Makes the same launches before, so that nothing is compiled or allocated in the capture.
+    call : callable
 
-    Returns
-    -------
-    Captured
-        Call it as `accumulate`: the bits are the same, and a call costs one launch, beside the
-        checks of the data. It holds the arrays of a pass of its own.
-
-    Raises
-    ------
-    DeviceError
-        If the circuit is on the CPU.
-    ParameterError
-    PlanError
-        If such a pass does not fit the circuit's budget.
-
-    Examples
-    --------
-    >>> import rpukit as rk
-    >>> pc = rk.Circuit(rk.circuits.hmm(5, 3, 4), device="gpu")  # doctest: +SKIP
-    >>> with pc.captured(64) as step:  # doctest: +SKIP
-    ...     log_likelihood = step(x)
+    Attributes
+    ----------
+    made : object
+        Result of the call; its arrays are written at each launch.
     """
-    after = None if step is None else EMStep(step, pseudocount, keep_zeros)
-    return Captured(self._core, batch_size, after)
+
+    def __init__(
+        self, device: _device.Device, warm: Callable[[], Any], call: Callable[[], Any]
+    ) -> None:
+        cupy, self._device = _device.cupy(), device
+        with _device.using(device):
+            # Nothing else uses this memory between two launches.
+            self._pool = cupy.cuda.MemoryPool()
+            stream = cupy.cuda.Stream(non_blocking=True)
+            cupy.cuda.get_current_stream().synchronize()
+            with cupy.cuda.using_allocator(self._pool.malloc), stream:
+                warm()
+                stream.synchronize()
+                stream.begin_capture()
+                try:
+                    self.made = call()
+                finally:
+                    self._graph = stream.end_capture()
+
+    def launch(self) -> None:
+        """Launch on the current stream of the device."""
+        with _device.using(self._device):
+            self._graph.launch(_device.cupy().cuda.get_current_stream())
 
 
 @enters_device("__call__")
@@ -106,8 +104,7 @@ class Captured:
                 "or em_step"
             )
         self._core, self._n, self._em = core, int(batch_size), em
-        core.memory.check(self._n)
-        xp = _device.namespace_of(core.device)
+        self._check_memory()
         own = [one.leaf for one in core.parameters.rows.functions if cuda_of(one.leaf.FUNCTION)]
         if em is not None and own:
             raise ParameterError(
@@ -116,10 +113,11 @@ class Captured:
             )
         self._codes, self._numbers = core.unknown(self._n)
         self._weights = core.encoder.weights(None, self._n)
-        # Memory of its own, which nothing else uses between two replays.
-        self._pool = xp.cuda.MemoryPool()
-        self._stream = xp.cuda.Stream(non_blocking=True)
+        self._graph: Graph | None
         self._graph, self._out = self._captured()
+
+    def _check_memory(self) -> None:
+        self._core.memory.check(self._n)
 
     @property
     def _device(self) -> _device.Device:
@@ -129,28 +127,33 @@ class Captured:
     def _call_state(self) -> CallState:
         return self._core.call_state
 
-    def _captured(self) -> tuple[Any, Array]:
-        cupy, statistics = _device.cupy(), self._core.statistics
+    def _captured(self) -> tuple[Graph, Array]:
+        statistics = self._core.statistics
         n_sample = statistics.n_sample
         empty = statistics.fresh() if n_sample else statistics
-        cupy.cuda.get_current_stream().synchronize()
-        with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
-            # Compiles, and allocates the memory that the capture reuses. Without counts a step of
-            # EM changes nothing.
+
+        def warm() -> None:
             self._run(empty)
             empty.clear()
-            if self._em is not None:
-                maximise(self._core.parameters, empty, self._em.step, 0.0, self._em.keep_zeros)
-            self._stream.synchronize()
-            self._stream.begin_capture()
+            self._learn(empty, pseudocount=0.0)  # without counts it changes nothing
+
+        def call() -> Array:
             out = self._run(statistics)
-            if self._em is not None:
-                em = self._em
-                maximise(self._core.parameters, statistics, em.step, em.pseudocount, em.keep_zeros)
-                statistics.clear()
-            graph = self._stream.end_capture()
+            self._learn(statistics)
+            return out
+
+        graph = Graph(self._core.device, warm, call)
         statistics.n_sample = n_sample
-        return graph, out
+        return graph, graph.made
+
+    def _learn(self, statistics: Statistics, pseudocount: float | None = None) -> None:
+        """Take the step of EM, if there is one, and clear the counts."""
+        if self._em is None:
+            return
+        em, parameters = self._em, self._core.parameters
+        added = em.pseudocount if pseudocount is None else pseudocount
+        maximise(parameters, statistics, em.step, added, em.keep_zeros)
+        statistics.clear()
 
     def _run(self, statistics: Statistics) -> Array:
         parameters = self._core.parameters
@@ -238,7 +241,17 @@ class Captured:
                 "learning before"
             )
         self._call_state.changing()
-        self._graph.launch(_device.cupy().cuda.get_current_stream())
+        self._launch()
+        return self._out[:, 0] if self._out.shape[1] == 1 else self._out
+
+    def _launch(self) -> None:
+        if self._graph is None:
+            raise AssertionError("`replay` has checked it")
+        self._graph.launch()
+        self._count()
+
+    def _count(self) -> None:
+        """Keep the host's numbers in step with the graph."""
+        statistics = self._core.statistics
         self._core.parameters.version += 1
         statistics.n_sample = 0 if self._em is not None else statistics.n_sample + self._n
-        return self._out[:, 0] if self._out.shape[1] == 1 else self._out

@@ -22,7 +22,7 @@ from rpukit.circuits.queries.passes import (
 )
 from rpukit.circuits.queries.propagation import Rule
 
-__all__ = ["add_pass", "count", "count_apart"]
+__all__ = ["add_pass", "begin_totals", "count", "count_apart", "count_round"]
 
 Array = Any
 Part = tuple[slice, Array, Any]
@@ -57,13 +57,13 @@ def count_apart(
     core.call_state.changing()
     for part, codes, numbers in read:
         arrays = (codes, numbers, _rows(flows, part), ones[part], out[part])
-        _count_round(peers, core, propagation, rule, *arrays)
+        count_round(peers, core, propagation, rule, *arrays)
         if empty:
             heed()
     return out
 
 
-def _count_round(
+def count_round(
     peers: Peers,
     core: Core,
     propagation: Propagation,
@@ -87,9 +87,9 @@ def _count_round(
         mine = (codes[share], numbers[share], _rows(flows, share))
         jobs.append(_job(peers, k, rule, *mine, at_once=at_once and k == 0))
     used = sum(job is not None for job in jobs)
-    begun = statistics.n_sample
+    begun, free = statistics.n_sample, peers.event(core) if at_once else None
     if used and at_once:
-        _begin(peers, core, peers.cores[0])
+        begin_totals(peers, core, peers.cores[0])
 
     def own() -> Any:
         if head.stop:
@@ -109,18 +109,18 @@ def _count_round(
             peers.hand_on(before, there)
             chains, leaf_chains, some = made
             with _device.using(there.device):
-                add_rows(there, chains, leaf_chains, len(some), there.pieces)
+                add_rows(there.statistics, chains, leaf_chains, len(some), there.pieces)
         before = there
-    peers.hand_on(before, core)
+    peers.hand_on(before, core, free)
     for share, made in zip(shares[:used], found[1 : used + 1], strict=True):
         (out[share],) = peers.taken(made[-1])
     chains, leaf_chains, out[last] = found[0]  # it has a block wherever another GPU has one
-    add_rows(core, chains, leaf_chains, last.stop - last.start, core.pieces)
+    add_rows(statistics, chains, leaf_chains, last.stop - last.start, core.pieces)
     steps.count_samples(statistics, out[head.stop :], ones[head.stop :])
     statistics.n_sample = begun + n
 
 
-def _begin(peers: Peers, core: Core, there: Core) -> None:
+def begin_totals(peers: Peers, core: Core, there: Core) -> None:
     """Give a GPU the totals so far, to which it adds while it counts."""
     held = core.statistics
     with _device.using(there.device):
