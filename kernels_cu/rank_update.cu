@@ -60,7 +60,8 @@ __device__ __forceinline__ REAL held(REAL w, REAL before, int n_batch, int n_in,
 #define ROWS (32 / FEW)
 #define DEPTH (1024 / (int)sizeof(REAL))
 #define READS (DEPTH * 32 / THREADS)
-#define CHAIN 16  // samples whose numbers are read before the first of them is used
+#define CHAIN (16 / (int)sizeof(REAL))  // samples whose numbers are read at a time
+#define PITCH (DEPTH + CHAIN)  // rows of shared memory begin in different banks
 #else
 #define THREADS 256
 #define TILE 64
@@ -73,7 +74,7 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
     if (*status) return;  // the same for every thread of the launch
 #if FEW
     // A block has 32 lines of d and one of x, or one of d and 32 of x.
-    __shared__ REAL wide[DEPTH][32], narrow[DEPTH];
+    __shared__ __align__(16) REAL wide[32][PITCH], narrow[DEPTH];
     const int t = threadIdx.x, lane = t % 32, col0 = blockIdx.x * FEW, row0 = blockIdx.y * ROWS;
     const int row = FEW == 1 ? row0 + lane : row0, col = FEW == 1 ? col0 : col0 + lane;
     const int n_wide = FEW == 1 ? n_out : n_in, n_narrow = FEW == 1 ? n_in : n_out;
@@ -99,20 +100,21 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
     for (int first = 0; first < n_batch; first += DEPTH) {
         __syncthreads();
 #pragma unroll
-        for (int k = 0; k < READS; ++k) wide[k * (THREADS / 32) + t / 32][lane] = rk_hold(of_wide * ahead[k]);
+        for (int k = 0; k < READS; ++k) wide[lane][k * (THREADS / 32) + t / 32] = rk_hold(of_wide * ahead[k]);
         if (t < DEPTH) narrow[t] = rk_hold(of_narrow * one);
         __syncthreads();
         read(first + DEPTH);
         const int n = t < 32 ? min(DEPTH, n_batch - first) : 0;
         int k = 0;
+#pragma unroll 8
         for (; k + CHAIN <= n; k += CHAIN) {
-            REAL a[CHAIN], b[CHAIN];
-#pragma unroll
-            for (int i = 0; i < CHAIN; ++i) { a[i] = wide[k + i][lane]; b[i] = narrow[k + i]; }
+            __align__(16) REAL a[CHAIN], b[CHAIN];
+            *(float4 *)a = *(const float4 *)&wide[lane][k];
+            *(float4 *)b = *(const float4 *)&narrow[k];
 #pragma unroll
             for (int i = 0; i < CHAIN; ++i) w = rank_step(w, a[i], b[i], lo, hi);
         }
-        for (; k < n; ++k) w = rank_step(w, wide[k][lane], narrow[k], lo, hi);
+        for (; k < n; ++k) w = rank_step(w, wide[lane][k], narrow[k], lo, hi);
     }
     if (owns) weight[cell] = held(w, before, n_batch, n_in, n_out, row, col, lr, x, d);
 #else

@@ -114,7 +114,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         if not d.is_cuda:
             return _backward(ctx, d)
         with on_device(d):
-            return _backward(ctx, d)
+            return _backward(ctx, d.contiguous())
 
 
 def _backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
