@@ -10,8 +10,8 @@
 //
 // Grid: (blocks of 64 columns, blocks of 64 rows), 256 threads; a thread owns 4 x 4 cells and keeps
 // them in registers, DEPTH samples of x and d at a time in shared memory. With FEW, for few cells and many
-// samples: (blocks of FEW columns, blocks of 32 / FEW rows), 512 threads; the first warp owns a cell a lane, and all
-// of them read the samples that follow.
+// samples: (blocks of FEW columns, blocks of 32 / FEW rows), 544 threads; the first warp owns a cell a lane, the others
+// read the samples that follow.
 // Macros: REAL, BOUNDED, FEW (0; or 1 or 32 columns of a block).
 // mirror: rpukit/analog/_mirror/update.py::rank_update
 // op: rpukit.analog.update.ops.rank_update
@@ -56,11 +56,23 @@ __device__ __forceinline__ REAL held(REAL w, REAL before, int n_batch, int n_in,
 }
 
 #if FEW
-#define THREADS 512
+#define THREADS 544  // a warp that adds, 16 that read
 #define ROWS (32 / FEW)
-#define DEPTH (1024 / (int)sizeof(REAL))
-#define READS (DEPTH * 32 / THREADS)
-#define CHAIN 16  // samples whose numbers are read before the first of them is used
+#define DEPTH (512 / (int)sizeof(REAL))
+#define FOURS (DEPTH / 64)  // fours of samples that a thread reads
+#define CHAIN 8  // samples whose numbers are read before the first of them is used
+#define PITCH (DEPTH + 4)  // rows of shared memory begin in different banks
+
+struct Lines { REAL wide[32][PITCH], narrow[DEPTH]; };
+struct __align__(16) Four { REAL v[4]; };
+
+__device__ __forceinline__ void take(const Lines &lines, int lane, int k, REAL *a, REAL *b) {
+#pragma unroll
+    for (int i = 0; i < CHAIN; i += 4) {
+        *(Four *)(a + i) = *(const Four *)&lines.wide[lane][k + i];
+        *(Four *)(b + i) = *(const Four *)&lines.narrow[k + i];
+    }
+}
 #else
 #define THREADS 256
 #define TILE 64
@@ -73,15 +85,16 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
     if (*status) return;  // the same for every thread of the launch
 #if FEW
     // A block has 32 lines of d and one of x, or one of d and 32 of x.
-    __shared__ REAL wide[DEPTH][32], narrow[DEPTH];
-    const int t = threadIdx.x, lane = t % 32, col0 = blockIdx.x * FEW, row0 = blockIdx.y * ROWS;
+    __shared__ __align__(16) Lines lines[2];
+    const int t = threadIdx.x, lane = t % 32, reader = t / 32 - 1, col0 = blockIdx.x * FEW, row0 = blockIdx.y * ROWS;
     const int row = FEW == 1 ? row0 + lane : row0, col = FEW == 1 ? col0 : col0 + lane;
     const int n_wide = FEW == 1 ? n_out : n_in, n_narrow = FEW == 1 ? n_in : n_out;
     const bool inside = row < n_out && col < n_in, owns = t < 32 && inside;
-    const REAL *from = (FEW == 1 ? d + row : x + col) + (u64)(t / 32) * n_wide, *other = FEW == 1 ? x + col : d + row;
+    const REAL *from = FEW == 1 ? d + row : x + col, *other = FEW == 1 ? x + col : d + row;
     const u64 cell = owns ? (u64)row * n_in + col : 0;
     const REAL of_wide = FEW == 1 ? -lr : (REAL)1, of_narrow = FEW == 1 ? (REAL)1 : -lr;
-    REAL w = weight[cell], lo = 0.0f, hi = 0.0f, ahead[READS], one = 0.0f;
+    REAL w = weight[cell], lo = 0.0f, hi = 0.0f, one = 0.0f;
+    Four ahead[FOURS];
     const REAL before = w;
 #if BOUNDED
     lo = low[cell];
@@ -89,30 +102,47 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
 #endif
     auto read = [&](int first) {
 #pragma unroll
-        for (int k = 0; k < READS; ++k) {
-            int s = first + k * (THREADS / 32);
-            ahead[k] = inside && s + t / 32 < n_batch ? from[(u64)s * n_wide] : 0.0f;
+        for (int k = 0; k < FOURS; ++k) {
+            int s = first + (k * 16 + reader) * 4;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) ahead[k].v[i] = inside && s + i < n_batch ? from[(u64)(s + i) * n_wide] : 0.0f;
         }
-        if (t < DEPTH && first + t < n_batch) one = other[(u64)(first + t) * n_narrow];
+        int s = first + t - 32;
+        if (t - 32 < DEPTH && s < n_batch) one = other[(u64)s * n_narrow];
     };
-    read(0);
-    for (int first = 0; first < n_batch; first += DEPTH) {
-        __syncthreads();
+    auto store = [&](Lines &to) {
 #pragma unroll
-        for (int k = 0; k < READS; ++k) wide[k * (THREADS / 32) + t / 32][lane] = rk_hold(of_wide * ahead[k]);
-        if (t < DEPTH) narrow[t] = rk_hold(of_narrow * one);
-        __syncthreads();
-        read(first + DEPTH);
-        const int n = t < 32 ? min(DEPTH, n_batch - first) : 0;
-        int k = 0;
-        for (; k + CHAIN <= n; k += CHAIN) {
-            REAL a[CHAIN], b[CHAIN];
+        for (int k = 0; k < FOURS; ++k) {
+            Four four;
 #pragma unroll
-            for (int i = 0; i < CHAIN; ++i) { a[i] = wide[k + i][lane]; b[i] = narrow[k + i]; }
-#pragma unroll
-            for (int i = 0; i < CHAIN; ++i) w = rank_step(w, a[i], b[i], lo, hi);
+            for (int i = 0; i < 4; ++i) four.v[i] = rk_hold(of_wide * ahead[k].v[i]);
+            *(Four *)&to.wide[lane][(k * 16 + reader) * 4] = four;
         }
-        for (; k < n; ++k) w = rank_step(w, wide[k][lane], narrow[k], lo, hi);
+        if (t - 32 < DEPTH) to.narrow[t - 32] = rk_hold(of_narrow * one);
+    };
+    if (reader >= 0) {
+        read(0);
+        store(lines[0]);
+        read(DEPTH);
+    }
+    __syncthreads();
+    for (int first = 0, at = 0; first < n_batch; first += DEPTH, at ^= 1) {
+        if (reader >= 0) {
+            store(lines[at ^ 1]);
+            read(first + 2 * DEPTH);
+        } else if (first + DEPTH <= n_batch) {
+            REAL a[2][CHAIN], b[2][CHAIN];
+            take(lines[at], lane, 0, a[0], b[0]);
+#pragma unroll
+            for (int k = 0; k < DEPTH / CHAIN; ++k) {
+                if ((k + 1) * CHAIN < DEPTH) take(lines[at], lane, (k + 1) * CHAIN, a[(k + 1) % 2], b[(k + 1) % 2]);
+#pragma unroll
+                for (int i = 0; i < CHAIN; ++i) w = rank_step(w, a[k % 2][i], b[k % 2][i], lo, hi);
+            }
+        } else {
+            for (int k = 0; first + k < n_batch; ++k) w = rank_step(w, lines[at].wide[lane][k], lines[at].narrow[k], lo, hi);
+        }
+        __syncthreads();
     }
     if (owns) weight[cell] = held(w, before, n_batch, n_in, n_out, row, col, lr, x, d);
 #else

@@ -104,7 +104,8 @@ def on_layers(device: str, factor: int) -> Iterator[tuple[str, Callable[[], dict
     for size, cut in ((None, "one tile"), ((512 // factor,) * 2, "64 tiles")):
         for name, cell in CELLS.items():
             settings = nn.AnalogSettings(cell=cell, tile_shape=size)
-            layer = nn.AnalogLinear(n, n, False, cell=settings, seed=1, device=device)
+            digital = torch.nn.Linear(n, n, False, device=device)
+            layer = nn.AnalogLinear.from_digital(digital, settings, seed=1)
             for way, batch in (
                 *(("forward", 512), ("forward", 128), ("forward", 1)),
                 *(("update", 128), ("update", 1)),
@@ -144,7 +145,8 @@ def on_calls(device: str, factor: int) -> Iterator[tuple[str, Callable[[], dict]
 def calls(device: str, n: int) -> dict[str, float]:
     """Time the host's share of calls of a layer and of its tile."""
     cell = nn.AnalogSettings(cell=rk.ConstantStep())
-    layer = nn.AnalogLinear(n, n, False, cell=cell, seed=1, device=device)
+    linear = torch.nn.Linear(n, n, False, device=device)
+    layer = nn.AnalogLinear.from_digital(linear, cell, seed=1)
     x = torch.randn(8, n, device=device, requires_grad=True)
     d, tile = torch.randn(8, n, device=device), layer.array.tiles[0][0]
     found = {}
@@ -157,7 +159,6 @@ def calls(device: str, n: int) -> dict[str, float]:
     found["layer, forward"] = of_host(lambda: layer(x))
     y = layer(x)
     found["layer, backward"] = of_host(lambda: torch.autograd.backward(y, d, retain_graph=True))
-    linear = torch.nn.Linear(n, n, False, device=device)
     found["torch, forward"] = of_host(lambda: linear(x))
     y = linear(x)
     found["torch, backward"] = of_host(lambda: torch.autograd.backward(y, d, retain_graph=True))
@@ -172,9 +173,8 @@ def lenet(cell: object, device: str) -> torch.nn.Module:
         *(torch.nn.Conv2d(16, 32, 5), torch.nn.Tanh(), torch.nn.MaxPool2d(2)),
         *(torch.nn.Flatten(), torch.nn.Linear(512, 128), torch.nn.Tanh()),
         torch.nn.Linear(128, 10),
-    )
-    model = model if cell is None else rk.torch.convert(model, cell, seed=1)
-    return model.to(device)
+    ).to(device)
+    return model if cell is None else rk.torch.convert(model, cell, seed=1)
 
 
 def on_steps(device: str, factor: int) -> Iterator[tuple[str, Callable[[], dict]]]:

@@ -246,9 +246,15 @@ class Variant:
             with _device.using(_device.Device("gpu", device)):
                 self._start(device, grid, block, ready, shared, early, together)
 
-    def checked(self, args: Sequence[Any]) -> Sequence[Any]:
-        """Check and cast arguments as a launch on a GPU does."""
-        return (self._gpu_check or self._make_gpu_check())(*args)
+    def checked(self, args: Sequence[Any], on_cpu: bool = False) -> Sequence[Any]:
+        """Check and cast arguments as a launch does, on a GPU or by the runner on the CPU."""
+        check = self._cpu_check if on_cpu else self._gpu_check or self._make_gpu_check()
+        return check(*args)
+
+    def prepare(self, device: int) -> None:
+        """Load the kernel for a GPU now, as during a capture that may be impossible."""
+        if device not in self._functions:
+            self._load(device)
 
     def again(
         self,

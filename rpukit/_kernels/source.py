@@ -22,7 +22,7 @@ _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.M)
 _QUALIFIERS = frozenset({"const", "__restrict__", "__grid_constant__"})
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
-_ENTRY = re.compile(
+ENTRY = re.compile(
     rf'extern\s+"C"\s+__global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(([^)]*)\)', re.S
 )
 _DEFAULT = re.compile(r"^#ifndef (\w+)[^\n]*\n#define \1[ \t]+([^\n]*?)[ \t]*$", re.M)
@@ -106,7 +106,7 @@ def read(path: Path, headers: Mapping[str, str] | None = None) -> Source:
     raw = path.read_text(encoding="utf-8")
     text = _expand(raw, path, headers or {}, set())
     bare = _COMMENT.sub(" ", text)
-    entries = {name: _parameters(params) for name, params in _ENTRY.findall(bare)}
+    entries = {name: _parameters(params) for name, params in ENTRY.findall(bare)}
     if not entries:
         raise KernelCompileError(
             f'{path.name}: no entry point (extern "C" __global__ void ...)', source=text

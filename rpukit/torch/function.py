@@ -43,7 +43,7 @@ def analog_linear(x: Tensor, weight: AnalogWeight, bias: Tensor, scale: Tensor) 
     if given is not kind:
         x = x.to(kind)
     if torch.is_grad_enabled():
-        y = _Product.apply(x, weight, bias, scale)
+        y = (_Product.apply if _transforms() else _apply)(x, weight, bias, scale)
     elif x.is_cuda:
         with on_device(x):
             y = forward_product(x, weight, bias, scale)[0]
@@ -114,7 +114,12 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         if not d.is_cuda:
             return _backward(ctx, d)
         with on_device(d):
-            return _backward(ctx, d)
+            return _backward(ctx, d.contiguous())
+
+
+# Inside transforms of `torch.func` alone, `apply` of Function has more to do than its base class.
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_apply = super(torch.autograd.Function, _Product).apply
 
 
 def _backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:

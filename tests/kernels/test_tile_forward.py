@@ -57,6 +57,15 @@ def test_every_tile_gives_the_bits_of_the_mirror(name, order, monkeypatch):
         same_as_the_mirror(shape, n, "rounds", order, ways)
 
 
+def test_many_short_samples_take_blocks_of_fewer_threads(monkeypatch):
+    io = rk.IOParameters(bound_management="none")
+    monkeypatch.setitem(IOS, "plain", io)
+    same_as_the_mirror((3, 40), 1100, "plain", ways=("forward",))
+    manner = forward.ForwardState(io, 3, Stream.from_seed(0), _device.CPU).manner
+    for n, threads in ((1100, 64), (1024, 256)):
+        assert _launch_forward.scale_step(manner, n, 40, 0, {}).block == (threads,)
+
+
 @pytest.mark.parametrize("io", IOS)
 def test_every_periphery_gives_the_bits_of_the_mirror(io):
     same_as_the_mirror((132, 128), 35, io, ways=("backward" if io == "rounds" else "forward",))

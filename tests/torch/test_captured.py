@@ -80,6 +80,15 @@ def test_clocks_predict_the_launches(name):
         assert "launches" in pattern_of([*seen[1:], recorded(tiles, step)])
 
 
+@pytest.mark.parametrize("name", CELLS)
+def test_steps_of_these_cells_may_be_captured(name):
+    model, x = small(CELLS[name]), torch.randn(3, 6)
+    step = step_of(model, x)
+    captured = rk.torch.captured_step(model, lambda y: y.sum(), optim.AnalogSGD([x], lr=0.1))
+    for _ in range(2):
+        assert captured._not_steady(recorded(Tiles(model), step)) == ""
+
+
 class Graph:
     """A stand-in for a captured graph: it launches what was recorded, on the CPU."""
 

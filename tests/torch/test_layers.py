@@ -198,6 +198,33 @@ def test_noisy_gradients_are_unbiased():
         assert ((mean - want.detach().squeeze()).abs() < 5 * error).all()
 
 
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "rnn", "lstm", "gru"])
+def test_noise_of_the_errors_leaves_gradients_unbiased(name):
+    """The gradient is linear in each product of the errors, so that its mean is the exact one."""
+    noisy = rk.IOParameters(inp_noise=0.05, out_noise=0.05, inp_res=-1, out_res=-1)
+    settings = nn.AnalogSettings(cell=rk.Ideal(), forward=PERFECT, backward=noisy)
+    module, analog, x = made(name, settings)
+    axis = 0 if "conv" in name or module.batch_first else 1
+    one, n = x.detach().narrow(axis, 0, 1), 1000
+    exact = gradient_of_copies(module, one, axis, 1).squeeze(axis)
+    got = gradient_of_copies(analog, one, axis, n).movedim(axis, 0)
+    error = got.std(0) / n**0.5
+    assert (error > 0).any()
+    # 5 standard errors, and the rounding of float32
+    assert ((got.mean(0) - exact).abs() < 5 * error + 1e-5).all()
+
+
+def gradient_of_copies(layer, one, axis, n):
+    """Gradients of n copies of one sample along an axis, each for the same errors."""
+    x = one.repeat_interleave(n, axis).requires_grad_()
+    y = layer(x)
+    y = y[0] if isinstance(y, tuple) else y
+    each = y.select(axis, 0)
+    d = torch.linspace(-1, 1, each.numel()).reshape(each.shape).unsqueeze(axis)
+    (y * d).sum().backward()
+    return x.grad
+
+
 @pytest.mark.parametrize("name", ["linear", "conv2d", "lstm"])
 def test_types_and_strides(name):
     """Halves are computed in float32; strides and memory formats change no bit."""

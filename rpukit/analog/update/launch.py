@@ -28,7 +28,7 @@ _THREADS = 256
 _FILLS_A_GPU = 1 << 18  # threads that keep the largest GPU busy
 _MANY_SAMPLES = 64  # from which lists are faster on an H200
 _SHARED_SAMPLES = 512  # samples from which the warps of a block share them, for
-_FEW_BLOCKS = 4096  # blocks of 32 columns of a row
+_FEW_BLOCKS = 1024  # blocks of 32 columns of a row
 
 
 @dataclass(frozen=True, slots=True)

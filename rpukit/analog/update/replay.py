@@ -16,7 +16,7 @@ from rpukit.analog.update.trains import Trains
 from rpukit.random import Stream
 
 Array = Any
-_KEPT = 1 << 18  # inputs of a batch whose trains are kept for the next
+_KEPT = 1 << 21  # inputs of a batch whose trains are kept for the next
 
 
 class Writer:

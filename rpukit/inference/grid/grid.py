@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -17,13 +17,15 @@ from rpukit.analog.tile.face import TileFace, check_same_samples, with_leading
 from rpukit.analog.tile.saving import SavedTile
 from rpukit.errors import NonFiniteError, ShapeError
 from rpukit.inference.grid.processes import GridProcesses
+from rpukit.inference.grid.ranges import GridRanges, blocks
+from rpukit.inference.grid.side_by_side import SideBySide, fits, staged, summed
 from rpukit.inference.tile.tile import InferenceTile
 
 Array = Any
 
 
 @enters_device()
-class TileGrid(GridProcesses, SavedTile, TileFace):
+class TileGrid(GridProcesses, SavedTile, TileFace, GridRanges):
     """Base class of matrices over several tiles.
 
     Parameters
@@ -54,6 +56,7 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         self._exact = isinstance(first, InferenceTile)
         self.validate = first.validate
         self._call_state = CallState()
+        self._together = SideBySide(list(self))
 
     def __iter__(self) -> Iterator[Any]:
         return (tile for row in self.tiles for tile in row)
@@ -140,22 +143,43 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         turned = way == "backward"
         tiles = self._turned if turned else self.tiles
         given, made = (self._out, self._in) if turned else (self._in, self._out)
-        self._all_finite(rows, "d" if turned else "x")
-        self._start(way, first, rows.shape[0])  # raises where the tiles would
+        name, n = "d" if turned else "x", rows.shape[0]
+        self._all_finite(rows, name)
+        self._start(way, first, n)  # raises where the tiles would
         self._call_state.changing()  # the clocks of the tiles, one after the other
-        blocks, xp = _blocks(rows, given), _device.namespace(rows)
-        y = _device.empty((rows.shape[0], made[-1]), self._dtype, self._device)
+        watch, key = None, (way, n)
+        if first is None and tally is None and self._launches_together(rows):
+            if self._together.ready(key):
+                parts = _device.empty((len(given) - 1, n * made[-1]), self._dtype, self._device)
+                arrays = {"x": staged(rows, given), "y": parts}
+                if self._together.run(key, way, name, n, arrays):
+                    return summed(parts, made, n)
+            watch = self._together.watch(key)
+        pieces, xp = blocks(rows, given), _device.namespace(rows)
+        y = _device.empty((n, made[-1]), self._dtype, self._device)
         for k, row in enumerate(tiles):
             out = y[:, made[k] : made[k + 1]]
-            for j, (tile, block) in enumerate(zip(row, blocks, strict=True)):
-                part = getattr(tile, way)(block, first_sample=first)
+            for j, (tile, block) in enumerate(zip(row, pieces, strict=True)):
+                call = partial(getattr(tile, way), block, first_sample=first)
+                if watch is None:
+                    part = call()
+                else:
+                    places, at = {"x": (block, 4 * n * given[j])}, made[-1] * j + made[k]
+                    part = watch.call(tile, places, call, 4 * n * at)
                 if tally is not None:
                     tally[j] += tile._reached(part)
                 if j:
                     xp.add(out, part, out=out)
                 else:
                     out[...] = part
+        if watch is not None:
+            self._together.keep(watch)
         return y
+
+    def _launches_together(self, *inputs: Array) -> bool:
+        """Whether the tiles may share the launches of a call with these inputs."""
+        n = inputs[0].shape[0]
+        return all(map(_device.takes_kernels, inputs)) and fits(n, (self._out, self._in))
 
     @changes
     def update(
@@ -205,8 +229,28 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         self, rows_x: Array, rows_d: Array, lr: float, first: int | None, size: int | None
     ) -> None:
         options = {} if self._exact else {"first_sample": first, "batch_size": size}
-        of_x, of_d = _blocks(rows_x, self._in), _blocks(rows_d, self._out)
-        self._all(lambda k, j, tile: tile.update(of_x[j], of_d[k], lr, **options))
+        n, watch, key = rows_x.shape[0], None, ("update", rows_x.shape[0], lr)
+        several = self._single is None and first is None and lr != 0
+        if several and not self._exact and self._launches_together(rows_x, rows_d):
+            if self._together.ready(key):
+                self._call_state.changing()
+                arrays = {"x": staged(rows_x, self._in), "d": staged(rows_d, self._out)}
+                if self._together.run(key, "update", "x or d", n, arrays):
+                    return
+            watch = self._together.watch(key)
+        of_x, of_d = blocks(rows_x, self._in), blocks(rows_d, self._out)
+
+        def learn(k: int, j: int, tile: Any) -> None:
+            call = partial(tile.update, of_x[j], of_d[k], lr, **options)
+            if watch is None:
+                call()
+                return
+            places = {"x": (of_x[j], 4 * n * self._in[j]), "d": (of_d[k], 4 * n * self._out[k])}
+            watch.call(tile, places, call)
+
+        self._all(learn)
+        if watch is not None:
+            self._together.keep(watch)
 
     def _all_finite(self, rows: Array, name: str) -> None:
         """Check an input before the first of several tiles changes.
@@ -223,103 +267,6 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
         """Check all values on a CPU before any tile changes; kernels check those on a GPU."""
         if not (_device.takes_kernels(array) or is_finite(array)):
             raise NonFiniteError(f"{name} holds NaN or infinity; the matrix is unchanged")
-
-    # ---- ranges of the inputs -----------------------------------------------------------------
-
-    @property
-    def ranges(self) -> list[float] | None:
-        """Input range of each block of inputs; None for tiles without one."""
-        if not self._exact or self.tiles[0][0].input_range is None:
-            return None
-        return [tile.range for tile in self.tiles[0]]
-
-    @changes
-    def set_range(self, value: float) -> Self:
-        """Set the input range of all tiles, in place.
-
-        Parameters
-        ----------
-        value : float, positive
-
-        Returns
-        -------
-        TileGrid
-            Itself.
-
-        Raises
-        ------
-        ParameterError, DTypeError
-        """
-        return self._each("set_range", value)
-
-    def through_range(self, x: Array, grad: Array) -> Array:
-        """Set the gradient of activations that the input ranges clip to 0.
-
-        Parameters
-        ----------
-        x, grad : array, shape (n_batch, n_in), dtype of the tiles
-            Activations, and the gradient that `backward` gave for them.
-
-        Returns
-        -------
-        array, shape (n_batch, n_in)
-        """
-        ranges = self.ranges
-        if ranges is None:
-            return grad
-        xp, zero = _device.namespace(grad), self._dtype.type(0)
-        if len(set(ranges)) == 1:
-            return xp.where(abs(x) > self._dtype.type(ranges[0]), zero, grad)
-        limits = [xp.full(b - a, value, self._dtype) for value, a, b in self._with_edges(ranges)]
-        return xp.where(abs(x) > xp.concatenate(limits), zero, grad)
-
-    def _with_edges(self, ranges: list[float]) -> Iterator[tuple[float, int, int]]:
-        """Yield each range with its first column and the one after its last."""
-        edges = [*self._in[:-1], min(self._in[-1], self.shape[1])]  # no line for the bias
-        return zip(ranges, edges[:-1], edges[1:], strict=True)
-
-    @changes
-    def learn_range(self, x: Array, grad: Array, lr: float, *, tally: Array | None = None) -> Self:
-        """Learn the input ranges, one for each block of inputs, in place.
-
-        Parameters
-        ----------
-        x, grad : array, shape (n_batch, n_in), dtype of the tiles
-            Activations, and the gradient that `backward` gave for them.
-        lr : float
-        tally : array, shape (n_block_in, 2), int64, optional
-            For each block of inputs, outputs of its tiles that reached their bound, and all: for
-            an `InputRange` with `manage_output_clipping`.
-
-        Returns
-        -------
-        TileGrid
-            Itself; unchanged if its tiles have no learned `InputRange`.
-
-        Raises
-        ------
-        ShapeError, DTypeError, DeviceError, ParameterError, NonFiniteError
-        """
-        if self.ranges is None or not self.tiles[0][0].input_range.learned:
-            return self
-        width = self.shape[1]
-        rows, slopes = self._rows(x, width, "x"), self._rows(grad, width, "grad")
-        edges = [*self._in[:-1], min(self._in[-1], width)]  # without a line for the bias
-        parts = zip(_blocks(rows, edges), _blocks(slopes, edges), self._turned, strict=True)
-        counts = [(0, 0)] * len(self._turned) if tally is None else _device.to_numpy(tally)
-        for (of_x, of_grad, column), (reached, n) in zip(parts, counts, strict=True):
-            first = column[0]
-            if not of_x.shape[1]:
-                continue
-            self._call_state.changing()
-            missing = first.shape[1] - of_x.shape[1]  # the line of an analog bias
-            if missing:
-                of_x, of_grad = (_with_zeros(v, missing) for v in (of_x, of_grad))
-            first.learn_range(of_x, of_grad, lr, clipped=float(reached / max(n, 1)))
-            for tile in column[1:]:
-                tile._now["range"] = first._now["range"]
-                tile._now["range_seen"] = first._now["range_seen"]
-        return self
 
     # ---- weights ------------------------------------------------------------------------------
 
@@ -401,17 +348,3 @@ class TileGrid(GridProcesses, SavedTile, TileFace):
             headers[f"{k}.{j}"] = state["header"]
             arrays.update({f"{k}.{j}.{name}": a for name, a in state["arrays"].items()})
         return headers, arrays
-
-
-def _with_zeros(rows: Array, n_line: int) -> Array:
-    """Add lines of zeros at the end of each sample."""
-    xp = _device.namespace(rows)
-    return xp.concatenate((rows, xp.zeros((len(rows), n_line), rows.dtype)), axis=1)
-
-
-def _blocks(rows: Array, edges: list[int]) -> list[Array]:
-    """Cut the columns of a matrix, each part contiguous."""
-    if len(edges) == 2:
-        return [rows]
-    contiguous = _device.namespace(rows).ascontiguousarray
-    return [contiguous(rows[:, a:b]) for a, b in pairwise(edges)]

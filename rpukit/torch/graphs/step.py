@@ -203,10 +203,8 @@ class CapturedStep:
 
     def _not_steady(self, recording: Recording) -> str:
         for k, tile in enumerate(self._tiles.tiles):
-            ends, starts = (
-                {name: n for memory in each[k] for name, n in memory.items()}
-                for each in (recording.after, recording.before)
-            )
+            # The clocks come first; a later memory counts the samples that they skipped.
+            starts, ends = (dict(each[k][0]) for each in (recording.before, recording.after))
             n = ends.get("update", ends["forward"]) - starts.get("update", starts["forward"])
             found = unsteady(tile, n)
             if found:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+from operator import mul
 from typing import Any
 
 from rpukit.errors import ParameterError, ShapeError
-from rpukit.layers.geometry import offsets
 from rpukit.random import Stream
 from rpukit.torch._torch import torch
 from rpukit.torch.layers.linear import AnalogLayer, fill
@@ -38,10 +39,15 @@ class _Patches(torch.autograd.Function):  # type: ignore[misc]
         # Sums in one written order, offsets of the kernel ascending: the same bits everywhere.
         kernel, stride, dilation = ctx.geometry
         n = len(kernel)
-        out, slopes = d.shape[1 : 1 + n], d.movedim(1 + n, 1)
-        grad = d.new_zeros(ctx.shape)
-        for offset, place in offsets(kernel, stride, dilation, out):
-            grad[(slice(None), slice(None), *place)] += slopes[(..., *offset)]
+        slopes, grad = d.movedim(1 + n, 1), d.new_zeros(ctx.shape)
+        sizes, steps, jumps = slopes.shape[: 2 + n], grad.stride(), slopes.stride()
+        to = (*steps[:2], *(step * s for step, s in zip(steps[2:], stride, strict=True)))
+        spacing = [step * s for step, s in zip(steps[2:], dilation, strict=True)]
+        for offset in product(*map(range, kernel)):
+            place = sum(map(mul, offset, spacing))
+            start = slopes.storage_offset() + sum(map(mul, offset, jumps[2 + n :]))
+            part = slopes.as_strided(sizes, jumps[: 2 + n], start)
+            grad.as_strided(sizes, to, place).add_(part)
         return grad, None, None, None
 
 
