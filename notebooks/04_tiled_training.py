@@ -22,12 +22,15 @@
 # the plans, and checks that no plan changes a bit.
 
 # %%
+import subprocess
 import tempfile
 from itertools import pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import onnx
+from sklearn.datasets import load_digits
 
 import rpukit as rk
 from rpukit import plot, tiled
@@ -161,3 +164,69 @@ try:
     tiled.plan(training, tiled.siracusa_l2(l1=200))
 except rk.errors.PlanError as error:
     print(error)
+
+# %% [markdown]
+# ## A model that PyTorch exported
+#
+# `digits.onnx` is a small MobileNet for images of 8 x 8, written by PyTorch's exporter
+# (`tools/compare_exports.py --notebook`): convolutions, batch normalisation, SiLU, a gated block.
+# It is trained on the statistics of each mini-batch. What to train is said by name; the labels and
+# the loss are added here.
+
+# %%
+path = Path("digits.onnx")
+file = onnx.load(path)
+names = [one.name for one in file.graph.initializer if one.name.endswith(("weight", "bias"))]
+b = tiled.Builder.from_onnx(path, names, batch_statistics=True)
+labels = b.input("labels", (16,), np.int64)
+loss = b.apply("SoftmaxCrossEntropyLoss", "scores", labels)
+print(sorted({node.op_type for node in file.graph.node}))
+
+# %% [markdown]
+# Elementwise ops of one shape are fused: a chain is one op of one kernel, whose intermediate
+# results are stored nowhere. Values that the backward pass needs are further results of the chain.
+# Bits stay as they are; bytes and cycles fall.
+
+# %%
+levels = tiled.siracusa_l2(l1=32_000)
+fused, plain = (b.training(loss, tiled.Adam(lr=0.01), fuse=fuse) for fuse in (True, False))
+for name, one in (("unfused", plain), ("fused", fused)):
+    plan = tiled.plan(one, levels, buffering="double")
+    moved = sum(sum(both) for program in plan.programs for both in program.moved.values())
+    print(
+        f"{name:8s}{len(one.train.nodes):4d} ops{plan.cycles:9d} cycles{moved // 1000:6d} kB moved"
+    )
+print(next(node.attributes["ops"] for node in fused.train.nodes if node.op == "FusedPointwise"))
+
+# %% [markdown]
+# A part of the timeline of the plan of the fused graph, and training on handwritten digits.
+
+# %%
+plot.plot_plan(plan, fused, time=(0, 40_000))
+plt.show()
+
+# %%
+images, kinds = load_digits(return_X_y=True)
+order = rng.permutation(len(images))
+images = (images[order].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
+batches = [(images[k : k + 16], kinds[order][k : k + 16]) for k in range(0, 1760, 16)]
+trainer = plan.trainer(fused)
+losses = trainer.fit(batches[:90])
+graph = b.graph(b.apply("ArgMax", "scores", axis=1, keepdims=0, name="label"))
+right = [
+    (graph.run({**trainer.parameters(), "x": x})["label"] == kind).mean()
+    for x, kind in batches[90:]
+]
+print(
+    f"losses {losses[0]:.2f} to {losses[-1]:.2f}; {np.mean(right):.0%} of other images are right"
+)
+
+# %% [markdown]
+# The same plan as C. `make run` trains on this computer and compares losses and all parameters
+# with the bits of the plan.
+
+# %%
+folder = Path(tempfile.mkdtemp())
+plan.generate_c(folder, fused, batches[:2])
+done = subprocess.run(["make", "run"], cwd=folder, check=True, capture_output=True, text=True)
+print(done.stdout.strip().splitlines()[-1])

@@ -1,13 +1,15 @@
 """Compare gradients of models that PyTorch exports with autograd.
 
-Usage: ``python tools/compare_exports.py [--full] [--float64] [--plan] [--record] [name ...]``.
+Usage: ``python tools/compare_exports.py [--full | --record | --notebook] [--float64] [--plan]
+[name ...]``.
 
 Each model of `export_models.py` is exported with its loss by both of PyTorch's exporters, read by
 `rpukit.tiled` and differentiated, and the loss and the gradients are compared with those of
 autograd in float64: the largest error of the loss, relative, and of the gradients, relative to
 the largest of all. With ``--plan`` a plan over 64 kB of L1 computes them, else each op as a whole.
 ``--full`` reads the models in the sizes of their papers, without computing. ``--record`` writes
-the files of `tests/tiled/exports`. PyTorch has to be installed, and onnxscript for the newer
+the files of `tests/tiled/exports`, ``--notebook`` the model of `notebooks/04_tiled_training.py`,
+whose output is the scores. PyTorch has to be installed, and onnxscript for the newer
 exporter.
 """
 
@@ -34,6 +36,7 @@ from rpukit import tiled
 from rpukit.errors import RpukitError
 
 KINDS = ("dynamo=False", "dynamo=True")
+NOTEBOOK = Path(__file__).resolve().parents[1] / "notebooks" / "digits.onnx"
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "tiled" / "exports"
 # Models that the tests read, small ones of either exporter
 RECORDED = {
@@ -139,8 +142,8 @@ def compare(model, kind, folder, dtypes, planned):
     cells = []
     for dtype in dtypes:
         builder = tiled.Builder.from_onnx(path, list(found), dtype=dtype, **more)
-        training = builder.training("loss", tiled.SGD(lr=1.0))
-        loss, ends = computed(training, x, t, planned)
+        training = builder.training("loss", tiled.SGD(lr=1.0), fuse=False)
+        loss, ends = computed(tiled.fuse(training), x, t, planned)
         far = max(np.abs(ends[key] - slope).max() for key, slope in slopes.items())
         error = abs(loss - float(want)) / abs(float(want))
         cells.append(f"{error:.0e}, {far / most:.0e}")
@@ -155,10 +158,31 @@ def read(model, kind, folder):
     export(net, x, t, path, kind, model.training)
     began = time.perf_counter()
     builder = tiled.Builder.from_onnx(path, list(in_file(net, path)))
-    training = builder.training("loss", tiled.SGD(lr=1.0))
+    training = builder.training("loss", tiled.SGD(lr=1.0), fuse=False)
     seconds = time.perf_counter() - began
     size = sum(value.size for value in training.initial.values())
     return [f"{size / 1e6:.1f} M parameters", f"{len(training.train.nodes)} ops, {seconds:.1f} s"]
+
+
+def strip(path):
+    """Remove what exporters note in a file: stacks of calls, with paths."""
+    model = onnx.load(path)
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info,
+                 *model.graph.input, *model.graph.output, *model.graph.initializer,
+                 *model.functions):  # fmt: skip
+        part.doc_string = ""
+        del part.metadata_props[:]
+    onnx.save(model, path)
+
+
+def record_scores(name, path):
+    """Write a model without its loss, as users export it."""
+    net, x, _ = made(MODELS[name])
+    more = {"opset_version": 17, "do_constant_folding": False, "dynamo": False}
+    names = {"input_names": ["x"], "output_names": ["scores"]}
+    mode = torch.onnx.TrainingMode.PRESERVE
+    torch.onnx.export(net.net.train(False), (x,), path, training=mode, **more, **names)
+    strip(path)
 
 
 def record(name):
@@ -168,13 +192,7 @@ def record(name):
     wide, kind = copy.deepcopy(net).double(), KINDS[RECORDED[name]]
     path = FOLDER / f"{name.replace(', ', '_').replace(' ', '_')}.onnx"
     export(net, x, t, path, kind, MODELS[name].training)
-    model = onnx.load(path)
-    for part in (model, model.graph, *model.graph.node, *model.graph.value_info,
-                 *model.graph.input, *model.graph.output, *model.graph.initializer,
-                 *model.functions):  # fmt: skip
-        part.doc_string = ""  # stacks of calls, with paths
-        del part.metadata_props[:]
-    onnx.save(model, path)
+    strip(path)
     found = in_file(net, path)
     same = dict(zip(map(id, net.parameters()), wide.parameters(), strict=True))
     want = wide(*(value.double() if value.is_floating_point() else value for value in (x, t)))
@@ -196,10 +214,14 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="read models of full size")
     parser.add_argument("--float64", action="store_true", help="compute in float64 too")
     parser.add_argument("--plan", action="store_true", help="compute by a plan")
+    parser.add_argument("--notebook", action="store_true", help="write the notebook's model")
     parser.add_argument("--record", action="store_true", help="write the files of the tests")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
+    if args.notebook:
+        record_scores("digits, training", NOTEBOOK)
+        return 0
     if args.record:
         FOLDER.mkdir(exist_ok=True)
         for name in args.name or RECORDED:

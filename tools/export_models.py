@@ -75,6 +75,13 @@ def lenet():
     return nn.Sequential(*first, *second, *head)
 
 
+def digits():
+    """A small MobileNet for images of 8 x 8: one inverted residual with a gate."""
+    block = inverted(8, 8, 3, 1, 24, nn.SiLU, partial(Excite, hidden=4, act=nn.SiLU))
+    first = norm_conv(1, 8, 3, nn.SiLU())
+    return classifier(16, 10, first, block, norm_conv(8, 16, 3, nn.SiLU(), stride=2))
+
+
 def resnet18(width=64, n_class=1000, stages=4):
     def block(c, d, stride):
         deep = nn.Sequential(norm_conv(c, d, 3, nn.ReLU(), stride=stride), norm_conv(d, d, 3))
@@ -326,6 +333,7 @@ MODELS = {
     "mlp, BCEWithLogitsLoss": Model(mlp, (8, 6), 0, nn.BCEWithLogitsLoss),
     "mlp, BCELoss": Model(lambda: mlp(nn.Sigmoid()), (8, 6), 0, nn.BCELoss),
     "lenet": Model(lenet, (2, 1, 28, 28), 10),
+    "digits, training": Model(digits, (16, 1, 8, 8), 10, training=True),
     "resnet18": Model(partial(resnet18, 4, 5), IMAGE, 5),
     "resnet18, training": Model(partial(resnet18, 4, 5, 3), (4, 3, 32, 32), 5, training=True),
     "mobilenet_v2": Model(partial(mobilenet_v2, 0.1, 5), IMAGE, 5),

@@ -3,10 +3,12 @@
 from rpukit.tiled import methods, ops
 from rpukit.tiled.calibration.calibrate import Calibration, calibrate
 from rpukit.tiled.graph.builder import Builder
+from rpukit.tiled.graph.epilogues import fuse, fuse_epilogues
 from rpukit.tiled.graph.fusion import fuse_activations, fuse_updates
 from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.graph.onnx import from_onnx, training_from_onnx
 from rpukit.tiled.graph.optimisers import SGD, Adam, MomentumSGD
+from rpukit.tiled.graph.pointwise_fusion import fuse_pointwise
 from rpukit.tiled.ir import Node, Tensor, Training
 from rpukit.tiled.machine import Compute, Hierarchy, Level, gpu, siracusa_l2, siracusa_l3
 from rpukit.tiled.plan import Plan
@@ -63,7 +65,10 @@ __all__ = [
     "find_faults",
     "find_hazards",
     "from_onnx",
+    "fuse",
     "fuse_activations",
+    "fuse_epilogues",
+    "fuse_pointwise",
     "fuse_updates",
     "generate_c",
     "gpu",

@@ -186,7 +186,7 @@ class Compute(Checked):
         -------
         array of int64
         """
-        points = -(-prod(lengths, start=np.int64(1)) // space.divide)
+        points = -(-prod(lengths, start=np.int64(1)) * space.steps // space.divide)
         rate = self._rate_of(op, space)
         if rate is None:
             return self.launch - (-points // (self.macs if space.product else self.ew))

@@ -241,6 +241,8 @@ class TileSpace:
         Whether a point of the space is a multiply-add, rather than an element.
     divide : int
         Points for one multiply-add or element: a strided gradient skips the others.
+    steps : int
+        Elementary steps of each element: those of a fused chain.
 
     Notes
     -----
@@ -253,6 +255,7 @@ class TileSpace:
     operands: tuple[Operand, ...]
     product: bool = False
     divide: int = 1
+    steps: int = 1
 
     @property
     def whole(self) -> Box:
@@ -331,7 +334,7 @@ class TileSpace:
         -------
         int
         """
-        return 0 if self.product else -(-self.points(box) // self.divide)
+        return 0 if self.product else -(-self.points(box) * self.steps // self.divide)
 
     def first(self, box: Box) -> bool:
         """Tell whether the sums of a tile begin with it.

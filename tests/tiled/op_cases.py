@@ -32,6 +32,7 @@ def made(name, dtype="float32"):
             positive = positive or op in ("AdamPowers", "Sqrt", "Log")
             positive = positive or attributes.get("exponent", 1) % 1 != 0
             values[f"x{place}"] = (np.abs(draws) % 1 if positive else draws).astype(dtype)
-    outputs = tuple(f"y{k}" for k in range(N_OUTPUTS.get(op, 1)))
+    count = len(attributes.get("results", ())) or N_OUTPUTS.get(op, 1)
+    outputs = tuple(f"y{k}" for k in range(count))
     node = Node("node", op, tuple(values), outputs, attributes)
     return make_graph(name, [node], inputs, outputs), values, formula

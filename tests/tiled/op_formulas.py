@@ -91,11 +91,37 @@ def adam(w, g, m, v, p):
     return w - 0.01 * (m / (1 - p[0])) / (np.sqrt(v / (1 - p[1])) + 1e-8), m, v
 
 
+def fused(shape, axes, constants, results, *steps):
+    """Attributes of a fused chain; a step: function, value that it makes, operands."""
+    flat = tuple(n for kind, made, *given in steps for n in (kind, len(given), made, *given))
+    return {
+        "shape": shape,
+        "axes": tuple(n for one in axes for n in (-1,) * (4 - len(one)) + one),
+        "constants": constants,
+        "results": results,
+        "steps": flat,
+    }
+
+
+def many_functions(x):
+    s = 1 / (1 + np.exp(-np.where(x < 0, 0.2, 1.0) * x * phi(x)))
+    s = np.clip(0.2 * erf(np.sqrt(s) ** 3) + 0.5, 0, 1)
+    s = np.clip(np.tanh(s * np.clip(s / 6 + 0.5, 0, 1)), -0.5, 0.25)
+    return (s - x) / 3
+
+
+def many_slopes(dy, x):
+    d = np.where(x > 0, 1.0, 0.5) * dy * gelu_slope(x) * (1 - x * x) * (x * (1 - x))
+    d = 2 * (d - x) / 4 * (np.abs(x) < 1) * np.where(x > 0, 1, 0.2)
+    d = hard_swish_grad(d + d * 0.2 * ((x > 0) & (x < 1)), x)
+    return d * 2 / math.sqrt(math.pi) * np.exp(-x * x) / np.exp(x)
+
+
 IMAGE = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 0, 1, 1)}
 DEEP = {"kernel_shape": (3, 2), "strides": (1, 2), "pads": (1, 1, 1, 0)}
 WIDE = {"kernel_shape": (3, 2), "strides": (1, 1), "dilations": (2, 1), "pads": (2, 0, 1, 1)}
 SPARSE = {"kernel_shape": (1, 1), "strides": (2, 2), "pads": (0, 0, 0, 0)}
-C4 = (4,)
+C4, ALL = (4,), (0, 1, 2, 3)
 
 # name -> op, shapes of the inputs ("labels" and "reset" are made by name), attributes, formula
 CASES = {
@@ -143,6 +169,53 @@ CASES = {
     ),
     "hard_swish": ("HardSwish", [(3, 50)], {}, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     "hard_swish_grad": ("HardSwishGrad", [(3, 50), (3, 50)], {}, hard_swish_grad),
+    "fused": (
+        *("FusedPointwise", [(3, 150)]),
+        fused((3, 150), ((0, 1),), (), (17, 16), (12, 16, 0), (3, 17, 0, 16)),
+        lambda x: (x / (1 + np.exp(-x)), 1 / (1 + np.exp(-x))),
+    ),
+    "fused_functions": (
+        *("FusedPointwise", [(5, 31)]),
+        fused(
+            *((5, 31), ((0, 1),), (0.2, 3.0, 0.0, 0.5, -0.5, 0.25), (19,)),
+            *((8, 16, 0), (18, 17, 16, 8), (12, 16, 17), (21, 18, 16), (25, 16, 18, 9, 10)),
+            *((22, 31, 16), (23, 17, 31), (24, 17, 17), (19, 16, 17, 8, 11), (20, 17, 16)),
+            *((10, 16, 17), (17, 20, 16, 12, 13), (6, 16, 20), (2, 17, 20, 0), (5, 19, 17, 9)),
+        ),
+        many_functions,
+    ),
+    "fused_slopes": (
+        *("FusedPointwise", [(5, 31), (5, 31)]),
+        fused(
+            *((5, 31), ((0, 1), (0, 1)), (0.5, 4.0, -1.0, 1.0, 0.2), (16,)),
+            *((7, 16, 0, 1), (27, 16, 0, 1, 8), (9, 16, 16, 1), (11, 16, 16, 1)),
+            *((13, 16, 16, 1), (14, 16, 16, 1, 9), (26, 17, 16, 1, 10, 11)),
+            *((27, 16, 17, 1, 12), (28, 17, 16, 1, 12, 8), (1, 18, 16, 17), (29, 16, 18, 1)),
+            *((30, 17, 16, 1), (22, 18, 1), (4, 16, 17, 18)),
+        ),
+        many_slopes,
+    ),
+    "fused_batch_norm": (
+        *("FusedPointwise", [(3, 4, 5, 6), C4, C4, C4, C4, (5, 1)]),
+        fused(
+            *((3, 4, 5, 6), (ALL, *((1,),) * 4, (2, -1)), (-0.5, 1.0), (18,)),
+            *((15, 16, 0, 1, 2, 3, 4), (17, 17, 16, 8, 9), (1, 18, 17, 5)),
+        ),
+        lambda x, m, s, g, b, k: (
+            np.clip(normalised(x, m, s) * g[:, None, None] + b[:, None, None], -0.5, 1) + k
+        ),
+    ),
+    "fused_batch_norm_grad": (
+        *("FusedPointwise", [(3, 4, 5, 6), (3, 4, 5, 6), C4, C4, C4, C4, C4, (4, 3, 5, 6)]),
+        fused(
+            *((3, 4, 5, 6), (ALL, ALL, *((1,),) * 5, (1, 0, 2, 3)), (90.0,)),
+            *((17, 16), (16, 16, 0, 1, 2, 3, 4, 5, 6, 8), (1, 17, 16, 7)),
+        ),
+        lambda d, x, g, m, s, dg, db, k: (
+            batch_norm_grad(d, x, g, m, s, dg, db) + k.transpose(1, 0, 2, 3),
+            batch_norm_grad(d, x, g, m, s, dg, db),
+        ),
+    ),
     "sqrt": ("Sqrt", [(3, 50)], {}, np.sqrt),
     "exp": ("Exp", [(3, 50)], {}, np.exp),
     "log": ("Log", [(3, 50)], {}, np.log),
@@ -177,6 +250,11 @@ CASES = {
     "transpose": (
         *("Transpose", [(2, 3, 4, 5)], {"perm": (0, 2, 3, 1)}),
         lambda x: x.transpose(0, 2, 3, 1),
+    ),
+    "arg_max": ("ArgMax", [(3, 7, 5)], {"axis": 1}, lambda x: x.argmax(1)[:, None]),
+    "arg_max_last": (
+        *("ArgMax", [(40, 9)], {"axis": -1, "keepdims": 0, "select_last_index": 1}),
+        lambda x: 8 - x[:, ::-1].argmax(1),
     ),
     "softmax": ("Softmax", [(2, 3, 7)], {"axis": 1}, lambda x: softmax(x, 1)),
     "log_softmax": ("LogSoftmax", [(4, 7)], {}, lambda x: log_softmax(x, -1)),

@@ -5,6 +5,8 @@ import pytest
 
 from rpukit import tiled
 from rpukit.errors import GraphError
+from tests.tiled.test_c_kernels import assert_same_for
+from tests.tiled.test_codegen import SANITIZE, build
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -187,11 +189,43 @@ def test_masks_that_comparisons_compute(tmp_path):
     np.testing.assert_array_equal(found["number"], ((x > 0) & (x <= 2)).astype("f4"))
 
 
+def test_labels_that_a_network_predicts(tmp_path):
+    """ArgMax and ArgMin, of numbers and NaN; as labels of a loss."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+        helper.make_node("ArgMax", ["z"], ["best"], axis=1, keepdims=0),
+        helper.make_node("ArgMin", ["z"], ["worst"], axis=-1),
+        helper.make_node("Flatten", ["worst"], ["flat"], axis=0),
+    ]
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 3))]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, shape)
+        for name, shape in (("best", (4,)), ("flat", (1, 4)))
+    ]
+    w, x = drawn(3, 5).astype("f4"), drawn(4, 3).astype("f4")
+    known = [numpy_helper.from_array(w, "w")]
+    graph = helper.make_graph(nodes, "g", values, ends, known)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    x[1, 0] = np.nan  # all scores are then: the first is found
+    found = tiled.from_onnx(path).run({"x": x})
+    np.testing.assert_array_equal(found["best"], (x @ w).argmax(1))
+    np.testing.assert_array_equal(found["flat"], (x @ w).argmin(1)[None])
+    b = tiled.Builder.from_onnx(path, ["w"], outputs=["best", "z"])
+    loss = b.apply("SoftmaxCrossEntropyLoss", "z", "best")
+    training = b.training(b.apply("Add", loss, b.apply("MSELoss", "z", b.input("t", (4, 5)))))
+    plan = tiled.plan(training, tiled.siracusa_l2(l1=1_000), buffering="single")
+    batch = drawn(4, 3).astype("f4"), np.zeros((4, 5), "f4")
+    plan.generate_c(tmp_path / "c", training, [batch])
+    build(tmp_path / "c", *SANITIZE)
+    assert_same_for(tmp_path / "c", 1, 3)
+
+
 def test_outputs_that_are_needed(tmp_path):
     """What predicts labels is left out where it is not among the outputs."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["z"]),
-        helper.make_node("ArgMax", ["z"], ["label"], axis=1),
+        helper.make_node("TopK", ["z", "one"], ["top", "label"], axis=1),
     ]
     values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 3))]
     ends = [
@@ -199,17 +233,18 @@ def test_outputs_that_are_needed(tmp_path):
         helper.make_tensor_value_info("z", TensorProto.FLOAT, (4, 2)),
     ]
     w = drawn(3, 2).astype("f4")
-    graph = helper.make_graph(nodes, "g", values, ends, [numpy_helper.from_array(w, "w")])
+    known = [numpy_helper.from_array(value, key) for key, value in (("w", w), ("one", ints(1)))]
+    graph = helper.make_graph(nodes, "g", values, ends, known)
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    with pytest.raises(GraphError, match=r"ArgMax: node .*name the outputs that are needed"):
+    with pytest.raises(GraphError, match=r"TopK: node .*name the outputs that are needed"):
         tiled.Builder.from_onnx(path, ["w"])
     b = tiled.Builder.from_onnx(path, ["w"], outputs=["z"])
     assert b.outputs == ("z",)
     labels = b.input("labels", (4,), np.int64)
     training = b.training(b.apply("SoftmaxCrossEntropyLoss", "z", labels))
     assert training.batch == ("x", "labels")
-    with pytest.raises(GraphError, match="no node produces lost; need some of label, z"):
+    with pytest.raises(GraphError, match="no node produces lost; need some of label, top, z"):
         tiled.Builder.from_onnx(path, ["w"], outputs=["lost"])
 
 

@@ -164,6 +164,87 @@ def tiled_map(start, stop, ints, floats, a, b, c, d, e, f, g, y):
             out[i * sy] = v
 
 
+_WIDE = 256  # elements of a row that a fused chain takes at once
+
+
+@jit
+def _load(n, source, begin, step, out):
+    for i in range(n):
+        out[i] = source[begin + i * step]
+
+
+@jit
+def _store(n, values, step, out):
+    for i in range(n):
+        out[i * step] = values[i]
+
+
+@jit
+def _chain_step(kind, n, at, p, out):
+    """A step of a fused chain, for n elements; p: rows of `at` with its operands and constants."""
+    u, v = at[p[0]], at[p[1]]
+    if kind == 15:
+        c, d, e = at[p[2]], at[p[3]], at[p[4]]
+        for i in range(n):
+            h = f4(f4(u[i] - v[i]) * c[i])
+            out[i] = fma32(h, d[i], e[i])
+    elif kind == 16:
+        c, d, e, f, g, by = at[p[2]], at[p[3]], at[p[4]], at[p[5]], at[p[6]], at[p[7]][0]
+        for i in range(n):
+            out[i] = _batch_norm_grad(u[i], v[i], c[i], d[i], e[i], f[i], g[i], by)
+    elif kind == 14:
+        by = at[p[2]][0]
+        for i in range(n):
+            w = f4(u[i] - v[i])
+            out[i] = f4(f4(w + w) / by)
+    elif kind in (1, 2, 3, 4, 7, 9, 11, 13):
+        for i in range(n):
+            out[i] = _two(kind, u[i], v[i])
+    elif kind > 25:
+        by, to = at[p[2]][0], at[p[3]][0]
+        for i in range(n):
+            out[i] = _slope(kind, u[i], v[i], by, to)
+    elif kind > 16:
+        by, to = at[p[1]][0], at[p[2]][0]
+        for i in range(n):
+            out[i] = _later(kind, u[i], by, to)
+    else:
+        by = at[p[1]][0]
+        for i in range(n):
+            out[i] = _one(kind, u[i], by)
+
+
+@jit
+def tiled_fused(start, stop, ints, floats, a, b, c, d, e, f, g, h, y, z, v, w):
+    """Rows ``start`` to ``stop - 1`` of a tile of a chain of elementwise steps.
+
+    Values by number: 0 to 7 inputs, 8 to 15 constants, 16 to 31 results of steps.
+    """
+    n1, n2, n3 = ints[3], ints[4], ints[5]
+    steps, results, program = ints[6:54].reshape(12, 4), ints[54:58], ints[58:]
+    at = np.zeros((32, _WIDE), floats.dtype)
+    for k in range(floats.size):
+        at[8 + k, :] = floats[k]
+    p = np.empty(12, np.int64)
+    for row in range(start, stop):
+        i0, i1, i2 = row // (n1 * n2), row // n2 % n1, row % n2
+        for s in range(12):
+            p[s] = i0 * steps[s, 0] + i1 * steps[s, 1] + i2 * steps[s, 2]
+        for first in range(0, n3, _WIDE):
+            n = min(_WIDE, n3 - first)
+            for k, buffer in enumerate((a, b, c, d, e, f, g, h)):
+                if buffer.size:
+                    _load(n, buffer, p[k] + first * steps[k, 3], steps[k, 3], at[k])
+            m = 0
+            while m < ints[1]:
+                _chain_step(program[m], n, at, program[m + 3 :], at[program[m + 2]])
+                m += 3 + program[m + 1]
+            for k, buffer in enumerate((y, z, v, w)):
+                if buffer.size:
+                    begin = p[8 + k] + first * steps[8 + k, 3]
+                    _store(n, at[results[k]], steps[8 + k, 3], buffer[begin:])
+
+
 @jit(inline="always")
 def _put(row, size, begin, length, part, out):
     """Copy a row of an input to its place."""

@@ -94,3 +94,19 @@ def tiled_layer_norm_grad(start, stop, ints, floats, dy, x, scale, mean, inv_std
         for k in range(n):
             h = f4(f4(v[k] - middle) * inv)
             out[k] = f4(inv * fma32(f4(-h), t, f4(f4(u[k] * scale[k]) - s)))
+
+
+@jit
+def tiled_arg_max(start, stop, ints, floats, x, y):
+    """Rows ``start`` to ``stop - 1``: index of the largest; NaN is larger than all numbers."""
+    n, inner, last = ints[1], ints[2], ints[3] != 0
+    for row in range(start, stop):
+        p = row // inner * n * inner + row % inner
+        top, found = x[p], 0
+        for k in range(1, n):
+            v = x[p + k * inner]
+            nan, known = v != v, top == top
+            equal = v == top or (nan and not known)
+            if v > top or (nan and known) or (last and equal):
+                top, found = v, k
+        y[row] = found

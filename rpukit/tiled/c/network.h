@@ -35,7 +35,7 @@ typedef struct {
     copy_number_t row_bytes;
     loop_t loops[N_LOOPS]; /* outermost first; the last counts rows; n = 0: there is none */
 } copy_t;
-typedef struct { uint8_t kernel, buffers; uint16_t numbers; uint32_t cycles; } tile_t; /* buffers: a bit for each */
+typedef struct { uint8_t kernel; buffer_set_t buffers; uint16_t numbers; uint32_t cycles; } tile_t;
 typedef struct { uint8_t level; uint32_t begin, bytes; } block_t;
 typedef struct { uint32_t setup, row, width; uint8_t duplex; } link_t;
 typedef struct { const uint16_t *words; uint32_t n; } program_t;

@@ -14,6 +14,7 @@ from rpukit.analog import AnalogTile
 from rpukit.errors import GraphError
 from rpukit.tiled.graph.analog import TileRecord, check_tile, learning, periphery
 from rpukit.tiled.graph.autodiff import gradients
+from rpukit.tiled.graph.epilogues import fuse as fused
 from rpukit.tiled.graph.make import Graph, make_graph
 from rpukit.tiled.graph.onnx import as_graph_error, read_nodes
 from rpukit.tiled.graph.optimisers import SGD, Adam, MomentumSGD, Optimiser, optimiser_graph
@@ -76,6 +77,7 @@ class Builder:
         self._inputs: list[str] = []
         self._parameters: dict[str, np.ndarray] = {}
         self._kept: dict[str, np.ndarray] = {}
+        self._fuse = False  # the default of `training`
 
     @classmethod
     def from_onnx(
@@ -148,6 +150,7 @@ class Builder:
                 builder._sketch.constant(name, value)
         for node in nodes:
             builder._sketch.append(node)
+        builder._fuse = True
         return builder
 
     def input(self, name: str, shape: Sequence[int], dtype: Any = None) -> str:
@@ -319,7 +322,9 @@ class Builder:
             need, (*self._inputs, *self._parameters, *self._kept), outputs, self.name
         )
 
-    def training(self, loss: str, optimiser: Optimiser | None = None) -> Training:
+    def training(
+        self, loss: str, optimiser: Optimiser | None = None, *, fuse: bool | None = None
+    ) -> Training:
         """Make the training graph of a loss, and the graph of an optimiser's step.
 
         Parameters
@@ -328,6 +333,9 @@ class Builder:
             A tensor of one element.
         optimiser : SGD, MomentumSGD or Adam, optional
             Default: ``SGD()``.
+        fuse : bool, optional
+            Whether to fuse what keeps its bits (`rpukit.tiled.fuse`). Default: True for a graph
+            that was read by `from_onnx`, else False.
 
         Returns
         -------
@@ -380,13 +388,15 @@ class Builder:
         ends += changed
         train = self._made(sketch.nodes, inputs, ends, self.name, sketch)
         graph, state = optimiser_graph(optimiser, sketch.tensors, pairs, f"{self.name}_optimiser")
-        return Training(
+        made = Training(
             *(train, graph, data[0], data[1], tuple(self._parameters), totals, RESET, loss),
             state=tuple(state),
             kept=homes,
             initial={**self._parameters, **state, **{name: self._kept[name] for name in homes}},
             extra=tuple(data[2:]),
         )
+        wanted = self._fuse if fuse is None else flag(fuse, "fuse")
+        return fused(made) if wanted else made
 
     def _like(self, name: str) -> tuple[tuple[int, ...], str]:
         tensor = self._sketch.tensors[name]

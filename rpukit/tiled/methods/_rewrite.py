@@ -42,6 +42,7 @@ class Rewriter:
         for name, value in self.sketch.constants.items():
             made.constant(name, value)
         made._sketch.tiles.update(self.sketch.tiles)
+        made._fuse = builder._fuse
 
     @property
     def values(self) -> Mapping[str, np.ndarray]:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from rpukit._checks import shown
 from rpukit.errors import GraphError, ParameterError
 from rpukit.tiled.ir import BaseGraph, Node, Training
+from rpukit.tiled.ops.pointwise.chain import trimmed
 
 __all__ = ["forward_nodes", "live_nodes", "matching", "need_accumulators", "readers_of"]
 
@@ -63,10 +64,13 @@ def live_nodes(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
     Returns
     -------
     list of Node
+        Fused chains without the steps that no wanted tensor depends on.
     """
     need, found = set(wanted), []
     for node in reversed(nodes):
         if need.intersection(node.outputs):
+            if node.op == "FusedPointwise":
+                node = trimmed(node, need)
             need.update(filter(None, node.inputs))
             found.append(node)
     return found[::-1]

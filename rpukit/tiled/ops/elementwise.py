@@ -23,7 +23,7 @@ from rpukit.tiled.ops._base import (
 )
 from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
 
-_AXES, _INPUTS = 4, 7  # most axes and inputs of the kernel
+AXES, _INPUTS = 4, 7  # most axes and inputs of the kernel
 _MOST_EXPONENT = 64
 # Kinds of tiled_map, by number
 KINDS = (
@@ -111,13 +111,17 @@ class Map(Tiled):
         whole = tensors[node.outputs[0]].shape
         return [ahead + i if size == whole[ahead + i] else -1 for i, size in enumerate(shape)]
 
+    def constants(self, node: Node, tensors: Tensors) -> Sequence[float]:
+        """Compute the constants of the kernel."""
+        return self._floats(node, tensors)
+
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
         if attribute(node, "approximate", "none") != "none":
             raise fault(node, f"approximate: got {node.attributes['approximate']}, need none")
         real, shape = real_of(node, tensors), self.shape(node, tensors)
         self._floats(node, tensors)  # refuses constants that the kernel cannot use
-        if len(shape) > _AXES:
-            raise fault(node, f"got a result of {len(shape)} axes, need at most {_AXES}")
+        if len(shape) > AXES:
+            raise fault(node, f"got a result of {len(shape)} axes, need at most {AXES}")
         return [Tensor(node.outputs[0], shape, real)]
 
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
@@ -139,7 +143,7 @@ class Map(Tiled):
 
     def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
         space = self.space(node, tensors)
-        pad = (0,) * (_AXES - len(box))
+        pad = (0,) * (AXES - len(box))
         sizes = (*(1,) * len(pad), *extents(box))
         ints = [math.prod(sizes[:3]), self.kind, *sizes]
         for slot in range(_INPUTS + 1):

@@ -21,12 +21,14 @@ from rpukit.tiled.ops import (
 )
 from rpukit.tiled.ops._base import Op
 from rpukit.tiled.ops.composites import LOWERINGS, lower
+from rpukit.tiled.ops.pointwise import fused
 
 __all__ = ["OPS", "find", "known", "lower"]
 
 _FILES = (
     products,
     elementwise,
+    fused,
     reductions,
     labels,
     lookups,

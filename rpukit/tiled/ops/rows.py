@@ -108,7 +108,52 @@ class Rows(Tiled):
         return numbers(ints, floats, tensors[node.outputs[0]].dtype)
 
 
+class ArgMax(Tiled):
+    """Index of the largest element along an axis, int64."""
+
+    kernel, module, buffers = "tiled_arg_max", "rows", 2
+
+    def __init__(self) -> None:
+        super().__init__("ArgMax", (1, 1))
+
+    def _axis(self, node: Node, tensors: Tensors) -> int:
+        shape, axis = tensors[node.inputs[0]].shape, attribute(node, "axis", 0)
+        if not -len(shape) <= axis < len(shape) or not shape[axis]:
+            raise fault(node, f"axis: got {axis} for shape {shape}, need one with an element")
+        return int(axis % len(shape))
+
+    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        real_of(node, tensors)
+        axis, shape = self._axis(node, tensors), tensors[node.inputs[0]].shape
+        kept = (1,) if attribute(node, "keepdims", 1) else ()
+        return [Tensor(node.outputs[0], (*shape[:axis], *kept, *shape[axis + 1 :]), "int64")]
+
+    def space(self, node: Node, tensors: Tensors) -> TileSpace:
+        axis, shape = self._axis(node, tensors), tensors[node.inputs[0]].shape
+        order = [i - (i > axis) if i != axis else len(shape) - 1 for i in range(len(shape))]
+        axes = [Axis(f"d{i}", size) for i, size in enumerate(shape) if i != axis]
+        axes.append(Axis("row", shape[axis], quantum=shape[axis]))
+        kept = [-1] if attribute(node, "keepdims", 1) else []
+        places = [*order[:axis], *kept, *order[axis + 1 :]]
+        return TileSpace(
+            tuple(axes),
+            (
+                Operand(node.inputs[0], "in", spans_of(shape, order), 0),
+                Operand(
+                    node.outputs[0], "out", spans_of(tensors[node.outputs[0]].shape, places), 1
+                ),
+            ),
+        )
+
+    def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
+        axis, (*free, row) = self._axis(node, tensors), extents(box)
+        ints = [math.prod(free), row, math.prod(free[axis:])]
+        last = bool(attribute(node, "select_last_index", 0))
+        return numbers([*ints, last], (), tensors[node.inputs[0]].dtype)
+
+
 OPS = [
+    ArgMax(),
     Rows("Softmax", "tiled_softmax", 1),
     Rows("LogSoftmax", "tiled_softmax", 1, kind=1),
     Rows("SoftmaxGrad", "tiled_softmax_grad", 2),  # dy, y

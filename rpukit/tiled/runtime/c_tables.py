@@ -14,6 +14,7 @@ import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
+from rpukit.tiled.runtime.c_chains import Key, chain_loops, long_rows, split_chain
 from rpukit.tiled.runtime.c_loops import Step, depth_of
 from rpukit.tiled.runtime.executor import PreparedTile
 
@@ -90,11 +91,12 @@ def tokens_of(
 
 @dataclass(slots=True)
 class _Record:
-    """The structure of a kernel's numbers: fields in their order, and the rows that are used."""
+    """The structure of a kernel's numbers: fields in their order, the rows and chains in use."""
 
     body: str
     fields: list[tuple[str, str, int]]
     rows: dict[tuple[float, ...], int] = field(default_factory=dict)
+    chains: dict[Key, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kernel: str) -> _Record:
@@ -111,7 +113,11 @@ class _Record:
         """Find the row of a tile's numbers."""
         ints = [int(v) for v in tile.ints]
         if tile.op.kernel == "tiled_map":
-            ints = _with_long_rows(ints)
+            ints = long_rows(ints)
+        elif tile.op.kernel == "tiled_fused":
+            ints, chain = split_chain(ints)
+            ints[1] = self.chains.setdefault(chain, len(self.chains))
+            ints = long_rows(ints)
         real = [float(v) for v in tile.floats]
         n_int = sum(n for kind, _, n in self.fields if kind == "int32_t")
         n_real = sum(n for kind, _, n in self.fields if kind == "float")
@@ -162,29 +168,6 @@ class _Record:
             row = f"{{{', '.join(parts)}}},"
             body += [("    " if j == 0 else "     ") + line for j, line in enumerate(wrapped(row))]
         return f"static const {kernel}_t {kernel}_tiles[] = {{\n" + "\n".join(body) + "\n};\n"
-
-
-def _with_long_rows(ints: list[int]) -> list[int]:
-    """Merge the axes of an elementwise tile along which all operands go on at the same pace."""
-    kind, sizes, flat = ints[1], ints[2:6], ints[6:]
-    strides = [flat[k : k + 4] for k in range(0, len(flat), 4)]
-    axes = [sizes[3:] + [own[3] for own in strides]]  # innermost first: size, and strides
-    for axis in (2, 1, 0):
-        size, steps = sizes[axis], [own[axis] for own in strides]
-        inner = axes[-1]
-        if size == 1:
-            continue
-        if inner[0] == 1:
-            axes[-1] = [size, *steps]
-        elif steps == [inner[0] * step for step in inner[1:]]:
-            inner[0] *= size
-        else:
-            axes.append([size, *steps])
-    axes += [[1] + [0] * len(strides)] * (4 - len(axes))
-    axes.reverse()
-    rows = math.prod(axis[0] for axis in axes[:3])
-    merged = [axis[1 + k] for k in range(len(strides)) for axis in axes]
-    return [rows, kind, *(axis[0] for axis in axes), *merged]
 
 
 def _zero(text: str) -> bool:
@@ -394,6 +377,9 @@ class Tables:
                     for line in text.splitlines(keepends=True)
                     if not (case := re.match(r"    case (\d+):", line)) or int(case[1]) in kinds
                 )
+            if kernel == "tiled_fused":
+                maps = kernel_source("tiled_map")
+                text = chain_loops(text, maps, self.records[kernel].chains)
             bodies.append(text)
         return f'{MADE}#include "kernels.h"\n\n#include "helpers.h"\n\n' + "\n".join(bodies)
 
@@ -416,6 +402,8 @@ class Tables:
         }
         lines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
         kind = f"typedef uint{32 if wide else 16}_t copy_number_t;\n"
+        some = 16 if self.n_buffers > 8 else 8
+        kind += f"typedef uint{some}_t buffer_set_t; /* of a tile: a bit for each */\n"
         guard = "#ifndef SIZES_H\n#define SIZES_H\n\n#include <stdint.h>\n\n"
         return f"{MADE}{guard}{lines}\n{kind}\n#endif\n"
 

@@ -24,11 +24,13 @@ _SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "tiled_analog_scale": (256, ()),
     "tiled_analog_trains": (256, ()),
     "tiled_analog_update": (256, (1,)),
+    "tiled_arg_max": (128, ()),
     "tiled_concat": (256, (2, 3)),
     "tiled_conv": (256, (2, 3)),
     "tiled_conv_grad_w": (128, (1, 2, 3)),
     "tiled_conv_grad_x": (128, (2, 3)),
     "tiled_cross_entropy_grad": (256, (1,)),
+    "tiled_fused": (256, (5,)),
     "tiled_gather_rows": (256, (1,)),
     "tiled_gemm": (256, (4,)),
     "tiled_label_weights": (256, ()),
@@ -190,7 +192,7 @@ def starts_of(name: str, ints: np.ndarray, size: int, room: int = 0) -> list[Sta
         raise LaunchError(
             f"{name}: got a tile of {threads} threads, need fewer than 2**32; use smaller tiles"
         )
-    macros = {"tiled_map": _map_variant, "tiled_reduce": _kind}.get(name)
+    macros = _VARIANTS.get(name)
     return [Start(-(-threads // width), width, macros(ints) if macros else {})]
 
 
@@ -216,16 +218,22 @@ def _kind(ints: np.ndarray) -> dict[str, Any]:
     return {"KIND": int(ints[1])}
 
 
-def _map_variant(ints: np.ndarray) -> dict[str, Any]:
-    """Find the inputs that move, if each of these has the layout of the result."""
-    lengths, strides = ints[2:6], ints[6:38].reshape(8, 4)
+def _flat(lengths: np.ndarray, strides: np.ndarray, n_inputs: int) -> int:
+    """Find the set of inputs that move, if each has the layout of the result; else -1."""
     moving = lengths > 1
     steps = np.append(np.cumprod(lengths[:0:-1])[::-1], 1)[moving]
     flat = [np.array_equal(own, steps) for own in strides[:, moving]]
     still = [not own.any() for own in strides[:, moving]]
-    fits = flat[7] and all(a or b for a, b in zip(flat, still, strict=True))
-    inputs = sum(1 << k for k in range(7) if not still[k])
-    return {"KIND": int(ints[1]), "FLAT": inputs if fits else -1}
+    fits = flat[n_inputs] and all(a or b for a, b in zip(flat, still, strict=True))
+    return sum(1 << k for k in range(n_inputs) if not still[k]) if fits else -1
+
+
+def _map_variant(ints: np.ndarray) -> dict[str, Any]:
+    return {"KIND": int(ints[1]), "FLAT": _flat(ints[2:6], ints[6:38].reshape(8, 4), 7)}
+
+
+def _fused_variant(ints: np.ndarray) -> dict[str, Any]:
+    return {"FLAT": _flat(ints[2:6], ints[6:54].reshape(12, 4), 8)}
 
 
 def _rows(rows: int, length: int, arrays: int, size: int) -> tuple[int, int] | None:
@@ -291,6 +299,11 @@ def _gemm_launch(_: str, ints: np.ndarray, size: int, __: int) -> list[Start]:
     return [Start(b0 * b1 * blocks, 128, {"TILE": tile}, 2 * 128 * (tile + 4 + 68))]
 
 
+_VARIANTS: dict[str, Callable[[np.ndarray], dict[str, Any]]] = {
+    "tiled_fused": _fused_variant,
+    "tiled_map": _map_variant,
+    "tiled_reduce": _kind,
+}
 _SPECIAL: dict[str, Callable[[str, np.ndarray, int, int], list[Start]]] = {
     **dict.fromkeys(_ROW_ARRAYS, _row_launch),
     "tiled_gemm": _gemm_launch,

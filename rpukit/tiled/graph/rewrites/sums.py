@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -189,7 +190,15 @@ def _einsum(node: Node, reading: Reading) -> list[Node]:
     return product.parts.done(product.turned(x, have, right))
 
 
+def _arg_min(node: Node, reading: Reading) -> list[Node]:
+    """Find the largest element of the negative."""
+    parts = Parts(node, reading)
+    minus = parts.times(node.inputs[0], -1.0)
+    return [*parts.nodes, replace(node, op="ArgMax", inputs=(minus,))]
+
+
 REWRITES: Mapping[str, Rewrite] = {
+    "ArgMin": _arg_min,
     "CumSum": _running_sum,
     "Einsum": _einsum,
     "ReduceL1": _sum_of("abs", ""),

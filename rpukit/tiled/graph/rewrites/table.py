@@ -24,9 +24,7 @@ __all__ = ["REWRITES", "rewritten"]
 
 # What could stand in for operators that cannot be read
 _STAND_INS = {
-    "ArgMax": "leave it out: name the outputs that are needed, outputs=[...]",
     "ArrayFeatureExtractor": "leave it out: name the outputs that are needed, outputs=[...]",
-    "ArgMin": "leave it out: name the outputs that are needed, outputs=[...]",
     "Floor": "leave it outside of the model: it has no gradient",
     "If": "export with fixed shapes, so that the condition is a constant",
     "Loop": "its steps written out",

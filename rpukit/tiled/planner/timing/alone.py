@@ -30,7 +30,7 @@ def shape_of(space: TileSpace) -> tuple[Any, ...]:
     tuple
     """
     operands = tuple((o.mode, o.spans) for o in space.operands)
-    return space.axes, operands, space.product, space.divide
+    return space.axes, operands, space.product, space.divide, space.steps
 
 
 class OpTimes:

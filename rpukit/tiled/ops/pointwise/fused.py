@@ -1,0 +1,136 @@
+"""`FusedPointwise`: a chain of elementwise steps as one op of one kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rpukit.tiled.ir import Node, Tensor
+from rpukit.tiled.ops._base import (
+    REALS,
+    Numbers,
+    Tensors,
+    Tiled,
+    by_slot,
+    extents,
+    fault,
+    numbers,
+    spans_of,
+    strides_by_axis,
+)
+from rpukit.tiled.ops.elementwise import AXES, KINDS
+from rpukit.tiled.ops.pointwise.chain import (
+    CONSTANTS,
+    INPUTS,
+    LENGTH,
+    PLACES,
+    RESULTS,
+    split,
+)
+from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
+
+_VALUES = INPUTS + CONSTANTS + PLACES
+
+
+class FusedPointwise(Tiled):
+    """Chain of elementwise steps, whose results between steps are stored nowhere.
+
+    Notes
+    -----
+    Attributes: ``shape`` of the results; ``steps``, ``constants`` and ``results`` as in `Chain`;
+    ``axes``: for each input, the axis that each of its dimensions follows, -1 for none and in
+    front up to four; ``ops``: what was fused, for readers.
+    """
+
+    kernel, module, buffers = "tiled_fused", "elementwise", INPUTS + RESULTS
+
+    def __init__(self) -> None:
+        super().__init__("FusedPointwise", (0, INPUTS), (1, RESULTS))
+
+    def axes(self, node: Node, tensors: Tensors) -> list[tuple[int, ...]]:
+        """Split the attribute `axes`: the axes that each input follows."""
+        flat = tuple(node.attributes["axes"])
+        if len(flat) != AXES * len(node.inputs):
+            raise fault(node, f"axes: got {len(flat)}, need {AXES} for each input")
+        ranks = [len(tensors[name].shape) for name in node.inputs]
+        return [flat[AXES * (k + 1) - rank : AXES * (k + 1)] for k, rank in enumerate(ranks)]
+
+    def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
+        missing = [
+            key for key in ("shape", "steps", "results", "axes") if key not in node.attributes
+        ]
+        if missing:
+            raise fault(node, f"attributes {', '.join(missing)} are missing; use fuse_pointwise")
+        shape = tuple(node.attributes["shape"])
+        kinds = {tensors[name].dtype for name in node.inputs}
+        if len(kinds) != 1 or not kinds <= set(REALS):
+            raise fault(node, f"inputs of dtype {sorted(kinds)}, need float32, or all float64")
+        if len(shape) > AXES:
+            raise fault(node, f"shape: got {len(shape)} axes, need at most {AXES}")
+        for name, axes in zip(node.inputs, self.axes(node, tensors), strict=True):
+            own = tensors[name].shape
+            moving = [axis for axis in axes if axis != -1]
+            fits = len(axes) == len(own) and len(set(moving)) == len(moving)
+            if not fits or any(
+                (axis != -1 or n != 1) and not (0 <= axis < len(shape) and shape[axis] == n)
+                for axis, n in zip(axes, own, strict=False)
+            ):
+                raise fault(node, f"{name} of shape {own} does not follow axes {axes} of {shape}")
+        self._check_chain(node)
+        return [Tensor(name, shape, kinds.copy().pop()) for name in node.outputs]
+
+    def _check_chain(self, node: Node) -> None:
+        """Check that steps read what is there, and that results are made."""
+        steps, results = tuple(node.attributes["steps"]), tuple(node.attributes["results"])
+        n_constants = len(node.attributes.get("constants", ()))
+        known = {*range(len(node.inputs)), *range(INPUTS, INPUTS + n_constants)}
+        good = 0 < len(steps) <= LENGTH and n_constants <= CONSTANTS
+        good = good and len(results) == len(node.outputs)
+        for kind, made, operands in split(steps) if good else ():
+            good = (
+                good and 0 <= kind < len(KINDS) and known.issuperset(operands) and bool(operands)
+            )
+            good = good and INPUTS + CONSTANTS <= made < _VALUES
+            known.add(made)
+        if not (good and known.issuperset(results)):
+            raise fault(node, "steps, constants and results do not match; use fuse_pointwise")
+
+    def space(self, node: Node, tensors: Tensors) -> TileSpace:
+        shape = tuple(node.attributes["shape"])
+        operands = [
+            Operand(name, "in", spans_of(tensors[name].shape, axes), slot)
+            for slot, (name, axes) in enumerate(
+                zip(node.inputs, self.axes(node, tensors), strict=True)
+            )
+        ]
+        operands += [
+            Operand(name, "out", spans_of(shape, range(len(shape))), INPUTS + k)
+            for k, name in enumerate(node.outputs)
+        ]
+        axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(shape))
+        return TileSpace(axes, tuple(operands), steps=len(split(node.attributes["steps"])))
+
+    def parameters(self, node: Node, tensors: Tensors, box: Box) -> Numbers:
+        space, steps = self.space(node, tensors), node.attributes["steps"]
+        pad = (0,) * (AXES - len(box))
+        sizes = (*(1,) * len(pad), *extents(box))
+        ints = [math.prod(sizes[:3]), len(steps), *sizes]
+        for slot in range(self.buffers):
+            ints += (*pad, *strides_by_axis(space, by_slot(space, slot), box, len(box)))
+        results = node.attributes["results"]
+        ints += (*results, *(-1,) * (RESULTS - len(results)))
+        ints += (*steps, *(0,) * (LENGTH + 4 - len(steps)))
+        constants = node.attributes.get("constants", ())
+        return numbers(ints, constants, tensors[node.outputs[0]].dtype)
+
+    def macros(self, node: Node) -> dict[str, Any]:
+        a = node.attributes
+        return {
+            "CHAIN": ",".join(map(str, a["steps"])),
+            "RESULTS": ",".join(map(str, a["results"])),
+            "INPUTS": len(node.inputs),
+            "CONSTANTS": len(a.get("constants", ())),
+        }
+
+
+OPS = [FusedPointwise()]
