@@ -252,7 +252,9 @@ def free_lengths(space: Any, lengths: Sequence[Any]) -> tuple[Any, Any]:
     -------
     rows, columns : int or array
     """
-    free = [n for axis, n in zip(space.axes, lengths, strict=True) if axis.kind != "reduce"]
+    summed = space.axes[-1:] if space.product else ()  # k of an update is whole, but free
+    pairs = zip(space.axes, lengths, strict=True)
+    free = [n for axis, n in pairs if axis.kind != "reduce" and axis not in summed]
     return prod(free[:-1]), free[-1] if free else 1
 
 

@@ -1,5 +1,6 @@
 """Measured rates: the model of a tile by its size, plans by them, what the cache folder keeps."""
 
+import dataclasses
 import math
 from contextlib import nullcontext
 
@@ -110,6 +111,19 @@ def test_a_stack_of_products_has_a_rate_of_its_own():
     graph = b.graph(b.apply("MatMul", x, y), b.apply("MatMul", x, w))
     found = [key(step.node.op, step.space) for step in Lifetimes(graph).steps]
     assert found == ["MatMul stack", "MatMul"]
+
+
+def test_an_update_by_a_product_has_the_rate_of_the_product():
+    b, ones = tiled.Builder("update"), np.ones((16, 16), np.float32)
+    h = b.apply("Gemm", b.input("x", (4, 16)), b.parameter("w", ones), transB=1)
+    training = b.training(b.apply("MSELoss", h, b.input("y", (4, 16))), tiled.SGD(lr=0.1))
+    steps = Lifetimes(tiled.fuse_updates(training)).steps
+    space = next(step.space for step in steps if step.node.op == "GemmUpdate")
+    rate = dataclasses.replace(GRID, op="GemmUpdate", ends=(7,) * 9)
+    compute = tiled.Compute(rates=(rate,))
+    assert compute.tile("GemmUpdate", space, space.whole) == 50 + 40 * 4 // 8 + 7
+    lengths = [np.array([hi - lo]) for lo, hi in space.whole]
+    assert compute.tiles("GemmUpdate", space, lengths).tolist() == [50 + 40 * 4 // 8 + 7]
 
 
 @pytest.fixture
