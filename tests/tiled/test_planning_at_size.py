@@ -42,17 +42,63 @@ def images(seed):
     return b.training(b.apply("SoftmaxCrossEntropyLoss", h, labels), tiled.MomentumSGD(lr=0.1))
 
 
+def mixed(seed):
+    """Products, normalisations, functions and sums of any values so far, in random order."""
+    rng = np.random.default_rng(seed)
+    n, width = int(rng.integers(3, 12)), int(rng.integers(4, 24))
+    b = tiled.Builder("mixed")
+    ends, y = [b.input("x", (n, width))], b.input("y", (n, width))
+    for k in range(int(rng.integers(4, 9))):
+        kind = str(rng.choice(["Gemm", "LayerNormalization", "Gelu", "Softmax", "two"]))
+        h = ends.pop(int(rng.integers(len(ends))))
+        if kind == "Gemm":
+            h = b.apply(kind, h, b.parameter(f"w{k}", rng.normal(size=(width, width)) * 0.2))
+        elif kind == "LayerNormalization":
+            both = b.parameter(f"s{k}", np.ones(width)), b.parameter(f"c{k}", np.zeros(width))
+            h = b.apply(kind, h, *both)
+        elif kind == "two":
+            ends.append(b.apply("Relu", h))
+        else:
+            h = b.apply(kind, h)
+        ends.append(h)
+    h = ends[0]
+    for other in ends[1:]:
+        h = b.apply(str(rng.choice(["Add", "Mul"])), h, other)
+    h = b.apply("Gemm", h, b.parameter("last", rng.normal(size=(width, width))))
+    return b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.1))
+
+
 GRAPHS = [(chain, (2, 12, 6, seed)) for seed in (1, 2)] + [(images, (seed,)) for seed in (3, 4)]
 
 
-@pytest.mark.parametrize(("make", "args"), GRAPHS)
+def no_strategy_is_faster_than_auto(training, levels):
+    others = ("single", "double", "double_outer", "deeploy_buffers")
+    each = [tiled.plan(training, levels, buffering=name).cycles for name in others]
+    return tiled.plan(training, levels).cycles <= min(each)
+
+
+@pytest.mark.parametrize(("make", "args"), [*GRAPHS, (mixed, (5,))])
 def test_auto_is_never_slower_than_another_strategy(make, args):
     training = make(*args)
     for size in np.random.default_rng(args[-1]).integers(1200, 9000, 2):
-        levels = tiled.siracusa_l2(l1=int(size))
-        others = ("single", "double", "double_outer", "deeploy_buffers")
-        each = [tiled.plan(training, levels, buffering=name).cycles for name in others]
-        assert tiled.plan(training, levels).cycles <= min(each), size
+        assert no_strategy_is_faster_than_auto(training, tiled.siracusa_l2(l1=int(size))), size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 40))
+def test_random_graphs_and_budgets(seed):
+    """Auto is as fast as any strategy; of any two sizes of L1, the larger one is no slower."""
+    rng = np.random.default_rng(seed)
+    training = (mixed, images)[seed % 3 == 0](seed)
+    least = module._Planner(Lifetimes(training), tiled.siracusa_l2(), "auto", frozenset())
+    least, three = least.least_size(), seed % 2
+    cycles = []
+    for size in sorted(map(int, rng.integers(least, 6 * least, 3))):
+        l3 = tiled.siracusa_l3(l1=size, l2=30 * least)
+        levels = l3 if three else tiled.siracusa_l2(l1=size)
+        assert no_strategy_is_faster_than_auto(training, levels), size
+        cycles.append(tiled.plan(training, levels, monotone=True).cycles)
+    assert cycles == sorted(cycles, reverse=True)
 
 
 def test_auto_takes_the_plan_of_another_strategy_that_is_faster(monkeypatch):

@@ -101,3 +101,12 @@ def test_a_plan_recomputes_where_memory_asks_for_it():
     assert kept is training and plan == tiled.plan(training, LEVELS, buffering="single")
     with pytest.raises(PlanError, match="L1"):
         methods.plan_recomputed(training, tiled.siracusa_l2(l1=40), buffering="single")
+
+
+def test_what_would_cross_the_slowest_link_is_recomputed_where_that_is_faster():
+    training, pairs = deep(2)
+    levels = tiled.siracusa_l3(l1=6_000, l2=10_000)
+    kept = tiled.plan(training, levels)
+    small, plan = methods.plan_recomputed(training, levels)
+    assert again(small) and plan.cycles < 0.95 * kept.cycles
+    assert_same_bits(plan.trainer(small).fit(pairs), trainer_of(training).fit(pairs))
