@@ -133,7 +133,7 @@ def test_one_source_holds_all_mutants(tmp_path):
         "counters",
         "addresses",
     }  # other types of variables, for which there is no run
-    assert "if ((!rk_is<" in text
+    assert "if ((!(*status && rk_now<" in text
     assert "{ if (!rk_is<" in text
     assert "rk_copies_left<ST - 2 + 1>(); else rk_copies_left<ST - 2>(); }" in text
 
