@@ -35,11 +35,11 @@ from tools.fuzz_programs import COMPOUND, PULSED  # noqa: E402
 Random = np.random.Generator
 LEAST, MOST = 2, 9  # calls
 
-OPTIONS = ("", "storage='procedural'", "count_pulses=True", "dtype='float64'",
-           "forward=rk.IOParameters(out_noise_std=0.2, w_noise=0.1, "
+OPTIONS = ("", ", storage='procedural'", ", count_pulses=True", ", dtype='float64'",
+           ", forward=rk.IOParameters(out_noise_std=0.2, w_noise=0.1, "
            "w_noise_type='ADDITIVE_CONSTANT')",
-           "update=rk.UpdateParameters(pulse_type='MEAN_COUNT')",
-           "forward=rk.IOParameters(noise_management='AVERAGE_ABS_MAX')")  # fmt: skip
+           ", update=rk.UpdateParameters(pulse_type='MEAN_COUNT')",
+           ", forward=rk.IOParameters(noise_management='AVERAGE_ABS_MAX')")  # fmt: skip
 CIRCUITS = (
     "rk.circuits.hmm(5, 3, 6)",
     "rk.circuits.pd((2, 2), 2, rk.circuits.Categorical(n_values=6))",
@@ -68,7 +68,7 @@ class Tile:
     def __init__(self, rng: Random) -> None:
         cell = str(rng.choice(["rk.Ideal()", *PULSED, *COMPOUND]))
         options = str(rng.choice(OPTIONS))
-        self.text = f"rk.AnalogTile((5, 7), {cell}, seed={int(rng.integers(99))}, {options})"
+        self.text = f"rk.AnalogTile((5, 7), {cell}, seed={int(rng.integers(99))}{options})"
         try:
             self.make()
         except rk.errors.RpukitError:  # not every cell takes every option

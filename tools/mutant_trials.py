@@ -82,6 +82,8 @@ class Bench:
         self.own: Any = None
         source.load = self.load  # type: ignore[assignment]
         runner.library, runner.text_of, runner.flags = self.library, self.text_of, self.flags
+        finds_races = runner.finds_races
+        runner.finds_races = lambda v: self.at_work and finds_races(v)
         testing.set_runner(runner.run)
 
     # ---- in place of the runner's functions
@@ -89,8 +91,8 @@ class Bench:
     def load(self, name: str) -> Any:
         return self.own if name == self.kernel else self._load(name)
 
-    def flags(self) -> tuple[str, ...]:
-        usual = self._flags()
+    def flags(self, races: bool = False) -> tuple[str, ...]:
+        usual = self._flags(races)
         if not self.at_work:
             return usual
         return (*(f for f in usual if f != "-O2"), "-O1", "-Werror=vla")

@@ -30,7 +30,9 @@ COMPARE = re.compile(r"(?<=[\w)\]]) (<=|>=|<|>) (?=[\w(\-*!~&])")
 TURNED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 ONE = re.compile(r" [-+] 1\b(?![.\w])")
 DRAW = re.compile(r"uniform|rk_word|slots|\bdraw|\bprob|\bchosen\b|\bpassed\b", re.I)
-COUNTER = re.compile(r"(?:first_sample|sample|event|number|index|stuck_event)\b|first, u64 event")
+COUNTER = re.compile(
+    r"(?:first_sample|sample|event|number|index|stuck_event)\b(?! \*|\[)|first, u64 event"
+)
 HIGH = re.compile(r">> (?:32|u64\(32\)|u8\(32\)|np\.uint64\(32\))(?!\d)")
 WIDE = re.compile(r"\b[ui]64 (?=\w)|\((?:u64|i64)\)")
 LOOP = re.compile(r"for \((int|i64) (\w+) = ([^;]+); \2 < ([^;]+); (?:\+\+\2|\2\+\+)\)")

@@ -2,10 +2,11 @@
 
 Each mutant (`mutants.py`) is one edit. A process for each kernel compiles it with all its mutants
 behind a number and tries one after the other (`mutant_trials.py`): golden cases under g++, other
-orders of threads, tests that take every kernel, tests that name the kernel, and for bounds golden
-cases with checks of addresses. A mutant of a header is tried with kernels that reach its function
-(`mutant_users.py`). What survives all is printed with file, line and edit, unless
-``tools/mutants.toml`` says why it is equivalent.
+orders of threads, tests that take every kernel, tests that name the kernel; for bounds golden
+cases with checks of addresses, for barriers with a search for races (``tests/on_cpu/races.h``).
+A mutant of a header is tried with kernels that reach its function (`mutant_users.py`). What
+survives all is printed with file, line and edit, unless ``tools/mutants.toml`` says why it is
+equivalent.
 
     python tools/mutate.py                                     # what is new since the last run
     python tools/mutate.py --kernels decay diffusion --again   # all mutants of two kernels
@@ -41,8 +42,9 @@ from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_
 LIST = ROOT / "tools" / "mutants.toml"
 WORST = ("barriers", "waits", "status", "counters", "draws", "sums", "bounds", *EXTRA)
 ALIVE = (SURVIVED, SAME)
-STAGES = ("golden", "orders", "launches", "addresses", "tests")
+STAGES = ("golden", "orders", "launches", "addresses", "races", "tests")
 PART = 16  # mutants that a process tries
+FOR_KINDS = {"addresses": ("bounds", "draws", *EXTRA), "races": ("barriers",)}
 Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
 
 
@@ -105,10 +107,10 @@ class Sweep:
                         mutant
                     )
             for stages in self._passes():
-                if stages == ["addresses"]:
+                if stages[0] in FOR_KINDS:
+                    kinds = FOR_KINDS[stages[0]]
                     todo = {
-                        key: [m for m in some if m.kind in ("bounds", "draws", *EXTRA)]
-                        for key, some in todo.items()
+                        key: [m for m in some if m.kind in kinds] for key, some in todo.items()
                     }
                 tasks = [
                     (k, some, n) for k, some in todo.items() for n in range(0, len(some), PART)
@@ -122,9 +124,9 @@ class Sweep:
                 }
 
     def _passes(self) -> list[list[str]]:
-        """Stages that one process can go through; checks of addresses need one of their own."""
+        """Stages that one process can go through; checks while they run need one of their own."""
         first = [s for s in ("golden", "orders", "launches") if s in self.args.stages]
-        rest = [[s] for s in ("addresses", "tests") if s in self.args.stages]
+        rest = [[s] for s in ("addresses", "races", "tests") if s in self.args.stages]
         return [s for s in (first, *rest) if s]
 
     def process(
@@ -153,6 +155,9 @@ class Sweep:
             asan = [os.environ.get("CXX", "g++"), "-print-file-name=libasan.so"]
             env["LD_PRELOAD"] = subprocess.check_output(asan, text=True).strip()
             env |= {"ASAN_OPTIONS": "detect_leaks=0", "RPUKIT_ON_CPU_SANITIZE": "1"}
+        if stages == ["races"]:
+            stages = ["golden"]
+            env |= {"RPUKIT_ON_CPU_RACES": "1"}
         if not mutants or (self.end and time.time() > self.end):
             return
         job = {"kernel": kernel, "mutants": [asdict(m) for m in mutants], "stages": stages}

@@ -121,6 +121,9 @@ def take_cases(kernels: list[str], place: Path, args: argparse.Namespace) -> Non
             result = f"{type(error).__name__}: {error}".replace("\n", " ")[:150]
         cupy.cuda.runtime.deviceSynchronize()  # raises where a fault ended the context
         print(MARK, "end", kernel, case.name, result, sep="\t", flush=True)
+        if args.done and result == "same":
+            with open(args.done, "a", encoding="utf-8") as file:
+                print(place.name, kernel, case.name, sep="\t", file=file)
 
 
 # --- the processes and what they print ----------------------------------------------------------
@@ -136,7 +139,6 @@ class Found:
     faults: Counter[str] = field(default_factory=Counter)  # by kernel and kind
     first: dict[str, str] = field(default_factory=dict)  # of each, the case and the report
     seconds: float = 0.0
-    names: list[str] = field(default_factory=list)  # of the cases that are done
 
     def add(self, key: str, text: str) -> None:
         self.faults[key] += 1
@@ -159,7 +161,6 @@ class Found:
                 case = f"{kernel} {name}"
                 if what == "end":
                     self.done += 1
-                    self.names.append(f"{self.tool}\t{kernel}\t{name}")
                     if result != ["same"]:
                         self.add(f"{kernel}: {result[0]}", case)
 
@@ -285,9 +286,6 @@ def main() -> int:
             results = run(args, ["plain"], Path(folder), end)
             print(f"without a tool: {time.time() - begin:.0f} s", flush=True)
         results |= run(args, args.tools, Path(folder), end)
-    if args.done:
-        with open(args.done, "a", encoding="utf-8") as file:
-            file.writelines(f"{name}\n" for found in results.values() for name in found.names)
     faults = report(results, n_case, args.reports)
     print(f"{faults} faults, {time.time() - begin:.0f} s")
     return 1 if faults else 0

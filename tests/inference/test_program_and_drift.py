@@ -117,7 +117,7 @@ def test_targets_by_formula():
 def test_source_is_mirror(name, converter, shape, order):
     model, converter, w = MODELS[name], CONVERTERS[converter], weights(shape)
     split = converter.split(w)
-    stuck = ops.Stuck(0.05, 0.05, 0.1, event=4) if name == "pcm" else None
+    stuck = ops.Stuck(0.05, 0.05, 0.1, event=2**40 + 4) if name == "pcm" else None
     options = {"stream": STREAM, "event": 2**40 + 3, "stuck": stuck}
     g, nu = both(lambda: noise.write(model, w, split, **options), order)
     assert g.std() > 0

@@ -20,7 +20,7 @@ COUNTED = [
     (name, p.name)
     for name in source.names()
     for p in source.load(name).entries[name]
-    if p.name in COUNTERS and p.ctype in ("u64", "i64") and name not in COUNT
+    if p.name in COUNTERS and name not in COUNT
 ]
 
 

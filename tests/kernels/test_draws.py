@@ -10,12 +10,14 @@ import pytest
 import rpukit as rk
 from rpukit.testing import assert_same_bits, on_cpu
 
-BITS = dict(desired_bl=4, update_management=False, update_bl_management=False)
-PLAIN = dict(dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0)
+BITS = {"desired_bl": 4, "update_management": False, "update_bl_management": False}
+PLAIN = dict.fromkeys(
+    ("dw_min_dtod", "dw_min_std", "up_down_dtod", "w_max_dtod", "w_min_dtod"), 0.0
+)
 
 
 def draws(count, most):
-    """Floats in (0, 1) at which `count` grows with the next float, one for each number of draws."""
+    """Floats in (0, 1) at which `count` grows with the next float, for each number of draws."""
     found = []
     for wanted in range(most):
         low, high = np.array([0.0, 1.0], np.float32).view(np.int32)

@@ -54,6 +54,30 @@ def test_a_warp_that_runs_ahead_is_seen_in_every_order(order):
     assert (found[1] != found[0]).any()
 
 
+@pytest.mark.parametrize("name", ["race", "turns"])
+def test_races_are_found(name, order, monkeypatch):
+    """With ``RPUKIT_ON_CPU_RACES=1`` a missing barrier is an error, whatever the results."""
+    monkeypatch.setenv("RPUKIT_ON_CPU_RACES", "1")
+    y = np.zeros(64, np.float32 if name == "race" else np.int32)
+    args = (64, y) if name == "race" else (y,)
+    with on_cpu(order):
+        kernel(name).launch((1,), (64,), args, shared=256, macros={"BARRIER": 1})
+        with pytest.raises(LaunchError, match=f"{name}: threads race on shared memory"):
+            kernel(name).launch((1,), (64,), args, shared=256, macros={"BARRIER": 0})
+
+
+def test_lanes_race_unless_their_warp_meets(order, monkeypatch):
+    monkeypatch.setenv("RPUKIT_ON_CPU_RACES", "1")
+    y = np.arange(32, dtype=np.float32)
+    with on_cpu(order):
+        kernel("race").launch((1,), (32,), (32, y), shared=128, macros={"BARRIER": 2})
+        with pytest.raises(LaunchError, match="race"):
+            kernel("race").launch((1,), (32,), (32, y), shared=128, macros={"BARRIER": 0})
+        y = np.arange(64, dtype=np.float32)  # of two warps
+        with pytest.raises(LaunchError, match="race"):
+            kernel("race").launch((1,), (64,), (64, y), shared=256, macros={"BARRIER": 2})
+
+
 @pytest.mark.parametrize("wait", [0, 1, 2])
 def test_copies_land_when_they_are_waited_for(wait, order):
     x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)

@@ -48,6 +48,7 @@ SANITIZE = (
     "-fno-sanitize-recover=all",
 )
 # Calls of -fsanitize=thread come to races.h: without the library that g++ would link.
+BY_MEMORY = "rk_barrier_init"
 RACES = (
     "-O1",
     "-g1",
@@ -71,11 +72,11 @@ _libraries: dict[str, ctypes.CDLL] = {}
 _lock = threading.Lock()
 
 
-def flags() -> tuple[str, ...]:
-    """Options of the compiler, as the environment asks."""
+def flags(races: bool = False) -> tuple[str, ...]:
+    """Options of the compiler, as the environment asks; to find races."""
     portable = os.environ.get("RPUKIT_ON_CPU_UCONTEXT") == "1"
     sanitize = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
-    if finds_races():
+    if races:
         return (*FLAGS, *RACES)
     return (
         *FLAGS,
@@ -84,9 +85,9 @@ def flags() -> tuple[str, ...]:
     )
 
 
-def finds_races() -> bool:
-    """Whether kernels are built to find races on shared memory."""
-    return os.environ.get("RPUKIT_ON_CPU_RACES") == "1"
+def finds_races(variant: Variant) -> bool:
+    """Whether a kernel is built to find races; those with barriers in memory are not."""
+    return os.environ.get("RPUKIT_ON_CPU_RACES") == "1" and BY_MEMORY not in variant.source.text
 
 
 def text_of(variant: Variant) -> str:
@@ -94,14 +95,15 @@ def text_of(variant: Variant) -> str:
     defines = "".join(f"#define {name} {value}\n" for name, value in variant.macros.items())
     body = _DYNAMIC.sub(r"ON_CPU_DYNAMIC_SHARED(\1, \2);", variant.source.text)
     launcher = f"ON_CPU_EXPORT({variant.entry})\n"
-    races = '#include "races.h"\n' if finds_races() else ""
+    races = '#include "races.h"\n' if finds_races(variant) else ""
     return f'#include "cuda_on_cpu.h"\n{races}{defines}{body}\n#line 1 "launcher"\n{launcher}'
 
 
 def library(variant: Variant) -> ctypes.CDLL:
     """The compiled kernel, from memory, from the store, or made now."""
-    text, options = text_of(variant), flags()
-    headers = (*HEADERS, "races.h") if finds_races() else HEADERS
+    races = finds_races(variant)
+    text, options = text_of(variant), flags(races)
+    headers = (*HEADERS, "races.h") if races else HEADERS
     ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in headers)
     common = store.key_of(ours, *options)
     key = store.key_of(common, text)

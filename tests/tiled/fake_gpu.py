@@ -61,21 +61,34 @@ class Stream:
             self._world.step()
 
 
+class Usual:
+    """The stream of the caller, which those of a program do not wait for."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def synchronize(self):
+        while self.tasks:
+            self.tasks.pop(0)()
+
+
 class World:
     """What `rpukit.tiled.gpu` needs of CuPy and of `rpukit._device`."""
 
     def __init__(self, seed):
         self.streams, self._rng = [], np.random.default_rng(seed)
+        self.usual = Usual()
         error = type("CUDARuntimeError", (RuntimeError,), {})
         runtime = SimpleNamespace(
             memcpyAsync=self._copy, memcpy2DAsync=self._copy_rows, CUDARuntimeError=error
         )
         self.xp = SimpleNamespace(
             empty=np.empty,
-            asarray=np.asarray,
+            asarray=self._table,
             cuda=SimpleNamespace(
                 Device=lambda _: nullcontext(),
                 Stream=lambda **_: Stream(self),
+                get_current_stream=lambda: self.usual,
                 Event=Event,
                 get_elapsed_time=lambda begin, end: 2.0 * (begin.done and end.done),
                 alloc_pinned_memory=bytearray,
@@ -95,6 +108,12 @@ class World:
         order = self._rng.permutation(len(self.streams))
         if not any(self.streams[k].turn() for k in order):
             raise AssertionError("the streams wait for one another")
+
+    def _table(self, values):
+        """Copy numbers to the GPU: they are there once the usual stream is waited for."""
+        table = np.zeros_like(values)
+        self.usual.tasks.append(lambda: np.copyto(table, values))
+        return table
 
     def _copy(self, target, source, size, kind, stream):
         self.streams[stream].give(lambda: ctypes.memmove(target, source, size))

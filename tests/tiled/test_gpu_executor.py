@@ -26,6 +26,7 @@ def streamed(monkeypatch, training, plan, batches, seed):
     world = World(seed)
     monkeypatch.setattr(gpu, "_device", world.device)
     executor = gpu.GpuExecutor(plan, (training.train, training.optimiser), captured=False)
+    assert not world.usual.tasks  # its tables are there before its own streams begin
     world.defer(executor)
     for key, value in training.initial.items():
         executor.array(key)[...] = value
@@ -127,6 +128,20 @@ def nets(name):
     if name == "fused":
         training = tiled.fuse_updates(tiled.fuse_activations(training))
     return training, batches
+
+
+@pytest.mark.gpu
+def test_a_new_trainer_on_a_busy_gpu():
+    """Its memory and its tables are filled before its own streams begin."""
+    training, batches, n_accumulate = model(MLP[0])
+    losses, _ = untiled(MLP[0])
+    plan, cp = plan_for(MLP[0], 40_000, "auto"), _device.cupy()
+    work = cp.ones(1 << 26, cp.float32)
+    for _ in range(4):  # the first one compiles kernels, which takes longer than any work
+        for _ in range(100):
+            cp.sin(work, out=work)
+        trainer = plan.trainer(training, device="gpu", n_accumulate=n_accumulate)
+        assert_same_bits(trainer.fit(batches[:1]), losses[:1])
 
 
 @pytest.mark.gpu

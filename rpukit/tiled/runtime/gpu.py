@@ -101,6 +101,8 @@ class GpuExecutor(Executor):
             self._kept: list[Tables] = []  # kept alive: replayed launches hold addresses only
             pairs = zip(plan.programs, graphs, strict=True)
             self._ready = [self._prepared(program, graph) for program, graph in pairs]
+            # The streams of programs do not wait for this one, which fills memory and tables.
+            cp.cuda.get_current_stream().synchronize()
         self._capture = [
             len(p.instructions) * _HOST > p.cycles if captured is None else captured
             for p in plan.programs
