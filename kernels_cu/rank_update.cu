@@ -10,7 +10,7 @@
 //
 // Grid: (blocks of 64 columns, blocks of 64 rows), 256 threads; a thread owns 4 x 4 cells and keeps
 // them in registers, DEPTH samples of x and d at a time in shared memory. With FEW, for few cells and many
-// samples: (blocks of FEW columns, blocks of 32 / FEW rows), 544 threads; the first warp owns a cell a lane, the others
+// samples: (blocks of FEW columns, blocks of 32 / FEW rows), 288 threads; the first warp owns a cell a lane, the others
 // read the samples that follow.
 // Macros: REAL, BOUNDED, FEW (0; or 1 or 32 columns of a block).
 // mirror: rpukit/analog/_mirror/update.py::rank_update
@@ -56,11 +56,11 @@ __device__ __forceinline__ REAL held(REAL w, REAL before, int n_batch, int n_in,
 }
 
 #if FEW
-#define THREADS 544  // a warp that adds, 16 that read
+#define THREADS 288  // a warp that adds, 8 that read
 #define ROWS (32 / FEW)
 #define DEPTH (512 / (int)sizeof(REAL))
-#define FOURS (DEPTH / 64)  // fours of samples that a thread reads
-#define CHAIN 8  // samples whose numbers are read before the first of them is used
+#define FOURS (DEPTH / 32)  // fours of samples that a thread reads
+#define CHAIN 16  // samples whose numbers are read before the first of them is used
 #define PITCH (DEPTH + 4)  // rows of shared memory begin in different banks
 
 struct Lines { REAL wide[32][PITCH], narrow[DEPTH]; };
@@ -93,56 +93,61 @@ rank_update(int n_batch, int n_in, int n_out, REAL lr, const REAL *x, const REAL
     const REAL *from = FEW == 1 ? d + row : x + col, *other = FEW == 1 ? x + col : d + row;
     const u64 cell = owns ? (u64)row * n_in + col : 0;
     const REAL of_wide = FEW == 1 ? -lr : (REAL)1, of_narrow = FEW == 1 ? (REAL)1 : -lr;
-    REAL w = weight[cell], lo = 0.0f, hi = 0.0f, one = 0.0f;
-    Four ahead[FOURS];
+    REAL w = weight[cell], lo = 0.0f, hi = 0.0f, single[2] = {};
+    Four ahead[2][FOURS];  // of the next two stretches
     const REAL before = w;
 #if BOUNDED
     lo = low[cell];
     hi = high[cell];
 #endif
-    auto read = [&](int first) {
+    auto read = [&](int first, Four *to, REAL &one) {
 #pragma unroll
         for (int k = 0; k < FOURS; ++k) {
-            int s = first + (k * 16 + reader) * 4;
+            int s = first + (k * 8 + reader) * 4;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) ahead[k].v[i] = inside && s + i < n_batch ? from[(u64)(s + i) * n_wide] : 0.0f;
+            for (int i = 0; i < 4; ++i) to[k].v[i] = inside && s + i < n_batch ? from[(u64)(s + i) * n_wide] : 0.0f;
         }
         int s = first + t - 32;
         if (t - 32 < DEPTH && s < n_batch) one = other[(u64)s * n_narrow];
     };
-    auto store = [&](Lines &to) {
+    auto store = [&](Lines &to, const Four *of, REAL one) {
 #pragma unroll
         for (int k = 0; k < FOURS; ++k) {
             Four four;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) four.v[i] = rk_hold(of_wide * ahead[k].v[i]);
-            *(Four *)&to.wide[lane][(k * 16 + reader) * 4] = four;
+            for (int i = 0; i < 4; ++i) four.v[i] = rk_hold(of_wide * of[k].v[i]);
+            *(Four *)&to.wide[lane][(k * 8 + reader) * 4] = four;
         }
         if (t - 32 < DEPTH) to.narrow[t - 32] = rk_hold(of_narrow * one);
     };
     if (reader >= 0) {
-        read(0);
-        store(lines[0]);
-        read(DEPTH);
+        read(0, ahead[1], single[1]);
+        read(DEPTH, ahead[0], single[0]);
+        store(lines[0], ahead[1], single[1]);
+        read(2 * DEPTH, ahead[1], single[1]);
     }
     __syncthreads();
-    for (int first = 0, at = 0; first < n_batch; first += DEPTH, at ^= 1) {
-        if (reader >= 0) {
-            store(lines[at ^ 1]);
-            read(first + 2 * DEPTH);
-        } else if (first + DEPTH <= n_batch) {
-            REAL a[2][CHAIN], b[2][CHAIN];
-            take(lines[at], lane, 0, a[0], b[0]);
+    for (int start = 0; start < n_batch; start += 2 * DEPTH) {
 #pragma unroll
-            for (int k = 0; k < DEPTH / CHAIN; ++k) {
-                if ((k + 1) * CHAIN < DEPTH) take(lines[at], lane, (k + 1) * CHAIN, a[(k + 1) % 2], b[(k + 1) % 2]);
+        for (int at = 0; at < 2; ++at) {
+            const int first = start + at * DEPTH;
+            if (reader >= 0) {
+                store(lines[at ^ 1], ahead[at], single[at]);
+                read(first + 3 * DEPTH, ahead[at], single[at]);
+            } else if (first + DEPTH <= n_batch) {
+                REAL a[2][CHAIN], b[2][CHAIN];
+                take(lines[at], lane, 0, a[0], b[0]);
 #pragma unroll
-                for (int i = 0; i < CHAIN; ++i) w = rank_step(w, a[k % 2][i], b[k % 2][i], lo, hi);
+                for (int k = 0; k < DEPTH / CHAIN; ++k) {
+                    if ((k + 1) * CHAIN < DEPTH) take(lines[at], lane, (k + 1) * CHAIN, a[(k + 1) % 2], b[(k + 1) % 2]);
+#pragma unroll
+                    for (int i = 0; i < CHAIN; ++i) w = rank_step(w, a[k % 2][i], b[k % 2][i], lo, hi);
+                }
+            } else {
+                for (int k = 0; first + k < n_batch; ++k) w = rank_step(w, lines[at].wide[lane][k], lines[at].narrow[k], lo, hi);
             }
-        } else {
-            for (int k = 0; first + k < n_batch; ++k) w = rank_step(w, lines[at].wide[lane][k], lines[at].narrow[k], lo, hi);
+            __syncthreads();
         }
-        __syncthreads();
     }
     if (owns) weight[cell] = held(w, before, n_batch, n_in, n_out, row, col, lr, x, d);
 #else

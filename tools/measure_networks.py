@@ -1,6 +1,7 @@
 """Measure layers and whole training steps of networks in tiles beside plain PyTorch.
 
-    python tools/measure_networks.py [--device cuda] [--small] [--only PART] [--json out.json]
+    python tools/measure_networks.py [--device cuda] [--small] [--only PART] [--match TEXT]
+                                     [--json out.json]
 
 Times of a GPU are those between CUDA events, of a CPU those of the host: medians of several
 rounds, in microseconds. `eager` includes the host's share. `graph` is the replay of a captured
@@ -235,6 +236,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--match", default="", help="measure rows whose name has this text")
     parser.add_argument("--json")
     given = parser.parse_args()
     rows = {}
@@ -247,6 +249,8 @@ def main() -> None:
         if given.only not in (None, part):
             continue
         for name, run in made(given.device, 16 if given.small else 1):
+            if given.match not in name:
+                continue
             try:
                 rows[name] = run()
             except Exception as error:  # the other figures are wanted, too

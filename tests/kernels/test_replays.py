@@ -8,6 +8,7 @@ from rpukit import _device
 from rpukit.analog.product import launch as product_launch
 from rpukit.analog.product import launch_shapes
 from rpukit.analog.product import ops as product
+from rpukit.analog.product import replay as product_replay
 from rpukit.analog.update import launch as update_launch
 from rpukit.analog.update import ops as update
 from rpukit.errors import NonFiniteError
@@ -53,7 +54,7 @@ def test_products(n, transposed, gpus, monkeypatch):
     """The last of them by det_gemm, with new arrays for what its kernels pass on."""
     if n == 21:
         monkeypatch.setattr(product_launch, "by_gemm", lambda *_: True)
-        monkeypatch.setattr(product_launch, "_MOST_KEPT", 0)
+        monkeypatch.setattr(product_replay, "_MOST_KEPT", 0)
     io, rng = rk.IOParameters(out_bound=0.5, out_noise_std=0.1), np.random.default_rng(n)
     stream = Stream.from_seed(3)
     weight = rng.uniform(-0.1, 0.1, (68, 132)).astype(np.float32)

@@ -333,3 +333,24 @@ def words(model):
             yield from parameter.array.state()["arrays"].values()
         else:
             yield parameter.detach().cpu().numpy()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(6, 20), (2, 3, 20)])
+def test_products_on_a_gpu_are_repeated_from_tensor_to_tensor(shape):
+    """Gradients, bias and scale included, with the bits of the CPU."""
+    settings = nn.AnalogSettings(cell=rk.ConstantStep(), output_scale=LEARNED)
+    _, plain, _ = made("linear", settings)
+    layer = copy.deepcopy(plain).cuda()
+    for k in range(5):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(k))
+        got, want = x.cuda().requires_grad_(), x.clone().requires_grad_()
+        for one, v in ((layer, got), (plain, want)):
+            y = one(v)
+            y.backward(torch.ones_like(y))
+        assert torch.equal(layer(got).cpu(), plain(want))
+        assert torch.equal(got.grad.cpu(), want.grad)
+        repeats = layer.analog_weight.repeated("forward", got.detach())
+        if repeats is not None:
+            plain.array.forward(x.numpy())
+    assert repeats is not None

@@ -322,4 +322,4 @@ def _rank_shape(n_batch: int, n_out: int, n_in: int) -> tuple[tuple[int, int], i
     if n_batch < _MANY_SAMPLES or n_out * n_in > _FEW_CELLS:
         return (-(-n_in // 64), -(-n_out // 64)), 256, 0
     columns = 1 if n_in == 1 else 32
-    return (-(-n_in // columns), -(-n_out * columns // 32)), 544, columns
+    return (-(-n_in // columns), -(-n_out * columns // 32)), 288, columns
