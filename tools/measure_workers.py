@@ -29,7 +29,7 @@ N_TIME, N_SYMBOL = 16, 100
 
 # On paper: a hidden Markov model of 1024 states, 4023 symbols, H200s, links of 200 Gbit/s.
 N_WEIGHT, N_LEAF, EACH = 1024 * 1025, 1024 * 4024, 512
-N_PIECE = 3  # rows of counts of a block, for 32 times
+N_PIECE = 2  # rows of counts of a block, for 32 times
 STEP, LINK, MEMORY = 4.71, 25e9, 4.3e12  # ms of 512 samples, bytes/s, bytes/s
 
 

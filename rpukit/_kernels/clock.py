@@ -31,27 +31,6 @@ def capturing() -> bool:
     return bool(_device.cupy().cuda.get_current_stream().is_capturing())
 
 
-def recorded(run: Callable[[], Any]) -> Callable[[], None]:
-    """Capture a call as a CUDA graph; return a function that launches it on the current stream.
-
-    The call has been made before, so that it does not compile during the capture. What it
-    allocates comes from a pool that lives as long as the function: launches use that memory again.
-    """
-    cuda = _device.cupy().cuda
-    stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()
-    with stream, cuda.using_allocator(pool.malloc):
-        stream.begin_capture()
-        try:
-            run()
-        finally:
-            graph = stream.end_capture()
-
-    def launch(_kept: Any = pool) -> None:
-        graph.launch(cuda.get_current_stream())
-
-    return launch
-
-
 def gpu_time(candidate: Any, run: Callable[[], Any]) -> float:
     """Median time of a call in seconds, by events on the current stream."""
     for _ in range(_WARM_UP):

@@ -146,6 +146,20 @@ def test_kernels_on_columns(name):
 
 
 @pytest.mark.parametrize("split", ["outputs", "inputs"])
+def test_few_samples(split):
+    """Kernels make trains and pulses of a few samples in one launch, of a whole tile alone."""
+    rng, shape = np.random.default_rng(0), (5, 70)
+    plain = rk.AnalogTile(shape, CELLS["noisy"], seed=3)
+    tile = rk.ShardedTile(shape, CELLS["noisy"], ("cpu",) * 2, split=split, seed=3)
+    for n in (1, 1, 1, 3):
+        x, d = (rng.uniform(-1, 1, (n, width)).astype(np.float32) for width in shape[::-1])
+        plain.update(x, d, 0.1)
+        with on_cpu():
+            tile.update(x, d, 0.1)
+    assert_same_bits(tile.get_weights(), plain.get_weights())
+
+
+@pytest.mark.parametrize("split", ["outputs", "inputs"])
 @pytest.mark.parametrize("storage", ["stored", "procedural"])
 def test_kernels_with_lists_of_pulses(storage, split):
     """Many samples take another distribution of the work (`pulse_lists.cuh`)."""

@@ -53,8 +53,7 @@ class Writer:
                 self._changing()
                 replay(x.data.ptr, d.data.ptr, call, first_sample)
                 return
-        whole = d.shape[1] == array.weight.shape[0]  # else trains are cut between launches
-        again, self._key = whole and key == self._key, key
+        again, self._key = _is_whole(array, x, d) and key == self._key, key
         if again and array.stores_cells and x.size + d.size <= _KEPT and _recordable(x):
             with recording() as launches:
                 self._launch(array, x, d, lr, parameters, first_sample, stream, call)
@@ -75,7 +74,7 @@ class Writer:
         call: int,
     ) -> None:
         at: Any = {"stream": stream, "first_sample": first_sample}
-        whole = d.shape[1] == array.weight.shape[0]
+        whole = _is_whole(array, x, d)
         few = whole and _device.takes_kernels(array.weight) and array.stores_cells
         if few and takes_samples(len(x), array.weight.shape, parameters):
             self._changing()
@@ -86,6 +85,15 @@ class Writer:
         self._trains = trains if trains.key and x.size + d.size <= _KEPT else None
         self._changing()
         pulsed_update(array, trains, flip=lr < 0, **at)
+
+
+def _is_whole(array: CellArray, x: Array, d: Array) -> bool:
+    """Whether a batch has the lines of these cells alone; else its trains are cut for them.
+
+    Cut trains are made between launches, so that launches cannot be replayed, and few samples are
+    not pulsed directly.
+    """
+    return bool((d.shape[1], x.shape[1]) == array.weight.shape)
 
 
 def _usual(x: Array, d: Array) -> bool:

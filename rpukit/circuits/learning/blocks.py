@@ -263,26 +263,22 @@ def _give(
 def rows_of(core: Core, samples: tuple[Array, Array, Array], out: Array) -> Callable[[], Any]:
     """Return a function that computes rows of counts of samples that begin a block.
 
-    It takes no memory from the arena, so that a graph may hold it. The rows that it gives are the
-    same arrays at each call, as of `counted`; ``out`` gets log-likelihoods.
+    It is one pass, without memory from the arena, so that a graph may hold it. The rows are those
+    of `counted`, in the same arrays at each call; ``out`` gets log-likelihoods.
     """
     codes, numbers, weights = samples
     n, device, held, pieces = len(codes), core.device, core.statistics, core.pieces
-    n_row, propagation = -(-n // BLOCK) * len(pieces), Propagation(core.parameters)
-    step = min(PASS, n)
-    blocks = [_pieces(held, len(pieces)) for _ in range(-(-step // BLOCK))]
+    n_block, propagation = -(-n // BLOCK), Propagation(core.parameters)
+    blocks, n_row = [_pieces(held, len(pieces)) for _ in range(n_block)], n_block * len(pieces)
     chains = _device.zeros((n_row, held.chains.size), core.dtype, device)
     leaf_chains = _device.zeros((n_row, held.leaf_chains.size), core.dtype, device)
 
     def call() -> tuple[Array, Array]:
-        for first in range(0, n, step):
-            part = slice(first, min(first + step, n))
-            for piece in chain.from_iterable(blocks):
-                piece.clear()
-            evidence = (codes[part], numbers[part])
-            run = both_ways(core, propagation, evidence, weights[part], out[part])
-            gather_blocks(core.parameters, run, blocks, pieces.ends, 0)
-            _give(blocks, pieces, (first, part.stop, n), chains, leaf_chains)
+        for piece in chain.from_iterable(blocks):
+            piece.clear()
+        run = both_ways(core, propagation, (codes, numbers), weights, out)
+        gather_blocks(core.parameters, run, blocks, pieces.ends, 0)
+        _give(blocks, pieces, (0, n, n), chains, leaf_chains)
         return chains, leaf_chains
 
     return call

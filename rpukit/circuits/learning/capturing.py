@@ -11,7 +11,6 @@ from rpukit.circuits.learning.blocks import add_rows, rows_of
 from rpukit.circuits.learning.cuda_graph import Captured, EMStep, Graph
 from rpukit.circuits.learning.em import take_em_step
 from rpukit.circuits.learning.spread import begin_totals, count_round
-from rpukit.circuits.memory import PASS
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.partials import BLOCK
 from rpukit.circuits.peers import Peers, copy_across, has_numbers
@@ -101,11 +100,9 @@ class _Share:
 
     def _add(self) -> None:
         core, (codes, numbers, weights) = self.core, self.samples
-        for first in range(0, len(codes), PASS):
-            part = slice(first, first + PASS)
-            evidence, propagation = (codes[part], numbers[part]), Propagation(core.parameters)
-            run = both_ways(core, propagation, evidence, weights[part], self.out[part])
-            gather(core.parameters, run, core.statistics)
+        propagation = Propagation(core.parameters)
+        run = both_ways(core, propagation, (codes, numbers), weights, self.out)
+        gather(core.parameters, run, core.statistics)
 
     def take(self, *samples: Array) -> None:
         """Copy samples from the circuit's GPU."""

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels import Kernel, clock, tune
+from rpukit._kernels import Kernel, tune
+from rpukit._kernels.launch import recording
+from rpukit._kernels.replay import Replay
 from rpukit.circuits.compiled.arena import taken_by
 from rpukit.circuits.compiled.layout import Layout, ProductLayer, SumLayer
 from rpukit.circuits.compiled.tables import element_tiles, kept, node_tiles
@@ -108,15 +110,25 @@ def _choose(kernel: Kernel, layers: Layers, theta: Array, n: int, trial: tune.Tr
             if how.name in ready:
                 ready[how.name]()
                 return None
-            made = trial(how)
-            if device.kind == "gpu":
-                ready[how.name] = clock.recorded(partial(trial, how))
+            if device.kind == "cpu":
+                return trial(how)
+            made, ready[how.name] = _repeated(partial(trial, how))
             return made
 
         return again
 
     chosen: Chained = tune.choose(kernel, key, candidates, make_trial, n_batch=n, device=device)
     return chosen
+
+
+def _repeated(call: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+    """Make a call; return its result, and a function that repeats its launches.
+
+    They are replayed as in a pass. A graph would not keep alive what they use.
+    """
+    with recording() as launches:
+        made = call()
+    return made, Replay(launches, [])
 
 
 @cache
