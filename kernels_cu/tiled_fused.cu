@@ -68,14 +68,15 @@ tiled_fused(const i64 *ints, const REAL *floats, const REAL *a, const REAL *b, c
     const REAL *const from[8] = {a, b, c, d, e, f, g, h};
     REAL *const to[4] = {y, z, u, w};
     REAL v[32];
-    i64 p[12], n3 = ints[5], thread = (i64)blockIdx.x * 256 + threadIdx.x, row = thread / n3;
-    if (row >= ints[0]) return;
+    const u32 thread = blockIdx.x * 256 + threadIdx.x;  // a launch has fewer than 2^32
+    if (thread >= (u32)(ints[0] * ints[5])) return;
+    i64 p[12];
 #if FLAT >= 0
 #pragma unroll
     for (int k = 0; k < 12; k++) p[k] = k > 7 || FLAT >> k & 1 ? thread : 0;
 #else
-    i64 n1 = ints[3], n2 = ints[4];
-    const i64 i[4] = {row / (n1 * n2), row / n2 % n1, row % n2, thread % n3}, *s = ints + 6;
+    const u32 n1 = (u32)ints[3], n2 = (u32)ints[4], n3 = (u32)ints[5], row = thread / n3, plane = row / n2;
+    const i64 i[4] = {plane / n1, plane % n1, row % n2, thread % n3}, *s = ints + 6;
 #pragma unroll
     for (int k = 0; k < 12; k++)
         if (k < INPUTS || (k > 7 && k < 8 + Chain::results))

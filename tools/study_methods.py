@@ -72,6 +72,9 @@ def ways(b: tiled.Builder, batches: list[tuple[np.ndarray, ...]]) -> dict[str, C
         small = methods.quantise(b, batches[:8], **options)
         return small, [small.training("loss", sgd)]
 
+    def fused(made: Made) -> Made:
+        return made[0], [tiled.fuse(own) for own in made[1]]
+
     return {
         "everything": lambda: (b, [whole]),
         "everything, `recompute`": lambda: (b, [methods.recompute(whole, LEVELS, limit=limit)]),
@@ -86,6 +89,9 @@ def ways(b: tiled.Builder, batches: list[tuple[np.ndarray, ...]]) -> dict[str, C
         "int8, learned scales": lambda: rounded(learn_scales=True),
         "int4 weights, int8 activations": lambda: rounded(weights="int4"),
         "fp16": lambda: rounded(weights="fp16", activations="fp16"),
+        "int8, `quantise`, `fuse`": lambda: fused(rounded()),
+        "int8, learned scales, `fuse`": lambda: fused(rounded(learn_scales=True)),
+        "fp16, `fuse`": lambda: fused(rounded(weights="fp16", activations="fp16")),
     }  # fmt: skip
 
 

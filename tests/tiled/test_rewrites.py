@@ -190,7 +190,7 @@ def test_masks_that_comparisons_compute(tmp_path):
 
 
 def test_labels_that_a_network_predicts(tmp_path):
-    """ArgMax and ArgMin, of numbers and NaN; as labels of a loss."""
+    """ArgMax and ArgMin (`tiled_arg_max`), of numbers and NaN; as labels of a loss."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["z"]),
         helper.make_node("ArgMax", ["z"], ["best"], axis=1, keepdims=0),
