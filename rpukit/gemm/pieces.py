@@ -56,6 +56,7 @@ def chained(
     dtype: Any,
     *,
     trans_b: bool = False,
+    segment: int | None = None,
 ) -> Array:
     """Add products of pieces of a sum by chains that go on from device to device.
 
@@ -70,6 +71,8 @@ def chained(
     dtype : dtype
         Of the result.
     trans_b : bool
+    segment : int, optional
+        Terms after which a chain is restarted. Default: those of `det_gemm`.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def chained(
     out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
         part = (rows.stop - rows.start, columns.stop - columns.start)
-        chains = Chains(part, kind, devices[0])
+        chains = Chains(part, kind, devices[0], segment)
         for a, b, device in zip(lefts, rights, devices, strict=True):
             chains = chains.to(device)
             with _device.using(device):
