@@ -30,7 +30,7 @@ static bool free_together(Fiber *first, unsigned n, State state) {
     return true;
 }
 
-static Fault run_cluster(Launch &launch, const Cluster &c, unsigned first_block) {
+static Fault run_cluster(Launch &launch, const Cluster &c, uint3 first) {
     auto &fibers = launch.fibers;
     unsigned n = c.n_thread, total = n * c.size;
     launch.copies.clear();
@@ -38,7 +38,7 @@ static Fault run_cluster(Launch &launch, const Cluster &c, unsigned first_block)
     for (;;) {
         bool ran = false;
         for (unsigned r : visits(c.size, launch.seed)) {
-            launch.at = {first_block + r, 0, 0};
+            launch.at = {first.x + r, first.y, first.z};
             launch.shared = c.shared + size_t(r) * c.bytes;
             for (unsigned w : launch.warps) ran |= run_warp(launch, r * n + w * WARP, std::min(WARP, n - w * WARP));
         }
@@ -59,7 +59,7 @@ template <class F> Fault launch_clusters(unsigned size, dim3 grid, dim3 block, u
     launch.grid = grid;
     launch.block = block;
     Cluster c{size, block.x, (shared + 127) / 128 * 128, nullptr};
-    if (grid.x % size || grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1) std::abort();
+    if (grid.x % size || block.y != 1 || block.z != 1) std::abort();
     launch.fibers.resize(size * c.n_thread);
     for (unsigned i = 0; i < size * c.n_thread; ++i) {
         launch.fibers[i].linear = i % c.n_thread;
@@ -77,9 +77,10 @@ template <class F> Fault launch_clusters(unsigned size, dim3 grid, dim3 block, u
     Launch *outer = std::exchange(current, &launch);
     Cluster *around = std::exchange(cluster, &c);
     Fault fault = NONE;
-    for (unsigned b : visits(grid.x / size, order)) {
+    unsigned across = grid.x / size;
+    for (unsigned b : visits(across * grid.y * grid.z, order)) {
         std::memset(c.shared, launch.poison, size_t(size) * c.bytes);
-        fault = run_cluster(launch, c, b * size);
+        fault = run_cluster(launch, c, {b % across * size, b / across % grid.y, b / across / grid.y});
         if (fault) break;
     }
     current = outer;
