@@ -61,8 +61,8 @@ def label(t: Any) -> str:
 
 def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
     """Ways worth a look: not those that a rough model calls three times slower than the best."""
-    if s.dtype in _WIDE:
-        return ways_of(s, most)
+    if s.dtype in _WIDE or most == 0:
+        return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
     every = [*fit, *_tiles.WARP_TILES]
@@ -320,7 +320,7 @@ def main() -> int:
     context = multiprocessing.get_context("spawn")
     tasks: dict[Any, None] = {}
     for s, tiles in cells:
-        for t in tiles:
+        for t in (*tiles, *([choice(s)] if given.jobs else [])):
             for name, macros in macros_of(s, t):
                 tasks.setdefault((name, tuple(macros.items())))
     print(f"{len(cells)} cells, {len(tasks)} kernels, {os.cpu_count()} CPUs", flush=True)
@@ -336,7 +336,7 @@ def main() -> int:
                 break
             try:
                 start = time.perf_counter()
-                for t in tiles:
+                for t in (*tiles, choice(s)):
                     for name, macros in macros_of(s, t):
                         jobs[name, tuple(macros.items())].get(20)
                 waited += time.perf_counter() - start
