@@ -2,12 +2,13 @@
 //
 //   a (m, k), or with TRANS_A (k, m); b (k, n), or with TRANS_B (n, k); c (m, n)    REAL, C order
 //
-// One accumulator a result: k ascending, one fma each, from +0; restarted at every multiple of
-// RK_SEGMENT, segment results added left to right. So a result depends on its row of a and its column of
-// b alone, whatever the batch, the tile or the launch. A launch makes one segment, [first, last) of the sum;
-// ADD 1 adds it to c, ADD 2 continues the chains held in c, ADD 3 adds ALPHA times it to c.
+// One accumulator a result: k ascending, one fma each, from +0; restarted at every multiple of `segment`, a power of two and
+// multiple of TILE_K; segment results added left to right. So a result depends on its row of a and its column of b alone,
+// whatever the batch, the tile or the launch. ADD 1 adds them to c; of a sum of one segment, ADD 2 continues the chains held in
+// c, and ADD 3 adds ALPHA times it to c.
 //
-// Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. A
+// Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. The
+// CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh). A
 // thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the multiplications. A tile
 // lies in shared memory as its matrix does, or with TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of
 // one line, or UNIT lines. By lines, fewer registers hold what is read ahead: a large tile's operands are in different banks.
@@ -15,7 +16,9 @@
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
 //         a multiple of), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same chain; two lines of
-//         warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8).
+//         warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8), COPIERS (threads that copy, gemm_few.cuh),
+//         CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
+//         stages; in their place if CLUSTER > 1, which needs that there are not more segments).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -31,9 +34,12 @@
 // check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 DMMA=1
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC_A=2 VEC_B=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1
-// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 SIDE=2 TRANS_B=1 VEC_A=2 VEC_B=4
+// check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 CLUSTER=8 TRANS_B=1 VEC_A=2 VEC_B=4
 // check: REAL=double TILE_M=16 TILE_N=32 TILE_K=32 RM=2 RN=2 ST=5 COPIERS=64 DMMA=1 TRANS_A=1
 // check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 TRANS_B=1 ROOM=1
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ROOM=1 CLUSTER=2
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -86,8 +92,11 @@
 #ifndef COPIERS
 #define COPIERS 0
 #endif
-#ifndef SIDE
-#define SIDE 1
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#ifndef ROOM
+#define ROOM 0
 #endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
@@ -115,6 +124,7 @@ __device__ __forceinline__ REAL element_b(const REAL *tile, int line, int p) { r
 using CopiesA = Copies<TILE_M, TRANS_A, VEC_A>;
 using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 
+#include "gemm_segments.cuh"
 #if COPIERS
 #include "gemm_few.cuh"
 #elif DMMA
@@ -123,40 +133,36 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #include "gemm_steps.cuh"
 #endif
 
-extern "C" __global__ void __launch_bounds__(SIDE * THREADS + COPIERS, 1)
-det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b, REAL *c) {
+extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
+det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c) {
     extern __shared__ __align__(16) unsigned char raw[];
-    int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n;
-    int first_m = blockIdx.x / whole * 8, lines = min(8, tiles_m - first_m), rest = blockIdx.x % whole;
+    int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, tile = blockIdx.x / CLUSTER;
+    int first_m = tile / whole * 8, lines = min(8, tiles_m - first_m), rest = tile % whole;
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
-    int lane = threadIdx.x % 32, warp = threadIdx.x % THREADS / 32;  // 4 x 8 lanes, in pairs that read the same of b
-    int tn = warp % (THREADS_N / 8) * 8 + lane / 2 % 8, tm = warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
-    if (DMMA) tm = warp / (THREADS_N / 4) * (RM * 8) + lane / 4, tn = warp % (THREADS_N / 4) * (RN * 4) + lane % 4 * 2;
+    Results to{c, m, n, row0, col0};
+    REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
-    int um = tm, un = tn;
-    if (ADD == 2) asm volatile("" : "+r"(um), "+r"(un));  // recomputed at the end: fewer registers hold addresses
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
-        int i = row0 + row_of(x / RN, um), j = col0 + column_of(x % RN, un);
-        acc[x / RN][x % RN] = ADD == 2 && i < m && j < n ? c[(u64)i * n + j] : (REAL)0;
+        const REAL *at = ADD == 2 ? to.at(Place(threadIdx.x), x) : nullptr;
+        acc[x / RN][x % RN] = at ? *at : (REAL)0;
     }
+    int n_segment = (k - 1) / segment + 1, round = 0;
 #if COPIERS
-    REAL second[RM][RN];
-    if (!few_results(acc, second, a, b, raw, m, n, k, first, last, row0, col0, tm, tn)) return;
+    round = few_results(acc, room, a, b, raw, to, k, segment, n_segment);
 #else
     const REAL *tiles = (const REAL *)raw;
     u32 shared = rk_shared_address(raw);
-    int n_step = (last - first + TILE_K - 1) / TILE_K, n_whole = (last - first) / TILE_K;
-    if (!CopiesA::whole(row0, m) || !CopiesB::whole(col0, n)) n_whole = 0;
-    auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, first + step * TILE_K, k); };
-    auto copies_b = [&](int step) {
-        return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, first + step * TILE_K, k);
-    };
+    Place place(threadIdx.x);
+    int tm = place.m, tn = place.n, at = blockIdx.x % CLUSTER * segment, asked = at;  // where the stage that is asked for next begins
+    bool every = CopiesA::whole(row0, m) && CopiesB::whole(col0, n);
+    auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, asked, k); };
+    auto copies_b = [&](int step) { return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, asked, k); };
     auto ask = [&](int step) {
-        if (step < n_step) copies_a(step).all(a, m, last), copies_b(step).all(b, n, last);
+        if (asked < k) copies_a(step).all(a, m, k), copies_b(step).all(b, n, k);
     };
 #pragma unroll 1
-    for (int s = 0; s < ST - 1; ++s, rk_copies_end()) ask(s);
+    for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment), rk_copies_end()) ask(s);
 #if DMMA
     Ahead ahead;
     auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
@@ -167,25 +173,30 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
     };
     read_ahead(0);
 #endif
-    for (int step = 0; step < n_step; ++step) {
+    for (int step = 0; at < k; ++step) {
         if (!DMMA) {
             rk_copies_left<ST - 2>();
             __syncthreads();
         }
         const REAL *as = tiles + step % ST * STAGE, *bs = as + SIZE(TRANS_A, TILE_M);
-        int left = last - first - step * TILE_K, later = step + ST - 1;
+        int left = k - at, later = step + ST - 1;
         CopiesA ca = copies_a(later);
         CopiesB cb = copies_b(later);
-        if (later >= n_whole) ask(later);
+        bool copies = every && asked + TILE_K <= k;
+#if CLUSTER == 1
+        if (at >= segment && !((at + 2 * TILE_K) & (segment - 1))) ask_results(to);
+#endif
+        if (!copies) ask(later);
+        asked = next_stage(asked, segment);
 #if DMMA
         auto next = [&]() {
             rk_copies_end();
             read_ahead(step + 1);
         };
-        if (later < n_whole) multiply<true>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
+        if (copies) multiply<true>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
         else if (left >= TILE_K) multiply<false>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
 #else
-        if (later < n_whole) multiply<true>(acc, as, bs, tm, tn, ca, cb);
+        if (copies) multiply<true>(acc, as, bs, tm, tn, ca, cb);
         else if (left >= TILE_K) multiply<false>(acc, as, bs, tm, tn, ca, cb);
 #endif
         else {  // the end of the sum: adding a zero would turn -0 into +0
@@ -201,18 +212,11 @@ det_gemm(int m, int n, int k, int first, int last, const REAL *a, const REAL *b,
             }
         }
         if (!DMMA) rk_copies_end();
+        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k);
+        at = next_stage(at, segment);
     }
 #endif
-#pragma unroll
-    for (int x = 0; x < RM * RN; ++x) {
-        int i = row0 + row_of(x / RN, tm), j = col0 + column_of(x % RN, tn);
-        REAL *at = c + (u64)i * n + j;
-        if (i >= m || j >= n) continue;
-        REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN] : acc[x / RN][x % RN];
-        if (ADD % 2) v = *at + v;
-#if SIDE > 1
-        v = v + second[x / RN][x % RN];
+#if CLUSTER > 1
+    end_rounds(acc, room, to, round, n_segment);
 #endif
-        *at = v;
-    }
 }

@@ -72,7 +72,8 @@ def test_head_is_complete(path):
 
 @each_kernel
 def test_entry_point_has_the_name_of_the_file(path):
-    pattern = r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\('
+    attributes = r"(?:RK_CLUSTER\(\w+\)\s*)?(?:__launch_bounds__\([^)]*\)\s*)?"
+    pattern = rf'extern\s+"C"\s+__global__\s+void\s+{attributes}(\w+)\s*\('
     assert re.findall(pattern, code(path)) == [path.stem]
 
 

@@ -27,7 +27,7 @@ from random_products import Shape
 
 import rpukit as rk
 from rpukit import _device, tuning
-from rpukit.gemm import _tiles, real
+from rpukit.gemm import _real_tiles, _tiles
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -49,8 +49,13 @@ def draw(count: int, seed: int) -> list[Case]:
     rng, cases = np.random.default_rng(seed), list[Case]()
     while len(cases) < count:
         dtype, layout = (x[int(rng.integers(len(x)))] for x in (_DTYPES, _LAYOUTS))
-        long = rng.random() < 0.05
-        k = int(rng.integers(16300, 49300)) if long else round(float(np.exp(rng.uniform(0, 8))))
+        long, least = rng.random() < 0.15, 1000 if dtype in ("float32", "float64") else 16300
+        k = (
+            int(rng.integers(least, 3 * least))
+            if long
+            else round(float(np.exp(rng.uniform(0, 8))))
+        )
+        long = long and least > 1000
         m, n = (round(float(np.exp(rng.uniform(0, 3 if long else 7)))) for _ in range(2))
         unit = (1, 4, 8)[int(rng.integers(3))]
         m, n, k = (-(-x // unit) * unit for x in (m, n, k))
@@ -66,10 +71,15 @@ def draw(count: int, seed: int) -> list[Case]:
 
 def _tiles_of(s: Shape) -> list[Any]:
     """Tiles that take the product."""
-    if s.dtype == "float32":
-        return [t for t in real.FLOAT_TILES if s.layout[1] == "N" or not t.across]
-    if s.dtype == "float64":
-        return list(real.DOUBLE_TILES)
+    if s.dtype in ("float32", "float64"):
+        every = _real_tiles.FLOAT_TILES if s.dtype == "float32" else _real_tiles.DOUBLE_TILES
+        splits = [x for x in _real_tiles.SPLITS if x < 2 * -(-s.k // _real_tiles.SEGMENT)]
+        return [
+            scan_tiles.Way(t, split)
+            for t in every
+            if s.layout[1] == "N" or not t.across
+            for split in splits
+        ]
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
     return [*fit, *_tiles.WARP_TILES]
@@ -117,7 +127,7 @@ def compare(case: Case) -> list[str]:
     forced = cupy.empty(expected.shape, expected.dtype)
     ways: dict[str, Callable[[], Any]] = {
         "det_gemm": lambda: rk.det_gemm(a_gpu, b_gpu, **trans),
-        case.tile.name: lambda: forced_product(case, a_gpu, b_gpu, forced),
+        scan_tiles.label(case.tile): lambda: forced_product(case, a_gpu, b_gpu, forced),
     }
     return [name for name, run in ways.items() if not same(run().get(), expected)]
 

@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,73 +31,62 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import source
-from rpukit.gemm import _tiles, real, tensor
+from rpukit.gemm import _real_tiles, _tiles, real, tensor
+from rpukit.gemm._real_tiles import SEGMENT, Problem, RealTile
 from rpukit.gemm.formats import bits
 
 _TURNS = 2
 _SPAN = 3e3  # microseconds that a replay lasts at most, where several turns do not fit
 _WIDE = {"float32": 4, "float64": 8}
+_MOST_WAYS = 10
 Shape = random_products.Shape
 
 
-R = real.RealTile
-FEW_FLOAT = [
-    R(*x, copiers=64)
-    for x in (
-        (4, 16, 128, 1, 1, 8),
-        (8, 16, 128, 1, 1, 6),
-        (4, 32, 128, 1, 4, 8),
-        (8, 32, 128, 1, 4, 5),
-        (8, 32, 128, 2, 1, 4),
-        (16, 32, 64, 1, 4, 6),
-        (16, 32, 128, 2, 2, 3),
-        (16, 64, 64, 2, 4, 4),
-        (32, 32, 64, 4, 2, 4),
-        (64, 32, 32, 4, 4, 6),
-        (32, 64, 64, 4, 4, 3),
-    )
-]
-FEW_DOUBLE = [
-    R(*x, tensor=True, copiers=64)
-    for x in (
-        (16, 16, 64, 2, 2, 6),
-        (16, 32, 32, 2, 2, 6),
-        (16, 64, 32, 2, 4, 6),
-        (32, 32, 32, 4, 4, 4),
-        (32, 32, 64, 2, 4, 3),
-        (64, 32, 32, 4, 4, 3),
-        (64, 64, 32, 4, 8, 3),
-        (128, 64, 32, 4, 8, 3),
-    )
-] + [
-    R(4, 16, 64, 1, 1, 6, copiers=64),
-    R(4, 16, 64, 1, 2, 6, copiers=64),
-    R(32, 32, 64, 2, 4, 3, tensor=True),
-]
-KNOWN = {*real.FLOAT_TILES, *real.DOUBLE_TILES}
+@dataclass(frozen=True)
+class Way:
+    """Tile of float32 or float64, the blocks that share it, and the terms of a segment."""
+
+    tile: RealTile
+    split: int = 1
+    segment: int = SEGMENT
 
 
 def label(t: Any) -> str:
-    """Name of a tile, unique among those that are tried."""
-    if not isinstance(t, R) or (t in KNOWN and not t.copiers):
+    """Name of a way to make a product, unique among those that are tried."""
+    if not isinstance(t, Way):
         return str(t.name)
-    return f"{t.name} {t.depth}.{t.rows_per_thread}.{t.columns_per_thread}.{t.stages}"
+    own = "" if t.segment == SEGMENT else f" segments of {t.segment}"
+    return f"{t.tile.name} / {t.split}{own}"
 
 
-def tiles_of(s: Shape) -> list[Any]:
-    """Tiles worth a look: not those that a rough model calls three times slower than the best."""
-    if s.dtype in _WIDE:
-        among = real.FLOAT_TILES if s.dtype == "float32" else real.DOUBLE_TILES
-        more = FEW_FLOAT if s.dtype == "float32" else FEW_DOUBLE
-        among = [t for t in dict.fromkeys((*among, *more)) if s.layout[1] == "N" or not t.across]
-        large = 2 * s.m * s.k * s.n > 6e10
-        if large:
-            among = [t for t in among if t.rows * t.columns >= 2048]
-        return [t for t in among if rough(t.count(s.m, s.n), t.rows * t.columns, among, s)]
+def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
+    """Ways worth a look: not those that a rough model calls three times slower than the best."""
+    if s.dtype in _WIDE or most == 0:
+        return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
     every = [*fit, *_tiles.WARP_TILES]
     return [t for t in every if rough(tensor_count(t, s), t.rows * t.columns, every, s)]
+
+
+def problem_of(s: Shape) -> Problem:
+    """The product as the choice of a tile sees it."""
+    trans_a, trans_b = (c == "T" for c in s.layout)
+    return Problem(s.m, s.n, s.k, _WIDE[s.dtype], trans_a, trans_b, not s.ragged)
+
+
+def ways_of(s: Shape, most: int) -> list[Way]:
+    """Ways that the model calls the fastest; of large products also longer segments."""
+    problem = problem_of(s)
+    found = [
+        (_real_tiles.microseconds(t, split, problem, 132), Way(t, split))
+        for t, split in _real_tiles.ways(problem, True, 132, _real_tiles.SPLITS[-1])
+    ]
+    found.sort(key=lambda x: x[0])
+    best = [way for time, way in found if time <= 2 * found[0][0]][:most]
+    if problem.n_segment > 1 and s.m * s.n * s.k > 3e10:
+        best += [Way(w.tile, 1, 16384) for w in best[:2] if w.split == 1]
+    return best
 
 
 def tensor_count(t: Any, s: Shape) -> int:
@@ -121,8 +110,10 @@ def macros_of(s: Shape, tile: Any) -> list[tuple[str, dict[str, Any]]]:
         size, unit = _WIDE[s.dtype], 16 // _WIDE[s.dtype]
         rows = s.m if trans_a else s.k, s.k if trans_b else s.n
         vec = (math.gcd(rows[0], unit), math.gcd(rows[1], unit))
-        starts = real.launches(tile, (s.m, s.n, s.k), size, trans_a, trans_b, vec, 232448)
-        return [("det_gemm", dict(x.variant.macros)) for x in starts]
+        way = tile if isinstance(tile, Way) else Way(tile)
+        shape, options = (s.m, s.n, s.k), {"split": way.split, "segment": way.segment}
+        launch = real.start(way.tile, shape, size, trans_a, trans_b, vec, 232448, **options)
+        return [("det_gemm", dict(launch.variant.macros))]
     n_part = -(-s.k // tensor.SEGMENT)
     p, q = (int(trans_a), int(not trans_b))[:: -1 if tile.turned else 1]
     made = []
@@ -156,7 +147,9 @@ def run_tile(s: Shape, tile: Any, a: Any, b: Any, out: Any) -> None:
     """One product with a given tile."""
     trans_a, trans_b = (c == "T" for c in s.layout)
     if s.dtype in _WIDE:
-        real.product(a, b, out, trans_a, trans_b, tile)
+        way = tile if isinstance(tile, Way) else Way(tile)
+        options = {"split": way.split, "segment": way.segment}
+        real.product(a, b, out, trans_a, trans_b, way.tile, **options)
         return
     p, q = tensor.factors(a, 0 if trans_a else 1, b, 1 if trans_b else 0)
     out = bits(out)
@@ -224,7 +217,8 @@ class Scan(Bench):
             sides[label(t)] = [lambda i=i, t=t: run_tile(s, t, a[i], b[i], out) for i in every]
         if tiles:
             expected = rk.det_gemm(a[0], b[0], **trans)
-            for t in (t for t in tiles if getattr(t, "copiers", 0)):
+            check(s, a[0], b[0], expected, trans)
+            for t in (t for t in tiles if getattr(t, "segment", 0) == SEGMENT):
                 out.fill(1)
                 run_tile(s, t, a[0], b[0], out)
                 if not bool((out == expected).all()):
@@ -247,6 +241,17 @@ class Scan(Bench):
         each = 1e3 / (count * turns)
         found = {name: statistics.median(v) * each for name, v in spans.items() if v}
         return {**found, "floor": least}
+
+
+def check(s: Shape, a: Any, b: Any, made: Any, trans: dict[str, bool]) -> None:
+    """Compare a corner of a result with that of the CPU."""
+    if s.dtype not in _WIDE:
+        return
+    rows, columns = min(s.m, 2), min(s.n, 64)
+    left = (a[:, :rows].T if trans["trans_a"] else a[:rows]).get()
+    right = (b[:columns].T if trans["trans_b"] else b[:, :columns]).get()
+    if (rk.det_gemm(left, right) != made[:rows, :columns].get()).any():
+        print(f"DIFFERS from the CPU: {s}", flush=True)
 
 
 def report(rows: list[dict[str, Any]]) -> None:
@@ -281,10 +286,9 @@ def choice(s: Shape) -> Any:
     """Tile that the model chooses."""
     trans_a, trans_b = (c == "T" for c in s.layout)
     if s.dtype in _WIDE:
-        unit = 16 // _WIDE[s.dtype]
-        rows = s.m if trans_a else s.k, s.k if trans_b else s.n
-        whole = all(r % unit == 0 for r in rows)
-        return real.pick(s.m, s.n, s.k, s.dtype == "float64", True, not trans_b, whole)
+        most = _real_tiles.SPLITS[-1]
+        found = _real_tiles.pick(problem_of(s), True, most=most)
+        return Way(*found)
     return _tiles.pick(s.m, s.n, s.k, trans_a, not trans_b, _device.parse_device("gpu"))
 
 
@@ -292,7 +296,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=96)
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--shapes", default="", help="more shapes, m x k x n: 64x4096x4096,...")
+    parser.add_argument("--layouts", default="NN", help="of these shapes")
     parser.add_argument("--dtypes", default="bfloat16,float32,float64")
+    parser.add_argument("--ways", type=int, default=_MOST_WAYS, help="of a product, at most")
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--out", type=Path)
@@ -302,11 +309,18 @@ def main() -> int:
     seeds = [int(x) for x in given.seeds.split(",")]
     drawn = [list(random_products.draw(given.random, seed, dtypes)) for seed in seeds]
     print("tiles", given.dtypes, given.seeds)
-    cells = [(s, tiles_of(s)) for pair in zip(*drawn, strict=True) for s in pair]
+    given_shapes = [
+        Shape(*map(int, text.split("x")), layout, dtype)
+        for text in filter(None, given.shapes.split(","))
+        for layout in given.layouts.split(",")
+        for dtype in dtypes
+    ]
+    drawn_shapes = [s for group in zip(*drawn, strict=True) for s in group]
+    cells = [(s, tiles_of(s, given.ways)) for s in (*given_shapes, *drawn_shapes)]
     context = multiprocessing.get_context("spawn")
     tasks: dict[Any, None] = {}
     for s, tiles in cells:
-        for t in tiles:
+        for t in (*tiles, *([choice(s)] if given.jobs else [])):
             for name, macros in macros_of(s, t):
                 tasks.setdefault((name, tuple(macros.items())))
     print(f"{len(cells)} cells, {len(tasks)} kernels, {os.cpu_count()} CPUs", flush=True)
@@ -322,7 +336,7 @@ def main() -> int:
                 break
             try:
                 start = time.perf_counter()
-                for t in tiles:
+                for t in (*tiles, choice(s)):
                     for name, macros in macros_of(s, t):
                         jobs[name, tuple(macros.items())].get(20)
                 waited += time.perf_counter() - start

@@ -1,4 +1,4 @@
-// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, SIDE, COPIERS, TURN, UNIT, ROW.
+// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, COPIERS, TURN, UNIT, ROW.
 #pragma once
 #include "rk_shared.cuh"
 
@@ -7,7 +7,7 @@ __device__ __forceinline__ double fma_rn(double a, double b, double c) { return 
 struct __align__(16) Unit { REAL v[UNIT]; };
 
 #define COPY_THREADS (COPIERS ? COPIERS : THREADS)
-__device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - SIDE * THREADS : (int)threadIdx.x; }
+__device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - THREADS : (int)threadIdx.x; }
 
 // The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line).
 template <int LINES, int ALONG, int VEC> struct Copies {

@@ -1,5 +1,5 @@
-// det_gemm.cu for few results, whose time is that of a chain: COPIERS threads fill the stages, SIDE groups of
-// THREADS threads multiply, each group its own segment of the sum. Operands are read some steps ahead, across stages.
+// det_gemm.cu for few results, whose time is that of a chain: COPIERS threads fill the stages, THREADS threads multiply.
+// Operands are read some steps ahead, across stages.
 #pragma once
 
 #if DMMA
@@ -10,7 +10,7 @@
 #define RING 2  // of them in registers
 #define GRAINS (TILE_K / GRAIN)
 #define PARTS (DMMA ? RM * RN / 4 : GRAIN)  // of the work of a grain
-static_assert(GRAINS % RING == 0 && ST >= 3 && THREADS % 32 == 0 && !TURN && (SIDE == 1 || (SIDE == 2 && ADD < 2)), "macros");
+static_assert(GRAINS % RING == 0 && ST >= 3 && THREADS % 32 == 0 && !TURN, "macros");
 
 // Operands of a thread, from its place in a stage. Beyond the end of a sum b is 0; there `end` makes a -0, so that
 // fma(a, b, c) is c: with 0 it would turn -0 into +0.
@@ -76,38 +76,37 @@ struct Ahead {
 };
 #endif
 
-// Terms of segment `group` of the launch.
-__device__ __forceinline__ int terms(int group, int first, int last) {
-    return SIDE > 1 ? min(RK_SEGMENT, last - first - group * RK_SEGMENT) : last - first;
-}
-
-// Requests of the stages of all groups; a stage and the one after it have arrived when the others pass the barrier.
-__device__ __forceinline__ void copy_stages(const REAL *a, const REAL *b, u32 shared, int m, int n, int k, int first, int last, int row0,
-                                            int col0, int n_step) {
-    bool whole_a = CopiesA::whole(row0, m), whole_b = CopiesB::whole(col0, n);
+// Requests of all stages; a stage and the one after it have arrived when the others pass the barrier.
+__device__ __forceinline__ int copy_stages(const REAL *a, const REAL *b, REAL (&acc)[RM][RN], REAL *room, u32 shared, const Results &to, int k,
+                                           int segment, int n_segment) {
+    bool whole_a = CopiesA::whole(to.row0, to.m), whole_b = CopiesB::whole(to.col0, to.n);
+    int at = blockIdx.x % CLUSTER * segment, asked = at, round = 0;
     auto ask = [&](int step) {
-#pragma unroll
-        for (int g = 0; g < SIDE; ++g) {
-            int from = first + g * RK_SEGMENT + step * TILE_K, end = first + g * RK_SEGMENT + terms(g, first, last);
-            if (from >= end) continue;
-            u32 to = shared + (step % ST * SIDE + g) * STAGE * (int)sizeof(REAL);
-            CopiesA ca(to, a, row0, m, from, k);
-            CopiesB cb(to + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, col0, n, from, k);
-            if (whole_a && from + TILE_K <= end) ca.every();
-            else ca.all(a, m, end);
-            if (whole_b && from + TILE_K <= end) cb.every();
-            else cb.all(b, n, end);
+        if (asked < k) {
+            u32 stage = shared + step % ST * STAGE * (int)sizeof(REAL);
+            CopiesA ca(stage, a, to.row0, to.m, asked, k);
+            CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
+            if (whole_a && asked + TILE_K <= k) ca.every();
+            else ca.all(a, to.m, k);
+            if (whole_b && asked + TILE_K <= k) cb.every();
+            else cb.all(b, to.n, k);
         }
         rk_copies_end();
+        asked = next_stage(asked, segment);
     };
 #pragma unroll 1
     for (int s = 0; s < ST - 1; ++s) ask(s);
 #pragma unroll 1
-    for (int step = 0; step < n_step; ++step) {
+    for (int step = 0; at < k; ++step) {
         rk_copies_left<ST - 3>();
         __syncthreads();
         ask(step + ST - 1);
+#if CLUSTER > 1
+        if (ends_segment(at, segment, k)) add_round(acc, room, to, true, round++, n_segment);
+#endif
+        at = next_stage(at, segment);
     }
+    return round;
 }
 
 // Steps of the sum in a stage, `left` of them if it is not WHOLE; the first ones of the later stage are read.
@@ -125,37 +124,29 @@ __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const
     }
 }
 
-// Chains of one group over its stages.
-__device__ __forceinline__ void chain_stages(REAL (&acc)[RM][RN], const REAL *tiles, int group, int n_term, int n_step, int tm, int tn) {
-    int to_a = Ahead::place_a(tm), to_b = SIZE(TRANS_A, TILE_M) + Ahead::place_b(tn);
+// Chains over all stages.
+__device__ __forceinline__ int chain_stages(REAL (&acc)[RM][RN], REAL *room, const REAL *tiles, const Results &to, int k, int segment, int n_segment) {
+    Place place(threadIdx.x);
+    int to_a = Ahead::place_a(place.m), to_b = SIZE(TRANS_A, TILE_M) + Ahead::place_b(place.n);
+    int at = blockIdx.x % CLUSTER * segment, round = 0;
     Ahead v;
 #pragma unroll 1
-    for (int step = 0; step < n_step; ++step) {
+    for (int step = 0; at < k; ++step) {
         __syncthreads();
-        const REAL *now = tiles + (step % ST * SIDE + group) * STAGE;
-        int left = n_term - step * TILE_K, later = (step % ST + 1 == ST ? 1 - ST : 1) * SIDE * STAGE;
+        const REAL *now = tiles + step % ST * STAGE;
+        int left = k - at, later = (step % ST + 1 == ST ? 1 - ST : 1) * STAGE;
         if (step == 0) v.read(0, now + to_a, now + to_b, 0);
         if (left >= TILE_K) chain_stage<true>(acc, v, now + to_a, now + to_b, later, left);
         else chain_stage<false>(acc, v, now + to_a, now + to_b, later, left);
+        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k);
+        at = next_stage(at, segment);
     }
+    return round;
 }
 
-// Whether the thread has results; `second` are those of the second segment.
-__device__ __forceinline__ bool few_results(REAL (&acc)[RM][RN], REAL (&second)[RM][RN], const REAL *a, const REAL *b, unsigned char *raw,
-                                            int m, int n, int k, int first, int last, int row0, int col0, int tm, int tn) {
-    int group = threadIdx.x / THREADS, n_step = (terms(0, first, last) + TILE_K - 1) / TILE_K;
-    if (group >= SIDE) copy_stages(a, b, rk_shared_address(raw), m, n, k, first, last, row0, col0, n_step);
-    else chain_stages(acc, (const REAL *)raw, group, terms(group, first, last), n_step, tm, tn);
-    if (SIDE > 1) {
-        REAL *room = (REAL *)raw + threadIdx.x % THREADS;
-        __syncthreads();  // the stages are read
-#pragma unroll
-        for (int x = 0; x < RM * RN; ++x)
-            if (group == 1) room[x * THREADS] = acc[x / RN][x % RN];
-        __syncthreads();
-#pragma unroll
-        for (int x = 0; x < RM * RN; ++x)
-            if (group == 0) second[x / RN][x % RN] = room[x * THREADS];
-    }
-    return group == 0;
+// All segments of the block; returns the number of them.
+__device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
+                                           int k, int segment, int n_segment) {
+    if (threadIdx.x >= THREADS) return copy_stages(a, b, acc, room, rk_shared_address(raw), to, k, segment, n_segment);
+    return chain_stages(acc, room, (const REAL *)raw, to, k, segment, n_segment);
 }

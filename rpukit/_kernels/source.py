@@ -21,7 +21,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[ \t]*$', re.M)
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*$", re.M)
 _QUALIFIERS = frozenset({"const", "__restrict__", "__grid_constant__"})
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
+_BOUNDS = r"(?:RK_CLUSTER\(\w+\)\s*)?(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
 ENTRY = re.compile(
     rf'extern\s+"C"\s+__global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(([^)]*)\)', re.S
 )

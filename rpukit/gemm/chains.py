@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.gemm import real, tensor
+from rpukit.gemm import _real_tiles, real, tensor
 from rpukit.gemm.formats import TENSOR, bits, format_of
 
 Array = Any
@@ -28,6 +28,8 @@ class Chains:
         Of the factors; pieces of 16-bit floats end at multiples of 16 of the sum, but for the
         last one.
     device : Device
+    segment : int, optional
+        Terms after which a chain is restarted. Default: those of `det_gemm`.
 
     Attributes
     ----------
@@ -35,12 +37,19 @@ class Chains:
         Terms of the sum that were added.
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: Any, device: _device.Device) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        dtype: Any,
+        device: _device.Device,
+        segment: int | None = None,
+    ) -> None:
         self.shape, self.dtype, self.n_done = shape, np.dtype(dtype), 0
         self._device = device
         self.on_tensor_cores = format_of(dtype) in TENSOR
         self._half = self.dtype == np.float16
-        self._segment = tensor.SEGMENT if self.on_tensor_cores else real.SEGMENT
+        usual = tensor.SEGMENT if self.on_tensor_cores else _real_tiles.SEGMENT
+        self._segment = segment or usual
         self._partial: Array | None = None  # chains of the open segment
         self._total: Array | None = None  # sum of the segments that have ended
 
@@ -49,12 +58,17 @@ class Chains:
         start, depth = 0, int(a.shape[0 if trans_a else 1])
         while start < depth and 0 not in self.shape:
             inside = self.n_done % self._segment
-            stop = min(depth, start + self._segment - inside)
+            whole = 0 if inside or self.on_tensor_cores else (depth - start) // self._segment
+            stop = min(depth, start + (whole or 1) * self._segment - inside)
             left = a[start:stop] if trans_a else a[:, start:stop]
             right = b[:, start:stop] if trans_b else b[start:stop]
             ends = inside + stop - start == self._segment
-            go_on = self._on_tensor_cores if self.on_tensor_cores else self._by_fma
-            go_on(left, right, trans_a, trans_b, inside > 0, ends)
+            if whole:
+                self._whole_segments(left, right, trans_a, trans_b)
+            elif self.on_tensor_cores:
+                self._on_tensor_cores(left, right, trans_a, trans_b, inside > 0, ends)
+            else:
+                self._by_fma(left, right, trans_a, trans_b, inside > 0, ends)
             self.n_done += stop - start
             start = stop
 
@@ -62,7 +76,7 @@ class Chains:
         """Return the state, copied to another device; the same object if it is there."""
         if device == self._device:
             return self
-        moved = Chains(self.shape, self.dtype, device)
+        moved = Chains(self.shape, self.dtype, device, self._segment)
         moved.n_done = self.n_done
         moved._partial = self._moved(
             self._partial if self.n_done % self._segment else None, device
@@ -103,6 +117,12 @@ class Chains:
             partial=self._partial if inside else None,
             total=self._total if ends and earlier else None,
         )
+
+    def _whole_segments(self, a: Array, b: Array, trans_a: bool, trans_b: bool) -> None:
+        if self._total is None:
+            self._total = _device.empty(self.shape, self.dtype, self._device)
+        add = int(self.n_done > 0)
+        real.product(a, b, self._total, trans_a, trans_b, add=add, segment=self._segment)
 
     def _by_fma(
         self, a: Array, b: Array, trans_a: bool, trans_b: bool, inside: bool, ends: bool

@@ -10,6 +10,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.gemm import real
+from rpukit.gemm._real_tiles import SEGMENT
 from rpukit.gemm.chains import Chains
 from rpukit.gemm.formats import TENSOR, bits, format_of
 
@@ -56,6 +57,7 @@ def chained(
     dtype: Any,
     *,
     trans_b: bool = False,
+    segment: int = SEGMENT,
 ) -> Array:
     """Add products of pieces of a sum by chains that go on from device to device.
 
@@ -70,6 +72,8 @@ def chained(
     dtype : dtype
         Of the result.
     trans_b : bool
+    segment : int
+        Terms after which a chain of float32 or float64 is restarted. Default: as `det_gemm`.
 
     Returns
     -------
@@ -80,15 +84,16 @@ def chained(
     """
     devices = [_device.device_of(b) for b in rights]
     m, kind = int(lefts[0].shape[0]), lefts[0].dtype
-    if m and _by_segments(lefts, trans_b):
+    if m and _by_segments(lefts, trans_b, segment):
         with _device.using(devices[-1]):
-            made = _segments(lefts, rights, n, trans_b).astype(dtype, copy=False)
+            made = _segments(lefts, rights, n, trans_b, segment).astype(dtype, copy=False)
         return on(made, home)
     # Results are copied in the end: after a copy the first device would wait for the last one.
     out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
         part = (rows.stop - rows.start, columns.stop - columns.start)
-        chains = Chains(part, kind, devices[0])
+        own = None if format_of(kind) in TENSOR else segment
+        chains = Chains(part, kind, devices[0], own)
         for a, b, device in zip(lefts, rights, devices, strict=True):
             chains = chains.to(device)
             with _device.using(device):
@@ -104,16 +109,18 @@ def chained(
     return on(out, home)
 
 
-def _by_segments(lefts: Sequence[Array], trans_b: bool) -> bool:
+def _by_segments(lefts: Sequence[Array], trans_b: bool, segment: int) -> bool:
     """Whether devices can work at once: each piece begins with a segment, and has a few."""
     depths = [int(a.shape[1]) for a in lefts]
     if len(depths) == 1 or format_of(lefts[0].dtype) in TENSOR:
         return False
-    most = real.SEGMENT * (1 if trans_b else _MOST_SEGMENTS)  # parts of (n, k) would be copied
-    return not any(depth % real.SEGMENT for depth in depths[:-1]) and max(depths[1:]) <= most
+    most = segment * (1 if trans_b else _MOST_SEGMENTS)  # parts of (n, k) would be copied
+    return not any(depth % segment for depth in depths[:-1]) and max(depths[1:]) <= most
 
 
-def _segments(lefts: Sequence[Array], rights: Sequence[Array], n: int, trans_b: bool) -> Array:
+def _segments(
+    lefts: Sequence[Array], rights: Sequence[Array], n: int, trans_b: bool, segment: int
+) -> Array:
     """Add products of pieces that begin with segments; the result is on the last device.
 
     The sum of each segment is apart; a device adds its own in their order when those before come.
@@ -121,13 +128,13 @@ def _segments(lefts: Sequence[Array], rights: Sequence[Array], n: int, trans_b: 
     m, made = int(lefts[0].shape[0]), []
     for number, (a, b) in enumerate(zip(lefts, rights, strict=True)):
         device, depth = _device.device_of(b), int(a.shape[1])
-        step, sums = (real.SEGMENT if number else depth), []
+        step, sums = (segment if number else depth), []
         with _device.using(device):
             for first in range(0, depth, step):
                 part = slice(first, min(depth, first + step))
                 sums.append(_device.empty((m, n), a.dtype, device))
                 right = b[:, part] if trans_b else b[part]
-                real.product(a[:, part], right, sums[-1], False, trans_b)
+                real.product(a[:, part], right, sums[-1], False, trans_b, segment=segment)
         made.append((device, sums))
     total = made[0][1][0]
     for device, sums in made[1:]:

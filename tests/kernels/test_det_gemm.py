@@ -7,6 +7,7 @@ import rpukit as rk
 from rpukit import _workers
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import real
+from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
 from rpukit.testing import assert_same_bits, on_cpu
 
 SIZES = [
@@ -42,17 +43,20 @@ def test_kernel_mirror_formula(size, dtype, order):
         assert (abs(mirror - left @ right) <= bound).all()
 
 
-def test_the_chain_restarts_at_every_segment():
-    """fp64 products of small integers scaled so that the order of additions shows in float32."""
-    k = 16384 + 3
-    a, b = matrices(2, 3, k, np.float32)
+@pytest.mark.parametrize("k", [1023, 1024, 1025, 5000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_chain_restarts_at_every_segment(k, dtype):
+    """Results of segments of 1024 terms, each a chain of its own, are added left to right."""
+    a, b = matrices(3, 20, k, dtype)
     got = rk.det_gemm(a, b)
-    parts = [
-        rk.det_gemm(a[:, :16384].copy(), b[:16384]),
-        rk.det_gemm(a[:, 16384:].copy(), b[16384:]),
-    ]
-    assert_same_bits(got, parts[0] + parts[1])
-    with on_cpu():
+    total = rk.det_gemm(a[:, :1024].copy(), b[:1024])
+    for first in range(1024, k, 1024):
+        part = slice(first, first + 1024)
+        total += rk.det_gemm(a[:, part].copy(), b[part])
+    assert_same_bits(got, total)
+    for rows in (slice(0, 1), slice(1, 3)):
+        assert_same_bits(rk.det_gemm(a[rows], b), got[rows])
+    with on_cpu(7):
         assert_same_bits(rk.det_gemm(a, b), got)
 
 
@@ -98,18 +102,19 @@ def test_bad_calls():
         rk.det_gemm(a, [[1.0]])
 
 
-TILES = real.FLOAT_TILES + real.DOUBLE_TILES
+TILES = FLOAT_TILES + DOUBLE_TILES
 
 
-def compare(tile, size, layouts):
-    dtype = np.float64 if tile in real.DOUBLE_TILES else np.float32
+def compare(tile, size, layouts, split=1, orders=(7,)):
+    dtype = np.float64 if tile in DOUBLE_TILES else np.float32
     for trans_a, trans_b in layouts:
         a, b = matrices(*size, dtype, trans_a, trans_b)
         expected = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
-        got = np.empty_like(expected)
-        with on_cpu(7):
-            real.product(a, b, got, trans_a, trans_b, tile)
-        assert_same_bits(got, expected)
+        for order in orders:
+            got = np.empty_like(expected)
+            with on_cpu(order):
+                real.product(a, b, got, trans_a, trans_b, tile, split=split)
+            assert_same_bits(got, expected)
 
 
 @pytest.mark.parametrize("tile", [t for t in TILES if t.copiers], ids=lambda t: t.name)
@@ -120,27 +125,43 @@ def test_tiles_with_threads_that_copy(tile):
     compare(tile, size, [layouts[TILES.index(tile) % 3]])
 
 
-def test_segments_side_by_side():
-    """Two segments a launch, and a third one added by the next."""
-    few = [t for t in TILES if t.side == 2]
-    compare(few[0], (1, 2, 2 * real.SEGMENT + 3), [(False, True)])
-    compare(next(t for t in few if t.tensor), (1, 2, real.SEGMENT + 70), [(False, True)])
+SPLIT = (  # tile, blocks that share it, terms
+    (FLOAT_TILES[2], 2, 4 * 1024 + 3),
+    (next(t for t in FLOAT_TILES if t.copiers), 8, 9 * 1024 + 70),
+    (DOUBLE_TILES[3], 4, 3 * 1024),  # sums in the place of stages
+    (next(t for t in DOUBLE_TILES if t.copiers), 2, 2 * 1024 + 1),
+)
+
+
+@pytest.mark.parametrize(("tile", "split", "k"), SPLIT)
+def test_blocks_that_share_a_sum(tile, split, k):
+    """More segments than blocks, and fewer; rows and columns beyond the result."""
+    layouts = ((False, True), (True, False))
+    number = SPLIT.index((tile, split, k))
+    compare(tile, (tile.rows + 1, 5, k), [layouts[number % 2]], split, orders=(0, 1, 7))
+
+
+@pytest.mark.parametrize("tile", [FLOAT_TILES[4], DOUBLE_TILES[2], TILES[-1]])
+def test_one_block_adds_segments(tile):
+    """In shared memory, and in the result."""
+    compare(tile, (5, tile.columns + 1, 2 * 1024 + 70), [(False, False)])
 
 
 @pytest.mark.parametrize("tile", [t for t in TILES if not t.copiers], ids=lambda t: t.name)
 def test_every_tile_has_the_same_bits(tile):
     deep = (tile.rows, tile.columns, (tile.stages + 2) * tile.depth + 4)  # copies between steps
     layouts = ((False, False), (False, True), (True, True), (True, False))
+    first = TILES.index(tile) % 2 * 2  # two layouts a tile, as compiling takes most of the time
     odd = (*deep[:2], deep[2] + 1)  # and one by one
-    for size, n_layout in (((150, 132, 140), 4), (deep, 2), (odd, 1), ((5, 67, 33), 1)):
-        compare(tile, size, layouts[:n_layout])
+    for size, n_layout in (((150, 132, 140), 2), (deep, 2), (odd, 1), ((5, 67, 33), 1)):
+        compare(tile, size, layouts[first : first + n_layout])
 
 
 def test_a_gpu_with_little_shared_memory(monkeypatch):
     """Fewer stages, the same bits; every tile fits the 99 KB of compute capability 8.9."""
     for tile in (t for t in TILES if not t.tensor):
         for layout in ((False, False), (False, True), (True, False), (True, True)):
-            size = 8 if tile in real.DOUBLE_TILES else 4
+            size = 8 if tile in DOUBLE_TILES else 4
             assert tile.fitted(*layout, size, 101376).shared(*layout, size) <= 101376
     a, b = matrices(3, 20, 520, np.float32)
     monkeypatch.setattr(real, "shared_limit", lambda _: 30000)

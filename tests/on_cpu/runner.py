@@ -28,6 +28,7 @@ from tests.on_cpu import store
 
 HERE = Path(__file__).parent
 HEADERS = ("cuda_on_cpu.h", "fibers.h", "intrinsics.h")
+CLUSTERS = "CLUSTER"  # macro of kernels whose blocks run in clusters, by clusters.h
 # Contraction off: a product and a sum are two roundings, as NVRTC gets it by -fmad=false.
 FLAGS = (
     "-std=c++17",
@@ -96,7 +97,9 @@ def text_of(variant: Variant) -> str:
     body = _DYNAMIC.sub(r"ON_CPU_DYNAMIC_SHARED(\1, \2);", variant.source.text)
     launcher = f"ON_CPU_EXPORT({variant.entry})\n"
     races = '#include "races.h"\n' if finds_races(variant) else ""
-    return f'#include "cuda_on_cpu.h"\n{races}{defines}{body}\n#line 1 "launcher"\n{launcher}'
+    clusters = '#include "clusters.h"\n' * (CLUSTERS in variant.macros)
+    top = f'#include "cuda_on_cpu.h"\n{races}{defines}{clusters}'
+    return f'{top}{body}\n#line 1 "launcher"\n{launcher}'
 
 
 def library(variant: Variant) -> ctypes.CDLL:
@@ -106,7 +109,8 @@ def library(variant: Variant) -> ctypes.CDLL:
     headers = (*HEADERS, "races.h") if races else HEADERS
     ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in headers)
     common = store.key_of(ours, *options)
-    key = store.key_of(common, text)
+    more = (HERE / "clusters.h").read_text(encoding="utf-8") if CLUSTERS in variant.macros else ""
+    key = store.key_of(common, text, *([more] if more else []))
     with _lock:
         if key not in _libraries:
             path = store.kept(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.gemm.real import DOUBLE_TILES, FLOAT_TILES, SEGMENT, product
+from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES, LONG_SEGMENT
+from rpukit.gemm.real import product
 from rpukit.testing import assert_same_bits, on_cpu
 
 TILES = {"float32": FLOAT_TILES[:3], "float64": DOUBLE_TILES[2:4]}
@@ -33,10 +34,11 @@ def test_a_cut_product_has_the_bits_of_the_whole(dtype, order):
 
 
 def test_a_long_product_is_cut_between_segments():
-    rng = np.random.default_rng(2)
-    a, b = (rng.standard_normal(s).astype("f4") for s in ((3, SEGMENT + 40), (SEGMENT + 40, 4)))
-    out = np.empty((3, 4), np.float32)
+    rng, n, long = np.random.default_rng(2), LONG_SEGMENT, {"segment": LONG_SEGMENT}
+    a, b = (rng.standard_normal(s).astype("f4") for s in ((3, n + 40), (n + 40, 4)))
+    out, whole = np.empty((3, 4), np.float32), np.empty((3, 4), np.float32)
     with on_cpu():
-        product(a[:, :SEGMENT].copy(), b[:SEGMENT], out, False, False)
-        product(a[:, SEGMENT:].copy(), b[SEGMENT:], out, False, False, add=1)
-    assert_same_bits(out, rk.det_gemm(a, b))
+        product(a[:, :n].copy(), b[:n], out, False, False, **long)
+        product(a[:, n:].copy(), b[n:], out, False, False, add=1, **long)
+    product(a, b, whole, False, False, **long)
+    assert_same_bits(out, whole)

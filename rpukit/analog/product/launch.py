@@ -37,7 +37,7 @@ from rpukit.analog.product.launch_shapes import (
     product_tile,
 )
 from rpukit.analog.product.replay import ProductReplay
-from rpukit.gemm import real
+from rpukit.gemm import _real_tiles, real
 from rpukit.random import Op, Stream
 
 Array = Any
@@ -50,7 +50,7 @@ _TILE_OUTPUTS = Kernel("tile_outputs")
 _i4, _u8, _f4 = np.int32, np.uint64, np.float32
 
 AVERAGE = 4  # MODE of tile_scale.cu
-_SEGMENT = 16384  # RK_SEGMENT of rk_chain.cuh
+_SEGMENT = _real_tiles.LONG_SEGMENT  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu, for up to
 _FILL = 1024  # blocks, which keep the largest GPU busy
 _OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
@@ -289,14 +289,17 @@ class LaunchPlanner:
 
     def sum_by_gemm(self) -> None:
         """Add round 0 of all samples by det_gemm, which sums in the order of tile_forward."""
-        (n_batch, n_out, n_in), manner = self.shape, self.manner
+        (n_batch, n_out, _), manner = self.shape, self.manner
         turned, vec = not manner.transposed, self.vec
-        tile = real.pick(n_batch, n_out, n_in, False, False, not turned, vec == 4)
-        for start in real.launches(tile, self.shape, 4, False, turned, (vec, vec), self.limit):
-            typed = tuple(map(_i4, start.sizes))
-            self.steps.append(
-                Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")
-            )
+        problem = _real_tiles.Problem(*self.shape, 4, False, turned, vec == 4, _SEGMENT)
+        tile, _ = _real_tiles.pick(problem, False)
+        start = real.start(
+            tile, self.shape, 4, False, turned, (vec, vec), self.limit, segment=_SEGMENT
+        )
+        typed = tuple(map(_i4, start.sizes))
+        self.steps.append(
+            Step(start.variant, start.grid, start.block, start.shared, typed, "gemm")
+        )
         numbers = (n_batch, n_out, self.head, 0, manner.n_round, self.n_peak)
         self.steps.append(outputs_step(manner, numbers))
 

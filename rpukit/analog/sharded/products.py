@@ -15,6 +15,7 @@ from rpukit.analog.product.launch import Call
 from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.product.stages import by_stages
 from rpukit.gemm import real
+from rpukit.gemm._real_tiles import LONG_SEGMENT
 from rpukit.gemm.pieces import at, chained, joined, on
 from rpukit.random import Stream
 
@@ -47,13 +48,14 @@ class Layout:
         if back != bool(self.axis):  # sums go on from device to device
             spans = zip(self.edges[:-1], self.edges[1:], self.devices, strict=True)
             lefts = [at(v, start, stop, device) for start, stop, device in spans]
-            return chained(lefts, weights, home, n, np.float32, trans_b=not back)
+            segment = LONG_SEGMENT
+            return chained(lefts, weights, home, n, np.float32, trans_b=not back, segment=segment)
         made, given = [], [on(v, device) for device in self.devices]
         for rows, weight, device in zip(given, weights, self.devices, strict=True):
             with _device.using(device):
                 width = weight.shape[1 if back else 0]
                 y = _device.empty((rows.shape[0], width), np.float32, device)
-                real.product(rows, weight, y, False, not back)
+                real.product(rows, weight, y, False, not back, segment=LONG_SEGMENT)
                 made.append(y)
         return joined(made, n, home)
 

@@ -10,7 +10,6 @@ import numpy as np
 from rpukit._exact.jit import jit
 from rpukit._exact.math import fma32
 
-SEGMENT = 16384
 _WIDTH, _DEPTH = 1024, 64  # columns and steps of the sum at a time: 256 KB of b stay in the cache
 _STEPS = 8
 REAL = np.float32  # float64 in the twin, see rpukit/_exact/twins.py
@@ -88,20 +87,21 @@ def panel(a, b, acc, start, stop, k0, k1, j0, j1, up, left):
 
 
 @jit
-def det_gemm(start, stop, a, b, c):
-    """Rows ``start`` to ``stop - 1`` of c = a b, k ascending."""
+def det_gemm(start, stop, segment, adding, a, b, c):
+    """Rows ``start`` to ``stop - 1`` of c = a b, k ascending; ``adding``: of c += a b."""
     n_k, n = b.shape
-    part = np.empty((stop - start if n_k > SEGMENT else 0, _WIDTH), c.dtype)
+    part = np.empty((stop - start if n_k > segment or adding else 0, _WIDTH), c.dtype)
     for j0 in range(0, n, _WIDTH):
         j1 = min(j0 + _WIDTH, n)
-        for first in range(0, max(n_k, 1), SEGMENT):
-            acc, up, left = (part, start, j0) if first else (c, 0, 0)
+        for first in range(0, max(n_k, 1), segment):
+            apart = adding or first > 0
+            acc, up, left = (part, start, j0) if apart else (c, 0, 0)
             acc[start - up : stop - up, j0 - left : j1 - left] = REAL(0)
-            last = min(first + SEGMENT, n_k)
+            last = min(first + segment, n_k)
             for k0 in range(first, last, _DEPTH):
                 k1 = min(k0 + _DEPTH, last)
                 panel(a, b, acc, start, stop, k0, k1, j0, j1, up, left)
-            if first:
+            if apart:
                 for i in range(start, stop):
                     for j in range(j0, j1):
                         c[i, j] += part[i - start, j - j0]

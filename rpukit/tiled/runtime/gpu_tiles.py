@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rpukit.errors import PlanError
-from rpukit.gemm.real import SEGMENT, product
+from rpukit.gemm._real_tiles import LONG_SEGMENT
+from rpukit.gemm.real import product
 from rpukit.tiled.runtime import launch as kernels
 from rpukit.tiled.runtime.executor import PreparedTile
 
@@ -108,7 +109,7 @@ def _product(tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None] |
     """
     rows, b0, b1, m, n, k, first, _, long, added = (int(v) for v in tile.ints[:10])
     a, b, y = buffers[0], buffers[1], buffers[3]
-    if a is None or b is None or (added == 2 and k > SEGMENT):
+    if a is None or b is None or (added == 2 and k > LONG_SEGMENT):
         return None
     turned_a, turned_b = tile.ints[10 + 2] == 1 and m > 1, tile.ints[15 + 3] != 1 and n > 1
     if b0 * b1 != 1:
@@ -119,7 +120,8 @@ def _product(tile: PreparedTile, buffers: Sequence[Any]) -> Callable[[], None] |
     flat = (a.reshape(shapes[0]), b.reshape(shapes[1]), y.reshape(m, n))
     add = 3 if added == 2 else 0 if first else 1 if long else 2
     turned = bool(turned_a), bool(turned_b)
-    return partial(product, *flat, *turned, add=add, alpha=float(tile.floats[0]))
+    alpha = float(tile.floats[0])
+    return partial(product, *flat, *turned, add=add, alpha=alpha, segment=LONG_SEGMENT)
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:

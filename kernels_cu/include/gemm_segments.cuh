@@ -1,0 +1,167 @@
+// Segments of the sums of det_gemm.cu: which ones a block makes, and how their results are added, left to right. A block makes
+// every CLUSTER-th segment. Uses its macros, row_of, column_of.
+#pragma once
+#include "rk_cluster.cuh"
+
+#define RESULTS (TILE_M * TILE_N)
+#define SHARE (RESULTS / CLUSTER)  // results of a tile that a block adds
+static_assert(CLUSTER == 1 || ADD < 2, "one segment");
+
+// Where the stage after that at `at` begins.
+__device__ __forceinline__ int next_stage(int at, int segment) {
+    at += TILE_K;
+    return CLUSTER > 1 && !(at & (segment - 1)) ? at + (CLUSTER - 1) * segment : at;
+}
+// Whether a segment ends with the stage at `at`.
+__device__ __forceinline__ bool ends_segment(int at, int segment, int k) { return !((at + TILE_K) & (segment - 1)) || at + TILE_K >= k; }
+
+// Place of a thread's results in the tile: 4 x 8 lanes, in pairs that read the same of b; or those of a tensor core.
+struct Place {
+    int m, n;
+    __device__ __forceinline__ explicit Place(int thread) {
+        int lane = thread % 32, warp = thread / 32;
+        n = DMMA ? warp % (THREADS_N / 4) * (RN * 4) + lane % 4 * 2 : warp % (THREADS_N / 8) * 8 + lane / 2 % 8;
+        m = DMMA ? warp / (THREADS_N / 4) * (RM * 8) + lane / 4 : warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
+    }
+};
+
+struct Results {
+    REAL *c;
+    int m, n, row0, col0;
+    // Where result x of a thread goes; null beyond the matrix.
+    __device__ __forceinline__ REAL *at(Place place, int x) const {
+        int i = row0 + row_of(x / RN, place.m), j = col0 + column_of(x % RN, place.n);
+        return i < m && j < n ? c + (u64)i * n + j : nullptr;
+    }
+};
+
+#if CLUSTER == 1
+// Write results, N of them together; `adds`: to what is there.
+template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
+    struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
+    constexpr int most = 64 / sizeof(REAL), batch = RM * RN < most ? RM * RN : most;  // loads on their way together
+#pragma unroll
+    for (int x0 = 0; x0 < RM * RN; x0 += batch) {
+        Some before[batch / N];
+        hold(acc);
+        if (adds)
+#pragma unroll
+            for (int x = x0; x < x0 + batch; x += N) {
+                const REAL *at = to.at(place, x);
+                before[(x - x0) / N] = at ? *(const Some *)at : Some{};
+            }
+#pragma unroll
+        for (int x = x0; x < x0 + batch; x += N) {
+            REAL *at = to.at(place, x);
+            Some made;
+#pragma unroll
+            for (int u = 0; u < N; ++u) {
+                REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN + u] : acc[x / RN][x % RN + u];
+                made.v[u] = adds ? before[(x - x0) / N].v[u] + v : v;
+            }
+            if (at) *(Some *)at = made;
+        }
+    }
+}
+#if ROOM && (RM * RN < 64 || defined(RK_ON_CPU) || __CUDA_ARCH__ < 1000)
+#define HELD 1
+#else
+#define HELD 0  // from sm_100 on, registers of large tiles would spill
+#endif
+#if DMMA && !HELD && !COPIERS && !defined(RK_ON_CPU)
+// Bring a thread's results so far from memory to L2, before they are added to.
+__device__ __forceinline__ void ask_results(const Results &to) {
+    int thread = threadIdx.x;
+    asm volatile("" : "+r"(thread));
+    if (thread % 4) return;  // four neighbours have 64 bytes of a row
+#pragma unroll
+    for (int x = 0; x < RM * RN; x += 2) {
+        const REAL *at = to.at(Place(thread), x);
+        if (at) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+    }
+}
+#else
+__device__ __forceinline__ void ask_results(const Results &) {}
+#endif
+// Add a segment to those before: they are in `room` if HELD, else in c.
+__device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
+    int thread = threadIdx.x;
+#ifndef RK_ON_CPU
+    asm volatile("" : "+r"(thread));  // computed again: fewer registers hold places meanwhile
+#endif
+    Place place(thread);
+#if HELD
+    room += thread;
+    if (!first)
+#pragma unroll
+        for (int x = 0; x < RM * RN; ++x) {
+            if (x % 16 == 0) hold(acc);  // no more at a time than registers are free for
+            acc[x / RN][x % RN] = room[x * THREADS] + acc[x / RN][x % RN];
+        }
+    if (!last) {
+#pragma unroll
+        for (int x = 0; x < RM * RN; ++x) room[x * THREADS] = acc[x / RN][x % RN];
+        return;
+    }
+#endif
+    bool adds = ADD % 2 || (!HELD && !first), wide = to.n % UNIT == 0 && (u64)to.c % 16 == 0;
+    constexpr bool full = DMMA && RESULTS == 128 * 128 && !HELD;  // of registers: two ways to write would spill
+    constexpr int together = !full && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
+    if (together > 1 && wide) give<together>(acc, to, place, adds);
+    else give<1>(acc, to, place, adds);
+}
+#else
+// Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds
+// its share of the results. `there`: this block has made one. Copying threads come along.
+__device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room, const Results &to, bool there, int round, int n_segment) {
+    constexpr int turns = (SHARE + THREADS - 1) / THREADS, most = 32 / CLUSTER, batch = turns < most ? turns : most;
+    int thread = threadIdx.x, rank = blockIdx.x % CLUSTER, n_part = min(CLUSTER, n_segment - round * CLUSTER);
+    if (!ROOM) __syncthreads();    // the stages are read
+    if (round) rk_cluster_wait();  // what was in `room` is read
+    if (thread < THREADS && there)
+#pragma unroll
+        for (int x = 0; x < RM * RN; ++x) room[x * THREADS + thread] = acc[x / RN][x % RN];
+    rk_cluster_arrive();
+    rk_cluster_wait();
+    if (thread < THREADS && thread < SHARE)
+#pragma unroll 1
+        for (int y = 0; y < turns; y += batch) {
+            REAL before[batch], parts[batch][CLUSTER];
+            REAL *at[batch];
+#pragma unroll
+            for (int z = 0; z < batch; ++z) {
+                int from = rank * SHARE + (y + z) * THREADS + thread;
+                at[z] = to.at(Place(from % THREADS), from / THREADS);
+                before[z] = (round || ADD % 2) && at[z] ? *at[z] : (REAL)0;
+#pragma unroll
+                for (int r = 0; r < CLUSTER; ++r) parts[z][r] = r < n_part ? rk_cluster_load(room + from, r) : (REAL)0;
+            }
+#pragma unroll
+            for (int z = 0; z < batch; ++z) {
+                REAL v = round || ADD % 2 ? before[z] + parts[z][0] : parts[z][0];
+#pragma unroll
+                for (int r = 1; r < CLUSTER; ++r)
+                    if (r < n_part) v = v + parts[z][r];
+                if (at[z]) *at[z] = v;
+            }
+        }
+    rk_cluster_arrive();
+}
+// The rounds in which a block has made no segment, and the end of the last one.
+__device__ __forceinline__ void end_rounds(const REAL (&acc)[RM][RN], REAL *room, const Results &to, int round, int n_segment) {
+    if (round * CLUSTER < n_segment) add_round(acc, room, to, false, round, n_segment);
+    rk_cluster_wait();
+}
+#endif
+
+// The end of the segment whose last stage is that at `at`: add it, and begin another one.
+__device__ __forceinline__ void add_made(REAL (&acc)[RM][RN], REAL *room, const Results &to, int at, int round, int n_segment, int segment,
+                                         int k) {
+#if CLUSTER == 1
+    add_segment(acc, room, to, at < segment, at + TILE_K >= k);
+#else
+    add_round(acc, room, to, true, round, n_segment);
+#endif
+#pragma unroll
+    for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = 0;
+}
