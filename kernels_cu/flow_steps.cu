@@ -128,7 +128,7 @@ flow_steps(int n_sample, int n_use, int n_row, i64 n_up, i64 n_x, const int *use
             bool some = s > NOTHING, far = some && (double)m.child[f] + (double)s > WIDE;
             double shift = far && sizeof(REAL) == 8 ? 0.0 : (double)s;
             if (own == 0) wide[(u64)b * n_use + u] = far;
-            auto put = [&](WORD *to, i64 plane, double v) { put_word(to, plane, far ? (REAL)v : some ? rk_exp((REAL)v) : (REAL)0, far); };
+            auto put = [&](WORD *to, i64 plane, double v) { put_word(to, plane, far ? (REAL)v : some ? exp_below((REAL)v) : (REAL)0, far); };  // no more than WIDE
             WORD *up_line = up + (SPLIT + 1) * b * n_up + use_up[u], *child_line = child + (SPLIT + 1) * b * n_x + x;
 #pragma unroll
             for (int h = 0; h < HELD; ++h) {

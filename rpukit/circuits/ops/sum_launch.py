@@ -245,6 +245,7 @@ class Gathering:
 
 
 _GATHERINGS = (
+    Gathering(128, 128, 8, 8),
     Gathering(64, 64, 8, 4),
     Gathering(32, 32, 4, 4),
     Gathering(16, 16, 4, 2),
@@ -258,6 +259,8 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
     for shape in _GATHERINGS:
         tiles = weight_tiles(uses, shape.children, shape.nodes)
         fits = shape.children < 2 * max(uses.most, 16)
+        if shape.children > 64:  # for float, with two blocks for each multiprocessor
+            fits = fits and dtype.itemsize == 4 and len(tiles[0]) >= 2 * _BLOCKS
         if fits and len(tiles[0]) * shape.threads >= 128 * _BLOCKS:
             break
     aligned = dtype.itemsize == 4 and not (_device.address(up) | _device.address(child)) % 16
