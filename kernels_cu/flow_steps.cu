@@ -23,8 +23,8 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double WORD=double
 // check: WIDTH=2
-// check: WIDTH=2 FEW=4
-// check: WIDTH=2 FEW=4 N_THREAD=256
+// check: WIDTH=2 FEW=2
+// check: WIDTH=2 FEW=2 HELD=2
 // check: WIDTH=2 HELD=4 N_THREAD=256 SPLIT=1 WORD=u16
 // source: docs/semantics/circuits.md, sections 3 and 6.
 #include "circuit_rows.cuh"

@@ -17,7 +17,6 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: VEC=4
-// check: VEC=4 CHILDREN=128 NODES=128 COLUMNS=8
 // check: VEC=4 CHILDREN=16 NODES=16 ROWS=2 COLUMNS=1
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
@@ -47,10 +46,8 @@
 #define COPIES (DEPTH / APART)
 static_assert(CHILDREN == NODES && THREADS % LINE == 0 && DEPTH % APART == 0 && THREADS >= DEPTH, "threads copy whole steps");
 #define TOGETHER 4  // values that are read at a time, where a thread has so many
-#define LARGE (ROWS * COLUMNS > 32)
-#define UNROLL (LARGE ? 4 : DEPTH)
-#define BLOCKS (LARGE || VEC == 1 ? 1 : 3)  // of a multiprocessor, at least
-#define LOADED (LARGE ? 4 : ROWS * COLUMNS < 8 ? ROWS * COLUMNS : 8)  // totals of a thread that are read together
+#define BLOCKS (VEC == 1 ? 1 : 3)  // of a multiprocessor, at least
+#define LOADED (ROWS * COLUMNS < 8 ? ROWS * COLUMNS : 8)  // totals of a thread that are read together
 static_assert(ACROSS % 8 == 0 && CHILDREN / ROWS % 4 == 0, "whole warps");
 
 // A thread's value r of N, out of T threads that have such.
@@ -150,7 +147,7 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
                 f[z / COLUMNS][z % COLUMNS] = rk_fma(w[z % COLUMNS], v[z / COLUMNS], f[z / COLUMNS][z % COLUMNS]);
         };
         if (!some_far && !(settled >= t0 + 1 && settled <= t0 + DEPTH)) {
-#pragma unroll UNROLL
+#pragma unroll
             for (int d = 0; d < DEPTH; ++d) add(d);
             continue;
         }
