@@ -23,8 +23,8 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double WORD=double
 // check: WIDTH=2
-// check: WIDTH=2 FEW=4
-// check: WIDTH=2 FEW=4 N_THREAD=256
+// check: WIDTH=2 FEW=2
+// check: WIDTH=2 FEW=2 HELD=2
 // check: WIDTH=2 HELD=4 N_THREAD=256 SPLIT=1 WORD=u16
 // source: docs/semantics/circuits.md, sections 3 and 6.
 #include "circuit_rows.cuh"
@@ -128,7 +128,7 @@ flow_steps(int n_sample, int n_use, int n_row, i64 n_up, i64 n_x, const int *use
             bool some = s > NOTHING, far = some && (double)m.child[f] + (double)s > WIDE;
             double shift = far && sizeof(REAL) == 8 ? 0.0 : (double)s;
             if (own == 0) wide[(u64)b * n_use + u] = far;
-            auto put = [&](WORD *to, i64 plane, double v) { put_word(to, plane, far ? (REAL)v : some ? rk_exp((REAL)v) : (REAL)0, far); };
+            auto put = [&](WORD *to, i64 plane, double v) { put_word(to, plane, far ? (REAL)v : some ? exp_below((REAL)v) : (REAL)0, far); };  // no more than WIDE
             WORD *up_line = up + (SPLIT + 1) * b * n_up + use_up[u], *child_line = child + (SPLIT + 1) * b * n_x + x;
 #pragma unroll
             for (int h = 0; h < HELD; ++h) {

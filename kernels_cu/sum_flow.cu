@@ -46,7 +46,8 @@
 #define COPIES (DEPTH / APART)
 static_assert(CHILDREN == NODES && THREADS % LINE == 0 && DEPTH % APART == 0 && THREADS >= DEPTH, "threads copy whole steps");
 #define TOGETHER 4  // values that are read at a time, where a thread has so many
-#define LINES (ROWS * COLUMNS > 32 ? 2 : ROWS < 4 ? ROWS : 4)  // of weights whose totals are
+#define BLOCKS (VEC == 1 ? 1 : 3)  // of a multiprocessor, at least
+#define LOADED (ROWS * COLUMNS < 8 ? ROWS * COLUMNS : 8)  // totals of a thread that are read together
 static_assert(ACROSS % 8 == 0 && CHILDREN / ROWS % 4 == 0, "whole warps");
 
 // A thread's value r of N, out of T threads that have such.
@@ -74,7 +75,7 @@ struct Step {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const i64 *block_theta, const int *block_use, const int *use_up,
          const int *use_size, const int *use_count, const i64 *use_x, const int *tile_block, const int *tile_place,
          const REAL *theta, const REAL *up, const REAL *child, const int *wide, REAL *chains, double *totals) {
@@ -167,18 +168,18 @@ sum_flow(int n_sample, int n_use, int n_up, i64 n_x, const i64 *position, const 
             if (passed + settled == BLOCK * uses) passed -= BLOCK * uses;
             settled = end_of_chain(passed + settled, uses) - passed;
 #pragma unroll
-            for (int p0 = 0; p0 < ROWS; p0 += LINES) {
-                double old[LINES][COLUMNS];  // loaded together
+            for (int z0 = 0; z0 < ROWS * COLUMNS; z0 += LOADED) {
+                double old[LOADED];  // loaded together
 #pragma unroll
-                for (int z = 0; z < LINES * COLUMNS; ++z) {
-                    int p = p0 + z / COLUMNS, q = z % COLUMNS;
-                    old[z / COLUMNS][q] = inside(p, q) ? totals[base + (u64)row(p) * step + column(q)] : 0.0;
+                for (int x = 0; x < LOADED; ++x) {
+                    int p = (z0 + x) / COLUMNS, q = (z0 + x) % COLUMNS;
+                    old[x] = inside(p, q) ? totals[base + (u64)row(p) * step + column(q)] : 0.0;
                 }
 #pragma unroll
-                for (int z = 0; z < LINES * COLUMNS; ++z) {
-                    int p = p0 + z / COLUMNS, q = z % COLUMNS;
-                    settle(f[p][q], old[z / COLUMNS][q]);
-                    if (inside(p, q)) totals[base + (u64)row(p) * step + column(q)] = old[z / COLUMNS][q];
+                for (int x = 0; x < LOADED; ++x) {
+                    int p = (z0 + x) / COLUMNS, q = (z0 + x) % COLUMNS;
+                    settle(f[p][q], old[x]);
+                    if (inside(p, q)) totals[base + (u64)row(p) * step + column(q)] = old[x];
                 }
             }
         }

@@ -82,10 +82,9 @@ tensor_flow(int n_sample, int n_use, i64 n_up, i64 n_x, const i64 *position, con
     Warp own = own_part();
     auto at_weight = [&](int i, int j) { return base + (u64)i * width + j; };
     auto inside = [&](int i, int j) { return i < count && j < size; };
-    auto ask = [&](int slot, int t) {
-        u32 to = shared + slot * 2 * STAGE;
-        ask_lines<BI>(to, steps, t, child, n_x, use_x + first, c0, count);
-        ask_lines<BJ>(to + 2 * OF_P, steps, t, up, n_up, use_up + first, m0, size);
+    auto ask_child = [&](int slot, int t) { ask_lines<BI>(shared + slot * 2 * STAGE, steps, t, child, n_x, use_x + first, c0, count); };
+    auto ask_up = [&](int slot, int t) {
+        ask_lines<BJ>(shared + slot * 2 * STAGE + 2 * OF_P, steps, t, up, n_up, use_up + first, m0, size);
         for (int row = threadIdx.x; row < BK; row += N_THREAD) {
             int b, u;
             bool there = steps.find(t, row, b, u);
@@ -94,7 +93,10 @@ tensor_flow(int n_sample, int n_use, i64 n_up, i64 n_x, const i64 *position, con
         rk_copies_end();
     };
     wait_for_earlier();
-    for (int t = 0; t < ST - 1; ++t) ask(t, t);
+    for (int t = 0; t < ST - 1; ++t) {
+        ask_child(t, t);
+        ask_up(t, t);
+    }
     int passed = (int)(*position % BLOCK) * steps.per_sample;  // parts of the block of samples, before these
     int settled = end_of_chain(passed, steps.per_sample) - passed;  // parts before the chains are settled
     bool fresh = passed == 0, ended = false;  // chains that begin, and end, with the block of samples are 0
@@ -105,7 +107,7 @@ tensor_flow(int n_sample, int n_use, i64 n_up, i64 n_x, const i64 *position, con
         int some = 0;
         for (int row = threadIdx.x; row < BK; row += N_THREAD) some |= far[slot * BK + row];
         bool some_far = __syncthreads_or(some);
-        ask(slot == 0 ? ST - 1 : slot - 1, t + ST - 1);
+        int later = slot == 0 ? ST - 1 : slot - 1;  // where the stage before was
         if (some_far) {  // their words are of exponents
             for (int e = threadIdx.x; e < (BI + BJ) / 8 * BK; e += N_THREAD) {
                 int row = e % BK, line = e / BK * 8, q = line - BI;
@@ -119,7 +121,10 @@ tensor_flow(int n_sample, int n_use, i64 n_up, i64 n_x, const i64 *position, con
 #pragma unroll
         for (int p = 0; p < PARTS; ++p) {
             int number = t * PARTS + p;
-            multiply_split<UNITS>(part, shared + slot * 2 * STAGE, own, p * OF_PART);
+            multiply_split<UNITS>(part, shared + slot * 2 * STAGE, own, p * OF_PART, [&](int s) {
+                if (p * UNITS + s == 0) ask_child(later, t + ST - 1);
+                if (p * UNITS + s == 1) ask_up(later, t + ST - 1);
+            });
             add_part(f, part);
 #pragma unroll 1
             for (int row = p * OF_PART; some_far && row < (p + 1) * OF_PART; ++row) {

@@ -43,7 +43,7 @@ __device__ __forceinline__ REAL reference_of(double v) { return round_up(v, (REA
 // n log p, where nothing times the logarithm of 0 is 0.
 __device__ __forceinline__ double times_log(double n, double p) { return n == 0.0 ? 0.0 : n * rk_log(p); }
 
-// rk_exp of x <= 0, with fewer steps where the result is a normal number.
+// rk_exp of x <= 88, with fewer steps where the result is a normal number.
 __device__ __forceinline__ float exp_below(float x) { return x >= -87.0f ? rk_exp_within(x) : rk_exp(x); }
 __device__ __forceinline__ double exp_below(double x) { return rk_exp(x); }
 

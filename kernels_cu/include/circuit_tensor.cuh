@@ -38,18 +38,24 @@ __device__ __forceinline__ void multiply(float (&d)[MI][MJ][4], const Fragments 
 }
 
 // Products of split factors, COUNT steps of 16 from depth e0 of a stage on: of each step low p by high q, then high p by low q;
-// then of each step the high ones, so that the small products are added while the chain is small.
-template <int COUNT> __device__ __forceinline__ void multiply_split(float (&d)[MI][MJ][4], u32 at, Warp own, int e0) {
-    Fragments high[COUNT];
+// then of each step the high ones, so that the small products are added while the chain is small. Fragments are read a step ahead;
+// `between(s)` is called after the small products of step s, while tensor cores work.
+template <int COUNT, class Between>
+__device__ __forceinline__ void multiply_split(float (&d)[MI][MJ][4], u32 at, Warp own, int e0, Between between) {
+    Fragments high[COUNT], low[2];
+    auto load = [&](int s) {
+        high[s].load_q(at + 2 * OF_P, own, e0 + 16 * s);
+        low[s % 2].load_p(at + OF_P, own, e0 + 16 * s);
+        high[s].load_p(at, own, e0 + 16 * s);
+        low[s % 2].load_q(at + 2 * OF_P + OF_Q, own, e0 + 16 * s);
+    };
+    load(0);
 #pragma unroll
     for (int s = 0; s < COUNT; ++s) {
-        Fragments low;
-        high[s].load_q(at + 2 * OF_P, own, e0 + 16 * s);
-        low.load_p(at + OF_P, own, e0 + 16 * s);
-        multiply(d, low, high[s]);
-        high[s].load_p(at, own, e0 + 16 * s);
-        low.load_q(at + 2 * OF_P + OF_Q, own, e0 + 16 * s);
-        multiply(d, high[s], low);
+        if (s + 1 < COUNT) load(s + 1);
+        multiply(d, low[s % 2], high[s]);
+        multiply(d, high[s], low[s % 2]);
+        between(s);
     }
 #pragma unroll
     for (int s = 0; s < COUNT; ++s) multiply(d, high[s], high[s]);
@@ -65,18 +71,20 @@ __device__ __forceinline__ void add_part(float (&d)[MI][MJ][4], float (&part)[MI
     }
 }
 
-// run_stages for split factors: each stage is one chain from 0, which is then added.
-template <class Fetch>
-__device__ __forceinline__ void run_split(float (&d)[MI][MJ][4], u32 shared, Warp own, int n_step, Fetch fetch) {
+// run_stages for split factors: each stage is one chain from 0, which is then added. The planes of p and q are requested in between.
+template <class FetchP, class FetchQ>
+__device__ __forceinline__ void run_split(float (&d)[MI][MJ][4], u32 shared, Warp own, int n_step, FetchP fetch_p, FetchQ fetch_q) {
     float part[MI][MJ][4] = {};
     for (int k = 0, s = 0; k < n_step; ++k, s = s + 1 == ST ? 0 : s + 1) {
         rk_copies_left<ST - 2>();
         __syncthreads();
-        multiply_split<BK / 16>(part, shared + s * 2 * STAGE, own, 0);
-        add_part(d, part);
-        int next = k + ST - 1;
-        if (next < n_step) fetch(s == 0 ? ST - 1 : s - 1, next);
+        int next = k + ST - 1, slot = s == 0 ? ST - 1 : s - 1;
+        multiply_split<BK / 16>(part, shared + s * 2 * STAGE, own, 0, [&](int e) {
+            if (next < n_step && e == 0) fetch_p(slot, next);
+            if (next < n_step && e == 1) fetch_q(slot, next);
+        });
         rk_copies_end();
+        add_part(d, part);
     }
 }
 
@@ -107,14 +115,13 @@ __device__ __forceinline__ void make_chains(float (&d)[MI][MJ][4], u32 shared, W
         if (s < n_step) ask_q(s, s);
         rk_copies_end();
     }
-    auto ask = [&](int slot, int k) {
+#if SPLIT
+    run_split(d, shared, own, n_step, ask_p, ask_q);
+#else
+    run_stages(d, shared, own.i, own.j, n_step, [&](int slot, int k) {
         ask_p(slot, k);
         ask_q(slot, k);
-    };
-#if SPLIT
-    run_split(d, shared, own, n_step, ask);
-#else
-    run_stages(d, shared, own.i, own.j, n_step, ask);
+    });
 #endif
     __syncthreads();  // before shared memory has another use
 }

@@ -28,7 +28,7 @@ from rpukit.errors import LaunchError
 _log = logging.getLogger("rpukit")
 _lock = threading.RLock()
 
-_USUAL_SHARED = 48 * 1024  # more dynamic shared memory than this must be requested
+_USUAL_SHARED = 32 * 1024  # more dynamic shared memory is requested: with static arrays 48 KiB
 
 Runner = Callable[["Variant", tuple[int, ...], tuple[int, ...], Sequence[Any], int], None]
 _runner: Runner | None = None

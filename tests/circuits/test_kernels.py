@@ -84,7 +84,13 @@ def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(root, n):
         assert_same_bits(a, b)
 
 
-SHAPES = [*_mixing._TILES, _mixing.Mixing(8, 8, 4), _mixing.Mixing(32, 1, 2)]
+SHAPES = [
+    *_mixing._TILES,
+    _mixing._MANY_BLOCKS,
+    _mixing._SHORT,
+    _mixing.Mixing(8, 8, 4),
+    _mixing.Mixing(32, 1, 2),
+]
 
 
 def of_shape(shape, monkeypatch, device="cpu"):

@@ -28,7 +28,9 @@ f4, f8 = np.float32, np.float64
 
 SINGLE = f4(1.0).itemsize == 4
 
-NEAR = 1 << 17  # values of rows that samples worked on together have; it enters no result
+NEAR = 1 << (
+    17 if SINGLE else 15
+)  # values of rows that samples worked on together have; it enters no result
 
 
 @jit(inline="always")
@@ -217,10 +219,12 @@ def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, valu
     """As ``passes.values_up``."""
     n, n_row = values.shape
     leaves, widest, together = _sizes(layers, n_row)
-    b0 = start
+    b0, held = start, 0
     while b0 < stop:
         k = min(together, stop - b0)
-        v, e, room = np.empty((n_row, k), f8), np.empty((widest, k), f8), _room(widest, k)
+        if k != held:
+            v, e, room = np.empty((n_row, k), f8), np.empty((widest, k), f8), _room(widest, k)
+            held = k
         _turn(values, b0, 0, leaves, v)
         for i in range(layers.shape[0]):
             target, width, before = layers[i, 0], layers[i, 1], layers[i, 2]
@@ -256,11 +260,13 @@ def flows_down(
     """As ``passes.flows_down``."""
     n, n_row = values.shape
     leaves, widest, together = _sizes(layers, n_row)
-    b0 = start
+    b0, held = start, 0
     while b0 < stop:
         k = min(together, stop - b0)
-        v, f, up = np.empty((n_row, k), f8), np.empty((n_row, k), f4), np.empty((n_row, k), f8)
-        e, below, room = np.empty((widest, k), f8), np.empty((widest, k), f4), _room(widest, k)
+        if k != held:
+            v, f, up = np.empty((n_row, k), f8), np.empty((n_row, k), f4), np.empty((n_row, k), f8)
+            e, below, room = np.empty((widest, k), f8), np.empty((widest, k), f4), _room(widest, k)
+            held = k
         _turn(values, b0, leaves, n_row, v)
         _turn(flows, b0, 0, n_row, f)
         for i in range(layers.shape[0] - 1, -1, -1):

@@ -40,7 +40,7 @@ _MIRROR = "rpukit.circuits._mirror.tensor_counts"
 _LEARNING = "rpukit.circuits._mirror.learning"
 _FLOW_STEPS = Kernel("flow_steps")
 _TENSOR_FLOW = Kernel("tensor_flow")
-_FEW, _MANY = 4, 128  # samples that threads read together, where there are many
+_MANY = 128  # samples from which threads read some together
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _DEPTH = 64  # steps of a stage
 
@@ -100,7 +100,7 @@ def flow_steps(
     elif kernels:
         sizes = (n, len(uses.row), n_row, uses.n_up, uses.n_x)
         width = uses.width if elements is None else 0
-        few, threads, held = _shape_of_steps(n, uses.most)
+        few, threads, held = _shape_of_steps(n, uses)
         grid, macros = spread(len(uses.row), n, few), {"REAL": real(dtype), "WIDTH": width}
         macros |= {"FEW": few, "WORD": real(dtype), "N_THREAD": threads, "HELD": held}
         if split:
@@ -114,12 +114,12 @@ def flow_steps(
     return up, child, wide
 
 
-def _shape_of_steps(n: int, most: int) -> tuple[int, int, int]:
+def _shape_of_steps(n: int, uses: Uses) -> tuple[int, int, int]:
     """Samples together, threads, and values of a thread in registers, by the nodes of a use."""
-    few = _FEW if n >= _MANY else 1
-    if most <= 256:
-        return few, 128 if most <= 128 else 256, 1
-    return 1, 256, 2 if most <= 512 else 4
+    usual = (uses.n_up + uses.n_x) // (2 * len(uses.row))
+    if usual <= 512:
+        return 2 if n >= _MANY else 1, 128, 1 if usual <= 128 else 2
+    return 1, 256, 4
 
 
 def sum_flow(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, Array]) -> None:

@@ -50,6 +50,8 @@ _SUM_STAGE = Kernel("sum_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
+_WAVES = 1500  # blocks from which several to a multiprocessor pay
+_FEW = 4  # segments of a sum that are few
 _STAGED = 3  # samples from which exponentials have a launch of their own
 _MANY = 64  # samples for which layers of few segments are staged, however short those are
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
@@ -108,22 +110,39 @@ _TILES = (
     Mixing(16, 16, 8, 4),
 )
 
+_MANY_BLOCKS = Mixing(64, 1, 64, 8, 4)  # four to a multiprocessor
+_SHORT = Mixing(32, 2, 32, 4, 4)  # of short sums
+
 
 @cache
 def mixing(
-    n_sample: int, n_out: int, n_in: int, dtype: np.dtype[Any], dense: bool, limit: int
+    n_sample: int,
+    n_out: int,
+    n_in: int,
+    dtype: np.dtype[Any],
+    dense: bool,
+    limit: int,
+    down: bool = False,
 ) -> Mixing:
     """Choose a shape by the number of samples, outputs, and inputs of the largest group.
 
     ``dense``: whether segments of inputs are full enough to be staged; ``limit``: bytes of shared
-    memory of a block.
+    memory of a block; ``down``: for flows.
     """
     single = dtype.itemsize == 4
     n_segment = power(-(-n_in // _SEGMENT))
     if single and dense and n_sample >= _STAGED:
+
+        def blocks(tile: Mixing) -> int:
+            enough = tile.samples < 2 * n_sample
+            return enough * -(-n_out // tile.outputs) * -(-n_sample // tile.samples)
+
+        if blocks(_MANY_BLOCKS) >= _WAVES:
+            return _MANY_BLOCKS
+        if down and n_segment <= _FEW and blocks(_SHORT) >= _BLOCKS:
+            return _SHORT
         for tile in _TILES:
-            enough = -(-n_out // tile.outputs) * -(-n_sample // tile.samples) >= _BLOCKS
-            if enough and tile.samples < 2 * n_sample:
+            if blocks(tile) >= _BLOCKS:
                 break
         return tile.fitted(n_segment, dtype, limit)
     samples = min(power(n_sample), 16 if single else 8)
@@ -179,7 +198,7 @@ def mix_down(
     first, count, of_group = group_segments(layer)
     dense = _dense(layer.end_row - layer.first_row, len(first), n)
     limit = dynamic_limit(_device.device_of(of))
-    shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit)
+    shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit, True)
     tiles = element_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
