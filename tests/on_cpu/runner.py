@@ -82,7 +82,7 @@ def flags(races: bool = False) -> tuple[str, ...]:
     return (
         *FLAGS,
         *(("-DON_CPU_UCONTEXT",) if portable else ()),
-        *(SANITIZE if sanitize else ("-O2",)),
+        *(SANITIZE if sanitize else ("-O1",)),  # -O2 takes a third longer, most of it to compile
     )
 
 
