@@ -50,7 +50,7 @@ def oldest() -> list[str]:
 
 
 def chosen(number: int) -> list[str]:
-    """Arguments of pytest: the mirrors of every sixteenth kernel, and what NumPy's versions touch."""
+    """Arguments of pytest: mirrors of every sixteenth kernel, and what NumPy's versions touch."""
     kernels = sorted(path.stem for path in (ROOT / "kernels_cu").glob("*.cu"))[number::16]
     ids = " or ".join(f"[{kernel}-" for kernel in kernels)
     side = [f"tests/{name}.py" for name in SIDE]
