@@ -50,8 +50,17 @@ leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kin
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r0 = blockIdx.x * 32, r = r0 + lane;
     int at = variable[min(r, n_leaf - 1)], size = sizes[min(r, n_leaf - 1)];
     wait_for_earlier();
-    for (int l = warp; l < 32 && r0 + l < n_leaf; l += 8)
-        for (int x = lane; x < sizes[r0 + l]; x += 32) held[l][x] = table[place[r0 + l] + x];
+#pragma unroll
+    for (int l = warp; l < 32; l += 8) {
+        bool there = r0 + l < n_leaf;
+        int n = there ? sizes[r0 + l] : 0;
+        const REAL *from = table + (there ? place[r0 + l] : 0);
+        REAL v[HELD / 32];  // loaded together
+#pragma unroll
+        for (int e = 0; e < HELD / 32; ++e) v[e] = lane + e * 32 < n ? from[lane + e * 32] : (REAL)0;
+#pragma unroll
+        for (int e = 0; e < HELD / 32; ++e) held[l][lane + e * 32] = v[e];
+    }
     __syncthreads();
     for (int b0 = (blockIdx.y * 8 + warp) * FEW; b0 < n_sample; b0 += gridDim.y * 8 * FEW) {
         int x[FEW];

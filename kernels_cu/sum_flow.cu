@@ -10,13 +10,14 @@
 //
 // Grid: n_tile, a thread ROWS x COLUMNS weights. Order: samples, then uses, ascending. Asynchronous copies fill ST stages
 // of DEPTH steps; steps behind the last one add 0. Tables are prefetched one stage.
-// Macros: REAL, CHILDREN, NODES, ROWS, COLUMNS, VEC (values that are copied at a time: 1 or 4).
+// Macros: REAL, CHILDREN, NODES, ROWS, COLUMNS, VEC (values that are copied at a time: 1 or 4), BLOCKS (of a multiprocessor, at least).
 // mirror: rpukit/circuits/_mirror/learning.py::sum_flow
 // op: rpukit.circuits.ops.counts.sum_flow
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double
 // check: VEC=4
+// check: VEC=4 BLOCKS=3
 // check: VEC=4 CHILDREN=16 NODES=16 ROWS=2 COLUMNS=1
 // source: docs/semantics/circuits.md, section 3.
 #include "circuit_rows.cuh"
@@ -37,6 +38,9 @@
 #ifndef VEC
 #define VEC 1
 #endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
 #define DEPTH (VEC == 4 ? 32 : 16)
 #define ST 3
 #define ACROSS (NODES / COLUMNS)
@@ -46,8 +50,8 @@
 #define COPIES (DEPTH / APART)
 static_assert(CHILDREN == NODES && THREADS % LINE == 0 && DEPTH % APART == 0 && THREADS >= DEPTH, "threads copy whole steps");
 #define TOGETHER 4  // values that are read at a time, where a thread has so many
-#define BLOCKS (VEC == 1 ? 1 : 3)  // of a multiprocessor, at least
-#define LOADED (ROWS * COLUMNS < 8 ? ROWS * COLUMNS : 8)  // totals of a thread that are read together
+#define MOST_LOADED (BLOCKS > 1 ? 8 : 16)
+#define LOADED (ROWS * COLUMNS < MOST_LOADED ? ROWS * COLUMNS : MOST_LOADED)  // totals of a thread that are read together
 static_assert(ACROSS % 8 == 0 && CHILDREN / ROWS % 4 == 0, "whole warps");
 
 // A thread's value r of N, out of T threads that have such.

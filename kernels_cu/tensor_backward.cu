@@ -31,7 +31,7 @@
 #define TREE 0
 #endif
 #define APART (N_THREAD / BI)  // samples between those of a thread
-#define TOGETHER 4             // samples that are read at a time
+#define TOGETHER (SPLIT ? 8 : 4)  // samples that are read at a time; the first ones, of pairs, before the sums are made
 
 extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
 tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_group, const int *group_row, const int *group_size,
@@ -46,6 +46,18 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
     i64 start = parent_first[e0], stop = parent_first[e0 + 1];
     Warp own = own_part();
     float total[MI][MJ][4], d[MI][MJ][4];
+    int i = threadIdx.x % BI, e = e0 + min(i, n_i - 1), rows[WIDTH ? WIDTH : 1];
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) rows[k] = element_rows[(u64)e * WIDTH + k];
+    double v[TOGETHER];
+    auto read_values = [&](int j0) {
+#pragma unroll
+        for (int x = 0; x < TOGETHER; ++x) {
+            u64 b = sample0 + min(j0 + x * APART, n_j - 1);
+            v[x] = WIDTH ? product_of(rows, values + b * n_row) : elements[b * n_element + e];
+        }
+    };
+    if (SPLIT) read_values(threadIdx.x / BI);  // no launch that is still under way writes them
     each_chain(own, [&](int x, int, int) { total[x / (4 * MJ)][x / 4 % MJ][x % 4] = 0.0f; });
     for (int j = threadIdx.x; j < BJ; j += N_THREAD) largest[j] = NOTHING;
     for (i64 p = start; p < stop; ++p) {
@@ -72,20 +84,15 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
     Parents parents{parent_group, parent_place, group_row, group_size, group_theta, theta};
     u64 at0 = (u64)sample0 * n_row;
     Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? lift + at0 : nullptr, LIFT ? nullptr : row_flows + at0, n_row, 0};
-    int i = threadIdx.x % BI, e = e0 + i;
     if (i >= n_i) return;
     i64 parent = parent_first[e];
-    int rows[WIDTH ? WIDTH : 1];
-#pragma unroll
-    for (int k = 0; k < WIDTH; ++k) rows[k] = element_rows[(u64)e * WIDTH + k];
     for (int j0 = threadIdx.x / BI; j0 < n_j; j0 += TOGETHER * APART) {
-        double v[TOGETHER];
         float f[TOGETHER], old[TOGETHER][INTO ? INTO : 1];  // all reads before the first write
+        if (!SPLIT || j0 >= APART) read_values(j0);
 #pragma unroll
         for (int x = 0; x < TOGETHER; ++x) {
             int j = min(j0 + x * APART, n_j - 1);
             u64 line = at0 + (u64)j * n_row;
-            v[x] = WIDTH ? product_of(rows, values + line) : elements[(u64)(sample0 + j) * n_element + e];
 #pragma unroll
             for (int k = 0; k < INTO; ++k) old[x][k] = TREE || rows[k] < 0 ? 0.0f : row_flows[line + rows[k]];
         }

@@ -63,6 +63,7 @@ _SUM_LIFT = Kernel("sum_lift")
 
 _MOST_ROWS = 65535  # largest grid along y
 _BLOCKS = 8192  # of a grid that fills a GPU several times
+_HOLDING = 1600  # blocks with tables in shared memory that fill a GPU twice
 _MANY = 32  # samples from which threads read several together
 _FEW = 4
 _HELD = 256  # values of a table that shared memory holds for 32 leaves
@@ -241,7 +242,8 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
             _over(_LEAF_FORWARD, rows.kinds.size, dtype, *sizes, *args, few=_FEW)
             return
         held = max(32, 1 << (rows.most - 1).bit_length())
-        grid = spread(-(-rows.kinds.size // 32), len(values), 8 * _FEW)
+        n_block = -(-rows.kinds.size // 32)  # each reads its tables
+        grid = n_block, min(-(-len(values) // (8 * _FEW)), max(1, _HOLDING // n_block))
         macros = {"REAL": real(dtype), "FEW": _FEW, "HELD": held}
         _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
         return

@@ -51,6 +51,7 @@ _SUM_STAGE = Kernel("sum_stage")
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
 _WAVES = 1500  # blocks from which several to a multiprocessor pay
+_CROWDED = 360  # tiles of weights from which three to a multiprocessor pay
 _FEW = 4  # segments of a sum that are few
 _STAGED = 3  # samples from which exponentials have a launch of their own
 _MANY = 64  # samples for which layers of few segments are staged, however short those are
@@ -285,6 +286,8 @@ def mix_weights(held: Any, uses: Uses, theta: Array, steps: tuple[Array, Array, 
     blocks = (uses.block_theta, uses.block_first, uses.up, uses.size, uses.count, uses.x)
     args = (*sizes, *blocks, *tiles, theta, up, child, wide, held.chains, held.totals)
     macros = shape.macros(dtype) | {"VEC": vec}
+    if vec == 4 and len(tiles[0]) >= _CROWDED:
+        macros["BLOCKS"] = 3
     grid, shared = (len(tiles[0]),), shape.shared(dtype, vec)
     _SUM_FLOW.launch(grid, (shape.threads,), args, shared=shared, macros=macros, early=True)
 
