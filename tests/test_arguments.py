@@ -128,8 +128,10 @@ def test_numbers_and_lists_at_the_edge_raise_typed_errors():
         (lambda: network.partial_fit(x, y, classes=[[1, 2], [3]]), "need a list of labels"),
         (lambda: network.partial_fit(x, y, classes=[1, "a", None]), "need a list of labels"),
         (lambda: rk.circuits.reblock(rk.circuits.hmm(4, 2, 3), 3), "need a power of two"),
+        (lambda: rk.tiled.fuse(np.ones((1, 1))), "graph: got"),
+        (lambda: rk.tiled.fuse_pointwise("x"), "graph: got 'x'"),
     ):
-        with pytest.raises(ParameterError, match=message):
+        with pytest.raises((ParameterError, DTypeError), match=message):
             call()
     assert rk.circuits.reblock(rk.circuits.hmm(4, 2, 3), 2, max_padding=2**64)
     power = rk.inference.PowerLaw(a=1e30, b=-1e30, high=25.0)

@@ -356,7 +356,8 @@ def fuzz(
             rng = np.random.default_rng([seed, number])
             call = table[int(rng.integers(len(table)))]
             line, done = mutated(call, rng), done + 1
-            signal.setitimer(signal.ITIMER_PROF, alarm)  # of the processor: a machine may be busy
+            # Of the processor, as a machine may be busy; again, as callbacks from C lose one.
+            signal.setitimer(signal.ITIMER_PROF, alarm, alarm)
             signal.setitimer(signal.ITIMER_REAL, 20 * alarm)
             try:
                 kind, step = run(call, line, names)

@@ -41,7 +41,9 @@ from tests.on_cpu import runner  # noqa: E402
 
 ORDER, OTHER_ORDERS = 5, (1, 0, 7)
 LEAST_TIME = 10.0  # seconds that any trial gets; else ten times what the unedited source takes
-OF_ALL = ("tests/kernels/test_status.py", "tests/kernels/test_counters.py")  # by name of kernel
+OF_ALL = tuple(  # tests by name of kernel
+    f"tests/kernels/test_{name}.py" for name in ("status", "counters", "draws")
+)
 OF_PACKAGE = {  # tests of sources for each package, besides those that name the kernel or its op
     "circuits": ("tests/circuits/test_kernels.py", "tests/circuits/test_tensor_sums.py"),
     "tiled": ("tests/tiled/test_tile_kernels.py",),

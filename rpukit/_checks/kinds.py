@@ -9,7 +9,7 @@ from collections import abc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -226,6 +226,9 @@ def kind_of(hint: Any) -> Kind | None:
     """Find the kind of a type; None for types that are checked elsewhere (arrays, any object)."""
     if hint in _PLAIN:
         return _PLAIN[hint]
+    if isinstance(hint, TypeVar):
+        some = hint.__constraints__
+        return InstanceOf(some) if some and all(isinstance(h, type) for h in some) else None
     if get_origin(hint) in (types.UnionType, Union):
         options = [h for h in get_args(hint) if h is not type(None)]
         if all(isinstance(h, type) and h not in (*_PLAIN, *_ANYTHING) for h in options):

@@ -75,7 +75,7 @@ def pulses(**options):
         (pulsed, pulses()),
         (lambda p: pulsed(p, n_sample=40), pulses(n_sample=40)),
     ],
-    ids=["reset", "drop", "corrupt", "few samples", "pulse trains"],
+    ids=["reset", "modify_weights", "cell_planes", "pulsed_samples", "pulse_trains"],
 )
 def test_a_draw_that_equals_its_probability(run, count):
     found = draws(count, 4)
