@@ -183,9 +183,6 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         CopiesA ca = copies_a(later);
         CopiesB cb = copies_b(later);
         bool copies = every && asked + TILE_K <= k;
-#if CLUSTER == 1
-        if (at >= segment && !((at + 2 * TILE_K) & (segment - 1))) ask_results(to);
-#endif
         if (!copies) ask(later);
         asked = next_stage(asked, segment);
 #if DMMA

@@ -68,21 +68,6 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
 #else
 #define HELD 0  // from sm_100 on, registers of large tiles would spill
 #endif
-#if DMMA && !HELD && !COPIERS && !defined(RK_ON_CPU)
-// Bring a thread's results so far from memory to L2, before they are added to.
-__device__ __forceinline__ void ask_results(const Results &to) {
-    int thread = threadIdx.x;
-    asm volatile("" : "+r"(thread));
-    if (thread % 4) return;  // four neighbours have 64 bytes of a row
-#pragma unroll
-    for (int x = 0; x < RM * RN; x += 2) {
-        const REAL *at = to.at(Place(thread), x);
-        if (at) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-    }
-}
-#else
-__device__ __forceinline__ void ask_results(const Results &) {}
-#endif
 // Add a segment to those before: they are in `room` if HELD, else in c.
 __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
     int thread = threadIdx.x;
