@@ -128,6 +128,7 @@ def test_numbers_and_lists_at_the_edge_raise_typed_errors():
         (lambda: network.partial_fit(x, y, classes=[[1, 2], [3]]), "need a list of labels"),
         (lambda: network.partial_fit(x, y, classes=[1, "a", None]), "need a list of labels"),
         (lambda: rk.circuits.reblock(rk.circuits.hmm(4, 2, 3), 3), "need a power of two"),
+        (lambda: rk.ChoppedTransfer(transfer_every=2**64), "a size up to"),
         (lambda: rk.tiled.fuse(np.ones((1, 1))), "graph: got"),
         (lambda: rk.tiled.fuse_pointwise("x"), "graph: got 'x'"),
     ):

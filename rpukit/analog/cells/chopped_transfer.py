@@ -116,6 +116,8 @@ class ChoppedTransfer(Transfer):
         self._need(self.n_reads_per_transfer == 1, "n_reads_per_transfer", "1")
         self._need(not self.random_selection, "random_selection", "False")
         self._need(self.with_reset_prob == 0, "with_reset_prob", "0")
+        most = 2.0**48  # where clocks end
+        self._need(abs(self.transfer_every) <= most, "transfer_every", f"a size up to {most:g}")
         states = self.transfer_every >= 0 or isinstance(self.devices[0], PulsedCell)
         self._need(states, "transfer_every", "a number from 0, as device 0 is a compound cell")
 
