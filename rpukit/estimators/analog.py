@@ -255,7 +255,7 @@ class AnalogClassifier(ClassifierMixin, AnalogNetwork):  # type: ignore[misc]
         known: Any = given if first else self.classes_
         if given is not None and not np.array_equal(given, known):
             raise ParameterError(
-                f"classes: got {shown(given)}, the first call gave {shown(known)}"
+                f"classes: got {shown(given.tolist())}, the first call gave {shown(known.tolist())}"
             )
         strange = np.setdiff1d(labels, known)
         if strange.size:

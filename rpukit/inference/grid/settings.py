@@ -71,8 +71,10 @@ class AnalogSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_scale", scale_of(self.output_scale))
 
-    def array(self, shape: tuple[int, int], bias: bool, seed: int | Stream) -> TileArray:
-        """Make the tiles of a layer on the CPU.
+    def array(
+        self, shape: tuple[int, int], bias: bool, seed: int | Stream, *, device: str = "cpu"
+    ) -> TileArray:
+        """Make the tiles of a layer.
 
         Parameters
         ----------
@@ -80,6 +82,7 @@ class AnalogSettings:
         bias : bool
             Whether the layer has a bias.
         seed : int or Stream
+        device : str
 
         Returns
         -------
@@ -105,6 +108,7 @@ class AnalogSettings:
             backward=self.backward,
             update=self.update,
             seed=seed,
+            device=device,
             dtype=np.dtype(self.dtype),
             **options,
         )

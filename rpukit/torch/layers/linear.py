@@ -67,13 +67,19 @@ class AnalogLayer(torch.nn.Module):  # type: ignore[misc]
         weight, bias = module.weight.detach(), module.bias
         shape = (weight.shape[0], weight[0].numel())
         stream = int(torch.randint(2**62, ())) if seed is None else seed
-        array = self.settings.array(shape, bias is not None, stream)
+        where = weight.device if weight.is_cuda else torch.device("cpu")
+        name = f"gpu:{where.index or 0}" if weight.is_cuda else "cpu"
+        with on_device(weight):  # cells are drawn where they are used, with the same bits
+            array = self.settings.array(shape, bias is not None, stream, device=name)
         self.analog_weight = AnalogWeight(array)
         kind = self.kind
         digital = bias is not None and array.bias_kind == "none"
-        start = torch.zeros(shape[0], dtype=kind) if digital else None
+        start = torch.zeros(shape[0], dtype=kind, device=where) if digital else None
         self.register_parameter("bias", None if start is None else nn.Parameter(start))
-        self.register_parameter("output_scale", self._learned_scale(kind))
+        scale = self._learned_scale(kind)
+        if scale is not None:
+            scale.data = scale.data.to(where)
+        self.register_parameter("output_scale", scale)
         self.set_weights(weight, None if bias is None else bias.detach())
         self.train(module.training)
         self.to(weight.device)
