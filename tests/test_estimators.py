@@ -290,7 +290,7 @@ def test_classes_are_checked():
     with pytest.raises(ParameterError, match="the first call of partial_fit needs all"):
         AnalogClassifier().partial_fit(x, y)
     found = AnalogClassifier((3,)).partial_fit(x, y, classes=[0, 1])
-    with pytest.raises(ParameterError, match=r"classes: got \[0, 2\], the first call gave \[0, 1\]"):
+    with pytest.raises(ParameterError, match=r"got \[0, 2\], the first call gave \[0, 1\]"):
         found.partial_fit(x, y, classes=[0, 2])
     with pytest.raises(ParameterError, match="y: got 7, which is not among"):
         found.partial_fit(x, np.where(y, 7, 0))

@@ -254,9 +254,8 @@ class AnalogClassifier(ClassifierMixin, AnalogNetwork):  # type: ignore[misc]
         given = None if classes is None else _labels(classes)
         known: Any = given if first else self.classes_
         if given is not None and not np.array_equal(given, known):
-            raise ParameterError(
-                f"classes: got {shown(given.tolist())}, the first call gave {shown(known.tolist())}"
-            )
+            got, before = shown(given.tolist()), shown(known.tolist())
+            raise ParameterError(f"classes: got {got}, the first call gave {before}")
         strange = np.setdiff1d(labels, known)
         if strange.size:
             raise ParameterError(f"y: got {strange[0]}, which is not among the classes {known}")
