@@ -143,10 +143,19 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
 #pragma unroll
+    for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = 0;
+#if ADD == 2
+    int first = threadIdx.x;
+#pragma unroll
     for (int x = 0; x < RM * RN; ++x) {
-        const REAL *at = ADD == 2 ? to.at(Place(threadIdx.x), x) : nullptr;
-        acc[x / RN][x % RN] = at ? *at : (REAL)0;
+#if !defined(RK_ON_CPU) && __CUDA_ARCH__ < 900
+        if (x % 16 == 0) hold(acc);  // no more places at a time than registers are free for
+        asm volatile("" : "+r"(first));
+#endif
+        const REAL *at = to.at(Place(first), x);
+        if (at) acc[x / RN][x % RN] = *at;
     }
+#endif
     int n_segment = (k - 1) / segment + 1, round = 0;
 #if COPIERS
     round = few_results(acc, room, a, b, raw, to, k, segment, n_segment);

@@ -35,11 +35,18 @@ struct Results {
     }
 };
 
+#if defined(RK_ON_CPU) || __CUDA_ARCH__ >= 900
+#define AT_A_TIME 64  // bytes of results that are loaded together
+#define FULL (DMMA && RESULTS == 128 * 128 && !HELD)
+#else  // fewer registers are free
+#define AT_A_TIME 16
+#define FULL (RM * RN >= 64)
+#endif
 #if CLUSTER == 1
 // Write results, N of them together; `adds`: to what is there.
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
     struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
-    constexpr int most = 64 / sizeof(REAL), batch = RM * RN < most ? RM * RN : most;  // loads on their way together
+    constexpr int most = AT_A_TIME / sizeof(REAL), batch = RM * RN < most ? RM * RN : most;
 #pragma unroll
     for (int x0 = 0; x0 < RM * RN; x0 += batch) {
         Some before[batch / N];
@@ -90,8 +97,8 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
     }
 #endif
     bool adds = ADD % 2 || (!HELD && !first), wide = to.n % UNIT == 0 && (u64)to.c % 16 == 0;
-    constexpr bool full = DMMA && RESULTS == 128 * 128 && !HELD;  // of registers: two ways to write would spill
-    constexpr int together = !full && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
+    constexpr int together = !FULL &&  // of registers: two ways to write would spill
+        (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
     if (together > 1 && wide) give<together>(acc, to, place, adds);
     else give<1>(acc, to, place, adds);
 }
