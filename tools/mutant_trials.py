@@ -7,7 +7,7 @@ first wrong result. What has killed most, for its time, is tried first.
 
 Stages: golden cases; the same in other orders of threads; tests that take every kernel; tests that
 name the kernel; for bounds, golden cases with checks of addresses, in a process that has the
-sanitizer's library.
+sanitizer's library. In all others arrays have guard pages (`mutant_memory`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from mutant_forks import forked  # noqa: E402
+from mutant_memory import guard  # noqa: E402
 from mutant_switches import PRELUDE, switched  # noqa: E402
 from mutant_verdicts import SAME, SURVIVED, includes  # noqa: E402
 from mutants import EXTRA, Mutant  # noqa: E402
@@ -87,6 +88,7 @@ class Bench:
         finds_races = runner.finds_races
         runner.finds_races = lambda v: self.at_work and finds_races(v)
         testing.set_runner(runner.run)
+        self.memory = None if SANITIZED else guard(folder)
 
     # ---- in place of the runner's functions
 
@@ -243,7 +245,7 @@ class Bench:
                     return {"broken": str(error)[:200]}
                 except Exception as error:
                     return {"killed": f"{where}: {type(error).__name__}", "case": name}
-                if wrong:
+                if wrong or (self.memory and self.memory.memory_faults()):
                     return {"killed": where, "case": name}
         return {} if self._differed() else {"same": 1}
 
