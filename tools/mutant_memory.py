@@ -18,7 +18,7 @@ SOURCE = r"""
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
-// A page of ours, whose last bytes are poisoned; the array, as far back as its alignment allows; a guard page.
+// A page of ours, whose end is poisoned; the array, as far back as it can be; a guard page.
 namespace {
 constexpr size_t PAGE = 4096, ALIGN = 16, POISONED = 512;
 constexpr int POISON = 0xff;
@@ -40,7 +40,8 @@ bool intact(const Block *b) {
 void *take(size_t size, int fill) {
     size_t room = (size + ALIGN - 1) / ALIGN * ALIGN, pages = (room + PAGE - 1) / PAGE;
     pages = pages ? pages : 1;
-    void *at = mmap(nullptr, (pages + 2) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *at = mmap(nullptr, (pages + 2) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (at == MAP_FAILED) return nullptr;
     char *page = static_cast<char *>(at), *end = page + (1 + pages) * PAGE;
     mprotect(end, PAGE, PROT_NONE);
@@ -102,7 +103,7 @@ def guard(folder: Path) -> ctypes.CDLL:
     path = folder / "memory.so"
     folder.mkdir(parents=True, exist_ok=True)
     compiler = shutil.which(os.environ.get("CXX", "g++")) or "g++"
-    command = [compiler, "-x", "c++", "-", "-std=c++17", "-O2", "-fPIC", "-shared", "-o", str(path)]
+    command = [compiler, "-x", "c++", "-", "-std=c++17", "-fPIC", "-shared", "-o", str(path)]
     subprocess.run(command, input=SOURCE, text=True, check=True)
     library = ctypes.CDLL(str(path))
     library.memory_handler.restype = ctypes.c_void_p
