@@ -50,6 +50,12 @@ OF_PACKAGE = {  # tests of sources for each package, besides those that name the
     "tiled": ("tests/tiled/test_tile_kernels.py",),
     "gemm": ("tests/gemm/test_contract.py", "tests/gemm/test_tensor.py"),
 }
+# An index beyond an array whose length the compiler knows ends the process.
+BOUNDS = (
+    "-fsanitize=bounds-strict",
+    "-fsanitize-undefined-trap-on-error",
+    "-fno-aggressive-loop-optimizations",  # else loops end where arrays do
+)
 SANITIZED = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
 
 
@@ -99,7 +105,7 @@ class Bench:
         usual = self._flags(races)
         if not self.at_work:
             return usual
-        return (*(f for f in usual if f != "-O2"), "-O1", "-Werror=vla")
+        return (*usual, "-Werror=vla", *(() if races or SANITIZED else BOUNDS))
 
     def text_of(self, variant: Any) -> str:
         text = self._text_of(variant)
