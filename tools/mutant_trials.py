@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from mutant_forks import forked  # noqa: E402
 from mutant_switches import PRELUDE, switched  # noqa: E402
-from mutant_verdicts import SAME, SURVIVED  # noqa: E402
+from mutant_verdicts import SAME, SURVIVED, includes  # noqa: E402
 from mutants import EXTRA, Mutant  # noqa: E402
 
 from rpukit import testing  # noqa: E402
@@ -137,7 +137,8 @@ class Bench:
     def _written(self, place: Path, texts: dict[str, str]) -> Any:
         (place / "include").mkdir(parents=True, exist_ok=True)
         own = f"kernels_cu/{self.kernel}.cu"
-        for file in {own, *texts}:
+        headers = (f"kernels_cu/include/{n}" for n in includes(ROOT / own))
+        for file in {own, *headers, *texts}:  # a header finds those that it includes beside itself
             text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
             (place / Path(file).relative_to("kernels_cu")).write_text(text, encoding="utf-8")
         return source.read(place / f"{self.kernel}.cu")
