@@ -1,7 +1,7 @@
 // Accumulate expected sufficient statistics of leaves over the steps (sample, use of a node's parameters).
 //
 //   of a table: flow for each value; of numbers: sums of flow d, flow d^2, flow, where d is x, of a GAUSSIAN x minus its
-//   mean; last the flow of missing values
+//   mean; last the flow of missing values. The first two sums of a POISSON are held at LARGEST, so that they stay finite.
 //
 //   kinds, n_statistic (n_node) int; place, centre i64: where a node's statistics begin, and where a GAUSSIAN has its mean
 //   use_first (n_node + 1) i64, use_row int: rows that use a node; variable int: of a row
@@ -29,6 +29,7 @@
 #define HELD (1056 / (int)sizeof(REAL))  // values of a block in shared memory
 #define STRIDE 33  // values of a node, and nodes of a value, are in different banks
 #define BLOCKS (16 / (int)sizeof(REAL))  // of a multiprocessor
+#define LARGEST (sizeof(REAL) == 4 ? (REAL)3.4028234663852886e38 : (REAL)1.0463951242053392e298)  // 2^990: totals are finite
 
 typedef unsigned short u16;
 
@@ -109,7 +110,7 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     __shared__ List list;
     __shared__ REAL held[HELD * STRIDE];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n0 = tile_first[blockIdx.x], n_node = tile_size[blockIdx.x];
-    bool own = lane < n_node, table = kinds[n0] < GAUSSIAN;
+    bool own = lane < n_node, table = kinds[n0] < GAUSSIAN, counts = kinds[n0] != GAUSSIAN;
     int missing = n_statistic[n0], share = table ? (missing + gridDim.y) / gridDim.y : missing + 1, first = blockIdx.y * share;
     int n_value = max(0, min(share, missing + 1 - first)), uses = (int)(use_first[n0 + 1] - use_first[n0]), n_step = n_sample * uses;
     const int *rows = use_row + use_first[n0];  // of the first node; those of the others follow
@@ -159,8 +160,9 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
                             line[3] = line[3] + f[0];
                         } else {
                             REAL d = y - mean;
-                            line[0] = rk_fma(f[0], d, line[0]);
-                            line[1] = rk_fma(f[0], d * d, line[1]);
+                            REAL one = rk_fma(f[0], d, line[0]), two = rk_fma(f[0], d * d, line[1]);
+                            line[0] = counts ? rk_min(one, LARGEST) : one;
+                            line[1] = counts ? rk_min(two, LARGEST) : two;
                             line[2] = line[2] + f[0];
                         }
                     }

@@ -262,6 +262,13 @@ def test_scales(how):
     np.testing.assert_allclose(scale.undo(found)[:, :2], x[:, :2], rtol=1e-6)
 
 
+def test_scales_of_columns_whose_squares_overflow():
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    usual, large = Scale.of(x, "standard"), Scale.of(x * [1.0, 2.0**1000], "standard")
+    np.testing.assert_array_equal(large.centre, usual.centre * [1.0, 2.0**1000])
+    np.testing.assert_array_equal(large.width, usual.width * [1.0, 2.0**1000])
+
+
 @pytest.mark.parametrize(
     ("kind", "setting", "message"),
     [

@@ -10,8 +10,7 @@ larger of the bytes that have to move over 4.3 TB/s (weights twice, or once if 5
 them; counts read and written) and of the fp32 operations over 60 TFLOP/s. With ``--check`` log-
 likelihoods and statistics are compared with the mirrors, bit for bit. With ``--kernels`` each
 launch is timed alone, and the times of a step are added up by kernel. ``--random`` times
-circuits that are drawn at random (random_circuits.py) instead, beside the floors of
-measure_structures.py.
+circuits that are drawn at random (random_circuits.py) instead, beside their floors.
 """
 
 from __future__ import annotations
@@ -89,12 +88,20 @@ def print_kernels(step: rk.circuits.Captured) -> None:
     print("    ", ", ".join(f"{name} {us:.0f} in {n}" for name, (us, n) in found), flush=True)
 
 
-def floor(k: int, n: int) -> float:
+def floor_of_hmm(k: int, n: int) -> float:
     """Least time of a step in microseconds."""
     weights = 4.0 * k * k
     passes = 2 * (N_TIME - 1) if weights > CACHE else 1
     moved = (passes + 2) * weights / BANDWIDTH
     return 1e6 * max(moved, 3 * 2.0 * n * k * k * (N_TIME - 1) / FLOPS)
+
+
+def floor(pc: rk.Circuit, n: int) -> float:
+    """Least time of a step in microseconds."""
+    size, layout, leaves = pc.dtype.itemsize, pc.layout, pc._core.parameters.rows
+    touched = min(n * leaves.kinds.size, leaves.parameters.size)
+    moved = (5.0 * layout.n_theta + 3.0 * touched + 4.0 * n * layout.n_row) * size
+    return 1e6 * max(moved / BANDWIDTH, 3 * 2.0 * n * layout.n_edge / FLOPS)
 
 
 def check(k: int, n: int, precision: str) -> None:
@@ -140,7 +147,7 @@ def line(pc: rk.Circuit, k: int, n: int, repeats: int, kernels: bool) -> dict[st
         "batch": n,
         "graph": measure(step.replay, repeats),
         "eager": measure(eager, max(3, repeats // 4)),
-        "floor": floor(k, n),
+        "floor": floor_of_hmm(k, n),
     }
 
 
@@ -171,10 +178,9 @@ def main() -> int:
             check(k, n, args.precision)
         print("bits of the mirrors")
     if args.random:
-        from measure_structures import floor as floor_of
         from random_circuits import measure as measure_random
 
-        measure_random(time_of_step, floor_of, args.random, args.seed, args.precision, args.json)
+        measure_random(time_of_step, floor, args.random, args.seed, args.precision, args.json)
         return 0
     rows = []
     print(f"{'states':>6} {'batch':>6} {'graph':>8} {'eager':>8} {'floor':>8}")

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure_circuits import measure
-from measure_structures import floor, made, samples
+from measure_circuits import floor, measure
+from measure_structures import made, samples
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure_circuits import BANDWIDTH, FLOPS, N_SYMBOL, N_TIME, measure, print_kernels
+from measure_circuits import N_SYMBOL, N_TIME, floor, measure, print_kernels
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -72,14 +72,6 @@ def samples(name: str, n: int) -> np.ndarray:
     field = (rows[:, :, NEAR:] - rows[:, :, :-NEAR]) / NEAR
     levels = np.clip(N_VALUE * (0.5 + field / 4), 0, N_VALUE - 1)
     return levels.astype(np.int64).reshape(n, -1)
-
-
-def floor(pc: rk.Circuit, n: int) -> float:
-    """Least time of a step in microseconds."""
-    size, layout, leaves = pc.dtype.itemsize, pc.layout, pc._core.parameters.rows
-    touched = min(n * leaves.kinds.size, leaves.parameters.size)
-    moved = (5.0 * layout.n_theta + 3.0 * touched + 4.0 * n * layout.n_row) * size
-    return 1e6 * max(moved / BANDWIDTH, 3 * 2.0 * n * layout.n_edge / FLOPS)
 
 
 def times(pc: rk.Circuit, x: np.ndarray, repeats: int, kernels: bool) -> dict[str, float]:

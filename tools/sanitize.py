@@ -102,6 +102,7 @@ def take_cases(kernels: list[str], place: Path, args: argparse.Namespace) -> Non
     from tests.golden.cases import CASES, digest
 
     done = set(args.done.read_text().splitlines()) if args.done and args.done.exists() else set()
+    asked = args.tools if place.name == "plain" else [place.name]
     cupy = _device.cupy()
     cupy.cuda.set_allocator(None)
     hashes = {k: json.loads((HASHES / f"{k}.json").read_text())["cases"] for k in kernels}
@@ -109,7 +110,7 @@ def take_cases(kernels: list[str], place: Path, args: argparse.Namespace) -> Non
         if time.time() > args.end - LEAST:
             return
         case = CASES[kernel][number]
-        if f"{place.name}\t{kernel}\t{case.name}" in done:
+        if all(f"{tool}\t{kernel}\t{case.name}" in done for tool in asked):
             continue
         if not claimed(place, f"{kernel}.{number}"):
             continue
@@ -121,7 +122,7 @@ def take_cases(kernels: list[str], place: Path, args: argparse.Namespace) -> Non
             result = f"{type(error).__name__}: {error}".replace("\n", " ")[:150]
         cupy.cuda.runtime.deviceSynchronize()  # raises where a fault ended the context
         print(MARK, "end", kernel, case.name, result, sep="\t", flush=True)
-        if args.done and result == "same":
+        if args.done and result == "same" and place.name != "plain":
             with open(args.done, "a", encoding="utf-8") as file:
                 print(place.name, kernel, case.name, sep="\t", file=file)
 
@@ -224,7 +225,7 @@ def run(args: argparse.Namespace, tools: list[str], place: Path, end: float) -> 
                 own = place / tool
                 own.mkdir(exist_ok=True)
                 more = ["--child", str(own), "--end", str(end), *(["--all"] * args.all)]
-                more += ["--skip", str(args.skip)]
+                more += ["--skip", str(args.skip), "--tools", *args.tools]
                 more += ["--done", str(args.done.resolve())] if args.done else []
                 child = [sys.executable, str(Path(__file__)), *more, "--kernels", *args.kernels]
                 if tool != "plain":

@@ -99,7 +99,7 @@ __device__ __forceinline__ int copy_stages(const REAL *a, const REAL *b, REAL (&
 #pragma unroll 1
     for (int step = 0; at < k; ++step) {
         rk_copies_left<ST - 3>();
-        __syncthreads();
+        sync_block();
         ask(step + ST - 1);
 #if CLUSTER > 1
         if (ends_segment(at, segment, k)) add_round(acc, room, to, true, round++, n_segment);
@@ -132,7 +132,7 @@ __device__ __forceinline__ int chain_stages(REAL (&acc)[RM][RN], REAL *room, con
     Ahead v;
 #pragma unroll 1
     for (int step = 0; at < k; ++step) {
-        __syncthreads();
+        sync_block();
         const REAL *now = tiles + step % ST * STAGE;
         int left = k - at, later = (step % ST + 1 == ST ? 1 - ST : 1) * STAGE;
         if (step == 0) v.read(0, now + to_a, now + to_b, 0);

@@ -64,9 +64,12 @@ class Scale:
             low, high = x.min(axis=0), x.max(axis=0)
             centre, spread = low / 2 + high / 2, high / 2 - low / 2
         elif how == "standard":  # exact sums, which do not depend on the processor
+            unit = np.where(abs(x).max(axis=0) > 2.0**400, 2.0**600, 1.0)  # squares overflow
+            x = x / unit
             centre = np.array([math.fsum(column) / n for column in x.T])
             squares = ((x[:, k] - centre[k]) ** 2 for k in range(width))
             spread = np.array([math.sqrt(math.fsum(column) / n) for column in squares])
+            centre, spread = centre * unit, spread * unit
         else:
             centre, spread = np.zeros(width), np.ones(width)
         return cls(centre, np.where(spread > 0, spread, 1.0))

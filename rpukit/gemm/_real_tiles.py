@@ -35,7 +35,7 @@ class RealTile:
         return f"{self.rows}x{self.columns}{kind}"
 
     def count(self, m: int, n: int) -> int:
-        """Number of tiles of a product of m rows and n columns."""
+        """Count the tiles of a result of m rows and n columns."""
         return -(-m // self.rows) * -(-n // self.columns)
 
     @property

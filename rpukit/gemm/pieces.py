@@ -92,8 +92,8 @@ def chained(
     out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
         part = (rows.stop - rows.start, columns.stop - columns.start)
-        own = None if format_of(kind) in TENSOR else segment
-        chains = Chains(part, kind, devices[0], own)
+        restart = None if format_of(kind) in TENSOR else segment
+        chains = Chains(part, kind, devices[0], restart)
         for a, b, device in zip(lefts, rights, devices, strict=True):
             chains = chains.to(device)
             with _device.using(device):

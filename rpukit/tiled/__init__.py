@@ -23,7 +23,7 @@ from rpukit.tiled.reports.sweeps import (
     sweep_levels,
 )
 from rpukit.tiled.reports.trace import trace_events, write_trace
-from rpukit.tiled.runtime.codegen import generate_c
+from rpukit.tiled.runtime.codegen.generate import generate_c
 from rpukit.tiled.runtime.cpu import CpuExecutor
 from rpukit.tiled.runtime.gpu import GpuExecutor
 from rpukit.tiled.runtime.report import compare_plans

@@ -11,7 +11,7 @@ from rpukit.errors import FormatError
 from rpukit.summaries import Described, Summary
 from rpukit.tiled.ir import Training
 from rpukit.tiled.program import BasePlan, read_json
-from rpukit.tiled.runtime.codegen import generate_c
+from rpukit.tiled.runtime.codegen.generate import generate_c
 from rpukit.tiled.runtime.describe import plan_summary
 from rpukit.tiled.runtime.report import describe
 from rpukit.tiled.runtime.trainer import Trainer

@@ -125,6 +125,25 @@ class TestSamplesThatAreRefused:
             pc.log_likelihood([[1e39]])
         assert not np.isnan(rk.Circuit(pc.layout.roots, dtype="float64").log_likelihood([[1e39]]))
 
+    @pytest.mark.parametrize(("dtype", "value"), [("float32", 1e36), ("float64", 1e300)])
+    def test_sums_of_large_counts_are_finite(self, dtype, value):
+        """Squares overflow, and so do sums of 600 of them; the rate is finite then, too."""
+        leaf = circuits.inputs(0, circuits.Poisson(), 1, parameters=[2.0])
+        x, states = np.full((600, 1), value), []
+        for where in (nullcontext(), on_cpu(order=5)):
+            pc = rk.Circuit(circuits.sum(leaf, n_nodes=1), dtype=dtype)
+            with where:
+                pc.accumulate(x[:1])
+                pc.accumulate(x[1:])
+                states.append(pc.state()["arrays"])
+                pc.em_step()
+            assert all(np.isfinite(states[-1][k]).all() for k in ("leaf_chains", "leaf_totals"))
+            rate = pc.state()["arrays"]["leaf_parameters"]
+            assert 1e30 < rate[0] < 1.001 * value
+        assert states[0].keys() == states[1].keys()
+        for name, array in states[0].items():
+            assert array.tobytes() == states[1][name].tobytes(), name
+
     @pytest.mark.parametrize(
         ("x", "error"),
         [

@@ -17,15 +17,12 @@ def share(cases):
     """Choose every fifth case and the last one; with checks of addresses the last one alone.
 
     Each set of macros is one more run of g++, which these checks make several times longer.
-    RPUKIT_GOLDEN=all asks for all cases, RPUKIT_GOLDEN=rest for those that a run with checks of
-    addresses leaves out.
+    RPUKIT_GOLDEN=all asks for all cases.
     """
-    wanted = os.environ.get("RPUKIT_GOLDEN")
-    last = wanted == "rest" or bool(os.environ.get("RPUKIT_ON_CPU_SANITIZE"))
-    chosen = [k == len(cases) - 1 or (not last and k % 5 == 0) for k in range(len(cases))]
-    if wanted == "all":
+    if os.environ.get("RPUKIT_GOLDEN") == "all":
         return cases
-    return [case for case, one in zip(cases, chosen, strict=True) if one != (wanted == "rest")]
+    step = len(cases) if os.environ.get("RPUKIT_ON_CPU_SANITIZE") else 5
+    return [case for k, case in enumerate(cases, 1) if k == len(cases) or k % step == 1]
 
 
 def parameters(cases_of):

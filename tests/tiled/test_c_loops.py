@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rpukit import tiled
-from rpukit.tiled.runtime.c_loops import Step, depth_of, looped, size_of
-from rpukit.tiled.runtime.c_tables import Tables, tokens_of
+from rpukit.tiled.runtime.codegen.loops import Step, depth_of, looped, size_of
+from rpukit.tiled.runtime.codegen.tables import Tables, tokens_of
 from tests.tiled.method_nets import mini_batches, network
 from tests.tiled.test_codegen import assert_bits_and_cycles, build
 

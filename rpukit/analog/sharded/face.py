@@ -12,7 +12,7 @@ from rpukit.analog.sharded.products import Layout
 
 @enters_device()
 class SplitFace:
-    """Mixin of tiles whose blocks are on several devices."""
+    """Mixin for tiles that are split over several devices."""
 
     WHOLE: ClassVar[Any]  # class of the tile on one device, which has the same state
 
@@ -32,7 +32,7 @@ class SplitFace:
 
     @property
     def split(self) -> str:
-        """What the devices share: "outputs" (each has some rows) or "inputs" (some columns)."""
+        """How the tile is split: "outputs" (each device has rows) or "inputs" (columns)."""
         return SPLITS[self._layout.axis]
 
     def to(self, device: str | Sequence[str]) -> Any:

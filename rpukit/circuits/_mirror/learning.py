@@ -28,6 +28,8 @@ SCALE, SPREAD = f8(1.8137993642342178), f8(3.289868133696453)
 SINGLE = f4(1.0).itemsize == 4
 # A variance is not resolved below this part of the mean square about the centre.
 LOST = f8(9.5367431640625e-07) if SINGLE else f8(1.7763568394002505e-15)
+# Chains of counts are held here: totals of 2^34 of them are finite.
+LARGEST = f4(3.4028234663852886e38) if SINGLE else f8(1.0463951242053392e298)
 
 FAST = SINGLE  # the chains of vectors are for float32
 STEPS, TOGETHER = 64, 16  # steps and nodes of a tile; the result does not depend on them
@@ -100,6 +102,9 @@ def leaf_flow(
                         d = f4(v - parameters[centre[n0 + n]])
                     chains[i] = fma32(f[n], d, chains[i])
                     chains[i + 1] = fma32(f[n], f4(d * d), chains[i + 1])
+                    if kinds[n0] != GAUSSIAN:
+                        chains[i] = min(chains[i], LARGEST)
+                        chains[i + 1] = min(chains[i + 1], LARGEST)
                     chains[i + 2] = f4(chains[i + 2] + f[n])
             if (position + b + 1) % BLOCK == 0:
                 _end_chains(by_values, of_values, chains[first:end], totals[first:end])

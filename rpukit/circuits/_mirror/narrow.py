@@ -28,9 +28,8 @@ f4, f8 = np.float32, np.float64
 
 SINGLE = f4(1.0).itemsize == 4
 
-NEAR = 1 << (
-    17 if SINGLE else 15
-)  # values of rows that samples worked on together have; it enters no result
+# Values of rows that samples worked on together have. It enters no result.
+NEAR = 1 << (17 if SINGLE else 15)
 
 
 @jit(inline="always")

@@ -163,10 +163,10 @@ class CapturedApart(Captured):
         statistics.n_sample = n_sample
         return graph, out
 
-    def _launch(self) -> None:
+    def _launch(self, graph: Graph) -> None:
         core, peers = self._core, self._core.peers
         peers.update()
-        if core.statistics.n_sample % BLOCK or self._graph is None:
+        if core.statistics.n_sample % BLOCK:
             self._without_graphs()
             return
         free = peers.event(core)
@@ -187,7 +187,7 @@ class CapturedApart(Captured):
             peers.hand_on(before, core, free)
         for other, part in zip(self._others, self._parts, strict=True):
             copy_across(other.out, self._out[part])
-        self._graph.launch()
+        graph.launch()
         self._count()
         if self._em is not None:
             peers.update()  # now, while the host waits for nothing

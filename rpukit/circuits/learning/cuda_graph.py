@@ -1,4 +1,4 @@
-"""Steps of learning as CUDA graphs, see `Circuit.captured`."""
+"""Steps of learning as CUDA graphs; the public call is `Circuit.captured`."""
 
 from __future__ import annotations
 
@@ -241,13 +241,11 @@ class Captured:
                 "learning before"
             )
         self._call_state.changing()
-        self._launch()
+        self._launch(self._graph)
         return self._out[:, 0] if self._out.shape[1] == 1 else self._out
 
-    def _launch(self) -> None:
-        if self._graph is None:
-            raise AssertionError("`replay` has checked it")
-        self._graph.launch()
+    def _launch(self, graph: Graph) -> None:
+        graph.launch()
         self._count()
 
     def _count(self) -> None:

@@ -140,10 +140,10 @@ def _job(
     *,
     at_once: bool,
 ) -> Callable[[], Any] | None:
-    """Send samples to a GPU; give what its thread is to do with them.
+    """Copy samples to a GPU; return the work for its thread.
 
-    That adds them to the statistics at once, and gives log-likelihoods; or it gives the rows of
-    their blocks before these.
+    The work adds them to the statistics (`at_once`), or makes the rows of their blocks first. It
+    returns log-likelihoods.
     """
     if not len(codes):
         return None

@@ -30,7 +30,7 @@ class GridRanges:
 
     @abstractmethod
     def _each(self, method: str, *args: Any, **options: Any) -> Self:
-        """Call a method of all tiles."""
+        """Call a method of each tile."""
 
     @abstractmethod
     def _rows(self, v: Array, width: int, name: str) -> Array:

@@ -102,17 +102,20 @@ class SideBySide:
                 self._plans.clear()
             self._plans[key] = None
             return None
-        return Watch(key) if self._plans[key] is None and not self._captures() else None
+        plan = self._plans[key]
+        known = plan is not None and (plan.parts or not self._changed(plan))
+        return None if known or self._captures() else Watch(key)
 
     def _captures(self) -> bool:
         return self._tiles[0]._device.kind == "gpu" and _device.free_stream() is None
 
     def keep(self, watch: Watch) -> None:
-        """Batch the launches of a call that was watched."""
+        """Batch the launches of a call that was watched; a plan without parts if they differ."""
         device, parts = self._tiles[0]._device, []
-        for group in _equal(watch.seen):
-            if not alike([own.launches for own in group]):
-                return
+        groups = _equal(watch.seen)
+        if not all(alike([own.launches for own in group]) for group in groups):
+            groups = []
+        for group in groups:
             scratch = _scratch(group[0].launches)
             size = max(4 * sum(n for _, n, _ in scratch), 1)
             step = max(_MOST_SCRATCH // size, 1)
@@ -125,6 +128,11 @@ class SideBySide:
                 batched = Batched([own.launches for own in some], _NUMBERS, places, device)
                 parts.append(_Part(batched, [(name, n * len(some), t) for name, n, t in scratch]))
         self._plans[watch.key] = _Plan(parts, *self._marks())
+
+    def _changed(self, plan: _Plan) -> bool:
+        """Whether something that the launches depend on is another one now."""
+        marks, held = self._marks()
+        return marks != plan.marks or held[0] != plan.kept[0]
 
     def _marks(self) -> tuple[list[int], Any]:
         """Identities of what the launches depend on, and the objects themselves."""
@@ -149,10 +157,9 @@ class SideBySide:
             Inputs and results of all tiles, by name.
         """
         plan = self._plans.get(key)
-        if plan is None:
+        if plan is None or not plan.parts:
             return False
-        marks, held = self._marks()
-        if marks != plan.marks or held[0] != plan.kept[0]:
+        if self._changed(plan):
             del self._plans[key]
             return False
         numbers = {(t._guard.number(), t._clocks[clock]) for t in self._tiles}
@@ -175,7 +182,8 @@ class SideBySide:
 
     def ready(self, key: Hashable) -> bool:
         """Whether the launches of a call are known, and may be made now."""
-        return self._plans.get(key) is not None and not launch.is_recording()
+        plan = self._plans.get(key)
+        return plan is not None and bool(plan.parts) and not launch.is_recording()
 
 
 def fits(n: int, edges: tuple[list[int], list[int]]) -> bool:
@@ -239,7 +247,7 @@ def _equal(seen: list[_Own]) -> list[list[_Own]]:
 
 
 def _scratch_arrays(launches: list[Launched]) -> dict[str, Array]:
-    """Return the arrays between the launches of a tile, by the name of the first parameter."""
+    """Return the arrays that a launch leaves to later ones, by the name of their parameter."""
     found: dict[str, Array] = {}
     for one in launches:
         for parameter, a in zip(one.parameters, one.args, strict=True):

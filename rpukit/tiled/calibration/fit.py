@@ -56,7 +56,7 @@ def product(
     times: Mapping[tuple[int, int, int], float],
     depths: tuple[int, int],
 ) -> Rate:
-    """Make the rate of a product from times by rows, columns and depth.
+    """Fit the rate of a product to times by rows, columns and depth.
 
     Parameters
     ----------

@@ -1,21 +1,19 @@
-"""Fusion with products: transposed factors and results, scales, biases and residuals."""
+"""Fusion of products with transposes, scales, biases and residuals; the same bits."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import cast
 
 from rpukit._checks import takes
 from rpukit.tiled import ops
-from rpukit.tiled.graph.make import Graph, make_graph
-from rpukit.tiled.graph.pointwise_fusion import fuse_pointwise
+from rpukit.tiled.graph.make import Graph, with_nodes
+from rpukit.tiled.graph.pointwise_fusion import AnyGraph, fuse_pointwise
 from rpukit.tiled.ir import BaseGraph, Node, Training
 
 __all__ = ["fuse", "fuse_epilogues"]
-
-AnyGraph = TypeVar("AnyGraph", BaseGraph, Training)
 
 
 @takes()
@@ -100,11 +98,7 @@ def _fused(graph: BaseGraph) -> Graph:
             products[node.outputs[0]] = node
         if not op.view:
             changed.update(graph.aliases.get(source, source) for _, source in op.aliases(node))
-    nodes = _needed(list(done.values()), graph.outputs)
-    read = {name for node in nodes for name in node.inputs} | set(graph.outputs)
-    inputs = [graph.tensors[name] for name in graph.inputs]
-    constants = {name: value for name, value in graph.constants.items() if name in read}
-    return make_graph(graph.name, nodes, inputs, graph.outputs, constants)
+    return with_nodes(graph, _needed(list(done.values()), graph.outputs))
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
@@ -158,7 +152,7 @@ def _ended(graph: BaseGraph, product: Node, node: Node) -> Node | None:
 
 
 def _swapped(graph: BaseGraph, product: Node, node: Node) -> Node | None:
-    """Make the transpose of a product of two matrices: the product of the other order."""
+    """Make a transposed product of two matrices: transposed factors in reverse order."""
     a, (first, second, *rest) = product.attributes, product.inputs
     ranks = {len(graph.tensors[name].shape) for name in (first, second)}
     if rest or ranks != {2} or not _swaps(graph, node):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rpukit._checks import takes
 from rpukit.errors import GraphError
-from rpukit.tiled.graph.make import Graph, make_graph
+from rpukit.tiled.graph.make import Graph, make_graph, with_nodes
 from rpukit.tiled.ir import Node, Tensor, Training
 
 __all__ = ["fuse_activations", "fuse_updates"]
@@ -68,9 +68,7 @@ def fuse_activations(training: Training) -> Training:
         makes = tuple(named.get(name, name) for name in node.outputs)
         more = {"activation": "Relu"} if node.outputs[0] in named else {}
         nodes.append(Node(node.name, node.op, reads, makes, {**node.attributes, **more}))
-    inputs = [train.tensors[name] for name in train.inputs]
-    whole = make_graph(train.name, nodes, inputs, train.outputs, train.constants)
-    return replace(training, train=whole)
+    return replace(training, train=with_nodes(train, nodes))
 
 
 @takes()

@@ -13,7 +13,7 @@ from rpukit.tiled import ops
 from rpukit.tiled.ir import BaseGraph, Node, Tensor, sort_nodes
 from rpukit.tiled.runtime.reference import run
 
-__all__ = ["Graph", "infer", "make_graph"]
+__all__ = ["Graph", "infer", "make_graph", "with_nodes"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -137,6 +137,17 @@ def make_graph(
     return Graph(
         name, tuple(done), tensors, tuple(t.name for t in inputs), tuple(outputs), constants
     )
+
+
+def with_nodes(graph: BaseGraph, nodes: Sequence[Node]) -> Graph:
+    """Make a graph of other nodes with the same inputs and outputs.
+
+    Constants that no node reads any more are left out.
+    """
+    read = {name for node in nodes for name in node.inputs} | set(graph.outputs)
+    inputs = [graph.tensors[name] for name in graph.inputs]
+    constants = {name: value for name, value in graph.constants.items() if name in read}
+    return make_graph(graph.name, nodes, inputs, graph.outputs, constants)
 
 
 def infer(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from rpukit._checks import takes
 from rpukit.tiled import ops
-from rpukit.tiled.graph.make import Graph, make_graph
+from rpukit.tiled.graph.make import Graph, with_nodes
 from rpukit.tiled.ir import BaseGraph, Node, Training
 from rpukit.tiled.ops.elementwise import Broadcast, Map, Spread, Transpose
 from rpukit.tiled.ops.pointwise.chain import Chain, chain_of
@@ -64,10 +64,7 @@ def _fused(graph: BaseGraph) -> Graph:
     for number in range(len(graph.nodes)):
         search.add(number)
     nodes = [search.node(unit) for unit in search.sorted()]
-    inputs = [graph.tensors[name] for name in graph.inputs]
-    read = {name for node in nodes for name in node.inputs} | set(graph.outputs)
-    constants = {name: value for name, value in graph.constants.items() if name in read}
-    return make_graph(graph.name, nodes, inputs, graph.outputs, constants)
+    return with_nodes(graph, nodes)
 
 
 class _Search:

@@ -10,7 +10,7 @@ import numpy as np
 from rpukit._checks import Maybe, Whole, takes
 from rpukit.errors import PlanError
 from rpukit.tiled import ops
-from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.graph.make import with_nodes
 from rpukit.tiled.ir import Node, Training
 from rpukit.tiled.machine import Hierarchy
 from rpukit.tiled.methods._select import forward_nodes
@@ -253,9 +253,7 @@ class _Space:
                 nodes += self.copied(other, again, copies)
             nodes += self.viewed(node.inputs, again, copies)
             nodes.append(replace(node, inputs=_renamed(node.inputs, copies)))
-        inputs = [graph.tensors[name] for name in graph.inputs]
-        whole = make_graph(graph.name, nodes, inputs, graph.outputs, graph.constants)
-        return replace(self.training, train=whole)
+        return replace(self.training, train=with_nodes(graph, nodes))
 
     def copied(self, node: Node, again: Mapping[str, str], copies: dict[str, str]) -> list[Node]:
         """Copy a node under new names, with the views that it reads."""

@@ -112,7 +112,7 @@ def real_of(node: Node, tensors: Tensors, *places: int) -> str:
     names = [node.inputs[i] for i in places] if places else [n for n in node.inputs if n]
     kinds = {tensors[name].dtype for name in names}
     if len(kinds) != 1 or not kinds <= set(REALS):
-        raise fault(node, f"inputs of dtype {sorted(kinds)}, need float32, or all float64")
+        raise fault(node, f"inputs have dtypes {sorted(kinds)}, need all float32 or all float64")
     return kinds.pop()
 
 

@@ -26,6 +26,8 @@ from rpukit.errors import FormatError, ParameterError
 
 __all__ = ["Block", "live_bytes", "pack", "peak", "read_csv", "write_csv"]
 
+_MOST_BYTES = 1 << 40  # of a block, and of a multiple of addresses
+
 
 class Block(NamedTuple):
     """A block of memory with a lifetime.
@@ -105,9 +107,6 @@ def check_spans(blocks: Sequence[Any], name: str) -> None:
         whole = all(isinstance(n, int) and 0 <= n < _MOST_BYTES for n in b[1:])
         if not (whole and b.lower < b.upper):
             raise ParameterError(f"{name}: got {shown(b)}, need integers from 0, lower < upper")
-
-
-_MOST_BYTES = 1 << 40  # of a block, and of a multiple of addresses
 
 
 @takes(
@@ -212,7 +211,7 @@ def _place(blocks: Sequence[Block], best_fit: bool) -> dict[str, int]:
 
 
 class _Ranges:
-    """Lives and addresses of blocks, as arrays."""
+    """Lifetimes and addresses of blocks, as arrays."""
 
     def __init__(self, n: int) -> None:
         self.lives, self.places, self.n = np.zeros((2, n), np.int64), np.zeros((n, 2), np.int64), 0

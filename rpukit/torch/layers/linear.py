@@ -76,20 +76,17 @@ class AnalogLayer(torch.nn.Module):  # type: ignore[misc]
         digital = bias is not None and array.bias_kind == "none"
         start = torch.zeros(shape[0], dtype=kind, device=where) if digital else None
         self.register_parameter("bias", None if start is None else nn.Parameter(start))
-        scale = self._learned_scale(kind)
-        if scale is not None:
-            scale.data = scale.data.to(where)
-        self.register_parameter("output_scale", scale)
+        self.register_parameter("output_scale", self._learned_scale(kind, where))
         self.set_weights(weight, None if bias is None else bias.detach())
         self.train(module.training)
         self.to(weight.device)
 
-    def _learned_scale(self, kind: Any) -> Any:
+    def _learned_scale(self, kind: Any, where: Any) -> Any:
         scale = self.settings.output_scale
         if scale is None or not scale.learned:
             return None
         n = self.array.shape[0] if scale.per == "column" else 1
-        return nn.Parameter(torch.full((n,), scale.value, dtype=kind))
+        return nn.Parameter(torch.full((n,), scale.value, dtype=kind, device=where))
 
     # ---- weights ------------------------------------------------------------------------------
 

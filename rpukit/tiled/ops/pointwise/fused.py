@@ -7,7 +7,6 @@ from typing import Any
 
 from rpukit.tiled.ir import Node, Tensor
 from rpukit.tiled.ops._base import (
-    REALS,
     Numbers,
     Tensors,
     Tiled,
@@ -15,6 +14,7 @@ from rpukit.tiled.ops._base import (
     extents,
     fault,
     numbers,
+    real_of,
     spans_of,
     strides_by_axis,
 )
@@ -62,9 +62,7 @@ class FusedPointwise(Tiled):
         if missing:
             raise fault(node, f"attributes {', '.join(missing)} are missing; use fuse_pointwise")
         shape = tuple(node.attributes["shape"])
-        kinds = {tensors[name].dtype for name in node.inputs}
-        if len(kinds) != 1 or not kinds <= set(REALS):
-            raise fault(node, f"inputs of dtype {sorted(kinds)}, need float32, or all float64")
+        kind = real_of(node, tensors)
         if len(shape) > AXES:
             raise fault(node, f"shape: got {len(shape)} axes, need at most {AXES}")
         for name, axes in zip(node.inputs, self.axes(node, tensors), strict=True):
@@ -77,7 +75,7 @@ class FusedPointwise(Tiled):
             ):
                 raise fault(node, f"{name} of shape {own} does not follow axes {axes} of {shape}")
         self._check_chain(node)
-        return [Tensor(name, shape, kinds.copy().pop()) for name in node.outputs]
+        return [Tensor(name, shape, kind) for name in node.outputs]
 
     def _check_chain(self, node: Node) -> None:
         """Check that steps read what is there, and that results are made."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from rpukit.tiled.ir import Training
 from rpukit.tiled.program import BasePlan
-from rpukit.tiled.runtime.c_data import Tensors, batches_text, memory_text
-from rpukit.tiled.runtime.c_loops import Step, looped, size_of
-from rpukit.tiled.runtime.c_tables import Tables, tokens_of
+from rpukit.tiled.runtime.codegen.data import Tensors, batches_text, memory_text
+from rpukit.tiled.runtime.codegen.loops import Step, looped, size_of
+from rpukit.tiled.runtime.codegen.tables import Tables, tokens_of
 from rpukit.tiled.runtime.trainer import Trainer
 
 __all__ = ["generate_c"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rpukit.tiled.ir import Training
 from rpukit.tiled.program import BasePlan
-from rpukit.tiled.runtime.c_tables import MADE, comment, wrapped
+from rpukit.tiled.runtime.codegen.tables import MADE, comment, wrapped
 from rpukit.tiled.runtime.executor import Executor
 
 SECTIONS = '#ifdef HAS_SECTIONS\n#include "sections.h"\n#endif\n\n'

@@ -14,8 +14,8 @@ import numpy as np
 
 from rpukit.errors import PlanError
 from rpukit.tiled.program import BasePlan, ComputeTile, Copy, Program, Wait
-from rpukit.tiled.runtime.c_chains import Key, chain_loops, long_rows, split_chain
-from rpukit.tiled.runtime.c_loops import Step, depth_of
+from rpukit.tiled.runtime.codegen.chains import Key, chain_loops, long_rows, split_chain
+from rpukit.tiled.runtime.codegen.loops import Step, depth_of
 from rpukit.tiled.runtime.executor import PreparedTile
 
 __all__ = ["Tables", "comment", "kernel_source", "tokens_of", "wrapped"]

@@ -1,0 +1,1 @@
+"""Generated C: a plan as C99 sources for microcontrollers."""
