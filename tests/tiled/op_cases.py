@@ -8,9 +8,9 @@ from tests.tiled.op_formulas import CASES
 N_OUTPUTS = {"LayerNormalization": 3, "MomentumSGD": 2, "Adam": 3}
 
 
-def made(name, dtype="float32"):
-    """A graph of one node, and values for its inputs."""
-    op, shapes, attributes, formula = CASES[name]
+def made(name, dtype="float32", case=None):
+    """A graph of one node, and values for its inputs; of `CASES`, or of a case given."""
+    op, shapes, attributes, formula = case or CASES[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs, values = [], {}
     for place, shape in enumerate(shapes):

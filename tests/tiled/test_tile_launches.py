@@ -94,6 +94,25 @@ def test_sums_of_rows_by_many_blocks(dtype, kind, order):
         check("tiled_reduce", "reductions", given[0], [7.0, 1e-5], given[1], [4], parts, order)
 
 
+@BOTH
+@pytest.mark.parametrize(("n", "w"), [(4, 40), (15, 40), (30, 7)])
+def test_sums_of_rows_without_room_for_parts(dtype, n, w, order):
+    """A block for each sum, whose warps load strips of the same rows where there are few."""
+    c, h = 2, 9
+    image, own = [0, 0, 0, h * w, 0, c * h * w, w, 1], [0, 0, 0, 1, 0, 0, 0, 0]
+    sizes = [n * c * h * w] * 4 + [c]
+    for kind in (2, 3):
+        strides = [image, image if kind == 3 else own, own, own, own]
+        ints, buffers = reduction(kind, 0, 1, (1, 1, 1, c), (1, n, h, w), strides, dtype, sizes)
+        ints, floats = np.array(ints, np.int64), np.array([7.0, 1e-5], dtype)
+        want, found = ([b.copy() for b in buffers] for _ in range(2))
+        mirror = twins.mirror("rpukit.tiled._mirror.reductions", floats.dtype).tiled_reduce
+        mirror(0, c, ints, floats, *want)
+        with on_cpu(order):
+            kernels.bind("tiled_reduce", ints, (ints, floats), found)()
+        assert_same_bits(found[4], want[4])
+
+
 def test_many_parts_of_a_sum():
     rows = [0, 0, 0, 0, 0, 0, 32, 1]
     given = reduction(

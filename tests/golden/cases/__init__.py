@@ -9,6 +9,7 @@ name of its kernel.
 from tests.golden.cases import (
     circuits,
     devices,
+    edges,
     elementwise,
     few_samples,
     float64,
@@ -41,6 +42,7 @@ TOPICS = (
     tensor_sums,
     tiled,
     gemm,
+    *edges.TOPICS,
 )
 CASES: dict[str, list[Case]] = {}
 for _topic in TOPICS:

@@ -1,0 +1,5 @@
+"""Golden cases at the sizes and values where kernels take another path than in the others."""
+
+from tests.golden.cases.edges import tiled
+
+TOPICS = (tiled,)
