@@ -7,7 +7,7 @@ first wrong result. What has killed most, for its time, is tried first.
 
 Stages: golden cases; the same in other orders of threads; tests that take every kernel; tests that
 name the kernel; for bounds, golden cases with checks of addresses, in a process that has the
-sanitizer's library.
+sanitizer's library. In all others arrays have guard pages (`mutant_memory`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from mutant_forks import forked  # noqa: E402
+from mutant_memory import guard  # noqa: E402
 from mutant_switches import PRELUDE, switched  # noqa: E402
 from mutant_verdicts import SAME, SURVIVED, includes  # noqa: E402
 from mutants import EXTRA, Mutant  # noqa: E402
@@ -49,6 +50,12 @@ OF_PACKAGE = {  # tests of sources for each package, besides those that name the
     "tiled": ("tests/tiled/test_tile_kernels.py",),
     "gemm": ("tests/gemm/test_contract.py", "tests/gemm/test_tensor.py"),
 }
+# An index beyond an array whose length the compiler knows ends the process.
+BOUNDS = (
+    "-fsanitize=bounds-strict",
+    "-fsanitize-undefined-trap-on-error",
+    "-fno-aggressive-loop-optimizations",  # else loops end where arrays do
+)
 SANITIZED = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
 
 
@@ -87,6 +94,7 @@ class Bench:
         finds_races = runner.finds_races
         runner.finds_races = lambda v: self.at_work and finds_races(v)
         testing.set_runner(runner.run)
+        self.memory = None if SANITIZED else guard(folder)
 
     # ---- in place of the runner's functions
 
@@ -97,7 +105,7 @@ class Bench:
         usual = self._flags(races)
         if not self.at_work:
             return usual
-        return (*(f for f in usual if f != "-O2"), "-O1", "-Werror=vla")
+        return (*usual, "-Werror=vla", *(() if races or SANITIZED else BOUNDS))
 
     def text_of(self, variant: Any) -> str:
         text = self._text_of(variant)
@@ -243,7 +251,7 @@ class Bench:
                     return {"broken": str(error)[:200]}
                 except Exception as error:
                     return {"killed": f"{where}: {type(error).__name__}", "case": name}
-                if wrong:
+                if wrong or (self.memory and self.memory.memory_faults()):
                     return {"killed": where, "case": name}
         return {} if self._differed() else {"same": 1}
 
