@@ -340,9 +340,13 @@ def _trainer(rng: Random) -> Case:
     other = make()
     other.fit(batches)
 
+    with tempfile.TemporaryDirectory() as folder:
+        other.save(Path(folder) / "state.npz")
+        saved = (Path(folder) / "state.npz").read_bytes()
+
     def load(trainer: Any) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            other.save(Path(folder) / "state.npz")
+            (Path(folder) / "state.npz").write_bytes(saved)
             trainer.load(Path(folder) / "state.npz")
 
     calls: dict[str, Any] = {
