@@ -1,5 +1,5 @@
 """Golden cases at the sizes and values where kernels take another path than in the others."""
 
-from tests.golden.cases.edges import circuits, tiled
+from tests.golden.cases.edges import circuits, tiled, tiles
 
-TOPICS = (circuits, tiled)
+TOPICS = (circuits, tiled, tiles)

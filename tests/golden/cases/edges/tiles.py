@@ -1,0 +1,186 @@
+"""Tiles at the edge of their numbers: zeros, ties, bounds that are met, few cells, many samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import rpukit as rk
+from rpukit.analog import deferred_errors
+from rpukit.analog.arrays import compound_ops
+from rpukit.inference.training.ops import add_scaled
+from tests.golden.cases.case import Case, batch, put
+from tests.golden.cases.circuits import uniform
+from tests.golden.cases.inference import inference_tile, modified
+
+SHAPE = (13, 37)
+EXACT = rk.UpdateParameters(pulse_type="none_with_device")
+AGED = {
+    "decay": (
+        rk.SoftBounds(dw_min=0.01, lifetime=40, lifetime_dtod=0.3),
+        lambda t: t.decay(0.7),
+    ),
+    "drift": (
+        rk.ConstantStep(
+            drift=rk.DriftParameters(nu=0.1, nu_k=0.02, g_offset=0.37, reset_tol=1e-7)
+        ),
+        lambda t: t.drift(70),
+    ),
+    "clip_weights": (
+        rk.SoftBounds(dw_min=0.01, w_min=0.0, w_min_dtod=0.0),
+        lambda t: t.set_weights(-t.get_weights()),
+    ),
+}
+IO = {
+    "rounded": rk.IOParameters(inp_res=0.125, out_res=0.25, out_noise=0.0, out_bound=1.0),
+    "met": rk.IOParameters(
+        inp_bound=0.5,
+        noise_management="none",
+        bound_management="none",
+        out_noise=0.0,
+        out_bound=1.0,
+    ),
+    "positive": rk.IOParameters(out_noise=0.25, out_bound=0.5, bm_test_negative_bound=False),
+}
+
+
+def eighths(shape, seed):
+    """Multiples of 1/8 from -1 to 1, zeros of both signs among them."""
+    drawn = np.floor(uniform(shape, seed) * np.float32(17)) / np.float32(8) - np.float32(1)
+    drawn.reshape(-1)[1::7] = np.float32(-0.0)
+    return drawn
+
+
+def aged(cell, step, dtype):
+    def run(device):
+        tile = rk.AnalogTile(SHAPE, cell, device=device, seed=51, dtype=dtype)
+        tile.set_weights(put(eighths(SHAPE, 52).astype(dtype), device))
+        for _ in range(3):
+            step(tile)
+        return [tile.get_weights()]
+
+    return run
+
+
+def product(io, dtype):
+    def run(device):
+        tile = rk.AnalogTile(
+            SHAPE, rk.Ideal(), forward=io, backward=io, device=device, seed=53, dtype=dtype
+        )
+        tile.set_weights(put((eighths(SHAPE, 54) / 4).astype(dtype), device))
+        x, d = (put(eighths((6, n), 55 + n).astype(dtype), device) for n in SHAPE[::-1])
+        return [tile.forward(x), tile.backward(d), tile.forward(x[:1])]
+
+    return run
+
+
+def added(shape, share, cell, dtype):
+    """Exact updates of few cells by many samples; of large rates beyond the range of the type."""
+
+    def run(device):
+        tile = rk.AnalogTile(shape, cell, device=device, seed=57, dtype=dtype, update=EXACT)
+        x, d = (put(v.astype(dtype), device) for v in batch(shape, 290, 58))
+        lr = 0.1 if share is None else float(np.finfo(dtype).max) * share
+        tile.update(x, d, lr=lr).update(x[:3], d[:3], lr=-lr)
+        return [tile.get_weights()]
+
+    return run
+
+
+def scaled(device):
+    part, out = (put(uniform(SHAPE, seed), device) for seed in (61, 62))
+    status = put(np.zeros(1, np.int32), device)
+    for by, n in (("columns", SHAPE[1]), ("rows", SHAPE[0])):
+        scale = put(uniform((n,), 63), device)
+        add_scaled(part, scale, out, by=by, add=True, status=status)
+    return [out]
+
+
+def refreshed(device):
+    chosen, status = (put(np.zeros(n, k), device) for n, k in ((SHAPE, "f4"), (1, "i4")))
+    plus, minus = (
+        put(np.floor(uniform((25, SHAPE[0]), s) * np.float32(4)) / np.float32(4), device)
+        for s in (64, 65)
+    )
+    rises = compound_ops.select_refresh(chosen, plus, minus, 12, 0.5, 0.25, status=status)
+    return [chosen, *rises]
+
+
+def checked(dtype):
+    def run(device):
+        found, kind = [], np.finfo(dtype)
+        for value in (kind.max, -kind.max, kind.tiny / 4, -np.inf):
+            x = np.full(257, value, dtype)
+            status = put(np.zeros(1, np.int32), device)
+            deferred_errors.check_finite(put(x, device), status=status, call=5)
+            found.append(status)
+        return found
+
+    return run
+
+
+def rounded(device):
+    """Weights in the middle between two steps."""
+    modifier = rk.inference.WeightModifier(type="discretize", res=0.25)
+    tile = inference_tile(SHAPE, device, 66, modifier=modifier)
+    tile.set_weights(put(eighths(SHAPE, 67), device))
+    return [tile.post_step().get_weights()]
+
+
+def quantised(dtype):
+    """Samples of zeros, and of subnormal numbers."""
+
+    def run(device):
+        cell = rk.MixedPrecision(device=rk.SoftBounds(dw_min=0.02), n_x_bins=16, n_d_bins=9)
+        tile = rk.AnalogTile(SHAPE, cell, device=device, seed=68, dtype=dtype)
+        x, d = (v.astype(dtype) for v in batch(SHAPE, 7, 69))
+        x[1], d[2], x[3], d[4] = 0, 0, np.finfo(dtype).tiny / 2**20, np.finfo(dtype).tiny / 2**20
+        tile.update(put(x, device), put(d, device), lr=0.3)
+        arrays = tile.state()["arrays"]
+        return [arrays[name] for name in sorted(arrays)]
+
+    return run
+
+
+def followed(dtype):
+    """Running maxima that rise and fall."""
+
+    def run(device):
+        cell = rk.ChoppedTransfer(
+            devices=(rk.SoftBounds(dw_min=0.02), rk.ConstantStep(dw_min=0.01)),
+            auto_scale=True,
+            auto_momentum=0.75,
+            fast_lr=0.2,
+            in_chop_prob=0.2,
+        )
+        tile = rk.AnalogTile(SHAPE, cell, device=device, seed=71, dtype=dtype)
+        x, d = (v.astype(dtype) for v in batch(SHAPE, 19, 72))
+        x *= np.arange(1, 20, dtype=dtype)[:, None] % 5 / 7
+        tile.update(put(x, device), put(d, device), lr=0.3)
+        arrays = tile.state()["arrays"]
+        return [arrays[name] for name in sorted(arrays)]
+
+    return run
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    for dtype in ("float32", "float64"):
+        for kernel, (cell, step) in AGED.items():
+            yield kernel, Case(f"edges-{dtype}", aged(cell, step, dtype))
+        yield "check_finite", Case(f"largest-{dtype}", checked(dtype))
+        yield "quantise_rows", Case(f"zeros-{dtype}", quantised(dtype))
+        for kernel in ("auto_scale", "sample_maxima", "chop_samples", "transfer_write"):
+            yield kernel, Case(f"followed-{dtype}", followed(dtype))
+        for name, io in IO.items():
+            kernel = "tile_forward" if dtype == "float32" else "tile_product"
+            yield kernel, Case(f"{name}-{dtype}", product(io, dtype))
+        for name, cell in (("free", rk.Ideal()), ("bounded", rk.SoftBounds(dw_min=0.1))):
+            for shape in ((7, 33), (70, 1)):
+                for share in (None, 0.1):
+                    at = f"{name}{'-large' * bool(share)}-{shape[0]}x{shape[1]}-{dtype}"
+                    yield "rank_update", Case(at, added(shape, share, cell, dtype))
+    yield "add_scaled", Case("added", scaled)
+    yield "select_refresh", Case("ties", refreshed)
+    yield "modify_weights", Case("ties", rounded)
+    yield "program_conductance", Case("stuck-13x37", modified(SHAPE, "noise_model", 73))
