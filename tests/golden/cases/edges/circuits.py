@@ -1,4 +1,4 @@
-"""Circuits with weights of 0, equal children, impossible samples, and parameters of powers of two."""
+"""Circuits with weights of 0, equal children, and impossible samples."""
 
 from __future__ import annotations
 

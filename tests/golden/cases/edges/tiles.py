@@ -1,4 +1,4 @@
-"""Tiles at the edge of their numbers: zeros, ties, bounds that are met, few cells, many samples."""
+"""Tiles at the edge of their numbers: zeros, ties, bounds that are met, few cells."""
 
 from __future__ import annotations
 
@@ -75,13 +75,14 @@ def product(io, dtype):
     return run
 
 
-def added(shape, share, cell, dtype):
-    """Exact updates of few cells by many samples; of large rates beyond the range of the type."""
+def added(shape, large, cell, dtype):
+    """Exact updates of few cells by many samples; large ones leave the range of the type."""
 
     def run(device):
         tile = rk.AnalogTile(shape, cell, device=device, seed=57, dtype=dtype, update=EXACT)
-        x, d = (put(v.astype(dtype), device) for v in batch(shape, 290, 58))
-        lr = 0.1 if share is None else float(np.finfo(dtype).max) * share
+        x, d = (v.astype(dtype) for v in batch(shape, 290, 58))
+        lr, x = (20.0, x * (np.finfo(dtype).max / 10)) if large else (0.1, x)
+        x, d = put(x, device), put(d, device)
         tile.update(x, d, lr=lr).update(x[:3], d[:3], lr=-lr)
         return [tile.get_weights()]
 
@@ -177,9 +178,9 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield kernel, Case(f"{name}-{dtype}", product(io, dtype))
         for name, cell in (("free", rk.Ideal()), ("bounded", rk.SoftBounds(dw_min=0.1))):
             for shape in ((7, 33), (70, 1)):
-                for share in (None, 0.1):
-                    at = f"{name}{'-large' * bool(share)}-{shape[0]}x{shape[1]}-{dtype}"
-                    yield "rank_update", Case(at, added(shape, share, cell, dtype))
+                for large in (False, True):
+                    at = f"{name}{'-large' * large}-{shape[0]}x{shape[1]}-{dtype}"
+                    yield "rank_update", Case(at, added(shape, large, cell, dtype))
     yield "add_scaled", Case("added", scaled)
     yield "select_refresh", Case("ties", refreshed)
     yield "modify_weights", Case("ties", rounded)
