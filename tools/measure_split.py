@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device
+from rpukit.elementwise import random_fill
 
 Call = Callable[[], Any]
 _REPEATS = 7
@@ -60,17 +61,22 @@ def on(array: np.ndarray, device: str) -> Any:
     return _device.to_device(array, _device.parse_device(device))
 
 
+def bfloat16(shape: tuple[int, int], device: str) -> Any:
+    """Normal numbers over 16, drawn on their device."""
+    drawn = random_fill(rk.Stream.from_seed(shape[0]), shape, device=device)
+    drawn *= np.float32(1 / 16)
+    return rk.gemm.to_bfloat16(drawn)
+
+
 def head(devices: tuple[str, ...], small: bool) -> Iterator[tuple[str, Call]]:
     """The head of a language model in bfloat16, whole or split."""
     m, n_in, n_out = (8, 256, 320) if small else (4096, 4096, 128256)
     rng = np.random.default_rng(0)
-    bits = [rng.standard_normal(s, np.float32) / 16 for s in ((m, n_in), (n_out, n_in))]
-    x, weight = (rk.gemm.to_bfloat16(v) for v in bits)
-    rows = on(x, devices[0])
+    rows, weight = (bfloat16(s, devices[0]) for s in ((m, n_in), (n_out, n_in)))
     targets = on(rng.integers(0, n_out, m), devices[0])
     slope = on(rng.standard_normal(m, np.float32), devices[0])
     if len(devices) == 1:
-        w = on(weight, devices[0])
+        w = weight
         for split in ("outputs", "inputs"):
             yield f"head {split}: forward", lambda: rk.det_gemm(rows, w, trans_b=True)
             yield f"head {split}: logprob", lambda: rk.linear_logprob(rows, w, targets)
