@@ -93,74 +93,73 @@ def trained(tile: Any, n_batch: int, size: int) -> dict[str, Any]:
     """Train a tile; return times and hashes."""
     import cupy
 
+    from rpukit._device import to_numpy
+
     n_out, n_in = tile.shape
     start = time.perf_counter()
     with cupy.cuda.Device(0):
         rng = cupy.random.RandomState(1)
         for _ in range(n_batch):
             x, d = (rng.uniform(-1, 1, (size, n)).astype(np.float32) for n in (n_in, n_out))
-            tile.update(x, d, lr=0.01)
-        y = tile.forward(x)
-        found = hashlib.sha256(y.get().tobytes()).hexdigest()[:16]
+            tile.update(*(on(v, tile.device) for v in (x, d)), lr=0.01)
+        y = tile.forward(on(x, tile.device))
+        found = hashlib.sha256(to_numpy(y).tobytes()).hexdigest()[:16]
         taken = time.perf_counter() - start
         weights = tile.get_weights()
         return {"trained in s": round(taken, 2), "forward": found, "weights": digest(weights)}
 
 
-def large(n: int, n_gpu: int, n_batch: int) -> int:
-    """Make, train and save a large tile on several GPUs, and compare it with one GPU."""
+def on(array: Any, device: str) -> Any:
+    from rpukit import _device
+
+    return _device.to_device(array, _device.parse_device(device))
+
+
+def large(n: int, n_batch: int, devices: tuple[str, ...]) -> int:
+    """Make and train a large tile: with stored cells on one GPU, or on several and save it."""
     import cupy
 
     import rpukit as rk
 
-    cell = rk.SoftBounds(dw_min=0.001, dw_min_std=0.3)
-    devices = tuple(f"gpu:{k}" for k in range(n_gpu))
-    found = []
-    for places in (devices, devices[:1]):
-        start = time.perf_counter()
-        if len(places) > 1:
-            tile: Any = rk.ShardedTile((n, n), cell, places, seed=1)
-        else:
-            tile = rk.AnalogTile((n, n), cell, device=places[0], seed=1)
-        for k in range(len(places)):
-            cupy.cuda.Device(k).synchronize()
-        made = time.perf_counter() - start
-        row = trained(tile, n_batch, 16)
-        size = f"{len(places)} GPU(s): {tile.nbytes / 2**30:.1f} GiB"
-        print(f"{n} x {n}, stored cells, {size}, made in {made:.2f} s, {n_batch} batches: {row}")
-        found.append((row["forward"], row["weights"]))
-        del tile
-        for k in range(n_gpu):
-            with cupy.cuda.Device(k):
-                cupy.get_default_memory_pool().free_all_blocks()
-    print("equal bits" if found[0] == found[1] else "the bits DIFFER", flush=True)
-    saved(rk.ShardedTile((n, n), cell, devices, seed=1, storage="procedural"), devices)
-    return int(found[0] != found[1])
+    cell, start = rk.SoftBounds(dw_min=0.001, dw_min_std=0.3), time.perf_counter()
+    if len(devices) > 1:  # 4 bytes a cell, so that a tile of stored cells has room beside it
+        how = "drawn cells"
+        tile: Any = rk.ShardedTile((n, n), cell, devices, seed=1, storage="procedural")
+    else:
+        how, tile = "stored cells", rk.AnalogTile((n, n), cell, device=devices[0], seed=1)
+    for device in devices:
+        cupy.cuda.Device(int(device[4:])).synchronize()
+    made = time.perf_counter() - start
+    size = f"{len(devices)} GPU(s): {tile.nbytes / 2**30:.1f} GiB"
+    print(f"{n} x {n}, {how}, {size}, made in {made:.2f} s", flush=True)
+    row = trained(tile, n_batch, 2)
+    print(f"{n_batch} batches of 2 samples on {len(devices)} GPU(s): {row}", flush=True)
+    if len(devices) > 1:
+        saved(tile, devices)
+    return 0
 
 
 def saved(tile: Any, devices: tuple[str, ...]) -> None:
-    """Save a tile, load it on all GPUs and on one, and train all of them once more."""
+    """Save a tile, load it on all GPUs, and compare the weights."""
     import rpukit as rk
 
     need = 4 * tile.shape[0] * tile.shape[1] * 1.1
     places = [Path(p) for p in ("/dev/shm", tempfile.gettempdir()) if Path(p).is_dir()]
     rooms = [p for p in places if shutil.disk_usage(p).free > need]
-    row = trained(tile, 2, 16)
-    print(f"drawn cells: {tile.nbytes / 2**30:.1f} GiB, two batches: {row}", flush=True)
     if not rooms:
         print(f"not saved: no folder has {need / 2**30:.0f} GiB free")
         return
+    expected = digest(tile.get_weights())
     with tempfile.TemporaryDirectory(dir=rooms[0]) as folder:
         start = time.perf_counter()
         rk.save(Path(folder) / "tile.npz", tile)
         size, taken = (Path(folder) / "tile.npz").stat().st_size, time.perf_counter() - start
-        print(f"saved: {size / 2**30:.1f} GiB in {taken:.1f} s", flush=True)
-        expected, start = trained(tile, 1, 16), time.perf_counter()
+        print(f"saved in {rooms[0]}: {size / 2**30:.1f} GiB in {taken:.1f} s", flush=True)
         del tile
+        start = time.perf_counter()
         again = rk.load(Path(folder) / "tile.npz", devices)
         taken = time.perf_counter() - start
-        found = trained(again, 1, 16)
-    same = all(found[k] == expected[k] for k in ("forward", "weights"))
+        same = digest(again.get_weights()) == expected
     print(f"loaded in {taken:.1f} s: {'equal bits' if same else 'the bits DIFFER'}", flush=True)
 
 
@@ -248,17 +247,19 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=100, help="batches that train it")
     parser.add_argument("--out", type=Path, default=Path("build/all_gpus"))
     parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--part", choices=("large",), help=argparse.SUPPRESS)
+    parser.add_argument("--large", help="make and train the large tile on these GPUs, no more")
     args = parser.parse_args()
-    if args.part:
-        return large(args.side, args.gpus, args.batches)
+    if args.large:
+        return large(args.side, args.batches, tuple(args.large.split(",")))
     end, wanted = time.monotonic() + args.seconds, args.only.split(",")
     args.out.mkdir(parents=True, exist_ok=True)
     fuzz = fuzzers(args, args.out) if "fuzz" in wanted else []
     beside = []
     if "large" in wanted:
-        more = ("--side", args.side, "--batches", args.batches, "--gpus", args.gpus)
-        beside.append(Part("large", args.out, __file__, "--part", "large", *more))
+        more = ("--side", args.side, "--batches", args.batches)
+        names = [f"gpu:{k}" for k in range(args.gpus)]
+        for name, where in (("large", ",".join(names)), ("large_one", names[-1])):
+            beside.append(Part(name, args.out, __file__, "--large", where, *more))
     if "tests" in wanted:
         how = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "-m")
         for file in TESTS:
@@ -272,7 +273,7 @@ def main() -> int:
     limit = args.fuzz + 20 + 40 * bool(lost) if fuzz else args.seconds
     for part in beside:
         text = part.finish(part.start + limit - time.monotonic())
-        print(text if part.name == "large" else text[-700:], flush=True)
+        print(text if "large" in part.name else text[-700:], flush=True)
     tables: dict[str, tuple[Any, ...]] = {
         "hmm": (TOOLS / "measure_gpus.py", "--gpus", args.gpus, "--repeats", 20),
         "head": (TOOLS / "measure_split.py", "--most", args.gpus, "--only", "head"),

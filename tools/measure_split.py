@@ -24,16 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rpukit as rk
 from rpukit import _device
+from rpukit.elementwise import random_fill
 
 Call = Callable[[], Any]
 _REPEATS = 7
 
 
 def hashed(result: Any) -> str:
-    """Hash of one array, or of several."""
+    """Hash of an array, or of one in pieces."""
     digest = hashlib.sha256()
-    for array in result if isinstance(result, (list, tuple)) else (result,):
-        digest.update(np.ascontiguousarray(_device.to_numpy(array)).tobytes())
+    if isinstance(result, list):  # pieces of the columns
+        result = np.concatenate([_device.to_numpy(piece) for piece in result], axis=1)
+    digest.update(np.ascontiguousarray(_device.to_numpy(result)).tobytes())
     return digest.hexdigest()[:12]
 
 
@@ -60,19 +62,25 @@ def on(array: np.ndarray, device: str) -> Any:
     return _device.to_device(array, _device.parse_device(device))
 
 
+def bfloat16(shape: tuple[int, int], device: str) -> Any:
+    """Normal numbers over 16, drawn on their device."""
+    drawn = random_fill(rk.Stream.from_seed(shape[0]), shape, device=device)
+    drawn *= np.float32(1 / 16)
+    return rk.gemm.to_bfloat16(drawn)
+
+
 def head(devices: tuple[str, ...], small: bool) -> Iterator[tuple[str, Call]]:
     """The head of a language model in bfloat16, whole or split."""
     m, n_in, n_out = (8, 256, 320) if small else (4096, 4096, 128256)
     rng = np.random.default_rng(0)
-    bits = [rng.standard_normal(s, np.float32) / 16 for s in ((m, n_in), (n_out, n_in))]
-    x, weight = (rk.gemm.to_bfloat16(v) for v in bits)
-    rows = on(x, devices[0])
+    rows, weight = (bfloat16(s, devices[0]) for s in ((m, n_in), (n_out, n_in)))
     targets = on(rng.integers(0, n_out, m), devices[0])
     slope = on(rng.standard_normal(m, np.float32), devices[0])
     if len(devices) == 1:
-        w = on(weight, devices[0])
+        w = weight
         for split in ("outputs", "inputs"):
-            yield f"head {split}: forward", lambda: rk.det_gemm(rows, w, trans_b=True)
+            for name in ("forward", "forward, in pieces")[: 2 if split == "outputs" else 1]:
+                yield f"head {split}: {name}", lambda: rk.det_gemm(rows, w, trans_b=True)
             yield f"head {split}: logprob", lambda: rk.linear_logprob(rows, w, targets)
             back = (rows, w, targets, slope)
             yield f"head {split}: dhidden", lambda b=back: rk.linear_logprob_backward(*b)[0]
@@ -80,6 +88,11 @@ def head(devices: tuple[str, ...], small: bool) -> Iterator[tuple[str, Call]]:
     for split in ("outputs", "inputs"):
         layer = rk.ShardedLinear.cut(weight, devices, split=split)
         yield f"head {split}: forward", lambda: layer.forward(rows)  # noqa: B023
+        if split == "outputs":
+            yield (
+                "head outputs: forward, in pieces",
+                lambda: layer.forward(rows, gather=False),  # noqa: B023
+            )
         yield f"head {split}: logprob", lambda: layer.logprob(rows, targets)  # noqa: B023
         back = (rows, targets, slope)
         yield f"head {split}: dhidden", lambda b=back: layer.logprob_backward(*b)[0]  # noqa: B023
@@ -126,11 +139,11 @@ def main() -> None:
                 found.setdefault(name, []).append((timed(call, devices), bits))
             if not options.cpu:
                 _device.cupy().get_default_memory_pool().free_all_blocks()
-    print(f"{'':24}" + "".join(f"{n:>8} devices" for n in counts) + "   faster  bits")
+    print(f"{'':34}" + "".join(f"{n:>8} devices" for n in counts) + "   faster  bits")
     for name, row in found.items():
         same = "same" if len({bits for _, bits in row}) == 1 else "DIFFER"
         times = "".join(f"{ms:13.3f} ms" for ms, _ in row)
-        print(f"{name:24}{times}{row[0][0] / row[-1][0]:8.2f}  {same} {row[0][1]}")
+        print(f"{name:34}{times}{row[0][0] / row[-1][0]:8.2f}  {same} {row[0][1]}")
 
 
 if __name__ == "__main__":

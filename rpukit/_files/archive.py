@@ -26,7 +26,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rpukit._files.schema import DAMAGE, Spec, check_memory
+from rpukit._files.schema import DAMAGE, Spec, check_memory, has_nan
 from rpukit._files.writing import replaced
 from rpukit.errors import FormatError, NonFiniteError, ParameterError
 
@@ -35,6 +35,7 @@ __all__ = ["CHECKSUM", "Stored", "digest", "read", "read_arrays", "write"]
 _HEADER, CHECKSUM = "header.json", "checksum"
 _DAMAGE = (*DAMAGE, struct.error, zipfile.BadZipFile, zlib.error)
 _PIECE = 1 << 20  # bytes that are read at once
+_STORED = 1 << 28  # bytes from which arrays of floats are not packed: deflate takes 30 MB/s
 _MOST_PACKED = 1032  # bytes that deflate can make of one
 _TEXT_PACKED = 200  # the same of JSON that says something, and a first allowance in bytes
 _TEXT_FREE = 1 << 20
@@ -93,7 +94,7 @@ def write(
         raise ParameterError(f"path: got {target.name!r}, need a name that ends in .npz")
     whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     for name, array in whole.items():
-        if finite and array.dtype.kind == "f" and np.isnan(array).any():
+        if finite and has_nan(array):
             raise NonFiniteError(f"array {name} holds NaN: {target} is not written")
     plain = json.loads(json.dumps(dict(header)))  # as it will be read
     stamped = {**plain, CHECKSUM: digest(plain, whole)}
@@ -101,7 +102,8 @@ def write(
     with replaced(target) as file, _zipped(file) as zipped:
         for name, array in members.items():
             info = zipfile.ZipInfo(f"{name}.npy")  # without the time of day: equal files
-            info.compress_type = zipfile.ZIP_DEFLATED
+            small = array.nbytes < _STORED or array.dtype.kind != "f"
+            info.compress_type = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
             with zipped.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 

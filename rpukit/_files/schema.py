@@ -33,6 +33,7 @@ __all__ = [
     "check_names",
     "check_numbers",
     "fail",
+    "has_nan",
     "integer",
     "listing",
     "number",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 Check = Callable[[Any, str], Any]
+
+_PART = 1 << 24  # numbers that are looked at together
 
 # What reading damaged data can raise; errors of the operating system are not among it.
 DAMAGE = (
@@ -204,10 +207,20 @@ def check_arrays(found: Mapping[str, Spec], needed: Mapping[str, Spec]) -> None:
             )
 
 
+def has_nan(array: np.ndarray) -> bool:
+    """Whether an array holds NaN; large arrays are read in parts."""
+    if array.dtype.kind != "f":
+        return False
+    flat = array.reshape(-1)
+    return any(
+        bool(np.isnan(flat[k : k + _PART]).any()) for k in range(0, max(1, flat.size), _PART)
+    )
+
+
 def check_numbers(arrays: Mapping[str, np.ndarray]) -> None:
     """Check that no array holds NaN."""
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and np.isnan(array).any():
+        if has_nan(array):
             raise FormatError(f"array {name}: got NaN, need numbers")
 
 

@@ -75,6 +75,10 @@ class Peers:
             if not whole:
                 with _device.using(core.device):
                     core.parameters.refresh_all()
+        self.updated()
+
+    def updated(self) -> None:
+        """Note that the other GPUs have the parameters already."""
         self._version = self._owner.parameters.version
 
     def rows(self, n: int) -> list[Share]:
@@ -255,11 +259,12 @@ def has_numbers(core: Core) -> bool:
     return bool(np.any(number) or np.any(count))
 
 
-def copy_across(source: Array, out: Array, free: Any = None) -> None:
+def copy_across(source: Array, out: Array, free: Any = None, made: Any = None) -> None:
     """Copy to a like array of another GPU.
 
-    The copy is work of the target's current stream, in step with the source's. With an event
-    ``free``, after which nothing uses the target, it is work of the source's current stream.
+    The copy is work of the target's current stream, in step with the source's: after all that it
+    was given, or after the event ``made``. With an event ``free``, after which nothing uses the
+    target, it is work of the source's current stream.
     """
     event, stream_of = partial(_device.cupy().cuda.Event, disable_timing=True), _current_stream
     here, there = _device.device_of(source), _device.device_of(out)
@@ -271,8 +276,9 @@ def copy_across(source: Array, out: Array, free: Any = None) -> None:
         with _device.using(there):
             stream_of().wait_event(copied)
         return
-    with _device.using(here):
-        made = stream_of().record(event())
+    if made is None:
+        with _device.using(here):
+            made = stream_of().record(event())
     with _device.using(there):
         stream_of().wait_event(made)
         out.data.copy_from_device_async(source.data, source.nbytes, stream_of())

@@ -196,7 +196,8 @@ _DOUBLE_PACES = {
     "64x32 tensor few": Pace(2.21, 0.0226, 0.0158, 0.151, -0.0852, 0.138, -0.02),
     "4x16 few": Pace(2.51, 0.00576, 0.00478, 0.0288, 0.0585, 0.0, -0.00823),
 }
-# What blocks that share a tile add, as a part, by their number and the bytes of an element.
+# What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
+# element and their number.
 _SHARING = {
     4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185},
     8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278},
@@ -247,4 +248,5 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
         part += pace.edge
     if problem.n_segment > 1 and split == 1:
         part += pace.long
-    return pace.start + (part + _SHARING[size][split]) * time
+    sharing = _SHARING[size][split] * min(1.0, SEGMENT / segment)  # once a segment
+    return pace.start + (part + sharing) * time

@@ -91,16 +91,18 @@ class Machine:
         self.tell(key, self.knowledge("host"))
         known, time = self.knowledge(key), next(self.clock)
         for a, writing in [(a, False) for a in reads] + [(a, True) for a in writes]:
-            memory = a._memory
-            before = {**memory.written, **(memory.read if writing else {})}
-            for other, last in before.items():
-                if other != key and known.get(other, 0) < last:
+            memory, (low, high) = a._memory, bounds(a)
+            for first, end, other, last in (*memory.written, *(memory.read if writing else ())):
+                apart = end <= low or high <= first or other == key
+                if not apart and known.get(other, 0) < last:
                     raise Misplaced(f"{what}: stream {key} does not wait for stream {other}")
         known[key] = time
         for a in reads:
-            a._memory.read[key] = time
+            a._memory.read = [*_outside(a._memory.read, a, key), (*bounds(a), key, time)]
         for a in writes:
-            a._memory.written, a._memory.read = {key: time}, {}
+            memory = a._memory
+            memory.written = [*_outside(memory.written, a), (*bounds(a), key, time)]
+            memory.read = _outside(memory.read, a)
         self.log.append(f"{what} on gpu:{self.device}")
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -109,12 +111,31 @@ class Machine:
 
 
 class Memory:
-    """What is known of one allocation."""
+    """What is known of one allocation: first byte, end, stream and time of uses of its parts."""
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.written: dict[Any, int] = {}
-        self.read: dict[Any, int] = {}
+        self.written: list[Use] = []
+        self.read: list[Use] = []
+
+
+Use = tuple[int, int, Any, int]
+
+
+def bounds(array: Array) -> tuple[int, int]:
+    """First byte of an array, and the end."""
+    host = array._host
+    if not host.size:
+        return 0, 0
+    spans = [(n - 1) * step for n, step in zip(host.shape, host.strides, strict=True)]
+    first = host.ctypes.data + sum(span for span in spans if span < 0)
+    return first, first + sum(map(abs, spans)) + host.itemsize
+
+
+def _outside(uses: list[Use], array: Array, stream: Any = None) -> list[Use]:
+    """Leave out the uses, or those by a stream, that lie within an array."""
+    low, high = bounds(array)
+    return [u for u in uses if not (low <= u[0] and u[1] <= high and stream in (None, u[2]))]
 
 
 class Stream:
@@ -272,10 +293,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         out[0]._host[...] = made
         return out[0]
 
-    def get(self) -> np.ndarray:
+    def get(self, out: np.ndarray | None = None) -> np.ndarray:
         machine().work("copy to the host", [self])
         machine().wait()
-        return np.array(self._host)
+        if out is None:
+            return np.array(self._host)
+        assert out.flags.c_contiguous and (out.shape, out.dtype) == (self.shape, self.dtype)
+        out[...] = self._host
+        return out
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("implicit conversion to a NumPy array: use .get()")

@@ -50,6 +50,21 @@ class Block:
         return self.unit.context.guard
 
 
+def _put(part: Array, room: Array, device: Device) -> None:
+    """Copy the array of a block into that of the tile, which is on a device."""
+    there = _device.device_of(part)
+    if device.kind == "cpu" and there.kind == "gpu" and room.flags.c_contiguous:
+        with _device.using(there):
+            part.get(out=room)
+        return
+    if device.kind == "cpu":
+        part = _device.to_numpy(part)
+    elif there != device:
+        part = _device.to_device(part, device)
+    with _device.using(device):
+        room[...] = part
+
+
 class HomeGuard(Guard):
     """Guard of the first block, which speaks for all of them: every block sees the same inputs."""
 
@@ -163,16 +178,25 @@ class ShardedArray(WeightArray):
         if kind in SUMS:
             total = sum(_device.to_numpy(part) for part in parts)
             return _device.to_device(total, device)
-        shape = list(parts[0].shape)
-        shape[AXES.get(kind, 0) + self.axis] = self.context.shape[self.axis]
-        out = _device.empty(tuple(shape), parts[0].dtype, device)
-        with _device.using(device):
-            for block, part in zip(self.blocks, parts, strict=True):
-                here = part if _device.device_of(part) == device else None
-                out[self._place(kind, block)] = (
-                    _device.to_device(part, device) if here is None else here
-                )
+        out = _device.empty(self._whole(kind, parts[0]), parts[0].dtype, device)
+        for block, part in zip(self.blocks, parts, strict=True):
+            _put(part, out[self._place(kind, block)], device)
         return out
+
+    def _whole(self, kind: str, part: Array) -> tuple[int, ...]:
+        """Return the shape of an array of the tile, from that of the first block."""
+        shape = list(part.shape)
+        if kind not in (*SHARED, *SUMS):
+            shape[AXES.get(kind, 0) + self.axis] = self.context.shape[self.axis]
+        return tuple(shape)
+
+    def specs(self) -> dict[str, Array]:
+        """Return arrays of the shapes and types of `arrays`, which take no memory."""
+        made = {}
+        for name, part in self.blocks[0].unit.arrays().items():
+            whole = self._whole(name.rsplit(".", 1)[-1], part)
+            made[name] = np.broadcast_to(np.empty((), part.dtype), whole)
+        return made
 
     def arrays(self) -> dict[str, Array]:
         """Return all state by name, joined on the CPU."""

@@ -50,11 +50,13 @@ class ShardedState(SplitFace):
             If an earlier call on a GPU met NaN or infinity.
         """
         self._guard.check()
-        arrays = {name: np.array(_device.to_numpy(a)) for name, a in self._all_arrays().items()}
+        own = {name: np.array(_device.to_numpy(a)) for name, a in self._lines().items()}
+        arrays = {**self._unit.arrays(), **own}  # those of the cells are copies already
         return {"header": header_of_tile(self), "arrays": arrays}
 
-    def _all_arrays(self) -> dict[str, Array]:
-        return {**self._unit.arrays(), **self._registers, **self._periphery_arrays()}
+    def _lines(self) -> dict[str, Array]:
+        """Return the arrays of the state that are not of the cells."""
+        return {**self._registers, **self._periphery_arrays()}
 
     def _periphery_arrays(self) -> dict[str, Array]:
         return {
@@ -125,7 +127,8 @@ class ShardedState(SplitFace):
             periphery(io, way)
 
     def _fill(self, arrays: dict[str, Any]) -> None:
-        check_arrays({n: np.asarray(a) for n, a in arrays.items()}, self._all_arrays())
+        needed = {**self._unit.specs(), **self._lines()}
+        check_arrays({n: np.asarray(a) for n, a in arrays.items()}, needed)
         for name in self._registers:
             if (np.asarray(arrays[name]) != 1).any():
                 raise ParameterError(f"state: {name} has flipped: such a tile cannot be split")
