@@ -148,14 +148,13 @@ class MultivariateNormal(FunctionLeaf):
         scale = np.abs(matrices).max(initial=0.0)
         if not np.allclose(matrices, matrices.swapaxes(1, 2), rtol=0, atol=1e-9 * scale):
             raise ParameterError("covariance: got a matrix that is not symmetric")
-        try:
-            factor = np.linalg.cholesky(matrices)
-        except np.linalg.LinAlgError as error:
+        by, rest = _regressions(matrices)
+        if not (rest > _RESOLVED * np.einsum("nii->ni", matrices)).all():
             raise ParameterError(
                 "covariance: got a matrix that is not positive definite; add a small number to "
                 "its diagonal"
-            ) from error
-        return np.concatenate([means, _flat(factor)], axis=1)
+            )
+        return np.concatenate([means, _flat(by * np.sqrt(rest)[:, None, :])], axis=1)
 
     def unpacked(self, parameters: Any) -> tuple[FloatArray, FloatArray]:
         """Convert parameters to means and covariances.
@@ -235,17 +234,7 @@ class MultivariateNormal(FunctionLeaf):
         Each variable is a regression on those before it. The floor holds for its residual alone:
         coefficients stay, so that this is the maximum of all parameters above the floor.
         """
-        d, least = self.n_variables, self._each("min_std")
-        by, rest = np.zeros_like(covariance), np.zeros_like(mean)  # coefficients, residuals
-        for k in range(d):
-            left = covariance[:, :, k]
-            for j in range(k):
-                left = left - by[:, :, j] * (by[:, k, j] * rest[:, j])[:, None]
-            rest[:, k] = left[:, k]
-            clear = left[:, k] > _RESOLVED * covariance[:, k, k]
-            own = left / np.where(clear, left[:, k], 1.0)[:, None]
-            by[:, :, k] = np.where(clear[:, None], own, 0.0)
-            by[:, :k, k], by[:, k, k] = 0.0, 1.0
+        least, (by, rest) = self._each("min_std"), _regressions(covariance)
         std = np.sqrt(np.maximum(rest, least * least))
         return np.concatenate([mean, _flat(by * std[:, None, :])], axis=1)
 
@@ -272,6 +261,24 @@ def _square(flat: FloatArray, d: int) -> FloatArray:
     """Symmetric matrices of the rows of their lower triangles."""
     lower = _lower(flat, d)
     return np.where(np.tri(d, dtype=bool), lower, lower.swapaxes(1, 2))
+
+
+def _regressions(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Regress each variable on the residuals of those before it: coefficients, variances.
+
+    What rounding leaves of a variance counts as nothing, and has no coefficients.
+    """
+    by, rest = np.zeros_like(covariance), np.zeros_like(covariance[:, 0])
+    for k in range(covariance.shape[1]):
+        left = covariance[:, :, k]
+        for j in range(k):
+            left = left - by[:, :, j] * (by[:, k, j] * rest[:, j])[:, None]
+        rest[:, k] = left[:, k]
+        clear = left[:, k] > _RESOLVED * covariance[:, k, k]
+        own = left / np.where(clear, left[:, k], 1.0)[:, None]
+        by[:, :, k] = np.where(clear[:, None], own, 0.0)
+        by[:, :k, k], by[:, k, k] = 0.0, 1.0
+    return by, rest
 
 
 def _product(factor: FloatArray) -> FloatArray:
