@@ -101,6 +101,20 @@ def test_missing_and_mixed_columns():
     assert rk.estimators.CircuitDensity is CircuitDensity
 
 
+def test_full_covariance_finds_what_independent_columns_need_more_components_for():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3)) @ np.array([[1, 0.9, 0], [0, 0.3, 0.5], [0, 0, 0.2]])
+    x = np.column_stack([1e4 + 100 * x, rng.integers(0, 3, 400)])
+    x[rng.random(x.shape) < 0.1] = np.nan
+    settings = {"structure": "mixture", "n_epochs": 15, "random_state": 1}
+    full = CircuitDensity(1, covariance_type="full", **settings).fit(x)
+    assert full.score(x) > CircuitDensity(4, **settings).fit(x).score(x)
+    assert np.diff(full.trace_).min() > -1e-9
+    assert full.circuit_.layout.inputs[-1].columns == (0, 1, 2)
+    with pytest.raises(ParameterError, match="hclt"):
+        CircuitDensity(covariance_type="full", structure="hclt").fit(x)
+
+
 def test_classes_far_from_zero():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 300)

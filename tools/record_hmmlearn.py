@@ -36,6 +36,10 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, np.ndarray, dict[str
     diag.n_features = spherical.n_features = 2
     categorical.n_features = SYMBOLS
     symbols = rng.dirichlet(np.ones(SYMBOLS), STATES)
+    full = hmm.GaussianHMM(STATES, "full", **PRIORS, **MEANS, **options)
+    tied = hmm.GaussianHMM(STATES, "tied", covars_weight=6.0, **options)
+    full.n_features = tied.n_features = 2
+    sloped = np.array([[1.5, 0.6], [0.6, 1.0]])
     return {
         "diag": (diag, normal, {"means_": means, "covars_": np.full((STATES, 2), 1.5)}),
         "spherical": (spherical, normal, {"means_": means, "covars_": np.full(STATES, 1.5)}),
@@ -49,6 +53,8 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, np.ndarray, dict[str
             rng.poisson(3 + centres, (n, 2)),
             {"lambdas_": rng.gamma(3, 2, (STATES, 2))},
         ),
+        "full": (full, normal, {"means_": means, "covars_": np.tile(sloped, (STATES, 1, 1))}),
+        "tied": (tied, normal, {"means_": means, "covars_": sloped}),
     }
 
 

@@ -181,3 +181,13 @@ class Functions:
 
     def time_em_step(self):
         self.pc.em_step(self.x, step=0.1)
+
+
+class FullCovariance(Functions):
+    """64 normal leaves of 8 variables."""
+
+    def setup(self):
+        self.x = np.random.default_rng(0).normal(size=(1000, 8))
+        leaf = rk.circuits.MultivariateNormal(n_variables=8)
+        self.pc = rk.Circuit(rk.circuits.mixture(8, 64, leaf), seed=1)
+        self.time_log_likelihood(), self.time_em_step()

@@ -33,6 +33,7 @@ from rpukit.circuits.graph.nodes import (
     product,
     sum,
 )
+from rpukit.circuits.graph.normal import MultivariateNormal
 from rpukit.circuits.graph.reblock import reblock
 from rpukit.circuits.graph.transform import deepcopy, grow, merge, prune
 from rpukit.circuits.partials import Partials
@@ -60,6 +61,7 @@ __all__ = [
     "Leaf",
     "LogNormal",
     "MaskedCategorical",
+    "MultivariateNormal",
     "NegativeBinomial",
     "Nodes",
     "Partials",

@@ -62,7 +62,7 @@ _NODE = {
 _LEAF = {"var": COUNT, "leaf": text(), "leaf_parameters": table(setting)}
 _SOURCE = {"source": COUNT}
 _KINDS = {
-    "input": record({**_NODE, **_LEAF}, _SOURCE),
+    "input": record({**_NODE, **_LEAF}, {**_SOURCE, "columns": listing(COUNT)}),
     "product": record(_NODE),
     "sum": record(_NODE, _SOURCE),
 }
@@ -118,6 +118,8 @@ def described(layout: Layout) -> tuple[dict[str, Any], dict[str, Array]]:
         if isinstance(nodes, InputNodes):
             about |= {"var": nodes.var, "leaf": type(nodes.leaf).__name__}
             about["leaf_parameters"] = asdict(nodes.leaf)
+            if len(nodes.columns) > 1:
+                about["columns"] = list(nodes.columns)
         elif isinstance(nodes, (ProductNodes, SumNodes)):
             arrays[f"edges_{k}"] = nodes.edges
         if isinstance(nodes, SumNodes) and nodes.zero_mask is not None:
@@ -263,8 +265,9 @@ def _needed(
         raise fail(f"[{k}].source", about["source"], "an entry of equal sizes")
     if kind == "input":
         leaf = _leaf(about)
-        if not about["var"] < len(nodes):
-            raise fail(f"[{k}].var", about["var"], f"a number below {len(nodes)}")
+        most, own = leaf.n_columns * len(nodes), about.get("columns", [about["var"]])
+        if not (len(own) == leaf.n_columns and own[0] == about["var"] and max(own) < most):
+            raise fail(f"[{k}].columns", own, f"{leaf.n_columns} numbers below {most}")
         if owner is about:
             sizes["leaf_parameters"] += n * leaf.n_parameters
             sizes["leaf_totals"] += n * (leaf.n_statistics + 1)
@@ -324,7 +327,8 @@ def _leaf(about: dict[str, Any]) -> leaves.Leaf:
 def _one(k: int, about: dict[str, Any], made: list[Nodes], arrays: dict[str, Array]) -> Nodes:
     children, size = [made[c] for c in about["children"]], about["block_size"]
     if about["kind"] == "input":
-        return inputs(about["var"], _leaf(about), about["n_node"], block_size=size)
+        own = about.get("columns", about["var"])
+        return inputs(own, _leaf(about), about["n_node"], block_size=size)
     if about["kind"] == "product":
         return product(*children, node_edges=arrays[f"edges_{k}"], block_size=size)
     mask = arrays.get(f"zero_mask_{k}")

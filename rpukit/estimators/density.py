@@ -6,8 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import MOST
-from rpukit.circuits import Bernoulli, Categorical, Circuit, Gaussian, hclt, mixture
+from rpukit._checks import MOST, one_of
+from rpukit.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateNormal,
+    hclt,
+    inputs,
+    mixture,
+    product,
+)
+from rpukit.circuits import sum as mixture_of
 from rpukit.errors import ParameterError
 from rpukit.estimators._scikit import (
     BaseEstimator,
@@ -31,6 +42,9 @@ class CircuitDensity(MeanScore, BaseEstimator):  # type: ignore[misc]
         States of hidden variables, or components of the mixture.
     structure : {"auto", "hclt", "mixture"}
         "auto" takes a hidden Chow-Liu tree for whole numbers and a mixture for others.
+    covariance_type : {"diag", "full"}
+        Of columns of numbers in a mixture: independent in each component, or all together one
+        `MultivariateNormal` of it.
     n_epochs : int
     pseudocount : float
     random_state : int, RandomState or None
@@ -64,12 +78,14 @@ class CircuitDensity(MeanScore, BaseEstimator):  # type: ignore[misc]
         n_components: int = 8,
         *,
         structure: str = "auto",
+        covariance_type: str = "diag",
         n_epochs: int = 20,
         pseudocount: float = 0.1,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.structure = structure
+        self.covariance_type = covariance_type
         self.n_epochs = n_epochs
         self.pseudocount = pseudocount
         self.random_state = random_state
@@ -98,6 +114,12 @@ class CircuitDensity(MeanScore, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f'structure: got {self.structure!r}, need "auto", "hclt" or "mixture"'
             )
+        full = one_of(self.covariance_type, "covariance_type", ("diag", "full")) == "full"
+        if full and self.structure == "hclt":
+            raise ParameterError(
+                'covariance_type: got "full" with structure="hclt", whose leaves are of one '
+                'column: take structure="mixture"'
+            )
         data = self._checked(X, reset=True)
         seed = int(check_random_state(self.random_state).randint(1 << 31))
         leaves = [_leaf(data[:, v]) for v in range(data.shape[1])]
@@ -108,7 +130,7 @@ class CircuitDensity(MeanScore, BaseEstimator):  # type: ignore[misc]
             bins = None if whole else 16
             root = hclt(codes, self.n_components, leaves, n_bins=bins)
         else:
-            root = mixture(data.shape[1], self.n_components, leaves)
+            root = (_full if full else mixture)(data.shape[1], self.n_components, leaves)
         known = (~np.isnan(data)).sum(axis=0)
         values = np.array([max(leaf.support, 1) for leaf in leaves])
         with np.errstate(divide="ignore"):  # without a pseudocount unseen values are impossible
@@ -173,6 +195,22 @@ class CircuitDensity(MeanScore, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _full(n_columns: int, n_components: int, leaves: list[Any]) -> Any:
+    """Make a mixture whose columns of numbers have full covariances."""
+    numbers = [v for v in range(n_columns) if isinstance(leaves[v], Gaussian)]
+    parts: list[Any] = [
+        inputs(v, leaves[v], n_components) for v in range(n_columns) if v not in numbers
+    ]
+    if numbers:
+        of = {
+            name: tuple(getattr(leaves[v], name) for v in numbers)
+            for name in ("mean", "std", "min_std")
+        }
+        leaf = MultivariateNormal(n_variables=len(numbers), **of)
+        parts.append(inputs(numbers, leaf, n_components))
+    return mixture_of(parts[0] if len(parts) == 1 else product(*parts), n_nodes=1)
 
 
 def _leaf(column: Array) -> Any:

@@ -14,11 +14,12 @@ from rpukit.estimators._scikit import BaseEstimator, check_is_fitted, check_rand
 from rpukit.estimators.hmm_checks import (
     DECODERS,
     checked_settings,
+    emission_of,
     normalised_counts,
     read_samples,
     variances_of,
 )
-from rpukit.estimators.hmm_emissions import Emission, emission_of, need_rows
+from rpukit.estimators.hmm_emissions import Emission, need_rows
 from rpukit.estimators.hmm_monitor import Monitor
 from rpukit.estimators.hmm_sequences import BEST, Bucket, Chains, Counts, check_lengths
 
@@ -35,9 +36,10 @@ class HMM(BaseEstimator):  # type: ignore[misc]
     n_components : int
         Number of states.
     emission : {"gaussian", "categorical", "poisson"} or rpukit.circuits.Leaf
-        Distribution of each column of X, given the state; columns are independent given it.
-    covariance_type : {"diag", "spherical"}
-        Of Gaussian emissions.
+        Distribution of each column of X, given the state; columns are independent given it, but
+        with a full covariance.
+    covariance_type : {"diag", "spherical", "full", "tied"}
+        Of Gaussian emissions; tied is one full covariance of all states.
     n_features : int, optional
         Number of symbols of categorical emissions; default: as many as X or `emissionprob_` has.
     n_iter : int
@@ -74,7 +76,7 @@ class HMM(BaseEstimator):  # type: ignore[misc]
         Row i: probabilities of the states after state i.
     means_ : array, shape (n_components, n_features)
     covars_ : array, shape (n_components, n_features, n_features)
-        Diagonal matrices. It may be set as (n_components, n_features), too.
+        If diagonal, it may be set as (n_components, n_features), too.
     emissionprob_ : array, shape (n_components, n_symbols)
     lambdas_ : array, shape (n_components, n_features)
     emissionparams_ : array, shape (n_features, n_components, n_parameters)
@@ -160,7 +162,8 @@ class HMM(BaseEstimator):  # type: ignore[misc]
         """Covariances of Gaussian emissions, (n_components, n_features, n_features)."""
         if "_variances" not in self.__dict__:
             raise AttributeError("covars_: not set; call fit, or set it before")
-        return np.stack([np.diag(line) for line in self._variances])
+        held = self._variances
+        return held.copy() if held.ndim == 3 else np.stack([np.diag(line) for line in held])
 
     @covars_.setter
     def covars_(self, covars: Any) -> None:
@@ -420,7 +423,7 @@ class HMM(BaseEstimator):  # type: ignore[misc]
 
     def _n_free(self) -> int:
         n = self.n_components
-        return n - 1 + n * (n - 1) + emission_of(self.emission).n_free(self)
+        return n - 1 + n * (n - 1) + emission_of(self).n_free(self)
 
     def __getstate__(self) -> Mapping[str, Any]:
         state = dict(super().__getstate__())

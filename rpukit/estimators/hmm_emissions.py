@@ -12,17 +12,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rpukit.circuits import Categorical, Gaussian, Leaf, Poisson
+from rpukit.circuits import Categorical, Leaf, Poisson
 from rpukit.errors import NonFiniteError, ParameterError, ShapeError
 
-__all__ = ["Emission", "emission_of", "need_array", "need_rows"]
+__all__ = [
+    "CategoricalEmission",
+    "Emission",
+    "LeafEmission",
+    "PoissonEmission",
+    "need_array",
+    "need_rows",
+]
 
 Array = Any
 Model = Any  # an `HMM`, which holds the parameters
 
-_LEAST_VARIANCE = 1e-12
 _LEAST_RATE = 1e-30
-_ROUNDS = 50  # of k-means
 _NEAR = 1e-5  # of sums of probabilities to 1
 
 
@@ -64,61 +69,7 @@ class Emission(ABC):
         """Draw an observation."""
 
 
-class _Gaussian(Emission):
-    LETTERS: ClassVar[dict[str, str]] = {"m": "means_", "c": "covars_"}
-
-    def begin(self, hmm: Model, x: Array, rng: np.random.RandomState) -> None:
-        if hmm._begins("m", "means_"):
-            hmm.means_ = _k_means(x, hmm.n_components, rng)
-        if hmm._begins("c", "covars_"):
-            variance = np.nanvar(x, axis=0, ddof=min(1, len(x) - 1)) + hmm.min_covar
-            if hmm.covariance_type == "spherical":
-                variance = np.full_like(variance, variance.mean())
-            hmm._variances = np.tile(variance, (hmm.n_components, 1))
-
-    def check(self, hmm: Model) -> int:
-        means = need_array(hmm, "means_", (hmm.n_components, None))
-        hmm.means_, shape = means, means.shape
-        if getattr(hmm, "_variances", np.zeros(0)).shape != shape:
-            got = getattr(getattr(hmm, "_variances", None), "shape", "none")
-            raise ShapeError(f"covars_: got variances of shape {got}, need {shape} as of means_")
-        return int(shape[1])
-
-    def leaves(self, hmm: Model) -> tuple[Leaf, ...]:
-        return (Gaussian(),) * int(hmm.means_.shape[1])
-
-    def parameters(self, hmm: Model) -> list[Array]:
-        both = np.stack([hmm.means_, np.sqrt(hmm._variances)], axis=2)
-        return list(both.swapaxes(0, 1))
-
-    def step(self, hmm: Model, counts: list[Array], by_circuit: Callable[[], list[Array]]) -> None:
-        first, second, n = (np.stack([c[:, k] for c in counts], axis=1) for k in range(3))
-        old, prior, weight = hmm.means_, hmm.means_prior, hmm.means_weight
-        reached = n > 0
-        if "m" in hmm.params:
-            whole = np.where(reached, weight + n, 1.0)
-            shift = (first + weight * (prior - old)) / whole
-            hmm.means_ = np.where(reached, old + shift, old)
-        if "c" in hmm.params:  # statistics are about the old means
-            by = hmm.means_ - old
-            about = second - 2 * by * first + by * by * n + weight * (hmm.means_ - prior) ** 2
-            found = (hmm.covars_prior + about) / np.maximum(
-                np.maximum(hmm.covars_weight - 1, 0) + n, 1e-5
-            )
-            found = np.where(reached, np.maximum(found, _LEAST_VARIANCE), hmm._variances)
-            if hmm.covariance_type == "spherical":
-                found = np.tile(found.mean(axis=1)[:, None], (1, found.shape[1]))
-            hmm._variances = found
-
-    def n_free(self, hmm: Model) -> int:
-        n, columns = hmm.means_.shape
-        return int(n * columns + (n if hmm.covariance_type == "spherical" else n * columns))
-
-    def draw(self, hmm: Model, state: int, rng: np.random.RandomState) -> Array:
-        return rng.normal(hmm.means_[state], np.sqrt(hmm._variances[state]))
-
-
-class _Categorical(Emission):
+class CategoricalEmission(Emission):
     LETTERS: ClassVar[dict[str, str]] = {"e": "emissionprob_"}
     WHOLE = True
 
@@ -162,7 +113,7 @@ class _Categorical(Emission):
         return np.array([(np.cumsum(hmm.emissionprob_[state]) > rng.random_sample()).argmax()])
 
 
-class _Poisson(Emission):
+class PoissonEmission(Emission):
     LETTERS: ClassVar[dict[str, str]] = {"l": "lambdas_"}
     WHOLE = True
 
@@ -201,8 +152,8 @@ class _Poisson(Emission):
         return rng.poisson(hmm.lambdas_[state])
 
 
-class _OfLeaf(Emission):
-    """Any leaf of circuits, for each column; the circuit itself takes the M step."""
+class LeafEmission(Emission):
+    """Any leaf of circuits, for all columns; the circuit itself takes the M step."""
 
     LETTERS: ClassVar[dict[str, str]] = {"e": "emissionparams_"}
 
@@ -211,8 +162,11 @@ class _OfLeaf(Emission):
 
     def begin(self, hmm: Model, x: Array, rng: np.random.RandomState) -> None:
         if hmm._begins("e", "emissionparams_"):
-            shape = (hmm.n_components, self.leaf.n_parameters)
-            drawn = [self.leaf.drawn(rng.random_sample(shape), 2.0) for _ in range(x.shape[1])]
+            shape, each = (hmm.n_components, self.leaf.n_parameters), self.leaf.n_columns
+            if x.shape[1] % each:
+                raise ShapeError(f"X: got {x.shape[1]} columns, need a multiple of {each}")
+            n = x.shape[1] // each
+            drawn = [self.leaf.drawn(rng.random_sample(shape), 2.0) for _ in range(n)]
             hmm.emissionparams_ = np.stack(drawn)
 
     def check(self, hmm: Model) -> int:
@@ -220,7 +174,7 @@ class _OfLeaf(Emission):
         given = need_array(hmm, "emissionparams_", shape)
         checked = [self.leaf.checked(array, hmm.n_components) for array in given]
         hmm.emissionparams_ = np.stack(checked)
-        return len(checked)
+        return len(checked) * self.leaf.n_columns
 
     def leaves(self, hmm: Model) -> tuple[Leaf, ...]:
         return (self.leaf,) * len(hmm.emissionparams_)
@@ -240,25 +194,6 @@ class _OfLeaf(Emission):
             f"sample: draws of {type(self.leaf).__name__} need a circuit: take "
             "rpukit.circuits.hmm and Circuit.sample"
         )
-
-
-_NAMED: dict[str, type[Emission]] = {
-    "gaussian": _Gaussian,
-    "categorical": _Categorical,
-    "poisson": _Poisson,
-}
-
-
-def emission_of(given: Any) -> Emission:
-    """Find the emission of a name or a leaf."""
-    if isinstance(given, Leaf):
-        return _OfLeaf(given)
-    if not isinstance(given, str) or given not in _NAMED:
-        raise ParameterError(
-            f"emission: got {given!r}, need one of {', '.join(_NAMED)}, or a leaf such as "
-            "rpukit.circuits.Binomial(n_trials=5)"
-        )
-    return _NAMED[given]()
 
 
 def need_array(hmm: Model, name: str, shape: tuple[int | None, ...]) -> Array:
@@ -287,33 +222,3 @@ def need_rows(hmm: Model, name: str, shape: tuple[int | None, ...]) -> Array:
             f"{sums.max():g}, need probabilities that sum to 1"
         )
     return array
-
-
-def _k_means(x: Array, n: int, rng: np.random.RandomState) -> Array:
-    """Find centres by k-means, from a start by k-means++; sums go sample by sample."""
-    known = ~np.isnan(x)
-    mean = np.where(known, x, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    x = np.where(known, x, mean)
-    centres = x[[rng.randint(len(x))]]
-    nearest = _distances(x, centres[0])
-    while len(centres) < n:
-        along = np.cumsum(nearest)
-        drawn = np.searchsorted(along, rng.random_sample() * along[-1], side="right")
-        centres = np.concatenate([centres, x[[min(int(drawn), len(x) - 1)]]])
-        nearest = np.minimum(nearest, _distances(x, centres[-1]))
-    for _ in range(_ROUNDS):
-        closest = np.stack([_distances(x, centre) for centre in centres]).argmin(axis=0)
-        count = np.bincount(closest, minlength=n)[:, None]
-        total = [np.bincount(closest, weights=column, minlength=n) for column in x.T]
-        moved = np.where(count > 0, np.stack(total, axis=1) / np.maximum(count, 1), centres)
-        if (moved == centres).all():
-            break
-        centres = moved
-    return centres
-
-
-def _distances(x: Array, centre: Array) -> Array:
-    total = np.zeros(len(x))
-    for column, value in zip(x.T, centre, strict=True):
-        total += (column - value) ** 2
-    return total

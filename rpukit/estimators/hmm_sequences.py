@@ -36,7 +36,7 @@ class Counts:
 
     start: Array  # (n_components,)
     transition: Array  # (n_components, n_components)
-    leaves: list[Array]  # of each column, (n_components, n_statistics + 1)
+    leaves: list[Array]  # of each leaf of a time, (n_components, n_statistics + 1)
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class Bucket:
     roots: dict[int, int]  # length -> number of its root
     start: SumNodes
     transition: SumNodes | None  # None if all lengths are 1
-    leaves: list[InputNodes]  # of each column, with the parameters
-    steps: list[InputNodes]  # leaves of the first column at each time
+    leaves: list[InputNodes]  # of a time, with the parameters
+    steps: list[InputNodes]  # the first leaves of each time
 
     @property
     def longest(self) -> int:
@@ -110,16 +110,19 @@ def make_bucket(
     lengths: tuple[int, ...], n_components: int, leaves: tuple[Leaf, ...], dtype: Any, device: str
 ) -> Bucket:
     """Build the circuit for sequences of these lengths."""
-    block, longest, n_column = _block_of(n_components), max(lengths), len(leaves)
+    block, longest = _block_of(n_components), max(lengths)
+    *places, n_column = np.cumsum([0, *(leaf.n_columns for leaf in leaves)]).tolist()
     first = [
         inputs((longest - 1) * n_column + k, leaf, n_components, block_size=block)
-        for k, leaf in enumerate(leaves)
+        for k, leaf in zip(places, leaves, strict=True)
     ]
 
     def emitted(time: int) -> list[InputNodes]:
         if time == longest - 1:
             return first
-        return [nodes.duplicate(time * n_column + k) for k, nodes in enumerate(first)]
+        return [
+            nodes.duplicate(time * n_column + k) for k, nodes in zip(places, first, strict=True)
+        ]
 
     steps: list[InputNodes] = []
     roots: dict[int, SumNodes] = {}
@@ -179,7 +182,7 @@ class Chains:
         NaN is missing.
     lengths : array of int
     leaves : tuple of Leaf
-        Of each column.
+        Of the columns of a time, one after another.
     n_components : int
     dtype : dtype
     device : str

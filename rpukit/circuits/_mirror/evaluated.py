@@ -98,6 +98,16 @@ def _settle(chains, totals):
 
 
 @jit
+def leaf_uniforms_of(start, stop, k0, k1, op, rows, samples, out):
+    """As `leaf_uniforms`, of column k of ``out`` by draw k."""
+    for i in range(start, stop):
+        for k in range(out.shape[1]):
+            b0, b1, _, _ = block(k0, k1, u4(op), u8(rows[i]), u8(samples[i]), u4(k))
+            word = u8(u8(b0) << u8(20)) | u8(u8(b1) >> u8(12))
+            out[i, k] = (f8(word) + f8(0.5)) * f8(2.220446049250313e-16)
+
+
+@jit
 def leaf_uniforms(start, stop, k0, k1, op, rows, samples, out):
     """Uniforms of 52 bits in (0, 1) at rows and samples: words 0 and 1 of block 0."""
     for i in range(start, stop):

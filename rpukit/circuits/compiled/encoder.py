@@ -224,8 +224,9 @@ class _Domain:
         hull: dict[int, tuple[float, float]] = {}
         for nodes in layout.inputs:
             low, high = nodes.leaf.DOMAIN
-            least, most = hull.get(nodes.var, (low, high))
-            hull[nodes.var] = min(low, least), max(high, most)
+            for var in nodes.columns:
+                least, most = hull.get(var, (low, high))
+                hull[var] = min(low, least), max(high, most)
         found = sorted(v for v, ends in hull.items() if np.isfinite(ends).any())
         self._host = [np.array([hull[v][k] for v in found]) for k in range(2)]
         self._variables = np.array(found, np.int64)

@@ -182,7 +182,9 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
     _find_rows([layer for layer in layout.layers if isinstance(layer, SumLayer)], layout)
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
     layout.tree = _is_tree(layout)
-    layout.columns = columns_of({(n.var, n.leaf) for n in layout.inputs}, layout.n_variable)
+    layout.columns = columns_of(
+        {(v, n.leaf) for n in layout.inputs for v in n.columns}, layout.n_variable
+    )
     _find_scaled(layout)
     return layout
 

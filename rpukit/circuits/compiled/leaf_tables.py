@@ -69,13 +69,13 @@ class FunctionNodes:
     leaf: Any
     constants: Array
     rows: Array
-    variable: Array
+    variable: Array  # the leaf's n_columns of each row
     place: Array  # of a row's first parameter
     statistic: Array  # of a node's first statistic, and of its first parameter
     parameter: Array
     use_first: Array
     use_row: Array
-    use_variable: Array
+    use_variable: Array  # n_columns of each
 
     def on(self, device: _device.Device) -> FunctionNodes:
         """Copy the tables to a device; the constants stay."""
@@ -197,7 +197,8 @@ def function_nodes(layout: Layout, sources: list[LeafSource]) -> tuple[FunctionN
         source, rows = by_number[nodes.source.number], first_row + np.arange(nodes.n_node)
         first_row += nodes.n_node
         if source.traits.kind == FUNCTION:
-            own = (rows, np.full(nodes.n_node, nodes.var), _centres(source), _places(source))
+            every = np.tile(nodes.columns, (nodes.n_node, 1))
+            own = (rows, every, _centres(source), _places(source))
             parts.setdefault(source.leaf, []).append(own)
     made = []
     for leaf, some in parts.items():
@@ -209,7 +210,9 @@ def function_nodes(layout: Layout, sources: list[LeafSource]) -> tuple[FunctionN
         tables = (row.astype(np.int32), variable.astype(np.int32), place.astype(np.int64))
         uses = np.concatenate([[0], np.cumsum(np.bincount(owner))]).astype(np.int64)
         used = (begin.astype(np.int64), parameter, uses, *(a[order] for a in tables[:2]))
-        made.append(FunctionNodes(leaf, np.array(leaf.constants()), *tables, *used))
+        arrays: tuple[Array, ...] = (*tables, *used)
+        flat = (a.reshape(-1) for a in arrays)
+        made.append(FunctionNodes(leaf, np.array(leaf.constants()), *flat))
     return tuple(made)
 
 

@@ -61,6 +61,11 @@ class Leaf(Checked, ABC):
         return 0
 
     @property
+    def n_columns(self) -> int:
+        """Number of variables of one node: 1 but for `MultivariateNormal`."""
+        return 1
+
+    @property
     def n_parameters(self) -> int:
         """Parameters of one node."""
         return 1

@@ -15,13 +15,21 @@ import numpy as np
 
 from rpukit._checks import integer, need_memory, real_array, shown
 from rpukit.circuits.graph.leaves import Leaf, as_leaf
-from rpukit.circuits.graph.traversal import brief, edge_pairs, edge_table, named, sized, walk
+from rpukit.circuits.graph.traversal import (
+    brief,
+    columns_of,
+    edge_pairs,
+    edge_table,
+    named,
+    normalised_tiles,
+    sized,
+    walk,
+)
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
 __all__ = ["InputNodes", "Nodes", "ProductNodes", "SumNodes", "inputs", "product", "sum"]
 
 _numbers = count()
-_MOST_VARIABLES = 1 << 24
 _total = sum  # the builtin, which a function below hides
 
 
@@ -113,28 +121,32 @@ class Nodes:
 
 
 class InputNodes(Nodes):
-    """Leaves of one variable; made by `inputs`.
+    """Leaves of one variable, or of those of a `MultivariateNormal`; made by `inputs`.
 
-    Parameters
+    Attributes
     ----------
-    var : int
     leaf : Leaf
-    n_node, block_size : int
+    columns : tuple of int
+        Its variables, in the order of the leaf's parameters.
+    var : int
+        The first of them.
     """
 
     KIND = "input"
 
-    def __init__(self, var: int, leaf: Leaf, n_node: int, block_size: int) -> None:
+    def __init__(self, columns: tuple[int, ...], leaf: Leaf, n_node: int, block_size: int) -> None:
         Nodes.__init__(self, (), n_node, block_size)
-        self.var, self.leaf = var, leaf
-        self.scope = 1 << var
+        self.var, self.columns, self.leaf = columns[0], columns, leaf
+        for var in columns:
+            self.scope |= 1 << var
 
-    def duplicate(self, var: int | None = None, *, tie: bool = True) -> InputNodes:
+    def duplicate(self, var: Any = None, *, tie: bool = True) -> InputNodes:
         """Make the same leaves for another variable, with the same parameters if ``tie``.
 
         Parameters
         ----------
-        var : int, optional
+        var : int or sequence of int, optional
+            As of `inputs`.
         tie : bool
             Share the parameters; else copy them.
 
@@ -142,9 +154,8 @@ class InputNodes(Nodes):
         -------
         InputNodes
         """
-        copy = inputs(
-            self.var if var is None else var, self.leaf, self.n_node, block_size=self.block_size
-        )
+        own = self.columns if var is None else var
+        copy = inputs(own, self.leaf, self.n_node, block_size=self.block_size)
         _tie(copy, self, tie)
         return copy
 
@@ -232,38 +243,19 @@ class SumNodes(Nodes):
         return copy
 
     def checked(self, parameters: Any) -> Any:
-        array = real_array(parameters, f"parameters of {self!r}")
-        shape = self.parameter_shape
-        if array.ndim == 2 and array.shape == (self.n_node, _n_nodes(self.children)):
-            n, c = self.n_block, array.shape[1] // self.child_block_size
-            tiles = array.reshape(n, self.block_size, c, self.child_block_size).swapaxes(1, 2)
-            array = tiles[self.edges[0], self.edges[1]]
-        if array.shape != shape:
-            raise ShapeError(
-                f"parameters of {self!r}: got shape {np.shape(parameters)}, need {shape}, or "
-                f"({self.n_node}, {_n_nodes(self.children)})"
-            )
-        if not np.isfinite(array).all() or array.min() < 0:
-            raise ParameterError(
-                f"parameters of {self!r}: got negative numbers, NaN or infinity, need finite "
-                "weights from 0"
-            )
-        totals = np.zeros((self.n_block, self.block_size))
-        np.add.at(totals, self.edges[0], array.sum(axis=2))
-        if totals.min() <= 0:
-            raise ParameterError(f"parameters of {self!r}: a node has no positive weight")
-        return np.ascontiguousarray(array / totals[self.edges[0]][:, :, None])
+        return normalised_tiles(self, _n_nodes(self.children), parameters)
 
 
 def inputs(
-    var: int, leaf: Leaf, n_nodes: int, *, block_size: int = 1, parameters: Any = None
+    var: Any, leaf: Leaf, n_nodes: int, *, block_size: int = 1, parameters: Any = None
 ) -> InputNodes:
-    """Make a vector of leaves of one variable.
+    """Make a vector of leaves of one variable, or of those of a `MultivariateNormal`.
 
     Parameters
     ----------
-    var : int, from 0
-        Which variable, that is, which column of the data.
+    var : int, from 0, or sequence of int
+        Which variable, that is, which column of the data. Of a leaf of d variables all of them, or
+        the first of d that follow one another.
     leaf : Leaf
         Its kind, such as ``rk.circuits.Categorical(n_values=4)``.
     n_nodes : int
@@ -286,9 +278,9 @@ def inputs(
     >>> rk.circuits.inputs(0, rk.circuits.Bernoulli(), 2).variables
     [0]
     """
-    var = integer(var, "var", low=0, high=_MOST_VARIABLES, what="a column of the data")
-    need_memory(8 * sized(n_nodes, block_size)[0] * as_leaf(leaf).n_parameters, "inputs")
-    nodes = InputNodes(var, leaf, n_nodes, block_size)
+    columns = columns_of(var, as_leaf(leaf).n_columns)
+    need_memory(8 * sized(n_nodes, block_size)[0] * leaf.n_parameters, "inputs")
+    nodes = InputNodes(columns, leaf, n_nodes, block_size)
     return nodes if parameters is None else nodes.set_parameters(parameters)  # type: ignore[return-value]
 
 

@@ -63,7 +63,7 @@ def reblock(circuit: Any, block_size: int, *, max_padding: float = 0.25) -> Any:
     def remake(nodes: Nodes, children: list[Nodes], parameters: Any) -> Nodes:
         size = sizes[nodes.number]
         if isinstance(nodes, InputNodes):
-            copy: Nodes = inputs(nodes.var, nodes.leaf, nodes.n_node, block_size=size)
+            copy: Nodes = inputs(nodes.columns, nodes.leaf, nodes.n_node, block_size=size)
             copy._parameters = parameters
             return copy
         if isinstance(nodes, ProductNodes):

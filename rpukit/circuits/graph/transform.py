@@ -62,8 +62,9 @@ def deepcopy(circuit: Any, *, variables: Sequence[int] | None = None) -> Any:
 
     def remake(nodes: Nodes, children: list[Nodes], parameters: Any) -> Nodes:
         if isinstance(nodes, InputNodes):
-            var = nodes.var if variables is None else _renamed(variables, nodes.var)
-            copy: Nodes = inputs(var, nodes.leaf, nodes.n_node, block_size=nodes.block_size)
+            own = list(nodes.columns)
+            own = own if variables is None else [_renamed(variables, v) for v in own]
+            copy: Nodes = inputs(own, nodes.leaf, nodes.n_node, block_size=nodes.block_size)
         else:
             copy = same(nodes, children)
         copy._parameters = parameters
@@ -228,7 +229,7 @@ def grow(circuit: Any, *, noise: float = 0.3, seed: int = 0) -> Any:
         copies = 1 if nodes.number in whole else 2
         if isinstance(nodes, InputNodes):
             copy: Nodes = inputs(
-                nodes.var, nodes.leaf, copies * nodes.n_node, block_size=nodes.block_size
+                nodes.columns, nodes.leaf, copies * nodes.n_node, block_size=nodes.block_size
             )
             copy._parameters = None if parameters is None else np.tile(parameters, (copies, 1))
         elif isinstance(nodes, ProductNodes):
@@ -283,7 +284,7 @@ def rebuilt(circuit: Any, remake: Remake) -> Any:
 def same(nodes: Nodes, children: list[Nodes]) -> Nodes:
     """Make a vector of the same shape over other children, without parameters."""
     if isinstance(nodes, InputNodes):
-        return inputs(nodes.var, nodes.leaf, nodes.n_node, block_size=nodes.block_size)
+        return inputs(nodes.columns, nodes.leaf, nodes.n_node, block_size=nodes.block_size)
     if isinstance(nodes, ProductNodes):
         return product(*children, node_edges=nodes.edges, block_size=nodes.block_size)
     assert isinstance(nodes, SumNodes)
@@ -314,10 +315,10 @@ def _together(arrays: list[Any], name: str) -> Any:
 
 def _merged_inputs(vectors: tuple[Any, ...]) -> Nodes:
     first = vectors[0]
-    if any(nodes.leaf != first.leaf for nodes in vectors):
+    if any(nodes.leaf != first.leaf or nodes.columns != first.columns for nodes in vectors):
         raise StructureError(f"leaves of variable {first.var} differ: {[n.leaf for n in vectors]}")
     n, size = int(np.sum([nodes.n_node for nodes in vectors])), first.block_size
-    copy = inputs(first.var, first.leaf, n, block_size=size)
+    copy = inputs(first.columns, first.leaf, n, block_size=size)
     copy._parameters = _together([nodes.parameters for nodes in vectors], "leaves")
     return copy
 

@@ -7,10 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from rpukit._checks import integer, integers
+from rpukit._checks import integer, integers, real_array, shown
 from rpukit.errors import ParameterError, ShapeError, StructureError
 
-__all__ = ["brief", "edge_pairs", "edge_table", "named", "sized", "walk"]
+__all__ = [
+    "brief",
+    "columns_of",
+    "edge_pairs",
+    "edge_table",
+    "named",
+    "normalised_tiles",
+    "sized",
+    "walk",
+]
+
+_MOST_VARIABLES = 1 << 24
 
 
 def sized(n_node: Any, block_size: Any) -> tuple[int, int]:
@@ -35,6 +46,19 @@ def brief(scope: int) -> str:
 def named(scope: int) -> str:
     bits = [v for v, bit in enumerate(bin(scope)[:1:-1]) if bit == "1"]
     return "variables " + ", ".join(map(str, bits[:8])) + (", ..." if len(bits) > 8 else "")
+
+
+def columns_of(var: Any, n: int) -> tuple[int, ...]:
+    """Check the variables of a leaf of n of them."""
+    limits: dict[str, Any] = {"low": 0, "high": _MOST_VARIABLES, "what": "a column of the data"}
+    if n == 1 and not isinstance(var, (tuple, list, np.ndarray)):
+        return (integer(var, "var", **limits),)
+    given = np.atleast_1d(integers(var, "var")).tolist()
+    if len(given) == 1:
+        given = list(range(given[0], given[0] + n))
+    if len(given) != n or len(set(given)) < n:
+        raise ParameterError(f"var: got {shown(var)}, need {n} different variables, or the first")
+    return tuple(integer(v, "var", **limits) for v in given)
 
 
 def edge_table(table: Any, sizes: list[int], size: int, name: str) -> np.ndarray:
@@ -73,6 +97,32 @@ def edge_pairs(edges: Any, n_block: int, n_child_block: int) -> np.ndarray:
     if (np.diff(keys) <= 0).any() and (np.diff(np.sort(keys)) == 0).any():
         raise StructureError("edges: a pair of blocks comes twice, need distinct pairs")
     return pairs
+
+
+def normalised_tiles(nodes: Any, n_child: int, parameters: Any) -> np.ndarray:
+    """Check the weights of sums over `n_child` nodes, and normalise them."""
+    array = real_array(parameters, f"parameters of {nodes!r}")
+    shape = nodes.parameter_shape
+    if array.ndim == 2 and array.shape == (nodes.n_node, n_child):
+        n, c = nodes.n_block, array.shape[1] // nodes.child_block_size
+        tiles = array.reshape(n, nodes.block_size, c, nodes.child_block_size).swapaxes(1, 2)
+        array = tiles[nodes.edges[0], nodes.edges[1]]
+    if array.shape != shape:
+        raise ShapeError(
+            f"parameters of {nodes!r}: got shape {np.shape(parameters)}, need {shape}, or "
+            f"({nodes.n_node}, {n_child})"
+        )
+    if not np.isfinite(array).all() or array.min() < 0:
+        raise ParameterError(
+            f"parameters of {nodes!r}: got negative numbers, NaN or infinity, need finite "
+            "weights from 0"
+        )
+    totals = np.zeros((nodes.n_block, nodes.block_size))
+    np.add.at(totals, nodes.edges[0], array.sum(axis=2))
+    if totals.min() <= 0:
+        raise ParameterError(f"parameters of {nodes!r}: a node has no positive weight")
+    made: np.ndarray = np.ascontiguousarray(array / totals[nodes.edges[0]][:, :, None])
+    return made
 
 
 def walk(roots: Sequence[Any]) -> Iterator[Any]:

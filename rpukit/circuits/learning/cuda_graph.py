@@ -12,8 +12,8 @@ from rpukit import _device
 from rpukit._kernels.calls import CallState, changes
 from rpukit._kernels.entering import enters_device
 from rpukit.circuits.core import Core
-from rpukit.circuits.graph.evaluated import cuda_of
 from rpukit.circuits.learning.em import check_em, maximise
+from rpukit.circuits.ops.evaluated import on_host
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.queries.passes import gather, run_down, run_up
 from rpukit.errors import DeviceError, ParameterError, ShapeError
@@ -105,7 +105,7 @@ class Captured:
             )
         self._core, self._n, self._em = core, int(batch_size), em
         self._check_memory()
-        own = [one.leaf for one in core.parameters.rows.functions if cuda_of(one.leaf.FUNCTION)]
+        own = [r.leaf for r in core.parameters.rows.functions if on_host(r.leaf)]
         if em is not None and own:
             raise ParameterError(
                 f"captured: the M step of {own[0]} runs on the host, and a graph cannot hold it: "

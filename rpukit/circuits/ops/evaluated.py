@@ -13,8 +13,10 @@ from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.leaf_tables import FunctionNodes
 from rpukit.circuits.graph.evaluated import FunctionLeaf, cuda_of, functions_of
+from rpukit.circuits.graph.normal import MultivariateNormal
 from rpukit.circuits.ops.gradient import GradientStep
 from rpukit.circuits.ops.layers import leaf_flow, leaf_forward
+from rpukit.circuits.ops.normal import choose_normal, normal_density, normal_statistic
 
 __all__ = [
     "choose_functions",
@@ -26,6 +28,7 @@ __all__ = [
     "leaf_values",
     "maximise_functions",
     "mode_of",
+    "on_host",
 ]
 
 Array = Any
@@ -71,7 +74,8 @@ def leaf_values(rows: Any, codes: Array, numbers: Array, values: Array) -> None:
     """Compute the values of all leaves, the first columns of ``values``."""
     leaf_forward(rows, codes, numbers, values)
     for one in rows.functions:
-        leaf_density(one, rows.parameters, numbers, values)
+        go = normal_density if isinstance(one.leaf, MultivariateNormal) else leaf_density
+        go(one, rows.parameters, numbers, values)
 
 
 def leaf_counts(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array) -> None:
@@ -79,7 +83,8 @@ def leaf_counts(held: Any, rows: Any, codes: Array, numbers: Array, flows: Array
     if len(held.leaves.kinds):
         leaf_flow(held, rows, codes, numbers, flows)
     for one in rows.functions:
-        leaf_statistic(held, one, rows.parameters, numbers, flows)
+        go = normal_statistic if isinstance(one.leaf, MultivariateNormal) else leaf_statistic
+        go(held, one, rows.parameters, numbers, flows)
 
 
 def leaf_density(one: FunctionNodes, parameters: Array, numbers: Array, values: Array) -> None:
@@ -125,6 +130,11 @@ def leaf_statistic(
     run_rows(go, n_node, *args, *tables, *data, grain=work_grain(50 * len(flows)))
 
 
+def on_host(leaf: FunctionLeaf) -> bool:
+    """Whether the host takes the M step of a leaf."""
+    return leaf.FUNCTION not in _BUILT_IN
+
+
 def maximise_functions(
     leaf: FunctionLeaf,
     step: float,
@@ -138,10 +148,8 @@ def maximise_functions(
     Missing values and pseudocounts are the leaf's own expectation: they shorten the step.
     """
     arrays = (chains, totals, parameters)
-    if leaf.FUNCTION in _BUILT_IN:
-        function_maximise(leaf, step, pseudocount, *arrays)
-    else:
-        _maximise_on_host(leaf, step, pseudocount, *arrays)
+    go = _maximise_on_host if on_host(leaf) else function_maximise
+    go(leaf, step, pseudocount, *arrays)
 
 
 def function_maximise(
@@ -241,6 +249,9 @@ def choose_functions(
     ``draws`` are those of `leaf_choose`. The host chooses, by `FunctionLeaf.quantile` of a uniform
     of 52 bits.
     """
+    if isinstance(one.leaf, MultivariateNormal):
+        choose_normal(one, parameters, draws, codes, numbers, chosen)
+        return
     best, first_sample, k0, k1, op = draws
     rows, variable = (_device.to_numpy(a) for a in (one.rows, one.variable))
     unknown = np.isnan(_device.to_numpy(numbers))[:, variable]

@@ -14,7 +14,9 @@ from rpukit._checks import integer
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.leaves import Leaf
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, ProductNodes, SumNodes
+from rpukit.circuits.graph.normal import MultivariateNormal
 from rpukit.circuits.graph.traversal import named
+from rpukit.circuits.ops.normal import expected_normal
 from rpukit.circuits.queries import leaf_moments as measures
 from rpukit.circuits.queries.passes import both_ways, propagation_of
 from rpukit.elementwise import log
@@ -187,7 +189,12 @@ def expectation(self: CircuitLike, x: Any, *, missing: Any = None, power: int = 
     flows = _device.to_numpy(both_ways(core, usual, (codes, numbers), ones).flows)
     codes, numbers = _device.to_numpy(codes), _device.to_numpy(numbers).astype(np.float64)
     total, whole = np.zeros(codes.shape), np.zeros(codes.shape)
+    for one in core.parameters.rows.functions:
+        if isinstance(one.leaf, MultivariateNormal):
+            _add_normal(core, one, power, (flows, numbers), total, whole)
     for nodes in core.layout.inputs:
+        if isinstance(nodes.leaf, MultivariateNormal):
+            continue
         moments = measures.moments(*_leaf(core, nodes))[power - 1]
         for row, moment in zip(core.layout.rows[nodes.number], moments, strict=True):
             flow = flows[:, row].astype(np.float64)
@@ -196,6 +203,19 @@ def expectation(self: CircuitLike, x: Any, *, missing: Any = None, power: int = 
     known = np.where(codes >= 0, codes.astype(np.float64), numbers)
     means = np.divide(total, whole, out=np.full(total.shape, np.nan), where=whole > 0)
     return np.where(np.isnan(known), means, known**power)
+
+
+def _add_normal(
+    core: Core, one: Any, power: int, run: tuple[Array, Array], total: Array, whole: Array
+) -> None:
+    """Add the expectations of variables of normal leaves, which depend on the sample."""
+    flows, numbers = run
+    moments = expected_normal(one, core.parameters.rows.parameters, numbers)[power - 1]
+    rows, columns = (_device.to_numpy(a) for a in (one.rows, one.variable))
+    for k, (row, own) in enumerate(zip(rows, columns.reshape(len(rows), -1), strict=True)):
+        flow = flows[:, row, None].astype(np.float64)
+        total[:, own] += flow * moments[:, k]
+        whole[:, own] += flow
 
 
 def _leaf(core: Core, nodes: InputNodes) -> tuple[Leaf, Array]:
@@ -223,7 +243,7 @@ def _need_deterministic(core: Core) -> None:
         below = [supports[child.number] for child in nodes.children]
         if isinstance(nodes, InputNodes):
             possible = measures.support(*_leaf(core, nodes))
-            supports[nodes.number] = {nodes.var: possible}
+            supports[nodes.number] = dict.fromkeys(nodes.columns, possible)
         elif isinstance(nodes, ProductNodes):
             supports[nodes.number] = {
                 v: possible[nodes.edges[:, k]]

@@ -9,8 +9,10 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits.compiled.layout import ProductLayer
 from rpukit.circuits.graph.evaluated import FunctionLeaf
+from rpukit.circuits.graph.normal import MultivariateNormal
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops.evaluated import choose_functions, leaf_values, mode_of
+from rpukit.circuits.ops.normal import normal_density
 from rpukit.circuits.parameters import Parameters, support_of
 from rpukit.circuits.queries.passes import Pass, run_inner, run_leaves
 from rpukit.circuits.queries.propagation import FIRST_OF_BEST, MaxProduct
@@ -61,7 +63,9 @@ def _raise_unknown(parameters: Parameters, run: Pass) -> None:
     first = 0
     for nodes in parameters.layout.inputs:
         part = slice(first, first + nodes.n_node)
-        at, leaf = rows.place[part], nodes.leaf
+        at, leaf, first = rows.place[part], nodes.leaf, part.stop
+        if isinstance(leaf, MultivariateNormal):
+            continue
         if leaf.TABLE:
             most = rows.table[at[:, None] + xp.arange(leaf.support)].max(axis=1)
             unknown = run.codes[:, nodes.var] < 0
@@ -69,7 +73,9 @@ def _raise_unknown(parameters: Parameters, run: Pass) -> None:
             most = _mode_values(parameters, nodes, at)
             unknown = xp.isnan(run.numbers[:, nodes.var])
         run.values[:, part] = xp.where(unknown[:, None], most, run.values[:, part])
-        first = part.stop
+    for one in rows.functions:
+        if isinstance(one.leaf, MultivariateNormal):
+            normal_density(one, rows.parameters, run.numbers, run.values, best=True)
 
 
 def _mode_values(parameters: Parameters, nodes: Any, at: Array) -> Array:

@@ -117,6 +117,8 @@ class _Search:
     def fit_leaves(self, nodes: InputNodes, states: Array) -> None:
         """Fit leaves to the samples of their states; a state without samples takes all."""
         self._once(nodes, alone=True)
+        if len(nodes.columns) > 1:
+            raise StructureError(f"root: {nodes!r} is of several variables, need leaves of one")
         found = []
         for k in range(nodes.n_node):
             column = self.data[states == k, nodes.var]

@@ -28,7 +28,13 @@ def _block_of(n: int) -> int:
 
 
 def _leaf_of(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
+    """Select the leaf of one variable."""
     if isinstance(leaf, Leaf):
+        if leaf.n_columns > 1:
+            raise ParameterError(
+                f"leaf: got {leaf} of {leaf.n_columns} variables, need one of a single variable: "
+                "take mixture, hmm, or node vectors"
+            )
         return leaf
     if not isinstance(leaf, Sequence) or var >= len(leaf):
         given = f"{len(leaf)} leaves" if isinstance(leaf, Sequence) else shown(leaf)
@@ -44,7 +50,8 @@ def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) ->
     ----------
     n_variables, n_components : int
     leaf : Leaf or sequence of Leaf
-        One for all variables, or one each.
+        One for all variables, or one each. A `MultivariateNormal` is about as many variables as it
+        has, one after another: of all of them it makes a mixture with full covariances.
 
     Returns
     -------
@@ -61,7 +68,14 @@ def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) ->
     (3, 1, 1)
     """
     need_nodes(n_variables, "mixture")
-    parts: list[Nodes] = [inputs(v, _leaf_of(leaf, v), n_components) for v in range(n_variables)]
+    parts: list[Nodes] = []
+    var = 0
+    while var < n_variables:
+        own = leaf if isinstance(leaf, Leaf) else _leaf_of(leaf, len(parts))
+        parts.append(inputs(var, own, n_components))
+        var += own.n_columns
+    if var > n_variables:
+        raise ParameterError(f"n_variables: got {n_variables}, leaves of {own} have {var}")
     return sum(parts[0] if len(parts) == 1 else product(*parts), n_nodes=1)
 
 
@@ -85,7 +99,7 @@ def hmm(
     n_symbols : int, optional
         For `Categorical` emissions.
     leaf : Leaf, optional
-        Other emissions.
+        Other emissions. Of a leaf of d variables time t has variables t d to t d + d - 1.
     homogeneous : bool
         Share transitions and emissions between all times.
     start : array, shape (n_states,), optional
@@ -120,7 +134,8 @@ def hmm(
     kind = Categorical(n_values=n_symbols) if leaf is None else leaf  # type: ignore[arg-type]
     need_nodes(3 * seq_len, "hmm")
     block = _block_of(n_states)
-    emitted = inputs(seq_len - 1, kind, n_states, block_size=block, parameters=emission)
+    last = (seq_len - 1) * kind.n_columns
+    emitted = inputs(last, kind, n_states, block_size=block, parameters=emission)
     state: Nodes = emitted
     first: SumNodes | None = None
     for time in range(seq_len - 2, -1, -1):
@@ -133,10 +148,11 @@ def hmm(
 
 
 def _emission(emitted: InputNodes, time: int, tie: bool, parameters: Any) -> InputNodes:
+    var = time * emitted.leaf.n_columns
     if tie:
-        return emitted.duplicate(time)
+        return emitted.duplicate(var)
     return inputs(
-        time, emitted.leaf, emitted.n_node, block_size=emitted.block_size, parameters=parameters
+        var, emitted.leaf, emitted.n_node, block_size=emitted.block_size, parameters=parameters
     )
 
 

@@ -186,6 +186,32 @@ def functions_learnt(device, dtype):
     return found
 
 
+def of_normals():
+    """Normal leaves of 3 and of 5 variables; those of 3 have two uses."""
+    three = circuits.MultivariateNormal(n_variables=3)
+    low = [circuits.inputs((4, 0, 2), three, 3)]
+    low.append(low[0].duplicate((1, 3, 5)))
+    low.append(circuits.inputs(6, circuits.MultivariateNormal(n_variables=5), 3))
+    return circuits.sum(circuits.product(*low), n_nodes=1)
+
+
+def data_of_normals(device):
+    """130 samples for them: a third whole, a third in part, of a few nothing."""
+    x, missing = uniform((130, 11), 21) * np.float32(4) - np.float32(2), np.zeros((130, 11), bool)
+    missing[::3] = uniform((44, 11), 22) < np.float32(0.4)
+    missing[1::30] = True
+    return put(x, device), put(missing, device)
+
+
+def of_normal(device, dtype):
+    """Values and statistics of normal leaves of several variables."""
+    pc = rk.Circuit.from_state(made(of_normals, dtype), device)
+    x, missing = data_of_normals(device)
+    out = [pc.accumulate(x, missing=missing), *pc.flows(x[:9]).values()]
+    state = pc.state()["arrays"]
+    return [*out, *(state[name] for name in sorted(state))]
+
+
 CIRCUITS = {"leaves": (every_leaf, 260), "chain": (chain, 5), "images": (images, 19)}
 
 
@@ -221,6 +247,9 @@ def cases() -> Iterator[tuple[str, Case]]:
     for kernel in ("leaf_density", "leaf_statistic"):
         for dtype in ("float32", "float64"):
             yield kernel, Case(f"{dtype}-evaluated", partial(evaluated, dtype=dtype))
+    for kernel in ("normal_density", "normal_statistic"):
+        for dtype in ("float32", "float64"):
+            yield kernel, Case(f"{dtype}-normal", partial(of_normal, dtype=dtype))
     for dtype in ("float32", "float64"):
         yield "function_maximise", Case(dtype, partial(functions_learnt, dtype=dtype))
     for kernel in ("values_up", "flows_down"):
