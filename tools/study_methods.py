@@ -72,6 +72,10 @@ def ways(b: tiled.Builder, batches: list[tuple[np.ndarray, ...]]) -> dict[str, C
         small = methods.quantise(b, batches[:8], **options)
         return small, [small.training("loss", sgd)]
 
+    def stored(**options: object) -> Made:
+        small, (own,) = rounded(stored=True, **options)
+        return small, [methods.store_narrow(own)]
+
     def fused(made: Made) -> Made:
         return made[0], [tiled.fuse(own) for own in made[1]]
 
@@ -91,6 +95,11 @@ def ways(b: tiled.Builder, batches: list[tuple[np.ndarray, ...]]) -> dict[str, C
         "fp16": lambda: rounded(weights="fp16", activations="fp16"),
         "int8, `quantise`, `fuse`": lambda: fused(rounded()),
         "int8, learned scales, `fuse`": lambda: fused(rounded(learn_scales=True)),
+        "everything, `store_narrow`, fp16": lambda: (
+            b, [methods.store_narrow(whole, others="fp16")],
+        ),
+        "int8, stored, `store_narrow`": stored,
+        "fp16, stored, `store_narrow`": lambda: stored(weights="fp16", activations="fp16"),
         "fp16, `fuse`": lambda: fused(rounded(weights="fp16", activations="fp16")),
     }  # fmt: skip
 

@@ -18,6 +18,7 @@ from rpukit.errors import LaunchError
 
 CTYPES = {
     "signed char": np.int8,
+    "i8": np.int8,
     "unsigned char": np.uint8,
     "short": np.int16,
     "unsigned short": np.uint16,

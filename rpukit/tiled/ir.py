@@ -14,7 +14,7 @@ from rpukit.errors import GraphError
 
 __all__ = ["BaseGraph", "Node", "Tensor", "Training", "graphs_of", "sort_nodes"]
 
-DTYPES = ("float32", "float64", "int64", "uint32", "bool")
+DTYPES = ("float32", "float64", "int64", "uint32", "bool", "int8", "float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Tensor:
     name : str
     shape : tuple of int
         A tensor of shape () has one element.
-    dtype : {"float32", "float64", "int64", "uint32", "bool"}
+    dtype : {"float32", "float64", "int64", "uint32", "bool", "int8", "float16"}
 
     Raises
     ------

@@ -5,6 +5,7 @@ import numpy as np
 from rpukit.tiled import Node, Tensor, make_graph
 from tests.tiled.op_formulas import CASES
 
+NARROW = ("Quantize", "Positive", "Dequantize", "QuantizeGrad")  # of float32 alone
 N_OUTPUTS = {"LayerNormalization": 3, "MomentumSGD": 2, "Adam": 3}
 
 
@@ -14,6 +15,11 @@ def made(name, dtype="float32", case=None):
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs, values = [], {}
     for place, shape in enumerate(shapes):
+        if isinstance(shape, tuple) and shape and isinstance(shape[0], str):
+            inputs.append(Tensor(f"x{place}", shape[1], shape[0]))
+            draws = rng.integers(-127, 128, shape[1])
+            values[f"x{place}"] = (draws / (64 if shape[0] == "float16" else 1)).astype(shape[0])
+            continue
         kind = {"labels": "int64", "classes": "int64", "rows": "int64", "reset": "bool"}.get(
             shape, dtype
         )
@@ -29,7 +35,9 @@ def made(name, dtype="float32", case=None):
         else:
             draws = rng.normal(size=shape)
             positive = op.startswith("Adam") and place in (3, 4)
-            positive = positive or op in ("AdamPowers", "Sqrt", "Log")
+            positive = (
+                positive or op in ("AdamPowers", "Sqrt", "Log") or (op == "Quantize" and place)
+            )
             positive = positive or attributes.get("exponent", 1) % 1 != 0
             values[f"x{place}"] = (np.abs(draws) % 1 if positive else draws).astype(dtype)
     count = len(attributes.get("results", ())) or N_OUTPUTS.get(op, 1)

@@ -82,6 +82,10 @@ def hard_swish_grad(dy, x):
     return dy * np.where(np.abs(x) < 3, x / 3 + 0.5, x >= 3)
 
 
+def integers(x, s):
+    return np.clip(np.rint(x / s), -127, 127)
+
+
 def onehot(labels, n):
     return np.eye(n)[labels]
 
@@ -255,6 +259,16 @@ CASES = {
     "arg_max_last": (
         *("ArgMax", [(40, 9)], {"axis": -1, "keepdims": 0, "select_last_index": 1}),
         lambda x: 8 - x[:, ::-1].argmax(1),
+    ),
+    "quantise": ("Quantize", [(3, 5, 7), (1, 5, 1)], {}, integers),
+    "quantise_all": ("Quantize", [(40, 9), (1, 1)], {}, integers),
+    "quantise_half": ("Quantize", [(3, 50)], {"to": "float16"}, lambda x: x.astype("f2") * 1.0),
+    "positive": ("Positive", [(3, 50)], {}, lambda x: x > 0),
+    "dequantise": ("Dequantize", [("int8", (40, 9)), (1, 9)], {}, lambda q, s: q * s),
+    "dequantise_half": ("Dequantize", [("float16", (3, 50))], {"of": "float16"}, lambda q: q),
+    "quantise_grad": (
+        *("QuantizeGrad", [(3, 50), ("int8", (3, 50))], {"low": 0}),
+        lambda d, q: d * ((q > 0) & (q < 127)),
     ),
     "softmax": ("Softmax", [(2, 3, 7)], {"axis": 1}, lambda x: softmax(x, 1)),
     "log_softmax": ("LogSoftmax", [(4, 7)], {}, lambda x: log_softmax(x, -1)),

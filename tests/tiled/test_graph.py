@@ -100,7 +100,7 @@ def test_bad_inputs_of_a_run_are_refused():
     with pytest.raises(DTypeError, match="need float32"):
         graph.run({"x": np.ones((4, 6))})
     with pytest.raises(GraphError, match="dtype"):
-        Tensor("x", (2,), "float16")
+        Tensor("x", (2,), "complex64")
 
 
 def test_a_label_out_of_range_gives_nan():
@@ -167,6 +167,7 @@ KERNELS = [
     "tiled_conv_grad_w",
     "tiled_conv_grad_x",
     "tiled_cross_entropy_grad",
+    "tiled_dequantise",
     "tiled_fused",
     "tiled_gather_rows",
     "tiled_gemm",
@@ -177,6 +178,8 @@ KERNELS = [
     "tiled_nll",
     "tiled_pool",
     "tiled_pool_grad",
+    "tiled_quantise",
+    "tiled_quantise_grad",
     "tiled_rank_update",
     "tiled_reduce",
     "tiled_scatter_rows",

@@ -15,6 +15,10 @@ METHODS = {
     "fp16": lambda b, loss: methods.quantise(
         b, mini_batches(1), weights="fp16", activations="bf16"
     ).training(loss),
+    "stored": lambda b, loss: methods.store_narrow(
+        methods.quantise(b, mini_batches(1), stored=True, activations="fp16").training(loss),
+        others="fp16",
+    ),
     "adapters": lambda b, loss: methods.add_lora(b, "fc.w", rank=2).training(loss),
     "last": lambda b, loss: tiled.fuse_updates(methods.train_last(b.training(loss), 2)),
 }

@@ -46,4 +46,27 @@ static inline float map_hard_swish_grad(float dy, float x) {
     return x >= 3.0f ? dy : dy * fma32(x, 0.3333333333333333f, 0.5f);
 }
 
+/* Integer from -127 to 127 of x in units of the scale; 0 of NaN. */
+static inline int32_t narrow_integer(float x, float scale) {
+    float u = x / scale;
+    if (u >= 127.0f) return 127;
+    if (u <= -127.0f) return -127;
+    return u == u ? (int32_t)((u + 12582912.0f) - 12582912.0f) : 0;
+}
+
+/* Bits of float16; finite numbers beyond 65504 become that. */
+static inline uint16_t narrow_half(float x) {
+    uint32_t word = bits_of(x), sign = word >> 16 & 0x8000, u = word & 0x7fffffff;
+    if (u > 0x7f800000) return 0x7e00;
+    if (u >= 0x477ff000) return (uint16_t)(sign | (u == 0x7f800000 ? 0x7c00 : 0x7bff));
+    if (u < 0x38800000) return (uint16_t)(sign | (bits_of(float_of(u) * 16777216.0f + 8388608.0f) - 0x4b000000));
+    return (uint16_t)(sign | (((u + 0xfff + (u >> 13 & 1)) >> 13) - (112 << 10)));
+}
+
+static inline float narrow_float(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, e = half >> 10 & 31, m = half & 1023;
+    if (e == 0) return float_of(sign | bits_of((float)m * 5.9604644775390625e-08f));
+    return float_of(sign | (e == 31 ? 255 : e + 112) << 23 | m << 13);
+}
+
 #endif

@@ -258,6 +258,16 @@ def _turned_conv(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     return [dx, back.add("ConvGradW", x, slopes[0], **more) if back.need(w) else ""]
 
 
+def _quantize(back: Backward, node: Node, slopes: Slopes) -> list[str]:
+    """Straight through, where integers are not at their bounds; of integers, slopes are those of
+    the numbers that they stand for."""
+    if any(map(back.need, node.inputs[1:])):
+        raise fault(node, "scales have no gradient; need constants")
+    if attribute(node, "to", "int8") != "int8":
+        return [slopes[0], ""]
+    return [back.add("QuantizeGrad", slopes[0], node.outputs[0]), ""]
+
+
 def _gather_rows(back: Backward, node: Node, slopes: Slopes) -> list[str]:
     table, indices = node.inputs
     return [back.add("ScatterRows", slopes[0], indices, size=back.shape(table)[0]), ""]
@@ -299,6 +309,8 @@ RULES: Mapping[str, Rule] = {
     "BatchNormInternal": _batch_norm,
     "BatchNormApply": _affine_channels,
     "Broadcast": _broadcast,
+    "Quantize": _quantize,
+    "Dequantize": lambda back, node, slopes: [slopes[0], ""],
     "Slice": _slice,
     "Concat": _concat,
     "Place": _concat,

@@ -1,6 +1,7 @@
 """Methods of training on devices: parts of a network, adapters, recomputation, quantisation."""
 
 from rpukit.tiled.methods.lora import add_lora
+from rpukit.tiled.methods.narrow import store_narrow
 from rpukit.tiled.methods.partial import freeze, parameter_layers, train_last, train_rows
 from rpukit.tiled.methods.quantise import quantise
 from rpukit.tiled.methods.recompute import recompute
@@ -15,6 +16,7 @@ __all__ = [
     "plan_recomputed",
     "quantise",
     "recompute",
+    "store_narrow",
     "train_last",
     "train_rows",
 ]

@@ -32,6 +32,7 @@ def quantise(
     per_channel: bool = True,
     learn_scales: bool = False,
     only: Sequence[str] = ("*",),
+    stored: bool = False,
 ) -> Builder:
     """Round the factors of products to few bits in the forward pass; parameters stay as they are.
 
@@ -50,6 +51,9 @@ def quantise(
         Scales are parameters too, which begin with the values that are fixed otherwise.
     only : sequence of str
         Patterns of the names of products: those of the other products stay as they are.
+    stored : bool
+        Rounded factors are tensors of int8 or float16, which `store_narrow` keeps for the backward
+        pass. Not with int4, bf16 or scales that are learned.
 
     Returns
     -------
@@ -68,7 +72,8 @@ def quantise(
     bits, with gradients straight through; fp16 clips at 65504 and has no subnormal numbers.
 
     All of it consists of elementwise ops that every executor has, float32 in memory: accuracy is
-    that of the small format, memory and cycles are not.
+    that of the small format, memory and cycles are not. With ``stored=True`` they are: s is then
+    the largest absolute value over 126, and gradients pass where the integer is within 126.
 
     Examples
     --------
@@ -82,19 +87,38 @@ def quantise(
     >>> small.graph("w/int8").run({"w": np.float32([[0.114], [-1.27]])})["w/int8"].ravel().round(3)
     array([ 0.11, -1.27], dtype=float32)
     """
+    if stored:
+        _check_stored((weights, activations), learn_scales, builder._sketch.dtype)
     products = [node for node in builder._sketch.nodes if node.op in PRODUCTS]
     names = matching(list(only), [node.name for node in products], "only")
-    return _Quantiser(builder, (weights, activations), per_channel, learn_scales).run(
-        {node.name: node for node in products if node.name in names}, batches
-    )
+    quantiser = _Quantiser(builder, (weights, activations), per_channel, learn_scales, stored)
+    return quantiser.run({node.name: node for node in products if node.name in names}, batches)
+
+
+def _check_stored(formats: tuple[str, str], learn_scales: bool, dtype: str) -> None:
+    for name, style in zip(("weights", "activations"), formats, strict=True):
+        if style not in ("int8", "fp16", "none"):
+            raise ParameterError(
+                f"{name}: got {style!r}, need 'int8', 'fp16' or 'none' with stored=True"
+            )
+    if learn_scales:
+        raise ParameterError("learn_scales: got True, need False with stored=True")
+    if dtype != "float32":
+        raise ParameterError(f"stored: got True for a builder of {dtype}, need float32")
 
 
 class _Quantiser:
     def __init__(
-        self, builder: Builder, formats: tuple[str, str], per_channel: bool, learn: bool
+        self,
+        builder: Builder,
+        formats: tuple[str, str],
+        per_channel: bool,
+        learn: bool,
+        stored: bool,
     ) -> None:
         self.builder, self.rewriter = builder, Rewriter(builder)
         self.formats, self.per_channel, self.learn = formats, per_channel, learn
+        self.stored = stored
         self.made = self.rewriter.made
         self.values = self.rewriter.values
         bits = np.finfo(self.made._sketch.dtype).nmant + 1
@@ -150,7 +174,7 @@ class _Quantiser:
         if (name, axis) not in self.named:
             suffix = "" if not any(key[0] == name for key in self.named) else f"/{axis}"
             if style in _MANTISSA:
-                made = self.shorter(name, style)
+                made = self.half(name) if self.stored else self.shorter(name, style)
             else:
                 made = self.integers(name, style, suffix, self.scale(name, axis, style, most))
             self.named[name, axis] = made
@@ -175,7 +199,8 @@ class _Quantiser:
             value = np.abs(np.asarray(self.values[name], np.float64))
             axes = tuple(k for k in range(rank) if k != axis)
             top = value.max(axes, keepdims=True, initial=0.0)
-        scale: np.ndarray = np.where(top > 0, top, 1.0) / _LEVELS[style]
+        levels = _LEVELS[style] - self.stored  # the last integer is for what is beyond them
+        scale: np.ndarray = np.where(top > 0, top, 1.0) / levels
         return scale
 
     def integers(self, name: str, style: str, suffix: str, scale: np.ndarray) -> str:
@@ -188,12 +213,20 @@ class _Quantiser:
             step = made.apply("Mul", own, self.rewriter.number(factor), name=f"{label}/step")
         else:
             step = made.constant(label, scale)
+        if self.stored:
+            whole = made.apply("Quantize", name, step, to=style, name=f"{name}/stored{suffix}")
+            return made.apply("Dequantize", whole, step, of=style, name=f"{name}/{style}{suffix}")
         part = made.apply("Div", name, step, name=f"{name}/units{suffix}")
         bound = levels + 0.4375  # rounds to the last integer
         part = made.apply("Clip", part, min=-bound, max=bound)
         magic = self.rewriter.number(self.magic)
         part = made.apply("Sub", made.apply("Add", part, magic), magic)
         return made.apply("Mul", part, step, name=f"{name}/{style}{suffix}")
+
+    def half(self, name: str) -> str:
+        """Round to float16, in 16 bits."""
+        short = self.made.apply("Quantize", name, to="float16", name=f"{name}/stored")
+        return self.made.apply("Dequantize", short, of="float16", name=f"{name}/fp16")
 
     def shorter(self, name: str, style: str) -> str:
         """Round to fewer bits: the high part of a split by Veltkamp."""

@@ -21,7 +21,7 @@ from rpukit.tiled.ops import (
 )
 from rpukit.tiled.ops._base import Op
 from rpukit.tiled.ops.composites import LOWERINGS, lower
-from rpukit.tiled.ops.pointwise import fused
+from rpukit.tiled.ops.pointwise import fused, narrow
 
 __all__ = ["OPS", "find", "known", "lower"]
 
@@ -29,6 +29,7 @@ _FILES = (
     products,
     elementwise,
     fused,
+    narrow,
     reductions,
     labels,
     lookups,

@@ -190,6 +190,7 @@ def _tile(node: Node, tensors: Mapping[str, Tensor], one: ComputeTile, size: int
             raise PlanError(
                 f"tile {one.box} of node {node.name}: {operand.tensor} at {address} is outside"
             )
-        spans[operand.slot] = (address, count, tensor.dtype)
+        kind = "uint16" if tensor.dtype == "float16" else tensor.dtype  # kernels read its bits
+        spans[operand.slot] = (address, count, kind)
     ints, floats = op.parameters(node, tensors, one.box)
     return PreparedTile(op, node, ints, floats, tuple(spans), (space, one.box))

@@ -57,6 +57,9 @@ def run_tile(
     op = ops.find(node.op)
     assert isinstance(op, ops.Tiled)
     ints, floats = op.parameters(node, tensors, box)
+    buffers = [
+        b.view(np.uint16) if b is not None and b.dtype == np.float16 else b for b in buffers
+    ]
     xp = _device.namespace(*(buffer for buffer in buffers if buffer is not None))
     if _device.runs_kernels(xp):
         kernels.launch(
