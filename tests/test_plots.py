@@ -150,6 +150,8 @@ def test_accuracy_begins_at_zero_or_says_so(pyplot):
     marks = [line for line in ax.lines if not line.get_clip_on()]
     assert len(marks) == 2
     assert key(ax) == ["a", "b"]
+    with pytest.raises(rk.errors.ParameterError, match="curves: got none"):
+        rk.plot.plot_learning({})
 
 
 def test_structure_has_a_key(pyplot):

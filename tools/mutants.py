@@ -19,7 +19,7 @@ from typing import Any
 
 KINDS = ("barriers", "waits", "bounds", "draws", "sums", "counters", "status")
 EXTRA = ("addresses",)  # 32-bit addresses fail on arrays of 2^31 elements and more alone
-BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|rk_sync_group|sync_block)\([^()]*\);")
+BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|rk_sync_group)\([^()]*\);")
 BARRIER_VALUE = re.compile(r"\b__syncthreads_(?:or|and|count)(?=\()")
 WAIT = re.compile(
     r"\b(?:rk_copies_left|rk_stores_left|rk_wgmma_left)<.+?>\(\);"

@@ -76,39 +76,6 @@ struct Ahead {
 };
 #endif
 
-// Requests of all stages; a stage and the one after it have arrived when the others pass the barrier.
-__device__ __forceinline__ int copy_stages(const REAL *a, const REAL *b, REAL (&acc)[RM][RN], REAL *room, u32 shared, const Results &to, int k,
-                                           int segment, int n_segment) {
-    bool whole_a = CopiesA::whole(to.row0, to.m), whole_b = CopiesB::whole(to.col0, to.n);
-    int at = blockIdx.x % CLUSTER * segment, asked = at, round = 0;
-    auto ask = [&](int step) {
-        if (asked < k) {
-            u32 stage = shared + step % ST * STAGE * (int)sizeof(REAL);
-            CopiesA ca(stage, a, to.row0, to.m, asked, k);
-            CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
-            if (whole_a && asked + TILE_K <= k) ca.every();
-            else ca.all(a, to.m, k);
-            if (whole_b && asked + TILE_K <= k) cb.every();
-            else cb.all(b, to.n, k);
-        }
-        rk_copies_end();
-        asked = next_stage(asked, segment);
-    };
-#pragma unroll 1
-    for (int s = 0; s < ST - 1; ++s) ask(s);
-#pragma unroll 1
-    for (int step = 0; at < k; ++step) {
-        rk_copies_left<ST - 3>();
-        sync_block();
-        ask(step + ST - 1);
-#if CLUSTER > 1
-        if (ends_segment(at, segment, k)) add_round(acc, room, to, true, round++, n_segment);
-#endif
-        at = next_stage(at, segment);
-    }
-    return round;
-}
-
 // Steps of the sum in a stage, `left` of them if it is not WHOLE; the first ones of the later stage are read.
 template <bool WHOLE>
 __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, int later, int left) {
@@ -124,29 +91,48 @@ __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const
     }
 }
 
-// Chains over all stages.
-__device__ __forceinline__ int chain_stages(REAL (&acc)[RM][RN], REAL *room, const REAL *tiles, const Results &to, int k, int segment, int n_segment) {
+// All segments of the block; returns the number of them. Threads that copy ask for the stages; a stage and the one after it have
+// arrived when the others pass the barrier, which is one line for all threads.
+__device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
+                                           int k, int segment, int n_segment) {
+    const bool copier = threadIdx.x >= THREADS, whole_a = CopiesA::whole(to.row0, to.m), whole_b = CopiesB::whole(to.col0, to.n);
+    const REAL *tiles = (const REAL *)raw;
+    u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
     int to_a = Ahead::place_a(place.m), to_b = SIZE(TRANS_A, TILE_M) + Ahead::place_b(place.n);
-    int at = blockIdx.x % CLUSTER * segment, round = 0;
+    int at = blockIdx.x % CLUSTER * segment, asked = at, round = 0;
     Ahead v;
+    auto ask = [&](int step) {
+        if (asked < k) {
+            u32 stage = shared + step % ST * STAGE * (int)sizeof(REAL);
+            CopiesA ca(stage, a, to.row0, to.m, asked, k);
+            CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
+            if (whole_a && asked + TILE_K <= k) ca.every();
+            else ca.all(a, to.m, k);
+            if (whole_b && asked + TILE_K <= k) cb.every();
+            else cb.all(b, to.n, k);
+        }
+        rk_copies_end();
+        asked = next_stage(asked, segment);
+    };
+    if (copier)
+#pragma unroll 1
+        for (int s = 0; s < ST - 1; ++s) ask(s);
 #pragma unroll 1
     for (int step = 0; at < k; ++step) {
-        sync_block();
-        const REAL *now = tiles + step % ST * STAGE;
-        int left = k - at, later = (step % ST + 1 == ST ? 1 - ST : 1) * STAGE;
-        if (step == 0) v.read(0, now + to_a, now + to_b, 0);
-        if (left >= TILE_K) chain_stage<true>(acc, v, now + to_a, now + to_b, later, left);
-        else chain_stage<false>(acc, v, now + to_a, now + to_b, later, left);
-        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k);
+        if (copier) rk_copies_left<ST - 3>();
+        __syncthreads();
+        if (copier) {
+            ask(step + ST - 1);
+        } else {
+            const REAL *now = tiles + step % ST * STAGE;
+            int left = k - at, later = (step % ST + 1 == ST ? 1 - ST : 1) * STAGE;
+            if (step == 0) v.read(0, now + to_a, now + to_b, 0);
+            if (left >= TILE_K) chain_stage<true>(acc, v, now + to_a, now + to_b, later, left);
+            else chain_stage<false>(acc, v, now + to_a, now + to_b, later, left);
+        }
+        if (ends_segment(at, segment, k) && (CLUSTER > 1 || !copier)) add_made(acc, room, to, at, round++, n_segment, segment, k);
         at = next_stage(at, segment);
     }
     return round;
-}
-
-// All segments of the block; returns the number of them.
-__device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
-                                           int k, int segment, int n_segment) {
-    if (threadIdx.x >= THREADS) return copy_stages(a, b, acc, room, rk_shared_address(raw), to, k, segment, n_segment);
-    return chain_stages(acc, room, (const REAL *)raw, to, k, segment, n_segment);
 }

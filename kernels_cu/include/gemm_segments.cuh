@@ -7,15 +7,6 @@
 #define SHARE (RESULTS / CLUSTER)  // results of a tile that a block adds
 static_assert(CLUSTER == 1 || ADD < 2, "one segment");
 
-// A barrier of all threads of the block. Where some copy and others multiply, they pass it at different lines: that takes a
-// barrier with a number and a count, since all threads have to reach the same __syncthreads().
-__device__ __forceinline__ void sync_block() {
-#if defined(RK_ON_CPU) || !COPIERS
-    __syncthreads();
-#else
-    asm volatile("bar.sync 1, %0;" ::"n"(THREADS + COPIERS) : "memory");
-#endif
-}
 // Where the stage after that at `at` begins.
 __device__ __forceinline__ int next_stage(int at, int segment) {
     at += TILE_K;
@@ -117,7 +108,7 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
 __device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room, const Results &to, bool there, int round, int n_segment) {
     constexpr int turns = (SHARE + THREADS - 1) / THREADS, most = 32 / CLUSTER, batch = turns < most ? turns : most;
     int thread = threadIdx.x, rank = blockIdx.x % CLUSTER, n_part = min(CLUSTER, n_segment - round * CLUSTER);
-    if (!ROOM) sync_block();       // the stages are read
+    if (!ROOM) __syncthreads();    // the stages are read
     if (round) rk_cluster_wait();  // what was in `room` is read
     if (thread < THREADS && there)
 #pragma unroll

@@ -323,9 +323,11 @@ def plot_learning(curves: Mapping[str, Sequence[float]], *, ax: Axes | None = No
 
     Raises
     ------
-    PlotError
+    PlotError, ParameterError
     """
     ax = _axes(ax)
+    if not curves:
+        raise ParameterError("curves: got none, need accuracies by name")
     for name, accuracy in curves.items():
         ax.plot(
             np.arange(1, len(accuracy) + 1),

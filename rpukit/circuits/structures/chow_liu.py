@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rpukit import _device
-from rpukit._checks import MOST, TINY, Kind, Maybe, Real, Whole, need_memory, real_array, takes
+from rpukit._checks import (
+    MOST,
+    TINY,
+    Kind,
+    Many,
+    Maybe,
+    Real,
+    Whole,
+    need_memory,
+    real_array,
+    takes,
+)
 from rpukit._exact.twins import mirror
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.graph.leaves import Categorical, Leaf
@@ -316,10 +328,11 @@ def pd_hclt(
     16
     """
     data = _samples(x)
-    partitions = boxes(shape, split_points, n_splits)
-    n = int(np.prod(shape))
+    shape = Many(Whole(1)).take(shape, "shape")
+    n = math.prod(shape)
     if data.ndim != 2 or data.shape[1] != n or not len(data):
         raise ShapeError(f"x: got shape {data.shape}, need (n_sample, {n})")
+    partitions = boxes(shape, split_points, n_splits)
     kinds: Any = Categorical(n_values=int(data.max()) + 1) if leaf is None else leaf
 
     def bottom(region: tuple[int, ...]) -> Nodes:
