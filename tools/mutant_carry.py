@@ -1,4 +1,4 @@
-"""Carry verdicts on mutants over a change of their source: ``python tools/mutant_carry.py``.
+"""Carry verdicts on mutants over a change of their source: ``python tools/mutant_carry.py [FILE]``.
 
 `mutate.py` drops the verdicts of a source whose text is another one. This finds the text that they
 were made with in the history of git, and keeps those of functions that are the same in both.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def carried(old: Path, new: Path, own: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> int:
-    verdicts = Verdicts()
+    verdicts = Verdicts(Path(sys.argv[1])) if len(sys.argv) > 1 else Verdicts()
     for file, (old_hash, own) in list(verdicts.files.items()):
         path = ROOT / file
         if not path.is_file():
@@ -78,4 +79,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())
