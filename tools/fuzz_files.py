@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 import rpukit as rk  # noqa: E402
 from tools import file_damage  # noqa: E402
 
-SECONDS = 10  # of one load
+SECONDS = 10  # of a processor, of one load
 ROOM = 1 << 30  # bytes that a load may ask for
 CHUNK = 250  # cases of one child process, whose crash ends no more than these
 REFUSED, EQUAL, SAID, FAILED = "refused", "identical", "another state that the file says", "failed"
@@ -266,19 +266,22 @@ def _alarm(*_: Any) -> None:
 @contextlib.contextmanager
 def bounded(room: int | None) -> Iterator[None]:
     """Bound the time and the memory of a load."""
-    old = signal.signal(signal.SIGALRM, _alarm)
+    old = [signal.signal(one, _alarm) for one in (signal.SIGALRM, signal.SIGPROF)]
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if room is not None:
         with open("/proc/self/statm", encoding="ascii") as file:
             now = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + room, hard))
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # others may keep the machine busy
+    signal.setitimer(signal.ITIMER_REAL, 20 * SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGALRM, old)
+        for one, handler in zip((signal.SIGALRM, signal.SIGPROF), old, strict=True):
+            signal.signal(one, handler)
 
 
 def damaged(seed: int, number: int, kinds: tuple[str, ...]) -> tuple[str, str, bytes, bool]:

@@ -1,4 +1,4 @@
-"""Carry verdicts on mutants over a change of their source: ``python tools/mutant_carry.py [FILE]``.
+"""Carry verdicts over a change of their source: ``python tools/mutant_carry.py [FILE]``.
 
 `mutate.py` drops the verdicts of a source whose text is another one. This finds the text that they
 were made with in the history of git, and keeps those of functions that are the same in both.

@@ -121,13 +121,13 @@ def heed() -> None:
         raise KeyboardInterrupt
 
 
-def exclusive(method: _Method) -> _Method:
+def exclusive(method: _Method, name: str = "") -> _Method:
     """Decorate a method of an object with a ``_device`` and a ``_call_state``.
 
     It runs with that device current, and is refused while a call of another thread is running,
-    and after a call was cut short.
+    and after a call was cut short. Errors call it ``name``, by default its own name.
     """
-    several, name = _device.several_gpus, method.__name__
+    several, name = _device.several_gpus, name or method.__name__
 
     @wraps(method)
     def entered(self: Any, *args: Any, **kwargs: Any) -> Any:

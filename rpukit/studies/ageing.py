@@ -95,6 +95,8 @@ def retention(
     for name, array in (("times", time), ("levels", level)):
         if array.ndim != 1 or not array.size or not np.isfinite(array).all():
             raise ShapeError(f"{name}: got shape {array.shape}, need one axis of finite numbers")
+    if abs(level).max() > np.finfo(np.float32).max:
+        raise ParameterError(f"levels: got {abs(level).max():g}, need numbers of float32")
     if time[0] < 0 or (np.diff(time) <= 0).any():
         raise ParameterError("times: need ascending ones from 0, in seconds")
     steps, drifts = _processes(cell)

@@ -21,7 +21,7 @@ from rpukit.errors import (
     ShapeError,
     ThreadError,
 )
-from tools import fuzz_interrupts
+from tools import fuzz_interrupts, fuzz_threads
 from tools.interrupt_cases import KINDS, _plan, state
 
 X = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
@@ -321,6 +321,31 @@ class TestThreads:
         with ThreadPoolExecutor(4) as pool:
             for found in pool.map(lambda n: rk.det_gemm(a[:n], a, trans_b=True), range(1, 61)):
                 testing.assert_same_bits(found, expected[: len(found)])
+
+    def test_nothing_comes_between_the_rounds_of_write_verify(self, monkeypatch):
+        thing, target, refused = tile(), np.full((4, 3), 0.1, np.float32), []
+        forward = rk.AnalogTile.forward
+
+        def other():
+            with pytest.raises(ThreadError, match="write_verify: .* is inside another call"):
+                rk.inference.write_verify(thing, target)
+            refused.append(1)
+
+        def forward_beside(self, x):
+            worker = threading.Thread(target=other)
+            worker.start()
+            worker.join()
+            return forward(self, x)
+
+        monkeypatch.setattr(rk.AnalogTile, "forward", forward_beside)
+        rk.inference.write_verify(thing, target, max_rounds=3)
+        assert len(refused) == 3
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_random_calls_in_threads(self, kind):
+        with ThreadPoolExecutor(fuzz_threads.THREADS) as pool:
+            found = [fuzz_threads.check(3, number, [kind], pool)[1] for number in range(4)]
+        assert not any(found), "\n".join(filter(None, found))
 
     def test_a_call_that_raised_leaves_no_trace(self):
         thing = tile()

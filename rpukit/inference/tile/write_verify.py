@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._checks import TINY, instance, integer, number
+from rpukit._kernels.calls import exclusive
 from rpukit.analog import AnalogTile
 from rpukit.errors import NonFiniteError, ShapeError
 from rpukit.inference.training.sums import total
@@ -134,8 +135,8 @@ def write_verify(
     counts = {"n_read": n_read, "max_rounds": max_rounds, "check_every": check_every}
     for name, count in counts.items():
         integer(count, name, low=1)
-    with _device.using(place):
-        return _converge(tile, array, tolerance, lr, n_read, max_rounds, check_every)
+    alone = exclusive(_converge, "write_verify")
+    return alone(tile, array, tolerance, lr, n_read, max_rounds, check_every)
 
 
 def _converge(
@@ -147,7 +148,7 @@ def _converge(
     max_rounds: int,
     check_every: int,
 ) -> WriteVerify:
-    """Repeat rounds until the error is small enough; the device of the tile is current."""
+    """Repeat rounds until the error is small enough, with no other thread between them."""
     xp = _device.namespace(target)
     largest = float(abs(target).max()) or 1.0
     unit = xp.eye(tile.shape[1], dtype=tile.dtype)
