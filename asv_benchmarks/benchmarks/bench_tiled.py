@@ -43,7 +43,7 @@ class Planning:
 
 
 class Methods:
-    params = [["everything", "last layer", "rows", "recomputed", "int8"]]
+    params = [["everything", "last layer", "rows", "recomputed", "int8", "stored"]]
     param_names = ["method"]
 
     def setup(self, method):
@@ -55,6 +55,8 @@ class Methods:
             training = tiled.methods.train_rows(training, {"w*": (0, 8)})
         elif method == "recomputed":
             training = tiled.methods.recompute(training, levels, limit=223_000)
+        elif method == "stored":
+            training = tiled.methods.store_narrow(training, others="fp16")
         elif method == "int8":
             b = tiled.Builder("product")
             h, y = b.input("x", (16, 128)), b.input("y", (16, 128))
@@ -77,6 +79,38 @@ class Methods:
 
     track_cycles.unit = "cycles"
     track_memory.unit = "bytes"
+
+
+class FusedChains:
+    """Gates and Gelu by tanh in float32, op by op and as one op of one kernel."""
+
+    params = [["op by op", "fused"], DEVICES]
+    param_names = ["ops", "device"]
+
+    def setup(self, ops, device):
+        require(device)
+        b = tiled.Builder("chains")
+        x, y = b.input("x", (512, 1024)), b.input("y", (512, 1024))
+        h = b.apply("Mul", x, b.apply("Sigmoid", b.apply("Mul", x, b.parameter("a", [1.5]))))
+        cube = b.apply("Mul", b.apply("Mul", h, h), b.apply("Mul", h, b.constant("c", [0.0447])))
+        inner = b.apply("Mul", b.apply("Add", h, cube), b.constant("s", [0.798]))
+        h = b.apply("Mul", h, b.apply("Add", b.apply("Tanh", inner), b.constant("one", [1.0])))
+        training = b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.1))
+        if ops == "fused":
+            training = tiled.fuse(training)
+        self.plan = tiled.plan(training, tiled.gpu(64_000_000), buffering="double")
+        self.batch = tuple(np.random.default_rng(0).normal(size=(2, 512, 1024)).astype("f4"))
+        self.trainer = self.plan.trainer(training, device=device)
+        self.trainer.step(self.batch)
+
+    def time_step(self, *_):
+        self.trainer.step(self.batch)
+
+    def track_moved(self, *_):
+        """Bytes over the link in a step."""
+        return sum(self.plan.programs[0].moved["device"])
+
+    track_moved.unit = "bytes"
 
 
 class PlanningDeep:

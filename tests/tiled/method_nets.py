@@ -26,6 +26,19 @@ def sketch(dtype="float32"):
     return b, b.apply("SoftmaxCrossEntropyLoss", h, labels)
 
 
+def gated():
+    """The builder of a network whose gates are a chain, the name of its loss, and mini-batches."""
+    rng = np.random.default_rng(5)
+    b = tiled.Builder("gated")
+    x, y = b.input("x", (16, 32)), b.input("y", (16, 32))
+    h = b.apply("Gemm", x, b.parameter("w", rng.normal(size=(32, 32)) * 0.2))
+    h = b.apply("Add", b.apply("Relu", h), x)
+    h = b.apply("Mul", b.apply("Sigmoid", h), h)
+    h = b.apply("Gelu", b.apply("Gemm", h, b.parameter("v", rng.normal(size=(32, 32)) * 0.2)))
+    loss = b.apply("MSELoss", h, y)
+    return b, loss, [tuple(rng.normal(size=(2, 16, 32)).astype(np.float32))] * 3
+
+
 def network(optimiser=None, dtype="float32"):
     """The network as a training."""
     b, loss = sketch(dtype)

@@ -178,6 +178,12 @@ CASES = {
         fused((3, 150), ((0, 1),), (), (17, 16), (12, 16, 0), (3, 17, 0, 16)),
         lambda x: (x / (1 + np.exp(-x)), 1 / (1 + np.exp(-x))),
     ),
+    "fused_part": (
+        *("FusedPointwise", [(3, 12), (5, 9)]),
+        fused((3, 4), ((0, 1), (0, 1)), (), (16,), (3, 16, 0, 1))
+        | {"starts": (0, 0, 0, 8, 0, 0, 2, 0)},
+        lambda x, y: x[:, 8:] * y[2:, :4],
+    ),
     "fused_functions": (
         *("FusedPointwise", [(5, 31)]),
         fused(

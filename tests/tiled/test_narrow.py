@@ -9,7 +9,7 @@ from rpukit import tiled
 from rpukit.errors import GraphError, ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
 from rpukit.tiled import Node, Tensor, make_graph, methods
-from tests.tiled.method_nets import mini_batches, sketch, trainer_of
+from tests.tiled.method_nets import gated, mini_batches, sketch, trainer_of
 
 FP16 = {"weights": "fp16", "activations": "fp16"}
 
@@ -124,23 +124,17 @@ def test_gradients_of_what_is_stored_as_integers():
 
 def test_signs_and_halves_of_any_network():
     """A Relu whose sign alone is needed keeps a byte; all else is rounded to float16 if asked."""
-    rng = np.random.default_rng(5)
-    b = tiled.Builder("gated")
-    x, y = b.input("x", (16, 32)), b.input("y", (16, 32))
-    h = b.apply("Gemm", x, b.parameter("w", rng.normal(size=(32, 32)) * 0.2))
-    h = b.apply("Add", b.apply("Relu", h), x)
-    h = b.apply("Gelu", b.apply("Gemm", h, b.parameter("v", rng.normal(size=(32, 32)) * 0.2)))
-    training = b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.5))
-    batch = tuple(rng.normal(size=(2, 16, 32)).astype(np.float32))
+    b, loss, batches = gated()
+    training = b.training(loss, tiled.SGD(lr=0.5))
     exact, short = (methods.store_narrow(training, others=kind) for kind in ("float32", "fp16"))
     assert [n.op for n in exact.train.nodes].count("Positive") == 1
     assert {n.op for n in short.train.nodes} >= {"Positive", "Quantize", "Dequantize"}
-    losses = [trainer_of(one).fit([batch] * 3) for one in (training, exact, short)]
+    losses = [trainer_of(one).fit(batches) for one in (training, exact, short)]
     assert_same_bits(losses[0], losses[1])
     assert losses[2][0] == losses[0][0]
     np.testing.assert_allclose(losses[2], losses[0], rtol=1e-3)
     fused = tiled.fuse(short)
-    assert_same_bits(trainer_of(fused).fit([batch] * 3), losses[2])
+    assert_same_bits(trainer_of(fused).fit(batches), losses[2])
 
 
 @pytest.mark.parametrize(

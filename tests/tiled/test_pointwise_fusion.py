@@ -31,6 +31,11 @@ def random_graph(rng, n_nodes=24):
             names.append(b.apply("Transpose", first, perm=(0, 2, 1)))
         elif draw < 0.45 and len(shapes[0]) > 1:
             names.append(b.apply("ReduceMean", first, axes=(-1,)))
+        elif draw < 0.55 and shapes[0]:
+            axis, step = int(rng.integers(len(shapes[0]))), int(rng.choice([1, 1, 2]))
+            begin, end = sorted(rng.choice(shapes[0][axis] + 1, 2, replace=False).tolist())
+            part = {"starts": (begin,), "ends": (end,), "axes": (axis,), "steps": (step,)}
+            names.append(b.apply("Slice", first, **part))
         else:
             try:
                 names.append(b.apply(str(rng.choice(BINARY)), first, second))
@@ -42,7 +47,7 @@ def random_graph(rng, n_nodes=24):
 
 def test_random_graphs_have_the_bits_of_the_unfused():
     rng = np.random.default_rng(1)
-    fused = before = after = 0
+    fused = parts = before = after = 0
     for _ in range(60):
         graph = random_graph(rng)
         less = tiled.fuse(graph)
@@ -55,7 +60,28 @@ def test_random_graphs_have_the_bits_of_the_unfused():
             assert_same_bits(found[name], value)
         before, after = before + len(graph.nodes), after + len(less.nodes)
         fused += sum(node.op == "FusedPointwise" for node in less.nodes)
-    assert fused > 60 and after < 0.7 * before
+        parts += sum("starts" in node.attributes for node in less.nodes if node.op != "Slice")
+    assert fused > 60 and parts > 8 and after < 0.75 * before
+
+
+def test_slices_of_gates_are_no_copies():
+    """The parts of a product's result that gates read are inputs of their chain."""
+    rng = np.random.default_rng(3)
+    b = tiled.Builder("gates")
+    x, y = b.input("x", (5, 8)), b.input("y", (5, 6))
+    every = b.apply("Gemm", x, b.parameter("w", rng.normal(size=(8, 12))))
+    parts = [b.apply("Slice", every, starts=(k,), ends=(k + 6,), axes=(1,)) for k in (0, 6)]
+    h = b.apply("Mul", b.apply("Sigmoid", parts[0]), b.apply("Tanh", parts[1]))
+    training = b.training(b.apply("MSELoss", h, y), tiled.SGD(lr=0.1))
+    less = tiled.fuse(training)
+    assert "Slice" in {node.op for node in training.train.nodes}
+    assert "Slice" not in {node.op for node in less.train.nodes}
+    batch = tuple(rng.normal(size=(5, n)).astype(np.float32) for n in (8, 6))
+    plans = [tiled.plan(one, tiled.siracusa_l2(l1=1_000)) for one in (training, less)]
+    both = [plan.trainer(one) for plan, one in zip(plans, (training, less), strict=True)]
+    assert_same_bits(*(trainer.fit([batch] * 3) for trainer in both))
+    assert_same_bits(*(trainer.parameters()["w"] for trainer in both))
+    assert plans[1].cycles < plans[0].cycles
 
 
 def net(dtype="float32", optimiser=None):

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from rpukit import tiled
+from rpukit.tiled import methods
 from tests.reference.models import NAMES
 from tests.tiled.c_targets import run_on
+from tests.tiled.method_nets import gated
 from tests.tiled.reference_plans import model
 
 pytestmark = pytest.mark.qemu
@@ -59,6 +61,20 @@ def test_cortex_m33_without_floating_point(tmp_path):
     assert soft != text
     cmake.write_text(soft)
     assert_sound(run_on(tmp_path, "mps2_an505"))
+
+
+def test_fused_chains_and_small_formats(tmp_path):
+    """A gated layer as one chain, factors of int8, and float16 for the backward pass."""
+    b, loss, batches = gated()
+    small = methods.quantise(b, batches, stored=True)
+    less = methods.store_narrow(small.training(loss, tiled.SGD(lr=0.1)), others="fp16")
+    training = tiled.fuse(less)
+    ops = {node.op for node in training.train.nodes}
+    assert ops >= {"FusedPointwise", "Quantize", "Dequantize", "QuantizeGrad"}
+    assert {tensor.dtype for tensor in training.train.tensors.values()} >= {"int8", "float16"}
+    tiled.plan(training, tiled.siracusa_l2(l1=8_000)).generate_c(tmp_path, training, batches[:1])
+    run = run_on(tmp_path, "mps3_an547")
+    assert run.errors == 0 and "DIFFERS" not in run.output
 
 
 @pytest.mark.parametrize("harts", [1, 3])

@@ -12,11 +12,12 @@ from rpukit.tiled import ops
 from rpukit.tiled.graph.make import Graph, with_nodes
 from rpukit.tiled.ir import BaseGraph, Node, Training
 from rpukit.tiled.ops.elementwise import Broadcast, Map, Spread, Transpose
+from rpukit.tiled.ops.moves import Slice
 from rpukit.tiled.ops.pointwise.chain import Chain, chain_of
 
 __all__ = ["fuse_pointwise"]
 
-_KINDS = (Map, Broadcast, Spread, Transpose)
+_KINDS = (Map, Broadcast, Spread, Transpose, Slice)
 AnyGraph = TypeVar("AnyGraph", BaseGraph, Training)
 
 
@@ -119,7 +120,7 @@ class _Search:
         chain = unit.chain
         shape = self.graph.tensors[nodes[-1].outputs[0]].shape
         attributes = chain.attributes(shape, ", ".join(node.op for node in nodes))
-        inputs = tuple(name for name, _ in chain.sources)
+        inputs = tuple(name for name, *_ in chain.sources)
         return Node(nodes[-1].name, "FusedPointwise", inputs, tuple(chain.results), attributes)
 
     def sorted(self) -> list[_Unit]:
@@ -151,6 +152,8 @@ class _Search:
     def _pointwise(self, number: int) -> bool:
         node = self.graph.nodes[number]
         op = ops.find(node.op)
+        if isinstance(op, Slice) and any(step != 1 for step in node.attributes.get("steps", ())):
+            return False
         return type(op) in _KINDS and node.outputs[0] != ""
 
     def _behind(self, members: Sequence[int]) -> int:

@@ -111,6 +111,10 @@ class Map(Tiled):
         whole = tensors[node.outputs[0]].shape
         return [ahead + i if size == whole[ahead + i] else -1 for i, size in enumerate(shape)]
 
+    def starts(self, node: Node, tensors: Tensors, place: int) -> tuple[int, ...]:
+        """Find where the part of an input begins that is read; () for all of it."""
+        return ()
+
     def constants(self, node: Node, tensors: Tensors) -> Sequence[float]:
         """Compute the constants of the kernel."""
         return self._floats(node, tensors)

@@ -43,6 +43,12 @@ class Slice(Map):
             raise fault(node, f"got {[len(one) for one in found]} elements, need at least one")
         return found
 
+    def places(self, node: Node, tensors: Tensors, place: int) -> list[int]:
+        return [*range(len(tensors[node.inputs[0]].shape))]
+
+    def starts(self, node: Node, tensors: Tensors, place: int) -> tuple[int, ...]:
+        return tuple(one.start for one in self.ranges(node, tensors[node.inputs[0]].shape))
+
     def shape(self, node: Node, tensors: Tensors) -> tuple[int, ...]:
         return tuple(map(len, self.ranges(node, tensors[node.inputs[0]].shape)))
 

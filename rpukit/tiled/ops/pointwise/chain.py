@@ -13,7 +13,8 @@ from rpukit.tiled.ops.elementwise import AXES, KINDS, Map
 INPUTS, CONSTANTS, RESULTS, PLACES = 8, 8, 4, 16
 LENGTH = 92  # numbers of the longest chain
 _FIRST_CONSTANT, _FIRST_PLACE = INPUTS, INPUTS + CONSTANTS
-Source = tuple[str, tuple[int, ...]]  # a tensor, and the axis that each of its dimensions follows
+# A tensor; the axis that each of its dimensions follows; where a part of it begins, () for all
+Source = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,9 @@ class Chain:
 
     Parameters
     ----------
-    sources : tuple of (str, tuple of int)
-        Tensors that are read, each with the axis that every dimension follows; -1 for none.
+    sources : tuple of (str, tuple of int, tuple of int)
+        Tensors that are read, each with the axis that every dimension follows, -1 for none, and
+        with the first index of the part that is read, () for all of it.
     constants : tuple of float
     steps : tuple of int
         For each step: number of the function in `KINDS`, number of operands, value that it makes,
@@ -39,15 +41,18 @@ class Chain:
 
     def attributes(self, shape: Sequence[int], ops: str) -> dict[str, Any]:
         """Write the chain as attributes of a node."""
+        flat = [(-1,) * (AXES - len(axes)) + axes for _, axes, _ in self.sources]
+        starts = [(0,) * (AXES - len(first)) + first for _, _, first in self.sources]
+        part = any(first for _, _, first in self.sources)
+        parts = {"starts": tuple(n for one in starts for n in one)} if part else {}
         return {
             "ops": ops,
             "shape": tuple(shape),
             "steps": self.steps,
             "constants": self.constants,
-            "axes": tuple(
-                a for _, axes in self.sources for a in (-1,) * (AXES - len(axes)) + axes
-            ),
+            "axes": tuple(n for one in flat for n in one),
             "results": tuple(self.results.values()),
+            **parts,
         }
 
 
@@ -95,7 +100,11 @@ def trimmed(node: Node, wanted: Collection[str]) -> Node:
     attributes = {
         **a,
         "steps": tuple(flat),
-        "axes": tuple(n for k in inputs for n in a["axes"][AXES * k : AXES * (k + 1)]),
+        **{
+            key: tuple(n for k in inputs for n in a[key][AXES * k : AXES * (k + 1)])
+            for key in ("axes", "starts")
+            if key in a
+        },
         "results": tuple(number.get(v, v) for v in results),
     }
     return replace(
@@ -179,8 +188,8 @@ def chain_of(
             elif name in numbers:
                 operands.append(values.constant(numbers[name]))
             else:
-                source = name, tuple(op.places(node, tensors, place))
-                operands.append(values.source(source))
+                axes = tuple(op.places(node, tensors, place))
+                operands.append(values.source((name, axes, op.starts(node, tensors, place))))
         if KINDS[op.kind] == "copy" and operands[0] < _FIRST_PLACE:
             values.places[node.outputs[0]] = operands[0]
             continue

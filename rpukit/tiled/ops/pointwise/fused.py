@@ -27,7 +27,7 @@ from rpukit.tiled.ops.pointwise.chain import (
     RESULTS,
     split,
 )
-from rpukit.tiled.tile_space import Axis, Box, Operand, TileSpace
+from rpukit.tiled.tile_space import Axis, Box, Cut, Operand, Span, TileSpace, Whole, Window
 
 _VALUES = INPUTS + CONSTANTS + PLACES
 
@@ -39,7 +39,8 @@ class FusedPointwise(Tiled):
     -----
     Attributes: ``shape`` of the results; ``steps``, ``constants`` and ``results`` as in `Chain`;
     ``axes``: for each input, the axis that each of its dimensions follows, -1 for none and in
-    front up to four; ``ops``: what was fused, for readers.
+    front up to four; ``starts``, optional: where the part of each input begins that is read, as
+    many numbers as `axes`; ``ops``: what was fused, for readers.
     """
 
     kernel, module, buffers = "tiled_fused", "elementwise", INPUTS + RESULTS
@@ -49,11 +50,38 @@ class FusedPointwise(Tiled):
 
     def axes(self, node: Node, tensors: Tensors) -> list[tuple[int, ...]]:
         """Split the attribute `axes`: the axes that each input follows."""
-        flat = tuple(node.attributes["axes"])
+        return self._by_input(node, tensors, "axes")
+
+    def _by_input(self, node: Node, tensors: Tensors, key: str) -> list[tuple[int, ...]]:
+        """Split an attribute of four numbers for each input."""
+        flat = tuple(node.attributes[key])
         if len(flat) != AXES * len(node.inputs):
-            raise fault(node, f"axes: got {len(flat)}, need {AXES} for each input")
+            raise fault(node, f"{key}: got {len(flat)}, need {AXES} for each input")
         ranks = [len(tensors[name].shape) for name in node.inputs]
         return [flat[AXES * (k + 1) - rank : AXES * (k + 1)] for k, rank in enumerate(ranks)]
+
+    def spans(self, node: Node, tensors: Tensors) -> list[tuple[Span, ...]]:
+        """Find how the dimensions of each input follow from a box: cut, whole, or a part of it."""
+        shape, every = tuple(node.attributes["shape"]), self.axes(node, tensors)
+        parts = "starts" in node.attributes
+        firsts = self._by_input(node, tensors, "starts") if parts else [(0,) * AXES] * len(every)
+        found = []
+        for name, axes, first in zip(node.inputs, every, firsts, strict=True):
+            own = tensors[name].shape
+            moving = [axis for axis in axes if axis != -1]
+            fits = len(axes) == len(own) and len(set(moving)) == len(moving)
+            spans: list[Span] = []
+            for axis, begin, n in zip(axes, first, own, strict=False):
+                inside = -1 <= axis < len(shape) and begin >= 0
+                length = shape[axis] if inside and axis >= 0 else 1
+                part = parts and axis >= 0
+                fits = fits and inside and (begin + length <= n if part else length == n)
+                whole = Whole(n) if axis < 0 else Cut(axis)
+                spans.append(whole if length == n else Window(Cut(axis), n, 1, -begin, 1))
+            if not fits:
+                raise fault(node, f"{name} of shape {own} does not follow axes {axes} of {shape}")
+            found.append(tuple(spans))
+        return found
 
     def infer(self, node: Node, tensors: Tensors) -> list[Tensor]:
         missing = [
@@ -65,15 +93,7 @@ class FusedPointwise(Tiled):
         kind = real_of(node, tensors)
         if len(shape) > AXES:
             raise fault(node, f"shape: got {len(shape)} axes, need at most {AXES}")
-        for name, axes in zip(node.inputs, self.axes(node, tensors), strict=True):
-            own = tensors[name].shape
-            moving = [axis for axis in axes if axis != -1]
-            fits = len(axes) == len(own) and len(set(moving)) == len(moving)
-            if not fits or any(
-                (axis != -1 or n != 1) and not (0 <= axis < len(shape) and shape[axis] == n)
-                for axis, n in zip(axes, own, strict=False)
-            ):
-                raise fault(node, f"{name} of shape {own} does not follow axes {axes} of {shape}")
+        self.spans(node, tensors)
         self._check_chain(node)
         return [Tensor(name, shape, kind) for name in node.outputs]
 
@@ -96,9 +116,9 @@ class FusedPointwise(Tiled):
     def space(self, node: Node, tensors: Tensors) -> TileSpace:
         shape = tuple(node.attributes["shape"])
         operands = [
-            Operand(name, "in", spans_of(tensors[name].shape, axes), slot)
-            for slot, (name, axes) in enumerate(
-                zip(node.inputs, self.axes(node, tensors), strict=True)
+            Operand(name, "in", spans, slot)
+            for slot, (name, spans) in enumerate(
+                zip(node.inputs, self.spans(node, tensors), strict=True)
             )
         ]
         operands += [
