@@ -100,9 +100,8 @@ class Machine:
         for a in reads:
             a._memory.read = [*_outside(a._memory.read, a, key), (*bounds(a), key, time)]
         for a in writes:
-            memory = a._memory
-            memory.written = [*_outside(memory.written, a), (*bounds(a), key, time)]
-            memory.read = _outside(memory.read, a)
+            a._memory.written = [*_outside(a._memory.written, a), (*bounds(a), key, time)]
+            a._memory.read = _outside(a._memory.read, a)
         self.log.append(f"{what} on gpu:{self.device}")
 
     def wait(self, stream: Stream | None = None) -> None:
