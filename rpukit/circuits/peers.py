@@ -7,7 +7,7 @@ written order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
@@ -137,6 +137,13 @@ class Peers:
         with _device.using(core.device):
             return _current_stream().record(_device.cupy().cuda.Event(disable_timing=True))
 
+    def wait(self, events: Iterable[Any]) -> None:
+        """Let what all GPUs are given later wait for events."""
+        for device in self.devices:
+            with _device.using(device):
+                for event in events:
+                    _current_stream().wait_event(event)
+
     def hand_on(self, source: Core, target: Core, free: Any = None) -> None:
         """Copy totals of blocks to another GPU, which goes on to add to them.
 
@@ -259,12 +266,15 @@ def has_numbers(core: Core) -> bool:
     return bool(np.any(number) or np.any(count))
 
 
-def copy_across(source: Array, out: Array, free: Any = None, made: Any = None) -> None:
+def copy_across(
+    source: Array, out: Array, free: Any = None, made: Any = None, *, holds: bool = True
+) -> None:
     """Copy to a like array of another GPU.
 
     The copy is work of the target's current stream, in step with the source's: after all that it
     was given, or after the event ``made``. With an event ``free``, after which nothing uses the
-    target, it is work of the source's current stream.
+    target, it is work of the source's current stream. What the source's stream is given later
+    waits for the copy if it ``holds``; else the caller sees to that.
     """
     event, stream_of = partial(_device.cupy().cuda.Event, disable_timing=True), _current_stream
     here, there = _device.device_of(source), _device.device_of(out)
@@ -283,8 +293,9 @@ def copy_across(source: Array, out: Array, free: Any = None, made: Any = None) -
         stream_of().wait_event(made)
         out.data.copy_from_device_async(source.data, source.nbytes, stream_of())
         copied = stream_of().record(event())
-    with _device.using(here):  # what overwrites the source waits
-        stream_of().wait_event(copied)
+    if holds:  # what overwrites the source waits
+        with _device.using(here):
+            stream_of().wait_event(copied)
 
 
 def _current_stream() -> Any:

@@ -133,8 +133,8 @@ def bounds(array: Array) -> tuple[int, int]:
 
 def _outside(uses: list[Use], array: Array, stream: Any = None) -> list[Use]:
     """Leave out the uses, or those by a stream, that lie within an array."""
-    low, high = bounds(array)
-    return [u for u in uses if not (low <= u[0] and u[1] <= high and stream in (None, u[2]))]
+    a, b = bounds(array)
+    return [u for u in uses if not (a <= u[0] and u[1] <= b and stream in (None, u[2]))]
 
 
 class Stream:
@@ -295,8 +295,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def get(self, out: np.ndarray | None = None) -> np.ndarray:
         machine().work("copy to the host", [self])
         machine().wait()
-        if out is None:
-            return np.array(self._host)
+        out = np.empty_like(self._host, order="C") if out is None else out
         assert out.flags.c_contiguous and (out.shape, out.dtype) == (self.shape, self.dtype)
         out[...] = self._host
         return out

@@ -96,7 +96,7 @@ class _Owner:
         after: Callable[[Statistics], None],
     ) -> None:
         self.core, self.part, self._first = core, part, shares[0].core
-        self._inbox: list[tuple[Counts, Counts]] = []
+        self._inbox: list[tuple[Device, Counts, Counts]] = []
         self._rows: list[Counts] = []
         for share in shares:
             if not isinstance(share, RowShare):
@@ -107,7 +107,7 @@ class _Owner:
             sent = share.sent_of(part)
             with _device.using(core.device):
                 room = Counts.room(sent, core.dtype, core.device)
-            self._inbox.append((sent, room))
+            self._inbox.append((share.core.device, sent, room))
             self._rows.append(room)
         with _device.using(core.device):
             empty, uses = core.statistics.fresh(), part.uses(core.parameters)
@@ -128,8 +128,12 @@ class _Owner:
             core.device, lambda: add(empty, 0.0), lambda: add(core.statistics, added)
         )
 
-    def collect(self, free: Any) -> None:
-        """Take the totals and rows of other GPUs; ``free``: what they replace is not used."""
+    def collect(self, free: Any, counted: Events) -> None:
+        """Take the totals and rows of other GPUs.
+
+        Totals replace those of this GPU after the event ``free``, while it counts samples; rows
+        are there after the events ``counted``.
+        """
         if self._first is not self.core:
             held, its = self.core.statistics, self._first.statistics
             totals = zip(
@@ -140,8 +144,8 @@ class _Owner:
             for source, target in totals:
                 if source.size:
                     copy_across(source, target, free)
-        for sent, room in self._inbox:
-            sent.send(room, free)
+        for device, sent, room in self._inbox:
+            sent.send(room, counted[device])
 
     def give(self, cores: Sequence[Core], passed: Events) -> None:
         """Copy the parameters to the other GPUs, whose passes have ended at the events."""
@@ -222,20 +226,23 @@ class CapturedApart(Captured):
         for other, span in zip(self._others, self._spans, strict=True):
             other.take(*(array[span] for array in samples), ready=ready)
             other.graph.launch()
+        every = (*peers.cores, core)
+        counted = {one.device: peers.event(one) for one in every}
         for owner in self._owners:
-            owner.collect(free[owner.core.device])
+            owner.collect(free[owner.core.device], counted)
         for other, span in zip(self._others, self._spans, strict=True):
             copy_across(other.out, self._out[span])
         for owner in self._owners[:-1]:
             owner.graph.launch()
         graph.launch()  # that of the last owner
         self._count()
-        if self._em is None:
-            return
-        every = (*peers.cores, core)
         passed = {one.device: peers.event(one) for one in every}
+        if self._em is None:
+            peers.wait(passed.values())
+            return
         for owner in self._owners:
             owner.give(every, passed)
+        peers.wait(passed.values())
         for settled in self._settled:
             settled.launch()
         for other in self._others[:1]:

@@ -56,11 +56,14 @@ class Counts:
         for mine, its in zip(self.arrays(), other.arrays(), strict=True):
             mine[...] = its
 
-    def send(self, there: Counts, free: Any) -> None:
-        """Copy the counts to another GPU, which uses its own until the event ``free``."""
+    def send(self, there: Counts, made: Any) -> None:
+        """Copy the counts to another GPU after the event ``made``.
+
+        The caller lets what overwrites them wait.
+        """
         for mine, its in zip(self.arrays(), there.arrays(), strict=True):
             if mine.size:
-                copy_across(mine, its, free)
+                copy_across(mine, its, made=made, holds=False)
 
     def add(self, held: Statistics, part: Part) -> None:
         """Add the rows to a part of the totals, and take over the chains."""
