@@ -69,6 +69,16 @@ def test_equal_states_make_equal_files(path, tmp_path):
     assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
 
 
+def test_large_arrays_of_floats_are_stored_as_they_are(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "_STORED", 40)
+    rk.save(tmp_path / "large.npz", tile())
+    with zipfile.ZipFile(tmp_path / "large.npz") as zipped:
+        packed = {i.filename: i.compress_type == zipfile.ZIP_DEFLATED for i in zipped.infolist()}
+    assert not packed["weight.npy"] and packed["header.json.npy"]
+    assert_same_bits(np.asarray(rk.load(tmp_path / "large.npz")), np.asarray(tile()))
+    assert members(path)[0]["checksum"] == members(tmp_path / "large.npz")[0]["checksum"]
+
+
 def test_a_file_without_a_checksum_loads(path):
     rewrite(path, lambda header: None)
     assert_same_bits(np.asarray(rk.load(path)), np.asarray(tile()))
