@@ -7,7 +7,7 @@ written order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
@@ -24,7 +24,7 @@ from rpukit.circuits.parameters import Parameters, Statistics
 from rpukit.circuits.partials import BLOCK
 from rpukit.errors import DeviceError, ParameterError
 
-__all__ = ["Peers", "copy_across", "has_numbers", "make_peers", "parse_devices"]
+__all__ = ["Lanes", "Peers", "copy_across", "has_numbers", "make_peers", "parse_devices"]
 
 Array = Any
 Share = slice
@@ -136,13 +136,6 @@ class Peers:
         """Record an event behind what a GPU was given so far."""
         with _device.using(core.device):
             return _current_stream().record(_device.cupy().cuda.Event(disable_timing=True))
-
-    def wait(self, events: Iterable[Any]) -> None:
-        """Let what all GPUs are given later wait for events."""
-        for device in self.devices:
-            with _device.using(device):
-                for event in events:
-                    _current_stream().wait_event(event)
 
     def hand_on(self, source: Core, target: Core, free: Any = None) -> None:
         """Copy totals of blocks to another GPU, which goes on to add to them.
@@ -266,15 +259,11 @@ def has_numbers(core: Core) -> bool:
     return bool(np.any(number) or np.any(count))
 
 
-def copy_across(
-    source: Array, out: Array, free: Any = None, made: Any = None, *, holds: bool = True
-) -> None:
+def copy_across(source: Array, out: Array, free: Any = None) -> None:
     """Copy to a like array of another GPU.
 
-    The copy is work of the target's current stream, in step with the source's: after all that it
-    was given, or after the event ``made``. With an event ``free``, after which nothing uses the
-    target, it is work of the source's current stream. What the source's stream is given later
-    waits for the copy if it ``holds``; else the caller sees to that.
+    The copy is work of the target's current stream, in step with the source's. With an event
+    ``free``, after which nothing uses the target, it is work of the source's current stream.
     """
     event, stream_of = partial(_device.cupy().cuda.Event, disable_timing=True), _current_stream
     here, there = _device.device_of(source), _device.device_of(out)
@@ -286,16 +275,51 @@ def copy_across(
         with _device.using(there):
             stream_of().wait_event(copied)
         return
-    if made is None:
-        with _device.using(here):
-            made = stream_of().record(event())
+    with _device.using(here):
+        made = stream_of().record(event())
     with _device.using(there):
         stream_of().wait_event(made)
         out.data.copy_from_device_async(source.data, source.nbytes, stream_of())
         copied = stream_of().record(event())
-    if holds:  # what overwrites the source waits
+    with _device.using(here):  # what overwrites the source waits
+        stream_of().wait_event(copied)
+
+
+class Lanes:
+    """A stream of each GPU for copies to others, beside what the GPUs compute.
+
+    On default streams a copy waits for all that either GPU was given before, and what is given
+    later waits for the copy.
+
+    Parameters
+    ----------
+    devices : sequence of Device
+    """
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._event = partial(_device.cupy().cuda.Event, disable_timing=True)
+        self._streams = {}
+        for device in devices:
+            with _device.using(device):
+                self._streams[device] = _device.cupy().cuda.Stream(non_blocking=True)
+
+    def copy(self, source: Array, out: Array, *after: Any) -> None:
+        """Copy to a like array of another GPU, after events; its current stream waits for it."""
+        here, there = _device.device_of(source), _device.device_of(out)
+        lane = self._streams[here]
         with _device.using(here):
-            stream_of().wait_event(copied)
+            for event in after:
+                lane.wait_event(event)
+            out.data.copy_from_device_async(source.data, source.nbytes, lane)
+            copied = lane.record(self._event())
+        with _device.using(there):
+            _current_stream().wait_event(copied)
+
+    def finish(self) -> None:
+        """Let what may overwrite the sources wait for their copies."""
+        for device, lane in self._streams.items():
+            with _device.using(device):
+                _current_stream().wait_event(lane.record(self._event()))
 
 
 def _current_stream() -> Any:

@@ -179,6 +179,19 @@ def test_captured_steps_of_three_pretended_gpus(monkeypatch):
         assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
 
 
+def test_captured_steps_of_several_blocks(gpus, monkeypatch):
+    """Rows of one block after the other, with chains that end within blocks."""
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    root, n = circuits.hmm(18, 2, 3), 600
+    x, w = np.random.default_rng(0).integers(0, 3, (n, 18)), spread(n)
+    plain, pc = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, devices=TWO)
+    with pc.captured(n, step=0.5) as step:
+        found = step(put(x), weights=put(w))
+    assert_same_bits(found.get(), plain.em_step(x, weights=w, step=0.5))
+    assert statistics_from(pc) == statistics_from(plain)
+
+
 @pytest.mark.multi_gpu
 def test_captured_steps_of_two_gpus():
     import cupy

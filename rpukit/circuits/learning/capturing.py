@@ -17,7 +17,7 @@ from rpukit.circuits.learning.spread import begin_totals, count_round
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.partials import BLOCK
-from rpukit.circuits.peers import Peers, copy_across
+from rpukit.circuits.peers import Lanes, Peers
 from rpukit.circuits.queries.passes import Propagation
 
 __all__ = ["CapturedApart", "captured"]
@@ -128,12 +128,12 @@ class _Owner:
             core.device, lambda: add(empty, 0.0), lambda: add(core.statistics, added)
         )
 
-    def collect(self, free: Any, counted: Events) -> None:
+    def collect(self, lanes: Lanes, free: Events, counted: Events) -> None:
         """Take the totals and rows of other GPUs.
 
-        Totals replace those of this GPU after the event ``free``, while it counts samples; rows
-        are there after the events ``counted``.
+        They are there after the events ``counted``; their places are not used after ``free``.
         """
+        own = free[self.core.device]
         if self._first is not self.core:
             held, its = self.core.statistics, self._first.statistics
             totals = zip(
@@ -143,18 +143,18 @@ class _Owner:
             )
             for source, target in totals:
                 if source.size:
-                    copy_across(source, target, free)
+                    lanes.copy(source, target, own, counted[self._first.device])
         for device, sent, room in self._inbox:
-            sent.send(room, counted[device])
+            sent.send(room, lanes, own, counted[device])
 
-    def give(self, cores: Sequence[Core], passed: Events) -> None:
-        """Copy the parameters to the other GPUs, whose passes have ended at the events."""
+    def give(self, lanes: Lanes, cores: Sequence[Core], passed: Events) -> None:
+        """Copy the parameters to the other GPUs, after the events of all."""
         own = self.part.parameters(self.core.parameters)
         for there in cores:
             if there is self.core:
                 continue
             for source, target in zip(own, self.part.parameters(there.parameters), strict=True):
-                copy_across(source, target, passed[there.device])
+                lanes.copy(source, target, passed[self.core.device], passed[there.device])
 
 
 @enters_device("__call__")
@@ -186,6 +186,7 @@ class CapturedApart(Captured):
         def elsewhere(of: Core) -> list[Part]:
             return [part for part, owner in zip(parts, owners, strict=True) if owner is not of]
 
+        self._lanes = Lanes(peers.devices)
         self._others: list[Share] = []
         for k, (one, span) in enumerate(zip(there, self._spans, strict=True)):
             samples, likely = _room(one, span.stop - span.start)
@@ -218,31 +219,31 @@ class CapturedApart(Captured):
             if core.statistics.n_sample or held.n_sample:
                 begin_totals(peers, core, other.core)
             held.n_sample = self._n  # until they are cleared
-        free = {owner.core.device: peers.event(owner.core) for owner in self._owners}
+        every, lanes = (*peers.cores, core), self._lanes
         samples = (self._codes, self._numbers, self._weights)
         self._own.keep(*(array[self._last] for array in samples))
-        ready = peers.event(core)
+        free = {one.device: peers.event(one) for one in every}
         self._own.graph.launch()  # the longest one
         for other, span in zip(self._others, self._spans, strict=True):
-            other.take(*(array[span] for array in samples), ready=ready)
+            own = [array[span] for array in samples]
+            other.take(own, lanes, free[core.device], free[other.core.device])
             other.graph.launch()
-        every = (*peers.cores, core)
         counted = {one.device: peers.event(one) for one in every}
         for owner in self._owners:
-            owner.collect(free[owner.core.device], counted)
+            owner.collect(lanes, free, counted)
         for other, span in zip(self._others, self._spans, strict=True):
-            copy_across(other.out, self._out[span])
+            lanes.copy(other.out, self._out[span], free[core.device], counted[other.core.device])
         for owner in self._owners[:-1]:
             owner.graph.launch()
         graph.launch()  # that of the last owner
         self._count()
-        passed = {one.device: peers.event(one) for one in every}
+        if self._em is not None:
+            passed = {one.device: peers.event(one) for one in every}
+            for owner in self._owners:
+                owner.give(lanes, every, passed)
+        lanes.finish()
         if self._em is None:
-            peers.wait(passed.values())
             return
-        for owner in self._owners:
-            owner.give(every, passed)
-        peers.wait(passed.values())
         for settled in self._settled:
             settled.launch()
         for other in self._others[:1]:

@@ -14,7 +14,7 @@ from rpukit.circuits.learning.cuda_graph import Graph
 from rpukit.circuits.learning.owners import Part
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.partials import BLOCK, full_blocks
-from rpukit.circuits.peers import copy_across, has_numbers
+from rpukit.circuits.peers import Lanes, has_numbers
 from rpukit.circuits.queries.passes import Pass, Propagation, both_ways, gather, gather_blocks
 
 __all__ = ["Counts", "RowShare", "Share"]
@@ -56,14 +56,11 @@ class Counts:
         for mine, its in zip(self.arrays(), other.arrays(), strict=True):
             mine[...] = its
 
-    def send(self, there: Counts, made: Any) -> None:
-        """Copy the counts to another GPU after the event ``made``.
-
-        The caller lets what overwrites them wait.
-        """
+    def send(self, there: Counts, lanes: Lanes, *after: Any) -> None:
+        """Copy the counts to another GPU, after events."""
         for mine, its in zip(self.arrays(), there.arrays(), strict=True):
             if mine.size:
-                copy_across(mine, its, made=made, holds=False)
+                lanes.copy(mine, its, *after)
 
     def add(self, held: Statistics, part: Part) -> None:
         """Add the rows to a part of the totals, and take over the chains."""
@@ -106,10 +103,10 @@ class Share:
         for source, target in self._each(samples):
             target[...] = source
 
-    def take(self, *samples: Array, ready: Any) -> None:
-        """Copy samples from the circuit's GPU, which are there after the event ``ready``."""
+    def take(self, samples: Sequence[Array], lanes: Lanes, *after: Any) -> None:
+        """Copy samples from the circuit's GPU, after events."""
         for source, target in self._each(samples):
-            copy_across(source, target, made=ready)
+            lanes.copy(source, target, *after)
 
     def _each(self, samples: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
         """Pair arrays of samples with their places; numbers that no leaf reads are left out."""
@@ -169,8 +166,8 @@ class RowShare(Share):
         return Counts(rows, part.of(held.chains, held.leaf_chains) if self._open else ())
 
     def _count(self) -> None:
+        self._held.clear()  # before the passes: no kernel that begins early follows
         core, run = self.core, self._passed()
-        self._held.clear()
         gather_blocks(core.parameters, run, self._blocks, core.pieces.ends, 0)
         for sent, given in zip(self.sent, self._given, strict=True):
             sent.take(given)
