@@ -24,7 +24,7 @@ from rpukit.circuits.parameters import Parameters, Statistics
 from rpukit.circuits.partials import BLOCK
 from rpukit.errors import DeviceError, ParameterError
 
-__all__ = ["Lanes", "Peers", "copy_across", "has_numbers", "make_peers", "parse_devices"]
+__all__ = ["Peers", "copy_across", "has_numbers", "make_peers", "parse_devices"]
 
 Array = Any
 Share = slice
@@ -75,10 +75,6 @@ class Peers:
             if not whole:
                 with _device.using(core.device):
                     core.parameters.refresh_all()
-        self.updated()
-
-    def updated(self) -> None:
-        """Note that the other GPUs have the parameters already."""
         self._version = self._owner.parameters.version
 
     def rows(self, n: int) -> list[Share]:
@@ -283,43 +279,6 @@ def copy_across(source: Array, out: Array, free: Any = None) -> None:
         copied = stream_of().record(event())
     with _device.using(here):  # what overwrites the source waits
         stream_of().wait_event(copied)
-
-
-class Lanes:
-    """A stream of each GPU for copies to others, beside what the GPUs compute.
-
-    On default streams a copy waits for all that either GPU was given before, and what is given
-    later waits for the copy.
-
-    Parameters
-    ----------
-    devices : sequence of Device
-    """
-
-    def __init__(self, devices: Sequence[Device]) -> None:
-        self._event = partial(_device.cupy().cuda.Event, disable_timing=True)
-        self._streams = {}
-        for device in devices:
-            with _device.using(device):
-                self._streams[device] = _device.cupy().cuda.Stream(non_blocking=True)
-
-    def copy(self, source: Array, out: Array, *after: Any) -> None:
-        """Copy to a like array of another GPU, after events; its current stream waits for it."""
-        here, there = _device.device_of(source), _device.device_of(out)
-        lane = self._streams[here]
-        with _device.using(here):
-            for event in after:
-                lane.wait_event(event)
-            out.data.copy_from_device_async(source.data, source.nbytes, lane)
-            copied = lane.record(self._event())
-        with _device.using(there):
-            _current_stream().wait_event(copied)
-
-    def finish(self) -> None:
-        """Let what may overwrite the sources wait for their copies."""
-        for device, lane in self._streams.items():
-            with _device.using(device):
-                _current_stream().wait_event(lane.record(self._event()))
 
 
 def _current_stream() -> Any:

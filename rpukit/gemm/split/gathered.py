@@ -16,7 +16,7 @@ from rpukit import _device
 from rpukit.gemm.formats import bits
 from rpukit.gemm.logprob import BLOCK
 from rpukit.gemm.ops import det_gemm
-from rpukit.gemm.pieces import joined
+from rpukit.gemm.pieces import joined, on
 
 __all__ = ["GatheredWeight", "pays"]
 
@@ -139,6 +139,8 @@ class GatheredWeight:
 
 def _copied(source: Array, device: _device.Device, made: Any) -> Array:
     """Copy from another GPU after an event there, without regard to what follows it."""
+    if not source.flags.c_contiguous:
+        return on(source, device)
     out = _device.empty(source.shape, source.dtype, device)
     stream = _device.cupy().cuda.get_current_stream()
     stream.wait_event(made)
