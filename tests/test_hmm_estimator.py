@@ -425,3 +425,14 @@ def test_full_covariances_are_checked():
     with pytest.raises(ParameterError, match="positive definite"):
         model.covars_ = np.tile([[1.0, 2.0], [2.0, 1.0]], (3, 1, 1))
     assert model.score(x, LENGTHS) == begun("full")[0].score(x, LENGTHS)
+
+
+def test_leaves_of_several_columns_as_emissions():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4)) + 4 * np.repeat([0, 1, 0], 20)[:, None]
+    leaf = rk.circuits.MultivariateNormal(n_variables=2, mean=2.0, std=2.0)
+    model = HMM(2, emission=leaf, n_iter=5, random_state=1).fit(x)
+    assert model.emissionparams_.shape == (2, 2, leaf.n_parameters)
+    assert np.diff(model.monitor_.history).min() > 0
+    with pytest.raises(ShapeError, match="multiple of 2"):
+        HMM(2, emission=leaf).fit(x[:, :3])

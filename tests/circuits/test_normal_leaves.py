@@ -217,6 +217,27 @@ def test_structures_and_transformations():
         circuits.merge(one, circuits.inputs((0, 1, 2), leaf, 2))
 
 
+def test_entropy_and_divergence():
+    (mean, mean2), (c, c2) = components()
+    both = [
+        rk.Circuit(
+            circuits.sum(
+                circuits.inputs(COLUMNS, leaf, 1, parameters=leaf.packed([m], [v])), n_nodes=1
+            ),
+            dtype="float64",
+        )
+        for m, v in ((mean, c), (mean2, c2))
+    ]
+    assert np.isclose(both[0].entropy(), stats.multivariate_normal(mean, c).entropy())
+    far = mean2 - mean
+    kl = np.trace(np.linalg.solve(c2, c)) + far @ np.linalg.solve(c2, far) - D
+    kl += np.linalg.slogdet(c2)[1] - np.linalg.slogdet(c)[1]
+    assert np.isclose(both[0].kl(both[1]), kl / 2)
+    turned = rk.Circuit(circuits.mixture(D, 1, leaf), dtype="float64")
+    with pytest.raises(rk.errors.StructureError, match="need one order"):
+        both[0].kl(turned)
+
+
 def test_what_is_not_supported_says_so():
     errors = rk.errors
     with pytest.raises(errors.ParameterError, match="need 3 different variables"):
@@ -233,7 +254,5 @@ def test_what_is_not_supported_says_so():
         circuits.mixture(4, 2, leaf)
     with pytest.raises(errors.ParameterError, match="min_std"):
         circuits.MultivariateNormal(n_variables=2, min_std=(1.0, 0.0))
-    with pytest.raises(errors.StructureError, match="not tractable"):
-        rk.Circuit(circuits.mixture(D, 1, leaf)).entropy()
     with pytest.raises(errors.ParameterError, match="momentum"):
         two().scaled_em_step(every_gap(), momentum=0.5)

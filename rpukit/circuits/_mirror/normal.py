@@ -54,12 +54,14 @@ def _factor(p, order, n, f):
 
 
 @jit
-def _given(p, order, f):
-    """Copy the factor itself, for samples of which all is known."""
-    d = order.size
+def _given(p, f):
+    """Copy the factor itself, for samples of which all is known; return the sum of its logs."""
+    d, volume = f.shape[0], f8(0.0)
     for r in range(d):
         for k in range(r + 1):
             f[r, k] = f8(p[d + r * (r + 1) // 2 + k])
+        volume = volume + log64(f[r, r])
+    return volume
 
 
 @jit
@@ -87,25 +89,26 @@ def normal_density(
     With ``best`` that of the known values and the most probable others.
     """
     d = n_column
-    x, y, f = np.empty(d, f8), np.empty(d, f8), np.empty((d, d), f8)
+    x, y, f, own = np.empty(d, f8), np.empty(d, f8), np.empty((d, d), f8), np.empty((d, d), f8)
     order = np.empty(d, np.int64)
     for i in range(rows.size):
         p = parameters[place[i] : place[i] + d + d * (d + 1) // 2]
+        whole = _given(p, own)
         for b in range(start, stop):
             _read(numbers, b, variable, i * d, x)
             n_known = _ordered(x, order)
+            n, volume = (d, whole) if best or n_known == d else (n_known, f8(0.0))
             if n_known == d:
-                _given(p, order, f)
+                _whitened(x, p, order, d, own, y)
             else:
                 _factor(p, order, n_known, f)
-            _whitened(x, p, order, n_known, f, y)
-            square, volume = f8(0.0), f8(0.0)
+                _whitened(x, p, order, n_known, f, y)
+                if not best:
+                    for r in range(n_known):
+                        volume = volume + log64(f[r, r])
+            square = f8(0.0)
             for r in range(n_known):
                 square = square + y[r] * y[r]
-            n = d if best else n_known
-            for r in range(n):
-                at = d + r * (r + 1) // 2 + r
-                volume = volume + (log64(f8(p[at])) if best else log64(f[r, r]))
             v = ((f8(0.0) - f8(0.5) * square) - volume) - f8(n) * HALF_LOG_2PI
             values[b, rows[i]] = v if v == v else IMPOSSIBLE
 
@@ -131,6 +134,19 @@ def _moment(e, rank, n_known, f, i, j):
         for k in range(n_known, min(rank[i], rank[j]) + 1):
             s = s + f[rank[i], k] * f[rank[j], k]
     return s
+
+
+@jit
+def _add_whole(x, p, flow, own, e):
+    """Add the moments of a sample of which all is known."""
+    d, at = x.size, x.size + 1
+    own[0] = f4(own[0] + flow)
+    for i in range(d):
+        e[i] = x[i] - f8(p[i])
+        own[i + 1] = fma32(flow, f4(e[i]), own[i + 1])
+        for j in range(i + 1):
+            own[at + j] = fma32(flow, f4(e[i] * e[j]), own[at + j])
+        at += i + 1
 
 
 @jit
@@ -177,9 +193,11 @@ def normal_statistic(
                 if n_known == 0:
                     own[n_statistic] = f4(own[n_statistic] + flow)
                     continue
-                if n_known < d:
-                    _factor(p, order, d, f)
-                    _whitened(x, p, order, n_known, f, y)
+                if n_known == d:
+                    _add_whole(x, p, flow, own, e)
+                    continue
+                _factor(p, order, d, f)
+                _whitened(x, p, order, n_known, f, y)
                 _completed(x, p, order, n_known, f, y, e)
                 for r in range(d):
                     rank[order[r]] = r

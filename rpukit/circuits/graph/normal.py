@@ -10,7 +10,7 @@ import numpy as np
 
 from rpukit._checks import integer, real_array
 from rpukit.circuits.graph.evaluated import FunctionLeaf
-from rpukit.elementwise import exp
+from rpukit.elementwise import exp, log
 from rpukit.errors import ParameterError, ShapeError, StructureError
 
 __all__ = ["MultivariateNormal"]
@@ -218,6 +218,29 @@ class MultivariateNormal(FunctionLeaf):
             made = made + factor[:, :, k, None] * by[:, None, k, :]
         made[:, places, places] = np.maximum(made[:, places, places], self._each("min_std"))
         return np.concatenate([mean, _flat(made)], axis=1)
+
+    def expected_log(self, own: FloatArray, theirs: FloatArray) -> FloatArray:
+        """Compute the mean of the log-density of other nodes under the densities of these.
+
+        Parameters
+        ----------
+        own : array, shape (n_node, n_parameters)
+        theirs : array, shape (n_other, n_parameters)
+
+        Returns
+        -------
+        array, shape (n_node, n_other), float64
+        """
+        d, out = self.n_variables, np.empty((len(own), len(theirs)))
+        inner = self._factor(own)
+        for k in range(len(theirs)):
+            factor = np.broadcast_to(self._factor(theirs[k : k + 1]), inner.shape)
+            far = (own[:, :d] - theirs[k, :d])[:, :, None]
+            both = _solved(factor, np.concatenate([inner, far], axis=2)).reshape(len(own), -1)
+            square = np.add.accumulate(both * both, axis=1)[:, -1]
+            volume = np.add.accumulate(log(theirs[k, d:][_diagonal(d)]))[-1]
+            out[:, k] = -0.5 * square - volume - 0.5 * d * math.log(2 * math.pi)
+        return out
 
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         raise StructureError("quantile: a leaf of several variables has none")

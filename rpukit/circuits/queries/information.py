@@ -303,6 +303,11 @@ class _CrossEntropy:
                 _mixed(linked, cross.T) + _weighted_log(w, mass, linked)
             ).T
         if isinstance(n, InputNodes) and isinstance(m, InputNodes):
+            if n.columns != m.columns:
+                raise StructureError(
+                    f"{n!r} and {m!r} have their variables in the orders {n.columns} and "
+                    f"{m.columns}, need one order"
+                )
             return measures.cross_entropy(_leaf(self.p, n), _leaf(self.q, m))
         mass = np.ones((n.n_node, m.n_node))
         cross = np.zeros((n.n_node, m.n_node))

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.graph.leaves import GAUSSIAN, Leaf
+from rpukit.circuits.graph.normal import MultivariateNormal
 from rpukit.circuits.ops import layers as ops
 from rpukit.elementwise import exp, lgamma, log
 from rpukit.errors import StructureError
@@ -56,6 +57,11 @@ def cross_entropy(p: LeafNodes, q: LeafNodes, *, pairs: bool = True) -> tuple[Ar
     """Sum p [q > 0], and p log q where q > 0, for all pairs or for corresponding nodes."""
     (leaf, own), (other, theirs) = p, q
     apart = leaf.TABLE != other.TABLE or (not leaf.TABLE and leaf.KIND != other.KIND)
+    normal = isinstance(leaf, MultivariateNormal) and isinstance(other, MultivariateNormal)
+    if normal and leaf.n_columns == other.n_columns:  # nodes of one scope
+        cross = leaf.expected_log(own, theirs)  # type: ignore[attr-defined]
+        cross = cross if pairs else np.diagonal(cross)[:, None]
+        return np.ones_like(cross), cross
     if apart or isinstance(leaf, FunctionLeaf):
         raise StructureError(
             f"leaves {leaf} and {other}: the cross-entropy of these kinds is not tractable"

@@ -29,12 +29,17 @@ def _block_of(n: int) -> int:
 
 def _leaf_of(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
     """Select the leaf of one variable."""
+    own = _selected(leaf, var)
+    if own.n_columns > 1:
+        raise ParameterError(
+            f"leaf: got {own} of {own.n_columns} variables, need one of a single variable: take "
+            "mixture, hmm, or node vectors"
+        )
+    return own
+
+
+def _selected(leaf: Leaf | Sequence[Leaf], var: int) -> Leaf:
     if isinstance(leaf, Leaf):
-        if leaf.n_columns > 1:
-            raise ParameterError(
-                f"leaf: got {leaf} of {leaf.n_columns} variables, need one of a single variable: "
-                "take mixture, hmm, or node vectors"
-            )
         return leaf
     if not isinstance(leaf, Sequence) or var >= len(leaf):
         given = f"{len(leaf)} leaves" if isinstance(leaf, Sequence) else shown(leaf)
@@ -71,7 +76,7 @@ def mixture(n_variables: int, n_components: int, leaf: Leaf | Sequence[Leaf]) ->
     parts: list[Nodes] = []
     var = 0
     while var < n_variables:
-        own = leaf if isinstance(leaf, Leaf) else _leaf_of(leaf, len(parts))
+        own = _selected(leaf, len(parts))
         parts.append(inputs(var, own, n_components))
         var += own.n_columns
     if var > n_variables:
