@@ -194,13 +194,14 @@ def followed(dtype):
         cell = rk.ChoppedTransfer(
             devices=(rk.SoftBounds(dw_min=0.02), rk.ConstantStep(dw_min=0.01)),
             auto_scale=True,
-            auto_momentum=0.75,
+            auto_momentum=0.7,
             fast_lr=0.2,
             in_chop_prob=0.2,
         )
         tile = rk.AnalogTile(SHAPE, cell, device=device, seed=71, dtype=dtype)
         x, d = (v.astype(dtype) for v in batch(SHAPE, 19, 72))
-        x *= np.arange(1, 20, dtype=dtype)[:, None] % 5 / 7
+        x *= np.arange(19, dtype=dtype)[:, None] % 5 / 7
+        d[:3] = 0
         tile.update(put(x, device), put(d, device), lr=0.3)
         arrays = tile.state()["arrays"]
         return [arrays[name] for name in sorted(arrays)]
