@@ -31,7 +31,7 @@ AGED = {
         lambda t: t.drift(70),
     ),
     "drift_at_once": (
-        rk.ConstantStep(drift=rk.DriftParameters(nu=0.1, nu_k=0.02, w_offset=0.13, reset_tol=0.0)),
+        rk.ConstantStep(drift=rk.DriftParameters(nu=0.1, nu_k=0.02, reset_tol=0.0)),
         lambda t: t.drift(70),
     ),
     "clip_weights": (
@@ -120,7 +120,7 @@ def refreshed(device):
         put(np.floor(uniform((25, SHAPE[0]), s) * np.float32(4)) / np.float32(4), device)
         for s in (64, 65)
     )
-    rises = compound_ops.select_refresh(chosen, plus, minus, 12, 0.5, 0.25, status=status)
+    rises = compound_ops.select_refresh(chosen, plus, minus, 12, 0.75, 0.25, status=status)
     return [chosen, *rises]
 
 
@@ -179,7 +179,8 @@ def quantised(dtype):
         cell = rk.MixedPrecision(device=rk.SoftBounds(dw_min=0.02), n_x_bins=16, n_d_bins=9)
         tile = rk.AnalogTile(SHAPE, cell, device=device, seed=68, dtype=dtype)
         x, d = (v.astype(dtype) for v in batch(SHAPE, 7, 69))
-        x[1], d[2], x[3], d[4] = 0, 0, np.finfo(dtype).tiny / 2**20, np.finfo(dtype).tiny / 2**20
+        least = np.nextafter(np.zeros((), dtype), np.ones((), dtype))
+        x[1], d[2], x[3], d[4] = 0, 0, least, least
         tile.update(put(x, device), put(d, device), lr=0.3)
         arrays = tile.state()["arrays"]
         return [arrays[name] for name in sorted(arrays)]
