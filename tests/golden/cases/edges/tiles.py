@@ -48,6 +48,26 @@ IO = {
         out_noise=0.0,
         out_bound=1.0,
     ),
+    "off": rk.IOParameters(inp_res=0.0, out_res=0.0, out_bound=0.0, out_noise=0.0, ir_drop=0.5),
+    "bare": rk.IOParameters(
+        inp_res=0.0,
+        out_res=0.0,
+        inp_bound=0.0,
+        out_bound=0.0,
+        out_noise=0.0,
+        noise_management="none",
+        bound_management="none",
+    ),
+    "turned": rk.IOParameters(
+        inp_asymmetry=1.5,
+        out_asymmetry=1.5,
+        out_noise=0.0,
+        noise_management="none",
+        bound_management="none",
+    ),
+    "noisy": rk.IOParameters(
+        w_noise=0.02, w_noise_type="additive_constant", out_res=0.0, out_noise=0.3, inp_res=0.0
+    ),
     "analog": rk.IOParameters(
         inp_res=-1, out_res=-1, out_bound=0.0, ir_drop=2.0, v_offset_std=0.05, r_series=0.01
     ),
@@ -85,7 +105,9 @@ def product(io, dtype):
             SHAPE, rk.Ideal(), forward=io, backward=io, device=device, seed=53, dtype=dtype
         )
         tile.set_weights(put((eighths(SHAPE, 54) / 4).astype(dtype), device))
-        x, d = (put(eighths((6, n), 55 + n).astype(dtype), device) for n in SHAPE[::-1])
+        x, d = (eighths((6, n), 55 + n).astype(dtype) for n in SHAPE[::-1])
+        x[2], d[3] = 0, 0
+        x, d = put(x, device), put(d, device)
         return [tile.forward(x), tile.backward(d), tile.forward(x[:1])]
 
     return run
@@ -221,7 +243,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         for kernel in ("auto_scale", "sample_maxima", "chop_samples", "transfer_write"):
             yield kernel, Case(f"followed-{dtype}", followed(dtype))
         for name, io in IO.items():
-            kernel = "tile_nonideal" if name in ("analog", "signs") else "tile_forward"
+            kernel = "tile_nonideal" if name in ("analog", "signs", "off") else "tile_forward"
             kernel = kernel if dtype == "float32" else "tile_product"
             yield kernel, Case(f"{name}-{dtype}", product(io, dtype))
         for name, cell in (("free", rk.Ideal()), ("bounded", rk.SoftBounds(dw_min=0.1))):
