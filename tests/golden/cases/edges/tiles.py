@@ -108,7 +108,30 @@ def product(io, dtype):
         x, d = (eighths((6, n), 55 + n).astype(dtype) for n in SHAPE[::-1])
         x[2], d[3] = 0, 0
         x, d = put(x, device), put(d, device)
-        return [tile.forward(x), tile.backward(d), tile.forward(x[:1])]
+        late = tile.forward(x[:1], first_sample=2**33 + 5)
+        return [tile.forward(x), tile.backward(d), late]
+
+    return run
+
+
+def late(dtype):
+    """Updates by a few samples whose numbers need more than 32 bits."""
+
+    def run(device):
+        found = []
+        for name in ("rounded", "managed"):
+            tile = rk.AnalogTile(
+                SHAPE,
+                rk.SoftBounds(dw_min=0.02),
+                device=device,
+                seed=76,
+                dtype=dtype,
+                update=UPDATES[name],
+            )
+            x, d = (put(v.astype(dtype), device) for v in batch(SHAPE, 5, 77))
+            tile.update(x, d, lr=0.3, first_sample=2**40 + 7)
+            found.append(tile.get_weights())
+        return found
 
     return run
 
@@ -225,7 +248,8 @@ def followed(dtype):
         x, d = (v.astype(dtype) for v in batch(SHAPE, 19, 72))
         x *= np.arange(19, dtype=dtype)[:, None] % 5 / 7
         d[:3] = 0
-        tile.update(put(x, device), put(d, device), lr=0.3)
+        x, d = put(x, device), put(d, device)
+        tile.update(x, d, lr=0.3).update(x, d, lr=0.3, first_sample=2**40 + 7)
         arrays = tile.state()["arrays"]
         return [arrays[name] for name in sorted(arrays)]
 
@@ -238,6 +262,7 @@ def cases() -> Iterator[tuple[str, Case]]:
             kernel, _, more = kernel.partition("_at_")
             yield kernel, Case(f"edges{more}-{dtype}", aged(cell, step, dtype))
         yield "check_finite", Case(f"largest-{dtype}", checked(dtype))
+        yield "pulsed_samples", Case(f"late-{dtype}", late(dtype))
         yield "pulse_trains", Case(f"largest-{dtype}", fired(dtype))
         yield "quantise_rows", Case(f"zeros-{dtype}", quantised(dtype))
         for kernel in ("auto_scale", "sample_maxima", "chop_samples", "transfer_write"):
