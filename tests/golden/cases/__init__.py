@@ -3,8 +3,8 @@
 ``tools/record_golden.py`` runs them on a GPU and keeps their sha256 in ``tests/golden/hashes``;
 ``tests/golden/test_golden.py`` computes them with the mirrors, and the small ones with the ``.cu``
 sources on the CPU. Each file of this folder is a topic: ``cases()`` gives its cases, each with the
-name of its kernel. Those of ``edges`` are for GPUs, mirrors and `tools/mutate.py`; under g++ they run
-where all cases do.
+name of its kernel. Those of ``edges`` are for GPUs, mirrors and `tools/mutate.py`; under g++ they
+run where all cases do.
 """
 
 from dataclasses import replace
