@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,12 @@ class Mutant:
 
     def applied(self, line: str, begin: int, end: int) -> str:
         return line[:begin] + self.text + line[end:]
+
+    @property
+    def marked(self) -> str:
+        """The line with what the edit replaces, as ``i «<→<=» n``."""
+        old = f"«{self.before[self.begin : self.end]}→{self.text}»"
+        return f"{self.before[: self.begin]}{old}{self.before[self.end :]}"
 
     @property
     def name(self) -> str:
@@ -237,13 +244,14 @@ def mirror_of(root: Path, kernel: str) -> tuple[str, str] | None:
 class Equivalents:
     """Mutants known to compute the same, with the reasons; read from a file of TOML.
 
-    An entry names a file and a line by its text; further `above`, the text of the line before, and
-    what is edited: `edit`, the line as edited, or `kind`. Without `above` it holds for all lines
-    of the file with that text.
+    An entry names a file, or several by a pattern, and a line by its text; further `above`, the
+    text of the line before, and what is edited: `edit`, the line as edited, or `kind`. Without
+    `above` it holds for all lines of the file with that text. An entry of a class has `marked` in
+    place of the line: parts of lines with the edit marked, such as ``i «<→<=» n``.
     """
 
     def __init__(self, path: Path) -> None:
-        self.entries: list[dict[str, str]] = tomllib.loads(path.read_text(encoding="utf-8")).get(
+        self.entries: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8")).get(
             "mutant", []
         )
 
@@ -251,21 +259,34 @@ class Equivalents:
         """Why a mutant is equivalent, or None."""
         for entry in self.entries:
             if _fits(entry, mutant):
-                return entry["reason"]
+                return str(entry["reason"])
         return None
 
     def stale(self, mutants: list[Mutant]) -> list[str]:
         """Entries that fit no mutant, so that their line or the edit is gone."""
         return [
-            f"{e['file']}: {e['line']!r} -> {e.get('edit', e.get('kind', 'any'))!r}"
-            for e in self.entries
+            f"{e['file']}: {e.get('line', '')!r} -> {e.get('edit', e.get('kind', 'any'))!r}"
+            if "marked" not in e
+            else f"{e['file']}: {e['marked'][0]!r}"
+            for e in self._alone()
             if not any(_fits(e, m) for m in mutants)
         ]
 
+    def _alone(self) -> Iterator[dict[str, Any]]:
+        """Entries, those of a class one for each part of a line."""
+        for entry in self.entries:
+            if "marked" in entry:
+                yield from ({**entry, "marked": [part]} for part in entry["marked"])
+            else:
+                yield entry
 
-def _fits(entry: dict[str, str], mutant: Mutant) -> bool:
+
+def _fits(entry: dict[str, Any], mutant: Mutant) -> bool:
+    if not fnmatch(mutant.file, entry["file"]):
+        return False
+    if "marked" in entry and not any(part in mutant.marked for part in entry["marked"]):
+        return False
     found = {
-        "file": mutant.file,
         "line": _code(mutant.before),
         "above": mutant.above,
         "kind": mutant.kind,

@@ -10,6 +10,7 @@ import pytest
 import rpukit as rk
 from rpukit import testing
 from rpukit._kernels import source
+from rpukit.analog.processes.ops import diffusion
 from rpukit.testing import on_cpu
 from tests.golden.cases import CASES
 from tests.on_cpu import runner
@@ -64,3 +65,20 @@ def test_the_high_half_of_a_counter_counts(kernel, counter):
     finally:
         testing.set_runner(runner.run)
     assert any(differ)
+
+
+def test_the_high_half_of_a_cell_counts_in_diffusion():
+    """A part of a tile of more than 2^32 cells draws by its place there, on both sides."""
+
+    def walked(first):
+        weight, rate = np.zeros((3, 37), np.float32), np.ones((3, 37), np.float32)
+        status = np.zeros(1, np.int32)
+        stream = rk.Stream.from_seed(5)
+        diffusion(weight, rate, None, first_cell=first, stream=stream, event=1, status=status)
+        return weight
+
+    near, far = walked(4), walked(2**33 + 4)
+    assert not (near == far).any()
+    with on_cpu(order=5):
+        testing.assert_same_bits(walked(4), near)
+        testing.assert_same_bits(walked(2**33 + 4), far)

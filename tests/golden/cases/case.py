@@ -22,6 +22,7 @@ class Case:
     name: str
     run: Callable[[str], list]
     small: bool = field(default=True)
+    edge: bool = field(default=False)
 
 
 def put(array: np.ndarray, device: str):

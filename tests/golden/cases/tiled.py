@@ -32,11 +32,11 @@ def whole_node(graph, node, values, device):
     return found
 
 
-def whole(name, dtype, case=None):
+def whole(name, dtype):
     """One node as one tile: what it writes."""
 
     def run(device):
-        graph, values, _ = made(name, dtype, case)
+        graph, values, _ = made(name, dtype)
         return whole_node(graph, graph.nodes[0], values, device)
 
     return run

@@ -10,14 +10,33 @@ import numpy as np
 import rpukit as rk
 from rpukit import _device, circuits
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.circuits import KERNELS, images, uniform
+from tests.golden.cases.circuits import (
+    KERNELS,
+    images,
+    uniform,
+)
 from tests.golden.cases.rules import RULES
 
+
+def values():
+    """Leaves of more values than a warp takes at a time, and of other numbers of values."""
+    many = circuits.inputs(0, circuits.Categorical(n_values=150), 3)
+    few = circuits.inputs(0, circuits.Bernoulli(), 3)
+    other = circuits.inputs(1, circuits.Categorical(n_values=6), 3)
+    return circuits.sum(circuits.product(circuits.sum(many, few, n_nodes=3), other), n_nodes=1)
+
+
 CIRCUITS = {
+    "values": (values, 45, 2),
     "ties": (lambda: circuits.hmm(3, 5, 4), 37, 4),
     "equal": (images, 33, 4),
     "wide": (lambda: circuits.hmm(2, 70, 3), 9, 3),
 }
+KEPT = (
+    {"keep_zeros": True, "pseudocount": 0.25},
+    {"pseudocount": 0.0},
+    {"step": 0.5, "keep_zeros": True, "pseudocount": 0.0},
+)
 SOFT = ("largest_down", "leaf_soft", "soft_posterior")
 VALUES = np.array([0.0, 0.25, 0.5, 0.5])
 
@@ -29,6 +48,7 @@ def tied(root, dtype, n_values):
         array = state["arrays"][name]
         drawn = VALUES[(uniform(array.shape, seed + 40) * 4).astype(int)]
         drawn[:2] = 0.5
+        drawn[5::11] = 1e-12
         if name == "leaf_parameters":
             drawn[n_values - 1 :: n_values] = 0
         state["arrays"][name] = drawn.astype(dtype)
@@ -53,7 +73,7 @@ def _of(name, dtype, device, _emulated):
     out += [*pc.most_probable(x, missing=missing), pc.conditional(x, missing=missing)]
     for rule in (None, *RULES[:2]):
         out += pc.flows(x, missing=missing, weights=weights, rule=rule).values()
-    for options in ({"keep_zeros": True}, {"pseudocount": 0.0}, {"step": 0.5}):
+    for options in KEPT:
         pc.em_step(x, missing=missing, weights=weights, **options)
         arrays = pc.state()["arrays"]
         out += [arrays[key].copy() for key in sorted(arrays)]
