@@ -136,7 +136,7 @@ def prose(path: Path) -> str:
 AMERICAN = (
     r"(?i)\b(?:behavior|neighbor|favor(?:s|ed|able)?\b|honor|labeled|labeling|modeled|modeling"
     r"|canceled|artifact|analyz|initializ|optimiz|normaliz|minimiz|maximiz(?!e\b)|serializ|synchroniz"
-    r"|vectoriz|quantiz|summariz|parametriz(?!e\b)|recogniz|fulfill)\w*"
+    r"|vectoriz|quantiz(?!e\b)|summariz|parametriz(?!e\b)|recogniz|fulfill)\w*"
 )
 
 

@@ -31,9 +31,10 @@ def gated():
     rng = np.random.default_rng(5)
     b = tiled.Builder("gated")
     x, y = b.input("x", (16, 32)), b.input("y", (16, 32))
-    h = b.apply("Gemm", x, b.parameter("w", rng.normal(size=(32, 32)) * 0.2))
+    h = b.apply("Gemm", x, b.parameter("w", rng.normal(size=(32, 64)) * 0.2))
+    h, gate = (b.apply("Slice", h, starts=(k,), ends=(k + 32,), axes=(1,)) for k in (0, 32))
     h = b.apply("Add", b.apply("Relu", h), x)
-    h = b.apply("Mul", b.apply("Sigmoid", h), h)
+    h = b.apply("Mul", b.apply("Sigmoid", gate), h)
     h = b.apply("Gelu", b.apply("Gemm", h, b.parameter("v", rng.normal(size=(32, 32)) * 0.2)))
     loss = b.apply("MSELoss", h, y)
     return b, loss, [tuple(rng.normal(size=(2, 16, 32)).astype(np.float32))] * 3

@@ -6,11 +6,13 @@ import pytest
 from rpukit import _device, tiled
 from rpukit.errors import PlanError
 from rpukit.testing import assert_same_bits, on_cpu
+from rpukit.tiled import methods
 from rpukit.tiled.program import Copy
 from rpukit.tiled.runtime import gpu
 from tests.reference.models import NAMES
 from tests.tiled.analog_nets import built
 from tests.tiled.fake_gpu import World
+from tests.tiled.method_nets import gated
 from tests.tiled.reference_plans import model, untiled
 from tests.tiled.test_fusion import dense
 
@@ -93,6 +95,23 @@ def test_streams_of_updates_and_relu_in_products(monkeypatch, bias):
     assert [node.op for node in fused.train.nodes].count("GemmUpdate") == 1  # of two
     plan = tiled.plan(fused, tiled.gpu(6_000))
     executor, found = streamed(monkeypatch, fused, plan, batches, 1)
+    trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
+    assert_same_bits(found, trainer.fit(batches))
+    for key, value in trainer.parameters().items():
+        assert_same_bits(executor.array(key), value)
+
+
+def test_streams_of_values_of_8_and_16_bits(monkeypatch):
+    """Also constants of these types, and a chain that reads a part of a product's result."""
+    b, loss, batches = gated()
+    small = methods.quantise(methods.add_lora(b, "w", rank=2), batches, stored=True)
+    less = methods.store_narrow(small.training(loss, tiled.SGD(lr=0.1)), others="fp16")
+    training = tiled.fuse(less)
+    kinds = {tensor.dtype for tensor in training.train.tensors.values()}
+    assert kinds >= {"int8", "float16"} and training.train.constants["w/stored"].dtype == np.int8
+    assert any("starts" in n.attributes for n in training.train.nodes if "Fused" in n.op)
+    plan = tiled.plan(training, tiled.gpu(40_000), buffering="double")
+    executor, found = streamed(monkeypatch, training, plan, batches, 2)
     trainer = tiled.plan(training, tiled.siracusa_l2()).trainer(training)
     assert_same_bits(found, trainer.fit(batches))
     for key, value in trainer.parameters().items():

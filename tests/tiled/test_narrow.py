@@ -9,7 +9,7 @@ from rpukit import tiled
 from rpukit.errors import GraphError, ParameterError
 from rpukit.testing import assert_same_bits, on_cpu
 from rpukit.tiled import Node, Tensor, make_graph, methods
-from tests.tiled.method_nets import gated, mini_batches, sketch, trainer_of
+from tests.tiled.method_nets import LEVELS, gated, mini_batches, sketch, trainer_of
 
 FP16 = {"weights": "fp16", "activations": "fp16"}
 
@@ -135,6 +135,33 @@ def test_signs_and_halves_of_any_network():
     np.testing.assert_allclose(losses[2], losses[0], rtol=1e-3)
     fused = tiled.fuse(short)
     assert_same_bits(trainer_of(fused).fit(batches), losses[2])
+
+
+@pytest.mark.parametrize("options", [{}, FP16])
+def test_frozen_weights_are_constants_of_8_and_16_bits(options, tmp_path):
+    """Adapters beside weights of int8 or float16; weights that are frozen later."""
+    b, loss = sketch()
+    batches = mini_batches(2)
+    adapted = methods.add_lora(b, "fc.w", "head.w", rank=2)
+    small = methods.quantise(adapted, batches, stored=True, **options)
+    training = methods.store_narrow(small.training(loss, tiled.SGD(lr=0.1)))
+    constants = {k: v.dtype.name for k, v in training.train.constants.items() if v.size > 9}
+    kind = "float16" if options else "int8"
+    assert constants["fc.w/stored"] == constants["head.w/stored"] == kind
+    assert "fc.w" not in constants and "fc.w" not in training.parameters
+    trainer = trainer_of(training)
+    losses = trainer.fit(batches * 4)
+    assert losses[-1] < losses[0]
+    whole = methods.quantise(b, batches, stored=True, **options).training(loss)
+    later = methods.store_narrow(methods.freeze(whole, "fc.w"))
+    assert_same_bits(later.train.constants["fc.w/stored"], training.train.constants["fc.w/stored"])
+    assert "fc.w" not in later.train.constants
+    if options:
+        return
+    plan = tiled.plan(training, LEVELS, buffering="double")
+    plan.generate_c(tmp_path, training, batches)
+    done = subprocess.run(["make", "-s", "-C", tmp_path, "run"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -275,3 +275,27 @@ def test_transposed_weights_cost_no_copy(optimiser):
         assert_same_bits(losses, ends[0][0])
         for name, value in values.items():
             assert_same_bits(value, ends[0][1][name])
+
+
+def test_parts_have_the_numbers_of_copies():
+    """A kernel gets packed rectangles: it cannot tell a part of a tensor from a copy of it."""
+    shape = (5, 6)
+    chain = {"steps": (3, 2, 16, 0, 1), "constants": (), "results": (16,), "shape": shape}
+    chain |= {"axes": (-1, -1, 0, 1, -1, -1, -1, 1)}
+    parts = chain | {"starts": (0, 0, 2, 4, 0, 0, 0, 3)}
+    sizes = {"part": ((9, 12), (11,)), "copy": (shape, (6,))}
+    spaces, numbers = [], []
+    for kind, attributes in (("part", parts), ("copy", chain)):
+        tensors = {key: tiled.Tensor(key, n) for key, n in zip("xs", sizes[kind], strict=True)}
+        tensors["y"] = tiled.Tensor("y", shape)
+        node = tiled.Node("n", "FusedPointwise", ("x", "s"), ("y",), attributes)
+        op = tiled.ops.find(node.op)
+        spaces.append(op.space(node, tensors))
+        boxes = list(spaces[-1].tiles((2, 4)))
+        numbers.append([op.parameters(node, tensors, box) for box in boxes])
+        assert op.macros(node)["CHAIN"] == "3,2,16,0,1"
+    for own, other in zip(*numbers, strict=True):
+        assert_same_bits(*(np.concatenate(one) for one in (own, other)))
+    for first, second in zip(spaces[0].operands, spaces[1].operands, strict=True):
+        assert spaces[0].worst(first, (2, 4)) == spaces[1].worst(second, (2, 4))
+    assert spaces[0].rectangle(spaces[0].operands[0], boxes[0]) == ((2, 4), (4, 8))

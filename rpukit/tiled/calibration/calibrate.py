@@ -141,7 +141,8 @@ def calibrate(device: str = "cpu", *, again: bool = False) -> Calibration:
     """Measure the rates of ops and copies on this machine, once.
 
     The cache folder keeps them for later calls and processes, by device, number of threads of a
-    CPU and version of rpukit. The machine should be idle meanwhile, for some 10 to 30 seconds.
+    CPU and version of rpukit. The machine should be idle meanwhile, for some 10 seconds; where the
+    kernels of a GPU are not compiled yet, for half a minute.
 
     Parameters
     ----------

@@ -50,7 +50,8 @@ class Builder:
     mean, variance; epsilon: statistics of the batch, the last two are not used), ``MaxPool``,
     ``AveragePool`` (x; kernel_shape, strides, pads), ``GlobalAveragePool`` (x), ``Transpose`` (x;
     perm), ``Reshape`` (x; shape), ``Flatten`` (x; axis), ``Squeeze``, ``Unsqueeze`` (x; axes),
-    ``StopGradient`` (x; a constant of the backward pass),
+    ``StopGradient`` (x; a constant of the backward pass), ``Quantize`` (x[, scale]; to) and
+    ``Dequantize`` (x[, scale]; of), of int8 or float16,
     ``Slice`` (x; starts, ends, axes, steps), ``Concat`` (up to seven tensors; axis),
     ``ReduceSum``, ``ReduceMean`` (x; axes, keepdims), ``MSELoss`` (prediction, target),
     ``SoftmaxCrossEntropyLoss`` (scores, labels[, weights of classes]; reduction, ignore_index),

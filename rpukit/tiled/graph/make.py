@@ -139,14 +139,17 @@ def make_graph(
     )
 
 
-def with_nodes(graph: BaseGraph, nodes: Sequence[Node]) -> Graph:
-    """Make a graph of other nodes with the same inputs and outputs.
+def with_nodes(
+    graph: BaseGraph, nodes: Sequence[Node], more: Mapping[str, np.ndarray] | None = None
+) -> Graph:
+    """Make a graph of other nodes, with the same inputs and outputs, and with more constants.
 
     Constants that no node reads any more are left out.
     """
     read = {name for node in nodes for name in node.inputs} | set(graph.outputs)
     inputs = [graph.tensors[name] for name in graph.inputs]
-    constants = {name: value for name, value in graph.constants.items() if name in read}
+    every = {**graph.constants, **(more or {})}
+    constants = {name: value for name, value in every.items() if name in read}
     return make_graph(graph.name, nodes, inputs, graph.outputs, constants)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from rpukit.tiled.graph.builder import Builder
-from rpukit.tiled.ir import Node
+from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.ir import Node, Tensor
 
-__all__ = ["PRODUCTS", "Rewriter"]
+__all__ = ["PRODUCTS", "Rewriter", "short_constant"]
 
 PRODUCTS = ("Gemm", "MatMul", "Conv")
 
@@ -62,3 +63,23 @@ class Rewriter:
     def number(self, value: float) -> str:
         """Return a constant of one number."""
         return self.made._sketch.number(value)
+
+
+def short_constant(values: Sequence[np.ndarray], to: str) -> np.ndarray:
+    """Round a constant to 8 or 16 bits.
+
+    Parameters
+    ----------
+    values : sequence of array
+        The constant and, for int8, its scale.
+    to : {"int8", "float16"}
+
+    Returns
+    -------
+    array
+        The bits of the op `Quantize`.
+    """
+    given = {f"x{k}": value for k, value in enumerate(values)}
+    node = Node("short", "Quantize", tuple(given), ("short",), {"to": to})
+    inputs = [Tensor(name, value.shape, value.dtype.name) for name, value in given.items()]
+    return make_graph("short", [node], inputs, ["short"]).run(given)["short"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from rpukit._checks import OneOf, takes
 from rpukit.tiled import ops
-from rpukit.tiled.graph.make import make_graph
+from rpukit.tiled.graph.make import with_nodes
 from rpukit.tiled.ir import Node, Training
+from rpukit.tiled.methods._rewrite import short_constant
 from rpukit.tiled.methods._select import forward_nodes, live_nodes
 
 __all__ = ["store_narrow"]
@@ -30,7 +33,8 @@ def store_narrow(training: Training, *, others: str = "float32") -> Training:
     -------
     Training
         Factors of products that `quantise` has rounded with ``stored=True`` are kept as int8 or
-        float16, and widened again right before the backward pass reads them. Of the result of a
+        float16, and widened again right before the backward pass reads them; constants among
+        them, such as frozen weights, are int8 or float16 from the beginning. Of the result of a
         Relu whose sign alone is needed, a byte is kept for each element, or nothing at all where
         its integers are: then gradients pass where these are positive.
 
@@ -40,9 +44,10 @@ def store_narrow(training: Training, *, others: str = "float32") -> Training:
 
     Notes
     -----
-    With ``others="float32"`` losses and gradients have the bits of the given training, but for the
-    gradients of numbers that are positive and round to the integer 0: those are 0. With "fp16" the
-    forward pass and the loss keep their bits, and gradients are computed from rounded values.
+    With ``others="float32"`` losses and gradients have the bits of the given training, but for two
+    gradients that follow integers: that of a positive number that rounds to 0 is 0, and that of a
+    MaxPool goes to the first of the largest integers. With "fp16" the forward pass and the loss
+    keep their bits, and gradients are computed from rounded values.
 
     Examples
     --------
@@ -67,11 +72,12 @@ class _Narrow:
     def __init__(self, training: Training) -> None:
         self.training, self.graph = training, training.train
         own = {node.name for node in forward_nodes(training)}
-        self.forward = [node for node in self.graph.nodes if node.name in own]
+        self.more: dict[str, np.ndarray] = {}  # further constants
+        nodes = [node for node in self.graph.nodes if node.name in own]
+        self.forward = [node for node in nodes if not self.is_constant(node)]
         self.late = [node for node in self.graph.nodes if node.name not in own]
         self.makers = {name: node for node in self.graph.nodes for name in node.outputs if name}
         self.made = {name for node in self.forward for name in node.outputs if name}
-        self.constants = dict(training.train.constants)
         self.stored: dict[str, Node] = {}  # further nodes of the forward pass, by what they read
         self.again: dict[str, Node] = {}  # how a result of the forward pass is made again
         self.copies: dict[str, str] = {}  # names of what was made again, and of its views
@@ -97,11 +103,17 @@ class _Narrow:
             if not ops.find(node.op).view:
                 inputs = tuple(self.widened(name, nodes) for name in inputs)
             nodes.append(replace(node, inputs=inputs))
-        graph = self.graph
-        given = [graph.tensors[name] for name in graph.inputs]
-        nodes = live_nodes(nodes, graph.outputs)
-        made = make_graph(graph.name, nodes, given, graph.outputs, self.constants)
-        return replace(self.training, train=made)
+        nodes = live_nodes(nodes, self.graph.outputs)
+        return replace(self.training, train=with_nodes(self.graph, nodes, self.more))
+
+    def is_constant(self, node: Node) -> bool:
+        """Round a constant once and for all, if that is what a node does."""
+        known = self.graph.constants
+        if node.op != "Quantize" or not all(name in known for name in node.inputs):
+            return False
+        values = [known[name] for name in node.inputs]
+        self.more[node.outputs[0]] = short_constant(values, node.attributes.get("to", "int8"))
+        return True
 
     def root(self, name: str) -> str:
         return self.graph.aliases.get(name, name)
@@ -167,7 +179,7 @@ class _Narrow:
         value = self.graph.constants[name]
         if value.ndim == rank:
             return name
-        self.constants[f"{name}/{rank}"] = value.reshape((1,) * rank)
+        self.more[f"{name}/{rank}"] = value.reshape((1,) * rank)
         return f"{name}/{rank}"
 
     def may_be_rounded(self, name: str) -> bool:

@@ -11,7 +11,7 @@ from rpukit._checks import OneOf, shown, takes
 from rpukit.errors import ParameterError
 from rpukit.tiled.graph.builder import Builder
 from rpukit.tiled.ir import Node
-from rpukit.tiled.methods._rewrite import PRODUCTS, Rewriter
+from rpukit.tiled.methods._rewrite import PRODUCTS, Rewriter, short_constant
 from rpukit.tiled.methods._select import matching
 
 __all__ = ["quantise"]
@@ -53,7 +53,8 @@ def quantise(
         Patterns of the names of products: those of the other products stay as they are.
     stored : bool
         Rounded factors are tensors of int8 or float16, which `store_narrow` keeps for the backward
-        pass. Not with int4, bf16 or scales that are learned.
+        pass. Constants, such as the frozen weights of `add_lora`, are int8 or float16 from the
+        beginning. Not with int4, bf16 or scales that are learned.
 
     Returns
     -------
@@ -214,7 +215,7 @@ class _Quantiser:
         else:
             step = made.constant(label, scale)
         if self.stored:
-            whole = made.apply("Quantize", name, step, to=style, name=f"{name}/stored{suffix}")
+            whole = self.narrow(f"{name}/stored{suffix}", name, step, to=style)
             return made.apply("Dequantize", whole, step, of=style, name=f"{name}/{style}{suffix}")
         part = made.apply("Div", name, step, name=f"{name}/units{suffix}")
         bound = levels + 0.4375  # rounds to the last integer
@@ -223,9 +224,18 @@ class _Quantiser:
         part = made.apply("Sub", made.apply("Add", part, magic), magic)
         return made.apply("Mul", part, step, name=f"{name}/{style}{suffix}")
 
+    def narrow(self, label: str, *inputs: str, to: str) -> str:
+        """Round to 8 or 16 bits: a constant once and for all, else in every step."""
+        made, known = self.made._sketch, self.made._sketch.constants
+        if inputs[0] not in known:
+            return self.made.apply("Quantize", *inputs, to=to, name=label)
+        value = short_constant([known[name] for name in inputs], to)
+        made.constants[made.tensor(label, value.shape, to)] = value
+        return label
+
     def half(self, name: str) -> str:
         """Round to float16, in 16 bits."""
-        short = self.made.apply("Quantize", name, to="float16", name=f"{name}/stored")
+        short = self.narrow(f"{name}/stored", name, to="float16")
         return self.made.apply("Dequantize", short, of="float16", name=f"{name}/fp16")
 
     def shorter(self, name: str, style: str) -> str:
