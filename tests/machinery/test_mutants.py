@@ -15,6 +15,7 @@ from tests.on_cpu import runner
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
+import mutant_carry  # noqa: E402
 import mutant_users  # noqa: E402
 import mutant_verdicts  # noqa: E402
 import mutants  # noqa: E402
@@ -198,6 +199,15 @@ def test_verdicts_are_kept_for_the_same_source(tmp_path, monkeypatch):
     mutant_verdicts.hash_of.cache_clear()
     assert again.get(made[0]) is None
     mutant_verdicts.hash_of.cache_clear()
+
+
+def test_verdicts_of_functions_that_stay_are_carried(tmp_path):
+    one, two = "int one() {\n    return 1;\n}\n", "int two() {\n    return 2;\n}\n"
+    before, after = tmp_path / "before.cuh", tmp_path / "after.cuh"
+    before.write_text(one + two)
+    after.write_text("// more\n" + two + one.replace("1;", "3;"))
+    own = {"2:4-10": "survived", "5:4-10": "decay large"}
+    assert mutant_carry.carried(before, after, own) == {"3:4-10": "decay large"}
 
 
 def test_kernels_that_reach_a_line_of_a_header():

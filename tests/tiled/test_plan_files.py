@@ -39,6 +39,8 @@ def mutated(data, rng, every):
             old = part[last]
         except (LookupError, TypeError):  # an earlier change took the place away
             continue
+        if isinstance(part, str):
+            continue
         whole = type(old) is int
         numbers = [0, 1, -1, -8, 7, 1 << 40, 1 << 70, 2.5, float("nan"), True]
         numbers += (
