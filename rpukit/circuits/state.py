@@ -267,7 +267,8 @@ def _needed(
         leaf = _leaf(about)
         most, own = leaf.n_columns * len(nodes), about.get("columns", [about["var"]])
         if not (len(own) == leaf.n_columns and own[0] == about["var"] and max(own) < most):
-            raise fail(f"[{k}].columns", own, f"{leaf.n_columns} numbers below {most}")
+            name = "columns" if "columns" in about else "var"
+            raise fail(f"[{k}].{name}", own, f"{leaf.n_columns} numbers below {most}")
         if owner is about:
             sizes["leaf_parameters"] += n * leaf.n_parameters
             sizes["leaf_totals"] += n * (leaf.n_statistics + 1)

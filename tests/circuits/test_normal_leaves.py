@@ -202,6 +202,14 @@ def test_bits_of_a_batch_cut_in_two_and_of_a_file(tmp_path):
             assert_same_bits(pc.parameters(copy), whole.parameters(nodes))
 
 
+@pytest.mark.parametrize("columns", [[2, 0], [2, 0, 0], [2, 0, 1 << 40], [0, 1, 2]])
+def test_columns_of_a_file_are_checked(columns):
+    state = two().state()
+    state["header"]["nodes"][0]["columns"] = columns
+    with pytest.raises(rk.errors.FormatError, match="columns|var"):
+        rk.Circuit.from_state(state)
+
+
 def test_structures_and_transformations():
     pc = rk.Circuit(circuits.hmm(3, 2, leaf=leaf), seed=1, dtype="float64")
     assert (pc.n_variables, pc.layout.inputs[-1].columns) == (9, (6, 7, 8))
