@@ -9,8 +9,16 @@ import numpy as np
 
 import rpukit.circuits
 from rpukit import _device
-from rpukit.circuits import Gaussian, InputNodes, Nodes, Poisson, SumNodes
+from rpukit.circuits import (
+    Gaussian,
+    InputNodes,
+    MultivariateNormal,
+    Nodes,
+    Poisson,
+    SumNodes,
+)
 from rpukit.circuits.core import Core
+from rpukit.circuits.ops.normal import slopes_of_normal
 from rpukit.circuits.queries.passes import both_ways, gather, propagation_of
 from rpukit.circuits.queries.soft_evidence import soft_posterior
 from rpukit.elementwise import exp
@@ -193,7 +201,7 @@ class Circuit(torch.nn.Module):  # type: ignore[misc]
                     "freeze its parameters, or take Indicator leaves"
                 )
             if x.requires_grad and not (
-                nodes.leaf.TABLE or isinstance(nodes.leaf, (Gaussian, Poisson))
+                nodes.leaf.TABLE or isinstance(nodes.leaf, (Gaussian, MultivariateNormal, Poisson))
             ):
                 raise ParameterError(f"x: {nodes!r} of {kind} has no gradient of its value")
 
@@ -390,9 +398,23 @@ class _Slopes:
             x = xp.where(self.unknown[part, nodes.var], 0.0, run.numbers[:, nodes.var])
             slope = run.flows[:, own] * ((mean - x[:, None]) / (std * std))
             found.setdefault(nodes.var, []).append(total(slope.T))
+        for one in rows.functions:
+            if isinstance(one.leaf, MultivariateNormal):
+                self._add_normals(one, run, found)
         for var, each in found.items():
             whole = xp.where(self.unknown[part, var], 0.0, total(xp.stack(each)))
             self.inputs[part, var] += sign * whole
+
+    def _add_normals(self, one: Any, run: Any, found: dict[int, list[Array]]) -> None:
+        """Slopes of normal leaves of several variables, which the host computes."""
+        slopes = slopes_of_normal(one, self.core.parameters.rows.parameters, run.numbers)
+        flows = run.flows[:, one.rows][:, :, None].astype(np.float64)
+        slopes = flows * _device.to_device(slopes, self.core.device)
+        columns = _device.to_numpy(one.variable).reshape(len(one.rows), -1)
+        for var in np.unique(columns).tolist():
+            leaf, place = np.nonzero(columns == var)
+            each = [slopes[:, i, k] for i, k in zip(leaf.tolist(), place.tolist(), strict=True)]
+            found.setdefault(var, []).append(total(_device.namespace(slopes).stack(each)))
 
     def _add_soft(self, part: slice, run: Any, soft: Array, sign: int) -> None:
         """Slopes of logarithms of factors: probabilities of the values, times their flow."""

@@ -109,6 +109,27 @@ def test_slopes_of_inputs(where):
     assert x.grad[1, :2].all()
 
 
+def test_slopes_of_inputs_with_full_covariance(where):
+    leaf = circuits.MultivariateNormal(n_variables=3)
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(4, 3, 3))
+    own = leaf.packed(rng.normal(size=(4, 3)), factor @ factor.swapaxes(1, 2) + np.eye(3))
+    first = circuits.inputs((3, 0, 2), leaf, 4, parameters=own)
+    single = circuits.inputs(1, circuits.Gaussian(), 4)
+    other = [circuits.inputs(v, circuits.Gaussian(), 4) for v in range(4)]
+    parts = [circuits.product(first, single), circuits.product(*other)]
+    pc = module(circuits.sum(*parts, n_nodes=1), where)
+    x = torch.tensor(rng.normal(size=(3, 4)), dtype=F8, device=where)
+    assert torch.autograd.gradcheck(pc, [x.clone().requires_grad_()])
+    known = torch.tensor([0, 1, 3], device=where)
+
+    def value(numbers):
+        gaps = torch.full((3, 4), torch.nan, dtype=F8, device=where)
+        return pc(gaps.index_copy(1, known, numbers))
+
+    assert torch.autograd.gradcheck(value, [x[:, known].clone().requires_grad_()])
+
+
 def test_slopes_of_soft_evidence(where):
     pc = module(circuits.hmm(4, 3, leaf=circuits.Indicator(n_values=3)), where)
     x = torch.tensor([[torch.nan] * 4, [torch.nan, 1, torch.nan, torch.nan]], device=where)

@@ -242,6 +242,20 @@ class MultivariateNormal(FunctionLeaf):
             out[:, k] = -0.5 * square - volume - 0.5 * d * math.log(2 * math.pi)
         return out
 
+    def _slopes_of_values(self, parameters: FloatArray, far: FloatArray) -> FloatArray:
+        """Slopes of log-densities in the variables, (n, n_node, n_variables), from distances."""
+        d, factor = self.n_variables, self._factor(parameters)
+        out = far.copy()
+        for r in range(d):
+            for k in range(r):
+                out[:, :, r] = out[:, :, r] - factor[:, r, k] * out[:, :, k]
+            out[:, :, r] = out[:, :, r] / factor[:, r, r]
+        for r in range(d - 1, -1, -1):
+            for k in range(r + 1, d):
+                out[:, :, r] = out[:, :, r] - factor[:, k, r] * out[:, :, k]
+            out[:, :, r] = out[:, :, r] / factor[:, r, r]
+        return -out
+
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
         raise StructureError("quantile: a leaf of several variables has none")
 

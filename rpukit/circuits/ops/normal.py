@@ -13,7 +13,13 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.leaf_tables import FunctionNodes
 from rpukit.elementwise import normal_quantile
 
-__all__ = ["choose_normal", "expected_normal", "normal_density", "normal_statistic"]
+__all__ = [
+    "choose_normal",
+    "expected_normal",
+    "normal_density",
+    "normal_statistic",
+    "slopes_of_normal",
+]
 
 Array = Any
 
@@ -109,6 +115,21 @@ def expected_normal(one: FunctionNodes, parameters: Array, numbers: Array) -> tu
     leaf = np.tile(np.arange(len(column)), shape[0])
     variance = _fill(one, parameters, leaf, x, np.zeros_like(x))
     return x.reshape(shape), (x * x + variance).reshape(shape)
+
+
+def slopes_of_normal(one: FunctionNodes, parameters: Array, numbers: Array) -> Array:
+    """Slopes of the values of all leaves in their known variables, 0 in missing ones.
+
+    (n_sample, n_leaf, n_columns), float64, on the host: a missing variable that has its expected
+    value given the rest leaves the slopes in the others as they are.
+    """
+    at = _device.to_numpy(one.place)[:, None] + np.arange(one.leaf.n_parameters)
+    own = _device.to_numpy(parameters).astype(np.float64)[at]
+    expected = expected_normal(one, parameters, numbers)[0]
+    slopes = one.leaf._slopes_of_values(own, expected - own[:, : one.leaf.n_columns])
+    column = _device.to_numpy(one.variable).reshape(len(at), -1)
+    found: Array = np.where(np.isnan(_device.to_numpy(numbers)[:, column]), 0.0, slopes)
+    return found
 
 
 def _fill(one: FunctionNodes, parameters: Array, leaf: Array, x: Array, noise: Array) -> Array:
