@@ -1,1 +1,0 @@
-"""Layers split over devices: their log-probabilities, and weights gathered by lines."""
