@@ -171,8 +171,8 @@ def main() -> int:
     n_case, bad = 0, 0
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
         compiled = pool.map_async(scan_tiles.build, tasks, chunksize=1)
-        for dtype in _DTYPES:  # the mirrors are compiled once, not by each process
-            on_cpu(next(case for case in cases if case.shape.dtype == dtype))
+        for case in {case.shape.dtype: case for case in cases}.values():
+            on_cpu(case)  # the mirrors are compiled once, not by each process
         compiled.wait()
         print(f"{len(tasks)} kernels in {time.perf_counter() - begin:.0f} s", flush=True)
         if given.compile:
