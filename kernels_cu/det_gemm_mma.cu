@@ -8,13 +8,15 @@
 //   o (n_i, ld), or with OUT_T (n_j, ld)      RESULT: u16 (bits of the factors' type) or float
 //   partial, total: float32, laid out as o    with FROM, ADD
 //
-// Sum: r in [0, n_r), in steps of 16 ascending, one accumulator, as det_gemm_tensor.cu: the same bits.
+// Sum: r in [0, n_r), in steps of 16 ascending, one accumulator, as det_gemm_tensor.cu: the same bits. With COPIERS it
+// restarts at every multiple of RK_SEGMENT, and the results of segments are added left to right; else n_r lies in a segment.
 //
 // A block makes a BI x BJ tile with WI x WJ warps; 64 of the sum a stage, ST stages in shared memory, filled by
-// asynchronous copies of 16 bytes. Blocks in groups of `group` lines of tiles along i.
+// asynchronous copies of 16 bytes, or as P_VEC and Q_VEC say. Blocks in groups of `group` lines of tiles along i.
 //
-// Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0), ST, P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF.
-// Alignment: p, q and their lines 16 bytes.
+// Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0; with COPIERS, BJ may be 8 WJ), ST, P_MN, Q_MN, OUT_T, RESULT,
+//         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 2 or 1).
+// Alignment: p, q and their lines 16 bytes, or those of P_VEC, Q_VEC elements.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_mma
 // op: rpukit.gemm.tensor.det_gemm_mma
 // bits: arch-exact
@@ -24,6 +26,10 @@
 // check: P_MN=1 Q_MN=1 RESULT=float FROM=1 ADD=1
 // check: BI=32 BJ=16 WI=2 WJ=1 ST=12 P_MN=1 OUT_T=1
 // check: BI=64 BJ=64 WI=4 WJ=2 ST=5 OUT_T=1 HALF=1
+// check: BI=16 BJ=8 WI=1 WJ=1 ST=16 COPIERS=2 OUT_T=1
+// check: BI=16 BJ=8 WI=1 WJ=1 ST=16 COPIERS=8 OUT_T=1 P_MN=1 Q_MN=1 P_VEC=1 Q_VEC=1
+// check: BI=32 BJ=16 WI=2 WJ=1 ST=16 COPIERS=4 P_VEC=2 P_MN=1 FROM=1 ADD=1 RESULT=float
+// check: BI=64 BJ=16 WI=4 WJ=1 ST=16 COPIERS=8 Q_VEC=1 Q_MN=1 P_VEC=1 HALF=1
 // source: docs/semantics/gemm.md; PTX ISA 7.0, warp-level matrix instructions.
 #include "gemm_warps.cuh"
 
@@ -39,8 +45,20 @@
 #ifndef ADD
 #define ADD 0
 #endif
+#ifndef COPIERS
+#define COPIERS 0
+#endif
+#ifndef P_VEC
+#define P_VEC 8
+#endif
+#ifndef Q_VEC
+#define Q_VEC 8
+#endif
+#if COPIERS
+#include "gemm_thin.cuh"
+#endif
 
-extern "C" __global__ void __launch_bounds__(N_THREAD)
+extern "C" __global__ void __launch_bounds__(N_THREAD + 32 * COPIERS, 1)
 det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, const u16 *p, const u16 *q, const float *partial,
              const float *total, RESULT *out) {
     extern __shared__ __align__(1024) unsigned char raw[];
@@ -50,12 +68,19 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
     int i0 = (first + rest % lines) * BI, j0 = rest / lines * BJ;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wi = warp % WI * (BI / WI), wj = warp / WI * (BJ / WJ);
     float d[MI][MJ][4];
+#if COPIERS
+    rk_wait_for_earlier();
+    rk_let_later_begin();
+#endif
 #pragma unroll
     for (int x = 0; x < MI * MJ * 4; ++x) {
         int a = x / (4 * MJ), b = x / 4 % MJ;
         int i = i0 + wi + 16 * a + x / 2 % 2 * 8 + lane / 4, j = j0 + wj + 8 * b + lane % 4 * 2 + x % 2;
         d[a][b][x % 4] = FROM && i < n_i && j < n_j ? partial[OUT_T ? (u64)j * ld + i : (u64)i * ld + j] : 0.0f;
     }
+#if COPIERS
+    if (!thin_results(d, shared, p, q, ld_p, ld_q, i0, j0, n_i, n_j, n_r, wi, wj)) return;
+#else
     int n_step = (n_r + BK - 1) / BK;
     auto ask = [&](int slot, int k) {
         fetch<BI, P_MN>(shared + slot * STAGE, p, ld_p, i0, n_i, k * BK, n_r);
@@ -67,6 +92,7 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
         rk_copies_end();
     }
     run_stages(d, shared, wi, wj, n_step, ask);
+#endif
 #pragma unroll
     for (int x = 0; x < MI * MJ * 4; ++x) {
         int a = x / (4 * MJ), b = x / 4 % MJ;

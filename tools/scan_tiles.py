@@ -65,8 +65,26 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
         return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
-    every = [*fit, *_tiles.WARP_TILES]
-    return [t for t in every if rough(tensor_count(t, s), t.rows * t.columns, every, s)]
+    cost = {t: _tiles.cycles(t, s.m, s.n, s.k, 132) for t in fit}
+    near = sorted(fit, key=cost.__getitem__)[: most // 2]
+    thin = [t for t in _tiles.THIN_TILES if rough_thin(t, s)]
+    return [*near, *thin]
+
+
+def rough_thin(t: Any, s: Shape) -> bool:
+    """Whether a thin tile is meant for the factors, and there are not far too many blocks."""
+    meant = (t.name, min(vectors_of(s))) in _tiles._THIN_PACES
+    return meant and tensor_count(t, s) <= 132 * 8
+
+
+def vectors_of(s: Shape, skip: int = 0) -> tuple[int, int]:
+    """Elements at whose multiples the rows of both factors begin; `skip`: before it, in a view."""
+    widths = s.m if s.layout[0] == "T" else s.k, s.k if s.layout[1] == "T" else s.n
+    at = [
+        (0 if lines == 1 else w + skip) | skip for lines, w in zip((s.m, s.n), widths, strict=True)
+    ]
+    a, b = (8 if x % 8 == 0 else 2 if x % 2 == 0 else 1 for x in at)
+    return a, b
 
 
 def problem_of(s: Shape) -> Problem:
@@ -103,7 +121,7 @@ def rough(count: int, size: int, among: list[Any], s: Shape) -> bool:
     return count * size <= 4 * max(least, 132 * 192) and few
 
 
-def macros_of(s: Shape, tile: Any) -> list[tuple[str, dict[str, Any]]]:
+def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, Any]]]:
     """Kernels and macros of the launches of a product."""
     trans_a, trans_b = (c == "T" for c in s.layout)
     if s.dtype in _WIDE:
@@ -114,7 +132,8 @@ def macros_of(s: Shape, tile: Any) -> list[tuple[str, dict[str, Any]]]:
         shape, options = (s.m, s.n, s.k), {"split": way.split, "segment": way.segment}
         launch = real.start(way.tile, shape, size, trans_a, trans_b, vec, 232448, **options)
         return [("det_gemm", dict(launch.variant.macros))]
-    n_part = -(-s.k // tensor.SEGMENT)
+    thin = getattr(tile, "copiers", 0)
+    n_part = 1 if thin else -(-s.k // tensor.SEGMENT)
     p, q = (int(trans_a), int(not trans_b))[:: -1 if tile.turned else 1]
     made = []
     for part in range(n_part):
@@ -133,7 +152,9 @@ def macros_of(s: Shape, tile: Any) -> list[tuple[str, dict[str, Any]]]:
             words |= {"LATE": int(late), "LOOSE": int(loose)}
             made.append(("det_gemm_tensor", {**tile.macros, **words}))
         else:
-            made.append(("det_gemm_mma", {**tile.macros, **words}))
+            vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]
+            own = {"P_VEC": vec[0], "Q_VEC": vec[1]} if thin else {}
+            made.append(("det_gemm_mma", {**tile.macros, **own, **words}))
     return made
 
 
@@ -151,8 +172,12 @@ def run_tile(s: Shape, tile: Any, a: Any, b: Any, out: Any) -> None:
         options = {"split": way.split, "segment": way.segment}
         real.product(a, b, out, trans_a, trans_b, way.tile, **options)
         return
-    p, q = tensor.factors(a, 0 if trans_a else 1, b, 1 if trans_b else 0)
     out = bits(out)
+    p, q = tensor.in_place(a, 0 if trans_a else 1), tensor.in_place(b, 1 if trans_b else 0)
+    if getattr(tile, "copiers", 0):
+        tensor.multiply(p, q, out, tile=tile)
+        return
+    p, q = tensor.tight(p, q)
     if s.k <= tensor.SEGMENT:
         tensor.multiply(p, q, out, tile=tile)
         return
@@ -282,21 +307,24 @@ def report(rows: list[dict[str, Any]]) -> None:
             )
 
 
-def choice(s: Shape) -> Any:
+def choice(s: Shape, skip: int = 0) -> Any:
     """Tile that the model chooses."""
     trans_a, trans_b = (c == "T" for c in s.layout)
     if s.dtype in _WIDE:
         most = _real_tiles.SPLITS[-1]
         found = _real_tiles.pick(problem_of(s), True, most=most)
-        return Way(*found)
-    return _tiles.pick(s.m, s.n, s.k, trans_a, not trans_b, _device.parse_device("gpu"))
+        return Way(found.tile, found.split)
+    where, shape = _device.parse_device("gpu"), (s.m, s.n, s.k, trans_a, not trans_b)
+    return _tiles.pick_thin(*shape, vectors_of(s, skip), where) or _tiles.pick(*shape, where)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=96)
     parser.add_argument("--seeds", default="1")
-    parser.add_argument("--shapes", default="", help="more shapes, m x k x n: 64x4096x4096,...")
+    parser.add_argument(
+        "--shapes", default="", help="more shapes, m x k x n: 64x4096x4096,bfloat16/NT/1x72x8,..."
+    )
     parser.add_argument("--layouts", default="NN", help="of these shapes")
     parser.add_argument("--dtypes", default="bfloat16,float32,float64")
     parser.add_argument("--ways", type=int, default=_MOST_WAYS, help="of a product, at most")
@@ -310,10 +338,10 @@ def main() -> int:
     drawn = [list(random_products.draw(given.random, seed, dtypes)) for seed in seeds]
     print("tiles", given.dtypes, given.seeds)
     given_shapes = [
-        Shape(*map(int, text.split("x")), layout, dtype)
+        Shape(*map(int, text.split("/")[-1].split("x")), layout, dtype)
         for text in filter(None, given.shapes.split(","))
-        for layout in given.layouts.split(",")
-        for dtype in dtypes
+        for layout in (text.split("/")[1:-1] or given.layouts.split(","))
+        for dtype in (text.split("/")[:1] if "/" in text else dtypes)
     ]
     drawn_shapes = [s for group in zip(*drawn, strict=True) for s in group]
     cells = [(s, tiles_of(s, given.ways)) for s in (*given_shapes, *drawn_shapes)]

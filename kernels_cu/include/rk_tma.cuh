@@ -35,6 +35,8 @@ static inline void rk_wait(u32 bar, u32 phase) {
     while ((*(u64 *)rk_shared(bar) >> 56 & 1) == phase)
         if (!oncpu::land(bar)) rk_yield();
 }
+// Whether that phase is over.
+static inline bool rk_test(u32 bar, u32 phase) { return (*(u64 *)rk_shared(bar) >> 56 & 1) != phase; }
 static inline void rk_barriers_ready() {}
 enum RkMove { RK_LOAD, RK_STORE, RK_SPOIL };
 static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, RkMove move) {
@@ -84,14 +86,25 @@ __device__ __forceinline__ void rk_arrive(u32 bar) {
 __device__ __forceinline__ void rk_arrive_expect(u32 bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
-__device__ __forceinline__ void rk_wait(u32 bar, u32 phase) {  // until the phase of this parity is over
+#if __CUDA_ARCH__ >= 900
+#define RK_TEST "try_wait"  // which sleeps for a while
+#else
+#define RK_TEST "test_wait"
+#endif
+__device__ __forceinline__ bool rk_test(u32 bar, u32 phase) {  // whether the phase of this parity is over
     u32 done;
-    do {
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0,1,0,p;\n}"
-                     : "=r"(done) : "r"(bar), "r"(phase) : "memory");
-    } while (!done);
+    asm volatile("{\n.reg .pred p;\nmbarrier." RK_TEST ".parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0,1,0,p;\n}"
+                 : "=r"(done) : "r"(bar), "r"(phase) : "memory");
+    return done;
 }
-__device__ __forceinline__ void rk_barriers_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void rk_wait(u32 bar, u32 phase) {
+    while (!rk_test(bar, phase)) {}
+}
+__device__ __forceinline__ void rk_barriers_ready() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void rk_load_box(u32 shared, const RkTensorMap &m, int x, int y, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2,%3}], [%4];"
                  ::"r"(shared), "l"(&m), "r"(x), "r"(y), "r"(bar) : "memory");

@@ -10,6 +10,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -365,6 +366,15 @@ class Variant:
         return LaunchError(
             f"{self.entry}: got {len(args)} arguments, need {len(self.parameters)}: {names}"
         )
+
+
+def compile_together(variants: Sequence[Variant], device: _device.Device) -> None:
+    """Compile variants into the cache folder, each by a thread of its own."""
+    if device.kind != "gpu" or disk.folder() is None:
+        return
+    arch = nvrtc.architecture(_device.cupy().cuda.Device(device.index).compute_capability)
+    with ThreadPoolExecutor(len(variants)) as pool:
+        list(pool.map(lambda one: nvrtc.cubin(one.source, arch, one.macros), variants))
 
 
 def warm_up() -> int:

@@ -204,25 +204,58 @@ _SHARING = {
 }
 
 
+class Way(NamedTuple):
+    """Tile of a product, and the number of blocks that share one."""
+
+    tile: RealTile
+    split: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.tile.name} / {self.split}"
+
+    def valid(self, n_batch: int) -> bool:
+        """Whether the tile takes the batch: always."""
+        return n_batch > 0
+
+
+_NEAR, _NEARLY = 4, 1.4  # ways that are timed; their time by the model, as a multiple of the least
+_TIMED = (10.0, 2e4)  # microseconds of a product: what a host can time, and in less than a second
+
+
 @cache
-def pick(
-    problem: Problem, tensor: bool, n_multi: int = 132, most: int = 1
-) -> tuple[RealTile, int]:
+def pick(problem: Problem, tensor: bool, n_multi: int = 132, most: int = 1) -> Way:
     """Choose the tile of a product, and how many blocks share it, at most `most`.
 
     ``tensor``: the tensor cores are known to compute the chain.
     """
     return min(
         ways(problem, tensor, n_multi, most),
-        key=lambda way: microseconds(way[0], way[1], problem, n_multi),
+        key=lambda way: microseconds(way.tile, way.split, problem, n_multi),
     )
 
 
-def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[tuple[RealTile, int]]:
+@cache
+def candidates(problem: Problem, tensor: bool, n_multi: int, most: int, n_batch: int) -> list[Way]:
+    """Ways that may be the fastest, the choice of `pick` first; ``n_batch``: as times are kept."""
+    first = pick(problem, tensor, n_multi, most)
+    if not _TIMED[0] <= microseconds(first.tile, first.split, problem, n_multi) <= _TIMED[1]:
+        return [first]
+    rounded = problem._replace(m=n_batch)
+    times = {
+        way: microseconds(way.tile, way.split, rounded, n_multi)
+        for way in ways(rounded, tensor, n_multi, most)
+    }
+    near = sorted((way for way in times if way != first), key=times.__getitem__)
+    limit = _NEARLY * min(times.values())
+    return [first, *(way for way in near[: _NEAR - 1] if times[way] <= limit)]
+
+
+def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
     """List the tiles and the numbers of blocks that share one, which may be the fastest."""
     m, n, size = problem.m, problem.n, problem.size
     return [
-        (tile, split)
+        Way(tile, split)
         for tile in (DOUBLE_TILES if size == 8 else FLOAT_TILES)
         if not (tile.across and problem.trans_b) and (tensor or not tile.tensor)
         for split in SPLITS[: 1 + SPLITS.index(most)]

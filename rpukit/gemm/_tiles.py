@@ -83,6 +83,7 @@ class WarpTile:
     warps: tuple[int, int]  # along rows and columns
     stages: int
     turned: bool = False
+    copiers: int = 0  # warps that only copy: factors may begin anywhere, sums may have any length
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -90,15 +91,17 @@ class WarpTile:
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps[0] * self.warps[1]
+        return 32 * (self.warps[0] * self.warps[1] + self.copiers)
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory."""
-        return self.stages * (self.rows + self.columns) * 2 * _DEPTH
+        barriers = 16 * self.stages if self.copiers else 0
+        return self.stages * (self.rows + self.columns) * 2 * _DEPTH + barriers
 
     @property
     def macros(self) -> dict[str, int]:
+        copiers = {"COPIERS": self.copiers} if self.copiers else {}
         return {
             "BI": self.rows,
             "BJ": self.columns,
@@ -106,6 +109,7 @@ class WarpTile:
             "WJ": self.warps[1],
             "ST": self.stages,
             "OUT_T": int(self.turned),
+            **copiers,
         }
 
     def takes(self, along_columns: bool) -> bool:
@@ -151,7 +155,24 @@ WARP_TILES = (
     WarpTile("warps turned 32x64", 32, 64, (2, 2), 8, turned=True),
     WarpTile("warps turned 64x64", 64, 64, (4, 2), 6, turned=True),
 )
-BY_NAME: dict[str, Tile | WarpTile] = {tile.name: tile for tile in (*TILES, *WARP_TILES)}
+_THIN = (  # rows, columns, warps along both, warps that copy
+    (16, 8, (1, 1), 2),
+    (32, 16, (2, 1), 4),
+    (64, 16, (4, 1), 4),
+    (16, 8, (1, 1), 8),
+    (16, 16, (1, 1), 8),
+    (32, 16, (2, 1), 8),
+    (64, 16, (4, 1), 8),
+)
+THIN_TILES = tuple(
+    WarpTile(f"thin {i}x{j}/{copiers}", i, j, warps, 16, True, copiers)
+    for i, j, warps, copiers in _THIN
+)
+_WIDE = {tile.name: tile for tile in TILES}
+BY_NAME: dict[str, Tile | WarpTile] = {
+    **_WIDE,
+    **{tile.name: tile for tile in (*WARP_TILES, *THIN_TILES)},
+}
 
 
 @cache
@@ -164,7 +185,7 @@ def has_warpgroups(device: Device) -> bool:
 
 @cache
 def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -> Tile | WarpTile:
-    """Choose the tile for a product of m rows, n columns and k terms.
+    """Choose the tile for a product of m rows, n columns and k terms, of aligned factors.
 
     ``a_along``, ``b_along``: a, b have their rows, columns along their lines in memory.
     """
@@ -174,10 +195,32 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
         return BY_NAME["warps turned 64x64" if m <= 64 else "warps 128x128"]
     n_multi = multiprocessors(device)
     if m <= 64 and not a_along:  # the batch in one tile, so that weights are read once
-        return BY_NAME[_streaming(m, -(-n // 64) / n_multi)]
+        return _WIDE[_streaming(m, -(-n // 64) / n_multi)]
     fitting = [t for t in TILES if t.takes(a_along if t.turned else b_along)]
     fitting = [t for t in fitting if t.columns >= 64]
     return min(fitting, key=lambda tile: cycles(tile, m, n, k, n_multi))
+
+
+@cache
+def pick_thin(
+    m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
+) -> WarpTile | None:
+    """Choose a tile with warps that copy, if it is estimated to be faster than `pick`.
+
+    ``begins``: elements at whose multiples the rows of a and b begin in memory.
+    """
+    usual, begin = pick(m, n, k, a_along, b_along, device), min(begins)
+    if not isinstance(usual, Tile) or (b_along and begin == 8):
+        return None  # short pieces of aligned rows take as long as whole ones
+    n_multi = multiprocessors(device)
+    times = {
+        tile: thin_microseconds(tile, m, n, k, begin, n_multi)
+        for tile in THIN_TILES
+        if (tile.name, begin) in _THIN_PACES
+    }
+    thin = min(times, key=times.__getitem__)
+    limit = microseconds(usual, m, n, k, begins, n_multi)
+    return thin if _SURE * times[thin] < limit else None
 
 
 def candidates(
@@ -224,6 +267,78 @@ def cycles(tile: Tile, m: int, n: int, k: int, n_multi: int) -> float:
     fetch = (tile.rows + min(tile.columns, columns)) * 2 * _DEPTH / _BYTES
     stage = max(together * multiply, together * fetch, _LATENCY / tile.stages, _LEAST)
     return rounds * (-(-k // _DEPTH) * stage + _END * together)
+
+
+# Microseconds of a launch, a stage, a tile besides its stages; fitted to 86 products on an H200.
+_PACES = {
+    "128x256": (1.43, 0.5618, 3.13),
+    "128x192": (1.25, 0.4371, 2.46),
+    "128x128": (1.46, 0.2978, 1.88),
+    "128x64": (1.65, 0.2044, 1.24),
+    "192x192": (0.86, 0.618, 3.69),
+    "192x128": (1.15, 0.433, 2.6),
+    "64x64": (2.4, 0.1532, 0.74),
+    "64x128": (2.13, 0.1944, 1.13),
+    "64x192": (1.89, 0.2511, 1.7),
+    "64x256": (1.75, 0.3389, 2.06),
+    "turned 64x16 deep": (2.47, 0.1285, 0.34),
+    "turned 64x32 deep": (2.27, 0.1327, 0.45),
+    "turned 64x64 deep": (2.19, 0.1508, 0.64),
+    "turned 64x16": (1.97, 0.1748, 0.47),
+    "turned 64x16 in threes": (1.51, 0.1773, 0.89),
+    "turned 64x32": (1.63, 0.1645, 0.81),
+    "turned 64x32 in threes": (0.06, 0.1805, 2.23),
+    "turned 64x64": (1.24, 0.1915, 1.42),
+    "turned 64x128": (1.64, 0.1676, 1.3),
+    "turned 64x192": (1.28, 0.2472, 1.87),
+    "turned 128x64": (2.07, 0.1987, 1.04),
+    "turned 128x128": (1.46, 0.2963, 1.98),
+}
+_COPY, _COPIED = 2.2, 2.8e6  # microseconds of a launch that copies; bytes a microsecond
+_LONG = 0.77  # factor on the time of sums of several segments
+_MEMORY = 4.0e6  # bytes a microsecond, of a product that reads its factors once
+
+
+def microseconds(
+    tile: Tile, m: int, n: int, k: int, begins: tuple[int, int], n_multi: int
+) -> float:
+    """Estimate the time of a product by warpgroups, with the copies that it needs."""
+    start, stage, end = _PACES[tile.name]
+    rows, columns = (n, m) if tile.turned else (m, n)
+    rounds = -(-tile.count(rows, columns) // (n_multi * tile.blocks))
+    copied = 2 * k * sum(x for x, begin in zip((m, n), begins, strict=True) if begin < 8)
+    copies = _COPY + 2 * copied / _COPIED if copied else 0.0
+    time = start + rounds * (-(-k // _DEPTH) * stage + end)
+    return max(time * (_LONG if k > 16384 else 1.0), _least(m, n, k)) + copies
+
+
+def _least(m: int, n: int, k: int) -> float:
+    """Microseconds of a launch that moves each matrix once."""
+    return 2.0 + 2 * (m * k + k * n + m * n) / _MEMORY
+
+
+def thin_microseconds(tile: WarpTile, m: int, n: int, k: int, begin: int, n_multi: int) -> float:
+    """Estimate the time of a product by warps some of which copy."""
+    each = -(-tile.count(n, m) // n_multi)
+    first, other = _THIN_PACES[tile.name, begin]
+    time = -(-k // _DEPTH) * (first + (each - 1) * other)
+    return _THIN_START + max(time, 2 * k * (m + n) / _THIN_MEMORY)
+
+
+# Microseconds of a stage of a multiprocessor's first block, and of each other one, by the tile and
+# the elements at whose multiples rows begin: of 50 products on an H200.
+_THIN_PACES = {
+    ("thin 16x8/2", 8): (0.09, 0.09),
+    ("thin 16x8/2", 2): (0.165, 0.11),
+    ("thin 32x16/4", 2): (0.186, 0.318),
+    ("thin 64x16/4", 2): (0.213, 0.7),
+    ("thin 16x8/8", 1): (0.125, 0.105),
+    ("thin 16x16/8", 1): (0.172, 0.199),
+    ("thin 32x16/8", 1): (0.188, 0.244),
+    ("thin 64x16/8", 1): (0.235, 0.277),
+}
+_THIN_START, _THIN_MEMORY = 2.6, 3.3e6  # microseconds of a launch; bytes a microsecond
+_SURE = 1.08  # what another tile has to take by the model, beside a thin one
 
 
 def named(name: str) -> Tile | WarpTile:

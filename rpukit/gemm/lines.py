@@ -46,27 +46,25 @@ class Factor(NamedTuple):
 
 def factor(x: Array, sum_axis: int) -> Factor:
     """Use a matrix in place if the copy engine can read it; else copy it once."""
-    return _tight(_in_place(x, sum_axis))[0]
+    return tight(in_place(x, sum_axis))[0]
 
 
-def factors(a: Array, sum_a: int, b: Array, sum_b: int) -> tuple[Factor, Factor]:
-    """Use two matrices in place where the copy engine can read them; copy others in one launch."""
-    p, q = _tight(_in_place(a, sum_a), _in_place(b, sum_b))
-    return p, q
-
-
-def _in_place(x: Array, sum_axis: int) -> Factor:
-    """Words of a matrix, whose rows are contiguous; a copy of a matrix without such rows."""
+def in_place(x: Array, sum_axis: int) -> Factor:
+    """Use the words of a matrix whose rows are contiguous; copy a matrix without such rows."""
     words = bits(x)
-    if words.strides[1] != 2 and words.strides[0] == 2:
+    if words.strides[0] == 2 and (words.strides[1] != 2 or words.shape[1] == 1):
         words, sum_axis = words.T, 1 - sum_axis
+    if words.shape[0] == 1 and words.strides[1] == 2:  # whose pitch may be anything
+        pitch = -(-words.shape[1] * 2 // ALIGNMENT) * ALIGNMENT
+        strided = _device.namespace(words).lib.stride_tricks.as_strided
+        words = strided(words, shape=words.shape, strides=(pitch, 2))
     pitch, step = words.strides
     if words.size and (step != 2 or pitch < 2 * words.shape[1]):
         words = _device.namespace(words).ascontiguousarray(words)
     return Factor(words, 1 - sum_axis, x.dtype == np.float16)
 
 
-def _tight(*given: Factor) -> list[Factor]:
+def tight(*given: Factor) -> list[Factor]:
     """Copy to aligned rows what the copy engine cannot read."""
     rooms, moves = [], []
     for f in given:
@@ -79,6 +77,13 @@ def _tight(*given: Factor) -> list[Factor]:
     if moves:
         align_rows(*moves)
     return rooms
+
+
+def elements(x: Factor) -> int:
+    """Number of elements, 8, 2 or 1, at whose multiples rows begin."""
+    address = x.words.data.ptr if _device.is_cupy(x.words) else x.words.ctypes.data
+    begins = int(address) | int(x.words.strides[0])
+    return 8 if begins % ALIGNMENT == 0 else 2 if begins % 4 == 0 else 1
 
 
 def align_rows(*moves: tuple[Array, Array]) -> None:

@@ -102,8 +102,8 @@ def _multiply(
     a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, on_tensor: bool
 ) -> None:
     if on_tensor:
-        sums = 0 if trans_a else 1, 1 if trans_b else 0
-        tensor.product(*tensor.factors(a, sums[0], b, sums[1]), out)
+        p, q = tensor.in_place(a, 0 if trans_a else 1), tensor.in_place(b, 1 if trans_b else 0)
+        tensor.product(p, q, out)
     else:
         real.product(a, b, out, trans_a, trans_b)
 

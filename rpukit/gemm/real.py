@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,10 +13,12 @@ import numpy as np
 from rpukit import _device
 from rpukit._device import Device, multiprocessors, shared_limit
 from rpukit._exact import twins
-from rpukit._kernels import Kernel, Variant
+from rpukit._kernels import Kernel, Variant, tune
+from rpukit._kernels.launch import compile_together, recording
+from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._real_tiles import SEGMENT, SPLITS, Problem, RealTile, pick
+from rpukit.gemm._real_tiles import SEGMENT, SPLITS, Problem, RealTile, Way, candidates, pick
 from rpukit.gemm._tiles import has_warpgroups
 
 Array = Any
@@ -59,28 +62,55 @@ def product(
         return
     if k == 0:
         return
-    size = a.dtype.itemsize
-    device = _device.device_of(out)
-    vectors, limit = (vector(a), vector(b)), shared_limit(device)
+    size, vectors = a.dtype.itemsize, (vector(a), vector(b))
+    limit = shared_limit(_device.device_of(out))
+
+    def prepare(way: Way) -> Start:
+        options: dict[str, Any] = {"split": way.split, "add": add, "alpha": alpha}
+        sizes = (m, n, k), size, trans_a, trans_b, vectors, limit
+        return start(way.tile, *sizes, **options, segment=segment)
+
     if tile is None:
         whole = min(vectors) * size == ALIGNMENT
-        most = SPLITS[-1] if add < 2 and has_clusters(device) else 1
         problem = Problem(m, n, k, size, trans_a, trans_b, whole, segment)
-        tile, split = pick(problem, has_warpgroups(device), multiprocessors(device), most)
-    launch = start(
-        tile,
-        (m, n, k),
-        size,
-        trans_a,
-        trans_b,
-        vectors,
-        limit,
-        split=split,
-        add=add,
-        alpha=alpha,
-        segment=segment,
-    )
-    launch.variant.launch(launch.grid, launch.block, (*launch.sizes, a, b, out), launch.shared)
+        way = _choose(problem, add, prepare, a, b, out)
+    else:
+        way = Way(tile, split)
+    prepare(way).run(a, b, out)
+
+
+def _choose(
+    problem: Problem, add: int, prepare: Callable[[Way], Start], a: Array, b: Array, out: Array
+) -> Way:
+    """Choose by measured times for a plain product, else by the model of times."""
+    device = _device.device_of(out)
+    most = SPLITS[-1] if add < 2 and has_clusters(device) else 1
+    given = has_warpgroups(device), multiprocessors(device), most
+    if add or problem.segment != SEGMENT:
+        return pick(problem, *given)
+
+    def make_trial() -> tune.Trial:
+        starts = {way: prepare(way) for way in found}
+        compile_together([one.variant for one in starts.values()], device)
+        ready: dict[Way, Callable[[], None]] = {}
+
+        def run(way: Way) -> list[Array]:
+            if way in ready:  # the host would take longer than some products
+                ready[way]()
+            else:
+                with recording() as launches:
+                    starts[way].run(a, b, out)
+                ready[way] = Replay(launches, [])
+            return [out]
+
+        return run
+
+    found = candidates(problem, *given, tune.bucket(problem.m))
+    if len(found) == 1:
+        return found[0]
+    key = (*problem[1:], a.dtype.name)
+    chosen: Way = tune.choose(_DET_GEMM, key, found, make_trial, n_batch=problem.m, device=device)
+    return chosen
 
 
 @cache
@@ -105,6 +135,10 @@ class Start:
     block: tuple[int]
     shared: int
     sizes: tuple[int, ...]
+
+    def run(self, a: Array, b: Array, out: Array) -> None:
+        """Launch."""
+        self.variant.launch(self.grid, self.block, (*self.sizes, a, b, out), self.shared)
 
 
 def start(

@@ -15,11 +15,30 @@ from rpukit._kernels.launch import Launched, recording
 from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import EARLY_STAGES, GROUP, TILES, Tile, WarpTile, candidates, grid, pick
+from rpukit.gemm._tiles import (
+    EARLY_STAGES,
+    GROUP,
+    TILES,
+    Tile,
+    WarpTile,
+    candidates,
+    grid,
+    pick,
+    pick_thin,
+)
 from rpukit.gemm.formats import bits
-from rpukit.gemm.lines import Factor, aligned, beginning, factor, factors, is_aligned
+from rpukit.gemm.lines import (
+    Factor,
+    aligned,
+    beginning,
+    elements,
+    factor,
+    in_place,
+    is_aligned,
+    tight,
+)
 
-__all__ = ["Factor", "aligned", "factor", "factors", "is_aligned", "multiply", "product"]
+__all__ = ["Factor", "aligned", "factor", "in_place", "is_aligned", "multiply", "product"]
 
 Array = Any
 
@@ -30,10 +49,22 @@ _STEP, _FRACTION = 16, 25  # of the tensor core that the mirror models
 _NOTHING = np.empty((0, 0), np.float32)
 
 
-def product(p: Factor, q: Factor, out: Array) -> None:
-    """Compute a whole product by segments into ``out`` (lines of p, lines of q), any float."""
+def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
+    """Compute a whole product by segments into ``out`` (lines of p, lines of q), any float.
+
+    ``p``, ``q``: as `in_place` gives them; they are copied to aligned rows if their tile needs it.
+    ``thin``: whether a tile that does not need it may be chosen.
+    """
     words = out if out.dtype == np.float32 else bits(out)
     device = _device.device_of(out)
+    if _device.runs_kernels(_device.namespace(out)):
+        if thin and _HOPPER.name not in tune.fixed():
+            shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along))
+            tile = pick_thin(*shape, (elements(p), elements(q)), device)
+            if tile is not None:
+                multiply(p, q, words, tile=tile)
+                return
+        p, q = tight(p, q)
     direct = p.depth <= SEGMENT or is_aligned(words)
     room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
@@ -69,7 +100,8 @@ def multiply(
         Contiguous; laid out by `aligned` if `partial` or `total` are given. What is beyond the
         lines of q is not promised.
     part : (int, int), optional
-        Part of the sum, from a multiple of 64 on; default: all.
+        Part of the sum, from a multiple of 64 on; default: all. For a tile with warps that copy,
+        factors and results may begin anywhere, and a sum may have several segments.
     partial : array, like `out`, float32, optional
         Initial values of the chains; default: 0. It may be `out`.
     total : array, like `out`, float32, optional
@@ -216,10 +248,13 @@ def prepare(
 def begins_early(one: Launched) -> bool:
     """Whether a replayed launch may begin while the launch before it ends.
 
-    It saves a microsecond where blocks are few and have a multiprocessor each. Elsewhere the
-    blocks of the next launch take the first places that become free, and crowd there.
+    It saves a microsecond where blocks are few and have a multiprocessor each, or share it.
+    Elsewhere the blocks of the next launch take the first places that become free, and crowd
+    there.
     """
     macros = one.variant.macros
+    if one.variant.entry == _WARPS.name:
+        return int(macros.get("COPIERS", 0)) > 0
     if one.variant.entry != _HOPPER.name or int(macros.get("OUT_T", 0)) == 0:
         return False
     return int(macros.get("ST", 0)) >= EARLY_STAGES
@@ -236,7 +271,10 @@ def det_gemm_mma(
 ) -> None:
     """Implement `multiply` by single warps: kernels_cu/det_gemm_mma.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
-        _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
+        if part[1] - part[0] > SEGMENT:
+            product(p, q, out)
+        else:
+            _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
         return
     if tile.turned:
         p, q = q, p
@@ -260,6 +298,7 @@ def det_gemm_mma(
         shared=tile.shared,
         macros={
             **tile.macros,
+            **({"P_VEC": elements(p), "Q_VEC": elements(q)} if tile.copiers else {}),
             **_macros(p, q, out.dtype == np.float32, partial is not None, total is not None),
         },
     )

@@ -27,15 +27,27 @@ def gemm(m, n, k, dtype, seed, **trans):
     return run
 
 
+def by_warpgroups(a, b, trans):
+    """The product, unrounded and rounded, by no tile with warps that copy."""
+    from rpukit.gemm import tensor
+
+    p, q = tensor.in_place(a, 1 - trans["trans_a"]), tensor.in_place(b, int(trans["trans_b"]))
+    made = [
+        _device.empty((p.lines, q.lines), kind, _device.device_of(a))
+        for kind in (np.float32, a.dtype)
+    ]
+    for out in made:
+        tensor.product(p, q, out, thin=False)
+    return made
+
+
 def tensor_gemm(m, n, k, form, seed, **trans):
     def run(device):
         s = rk.Stream.from_seed(seed)
         shapes = (k, m) if trans["trans_a"] else (m, k), (n, k) if trans["trans_b"] else (k, n)
         a, b = (elementwise.random_fill(s.child(c), shape) for c, shape in enumerate(shapes))
         to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
-        a, b = (put(to(x), device) for x in (a, b))
-        wide = rk.det_gemm(a, b, out_dtype=np.float32, **trans)
-        return [wide, rk.det_gemm(a, b, **trans)]
+        return by_warpgroups(*(put(to(x), device) for x in (a, b)), trans)
 
     return run
 
@@ -71,8 +83,30 @@ def loose_gemm(m, n, k, trans_a, trans_b):
             for c, (rows, columns) in enumerate(shapes)
         )
         a, b = (put(rk.gemm.to_bfloat16(x), device)[:, 1:] for x in (a, b))
-        options = {"trans_a": trans_a, "trans_b": trans_b}
-        return [rk.det_gemm(a, b, **options), rk.det_gemm(a, b, out_dtype=np.float32, **options)]
+        return by_warpgroups(a, b, {"trans_a": trans_a, "trans_b": trans_b})[::-1]
+
+    return run
+
+
+def thin_gemm(m, n, k, form, tile, skip):
+    """Factors that begin `skip` words into longer rows; a along its rows, b along them or not."""
+
+    def run(device):
+        from rpukit.gemm import _tiles, tensor
+
+        s, made = rk.Stream.from_seed(29), []
+        to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
+        for sum_a, sum_b in ((1, 0), (0, 1)):
+            shapes = (m, k) if sum_a else (k, m), (n, k) if sum_b else (k, n)
+            a, b = (
+                put(to(elementwise.random_fill(s.child(c), (r, w + skip))), device)[:, skip:]
+                for c, (r, w) in enumerate(shapes)
+            )
+            out = _device.empty((m, n), np.uint16, _device.parse_device(device))
+            p, q = tensor.in_place(a, sum_a), tensor.in_place(b, sum_b)
+            tensor.multiply(p, q, out, tile=_tiles.named(tile))
+            made.append(out)
+        return made
 
     return run
 
@@ -114,6 +148,10 @@ def tensor_gemms():
     for tile in ("warps 64x64", "warps turned 32x16"):
         for form in ("bfloat16", "float16"):
             yield "det_gemm_mma", Case(f"{tile}-{form}", mma_gemm(70, 40, 332, form, tile))
+    yield "det_gemm_mma", Case("thin 16x8/2", mma_gemm(70, 40, 332, "float16", "thin 16x8/2"))
+    for k, tile, skip in ((75, "16x8/8", 1), (200, "32x16/4", 2), (16500, "16x8/2", 0)):
+        run = thin_gemm(17, 40, k, "bfloat16", f"thin {tile}", skip)
+        yield "det_gemm_mma", Case(f"thin {tile}-{k}-{skip}", run, small=k < 300)
 
 
 def cases() -> Iterator[tuple[str, Case]]:

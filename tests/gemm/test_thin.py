@@ -1,0 +1,67 @@
+"""Thin tiles of 16-bit products: warps that copy, factors that begin anywhere, long sums."""
+
+import numpy as np
+import pytest
+
+import rpukit as rk
+from rpukit import _device
+from rpukit._kernels.launch import recording
+from rpukit.gemm import _tiles, lines, tensor
+from rpukit.testing import assert_same_bits, on_cpu
+from tests.gemm.gemm_cases import factors
+
+FEW = (("16x8/2", 0), ("16x8/8", 1), ("64x16/4", 2))
+SKIPS = {8: 0, 2: 2, 1: 1}  # by the elements at whose multiples rows then begin
+ALL = [(name.removeprefix("thin "), SKIPS[begin]) for name, begin in _tiles._THIN_PACES]
+
+
+def shifted(x, skip):
+    """The same matrix as a view that begins `skip` elements into longer rows."""
+    width = x.shape[1] + skip
+    room = np.full((x.shape[0], width + width % 2 * (skip == 2)), 0x7FC0, x.dtype)
+    room[:, skip : skip + x.shape[1]] = x
+    return room[:, skip : skip + x.shape[1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "skip"),
+    [*FEW, *(pytest.param(*x, marks=pytest.mark.slow) for x in ALL if x not in FEW)],
+)
+def test_factors_may_begin_anywhere(name, skip):
+    m, n, k = 21, 40, 75
+    for trans_a, trans_b in ((False, True), (True, False)):
+        a, b = factors(m, n, k, "bfloat16", trans_a, trans_b)
+        expected = rk.det_gemm(a, b, trans_a=trans_a, trans_b=trans_b)
+        p = lines.in_place(shifted(a, skip), 0 if trans_a else 1)
+        q = lines.in_place(shifted(b, skip), 1 if trans_b else 0)
+        got = np.zeros((m, n), np.uint16)
+        with on_cpu(7):
+            tensor.multiply(p, q, got, tile=_tiles.named(f"thin {name}"))
+        assert_same_bits(got, expected)
+
+
+def test_few_results_take_one_launch():
+    """Where neither factor begins at multiples of 16 bytes; longer products copy them before."""
+    a, b = factors(3, 9, 75, "float16")
+    expected = rk.det_gemm(a, b)
+    with on_cpu(), recording() as launches:
+        assert_same_bits(rk.det_gemm(a, b), expected)
+    assert [one.variant.entry for one in launches] == ["det_gemm_mma"]
+
+
+@pytest.mark.parametrize("begins", [(8, 8), (2, 2), (1, 1)])
+def test_thin_tiles_are_for_few_results(begins, monkeypatch):
+    """A tile meant for such rows where results are few; none where they are many."""
+    monkeypatch.setattr(_tiles, "multiprocessors", lambda _: 132)
+    pick = _tiles.pick_thin.__wrapped__
+    few = pick(3, 200, 4096, False, False, begins, _device.CPU)
+    assert few is not None
+    assert (few.name, min(begins)) in _tiles._THIN_PACES
+    assert pick(4096, 4096, 4096, False, False, begins, _device.CPU) is None
+
+
+def test_a_column_is_a_row():
+    """A factor of one line may have any distance between lines."""
+    column = lines.in_place(np.zeros((75, 1), np.float16), 0)
+    assert (column.along, column.lines, column.depth) == (0, 1, 75)
+    assert column.words.strides[0] % 16 == 0
