@@ -300,6 +300,23 @@ def test_all_gpus(dtype):
         same(one[-1][:-1], found[0][-1][:-1])
 
 
+@pytest.mark.multi_gpu
+def test_captured_steps_of_all_gpus():
+    """Shares of several blocks, whose passes are under way on all GPUs at once."""
+    names = [f"gpu:{k}" for k in range(_device.gpu_count())]
+    x = np.random.default_rng(0).integers(0, 300, (2100, 18))
+    w, found = spread(len(x)), []
+    for devices in (names[:1], names[:2], names):
+        pc = rk.Circuit(circuits.hmm(18, 128, 300), seed=1, devices=devices)
+        with pc.captured(len(x), step=0.5) as step:
+            out = [step(to_first(x), weights=to_first(w)).get().copy() for _ in range(4)]
+        with pc.captured(len(x)) as count:
+            out.append(count(to_first(x)).get().copy())
+        found.append([*out, statistics_from(pc)])
+    for one in found[1:]:
+        same(one, found[0])
+
+
 def test_statistics_are_compared():
     """The hash that these tests compare sees one changed bit."""
     pc = mixed()
