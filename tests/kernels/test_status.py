@@ -20,7 +20,7 @@ LOOKS = [name for name in source.names() if READS.search(source.load(name).text)
 
 
 def launches(kernel, see):
-    """Run the last small case of a kernel, edges aside; `see` gets the arguments of its launches by name."""
+    """Run the last small case of a kernel but edges; `see` gets arguments of launches by name."""
     seen = []
 
     def run(variant, grid, block, args, shared):
