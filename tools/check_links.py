@@ -54,7 +54,7 @@ def faults(root: Path) -> tuple[list[str], int]:
     return wrong, count
 
 
-def main(folder: str) -> int:
+def main(folder: str = "docs/_build/html") -> int:
     """Print the faults of a site."""
     wrong, count = faults(Path(folder))
     print("\n".join(wrong) or f"{count} links within the site lead somewhere")
@@ -62,4 +62,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:2]))
