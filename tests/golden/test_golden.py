@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import rpukit as rk
+from rpukit import _workers
 from rpukit._kernels import source
 from rpukit.testing import on_cpu
 from tests.golden.cases import CASES, digest
@@ -56,6 +58,18 @@ def test_every_kernel_has_hashes_of_all_its_cases(kernel):
 @pytest.mark.parametrize(("kernel", "case"), ALL)
 def test_mirror(kernel, case):
     assert digest(case.run("cpu")) == recorded(kernel)["cases"][case.name]
+
+
+@pytest.mark.parametrize("kernel", source.names())
+def test_mirrors_by_threads(kernel, monkeypatch):
+    """Three threads share every mirror that may be split, however little there is to do."""
+    monkeypatch.setattr(_workers, "_WORTH_A_THREAD", 1)
+    rk.set_num_threads(3)
+    try:
+        found = {case.name: digest(case.run("cpu")) for case in CASES[kernel]}
+    finally:
+        rk.set_num_threads(None)
+    assert found == recorded(kernel)["cases"]
 
 
 @pytest.mark.parametrize(("kernel", "case"), SMALL)
