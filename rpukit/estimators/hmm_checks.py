@@ -43,7 +43,7 @@ _NAMED: dict[str, type[Emission]] = {
 
 
 def emission_of(hmm: Model) -> Emission:
-    """Find the emission of a model, which names it or gives a leaf."""
+    """Return the emission of a model, given by its name or as a leaf."""
     given = hmm.emission
     if isinstance(given, Leaf):
         return LeafEmission(given)
@@ -85,7 +85,7 @@ def read_samples(hmm: Model, X: Any, emission: Emission, *, reset: bool) -> Arra
 
 
 def variances_of(hmm: Model, covars: Any) -> Array:
-    """Read covariances as variances, (n_components, n_columns); full ones as they are."""
+    """Return variances, (n_components, n_columns); full and tied covariances stay matrices."""
     array = np.asarray(covars, np.float64)
     if hmm.covariance_type in FULL:
         return _matrices_of(hmm, array)

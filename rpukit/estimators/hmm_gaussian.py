@@ -39,7 +39,7 @@ class GaussianEmission(Emission):
         hmm.means_, shape = means, means.shape
         if getattr(hmm, "_variances", np.zeros(0)).shape != shape:
             got = getattr(getattr(hmm, "_variances", None), "shape", "none")
-            raise ShapeError(f"covars_: got variances of shape {got}, need {shape} as of means_")
+            raise ShapeError(f"covars_: got variances of shape {got}, means_ need {shape}")
         return int(shape[1])
 
     def leaves(self, hmm: Model) -> tuple[Leaf, ...]:
@@ -149,7 +149,7 @@ def _outer(a: Array, b: Array) -> Array:
 
 
 def k_means(x: Array, n: int, rng: np.random.RandomState) -> Array:
-    """Find centres by k-means, from a start by k-means++; sums go sample by sample."""
+    """Find centres by k-means from a k-means++ start; sums are in the order of samples."""
     known = ~np.isnan(x)
     mean = np.where(known, x, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     x = np.where(known, x, mean)

@@ -205,7 +205,7 @@ _SHARING = {
 
 
 class Way(NamedTuple):
-    """Tile of a product, and the number of blocks that share one."""
+    """Tile size of a product, and how many blocks work on each tile."""
 
     tile: RealTile
     split: int

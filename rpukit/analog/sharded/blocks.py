@@ -191,7 +191,7 @@ class ShardedArray(WeightArray):
         return tuple(shape)
 
     def specs(self) -> dict[str, Array]:
-        """Return arrays of the shapes and types of `arrays`, which take no memory."""
+        """Return stand-ins for `arrays`: the same shapes and types, without the memory."""
         made = {}
         for name, part in self.blocks[0].unit.arrays().items():
             whole = self._whole(name.rsplit(".", 1)[-1], part)

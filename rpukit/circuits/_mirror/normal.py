@@ -218,9 +218,10 @@ def normal_statistic(
 
 @jit
 def fill_normal(start, stop, x, p, noise, variance):
-    """Complete samples x, each by the parameters of its leaf; ``variance`` is that given the rest.
+    """Fill in missing values of samples x, each by the parameters of its leaf.
 
-    ``noise`` holds normal draws; without (0) a missing value is the expected one. All is float64.
+    ``noise`` holds normal draws; without (0) a missing value is the expected one;
+    ``variance`` becomes the variance of each missing value given the known ones. All is float64.
     """
     d = x.shape[1]
     y, f, order = np.empty(d, f8), np.empty((d, d), f8), np.empty(d, np.int64)

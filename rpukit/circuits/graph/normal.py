@@ -74,7 +74,7 @@ class MultivariateNormal(FunctionLeaf):
                 object.__setattr__(self, name, tuple(each.tolist()))
 
     def _each(self, name: str) -> FloatArray:
-        """Return a setting of each variable."""
+        """Return a setting, such as `std`, as one number for each variable."""
         given = real_array(getattr(self, name), name)
         if given.shape not in ((), (self.n_variables,)) or not np.isfinite(given).all():
             raise ParameterError(
@@ -257,7 +257,7 @@ class MultivariateNormal(FunctionLeaf):
         return -out
 
     def quantile(self, parameters: FloatArray, u: FloatArray) -> FloatArray:
-        raise StructureError("quantile: a leaf of several variables has none")
+        raise StructureError("quantile: got a leaf of several variables, need one")
 
     def mode(self, parameters: FloatArray) -> FloatArray:
         return parameters[:, : self.n_variables]

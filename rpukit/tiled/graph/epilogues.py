@@ -1,4 +1,4 @@
-"""Fusion of products with transposes, scales, biases and residuals; the same bits."""
+"""Fusion of transposes, scales, biases and residuals into products, with unchanged bits."""
 
 from __future__ import annotations
 

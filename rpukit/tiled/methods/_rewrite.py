@@ -66,7 +66,7 @@ class Rewriter:
 
 
 def short_constant(values: Sequence[np.ndarray], to: str) -> np.ndarray:
-    """Round a constant to 8 or 16 bits.
+    """Round a constant to int8 or float16.
 
     Parameters
     ----------

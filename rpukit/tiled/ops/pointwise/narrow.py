@@ -22,7 +22,7 @@ _INTEGER, _HALF, _PLAIN = range(3)  # kinds of the kernels
 
 
 class _Narrow(Tiled):
-    """Base class of conversions: elementwise, with a scale for each index of at most one axis."""
+    """Base class of elementwise conversions, whose scale may differ along one axis."""
 
     module, buffers = "narrow", 3
 
@@ -35,7 +35,10 @@ class _Narrow(Tiled):
         fits = len(own.shape) == len(shape) and own.dtype == "float32"
         places = [i if n > 1 else -1 for i, n in enumerate(own.shape)]
         if not fits or any(i >= 0 and shape[i] != own.shape[i] for i in places):
-            raise fault(node, f"scale: got {own.dtype} {own.shape}, need float32 for {shape}")
+            raise fault(
+                node,
+                f"scale: got {own.dtype} of shape {own.shape}, need float32 for values of {shape}",
+            )
         if sum(place >= 0 for place in places) > 1:
             raise fault(node, f"scale: got {own.shape}, need lengths of 1 but for one axis")
         return places
