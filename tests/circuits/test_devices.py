@@ -1,7 +1,11 @@
 """Circuits on several GPUs: the bits of one, on two pretended GPUs and on real ones."""
 
 import copy
+import gc
+import itertools
 import pickle
+import weakref
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -124,6 +128,9 @@ class Eager:
         with _device.using(self.device):
             self.call()
 
+    def close(self):
+        pass
+
 
 def by_captured_steps(pc, put):
     """Steps of EM by 300 samples, and counts of 300 at a time, with an open block between."""
@@ -170,6 +177,65 @@ def test_captured_steps_of_several_blocks(gpus, monkeypatch):
         found = step(put(X), weights=put(W))
     assert_same_bits(found.get(), plain.em_step(X, weights=W, step=0.5))
     assert statistics_from(pc) == statistics_from(plain)
+
+
+class Addresses(Eager):
+    """Keeps no more than a graph does: not what it was captured from."""
+
+    made_before: ClassVar[dict] = {}  # memory that a call used, and did not allocate
+
+    def __init__(self, device, warm, call):
+        super().__init__(device, warm, call)
+        before, begin = fake_cupy.Machine._work, next(Dated.numbers)
+
+        def watched(machine, what, reads, writes, stream):
+            for memory in (a._memory for a in (*reads, *writes)):
+                if memory.number < begin:
+                    self.made_before[memory.number] = weakref.ref(memory)
+            before(machine, what, reads, writes, stream)
+
+        fake_cupy.Machine._work = watched
+        try:
+            super().launch()
+        finally:
+            fake_cupy.Machine._work, self.call = before, None
+
+
+class Dated(fake_cupy.Memory):
+    numbers = itertools.count()
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.number = next(Dated.numbers)
+
+
+def test_what_graphs_use_is_kept(gpus, monkeypatch):
+    """A graph writes to addresses, whoever has the memory by then."""
+    monkeypatch.setattr(fake_cupy, "Memory", Dated)
+    monkeypatch.setattr(capturing, "Graph", Addresses)
+    monkeypatch.setattr(Addresses, "made_before", {})
+    pc = on(TWO)
+    with pc.captured(N, step=0.5):
+        gc.collect()
+        assert len(Addresses.made_before) > 30
+        assert all(ref() is not None for ref in Addresses.made_before.values())
+
+
+@pytest.mark.multi_gpu
+def test_captured_steps_write_to_their_own_memory():
+    """Arrays that are made after the capture keep what is in them."""
+    import cupy
+
+    pc, sizes, others = on(TWO), [2**k for k in range(9, 23)] * 4, []
+    with pc.captured(N, step=0.5) as step:
+        for name in TWO:
+            with cupy.cuda.Device(int(name[-1])):
+                others += [cupy.full(size, 7, np.uint8) for size in sizes]
+        for _ in range(3):
+            step(cupy.asarray(X))
+    for array in others:
+        with cupy.cuda.Device(array.device.id):
+            assert bool((array == 7).all())
 
 
 @pytest.mark.multi_gpu

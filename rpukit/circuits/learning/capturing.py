@@ -87,7 +87,9 @@ class _Share:
     ) -> None:
         self.core, self.samples, self.out, self.at_once = core, samples, out, at_once
         with _device.using(core.device):
-            call = self._add if at_once else rows_of(core, samples, out)
+            # Kept, since the graph uses the arrays that it holds.
+            self._rows = None if at_once else rows_of(core, samples, out)
+        call = self._rows or self._add
         self.graph = Graph(core.device, call, call)
 
     @classmethod
@@ -162,6 +164,10 @@ class CapturedApart(Captured):
         graph = Graph(core.device, lambda: finish(empty, 0.0), lambda: finish(statistics, None))
         statistics.n_sample = n_sample
         return graph, out
+
+    def _graphs(self) -> list[Graph]:
+        own = super()._graphs()
+        return own + [share.graph for share in (*self._others, self._own) if own]
 
     def _launch(self, graph: Graph) -> None:
         core, peers = self._core, self._core.peers
