@@ -176,8 +176,18 @@ def joined(columns: Sequence[Array], n: int, home: _device.Device) -> Array:
 def put(out: Array, first: int, piece: Array, home: _device.Device) -> None:
     """Copy columns into a result on another device."""
     with _device.using(home):
-        words, part = (bits(v) if v.itemsize == 2 else v for v in (out, on(piece, home)))
-        words[:, first : first + part.shape[1]] = part
+        put_columns(out, first, on(piece, home))
+
+
+def put_columns(out: Array, first: int, part: Array) -> None:
+    """Copy columns into an array of the same device, which is C-contiguous."""
+    words, own = (bits(v) if v.itemsize == 2 else v for v in (out, part))
+    step, n = 8 // words.itemsize, part.shape[1]  # numbers that are copied as one
+    whole = not (first % step or n % step or out.shape[1] % step or _device.address(own) % 8)
+    if step > 1 and whole and own.flags.c_contiguous and _device.address(words) % 8 == 0:
+        words, own = words.view(np.uint64), own.view(np.uint64)
+        first, n = first // step, n // step
+    words[:, first : first + n] = own
 
 
 def check_input(x: Array, n: int, dtype: Any, name: str) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._checks import one_of, shown
+from rpukit._kernels.lanes import Lanes
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
-from rpukit.gemm import sharded_logprob
 from rpukit.gemm.chains import STEP
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
 from rpukit.gemm.logprob import BLOCK, type_of_logits
@@ -25,6 +25,9 @@ from rpukit.gemm.pieces import (
     joined,
     on,
 )
+from rpukit.gemm.split import logprob as split_logprob
+from rpukit.gemm.split.collected import collected, is_large
+from rpukit.gemm.split.gathered import GatheredWeight, pays
 
 Array = Any
 Rows = Any  # an array, or a list of one array for each device
@@ -99,7 +102,7 @@ class ShardedLinear:
         self._axis = axis = _AXES[split]
         check_weights(self.weights, axis)
         first = self.weights[0]
-        self.dtype = first.dtype
+        self.dtype, self._real = first.dtype, type_of_logits(first.dtype)
         self.edges = tuple(accumulate((int(w.shape[axis]) for w in self.weights), initial=0))
         whole = [int(n) for n in first.shape]
         whole[axis] = self.edges[-1]
@@ -192,8 +195,15 @@ class ShardedLinear:
         """
         pieces, home = self._given(x, self.shape[1], self._axis == 1, "x")
         dtype = self._out_dtype(out_dtype)
+        m = len(pieces[0])
+        if self._axis == 1 and pays(m, self.weights):
+            return GatheredWeight(self.weights, pieces).collected(m, dtype, home)
         if self._axis == 1:
             return self._chained(pieces, home, self.shape[0], True, dtype)
+        if gather and is_large(m, self.shape[0], dtype):
+            heads = split_logprob.heads_of(pieces, self.weights, dtype)
+            where = (self.edges, self._devices, m, dtype, home)
+            return collected(heads, *where, Lanes(self._devices))
         made = []
         for piece, weight, device in zip(pieces, self.weights, self._devices, strict=True):
             with _device.using(device):
@@ -306,37 +316,56 @@ class ShardedLinear:
         """
         pieces, targets, home = self._head(hidden, targets)
         dtype, n_row = self._out_dtype(out_dtype), len(targets)
-        given = sharded_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
+        given = split_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
         slope, known = given
         if known is None:
             known = self._rows_of_head(pieces, targets, home)[1]
-        whole = (targets, slope, known, self.shape[0], self.dtype)
+        numbers = (targets, slope, known)
         if self._axis == 0:
-            slopes = sharded_logprob.gradients_by_vocabulary(
-                pieces, self.weights, self.edges, *whole
-            )
+            heads = split_logprob.heads_of(pieces, self.weights, self._real)
+            where = (heads, self.edges, self._devices)
+            slopes = split_logprob.gradients_by_vocabulary(*where, *numbers, self.dtype)
             dhidden = self._chained(slopes, home, self.shape[1], False, dtype)
             return dhidden, self._weight_gradients(slopes, pieces, dtype)
-        dz = sharded_logprob.gradient_of_logits(self._logits(pieces, home), home, *whole)
-        slopes = [on(dz, device) for device in self._devices]
-        made = []
-        for piece, weight, device in zip(slopes, self.weights, self._devices, strict=True):
+        slopes, made = self._slopes(pieces, home, numbers), []
+        for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
             with _device.using(device):
-                made.append(det_gemm(piece, weight, out_dtype=dtype))
+                made.append(det_gemm(slope, weight, out_dtype=dtype))
         return self._joined(made, home), self._weight_gradients(slopes, pieces, dtype)
 
     # ---- parts ----------------------------------------------------------------------------------
 
     def _rows_of_head(self, pieces: list[Array], targets: Array, home: _device.Device) -> Any:
         """Log-probabilities and normalisers."""
+        rest = (targets, self.dtype, home)
         if self._axis == 0:
-            return sharded_logprob.by_vocabulary(pieces, self.weights, self.edges, targets, home)
+            heads = split_logprob.heads_of(pieces, self.weights, self._real)
+            return split_logprob.by_vocabulary(heads, self.edges, self._devices, *rest)
+        if pays(len(targets), self.weights):
+            whole = GatheredWeight(self.weights, pieces)
+            heads = whole.heads(self._real)
+            made = split_logprob.by_vocabulary(heads, whole.edges, whole.devices, *rest)
+            whole.finish()
+            return made
         logits = self._logits(pieces, home)
-        return sharded_logprob.by_logits(logits, targets, self.shape[0], self.dtype, home)
+        return split_logprob.by_logits(logits, targets, self.shape[0], self.dtype, home)
 
-    def _logits(self, pieces: list[Array], home: _device.Device) -> sharded_logprob.Logits:
+    def _slopes(
+        self, pieces: list[Array], home: _device.Device, numbers: tuple[Array, Array, Array]
+    ) -> list[Array]:
+        """Compute the gradient by the logits, on each device, of a layer split by inputs."""
+        if pays(len(numbers[0]), self.weights):
+            whole = GatheredWeight(self.weights, pieces)
+            heads = whole.heads(self._real)
+            given = (heads, whole.edges, whole.devices, *numbers, self.dtype)
+            return whole.everywhere(split_logprob.gradients_by_vocabulary(*given))
+        of = (*numbers, self.shape[0], self.dtype)
+        dz = split_logprob.gradient_of_logits(self._logits(pieces, home), home, *of)
+        return [on(dz, device) for device in self._devices]
+
+    def _logits(self, pieces: list[Array], home: _device.Device) -> split_logprob.Logits:
         """Give slices of the logits of a layer that is split by inputs."""
-        real = type_of_logits(self.dtype)
+        real = self._real
 
         def logits(rows: slice, columns: slice) -> Array:
             weights = [w[columns] for w in self.weights]
@@ -376,7 +405,7 @@ class ShardedLinear:
         if self._axis == 0:
             self._need_edges(BLOCK, f"logprob: exponentials are added by blocks of {BLOCK}")
         pieces, home = self._given(hidden, self.shape[1], self._axis == 1, "hidden")
-        return pieces, sharded_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
+        return pieces, split_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
 
     def _given(self, x: Rows, n: int, cut: bool, name: str) -> tuple[list[Array], _device.Device]:
         """Take an input: one array on each device, and the device of the results."""

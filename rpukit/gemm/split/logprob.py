@@ -59,25 +59,25 @@ def numbers_of_rows(
 
 
 def by_vocabulary(
-    pieces: Sequence[Array],
-    weights: Sequence[Array],
+    heads: Sequence[Logits],
     edges: Sequence[int],
+    devices: Sequence[_device.Device],
     targets: Array,
+    dtype: Any,
     home: _device.Device,
 ) -> tuple[Array, Array]:
     """Log-probabilities and normalisers: each device reduces the blocks of its vocabulary."""
-    real, n_row = type_of_logits(weights[0].dtype), len(targets)
+    real, n_row, n_vocab = type_of_logits(dtype), len(targets), edges[-1]
     logprob, normaliser = (_device.empty(s, real, home) for s in ((n_row,), (n_row, 2)))
-    n_vocab = edges[-1]
+    goals = [on(targets, device) for device in devices]  # before any device has work
     for rows in row_ranges(n_row):
         n = rows.stop - rows.start
         sums = []
-        for hidden, weight, first in zip(pieces, weights, edges, strict=False):
-            device = _device.device_of(weight)
-            own = on(targets[rows], device)
+        for logits, (first, stop), goal in zip(heads, pairwise(edges), goals, strict=True):
+            device = _device.device_of(goal)
             with _device.using(device):
-                logits = _logits_of(hidden, weight, real)
-                sums.append(block_sums(logits, rows, len(weight), own - first, real, device))
+                own = goal[rows] - first
+                sums.append(block_sums(logits, rows, stop - first, own, real, device))
         with _device.using(home):
             peak, mass = (_device.empty((n, -(-n_vocab // BLOCK)), real, home) for _ in range(2))
             chosen = _device.zeros((n,), real, home)
@@ -105,29 +105,34 @@ def by_logits(
 
 
 def gradients_by_vocabulary(
-    pieces: Sequence[Array],
-    weights: Sequence[Array],
+    heads: Sequence[Logits],
     edges: Sequence[int],
+    devices: Sequence[_device.Device],
     targets: Array,
     slope: Array,
     normaliser: Array,
-    n_vocab: int,
     dtype: Any,
 ) -> list[Array]:
     """Gradient by the logits: each device those of its vocabulary."""
-    made = []
-    for hidden, weight, (first, stop) in zip(pieces, weights, pairwise(edges), strict=True):
-        device = _device.device_of(weight)
-        goal, steep, known = (on(v, device) for v in (targets, slope, normaliser))
+    made, n_vocab = [], edges[-1]
+    # Copied before any device has work, for which a copy would wait.
+    given = [[on(v, device) for v in (targets, slope, normaliser)] for device in devices]
+    for logits, (first, stop), device, (goal, steep, known) in zip(
+        heads, pairwise(edges), devices, given, strict=True
+    ):
         with _device.using(device):
-            xp, n, wide = _device.namespace(weight), stop - first, stop - first + _PADDING
+            xp, n, wide = _device.namespace(goal), stop - first, stop - first + _PADDING
             # Elsewhere in the vocabulary: a column that is not computed. Beyond it: NaN, as ever.
             own = xp.where((goal >= first) & (goal < stop), goal - first, n)
             own = xp.where(goal < 0, goal, xp.where(goal >= n_vocab, wide, own))
-            logits = _logits_of(hidden, weight, type_of_logits(dtype))
             dz = _gradient(logits, own, steep, known, (n, wide), dtype, device)
             made.append(dz[:, :n])
     return made
+
+
+def heads_of(pieces: Sequence[Array], weights: Sequence[Array], dtype: Any) -> list[Logits]:
+    """Return a function for each device, which gives slices of the logits of its vocabulary."""
+    return [_logits_of(*own, dtype) for own in zip(pieces, weights, strict=True)]
 
 
 def gradient_of_logits(
