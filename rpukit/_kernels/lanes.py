@@ -60,6 +60,10 @@ class Lanes:
             out.data.copy_from_device_async(source.data, source.nbytes, lane)
             return lane.record(cuda.Event(disable_timing=True))
 
+    def put(self, source: Array, out: Array, *after: Any) -> None:
+        """Copy as `copy` does; what the target's GPU is given later waits for it."""
+        self.wait(_device.device_of(out), self.copy(source, out, *after))
+
     def send(self, source: Array, device: Device, made: Any = None) -> tuple[Array, Any]:
         """Copy an array to another device; return the copy, and the event behind it.
 

@@ -12,7 +12,7 @@ import pytest
 
 import rpukit as rk
 from rpukit import _device, circuits
-from rpukit.circuits.learning import capturing
+from rpukit.circuits.learning import capturing, shares
 from rpukit.errors import DeviceError, ParameterError, PlanError
 from rpukit.testing import assert_same_bits
 from tests.circuits.test_partials import mixed, samples, spread, statistics_of
@@ -163,19 +163,39 @@ def by_eager_steps(pc, put):
 
 
 def test_captured_steps_of_two_pretended_gpus(gpus, monkeypatch):
-    monkeypatch.setattr(capturing, "Graph", Eager)
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
     found = by_captured_steps(on(TWO), put)
     same([_device.to_numpy(a) if hasattr(a, "dtype") else a for a in found],
          by_eager_steps(mixed(), np.array))  # fmt: skip
 
 
+def test_captured_steps_of_three_pretended_gpus(monkeypatch):
+    """The second one's counts are rows that go to the owners of parts, as the first one's."""
+    monkeypatch.setattr(fake_cupy, "N_GPU", 3)
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    with two_gpus.installed(monkeypatch):
+        pc, plain = on([f"gpu:{k}" for k in range(3)]), mixed()
+        for n in (N, 100):  # the others have no samples, but the parameters
+            with pc.captured(n, step=0.5, pseudocount=0.1) as step:
+                found = step(put(X[:n]), weights=put(W[:n]))
+            expected = plain.em_step(X[:n], weights=W[:n], step=0.5, pseudocount=0.1)
+            assert_same_bits(found.get(), expected)
+            assert statistics_from(pc) == statistics_from(plain)
+        assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
+
+
 def test_captured_steps_of_several_blocks(gpus, monkeypatch):
-    """The first GPU's rows are of a whole block and of an open one."""
-    monkeypatch.setattr(capturing, "Graph", Eager)
-    pc, plain = on(TWO), mixed()
-    with pc.captured(N, step=0.5) as step:
-        found = step(put(X), weights=put(W))
-    assert_same_bits(found.get(), plain.em_step(X, weights=W, step=0.5))
+    """Rows of one block after the other, with chains that end within blocks."""
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    root, n = circuits.hmm(18, 2, 3), 600
+    x, w = np.random.default_rng(0).integers(0, 3, (n, 18)), spread(n)
+    plain, pc = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, devices=TWO)
+    with pc.captured(n, step=0.5) as step:
+        found = step(put(x), weights=put(w))
+    assert_same_bits(found.get(), plain.em_step(x, weights=w, step=0.5))
     assert statistics_from(pc) == statistics_from(plain)
 
 
@@ -212,7 +232,8 @@ class Dated(fake_cupy.Memory):
 def test_what_graphs_use_is_kept(gpus, monkeypatch):
     """A graph writes to addresses, whoever has the memory by then."""
     monkeypatch.setattr(fake_cupy, "Memory", Dated)
-    monkeypatch.setattr(capturing, "Graph", Addresses)
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Addresses)
     monkeypatch.setattr(Addresses, "made_before", {})
     pc = on(TWO)
     with pc.captured(N, step=0.5):
