@@ -7,6 +7,7 @@ what they are given later waits for it. A copy on a stream of its own waits for 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from rpukit import _device
@@ -26,8 +27,14 @@ def mark(device: Device) -> Any:
         return cuda.get_current_stream().record(cuda.Event(disable_timing=True))
 
 
+@cache
+def _stream(device: Device) -> Any:
+    with _device.using(device):
+        return _device.cupy().cuda.Stream(non_blocking=True)
+
+
 class Lanes:
-    """A stream of each GPU for copies to others.
+    """A stream of each GPU for copies to others; it is the same for all lanes.
 
     Sources are kept until `finish`, after which their GPUs may overwrite them.
 
@@ -38,13 +45,8 @@ class Lanes:
     """
 
     def __init__(self, devices: Iterable[Device]) -> None:
-        self._streams: dict[Device, Any] = {}
+        self._streams = {each: _stream(each) for each in devices if each.kind == "gpu"}
         self._kept: list[Array] = []
-        for device in devices:
-            if device.kind == "gpu" and device not in self._streams:
-                with _device.using(device):
-                    stream = _device.cupy().cuda.Stream(non_blocking=True)
-                self._streams[device] = stream
 
     def copy(self, source: Array, out: Array, *after: Any) -> Any:
         """Copy to a like array of another GPU, after events; return the event behind the copy.

@@ -23,7 +23,7 @@ _PARTS = 4  # of a device's results, each of which is copied while the next one 
 
 def is_large(m: int, n: int, dtype: Any) -> bool:
     """Whether results take long enough to be copied in parts."""
-    return m * n * dtype.itemsize >= _LARGE
+    return bool(m * n * dtype.itemsize >= _LARGE)
 
 
 def collected(
@@ -34,16 +34,19 @@ def collected(
     dtype: Any,
     home: Device,
     lanes: Lanes,
+    *,
+    n_part: int = _PARTS,
 ) -> Array:
     """Join results of m rows: device k makes columns ``edges[k]`` to ``edges[k + 1]``.
 
-    ``made`` are functions that compute columns of a device, on it, which is current.
+    ``made`` are functions that compute columns of a device, on it, which is current; they are
+    called for up to ``n_part`` parts.
     """
     out = _device.empty((m, edges[-1]), dtype, home)
     spans = list(zip(made, pairwise(edges), devices, strict=True))
     sent: list[tuple[int, Array, Any]] = []
     for results, (first, stop), device in sorted(spans, key=lambda span: span[2] == home):
-        step = -(-(stop - first) // (256 * _PARTS)) * 256
+        step = -(-(stop - first) // (256 * n_part)) * 256
         with _device.using(device):
             for columns in ranges(stop - first, step):
                 part = results(slice(0, m), columns)
