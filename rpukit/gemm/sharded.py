@@ -13,7 +13,7 @@ from rpukit._checks import one_of, shown
 from rpukit._kernels.lanes import Lanes
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm.chains import STEP
-from rpukit.gemm.formats import TENSOR, arithmetic, format_of
+from rpukit.gemm.formats import TENSOR, format_of
 from rpukit.gemm.logprob import BLOCK, type_of_logits
 from rpukit.gemm.ops import det_gemm
 from rpukit.gemm.pieces import (
@@ -26,6 +26,7 @@ from rpukit.gemm.pieces import (
     on,
 )
 from rpukit.gemm.split import logprob as split_logprob
+from rpukit.gemm.split.checks import need_edges, need_one_arithmetic, type_of_results
 from rpukit.gemm.split.collected import collected, is_large
 from rpukit.gemm.split.gathered import GatheredWeight, pays
 
@@ -108,9 +109,10 @@ class ShardedLinear:
         whole[axis] = self.edges[-1]
         self.shape = (whole[0], whole[1])
         self._devices = [_device.device_of(w) for w in self.weights]
-        self._check_arithmetic()
+        need_one_arithmetic(self.dtype, self._devices)
         if format_of(self.dtype) in TENSOR:
-            self._need_edges(STEP, f"{self.dtype}: a tensor core adds {STEP} terms at once")
+            why = f"{self.dtype}: a tensor core adds {STEP} terms at once"
+            need_edges(self.edges, STEP, split, why)
 
     @classmethod
     def cut(
@@ -194,12 +196,12 @@ class ShardedLinear:
         ShapeError, DTypeError, DeviceError
         """
         pieces, home = self._given(x, self.shape[1], self._axis == 1, "x")
-        dtype = self._out_dtype(out_dtype)
+        dtype = type_of_results(out_dtype, self.dtype)
         m = len(pieces[0])
         if self._axis == 1 and pays(m, self.weights):
             return GatheredWeight(self.weights, pieces).collected(m, dtype, home)
         if self._axis == 1:
-            return self._chained(pieces, home, self.shape[0], True, dtype)
+            return chained(pieces, self.weights, home, self.shape[0], dtype, trans_b=True)
         if gather and is_large(m, self.shape[0], dtype):
             heads = split_logprob.heads_of(pieces, self.weights, dtype)
             where = (self.edges, self._devices, m, dtype, home)
@@ -208,7 +210,7 @@ class ShardedLinear:
         for piece, weight, device in zip(pieces, self.weights, self._devices, strict=True):
             with _device.using(device):
                 made.append(det_gemm(piece, weight, trans_b=True, out_dtype=dtype))
-        return self._joined(made, home) if gather else made
+        return joined(made, self.edges[-1], home) if gather else made
 
     def backward(
         self, x: Rows, dy: Rows, *, out_dtype: Any = None, gather: bool = True
@@ -244,14 +246,14 @@ class ShardedLinear:
             raise ShapeError(
                 f"dy: got {slopes[0].shape[0]} rows, need {rows[0].shape[0]} as x has"
             )
-        dtype, made = self._out_dtype(out_dtype), []
+        dtype, made = type_of_results(out_dtype, self.dtype), []
         weights = self._weight_gradients(slopes, rows, dtype)
         if self._axis == 0:
-            return self._chained(slopes, home, self.shape[1], False, dtype), weights
+            return chained(slopes, self.weights, home, self.shape[1], dtype), weights
         for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
             with _device.using(device):
                 made.append(det_gemm(slope, weight, out_dtype=dtype))
-        return (self._joined(made, home) if gather else made), weights
+        return (joined(made, self.edges[-1], home) if gather else made), weights
 
     def logprob(self, hidden: Rows, targets: Array, *, with_normaliser: bool = False) -> Any:
         """Compute the log-probability of one token per row under ``softmax(hidden W^T)``.
@@ -315,7 +317,7 @@ class ShardedLinear:
         ShapeError, DTypeError, DeviceError, ParameterError
         """
         pieces, targets, home = self._head(hidden, targets)
-        dtype, n_row = self._out_dtype(out_dtype), len(targets)
+        dtype, n_row = type_of_results(out_dtype, self.dtype), len(targets)
         given = split_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
         slope, known = given
         if known is None:
@@ -325,13 +327,13 @@ class ShardedLinear:
             heads = split_logprob.heads_of(pieces, self.weights, self._real)
             where = (heads, self.edges, self._devices)
             slopes = split_logprob.gradients_by_vocabulary(*where, *numbers, self.dtype)
-            dhidden = self._chained(slopes, home, self.shape[1], False, dtype)
+            dhidden = chained(slopes, self.weights, home, self.shape[1], dtype)
             return dhidden, self._weight_gradients(slopes, pieces, dtype)
         slopes, made = self._slopes(pieces, home, numbers), []
         for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
             with _device.using(device):
                 made.append(det_gemm(slope, weight, out_dtype=dtype))
-        return self._joined(made, home), self._weight_gradients(slopes, pieces, dtype)
+        return joined(made, self.edges[-1], home), self._weight_gradients(slopes, pieces, dtype)
 
     # ---- parts ----------------------------------------------------------------------------------
 
@@ -370,21 +372,9 @@ class ShardedLinear:
         def logits(rows: slice, columns: slice) -> Array:
             weights = [w[columns] for w in self.weights]
             n = columns.stop - columns.start
-            return self._chained([p[rows] for p in pieces], home, n, True, real, weights)
+            return chained([p[rows] for p in pieces], weights, home, n, real, trans_b=True)
 
         return logits
-
-    def _chained(
-        self,
-        lefts: list[Array],
-        home: _device.Device,
-        n: int,
-        trans_b: bool,
-        dtype: Any,
-        weights: Sequence[Array] | None = None,
-    ) -> Array:
-        """Sum the products of all devices."""
-        return chained(lefts, weights or self.weights, home, n, dtype, trans_b=trans_b)
 
     def _weight_gradients(
         self, slopes: Sequence[Array], rows: Sequence[Array], dtype: Any
@@ -395,15 +385,12 @@ class ShardedLinear:
                 made.append(det_gemm(slope, row, trans_a=True, out_dtype=dtype))
         return made
 
-    def _joined(self, columns: list[Array], home: _device.Device) -> Array:
-        """Join columns on one device."""
-        return joined(columns, self.edges[-1], home)
-
     # ---- checks ---------------------------------------------------------------------------------
 
     def _head(self, hidden: Rows, targets: Array) -> tuple[list[Array], Array, _device.Device]:
         if self._axis == 0:
-            self._need_edges(BLOCK, f"logprob: exponentials are added by blocks of {BLOCK}")
+            why = f"logprob: exponentials are added by blocks of {BLOCK}"
+            need_edges(self.edges, BLOCK, self.split, why)
         pieces, home = self._given(hidden, self.shape[1], self._axis == 1, "hidden")
         return pieces, split_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
 
@@ -422,30 +409,3 @@ class ShardedLinear:
             return [on(x, device) for device in self._devices], home
         spans = zip(pairwise(self.edges), self._devices, strict=True)
         return [at(x, a, b, device) for (a, b), device in spans], home
-
-    def _out_dtype(self, out_dtype: Any) -> np.dtype[Any]:
-        taken = [np.dtype(self.dtype)]
-        if format_of(self.dtype) in TENSOR:
-            taken.append(np.dtype(np.float32))
-        wanted: np.dtype[Any] = np.dtype(self.dtype if out_dtype is None else out_dtype)
-        if wanted not in taken:
-            raise DTypeError(f"out_dtype: got {wanted}, need {' or '.join(map(str, taken))}")
-        return wanted
-
-    def _check_arithmetic(self) -> None:
-        tags = [arithmetic(self.dtype, device) for device in self._devices]
-        for tag, device in zip(tags, self._devices, strict=True):
-            if tag != tags[0]:
-                raise DeviceError(
-                    f"products of {self.dtype} are {tags[0]} on {self._devices[0]} and {tag} on "
-                    f"{device}, need one arithmetic: use float32, or devices of one kind"
-                )
-
-    def _need_edges(self, unit: int, why: str) -> None:
-        wrong = [edge for edge in self.edges[:-1] if edge % unit]
-        if wrong:
-            near = wrong[0] // unit * unit
-            raise ParameterError(
-                f"{why}, so {self.split} are cut at multiples of {unit}: got a cut at {wrong[0]}, "
-                f"allowed nearby are {near} and {near + unit}"
-            )
