@@ -5,6 +5,7 @@ import gc
 import itertools
 import pickle
 import weakref
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -117,19 +118,43 @@ def test_five_pretended_gpus(monkeypatch):
 
 
 class Eager:
-    """Makes the launches of a graph anew at each launch."""
+    """Makes the launches of a graph anew at each launch.
+
+    A capture runs the call's Python, but no launch: what they write is put back.
+    """
 
     def __init__(self, device, warm, call):
         self.device, self.call = device, call
         with _device.using(device):
-            self.made = warm()
+            warm()
+        with watched(lambda reads, writes: written.extend((a, a._host.copy()) for a in writes)):
+            written = []
+            self.launch()
+        for array, before in reversed(written):
+            array._host[...] = before
 
     def launch(self):
         with _device.using(self.device):
-            self.call()
+            self.made = self.call()
 
     def close(self):
         pass
+
+
+@contextmanager
+def watched(seen):
+    """Call a function with the arrays that work reads and writes, before the work."""
+    before = fake_cupy.Machine._work
+
+    def work(machine, what, reads, writes, stream):
+        seen(reads, writes)
+        before(machine, what, reads, writes, stream)
+
+    fake_cupy.Machine._work = work
+    try:
+        yield
+    finally:
+        fake_cupy.Machine._work = before
 
 
 def by_captured_steps(pc, put):
@@ -204,21 +229,17 @@ class Addresses(Eager):
 
     made_before: ClassVar[dict] = {}  # memory that a call used, and did not allocate
 
-    def __init__(self, device, warm, call):
-        super().__init__(device, warm, call)
-        before, begin = fake_cupy.Machine._work, next(Dated.numbers)
+    def launch(self):
+        begin = next(Dated.numbers)
 
-        def watched(machine, what, reads, writes, stream):
+        def seen(reads, writes):
             for memory in (a._memory for a in (*reads, *writes)):
                 if memory.number < begin:
                     self.made_before[memory.number] = weakref.ref(memory)
-            before(machine, what, reads, writes, stream)
 
-        fake_cupy.Machine._work = watched
-        try:
+        with watched(seen):
             super().launch()
-        finally:
-            fake_cupy.Machine._work, self.call = before, None
+        self.call = None
 
 
 class Dated(fake_cupy.Memory):

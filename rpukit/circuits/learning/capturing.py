@@ -207,6 +207,9 @@ class CapturedApart(Captured):
         ]
         self._settled = [] if em is None else [_settled(one) for one in (*peers.cores, core)]
         core.statistics.n_sample = n_sample
+        for one in peers.cores:  # counts of the first launches, by whatever number of samples
+            with _device.using(one.device):
+                one.statistics.clear()
         return self._owners[-1].graph, out
 
     def _graphs(self) -> list[Graph]:
