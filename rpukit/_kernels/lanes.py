@@ -6,7 +6,6 @@ what they are given later waits for it. A copy on a stream of its own waits for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -28,24 +27,25 @@ def mark(device: Device) -> Any:
 
 
 @cache
-def _stream(device: Device) -> Any:
-    with _device.using(device):
+def _stream(here: Device, there: Device, purpose: str) -> Any:
+    with _device.using(here):
         return _device.cupy().cuda.Stream(non_blocking=True)
 
 
 class Lanes:
-    """A stream of each GPU for copies to others; it is the same for all lanes.
+    """A stream for each pair of GPUs; it is the same for all lanes of one purpose.
 
+    Copies of one lane are made in order, so those that wait long have lanes of another purpose.
     Sources are kept until `finish`, after which their GPUs may overwrite them.
 
     Parameters
     ----------
-    devices : iterable of Device
-        CPUs among them have no stream: copies from and to them are made at once.
+    purpose : str
     """
 
-    def __init__(self, devices: Iterable[Device]) -> None:
-        self._streams = {each: _stream(each) for each in devices if each.kind == "gpu"}
+    def __init__(self, purpose: str = "results") -> None:
+        self._purpose = purpose
+        self._used: dict[tuple[Device, Device], Any] = {}
         self._kept: list[Array] = []
 
     def copy(self, source: Array, out: Array, *after: Any) -> Any:
@@ -53,8 +53,9 @@ class Lanes:
 
         Both arrays are C-contiguous.
         """
-        here = _device.device_of(source)
-        lane, cuda = self._streams[here], _device.cupy().cuda
+        here, there = _device.device_of(source), _device.device_of(out)
+        lane, cuda = _stream(here, there, self._purpose), _device.cupy().cuda
+        self._used[here, there] = lane
         self._kept.append(source)
         with _device.using(here):
             for event in after:
@@ -89,9 +90,10 @@ class Lanes:
 
     def finish(self) -> None:
         """Let what may overwrite the sources wait for their copies."""
-        cuda = _device.cupy().cuda if self._streams else None
-        for device, lane in self._streams.items():
-            with _device.using(device):
-                done = lane.record(cuda.Event(disable_timing=True))  # type: ignore[union-attr]
-                cuda.get_current_stream().wait_event(done)  # type: ignore[union-attr]
+        for (here, _), lane in self._used.items():
+            with _device.using(here):
+                cuda = _device.cupy().cuda
+                done = lane.record(cuda.Event(disable_timing=True))
+                cuda.get_current_stream().wait_event(done)
+        self._used.clear()
         self._kept.clear()

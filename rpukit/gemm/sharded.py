@@ -10,7 +10,6 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._checks import one_of, shown
-from rpukit._kernels.lanes import Lanes
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm.chains import STEP
 from rpukit.gemm.formats import TENSOR, format_of
@@ -205,7 +204,7 @@ class ShardedLinear:
         if gather and is_large(m, self.shape[0], dtype):
             heads = split_logprob.heads_of(pieces, self.weights, dtype)
             where = (self.edges, self._devices, m, dtype, home)
-            return collected(heads, *where, Lanes(self._devices))
+            return collected(heads, *where)
         made = []
         for piece, weight, device in zip(pieces, self.weights, self._devices, strict=True):
             with _device.using(device):

@@ -52,7 +52,7 @@ class Layout:
             lefts = [at(v, start, stop, device) for start, stop, device in spans]
             segment = LONG_SEGMENT
             return chained(lefts, weights, home, n, np.float32, trans_b=not back, segment=segment)
-        lanes, there = Lanes(self.devices), mark(home)
+        lanes, there = Lanes("inputs"), mark(home)
         given = [(v, None) if d == home else lanes.send(v, d, there) for d in self.devices]
 
         def results(k: int, rows: slice, columns: slice) -> Array:
@@ -64,7 +64,9 @@ class Layout:
 
         made = [partial(results, k) for k in range(len(weights))]
         where = (self.edges, self.devices, len(v), np.dtype(np.float32), home)
-        return collected(made, *where, lanes, n_part=1)
+        out = collected(made, *where, n_part=1)
+        lanes.finish()
+        return out
 
 
 def multiply(

@@ -187,7 +187,7 @@ class CapturedApart(Captured):
         def elsewhere(of: Core) -> list[Part]:
             return [part for part, owner in zip(parts, owners, strict=True) if owner is not of]
 
-        self._lanes = Lanes(peers.devices)
+        self._lanes = Lanes()
         self._others: list[Share] = []
         for k, (one, span) in enumerate(zip(there, self._spans, strict=True)):
             samples, likely = _room(one, span.stop - span.start)

@@ -33,7 +33,6 @@ def collected(
     m: int,
     dtype: Any,
     home: Device,
-    lanes: Lanes,
     *,
     n_part: int = _PARTS,
 ) -> Array:
@@ -42,7 +41,7 @@ def collected(
     ``made`` are functions that compute columns of a device, on it, which is current; they are
     called for up to ``n_part`` parts.
     """
-    out = _device.empty((m, edges[-1]), dtype, home)
+    out, lanes = _device.empty((m, edges[-1]), dtype, home), Lanes()
     spans = list(zip(made, pairwise(edges), devices, strict=True))
     sent: list[tuple[int, Array, Any]] = []
     for results, (first, stop), device in sorted(spans, key=lambda span: span[2] == home):

@@ -63,7 +63,7 @@ class GatheredWeight:
         self.edges = [min(n_out, n_block * k // n * BLOCK) for k in range(n)] + [n_out]
         depth = sum(int(w.shape[1]) for w in weights)
         self._width = max(BLOCK, _WINDOW // max(1, depth * weights[0].itemsize) // BLOCK * BLOCK)
-        self._lanes = Lanes(self.devices)
+        self._lanes = Lanes("lines")
         self._there = [mark(device) for device in self.devices]  # the weights
         self._windows: list[tuple[int, Array]] = [(0, None)] * n
         self._ahead: list[tuple[int, int, Sent]] = [(-1, -1, [])] * n
@@ -83,8 +83,10 @@ class GatheredWeight:
 
     def collected(self, m: int, out_dtype: Any, home: Device) -> Array:
         """Multiply all rows; results on one device."""
-        given = (self.heads(out_dtype), self.edges, self.devices, m, out_dtype, home, self._lanes)
-        return collected(*given)
+        where = (self.edges, self.devices, m, out_dtype, home)
+        out = collected(self.heads(out_dtype), *where)
+        self.finish()
+        return out
 
     def heads(self, out_dtype: Any) -> list[Results]:
         """Return a function for each device, which gives results that it makes."""
