@@ -123,7 +123,7 @@ class Eager:
     A capture runs the call's Python, but no launch: what they write is put back.
     """
 
-    def __init__(self, device, warm, call):
+    def __init__(self, device, warm, call, after=None):
         self.device, self.call = device, call
         with _device.using(device):
             warm()
@@ -261,6 +261,15 @@ def test_what_graphs_use_is_kept(gpus, monkeypatch):
         gc.collect()
         assert len(Addresses.made_before) > 30
         assert all(ref() is not None for ref in Addresses.made_before.values())
+
+
+def test_a_capture_forgets_no_rule(gpus, monkeypatch):
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    pc = on(TWO)
+    pc.accumulate(put(X[:256]), rule=circuits.Rule(exponent=2.0))
+    with pc.captured(300, step=0.5) as step, pytest.raises(ParameterError, match="exponent 2"):
+        step(put(X[:300]))
 
 
 @pytest.mark.multi_gpu

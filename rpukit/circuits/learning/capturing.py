@@ -97,7 +97,7 @@ class _Owner:
         after: Callable[[Statistics], None],
     ) -> None:
         self.core, self.part, self._first = core, part, shares[0].core
-        self._inbox: list[tuple[Device, Counts, Counts]] = []
+        self._inbox: list[tuple[Device, int, Counts, Counts]] = []
         self._rows: list[Counts] = []
         for share in shares:
             if not isinstance(share, RowShare):
@@ -105,11 +105,11 @@ class _Owner:
             if share.core is core:
                 self._rows.append(share.counts(part))
                 continue
-            sent = share.sent_of(part)
-            with _device.using(core.device):
-                room = Counts.room(sent, core.dtype, core.device)
-            self._inbox.append((share.core.device, sent, room))
-            self._rows.append(room)
+            for k, sent in enumerate(share.sent_of(part)):
+                with _device.using(core.device):
+                    room = Counts.room(sent, core.dtype, core.device)
+                self._inbox.append((share.core.device, k, sent, room))
+                self._rows.append(room)
         with _device.using(core.device):
             empty, uses = core.statistics.fresh(), part.uses(core.parameters)
 
@@ -132,7 +132,8 @@ class _Owner:
     def collect(self, lanes: Lanes, free: Events, counted: Events) -> None:
         """Take the totals and rows of other GPUs.
 
-        They are there after the events ``counted``; their places are not used after ``free``.
+        They are there after the events ``counted``, of each GPU one for each block of its rows;
+        their places are not used after ``free``.
         """
         own = free[self.core.device]
         if self._first is not self.core:
@@ -144,9 +145,9 @@ class _Owner:
             )
             for source, target in totals:
                 if source.size:
-                    lanes.put(source, target, own, counted[self._first.device])
-        for device, sent, room in self._inbox:
-            sent.send(room, lanes, own, counted[device])
+                    lanes.put(source, target, own, counted[self._first.device][-1])
+        for device, k, sent, room in self._inbox:
+            sent.send(room, lanes, own, counted[device][k])
 
     def give(self, lanes: Lanes, cores: Sequence[Core], passed: Events) -> None:
         """Copy the parameters to the other GPUs, after the events of all."""
@@ -176,7 +177,8 @@ class CapturedApart(Captured):
 
     def _captured(self) -> tuple[Graph, Array]:
         core, peers, em = self._core, self._core.peers, self._em
-        n_sample = core.statistics.n_sample
+        held = core.statistics
+        n_sample, exponent = held.n_sample, held.exponent
         _, *spans, last = peers.blocks(0, self._n)
         self._spans = [span for span in spans if span.start < span.stop]
         there = peers.cores[: len(self._spans)]
@@ -206,14 +208,14 @@ class CapturedApart(Captured):
             _Owner(one, part, shares, em, counted) for one, part in zip(owners, parts, strict=True)
         ]
         self._settled = [] if em is None else [_settled(one) for one in (*peers.cores, core)]
-        core.statistics.n_sample = n_sample
+        held.n_sample, held.exponent = n_sample, exponent
         for one in peers.cores:  # counts of the first launches, by whatever number of samples
             with _device.using(one.device):
                 one.statistics.clear()
         return self._owners[-1].graph, out
 
-    def _graphs(self) -> list[Graph]:
-        shares = (share.graph for share in (*self._others, self._own))
+    def _graphs(self) -> list[Any]:
+        shares = (*self._others, self._own)
         owners = (owner.graph for owner in self._owners)
         return [] if self._graph is None else [*shares, *owners, *self._settled]
 
@@ -232,16 +234,16 @@ class CapturedApart(Captured):
         samples = (self._codes, self._numbers, self._weights)
         self._own.keep(*(array[self._last] for array in samples))
         free = {one.device: peers.event(one) for one in every}
-        self._own.graph.launch()  # the longest one
+        counted = {core.device: self._own.launch()}  # the longest one
         for other, span in zip(self._others, self._spans, strict=True):
             own = [array[span] for array in samples]
             other.take(own, lanes, free[core.device], free[other.core.device])
-            other.graph.launch()
-        counted = {one.device: peers.event(one) for one in every}
+            counted[other.core.device] = other.launch()
         for owner in self._owners:
             owner.collect(lanes, free, counted)
         for other, span in zip(self._others, self._spans, strict=True):
-            lanes.put(other.out, self._out[span], free[core.device], counted[other.core.device])
+            made = counted[other.core.device][-1]
+            lanes.put(other.out, self._out[span], free[core.device], made)
         for owner in self._owners[:-1]:
             owner.graph.launch()
         graph.launch()  # that of the last owner

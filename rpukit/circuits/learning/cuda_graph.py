@@ -47,6 +47,8 @@ class Graph:
     warm : callable
         Makes the same launches before, so that nothing is compiled or allocated in the capture.
     call : callable
+    after : Graph, optional
+        A graph that is launched before this one, which uses arrays that its call has made.
 
     Attributes
     ----------
@@ -55,12 +57,16 @@ class Graph:
     """
 
     def __init__(
-        self, device: _device.Device, warm: Callable[[], Any], call: Callable[[], Any]
+        self,
+        device: _device.Device,
+        warm: Callable[[], Any],
+        call: Callable[[], Any],
+        after: Graph | None = None,
     ) -> None:
         cupy, self._device = _device.cupy(), device
         with _device.using(device):
             # Nothing else uses this memory between two launches.
-            self._pool = cupy.cuda.MemoryPool()
+            self._pool: Any = cupy.cuda.MemoryPool() if after is None else after._pool
             stream = cupy.cuda.Stream(non_blocking=True)
             cupy.cuda.get_current_stream().synchronize()
             allocator = kept_by_its_arrays(self._pool, cupy.cuda, device.index)
@@ -157,7 +163,7 @@ class Captured:
 
     def _captured(self) -> tuple[Graph, Array]:
         statistics = self._core.statistics
-        n_sample = statistics.n_sample
+        n_sample, exponent = statistics.n_sample, statistics.exponent
         empty = statistics.fresh() if n_sample else statistics
 
         def warm() -> None:
@@ -171,7 +177,7 @@ class Captured:
             return out
 
         graph = Graph(self._core.device, warm, call)
-        statistics.n_sample = n_sample
+        statistics.n_sample, statistics.exponent = n_sample, exponent
         return graph, graph.made
 
     def _learn(self, statistics: Statistics, pseudocount: float | None = None) -> None:
@@ -198,7 +204,8 @@ class Captured:
             graph.close()
         self._graph = None
 
-    def _graphs(self) -> list[Graph]:
+    def _graphs(self) -> list[Any]:
+        """What is to be closed in the end."""
         return [] if self._graph is None else [self._graph]
 
     @changes

@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from rpukit import _device
 from rpukit._device import Device
-from rpukit._kernels.lanes import Lanes
+from rpukit._kernels.lanes import Lanes, mark
 from rpukit.circuits.core import Core
 from rpukit.circuits.learning.cuda_graph import Graph
 from rpukit.circuits.learning.owners import Part
 from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.partials import BLOCK, full_blocks
 from rpukit.circuits.peers import has_numbers
-from rpukit.circuits.queries.passes import Pass, Propagation, both_ways, gather, gather_blocks
+from rpukit.circuits.queries.passes import (
+    Pass,
+    Propagation,
+    Steps,
+    both_ways,
+    gather,
+    gather_block,
+    steps_of_pass,
+)
 
 __all__ = ["Counts", "RowShare", "Share"]
 
@@ -90,7 +100,23 @@ class Share:
     def __init__(self, core: Core, samples: Samples, out: Array) -> None:
         self.core, self.samples, self.out = core, samples, out
         with _device.using(core.device):
-            self.graph = Graph(core.device, self._count, self._count)
+            self.graphs = self._captured()
+
+    def _captured(self) -> list[Graph]:
+        return [Graph(self.core.device, self._count, self._count)]
+
+    def launch(self) -> list[Any]:
+        """Launch the graphs; return an event behind each."""
+        marks = []
+        for graph in self.graphs:
+            graph.launch()
+            marks.append(mark(self.core.device))
+        return marks
+
+    def close(self) -> None:
+        """Give back the memory of the graphs."""
+        for graph in self.graphs:
+            graph.close()
 
     def _passed(self) -> Pass:
         core, (codes, numbers, weights) = self.core, self.samples
@@ -119,24 +145,26 @@ class Share:
 class RowShare(Share):
     """Samples of one GPU, whose counts are rows: other GPUs have samples that come before.
 
+    It has a graph for each block of samples; the first one makes the passes. So rows of a block
+    travel while those of the next one are made.
+
     Parameters
     ----------
     core, samples, out
         As of `Share`. The samples begin a block.
     parts : sequence of Part
         Those that other GPUs add.
-
-    Attributes
-    ----------
-    sent : list of Counts
-        Of each of these parts, in the type of the circuit.
     """
 
     def __init__(self, core: Core, samples: Samples, out: Array, parts: Sequence[Part]) -> None:
-        n, pieces, held, self._parts = len(out), core.pieces, core.statistics, parts
-        n_row, n_piece = -(-n // BLOCK) * len(pieces), len(pieces)
-        self._open = n % BLOCK
-        self._n_row = full_blocks(n) * n_piece + (pieces.settled(n % BLOCK) if n % BLOCK else 0)
+        n, self._n_piece, held = len(out), len(core.pieces), core.statistics
+        self._n_block, self._parts = -(-n // BLOCK), parts
+        n_row, n_open = self._n_block * self._n_piece, n % BLOCK
+        self._open = bool(n_open)
+        self._n_row = full_blocks(n) * self._n_piece
+        self._n_row += core.pieces.settled(n_open) if n_open else 0
+        self._run: Any = None
+        self._steps: Steps = ()
         with _device.using(core.device):
             # Blocks follow one another in the same chains; each piece has totals of its own.
             self._held = held.fresh()
@@ -144,11 +172,17 @@ class RowShare(Share):
                 _device.zeros((n_row, total.size), total.dtype, core.device)
                 for total in (held.totals, held.leaf_totals)
             )
-            rows = [self._row(k) for k in range(n_row)]
-            self._blocks = [rows[k : k + n_piece] for k in range(0, n_row, n_piece)]
-            self._given = [self.counts(part) for part in parts]
-            self.sent = [Counts.room(given, core.dtype, core.device) for given in self._given]
+            self._pieces = [self._row(k) for k in range(n_row)]
+            self._given = [self._by_blocks(part) for part in parts]
+            self._sent = [
+                [Counts.room(given, core.dtype, core.device) for given in of_part]
+                for of_part in self._given
+            ]
         super().__init__(core, samples, out)
+
+    def close(self) -> None:
+        self._run, self._steps = None, ()
+        super().close()
 
     def _row(self, k: int) -> Statistics:
         """Statistics whose totals are those of row k."""
@@ -156,19 +190,41 @@ class RowShare(Share):
         row.totals, row.leaf_totals = self._held.totals[k], self._held.leaf_totals[k]
         return row
 
-    def sent_of(self, part: Part) -> Counts:
-        """Return the counts of a part that go to another GPU."""
-        return next(c for p, c in zip(self._parts, self.sent, strict=True) if p is part)
+    def sent_of(self, part: Part) -> list[Counts]:
+        """Return the counts of a part that go to another GPU, of each block."""
+        return next(c for p, c in zip(self._parts, self._sent, strict=True) if p is part)
 
     def counts(self, part: Part) -> Counts:
         """Return the counts of a part, on this GPU."""
-        held, n = self._held, self._n_row
-        rows = part.of(held.totals[:n], held.leaf_totals[:n])
-        return Counts(rows, part.of(held.chains, held.leaf_chains) if self._open else ())
+        return self._counts(part, slice(0, self._n_row), self._open)
+
+    def _by_blocks(self, part: Part) -> list[Counts]:
+        edges = [min(self._n_row, k * self._n_piece) for k in range(self._n_block + 1)]
+        spans = [slice(a, b) for a, b in pairwise(edges)]
+        return [self._counts(part, s, self._open and s is spans[-1]) for s in spans]
+
+    def _counts(self, part: Part, rows: slice, chains: bool) -> Counts:
+        held = self._held
+        totals = part.of(held.totals[rows], held.leaf_totals[rows])
+        return Counts(totals, part.of(held.chains, held.leaf_chains) if chains else ())
+
+    def _captured(self) -> list[Graph]:
+        graphs: list[Graph] = []
+        for k in range(self._n_block):
+            call = self._count if k == 0 else partial(self._count_block, k)
+            graphs.append(Graph(self.core.device, call, call, graphs[0] if k else None))
+        return graphs
 
     def _count(self) -> None:
+        self._run, self._steps = None, ()  # of the launch before: their memory
         self._held.clear()  # before the passes: no kernel that begins early follows
-        core, run = self.core, self._passed()
-        gather_blocks(core.parameters, run, self._blocks, core.pieces.ends, 0)
-        for sent, given in zip(self.sent, self._given, strict=True):
-            sent.take(given)
+        self._run = self._passed()
+        self._steps = steps_of_pass(self.core.parameters, self._run)
+        self._count_block(0)
+
+    def _count_block(self, k: int) -> None:
+        core, rows = self.core, slice(k * self._n_piece, (k + 1) * self._n_piece)
+        given = (self._run, self._steps, self._pieces[rows])
+        gather_block(core.parameters, *given, core.pieces.ends, k * BLOCK)
+        for sent, own in zip(self._sent, self._given, strict=True):
+            sent[k].take(own[k])
