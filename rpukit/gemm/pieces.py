@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit._kernels.lanes import Lanes
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.gemm import real
 from rpukit.gemm._real_tiles import SEGMENT
@@ -87,9 +86,9 @@ def chained(
     devices = [_device.device_of(b) for b in rights]
     m, kind = int(lefts[0].shape[0]), lefts[0].dtype
     if m and _by_segments(lefts, trans_b, segment):
-        made = _segments(lefts, rights, n, trans_b, segment, home)
-        with _device.using(_device.device_of(made)):
-            return on(made.astype(dtype, copy=False), home)
+        with _device.using(devices[-1]):
+            made = _segments(lefts, rights, n, trans_b, segment).astype(dtype, copy=False)
+        return on(made, home)
     # Results are copied in the end: after a copy the first device would wait for the last one.
     out = _device.empty((m, n), dtype, devices[-1])
     for rows, columns in _groups(m, n, devices, kind, trans_b):
@@ -121,43 +120,29 @@ def _by_segments(lefts: Sequence[Array], trans_b: bool, segment: int) -> bool:
 
 
 def _segments(
-    lefts: Sequence[Array],
-    rights: Sequence[Array],
-    n: int,
-    trans_b: bool,
-    segment: int,
-    home: _device.Device,
+    lefts: Sequence[Array], rights: Sequence[Array], n: int, trans_b: bool, segment: int
 ) -> Array:
-    """Add products of pieces that begin with segments.
+    """Add products of pieces that begin with segments; the result is on the last device.
 
-    The sum of each segment is apart, and they are added in their order: by the first device, if
-    the result is to be there and they are few, else by one device after the other.
+    The sum of each segment is apart; a device adds its own in their order when those before come.
     """
-    devices, lanes = [_device.device_of(b) for b in rights], Lanes()
-    m, made = int(lefts[0].shape[0]), [list[tuple[Array, Any]]() for _ in rights]
-    n_later = sum(-(-int(a.shape[1]) // segment) for a in lefts[1:])
-    gathers = devices[0] == home and n_later <= len(devices)  # copies of the other way
-    for number in (*range(1, len(rights)), 0):  # the first one has most to do
-        a, b, device = lefts[number], rights[number], devices[number]
-        depth = int(a.shape[1])
-        step = segment if number else depth
+    m, made = int(lefts[0].shape[0]), []
+    for number, (a, b) in enumerate(zip(lefts, rights, strict=True)):
+        device, depth = _device.device_of(b), int(a.shape[1])
+        step, sums = (segment if number else depth), []
         with _device.using(device):
             for first in range(0, depth, step):
                 part = slice(first, min(depth, first + step))
-                sums = _device.empty((m, n), a.dtype, device)
+                sums.append(_device.empty((m, n), a.dtype, device))
                 right = b[:, part] if trans_b else b[part]
-                real.product(a[:, part], right, sums, False, trans_b, segment=segment)
-                apart = gathers and device != home
-                made[number].append(lanes.send(sums, home) if apart else (sums, None))
-    total = made[0][0][0]
-    for device, sums_of in zip(devices[1:], made[1:], strict=True):
-        place = home if gathers else device
-        total = on(total, place)
-        with _device.using(place):
-            for own, copied in sums_of:
-                lanes.wait(place, copied)
+                real.product(a[:, part], right, sums[-1], False, trans_b, segment=segment)
+        made.append((device, sums))
+    total = made[0][1][0]
+    for device, sums in made[1:]:
+        total = on(total, device)
+        with _device.using(device):
+            for own in sums:
                 total += own
-    lanes.finish()
     return total
 
 

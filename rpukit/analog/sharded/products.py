@@ -10,15 +10,13 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
-from rpukit._kernels.lanes import Lanes, mark
 from rpukit.analog.parameters.io import IOParameters
 from rpukit.analog.product.launch import Call
 from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.product.stages import by_stages
 from rpukit.gemm import real
 from rpukit.gemm._real_tiles import LONG_SEGMENT
-from rpukit.gemm.pieces import at, chained
-from rpukit.gemm.split.collected import collected
+from rpukit.gemm.pieces import at, chained, joined, on
 from rpukit.random import Stream
 
 Array = Any
@@ -52,21 +50,14 @@ class Layout:
             lefts = [at(v, start, stop, device) for start, stop, device in spans]
             segment = LONG_SEGMENT
             return chained(lefts, weights, home, n, np.float32, trans_b=not back, segment=segment)
-        lanes, there = Lanes("inputs"), mark(home)
-        given = [(v, None) if d == home else lanes.send(v, d, there) for d in self.devices]
-
-        def results(k: int, rows: slice, columns: slice) -> Array:
-            weight, device, (values, copied) = weights[k], self.devices[k], given[k]
-            lanes.wait(device, copied)
-            y = _device.empty((len(values), columns.stop), np.float32, device)
-            real.product(values, weight, y, False, not back, segment=LONG_SEGMENT)
-            return y
-
-        made = [partial(results, k) for k in range(len(weights))]
-        where = (self.edges, self.devices, len(v), np.dtype(np.float32), home)
-        out = collected(made, *where, n_part=1)
-        lanes.finish()
-        return out
+        made, given = [], [on(v, device) for device in self.devices]
+        for rows, weight, device in zip(given, weights, self.devices, strict=True):
+            with _device.using(device):
+                width = weight.shape[1 if back else 0]
+                y = _device.empty((rows.shape[0], width), np.float32, device)
+                real.product(rows, weight, y, False, not back, segment=LONG_SEGMENT)
+                made.append(y)
+        return joined(made, n, home)
 
 
 def multiply(

@@ -33,19 +33,16 @@ def collected(
     m: int,
     dtype: Any,
     home: Device,
-    *,
-    n_part: int = _PARTS,
 ) -> Array:
     """Join results of m rows: device k makes columns ``edges[k]`` to ``edges[k + 1]``.
 
-    ``made`` are functions that compute columns of a device, on it, which is current; they are
-    called for up to ``n_part`` parts.
+    ``made`` are functions that compute columns of a device, on it, which is current.
     """
     out, lanes = _device.empty((m, edges[-1]), dtype, home), Lanes()
     spans = list(zip(made, pairwise(edges), devices, strict=True))
     sent: list[tuple[int, Array, Any]] = []
     for results, (first, stop), device in sorted(spans, key=lambda span: span[2] == home):
-        step = -(-(stop - first) // (256 * n_part)) * 256
+        step = -(-(stop - first) // (256 * _PARTS)) * 256
         with _device.using(device):
             for columns in ranges(stop - first, step):
                 part = results(slice(0, m), columns)
