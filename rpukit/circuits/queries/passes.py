@@ -43,18 +43,21 @@ __all__ = [
     "as_type",
     "both_ways",
     "gather",
+    "gather_block",
     "gather_blocks",
     "propagation_of",
     "run_down",
     "run_inner",
     "run_leaves",
     "run_up",
+    "steps_of_pass",
     "store",
     "up",
     "values_of",
 ]
 
 Array = Any
+Steps = Sequence[tuple[Array, Array, Array]]
 
 
 @dataclass(slots=True)
@@ -249,23 +252,42 @@ def gather_blocks(
     A block has statistics for each of its pieces, which begin and end at ``ends``; ``before`` is
     the number of samples of the first block that were added already.
     """
-    counted, n = parameters.counted, len(run.values)
-    made = steps_of(counted, run.lift, run.elements, run.values, run.flows)
+    counts = steps_of_pass(parameters, run)
+    for k, block in enumerate(blocks):
+        gather_block(parameters, run, counts, block, ends, k * BLOCK - before)
+
+
+def steps_of_pass(parameters: Parameters, run: Pass) -> Steps:
+    """Compute the factors of the counts of a pass, for `gather_block`."""
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
         run.out = as_type(out, parameters.theta.dtype)
-    for k, block in enumerate(blocks):
-        first = k * BLOCK - before  # of the pass; negative if the block began before
-        for piece, (start, stop) in zip(block, pairwise(ends), strict=True):
-            part = slice(max(first + start, 0), min(first + stop, n))
-            if part.start >= part.stop:
-                continue
-            piece.n_sample = part.start - first
-            own = [(up[part], child[part], wide[part]) for up, child, wide in made]
-            count_weights(piece, counted, parameters.theta, own)
-            leaves = (run.codes[part], run.numbers[part], run.flows[part])
-            leaf_counts(piece, parameters.rows, *leaves)
-            steps.count_samples(piece, run.out[part], run.weights[part])
+    return steps_of(parameters.counted, run.lift, run.elements, run.values, run.flows)
+
+
+def gather_block(
+    parameters: Parameters,
+    run: Pass,
+    counts: Steps,
+    block: Sequence[Statistics],
+    ends: tuple[int, ...],
+    first: int,
+) -> None:
+    """Add the flows of one block of a pass, from its sample ``first`` on; see `gather_blocks`.
+
+    ``first`` is negative if the block began before the pass.
+    """
+    n = len(run.values)
+    for piece, (start, stop) in zip(block, pairwise(ends), strict=True):
+        part = slice(max(first + start, 0), min(first + stop, n))
+        if part.start >= part.stop:
+            continue
+        piece.n_sample = part.start - first
+        own = [(up[part], child[part], wide[part]) for up, child, wide in counts]
+        count_weights(piece, parameters.counted, parameters.theta, own)
+        leaves = (run.codes[part], run.numbers[part], run.flows[part])
+        leaf_counts(piece, parameters.rows, *leaves)
+        steps.count_samples(piece, run.out[part], run.weights[part])
 
 
 class Propagation:
