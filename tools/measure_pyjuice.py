@@ -172,14 +172,13 @@ def kinds(own: dict[str, rk.Circuit], n: int, args: argparse.Namespace) -> dict[
     return own if n >= HALF and not args.full else {"fp32": own["fp32"]}
 
 
-def compare(name: str, args: argparse.Namespace, ready: Any, alone: Any, rows: Any) -> None:
-    """Prepare a structure beside others, and measure it when all are ready and it is alone."""
-    try:
-        own, other = prepared(name, args)
-    except BaseException:
-        ready.abort()
-        raise
-    ready.wait()
+def compare(
+    name: str, args: argparse.Namespace, ready: Any, go: Any, alone: Any, rows: Any
+) -> None:
+    """Prepare a structure beside others, and measure it when they are ready and it is alone."""
+    own, other = prepared(name, args)
+    ready.append(name)
+    go.wait()
     with alone:
         print(f"{name}: {drawn(name) if name.startswith('random') else own['fp32']}")
         for n in batches(name, args):
@@ -214,6 +213,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 64, 256])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--kernels", type=Path)
+    parser.add_argument("--patience", type=float, default=600, help="seconds to get ready")
     parser.add_argument("--random", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--full", action="store_true", help="no bfloat16 in PyJuice's products")
@@ -222,15 +222,26 @@ def main() -> int:
     args = parser.parse_args()
     here = multiprocessing.get_context("spawn")
     names = args.structures + [f"random{args.seed}.{i}" for i in range(args.random)]
-    ready, alone = here.Barrier(len(names)), here.Lock()
+    go, alone = here.Event(), here.Lock()
     with here.Manager() as manager:
-        rows = manager.list()
-        workers = [
-            here.Process(target=compare, args=(name, args, ready, alone, rows)) for name in names
-        ]
-        for worker in workers:
+        rows, ready = manager.list(), manager.list()
+        workers = {
+            name: here.Process(target=compare, args=(name, args, ready, go, alone, rows))
+            for name in names
+        }
+        for worker in workers.values():
             worker.start()
-        for worker in workers:
+        until = time.monotonic() + args.patience
+        while time.monotonic() < until and any(
+            worker.is_alive() and name not in ready for name, worker in workers.items()
+        ):
+            time.sleep(0.2)
+        for name, worker in workers.items():
+            if name not in ready:
+                worker.terminate()
+                print(f"{name}: not ready", flush=True)
+        go.set()
+        for worker in workers.values():
             worker.join()
         found = list(rows)
     if args.json:
