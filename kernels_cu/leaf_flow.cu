@@ -13,7 +13,7 @@
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
 // block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
 // there are many steps the chains of a block's values lie in shared memory meanwhile.
-// Macros: REAL, TOGETHER.
+// Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
 // op: rpukit.circuits.ops.layers.leaf_flow
 // bits: exact
@@ -25,9 +25,7 @@
 #define WARPS 8
 #define SCAN 2048  // no more than a u16 counts
 #define EACH (SCAN / WARPS / 32)
-#ifndef TOGETHER
-#define TOGETHER 4  // steps, and totals, that a thread reads at a time
-#endif
+#define TOGETHER 4
 #define HELD (1056 / (int)sizeof(REAL))  // values of a block in shared memory
 #define STRIDE 33  // values of a node, and nodes of a value, are in different banks
 #define BLOCKS (16 / (int)sizeof(REAL))  // of a multiprocessor
