@@ -180,8 +180,11 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
     """Run the kernels of a downward pass from the roots; it can be repeated."""
     theta, values, rounded = parameters.theta, run.values, parameters.rounded
     joined = _joins(parameters, run)
-    apart = not joined or parameters.layout.shared  # elements have flows of their own
-    n = len(values) * _most(parameters.layout.layers) if apart else 0
+    # Elements of these layers have flows of their own.
+    apart = [
+        y for y in parameters.layout.layers if not joined or (isinstance(y, SumLayer) and y.shared)
+    ]
+    n = len(values) * _most(apart)
     scratch = empty((n,), theta.dtype, parameters.device)
     tree = joined and parameters.layout.tree and chained.shape is None
     _begin_down(parameters, run, tree=tree)
@@ -193,14 +196,14 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
             shape, together = chained.shape, chained.together
             flows_down(part, theta, values, run.flows, shape, together=together)
         elif joined:
-            flows = _part(scratch, len(values), layer) if apart else None
+            flows = _part(scratch, len(values), layer) if layer.shared else None
             if rounded is not None:
                 joint = (values, None, None, run.flows, flows, run.room)
                 tensor_backward(layer, rounded, theta, *joint, tree=tree)
             else:
                 arrays = (values, run.flows, flows, run.room)
                 ops.sum_backward_joined(layer, theta, *arrays, tree=tree)
-            if apart:
+            if flows is not None:
                 ops.product_backward(layer.elements, flows, run.flows)
         else:
             ops.sum_lift(values, run.flows, run.lift, (layer.first_row, layer.end_row))
