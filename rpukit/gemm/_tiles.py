@@ -341,6 +341,17 @@ _THIN_START, _THIN_MEMORY = 2.6, 3.3e6  # microseconds of a launch; bytes a micr
 _SURE = 1.08  # what another tile has to take by the model, beside a thin one
 
 
+# Rows of 16-bit words that begin within a line of L2 take twice the requests. Lines of the other
+# factor, and multiply-adds, from which on a copy to whole lines is quicker.
+_READ_OFTEN, _MUCH_WORK = 2048, 1e10
+
+
+def copied_lines(m: int, n: int, k: int, device: Device) -> tuple[bool, bool]:
+    """Whether a copy of a, of b, pays if their rows do not begin at multiples of 128 bytes."""
+    much = m * n * k >= _MUCH_WORK and has_warpgroups(device)
+    return much and n >= _READ_OFTEN, much and m >= _READ_OFTEN
+
+
 def named(name: str) -> Tile | WarpTile:
     """Return the tile of a name."""
     if name not in BY_NAME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ Array = Any
 
 _COPY = Kernel("align_rows")
 _CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
+_LINE = 64  # words of a line of L2, 128 bytes, which is also the width of a box
+_LONG = 512  # words of a row from which on padding to whole lines costs little
 
 
 class Factor(NamedTuple):
@@ -64,19 +67,30 @@ def in_place(x: Array, sum_axis: int) -> Factor:
     return Factor(words, 1 - sum_axis, x.dtype == np.float16)
 
 
-def tight(*given: Factor) -> list[Factor]:
-    """Copy to aligned rows what the copy engine cannot read."""
+def tight(*given: Factor, lines: Sequence[bool] = (False, False)) -> list[Factor]:
+    """Copy to aligned rows what the copy engine cannot read.
+
+    ``lines``: of which factors also what it reads slowly, rows that do not begin at multiples of
+    128 bytes.
+    """
     rooms, moves = [], []
-    for f in given:
-        if not f.words.size or fits(f.words):
+    for f, whole in zip(given, lines, strict=False):
+        long = f.words.shape[1] >= _LONG
+        if not f.words.size or (fits(f.words) and not (whole and long and crosses(f))):
             rooms.append(f)
             continue
-        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words))
+        step = _LINE if long else _CHUNK
+        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words), step)
         moves.append((f.words, room))
         rooms.append(f._replace(words=room[:, : f.words.shape[1]]))
     if moves:
         align_rows(*moves)
     return rooms
+
+
+def crosses(x: Factor) -> bool:
+    """Whether 128 bytes of a row lie in two lines of L2."""
+    return len(x.words) > 1 and int(x.words.strides[0]) % (2 * _LINE) != 0
 
 
 def elements(x: Factor) -> int:
@@ -101,21 +115,24 @@ def align_rows(*moves: tuple[Array, Array]) -> None:
     for words, room in (moves[0], moves[-1]):
         rows, columns = words.shape
         second = len(moves) == 1 and bool(sizes)
-        sizes += [0 if second else rows, columns, words.strides[0] // 2]
+        sizes += [0 if second else rows, columns, words.strides[0] // 2, room.shape[1]]
         arrays += [beginning(words), room]
     n_chunk = sum(room.size // _CHUNK for _, room in moves)
-    _COPY.launch((-(-n_chunk // (_THREADS * _EACH)),), (_THREADS,), (*sizes, *arrays))
+    grid = (-(-n_chunk // (_THREADS * _EACH)),)
+    _COPY.launch(grid, (_THREADS,), (*sizes, *arrays), early=True)
 
 
-def aligned(shape: tuple[int, int], dtype: Any, device: _device.Device) -> Array:
-    """Allocate a matrix with rows padded to 8 columns, at an address aligned to 16 bytes."""
+def aligned(
+    shape: tuple[int, int], dtype: Any, device: _device.Device, step: int = _CHUNK
+) -> Array:
+    """Allocate a matrix with rows padded to `step` columns, at an address aligned to 16 bytes."""
     rows, columns = shape
     size = np.dtype(dtype).itemsize
-    step = ALIGNMENT // size
-    width = -(-columns // 8) * 8
+    unit = ALIGNMENT // size
+    width = -(-columns // step) * step
     if device.kind == "gpu":
         return _device.empty((rows, width), dtype, device)
-    room = np.empty(rows * width + step, dtype)  # NumPy aligns to less
+    room = np.empty(rows * width + unit, dtype)  # NumPy aligns to less
     start = -room.ctypes.data % ALIGNMENT // size
     return room[start : start + rows * width].reshape(rows, width)
 

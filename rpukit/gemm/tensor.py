@@ -22,6 +22,7 @@ from rpukit.gemm._tiles import (
     Tile,
     WarpTile,
     candidates,
+    copied_lines,
     grid,
     pick,
     pick_thin,
@@ -56,7 +57,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
     ``thin``: whether a tile that does not need it may be chosen.
     """
     words = out if out.dtype == np.float32 else bits(out)
-    device = _device.device_of(out)
+    device, copied = _device.device_of(out), False
     if _device.runs_kernels(_device.namespace(out)):
         if thin and _HOPPER.name not in tune.fixed():
             shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along))
@@ -64,7 +65,9 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
             if tile is not None:
                 multiply(p, q, words, tile=tile)
                 return
-        p, q = tight(p, q)
+        given = p, q
+        p, q = tight(*given, lines=copied_lines(p.lines, q.lines, p.depth, device))
+        copied = p is not given[0] or q is not given[1]
     direct = p.depth <= SEGMENT or is_aligned(words)
     room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
@@ -73,7 +76,10 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
         target = room
         if stop < p.depth:
             target = aligned(room.shape, np.float32, device) if total is None else total
-        multiply(p, q, target, part=(start, stop), total=total, late=start > 0)
+        late = start > 0
+        multiply(
+            p, q, target, part=(start, stop), total=total, late=late, copied=copied and not late
+        )
         total = target
     if room is not words:
         words[:] = room[:, : words.shape[1]]
@@ -89,6 +95,7 @@ def multiply(
     total: Array | None = None,
     tile: Tile | WarpTile | None = None,
     late: bool = False,
+    copied: bool = False,
 ) -> None:
     """Multiply two factors over a part of their sum that lies in one segment.
 
@@ -111,6 +118,8 @@ def multiply(
     late : bool
         Whether the previous launch was another part of the same product, so that this one may
         begin before that one has ended.
+    copied : bool
+        Whether the previous launch was `align_rows`, so that this one may start while that ends.
     """
     if not out.size:
         return
@@ -118,7 +127,7 @@ def multiply(
     if tile is None:
         tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
-        det_gemm_tensor(p, q, out, part, partial, total, tile, late)
+        det_gemm_tensor(p, q, out, part, partial, total, tile, late, copied)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
@@ -167,13 +176,14 @@ def det_gemm_tensor(
     total: Array | None,
     tile: Tile,
     late: bool = False,
+    copied: bool = False,
 ) -> None:
     """Implement `multiply` by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
     given = partial is not None, total is not None
-    prepare(p, q, out, part, tile, *given, late=late).run(out, partial, total)
+    prepare(p, q, out, part, tile, *given, late=late, copied=copied).run(out, partial, total)
 
 
 class Plan(NamedTuple):
@@ -185,12 +195,12 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
-    late: bool  # that launch was of the same product
+    early: bool  # it may begin while the launch before ends
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
         arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
-        self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
+        self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.early)
 
     def _map(self, sums: Array | None) -> np.ndarray:
         """Tensor map of the results or sums; any valid one if the copy engine moves none."""
@@ -210,10 +220,11 @@ def prepare(
     adding: bool = False,
     *,
     late: bool = False,
+    copied: bool = False,
 ) -> Plan:
     """Prepare a launch for these factors and a result like `out`."""
     wide, columns = out.dtype == np.float32, q.lines
-    late = late and tile.blocks == 1
+    late, early = late and tile.blocks == 1, (late or copied) and tile.blocks == 1
     if tile.turned:
         p, q = q, p
     loose = not is_aligned(out)
@@ -241,7 +252,7 @@ def prepare(
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
-        late,
+        early,
     )
 
 
