@@ -18,8 +18,7 @@ Array = Any
 
 _COPY = Kernel("align_rows")
 _CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
-_LINE = 64  # words of a line of L2, 128 bytes, which is also the width of a box
-_LONG = 512  # words of a row from which on padding to whole lines costs little
+_SECTOR = 16  # words of a sector of L2, 32 bytes
 
 
 class Factor(NamedTuple):
@@ -67,20 +66,17 @@ def in_place(x: Array, sum_axis: int) -> Factor:
     return Factor(words, 1 - sum_axis, x.dtype == np.float16)
 
 
-def tight(*given: Factor, lines: Sequence[bool] = (False, False)) -> list[Factor]:
-    """Copy to aligned rows what the copy engine cannot read.
+def tight(*given: Factor, too: Sequence[bool] = (False, False)) -> list[Factor]:
+    """Copy to rows of whole sectors what the copy engine cannot read.
 
-    ``lines``: of which factors also what it reads slowly, rows that do not begin at multiples of
-    128 bytes.
+    ``too``: which factors to copy in any case.
     """
     rooms, moves = [], []
-    for f, whole in zip(given, lines, strict=False):
-        long = f.words.shape[1] >= _LONG
-        if not f.words.size or (fits(f.words) and not (whole and long and crosses(f))):
+    for f, wanted in zip(given, too, strict=False):
+        if not f.words.size or (fits(f.words) and not wanted):
             rooms.append(f)
             continue
-        step = _LINE if long else _CHUNK
-        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words), step)
+        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words), _SECTOR)
         moves.append((f.words, room))
         rooms.append(f._replace(words=room[:, : f.words.shape[1]]))
     if moves:
@@ -89,14 +85,18 @@ def tight(*given: Factor, lines: Sequence[bool] = (False, False)) -> list[Factor
 
 
 def crosses(x: Factor) -> bool:
-    """Whether 128 bytes of a row lie in two lines of L2."""
-    return len(x.words) > 1 and int(x.words.strides[0]) % (2 * _LINE) != 0
+    """Whether the copy engine takes a factor, but rows begin within sectors of L2."""
+    return fits(x.words) and _begins(x) % (2 * _SECTOR) != 0
+
+
+def _begins(x: Factor) -> int:
+    address = x.words.data.ptr if _device.is_cupy(x.words) else x.words.ctypes.data
+    return int(address) | int(x.words.strides[0])
 
 
 def elements(x: Factor) -> int:
     """Number of elements, 8, 2 or 1, at whose multiples rows begin."""
-    address = x.words.data.ptr if _device.is_cupy(x.words) else x.words.ctypes.data
-    begins = int(address) | int(x.words.strides[0])
+    begins = _begins(x)
     return 8 if begins % ALIGNMENT == 0 else 2 if begins % 4 == 0 else 1
 
 

@@ -22,7 +22,7 @@ from rpukit.gemm._tiles import (
     Tile,
     WarpTile,
     candidates,
-    copied_lines,
+    copied,
     grid,
     pick,
     pick_thin,
@@ -32,6 +32,7 @@ from rpukit.gemm.lines import (
     Factor,
     aligned,
     beginning,
+    crosses,
     elements,
     factor,
     in_place,
@@ -57,7 +58,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
     ``thin``: whether a tile that does not need it may be chosen.
     """
     words = out if out.dtype == np.float32 else bits(out)
-    device, copied = _device.device_of(out), False
+    device, after_copy = _device.device_of(out), False
     if _device.runs_kernels(_device.namespace(out)):
         if thin and _HOPPER.name not in tune.fixed():
             shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along))
@@ -66,8 +67,9 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
                 multiply(p, q, words, tile=tile)
                 return
         given = p, q
-        p, q = tight(*given, lines=copied_lines(p.lines, q.lines, p.depth, device))
-        copied = p is not given[0] or q is not given[1]
+        too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
+        p, q = tight(*given, too=too)
+        after_copy = p is not given[0] or q is not given[1]
     direct = p.depth <= SEGMENT or is_aligned(words)
     room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
@@ -77,9 +79,8 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
         if stop < p.depth:
             target = aligned(room.shape, np.float32, device) if total is None else total
         late = start > 0
-        multiply(
-            p, q, target, part=(start, stop), total=total, late=late, copied=copied and not late
-        )
+        early = after_copy and not late
+        multiply(p, q, target, part=(start, stop), total=total, late=late, after_copy=early)
         total = target
     if room is not words:
         words[:] = room[:, : words.shape[1]]
@@ -95,7 +96,7 @@ def multiply(
     total: Array | None = None,
     tile: Tile | WarpTile | None = None,
     late: bool = False,
-    copied: bool = False,
+    after_copy: bool = False,
 ) -> None:
     """Multiply two factors over a part of their sum that lies in one segment.
 
@@ -118,7 +119,7 @@ def multiply(
     late : bool
         Whether the previous launch was another part of the same product, so that this one may
         begin before that one has ended.
-    copied : bool
+    after_copy : bool
         Whether the previous launch was `align_rows`, so that this one may start while that ends.
     """
     if not out.size:
@@ -127,7 +128,7 @@ def multiply(
     if tile is None:
         tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
-        det_gemm_tensor(p, q, out, part, partial, total, tile, late, copied)
+        det_gemm_tensor(p, q, out, part, partial, total, tile, late, after_copy)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
@@ -176,14 +177,16 @@ def det_gemm_tensor(
     total: Array | None,
     tile: Tile,
     late: bool = False,
-    copied: bool = False,
+    after_copy: bool = False,
 ) -> None:
     """Implement `multiply` by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
     given = partial is not None, total is not None
-    prepare(p, q, out, part, tile, *given, late=late, copied=copied).run(out, partial, total)
+    prepare(p, q, out, part, tile, *given, late=late, after_copy=after_copy).run(
+        out, partial, total
+    )
 
 
 class Plan(NamedTuple):
@@ -220,11 +223,11 @@ def prepare(
     adding: bool = False,
     *,
     late: bool = False,
-    copied: bool = False,
+    after_copy: bool = False,
 ) -> Plan:
     """Prepare a launch for these factors and a result like `out`."""
     wide, columns = out.dtype == np.float32, q.lines
-    late, early = late and tile.blocks == 1, (late or copied) and tile.blocks == 1
+    late, early = late and tile.blocks == 1, (late or after_copy) and tile.blocks == 1
     if tile.turned:
         p, q = q, p
     loose = not is_aligned(out)

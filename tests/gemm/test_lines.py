@@ -1,4 +1,4 @@
-"""Copies of factors to aligned rows, and to rows that begin with lines of L2."""
+"""Copies of factors to aligned rows, and to rows of whole sectors."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
-from rpukit.gemm import lines, tensor
+from rpukit.gemm import _tiles, lines, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import words
 
@@ -27,18 +27,20 @@ def test_rows_are_padded_with_zeros(order, skip):
             assert not room[:, x.shape[1] :].any()
 
 
-def test_rows_that_cross_lines_are_copied_where_that_pays(monkeypatch):
-    a, b = words((40, 72), "bfloat16", 1), words((72, 136), "bfloat16", 2)
-    p, q = tensor.in_place(a, 1), tensor.in_place(b, 0)
-    monkeypatch.setattr(lines, "fits", lambda words: True)
-    assert lines.tight(p, q, lines=(True, True))[0] is p  # short rows
-    monkeypatch.setattr(lines, "_LONG", 100)
-    kept, copied = lines.tight(p, q, lines=(True, True))
-    assert kept is p
-    assert copied.words.shape == q.words.shape
-    assert copied.words.strides[0] == 384
-    assert lines.tight(p, q, lines=(True, False))[1] is q
-    assert not lines.crosses(copied)
+def test_rows_that_begin_within_sectors():
+    p, q = (tensor.in_place(words((40, n), "bfloat16", n), 1) for n in (72, 80))
+    for f in lines.tight(p, q, too=(True, True)):
+        assert not lines.crosses(f) or f.words.ctypes.data % 32
+        assert f.words.strides[0] == 160
+
+
+def test_copies_of_large_factors_pay():
+    both, many = (True, True), (4096, 4096, 4096)
+    assert _tiles.copied(*many, both, _device.CPU) == (False, True)
+    assert _tiles.copied(*many, (True, False), _device.CPU) == (False, False)
+    assert _tiles.copied(*many, (False, False), _device.CPU) == (False, False)
+    assert _tiles.copied(1024, 8192, 4096, both, _device.CPU) == (True, False)
+    assert _tiles.copied(300, 300, 4096, both, _device.CPU) == (False, False)
 
 
 @pytest.mark.parametrize("k", [75, 16500])
@@ -46,8 +48,7 @@ def test_copies_do_not_change_bits(k, monkeypatch):
     m, n = 5 if k > 1000 else 70, 136
     a, b = words((m, k), "bfloat16", 3), words((k, n), "bfloat16", 4)
     expected = rk.det_gemm(a, b)
-    monkeypatch.setattr(lines, "_LONG", 64)
-    monkeypatch.setattr(tensor, "copied_lines", lambda *_: (True, True))
+    monkeypatch.setattr(tensor, "copied", lambda *_: (True, True))
     monkeypatch.setattr(tensor, "pick_thin", lambda *_: None)
     with on_cpu(7), recording() as launches:
         assert_same_bits(rk.det_gemm(a, b), expected)
