@@ -39,8 +39,10 @@ struct Results {
 
 #if defined(RK_ON_CPU) || __CUDA_ARCH__ >= 900
 #define AT_A_TIME 64  // bytes of results that are loaded together
+#define FULL (DMMA && RESULTS == 128 * 128 && !HELD)  // of registers: results that are moved together would spill
 #else  // fewer registers are free
 #define AT_A_TIME 16
+#define FULL (RM * RN >= 64)
 #endif
 #if CLUSTER == 1
 // Write results, N neighbours at a time; `adds`: to what is there; with VEC_C they all exist or none.
@@ -107,7 +109,7 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
         return;
     }
 #endif
-    constexpr int together = DMMA || (ACROSS_B && RN % UNIT == 0) ? UNIT : 1;  // neighbours of a thread
+    constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
     give<together>(acc, to, place, ADD % 2 || (!HELD && !first));
 }
 #else
