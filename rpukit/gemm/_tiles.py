@@ -356,7 +356,8 @@ _CROSSING = {
     (False, True): 0.29,
     (True, True): 0.57,
 }
-_MUCH_WORK, _RATE = 1e10, 3.75e8  # multiply-adds, from which on it was seen; a microsecond
+_MUCH_WORK, _RATE = 3e9, 3.75e8  # multiply-adds, from which on it was seen; a microsecond
+_ALIGNED = 3.5e6  # bytes a microsecond of a copy of chunks of 16 bytes
 
 
 @cache
@@ -370,7 +371,7 @@ def copied(
     def time(choice: tuple[bool, bool]) -> float:
         left = crossing[0] and not choice[0], crossing[1] and not choice[1]
         moved = sum(4 * k * x for x, wanted in zip((m, n), choice, strict=True) if wanted)
-        return (1 + _CROSSING[left]) * m * n * k / _RATE + moved / _COPIED + _COPY * any(choice)
+        return (1 + _CROSSING[left]) * m * n * k / _RATE + moved / _ALIGNED + _COPY * any(choice)
 
     return min(_CROSSING, key=time)
 

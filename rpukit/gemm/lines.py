@@ -119,7 +119,7 @@ def align_rows(*moves: tuple[Array, Array]) -> None:
         arrays += [beginning(words), room]
     n_chunk = sum(room.size // _CHUNK for _, room in moves)
     grid = (-(-n_chunk // (_THREADS * _EACH)),)
-    _COPY.launch(grid, (_THREADS,), (*sizes, *arrays), early=True)
+    _COPY.launch(grid, (_THREADS,), (*sizes, *arrays))
 
 
 def aligned(
