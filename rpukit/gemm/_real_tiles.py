@@ -274,8 +274,9 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     each = -(-problem.n_segment // split)  # segments of a block
     chain, mean = min(k, each * segment), k / min(split, problem.n_segment)
     together = tile.together(trans_a, trans_b, size, tile.room(problem.n_segment, split, 0))
-    places = int(n_multi * _CLUSTERED.get(split, 1.0))
-    rounds, rest = divmod(-(-tile.count(m, n) * split // places), together)
+    full = together * int(n_multi * _CLUSTERED.get(split, 1.0))  # blocks of a round
+    rounds, blocks = divmod(tile.count(m, n) * split, full)
+    rest = -(-blocks // n_multi)
     time = rounds * max(pace.step * chain, together * pace.work * mean)
     if rest:
         time += max(pace.step * chain, rest * pace.work * mean)
