@@ -12,7 +12,6 @@
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: docs/gemm.md.
-#include "rk_early.cuh"
 #include "rk_types.cuh"
 typedef unsigned short u16;
 #define THREADS 256
@@ -40,8 +39,6 @@ __device__ __forceinline__ uint4 chunk(const u16 *row, int j, int n_column) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 align_rows(int n_row, int n_column, int ld, int width, int n_row_2, int n_column_2, int ld_2, int width_2, const u16 *x, u16 *out,
            const u16 *y, u16 *out_2) {
-    rk_wait_for_earlier();
-    rk_let_later_begin();
     u32 units = (u32)width / 8, units_2 = (u32)width_2 / 8;
     u32 first = n_row * units, all = first + n_row_2 * units_2;
 #pragma unroll

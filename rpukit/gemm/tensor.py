@@ -58,7 +58,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
     ``thin``: whether a tile that does not need it may be chosen.
     """
     words = out if out.dtype == np.float32 else bits(out)
-    device, after_copy = _device.device_of(out), False
+    device = _device.device_of(out)
     if _device.runs_kernels(_device.namespace(out)):
         if thin and _HOPPER.name not in tune.fixed():
             shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along))
@@ -66,10 +66,8 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
             if tile is not None:
                 multiply(p, q, words, tile=tile)
                 return
-        given = p, q
         too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
-        p, q = tight(*given, too=too)
-        after_copy = p is not given[0] or q is not given[1]
+        p, q = tight(p, q, too=too)
     direct = p.depth <= SEGMENT or is_aligned(words)
     room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
@@ -78,9 +76,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
         target = room
         if stop < p.depth:
             target = aligned(room.shape, np.float32, device) if total is None else total
-        late = start > 0
-        early = after_copy and not late
-        multiply(p, q, target, part=(start, stop), total=total, late=late, after_copy=early)
+        multiply(p, q, target, part=(start, stop), total=total, late=start > 0)
         total = target
     if room is not words:
         words[:] = room[:, : words.shape[1]]
@@ -96,7 +92,6 @@ def multiply(
     total: Array | None = None,
     tile: Tile | WarpTile | None = None,
     late: bool = False,
-    after_copy: bool = False,
 ) -> None:
     """Multiply two factors over a part of their sum that lies in one segment.
 
@@ -119,8 +114,6 @@ def multiply(
     late : bool
         Whether the previous launch was another part of the same product, so that this one may
         begin before that one has ended.
-    after_copy : bool
-        Whether the previous launch was `align_rows`, so that this one may start while that ends.
     """
     if not out.size:
         return
@@ -128,7 +121,7 @@ def multiply(
     if tile is None:
         tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
-        det_gemm_tensor(p, q, out, part, partial, total, tile, late, after_copy)
+        det_gemm_tensor(p, q, out, part, partial, total, tile, late)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
@@ -177,16 +170,13 @@ def det_gemm_tensor(
     total: Array | None,
     tile: Tile,
     late: bool = False,
-    after_copy: bool = False,
 ) -> None:
     """Implement `multiply` by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
     given = partial is not None, total is not None
-    prepare(p, q, out, part, tile, *given, late=late, after_copy=after_copy).run(
-        out, partial, total
-    )
+    prepare(p, q, out, part, tile, *given, late=late).run(out, partial, total)
 
 
 class Plan(NamedTuple):
@@ -198,12 +188,12 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
-    early: bool  # it may begin while the launch before ends
+    late: bool  # that launch was of the same product
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
         arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
-        self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.early)
+        self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
 
     def _map(self, sums: Array | None) -> np.ndarray:
         """Tensor map of the results or sums; any valid one if the copy engine moves none."""
@@ -223,11 +213,10 @@ def prepare(
     adding: bool = False,
     *,
     late: bool = False,
-    after_copy: bool = False,
 ) -> Plan:
     """Prepare a launch for these factors and a result like `out`."""
     wide, columns = out.dtype == np.float32, q.lines
-    late, early = late and tile.blocks == 1, (late or after_copy) and tile.blocks == 1
+    late = late and tile.blocks == 1
     if tile.turned:
         p, q = q, p
     loose = not is_aligned(out)
@@ -255,7 +244,7 @@ def prepare(
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
-        early,
+        late,
     )
 
 

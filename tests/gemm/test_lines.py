@@ -54,6 +54,4 @@ def test_copies_do_not_change_bits(k, monkeypatch):
         assert_same_bits(rk.det_gemm(a, b), expected)
     entries = [launch.variant.entry for launch in launches]
     assert entries[0] == "align_rows"
-    assert not launches[0].early
-    assert launches[1].early == (launches[1].variant.macros.get("BLOCKS", 1) == 1)
     assert set(entries[1:]) == {"det_gemm_tensor"}
