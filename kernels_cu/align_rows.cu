@@ -1,12 +1,12 @@
 // Copy rows of 16-bit words, which may begin anywhere, to rows that begin at multiples of 16 bytes.
 //
-//   out_ij = x_ij for j < n_column, 0 up to the next multiple of 8
+//   out_ij = x_ij for j < n_column, 0 for the others below width
 //
-//   x rows of n_column words, every ld words; out (n_row, n_column rounded up to 8)    u16
+//   x rows of n_column words, every ld words; out (n_row, width), a width of at least n_column, a multiple of 8    u16
 //   y, out_2: a second matrix of its own sizes, or none with n_row_2 = 0
 //
-// A thread makes EACH chunks of 16 bytes. It reads words of 4 bytes at their own alignment and shifts them; a word that
-// reaches beyond the row is read by halves, so that nothing outside the matrix is touched.
+// A thread makes EACH chunks of 16 bytes. It reads a chunk at once where that is aligned, else words of 4 bytes at their own
+// alignment, which it shifts; a word that reaches beyond the row is read by halves, so that nothing outside the matrix is touched.
 // mirror: rpukit/gemm/_mirror/lines.py::align_rows
 // op: rpukit.gemm.lines.align_rows
 // bits: exact
@@ -25,6 +25,7 @@ __device__ __forceinline__ u32 pair(const u16 *row, int j, int n_column) {
 }
 
 __device__ __forceinline__ uint4 chunk(const u16 *row, int j, int n_column) {
+    if (((u64)(row + j) & 15) == 0 && j + 8 <= n_column) return *(const uint4 *)(row + j);
     u32 odd = (u32)((u64)row >> 1 & 1), w[5];
 #pragma unroll
     for (int i = 0; i < 4; ++i) w[i] = pair(row, j - (int)odd + 2 * i, n_column);
@@ -36,15 +37,16 @@ __device__ __forceinline__ uint4 chunk(const u16 *row, int j, int n_column) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-align_rows(int n_row, int n_column, int ld, int n_row_2, int n_column_2, int ld_2, const u16 *x, u16 *out, const u16 *y, u16 *out_2) {
-    u32 units = (u32)(n_column + 7) / 8, units_2 = (u32)(n_column_2 + 7) / 8;
+align_rows(int n_row, int n_column, int ld, int width, int n_row_2, int n_column_2, int ld_2, int width_2, const u16 *x, u16 *out,
+           const u16 *y, u16 *out_2) {
+    u32 units = (u32)width / 8, units_2 = (u32)width_2 / 8;
     u32 first = n_row * units, all = first + n_row_2 * units_2;
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
         u32 at = (blockIdx.x * EACH + e) * THREADS + threadIdx.x;
         if (at >= all) return;
         bool second = at >= first;
-        u32 place = second ? at - first : at, width = second ? units_2 : units, row = place / width, unit = place % width;
+        u32 place = second ? at - first : at, each = second ? units_2 : units, row = place / each, unit = place % each;
         uint4 v = chunk((second ? y + (u64)row * ld_2 : x + (u64)row * ld), unit * 8, second ? n_column_2 : n_column);
         *(uint4 *)((second ? out_2 : out) + (u64)place * 8) = v;
     }

@@ -15,29 +15,29 @@
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
-//         a multiple of), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same chain; two lines of
-//         warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8), COPIERS (threads that copy, gemm_few.cuh),
-//         CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
+//         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
+//         which make the same chain; two lines of warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8),
+//         COPIERS (threads that copy, gemm_few.cuh), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
 //         stages; in their place if CLUSTER > 1, which needs that there are not more segments).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=1 TRANS_B=1
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 ADD=1 TRANS_B=1
 // check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=2
 // check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC_A=4 VEC_B=2
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1
 // check: REAL=double TILE_M=128 TILE_N=64 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TRANS_A=1 TRANS_B=1
-// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 DMMA=1
+// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC_A=2 VEC_B=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1
 // check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 CLUSTER=8 TRANS_B=1 VEC_A=2 VEC_B=4
 // check: REAL=double TILE_M=16 TILE_N=32 TILE_K=32 RM=2 RN=2 ST=5 COPIERS=64 DMMA=1 TRANS_A=1
-// check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 TRANS_B=1 ROOM=1
+// check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2 VEC_C=2
+// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1
 // check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ROOM=1 CLUSTER=2
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
 // source: docs/semantics.md, section 6.
@@ -76,6 +76,9 @@
 #endif
 #ifndef VEC_B
 #define VEC_B 1
+#endif
+#ifndef VEC_C
+#define VEC_C 1
 #endif
 #ifndef TURN
 #define TURN 0

@@ -127,7 +127,7 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     if s.dtype in _WIDE:
         size, unit = _WIDE[s.dtype], 16 // _WIDE[s.dtype]
         rows = s.m if trans_a else s.k, s.k if trans_b else s.n
-        vec = (math.gcd(rows[0], unit), math.gcd(rows[1], unit))
+        vec = (math.gcd(rows[0], unit), math.gcd(rows[1], unit), math.gcd(s.n, unit))
         way = tile if isinstance(tile, Way) else Way(tile)
         shape, options = (s.m, s.n, s.k), {"split": way.split, "segment": way.segment}
         launch = real.start(way.tile, shape, size, trans_a, trans_b, vec, 232448, **options)

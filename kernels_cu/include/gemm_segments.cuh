@@ -33,18 +33,21 @@ struct Results {
         int i = row0 + row_of(x / RN, place.m), j = col0 + column_of(x % RN, place.n);
         return i < m && j < n ? c + (u64)i * n + j : nullptr;
     }
+    // Number of results from x on in its row of the matrix.
+    __device__ __forceinline__ int left(Place place, int x) const { return n - col0 - column_of(x % RN, place.n); }
 };
 
 #if defined(RK_ON_CPU) || __CUDA_ARCH__ >= 900
 #define AT_A_TIME 64  // bytes of results that are loaded together
-#define FULL (DMMA && RESULTS == 128 * 128 && !HELD)
+#define FULL (DMMA && RESULTS == 128 * 128 && !HELD)  // of registers: results that are moved together would spill
 #else  // fewer registers are free
 #define AT_A_TIME 16
 #define FULL (RM * RN >= 64)
 #endif
 #if CLUSTER == 1
-// Write results, N of them together; `adds`: to what is there.
+// Write results, N neighbours at a time; `adds`: to what is there; with VEC_C they all exist or none.
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
+    constexpr bool wide = VEC_C % N == 0;
     struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
     constexpr int most = AT_A_TIME / sizeof(REAL), batch = RM * RN < most ? RM * RN : most;
 #pragma unroll
@@ -55,7 +58,13 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
 #pragma unroll
             for (int x = x0; x < x0 + batch; x += N) {
                 const REAL *at = to.at(place, x);
-                before[(x - x0) / N] = at ? *(const Some *)at : Some{};
+                Some &sum = before[(x - x0) / N];
+                sum = Some{};
+                if (at && wide) sum = *(const Some *)at;
+                if (at && !wide)
+#pragma unroll
+                    for (int u = 0; u < N; ++u)
+                        if (u < to.left(place, x)) sum.v[u] = at[u];
             }
 #pragma unroll
         for (int x = x0; x < x0 + batch; x += N) {
@@ -66,7 +75,11 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
                 REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN + u] : acc[x / RN][x % RN + u];
                 made.v[u] = adds ? before[(x - x0) / N].v[u] + v : v;
             }
-            if (at) *(Some *)at = made;
+            if (at && wide) *(Some *)at = made;
+            if (at && !wide)
+#pragma unroll
+                for (int u = 0; u < N; ++u)
+                    if (u < to.left(place, x)) at[u] = made.v[u];
         }
     }
 }
@@ -96,11 +109,8 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
         return;
     }
 #endif
-    bool adds = ADD % 2 || (!HELD && !first), wide = to.n % UNIT == 0 && (u64)to.c % 16 == 0;
-    constexpr int together = !FULL &&  // of registers: two ways to write would spill
-        (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
-    if (together > 1 && wide) give<together>(acc, to, place, adds);
-    else give<1>(acc, to, place, adds);
+    constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
+    give<together>(acc, to, place, ADD % 2 || (!HELD && !first));
 }
 #else
 // Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds

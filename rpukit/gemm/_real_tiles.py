@@ -202,6 +202,8 @@ _SHARING = {
     4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185},
     8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278},
 }
+# Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
+_CLUSTERED = {4: 0.93, 8: 0.91}
 
 
 class Way(NamedTuple):
@@ -272,7 +274,9 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     each = -(-problem.n_segment // split)  # segments of a block
     chain, mean = min(k, each * segment), k / min(split, problem.n_segment)
     together = tile.together(trans_a, trans_b, size, tile.room(problem.n_segment, split, 0))
-    rounds, rest = divmod(-(-tile.count(m, n) * split // n_multi), together)
+    full = together * int(n_multi * _CLUSTERED.get(split, 1.0))  # blocks of a round
+    rounds, blocks = divmod(tile.count(m, n) * split, full)
+    rest = -(-blocks // n_multi)
     time = rounds * max(pace.step * chain, together * pace.work * mean)
     if rest:
         time += max(pace.step * chain, rest * pace.work * mean)

@@ -244,6 +244,8 @@ def _streaming(m: int, load: float) -> str:
     width = max(16, 1 << (m - 1).bit_length())
     if load <= 1:
         return f"turned 64x{width} deep"
+    if width == 64 and load <= 1.3:  # a tile of 64 columns more would double a block's work
+        return "turned 128x64"
     return f"turned 64x{width}{' in threes' if width < 64 and 1 < load <= 2.5 else ''}"
 
 
@@ -319,26 +321,59 @@ def _least(m: int, n: int, k: int) -> float:
 
 def thin_microseconds(tile: WarpTile, m: int, n: int, k: int, begin: int, n_multi: int) -> float:
     """Estimate the time of a product by warps some of which copy."""
-    each = -(-tile.count(n, m) // n_multi)
+    others = -(-tile.count(n, m) // n_multi) - 1
     first, other = _THIN_PACES[tile.name, begin]
-    time = -(-k // _DEPTH) * (first + (each - 1) * other)
+    time = -(-k // _DEPTH) * (first + others * other) + others * _THIN_BLOCK
     return _THIN_START + max(time, 2 * k * (m + n) / _THIN_MEMORY)
 
 
 # Microseconds of a stage of a multiprocessor's first block, and of each other one, by the tile and
-# the elements at whose multiples rows begin: of 50 products on an H200.
+# the elements at whose multiples rows begin: of 80 products on an H200.
 _THIN_PACES = {
     ("thin 16x8/2", 8): (0.09, 0.09),
-    ("thin 16x8/2", 2): (0.165, 0.11),
-    ("thin 32x16/4", 2): (0.186, 0.318),
-    ("thin 64x16/4", 2): (0.213, 0.7),
-    ("thin 16x8/8", 1): (0.125, 0.105),
-    ("thin 16x16/8", 1): (0.172, 0.199),
-    ("thin 32x16/8", 1): (0.188, 0.244),
-    ("thin 64x16/8", 1): (0.235, 0.277),
+    ("thin 16x8/2", 2): (0.155, 0.11),
+    ("thin 32x16/4", 2): (0.2, 0.318),
+    ("thin 64x16/4", 2): (0.28, 0.7),
+    ("thin 16x8/8", 2): (0.1, 0.12),
+    ("thin 16x16/8", 2): (0.13, 0.14),
+    ("thin 32x16/8", 2): (0.18, 0.18),
+    ("thin 64x16/8", 2): (0.26, 0.24),
+    ("thin 16x8/8", 1): (0.11, 0.2),
+    ("thin 16x16/8", 1): (0.18, 0.21),
+    ("thin 32x16/8", 1): (0.3, 0.24),
+    ("thin 64x16/8", 1): (0.44, 0.38),
 }
+_THIN_BLOCK = 0.9  # microseconds of each other block, besides its stages
 _THIN_START, _THIN_MEMORY = 2.6, 3.3e6  # microseconds of a launch; bytes a microsecond
 _SURE = 1.08  # what another tile has to take by the model, beside a thin one
+
+
+# What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:
+# a alone, b alone, both. Measured on an H200 with 4096 x 4096 x 4096 and 1024 x 4096 x 8192.
+_CROSSING = {
+    (False, False): 0.0,
+    (True, False): 0.02,
+    (False, True): 0.29,
+    (True, True): 0.57,
+}
+_MUCH_WORK, _RATE = 3e9, 3.75e8  # multiply-adds, from which on it was seen; a microsecond
+_ALIGNED = 3.5e6  # bytes a microsecond of a copy of chunks of 16 bytes
+
+
+@cache
+def copied(
+    m: int, n: int, k: int, crossing: tuple[bool, bool], device: Device
+) -> tuple[bool, bool]:
+    """Which factors to copy to whole sectors, of those whose rows begin within them."""
+    if m * n * k < _MUCH_WORK or not has_warpgroups(device):
+        return False, False
+
+    def time(choice: tuple[bool, bool]) -> float:
+        left = crossing[0] and not choice[0], crossing[1] and not choice[1]
+        moved = sum(4 * k * x for x, wanted in zip((m, n), choice, strict=True) if wanted)
+        return (1 + _CROSSING[left]) * m * n * k / _RATE + moved / _ALIGNED + _COPY * any(choice)
+
+    return min(_CROSSING, key=time)
 
 
 def named(name: str) -> Tile | WarpTile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ Array = Any
 
 _COPY = Kernel("align_rows")
 _CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
+_SECTOR = 16  # words of a sector of L2, 32 bytes
 
 
 class Factor(NamedTuple):
@@ -64,14 +66,17 @@ def in_place(x: Array, sum_axis: int) -> Factor:
     return Factor(words, 1 - sum_axis, x.dtype == np.float16)
 
 
-def tight(*given: Factor) -> list[Factor]:
-    """Copy to aligned rows what the copy engine cannot read."""
+def tight(*given: Factor, too: Sequence[bool] = (False, False)) -> list[Factor]:
+    """Copy to rows of whole sectors what the copy engine cannot read.
+
+    ``too``: which factors to copy in any case.
+    """
     rooms, moves = [], []
-    for f in given:
-        if not f.words.size or fits(f.words):
+    for f, wanted in zip(given, too, strict=False):
+        if not f.words.size or (fits(f.words) and not wanted):
             rooms.append(f)
             continue
-        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words))
+        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words), _SECTOR)
         moves.append((f.words, room))
         rooms.append(f._replace(words=room[:, : f.words.shape[1]]))
     if moves:
@@ -79,10 +84,19 @@ def tight(*given: Factor) -> list[Factor]:
     return rooms
 
 
+def crosses(x: Factor) -> bool:
+    """Whether the copy engine takes a factor, but rows begin within sectors of L2."""
+    return fits(x.words) and _begins(x) % (2 * _SECTOR) != 0
+
+
+def _begins(x: Factor) -> int:
+    address = x.words.data.ptr if _device.is_cupy(x.words) else x.words.ctypes.data
+    return int(address) | int(x.words.strides[0])
+
+
 def elements(x: Factor) -> int:
     """Number of elements, 8, 2 or 1, at whose multiples rows begin."""
-    address = x.words.data.ptr if _device.is_cupy(x.words) else x.words.ctypes.data
-    begins = int(address) | int(x.words.strides[0])
+    begins = _begins(x)
     return 8 if begins % ALIGNMENT == 0 else 2 if begins % 4 == 0 else 1
 
 
@@ -101,21 +115,24 @@ def align_rows(*moves: tuple[Array, Array]) -> None:
     for words, room in (moves[0], moves[-1]):
         rows, columns = words.shape
         second = len(moves) == 1 and bool(sizes)
-        sizes += [0 if second else rows, columns, words.strides[0] // 2]
+        sizes += [0 if second else rows, columns, words.strides[0] // 2, room.shape[1]]
         arrays += [beginning(words), room]
     n_chunk = sum(room.size // _CHUNK for _, room in moves)
-    _COPY.launch((-(-n_chunk // (_THREADS * _EACH)),), (_THREADS,), (*sizes, *arrays))
+    grid = (-(-n_chunk // (_THREADS * _EACH)),)
+    _COPY.launch(grid, (_THREADS,), (*sizes, *arrays))
 
 
-def aligned(shape: tuple[int, int], dtype: Any, device: _device.Device) -> Array:
-    """Allocate a matrix with rows padded to 8 columns, at an address aligned to 16 bytes."""
+def aligned(
+    shape: tuple[int, int], dtype: Any, device: _device.Device, step: int = _CHUNK
+) -> Array:
+    """Allocate a matrix with rows padded to `step` columns, at an address aligned to 16 bytes."""
     rows, columns = shape
     size = np.dtype(dtype).itemsize
-    step = ALIGNMENT // size
-    width = -(-columns // 8) * 8
+    unit = ALIGNMENT // size
+    width = -(-columns // step) * step
     if device.kind == "gpu":
         return _device.empty((rows, width), dtype, device)
-    room = np.empty(rows * width + step, dtype)  # NumPy aligns to less
+    room = np.empty(rows * width + unit, dtype)  # NumPy aligns to less
     start = -room.ctypes.data % ALIGNMENT // size
     return room[start : start + rows * width].reshape(rows, width)
 

@@ -62,7 +62,7 @@ def product(
         return
     if k == 0:
         return
-    size, vectors = a.dtype.itemsize, (vector(a), vector(b))
+    size, vectors = a.dtype.itemsize, (vector(a), vector(b), vector(out))
     limit = shared_limit(_device.device_of(out))
 
     def prepare(way: Way) -> Start:
@@ -71,7 +71,7 @@ def product(
         return start(way.tile, *sizes, **options, segment=segment)
 
     if tile is None:
-        whole = min(vectors) * size == ALIGNMENT
+        whole = min(vectors[:2]) * size == ALIGNMENT
         problem = Problem(m, n, k, size, trans_a, trans_b, whole, segment)
         way = _choose(problem, add, prepare, a, b, out)
     else:
@@ -147,7 +147,7 @@ def start(
     size: int,
     trans_a: bool,
     trans_b: bool,
-    vectors: tuple[int, int],
+    vectors: tuple[int, int, int],
     limit: int,
     *,
     split: int = 1,
@@ -157,8 +157,8 @@ def start(
 ) -> Start:
     """Return the launch of a product of (m, n, k) elements of ``size`` bytes, k at least 1.
 
-    ``vectors``: elements of each factor that a copy may take, see `vector`; ``limit``: bytes of
-    shared memory; the others: see `product`.
+    ``vectors``: elements of each factor, and of the result, that are moved together, see
+    `vector`; ``limit``: bytes of shared memory; the others: see `product`.
     """
     m, n, k = shape
     room = tile.room(-(-k // segment), split, add)
@@ -172,6 +172,7 @@ def start(
         "TRANS_B": int(trans_b),
         "VEC_A": vectors[0],
         "VEC_B": vectors[1],
+        "VEC_C": vectors[2] if split == 1 and vectors[2] * size == ALIGNMENT else 1,
         **fitted.macros,
         "ROOM": int(room == "beside"),
         "CLUSTER": split,

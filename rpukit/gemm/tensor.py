@@ -22,6 +22,7 @@ from rpukit.gemm._tiles import (
     Tile,
     WarpTile,
     candidates,
+    copied,
     grid,
     pick,
     pick_thin,
@@ -31,6 +32,7 @@ from rpukit.gemm.lines import (
     Factor,
     aligned,
     beginning,
+    crosses,
     elements,
     factor,
     in_place,
@@ -64,7 +66,8 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
             if tile is not None:
                 multiply(p, q, words, tile=tile)
                 return
-        p, q = tight(p, q)
+        too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
+        p, q = tight(p, q, too=too)
     direct = p.depth <= SEGMENT or is_aligned(words)
     room = words if direct else aligned(words.shape, words.dtype, device)
     edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]

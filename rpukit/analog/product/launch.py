@@ -293,8 +293,9 @@ class LaunchPlanner:
         turned, vec = not manner.transposed, self.vec
         problem = _real_tiles.Problem(*self.shape, 4, False, turned, vec == 4, _SEGMENT)
         tile, _ = _real_tiles.pick(problem, False)
+        vectors = vec, vec, 1  # results may go to any address
         start = real.start(
-            tile, self.shape, 4, False, turned, (vec, vec), self.limit, segment=_SEGMENT
+            tile, self.shape, 4, False, turned, vectors, self.limit, segment=_SEGMENT
         )
         typed = tuple(map(_i4, start.sizes))
         self.steps.append(
