@@ -186,10 +186,9 @@ class Trials:
         mutant = self.switched.mutants[number]
         names = [n for n in self.times if alone or mutant.name in self.seen[n]]
         limit = max(LEAST_TIME, 10 * sum(self.times[n] for n in names))
-        early = mutant.kind in ("barriers", "waits")
         same = not names
         for stage, orders in (("golden", (ORDER,)), ("large", (ORDER,)), ("orders", OTHER_ORDERS)):
-            if stage not in stages or not names or (stage == "orders" and not early):
+            if stage not in stages or not names:
                 continue
             found, why = forked(
                 lambda o=orders: self.golden(number, names, o), alone + limit * len(orders)
