@@ -47,7 +47,8 @@ def pytest_collection_modifyitems(config, items):
         out += own
     if out:
         config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in set(out)]
+        left = set(out)
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_sessionfinish(session):

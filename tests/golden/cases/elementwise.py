@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import rpukit as rk
-from rpukit import _device, elementwise
+from rpukit import elementwise
 from rpukit.analog import deferred_errors
 from tests.golden.cases.case import SEEDS, Case, put
 
@@ -30,8 +30,7 @@ def mapped(name, dtype):
         arrays = (x, x[::-1]) if two else (x,)
         with np.errstate(invalid="ignore"):  # a NaN may be signalling
             arrays = [put(np.ascontiguousarray(v.astype(dtype)), device) for v in arrays]
-        got = _device.to_numpy(elementwise.math_map(name, *arrays))
-        return [np.where(np.isnan(got), dtype(np.nan), got)]  # payloads of NaN are not promised
+        return [elementwise.math_map(name, *arrays)]
 
     return run
 

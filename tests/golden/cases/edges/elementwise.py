@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rpukit import _device, elementwise
+from rpukit import elementwise
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
@@ -48,8 +48,7 @@ def mapped(name, dtype):
             x = abs(x) if name == "power" else x
             arrays = tuple(np.concatenate(both) for both in zip((x, y), pairs, strict=True))
         arrays = [put(np.ascontiguousarray(v), device) for v in arrays]
-        got = _device.to_numpy(elementwise.math_map(name, *arrays))
-        return [np.where(np.isnan(got), dtype(np.nan), got)]  # payloads of NaN are not promised
+        return [elementwise.math_map(name, *arrays)]
 
     return run
 
