@@ -2,8 +2,8 @@
 
 A kernel that reads or writes beyond the end of an array ends the process. Up to 3 bytes between
 the end and the guard page, and what lies before an array, are poisoned and checked; `align` gives
-all arrays 16 bytes' alignment, so that it may be up to 15. New arrays
-begin as NaN, so that what a kernel leaves out does not show the results of an earlier run.
+all arrays 16 bytes' alignment, so that it may be up to 15. New arrays begin as NaN, so that what a
+kernel leaves out does not show the results of an earlier run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCE = r"""
 #include <cstring>
 #include <sys/mman.h>
 extern "C" int memory_alignment;
-int memory_alignment = 4;  // of the ends of arrays; 16 for kernels that take all arrays to begin there
+int memory_alignment = 4;  // of the ends of arrays, or 16
 // A page of ours, whose end is poisoned; the array, as far back as it can be; a guard page.
 namespace {
 constexpr size_t PAGE = 4096, POISONED = 512;
@@ -41,7 +41,8 @@ bool intact(const Block *b) {
     return poisoned(page + PAGE - POISONED, b->data) && poisoned(b->data + b->size, end);
 }
 void *take(size_t size, int fill) {
-    size_t align = memory_alignment, room = (size + align - 1) / align * align, pages = (room + PAGE - 1) / PAGE;
+    size_t align = memory_alignment, room = (size + align - 1) / align * align;
+    size_t pages = (room + PAGE - 1) / PAGE;
     pages = pages ? pages : 1;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *at = mmap(nullptr, (pages + 2) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
