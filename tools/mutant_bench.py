@@ -113,25 +113,35 @@ class Bench:
             ctypes.memset(flags, 0, MOST_MUTANTS)
         return sorted(found)
 
-    def record(
-        self, name: str, work: Callable[[], dict[str, Any]], limit: float
-    ) -> tuple[dict[str, Any], str]:
-        """What work gives, with what it has seen, the time it took and what it has compiled.
-
-        Gives {} and the reason if it does not end. A kernel that does not compile gives "log".
-        What was recorded for more mutants serves for fewer.
-        """
+    def _kept(self, name: str) -> tuple[Path, list[str]]:
+        """Where the record of some work is kept, and the mutants that it has to cover."""
         kernels = self.kernels.values()
         covers = sorted(
             {m.name for s in kernels for k, m in s.mutants.items() if k not in s.alone}
         )
         texts = json.dumps([s.plain() for s in kernels], sort_keys=True)
         options = (*self._flags(), os.environ.get("RPUKIT_ON_CPU_RACES", ""))
-        kept = store.folder() / f"seen-{store.key_of(texts, name, *options)}.json"
-        if kept.exists():
-            found = json.loads(kept.read_text(encoding="utf-8"))
-            if set(covers) <= set(found["covers"]):
-                return found, ""
+        return store.folder() / f"seen-{store.key_of(texts, name, *options)}.json", covers
+
+    def known(self, name: str) -> dict[str, Any] | None:
+        """What was recorded of some work, for these mutants or for more."""
+        kept, covers = self._kept(name)
+        if not kept.exists():
+            return None
+        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return found if set(covers) <= set(found["covers"]) else None
+
+    def record(
+        self, name: str, work: Callable[[], dict[str, Any]], limit: float
+    ) -> tuple[dict[str, Any], str]:
+        """What work gives, with what it has seen, the time it took and what it has compiled.
+
+        Gives {} and the reason if it does not end. A kernel that does not compile gives "log".
+        """
+        found = self.known(name)
+        if found and all(Path(path).exists() for path in found["libraries"].values()):
+            return found, ""
+        kept, covers = self._kept(name)
         found, why = forked(lambda: self._recorded(work), limit)
         if found is None:
             return {}, why

@@ -42,6 +42,7 @@ from tests.golden.cases import CASES, digest  # noqa: E402
 
 ORDER, OTHER_ORDERS = 5, (1, 0, 7)
 LEAST_TIME = 10.0  # seconds that any trial gets; else ten times what the unedited source takes
+FEW = 4  # golden cases that a mutant goes through in another order, but for barriers and waits
 LARGE = 90.0  # seconds after which a case that is not small is left out
 OF_ALL = tuple(  # tests by name of kernel
     f"tests/kernels/test_{name}.py" for name in ("status", "counters", "draws")
@@ -71,6 +72,8 @@ class Trials:
         chosen = [c for k, c in enumerate(cases) if k % share == 0 or k == len(cases) - 1]
         at = job["first"] % len(chosen) if chosen else 0  # where processes of a kernel begin
         self.cases = {case.name: case for case in (*chosen[at:], *chosen[:at])}
+        self.only = re.compile(job["only"])
+        self.wanted = set(job["wanted"])
         self.times: dict[str, float] = {}
         self.seen: dict[str, set[str]] = {}  # by case: mutants that make a difference
         self.tests: dict[str, tuple[float, list[list[Any]]]] = {}  # by file: time; test, seen
@@ -79,31 +82,51 @@ class Trials:
 
     def ready(self, end: float = float("inf")) -> str:
         """Compile, and find how long each case takes and what it sees; or why it cannot be."""
-        for name, case in self.cases.items():
-            found, why = {"log": ""}, ""
-            while "log" in found:
-                limit = 3000.0 if case.small else LARGE
-                if time.time() + 5 > end:
-                    return "no time"
-                found, why = self.bench.record(
-                    f"{self.kernel} {name}", lambda c=case: self._once(c), limit
-                )
-                if "log" in found:
-                    if not set(self.switched.mutants) - self.switched.alone:
-                        return f"does not compile: {found['log'][:80]}"
-                    self.switched.leave_out(found["log"])
-            if not found and not case.small:
-                continue
-            if (not found or found["wrong"]) and self.bench.memory and align(self.bench.memory):
-                return self.ready(end)
-            if not found or found["wrong"]:
-                return f"wrong without an edit: {name} {why}"
-            self.times[name] = found["time"]
-            self.seen[name] = set(found["seen"])
-            self.bench.hold(found["libraries"])
-        for name in sorted(self.times, key=lambda n: self.times[n])[:2]:
+        for name in [n for n in self.cases if self.only.search(n)]:
+            fault = self._see(name, end)
+            if fault:
+                return fault
+        for name in self.cases:  # those of earlier runs serve other orders
+            found = self.bench.known(f"{self.kernel} {name}")
+            if name not in self.seen and found:
+                self.times[name], self.seen[name] = found["time"], set(found["seen"])
+        fewest = {n for m in self.switched.mutants.values() for n in self._fewest(m.name)}
+        for name in [n for n in self.cases if n in fewest and not self.only.search(n)]:
+            fault = self._see(name, end)
+            if fault:
+                return fault
+        for name in sorted(fewest & self.seen.keys(), key=self.times.__getitem__)[:1]:
             self.cases[name].run("cpu")  # imports and loads what every trial uses
         forget()
+        return ""
+
+    def _fewest(self, mutant: str) -> list[str]:
+        """The fastest cases that see a mutant, for other orders."""
+        names = [n for n in self.times if mutant in self.seen[n]] if mutant in self.wanted else []
+        return sorted(names, key=self.times.__getitem__)[:FEW]
+
+    def _see(self, name: str, end: float) -> str:
+        """Find how long a case takes and what it sees; "", or why it cannot be done."""
+        case, found, why = self.cases[name], {"log": ""}, ""
+        while "log" in found:
+            if time.time() + 5 > end:
+                return "no time"
+            found, why = self.bench.record(
+                f"{self.kernel} {name}", lambda: self._once(case), 3000.0 if case.small else LARGE
+            )
+            if "log" in found:
+                if not set(self.switched.mutants) - self.switched.alone:
+                    return f"does not compile: {found['log'][:80]}"
+                self.switched.leave_out(found["log"])
+        if not found and not case.small:
+            return ""
+        if not found or found["wrong"]:
+            if self.bench.memory and align(self.bench.memory):
+                return self._see(name, end)
+            return f"wrong without an edit: {name} {why}"
+        self.times[name] = found["time"]
+        self.seen[name] = set(found["seen"])
+        self.bench.hold(found["libraries"])
         return ""
 
     def _once(self, case: Any) -> dict[str, Any]:
@@ -188,13 +211,21 @@ class Trials:
         alone = 60.0 if number in self.switched.alone else 0.0
         mutant = self.switched.mutants[number]
         names = [n for n in self.times if alone or mutant.name in self.seen[n]]
-        limit = max(LEAST_TIME, 10 * sum(self.times[n] for n in names))
-        same = not names
-        for stage, orders in (("golden", (ORDER,)), ("large", (ORDER,)), ("orders", OTHER_ORDERS)):
-            if stage not in stages or not names:
+        early, same = mutant.kind in ("barriers", "waits"), not names
+        of_stage = {
+            "golden": ([n for n in names if self.only.search(n)], (ORDER,)),
+            "orders": (
+                names if early else self._fewest(mutant.name),
+                OTHER_ORDERS if early else OTHER_ORDERS[:1],
+            ),
+        }
+        of_stage["large"] = of_stage["golden"]
+        for stage, (some, orders) in of_stage.items():
+            if stage not in stages or not some:
                 continue
+            limit = max(LEAST_TIME, 10 * sum(self.times[n] for n in some))
             found, why = forked(
-                lambda o=orders: self.golden(number, names, o), alone + limit * len(orders)
+                lambda s=some, o=orders: self.golden(number, s, o), alone + limit * len(orders)
             )
             if found is None:
                 return {"killed": why}
@@ -202,7 +233,7 @@ class Trials:
                 self.kills[found["case"]] += 1
             if found and "same" not in found:
                 return found
-            same = "same" in found
+            same = same and "same" in found
         found = self._by_tests(number, alone)
         return {SAME: ""} if same and not found else found
 
@@ -250,11 +281,10 @@ def main() -> int:
         trials = Trials(job["kernel"], mutants, job, Path(folder))
         fault = trials.ready(end)
         trials.see_tests(stages, end)
-        wanted = set(job["wanted"])
         for number, mutant in trials.switched.mutants.items():
             if time.time() > end or fault == "no time":
                 break
-            if mutant.name not in wanted:
+            if mutant.name not in trials.wanted:
                 continue
             begin = time.perf_counter()
             found = {"broken": fault} if fault else trials.outcome(number, stages)

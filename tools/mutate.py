@@ -159,6 +159,7 @@ class Sweep:
             env |= {"RPUKIT_ON_CPU_RACES": "1"}
         job = {"kernel": kernel, "mutants": [asdict(m) for m in mutants], "stages": stages}
         job |= {"end": self.end, "share": share, "first": first, "wanted": wanted}
+        job |= {"only": self.args.only}
         by_name = {m.name: m for m in mutants}
         child = subprocess.Popen(
             [sys.executable, str(ROOT / "tools" / program)], env=env, text=True,
@@ -261,6 +262,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--verdicts", type=Path, help="file of verdicts")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     parser.add_argument("--verbose", action="store_true", help="print each mutant")
+    parser.add_argument("--only", default="", help="golden cases whose name has this pattern")
     parser.add_argument("--share", type=int, default=1, help="of golden cases, every N-th")
     return parser.parse_args()
 
