@@ -106,7 +106,7 @@ class Sweep:
             for stages in self._passes():
                 kinds = FOR_KINDS.get(stages[0], WORST)
                 at_all = [(k, [m for m in some if m.kind in kinds]) for k, some in todo.items()]
-                size = PART if stages[0] != "launches" else 1 << 20  # tests run once a process
+                size = 1 << 20 if "tests" in stages else PART  # tests run once a process
                 tasks = [(k, some, n) for k, some in at_all for n in range(0, len(some), size)]
                 tasks.sort(key=lambda task: (task[2], -len(task[1])))
                 for task in tasks:
