@@ -128,4 +128,4 @@ def test_limits_of_a_twin_are_those_of_its_type():
     """Also where float32 is named inside a call."""
     for name in (np.float32, np.float64):
         layers = twins.mirror("rpukit.circuits._mirror.layers", name)
-        assert layers.TINY == np.finfo(name).tiny
+        assert np.finfo(name).tiny == layers.TINY
