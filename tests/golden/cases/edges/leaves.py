@@ -10,7 +10,14 @@ import numpy as np
 import rpukit as rk
 from rpukit import circuits
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.circuits import every_leaf, made, of_functions, uniform
+from tests.golden.cases.circuits import (
+    data_of_normals,
+    every_leaf,
+    made,
+    of_functions,
+    of_normals,
+    uniform,
+)
 
 EVALUATED = ("leaf_density", "leaf_statistic", "function_maximise")
 
@@ -60,6 +67,18 @@ def bessel(device, dtype):
     return [pc.log_likelihood(x), pc.accumulate(x)]
 
 
+def dense(device, dtype):
+    """Normal leaves whose variables all depend on one another."""
+    state = made(of_normals, dtype)
+    drawn = uniform(state["arrays"]["leaf_parameters"].shape, 105) / 2 + np.float32(0.25)
+    state["arrays"]["leaf_parameters"] = drawn.astype(dtype)
+    pc = rk.Circuit.from_state(state, device)
+    x, missing = data_of_normals(device)
+    out = [pc.accumulate(x, missing=missing), *pc.flows(x[:9], missing=missing[:9]).values()]
+    arrays = pc.state()["arrays"]
+    return [*out, *(arrays[name] for name in sorted(arrays))]
+
+
 def unreached(root):
     """The circuit beside another like it, of weight 0."""
     used, other = root(), root()
@@ -85,6 +104,8 @@ def left(device, dtype, root):
 def cases() -> Iterator[tuple[str, Case]]:
     yield "leaf_forward", Case("float32-held", partial(held, dtype="float32"))
     for dtype in ("float32", "float64"):
+        for kernel in ("normal_density", "normal_statistic"):
+            yield kernel, Case(f"{dtype}-dense", partial(dense, dtype=dtype))
         for kernel in EVALUATED[:2]:
             yield kernel, Case(f"{dtype}-ends", partial(at_ends, dtype=dtype))
             yield kernel, Case(f"{dtype}-bessel", partial(bessel, dtype=dtype))
