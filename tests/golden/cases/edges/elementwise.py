@@ -54,7 +54,7 @@ def mapped(name, dtype):
 
 
 def found(device):
-    """Numbers where one rounding more shows, of which there are few (`tools/mutant_numbers.py`)."""
+    """Numbers where one rounding more shows; `tools/mutant_numbers.py` found them."""
     x = np.array([6.23739719, 28.0724621], np.float32)
     return [elementwise.math_map("exp", put(x, device))]
 
