@@ -90,10 +90,11 @@ flows_down(int n_sample, int n_row, int first_layer, int end_layer, const int *l
         Mixture mixture = begin_mixture(staged);
         for (int p = 0; p < now.n_parent; ++p) {
             Parent one = p ? of(now.first + p) : above;
-            lifts.row = one.row;
+            Lifts its = lifts;  // flow_of counts rows from 0
+            its.row = one.row;
             int place[PLACES];
-            find_places(place, 0, one.size, lifts);
-            mix(mixture, staged, area, gate, held, samples, now.n_out, one.size, one.weights, one.size, 1, lifts, place, also);
+            find_places(place, 0, one.size, its);
+            mix(mixture, staged, area, gate, held, samples, now.n_out, one.size, one.weights, one.size, 1, its, place, also);
         }
 #pragma unroll
         for (int q = 0; q < PAIRS; ++q) {

@@ -109,6 +109,15 @@ class World:
         rows, slopes, codes = map(self.put, (x, dy, targets))
         return [layer.forward(rows), layer.backward(rows, slopes)[0], layer.logprob(rows, codes)]
 
+    def captured(self, circuit: Any, x: Any, step: float) -> Any:
+        """Take a step of EM, on GPUs as a graph."""
+        x = self.put(x)
+        if not (_device.is_cupy(x) and hasattr(_device.cupy().cuda, "MemoryPool")):
+            return circuit.em_step(x, step=step)
+        with circuit.captured(len(x), step=step) as call:
+            self.wander()
+            return flat(call(x))
+
     def cut(self, call: Callable[..., Any], *arrays: Any, join: bool = True) -> Any:
         """Split a batch at random, make a call for each piece, and join the results."""
         n = len(arrays[0])
@@ -204,7 +213,7 @@ def run(
         "data": lambda shape, own, *more: data(shape, own + shift, *more),
         "integers": lambda high, shape, own: integers(high, shape, own + shift),
     }
-    calls = ("put", "keep", "cut", "moved", "reloaded", "split", "linear")
+    calls = ("put", "keep", "cut", "moved", "reloaded", "split", "linear", "captured")
     names |= {name: getattr(world, name) for name in calls}
     try:
         with on(start, seed):

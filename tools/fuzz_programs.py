@@ -385,11 +385,15 @@ def _split_circuit(own: Lines) -> None:
         own.add(f"cut(t.accumulate, {x}, join=False)")
         own.add(own.one(["t.em_step(step=0.3, pseudocount=0.1)", "keep(t.state()['arrays'])"]))
 
+    def captured() -> None:
+        x = f"integers(7, ({own.number(1, 900)}, {n_time}), {own.seed()})"
+        own.add(f"keep(captured(t, {x}, 0.4))")
+
     def likelihood() -> None:
         x = f"integers(7, ({own.number(1, 300)}, {n_time}), {own.seed()})"
         own.add(f"keep(cut(t.log_likelihood, {x}))")
 
-    own.steps([learn, learn, likelihood], 1, 4)
+    own.steps([learn, learn, captured, likelihood], 1, 4)
     own.add("keep(t.state()['arrays'])")
 
 

@@ -8,8 +8,9 @@ Markov model of 32 times and 4023 symbols. Times are medians of CUDA events in m
 warm-up: of a replayed graph, and of eager calls on data that was checked before. The floor is the
 larger of the bytes that have to move over 4.3 TB/s (weights twice, or once if 50 MB of cache hold
 them; counts read and written) and of the fp32 operations over 60 TFLOP/s. With ``--check`` log-
-likelihoods and statistics are compared with the mirrors, bit for bit. With ``--kernels`` each
-launch is timed alone, and the times of a step are added up by kernel. ``--random`` times
+likelihoods and statistics are compared with the mirrors, bit for bit. With ``--kernels`` the
+times of a step are added up by kernel: as PyTorch's profiler sees a replay, or without PyTorch
+of launches that are timed alone. ``--random`` times
 circuits that are drawn at random (random_circuits.py) instead, beside their floors.
 """
 
@@ -19,6 +20,8 @@ import argparse
 import json
 import statistics
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -82,9 +85,37 @@ def by_kernel(step: rk.circuits.Captured, repeats: int = 5) -> dict[str, tuple[f
     return {name: (sum(found), len(found)) for name, found in times.items()}
 
 
+def by_trace(step: rk.circuits.Captured, repeats: int = 5) -> dict[str, tuple[float, int]]:
+    """Median share in microseconds of each kernel in a replayed step, and its launches.
+
+    Launches of a graph overlap: each counts from the end of the one before it. The profiler is
+    that of PyTorch.
+    """
+    torch, found = import_module("torch"), []
+    torch.cuda.init()
+    profiler = torch.profiler
+    for _ in range(repeats):
+        with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as trace:
+            step.replay()
+            _device.cupy().cuda.get_current_stream().synchronize()
+        launches = sorted((e.time_range.end, e.time_range.start, e.name) for e in trace.events())
+        before, own = 0.0, {}
+        for end, start, name in launches:
+            us, n = own.get(name, (0.0, 0))
+            own[name] = (us + end - max(before, start), n + 1)
+            before = end
+        found.append(own)
+    return {
+        name: (statistics.median(own[name][0] for own in found), n)
+        for name, (_, n) in found[0].items()
+        if all(name in own for own in found)
+    }
+
+
 def print_kernels(step: rk.circuits.Captured) -> None:
     """Print the time of each kernel in a step, the longest first."""
-    found = sorted(by_kernel(step).items(), key=lambda item: -item[1][0])
+    find = by_trace if find_spec("torch") else by_kernel
+    found = sorted(find(step).items(), key=lambda item: -item[1][0])
     print("    ", ", ".join(f"{name} {us:.0f} in {n}" for name, (us, n) in found), flush=True)
 
 

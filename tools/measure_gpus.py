@@ -8,9 +8,9 @@ parameters, and their copies on the other GPUs. Times are medians of the wall cl
 an idle machine to an idle machine. "weak" keeps 512 samples a GPU, "strong" 2048 in all. The
 structures are those of `measure_structures.py`: a homogeneous hidden Markov model of 32 times and
 1024 states, and a tree of 784 pixels and 208 states each. Hashes are of the statistics after an
-open batch, and of the parameters after four steps, on samples whose weights spread over 24
-decades. "captured" are steps as CUDA graphs (`Circuit.captured`). With ``--profile`` the parts
-of a step on several GPUs are timed, each from an idle machine.
+open batch, and of the parameters after four steps, and after four captured ones, on samples whose
+weights spread over 24 decades. "captured" are steps as CUDA graphs (`Circuit.captured`). With
+``--profile`` the parts of a step on several GPUs are timed, each from an idle machine.
 """
 
 from __future__ import annotations
@@ -77,10 +77,12 @@ def hashes(root: Nodes, x: np.ndarray, devices: tuple[str, ...]) -> dict[str, st
     pc.accumulate(data[:300], weights=weights[:300])
     likely = pc.accumulate(data[300:1500], weights=weights[300:1500])
     arrays = pc.state()["arrays"]
+    learnt = captured_parameters(root, devices, data, weights)
     held = {
         "log-likelihoods": [_device.to_numpy(likely)],
         "statistics": [arrays[name] for name in ON_ARRAYS],
         "parameters": [arrays["theta"], arrays["leaf_parameters"]],
+        "parameters, captured": learnt,
     }
     found = {}
     for name, parts in held.items():
@@ -89,6 +91,19 @@ def hashes(root: Nodes, x: np.ndarray, devices: tuple[str, ...]) -> dict[str, st
             digest.update(np.ascontiguousarray(part).data)
         found[name] = digest.hexdigest()[:16]
     return found
+
+
+def captured_parameters(
+    root: Nodes, devices: tuple[str, ...], data: Any, weights: Any
+) -> list[np.ndarray]:
+    """Parameters after captured steps; a block of samples is open in each."""
+    pc = rk.Circuit(root, seed=1, devices=devices)
+    with pc.captured(1300, step=0.5) as step:
+        for first in (0, 700, 1100, 1300):
+            part = slice(first, first + 1300)
+            step(data[part], weights=weights[part])
+    arrays = pc.state()["arrays"]
+    return [arrays["theta"], arrays["leaf_parameters"]]
 
 
 def parts_of_a_step(pc: rk.Circuit, x: Any, n_gpu: int, repeats: int) -> dict[str, float]:

@@ -1,14 +1,16 @@
 """Measure steps of learning beside PyJuice on one GPU: the same circuits, one after another.
 
     python tools/measure_pyjuice.py [--structures hclt hmm16] [--batches 1 8] [--json out.json]
+        [--random 8 --seed 23]
 
 Needs PyTorch and PyJuice, whose kernels are built at their first use (``--kernels DIR`` takes
-them built, from a directory). Circuits are those of measure_structures.py, "hmm16" one with
-blocks of 16 states, said again in PyJuice's words; with ``--check`` log-likelihoods of small
-ones are compared. A step is a pass up, a pass down and the statistics of all parameters, in one
-graph on both sides; times are medians of CUDA events in microseconds after warm-up: ours,
-theirs, ratio, our floor. PyJuice's products of 16 samples and more are of bfloat16 on tensor
-cores, but with ``--full``.
+them built, from a directory). Circuits are those of measure_structures.py, said again in
+PyJuice's words; with ``--check`` log-likelihoods of small ones are compared. ``--random`` adds
+circuits of random_circuits.py whose nodes have blocks of 16 or more; where PyJuice raises an
+error, that is printed instead of a time. A step is a pass up, a pass down and the statistics of
+all parameters, in one graph on both sides; times are medians of CUDA events in microseconds after
+warm-up: ours in fp32 and bf16, theirs, its ratio to ours of like precision, our floor. PyJuice's
+products of 16 samples and more are of bfloat16 on tensor cores, but with ``--full``.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ import multiprocessing
 import sys
 import time
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from measure_circuits import floor, measure
 from measure_structures import made, samples
+from random_circuits import Drawn, draw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -32,7 +36,32 @@ import rpukit as rk
 from rpukit import _device
 from rpukit.circuits.graph.nodes import InputNodes, ProductNodes
 
-SMALL, WARM = 32, 4
+SMALL, WARM = 64, 4
+HALF = 16  # samples from which PyJuice's products are of bfloat16, and nodes of its blocks
+
+
+def drawn(name: str) -> Drawn:
+    """Return circuit number i of those that a seed draws, of a name "random<seed>.<i>"."""
+    seed, place = map(int, name.removeprefix("random").split("."))
+    return next(islice((d for d in draw(seed) if d.n_nodes % HALF == 0), place, None))
+
+
+def build(name: str) -> rk.circuits.Nodes:
+    """Build the circuit of a name."""
+    return drawn(name).root() if name.startswith("random") else made(name)
+
+
+def data(name: str, n: int) -> np.ndarray:
+    """Make samples for the circuit of a name."""
+    if not name.startswith("random"):
+        return samples(name, n)
+    one = drawn(name)
+    return np.random.default_rng(0).integers(0, one.n_values, (n, one.columns()))
+
+
+def batches(name: str, args: argparse.Namespace) -> list[int]:
+    """Return the batches of a structure."""
+    return [drawn(name).batch] if name.startswith("random") else args.batches
 
 
 def translated(root: rk.circuits.Nodes, values: bool = False) -> Any:
@@ -115,40 +144,67 @@ def our_time(pc: rk.Circuit, x: np.ndarray, repeats: int) -> float:
         return measure(step.replay, repeats)
 
 
-def prepared(name: str, args: argparse.Namespace) -> tuple[rk.Circuit, Any]:
+def prepared(name: str, args: argparse.Namespace) -> tuple[dict[str, rk.Circuit], Any]:
     """Build a structure in both libraries, and compile all kernels."""
     start = time.perf_counter()
     if args.kernels:
         load_kernels(args.kernels)
-    if args.check:
+    if args.check and not name.startswith("random"):
         print(f"{name}: log-likelihoods of a small one differ by {check(name):.2g}", flush=True)
-    root = made(name)
-    own = rk.Circuit(root, device="gpu")
-    other = import_module("pyjuice").compile(translated(root), verbose=False).to("cuda")
-    for n in args.batches:
-        our_time(own, samples(name, n), 1)
-        their_step(other, samples(name, n), args.full)
-        print(f"{name}: {n} samples after {time.perf_counter() - start:.0f} s", flush=True)
+    root = build(name)
+    own = {kind: rk.Circuit(root, device="gpu", precision=kind) for kind in ("fp32", "bf16")}
+    for n in batches(name, args):
+        for pc in kinds(own, n, args).values():
+            our_time(pc, data(name, n), 1)
+    try:
+        other = import_module("pyjuice").compile(translated(root), verbose=False).to("cuda")
+        for n in batches(name, args):
+            their_step(other, data(name, n), args.full)
+    except Exception as error:  # of PyJuice, at some sizes
+        print(f"{name}: PyJuice fails: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        other = None
+    print(f"{name}: ready after {time.perf_counter() - start:.0f} s", flush=True)
     return own, other
 
 
-def compare(name: str, args: argparse.Namespace, ready: Any, alone: Any, rows: Any) -> None:
-    """Prepare a structure beside others, and measure it when all are ready and it is alone."""
-    try:
-        own, other = prepared(name, args)
-    except BaseException:
-        ready.abort()
-        raise
-    ready.wait()
+def kinds(own: dict[str, rk.Circuit], n: int, args: argparse.Namespace) -> dict[str, rk.Circuit]:
+    """Choose the precisions that are measured with n samples."""
+    return own if n >= HALF and not args.full else {"fp32": own["fp32"]}
+
+
+def compare(
+    name: str, args: argparse.Namespace, ready: Any, go: Any, alone: Any, rows: Any
+) -> None:
+    """Prepare a structure beside others, and measure it when they are ready and it is alone."""
+    own, other = prepared(name, args)
+    ready.append(name)
+    go.wait()
     with alone:
-        print(f"{name}: {own}")
-        for n in args.batches:
-            x = samples(name, n)
-            ours = our_time(own, x, args.repeats)
-            theirs = their_time(other, x, args.repeats, args.full)
-            rows.append({"structure": name, "batch": n, "ours": ours, "theirs": theirs})
-            line = f"{n:6} {ours:9.0f} {theirs:9.0f} {theirs / ours:6.2f} {floor(own, n):9.0f}"
-            print(line, flush=True)
+        print(f"{name}: {drawn(name) if name.startswith('random') else own['fp32']}")
+        for n in batches(name, args):
+            x = data(name, n)
+            row = {"structure": name, "batch": n, "floor": floor(own["fp32"], n)}
+            for kind, pc in kinds(own, n, args).items():
+                row[kind] = our_time(pc, x, args.repeats)
+            line = f"{n:6} {row['fp32']:9.0f} {row.get('bf16', float('nan')):9.0f}"
+            if other is not None:
+                row["theirs"] = their_time(other, x, args.repeats, args.full)
+                ratio = row["theirs"] / row.get("bf16", row["fp32"])
+                line += f" {row['theirs']:9.0f} {ratio:6.2f}"
+            rows.append(row)
+            print(f"{line} {row['floor']:9.0f}", flush=True)
+
+
+def mean_and_worst(rows: list[dict[str, Any]]) -> str:
+    """Describe the ratios of PyJuice's times to ours of like precision."""
+    found = [(r["theirs"] / r.get("bf16", r["fp32"]), r) for r in rows if "theirs" in r]
+    if not found:
+        return "no times of PyJuice"
+    ratios = np.array([ratio for ratio, _ in found])
+    least, row = min(found, key=lambda pair: pair[0])
+    mean = np.exp(np.log(ratios).mean())
+    worst = f"worst {least:.2f} ({row['structure']}, batch {row['batch']})"
+    return f"{len(found)} of {len(rows)} cells: geometric mean {mean:.2f}, {worst}"
 
 
 def main() -> int:
@@ -157,26 +213,41 @@ def main() -> int:
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 64, 256])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--kernels", type=Path)
+    parser.add_argument("--patience", type=float, default=600, help="seconds to get ready")
+    parser.add_argument("--random", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--full", action="store_true", help="no bfloat16 in PyJuice's products")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     here = multiprocessing.get_context("spawn")
-    ready, alone = here.Barrier(len(args.structures)), here.Lock()
+    names = args.structures + [f"random{args.seed}.{i}" for i in range(args.random)]
+    go, alone = here.Event(), here.Lock()
     with here.Manager() as manager:
-        rows = manager.list()
-        workers = [
-            here.Process(target=compare, args=(name, args, ready, alone, rows))
-            for name in args.structures
-        ]
-        for worker in workers:
+        rows, ready = manager.list(), manager.list()
+        workers = {
+            name: here.Process(target=compare, args=(name, args, ready, go, alone, rows))
+            for name in names
+        }
+        for worker in workers.values():
             worker.start()
-        for worker in workers:
+        until = time.monotonic() + args.patience
+        while time.monotonic() < until and any(
+            worker.is_alive() and name not in ready for name, worker in workers.items()
+        ):
+            time.sleep(0.2)
+        for name, worker in workers.items():
+            if name not in ready:
+                worker.terminate()
+                print(f"{name}: not ready", flush=True)
+        go.set()
+        for worker in workers.values():
             worker.join()
         found = list(rows)
     if args.json:
         args.json.write_text(json.dumps(found))
-    return int(len(found) < len(args.structures) * len(args.batches))
+    print(mean_and_worst(found))
+    return int(len(found) < sum(len(batches(name, args)) for name in names))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
         [--precision bf16x3] [--kernels]
 
 Variables are the 784 pixels of an image, categorical with 256 values; those of "hmm", a
-homogeneous hidden Markov model, 32 words of 4023 kinds. A step is a pass up, a pass down and the
+homogeneous hidden Markov model, 32 words of 4023 kinds. "hmm16" has 1024 states in blocks of 16,
+"hmm16x64x256" 256 states over 64 words. A step is a pass up, a pass down and the
 statistics of all parameters, as one graph; an epoch is 60,000 samples with a step of EM after
 each batch, as graphs. Times are medians of CUDA events in microseconds after warm-up; with
 ``--host`` of calls, by the host's clock: until they are back, and until the GPU is ready. The
@@ -37,10 +38,11 @@ NEAR = 9  # pixels that vary together
 
 
 def made(name: str, n_nodes: int | None = None) -> rk.circuits.Nodes:
-    """Build a structure; "hmm16" has blocks of 16 states."""
-    n_nodes = n_nodes or NODES[name[:3] if name[:3] == "hmm" else name]
+    """Build a structure."""
     if name.startswith("hmm"):
-        return hmm(n_nodes, int(name[3:] or 1))
+        block, n_time, states = sizes_of(name)
+        return hmm(n_nodes or states, block, n_time)
+    n_nodes = n_nodes or NODES[name]
     leaf = rk.circuits.Categorical(n_values=N_VALUE)
     if name == "pd":
         return rk.circuits.pd(SHAPE, n_nodes, leaf, n_splits=7)
@@ -49,14 +51,22 @@ def made(name: str, n_nodes: int | None = None) -> rk.circuits.Nodes:
     return rk.circuits.hclt(samples(name, 512), n_nodes, leaf, n_bins=8)
 
 
-def hmm(n_nodes: int, block: int) -> rk.circuits.Nodes:
+def sizes_of(name: str) -> tuple[int, int, int]:
+    """Return block, words and states of a model's name."""
+    given = [int(size) for size in name[3:].split("x") if size]
+    usual = [1, N_TIME, NODES["hmm"]]
+    block, n_time, states = given + usual[len(given) :]
+    return block, n_time, states
+
+
+def hmm(n_nodes: int, block: int, n_time: int = N_TIME) -> rk.circuits.Nodes:
     """Build a model whose transitions are tied, of blocks of states."""
     sizes = {"n_nodes": n_nodes, "block_size": block}
     leaf = rk.circuits.Categorical(n_values=N_SYMBOL)
-    first = rk.circuits.inputs(N_TIME - 1, leaf, n_nodes, block_size=block)
+    first = rk.circuits.inputs(n_time - 1, leaf, n_nodes, block_size=block)
     below: Any = first
     tied: Any = None
-    for t in reversed(range(N_TIME - 1)):
+    for t in reversed(range(n_time - 1)):
         tied = tied.duplicate(below) if tied else rk.circuits.sum(below, **sizes)
         below = rk.circuits.product(first.duplicate(t), tied)
     return rk.circuits.sum(below, n_nodes=1)
@@ -65,7 +75,7 @@ def hmm(n_nodes: int, block: int) -> rk.circuits.Nodes:
 def samples(name: str, n: int) -> np.ndarray:
     """Random symbols, or smooth noise whose tree branches like that of images."""
     if name.startswith("hmm"):
-        return np.random.default_rng(0).integers(0, N_SYMBOL, (n, N_TIME))
+        return np.random.default_rng(0).integers(0, N_SYMBOL, (n, sizes_of(name)[1]))
     noise = np.random.default_rng(0).standard_normal((n, SHAPE[0] + NEAR, SHAPE[1] + NEAR))
     sums = noise.cumsum(axis=1).cumsum(axis=2)
     rows = sums[:, NEAR:] - sums[:, :-NEAR]

@@ -226,7 +226,7 @@ class Circuit(Described):
 
     def __repr__(self) -> str:
         return (
-            f"<Circuit of {self.n_variables} variables: {self.layout.n_row} nodes, "
+            f"<Circuit of {self.n_variables} variables: {self.layout.n_node} nodes, "
             f"{self.n_edges} edges, {self.n_parameters} parameters, {self.dtype}>"
         )
 

@@ -156,7 +156,7 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
         values += layout.n_element if learns else most
         numbers += learns * most
     elif layout.shared and learns:  # flows of elements
-        numbers += max(y.n_element for y in layout.layers if isinstance(y, SumLayer))
+        numbers += max(y.n_element for y in layout.layers if isinstance(y, SumLayer) and y.shared)
     if parameters.device.kind != "cpu":
         numbers += staged_lines(layout.layers)
     if learns:

@@ -241,8 +241,12 @@ class Parameters:
         self.refresh_all()
 
     def refresh_all(self) -> None:
-        """Recompute all tables of leaves and the bfloat16 weights."""
+        """Recompute all tables after a change of the parameters."""
         self.version += 1
+        self.refresh_tables()
+
+    def refresh_tables(self) -> None:
+        """Recompute all tables of leaves and the bfloat16 weights."""
         self.round()
         for run in self.runs:
             self.refresh(run)

@@ -75,6 +75,10 @@ class Peers:
             if not whole:
                 with _device.using(core.device):
                     core.parameters.refresh_all()
+        self.updated()
+
+    def updated(self) -> None:
+        """Note that the other GPUs have the parameters already."""
         self._version = self._owner.parameters.version
 
     def rows(self, n: int) -> list[Share]:

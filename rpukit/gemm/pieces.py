@@ -19,6 +19,7 @@ Array = Any
 _GROUPS = 8  # groups of results that are on different devices at a time
 _LEAST = 1024  # columns of a group, at least
 _MOST_SEGMENTS = 4  # of a piece whose sums of segments are kept apart
+_FULL = 1 << 22  # results whose tiles fill a GPU
 _MANY_ROWS, _FEW_ROWS = 256, 32  # rows of a group, at least; each group reads the whole weight
 
 
@@ -155,7 +156,10 @@ def _groups(
     # Columns of a float32 or float64 factor (k, n) would have to be copied.
     in_place = trans_b or np.dtype(dtype).itemsize == 2
     if m >= _GROUPS * _MANY_ROWS or not in_place:
-        step = max(_MANY_ROWS if in_place else _FEW_ROWS, -(-m // _GROUPS))
+        few = _MANY_ROWS if in_place else _FEW_ROWS
+        # Tiles of a group of 16-bit products have to fill a GPU; there are two groups, at least.
+        full = min(_FULL // max(n, 1), m // 2) if np.dtype(dtype).itemsize == 2 else 0
+        step = max(few, -(-m // _GROUPS), -(-full // few) * few)
         for first in range(0, m, step):
             yield slice(first, min(m, first + step)), slice(0, n)
         return
@@ -176,8 +180,19 @@ def joined(columns: Sequence[Array], n: int, home: _device.Device) -> Array:
 def put(out: Array, first: int, piece: Array, home: _device.Device) -> None:
     """Copy columns into a result on another device."""
     with _device.using(home):
-        words, part = (bits(v) if v.itemsize == 2 else v for v in (out, on(piece, home)))
-        words[:, first : first + part.shape[1]] = part
+        put_columns(out, first, on(piece, home))
+
+
+def put_columns(out: Array, first: int, part: Array) -> None:
+    """Copy columns into an array of the same device, which is C-contiguous."""
+    words, own = (bits(v) if v.itemsize == 2 else v for v in (out, part))
+    step, n = 16 // words.itemsize, part.shape[1]  # numbers that are copied as one
+    aligned = not (_device.address(words) % 16 or _device.address(own) % 16)
+    whole = not (first % step or n % step or out.shape[1] % step) and own.flags.c_contiguous
+    if words.size and whole and aligned:
+        words, own = words.view(np.complex128), own.view(np.complex128)
+        first, n = first // step, n // step
+    words[:, first : first + n] = own
 
 
 def check_input(x: Array, n: int, dtype: Any, name: str) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._checks import one_of, shown
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
-from rpukit.gemm import sharded_logprob
 from rpukit.gemm.chains import STEP
-from rpukit.gemm.formats import TENSOR, arithmetic, format_of
+from rpukit.gemm.formats import TENSOR, format_of
 from rpukit.gemm.logprob import BLOCK, type_of_logits
 from rpukit.gemm.ops import det_gemm
 from rpukit.gemm.pieces import (
@@ -25,6 +24,10 @@ from rpukit.gemm.pieces import (
     joined,
     on,
 )
+from rpukit.gemm.split import logprob as split_logprob
+from rpukit.gemm.split.checks import need_edges, need_one_arithmetic, type_of_results
+from rpukit.gemm.split.collected import collected, is_large
+from rpukit.gemm.split.gathered import GatheredWeight, pays
 
 Array = Any
 Rows = Any  # an array, or a list of one array for each device
@@ -70,8 +73,9 @@ class ShardedLinear:
     -----
     A sum over a split axis keeps its order: its state (one number a result, two from the end of
     the first segment on: 1024 terms, of 16-bit floats 16384) goes on from device to device.
-    Results are taken in groups, so that the devices work at the same time on different groups.
-    See docs/several_gpus.md.
+    Results are taken in groups, so that the devices work at the same time on different groups. Of
+    many rows, each device gathers whole lines of the weight instead, for some of the outputs. See
+    docs/several_gpus.md.
 
     Inputs are on one device of the layer and are copied to the others; or they are given as a
     list with one array for each device: copies of the inputs, or with ``split="inputs"`` the
@@ -99,15 +103,16 @@ class ShardedLinear:
         self._axis = axis = _AXES[split]
         check_weights(self.weights, axis)
         first = self.weights[0]
-        self.dtype = first.dtype
+        self.dtype, self._real = first.dtype, type_of_logits(first.dtype)
         self.edges = tuple(accumulate((int(w.shape[axis]) for w in self.weights), initial=0))
         whole = [int(n) for n in first.shape]
         whole[axis] = self.edges[-1]
         self.shape = (whole[0], whole[1])
         self._devices = [_device.device_of(w) for w in self.weights]
-        self._check_arithmetic()
+        need_one_arithmetic(self.dtype, self._devices)
         if format_of(self.dtype) in TENSOR:
-            self._need_edges(STEP, f"{self.dtype}: a tensor core adds {STEP} terms at once")
+            why = f"{self.dtype}: a tensor core adds {STEP} terms at once"
+            need_edges(self.edges, STEP, split, why)
 
     @classmethod
     def cut(
@@ -191,14 +196,21 @@ class ShardedLinear:
         ShapeError, DTypeError, DeviceError
         """
         pieces, home = self._given(x, self.shape[1], self._axis == 1, "x")
-        dtype = self._out_dtype(out_dtype)
+        dtype = type_of_results(out_dtype, self.dtype)
+        m = len(pieces[0])
+        if self._axis == 1 and pays(m, self.weights):
+            return GatheredWeight(self.weights, pieces).collected(m, dtype, home)
         if self._axis == 1:
-            return self._chained(pieces, home, self.shape[0], True, dtype)
+            return chained(pieces, self.weights, home, self.shape[0], dtype, trans_b=True)
+        if gather and is_large(m, self.shape[0], dtype):
+            heads = split_logprob.heads_of(pieces, self.weights, dtype)
+            where = (self.edges, self._devices, m, dtype, home)
+            return collected(heads, *where)
         made = []
         for piece, weight, device in zip(pieces, self.weights, self._devices, strict=True):
             with _device.using(device):
                 made.append(det_gemm(piece, weight, trans_b=True, out_dtype=dtype))
-        return self._joined(made, home) if gather else made
+        return joined(made, self.edges[-1], home) if gather else made
 
     def backward(
         self, x: Rows, dy: Rows, *, out_dtype: Any = None, gather: bool = True
@@ -234,14 +246,14 @@ class ShardedLinear:
             raise ShapeError(
                 f"dy: got {slopes[0].shape[0]} rows, need {rows[0].shape[0]} as x has"
             )
-        dtype, made = self._out_dtype(out_dtype), []
+        dtype, made = type_of_results(out_dtype, self.dtype), []
         weights = self._weight_gradients(slopes, rows, dtype)
         if self._axis == 0:
-            return self._chained(slopes, home, self.shape[1], False, dtype), weights
+            return chained(slopes, self.weights, home, self.shape[1], dtype), weights
         for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
             with _device.using(device):
                 made.append(det_gemm(slope, weight, out_dtype=dtype))
-        return (self._joined(made, home) if gather else made), weights
+        return (joined(made, self.edges[-1], home) if gather else made), weights
 
     def logprob(self, hidden: Rows, targets: Array, *, with_normaliser: bool = False) -> Any:
         """Compute the log-probability of one token per row under ``softmax(hidden W^T)``.
@@ -305,57 +317,64 @@ class ShardedLinear:
         ShapeError, DTypeError, DeviceError, ParameterError
         """
         pieces, targets, home = self._head(hidden, targets)
-        dtype, n_row = self._out_dtype(out_dtype), len(targets)
-        given = sharded_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
+        dtype, n_row = type_of_results(out_dtype, self.dtype), len(targets)
+        given = split_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
         slope, known = given
         if known is None:
             known = self._rows_of_head(pieces, targets, home)[1]
-        whole = (targets, slope, known, self.shape[0], self.dtype)
+        numbers = (targets, slope, known)
         if self._axis == 0:
-            slopes = sharded_logprob.gradients_by_vocabulary(
-                pieces, self.weights, self.edges, *whole
-            )
-            dhidden = self._chained(slopes, home, self.shape[1], False, dtype)
+            heads = split_logprob.heads_of(pieces, self.weights, self._real)
+            where = (heads, self.edges, self._devices)
+            slopes = split_logprob.gradients_by_vocabulary(*where, *numbers, self.dtype)
+            dhidden = chained(slopes, self.weights, home, self.shape[1], dtype)
             return dhidden, self._weight_gradients(slopes, pieces, dtype)
-        dz = sharded_logprob.gradient_of_logits(self._logits(pieces, home), home, *whole)
-        slopes = [on(dz, device) for device in self._devices]
-        made = []
-        for piece, weight, device in zip(slopes, self.weights, self._devices, strict=True):
+        slopes, made = self._slopes(pieces, home, numbers), []
+        for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
             with _device.using(device):
-                made.append(det_gemm(piece, weight, out_dtype=dtype))
-        return self._joined(made, home), self._weight_gradients(slopes, pieces, dtype)
+                made.append(det_gemm(slope, weight, out_dtype=dtype))
+        return joined(made, self.edges[-1], home), self._weight_gradients(slopes, pieces, dtype)
 
     # ---- parts ----------------------------------------------------------------------------------
 
     def _rows_of_head(self, pieces: list[Array], targets: Array, home: _device.Device) -> Any:
         """Log-probabilities and normalisers."""
+        rest = (targets, self.dtype, home)
         if self._axis == 0:
-            return sharded_logprob.by_vocabulary(pieces, self.weights, self.edges, targets, home)
+            heads = split_logprob.heads_of(pieces, self.weights, self._real)
+            return split_logprob.by_vocabulary(heads, self.edges, self._devices, *rest)
+        if pays(len(targets), self.weights):
+            whole = GatheredWeight(self.weights, pieces)
+            heads = whole.heads(self._real)
+            made = split_logprob.by_vocabulary(heads, whole.edges, whole.devices, *rest)
+            whole.finish()
+            return made
         logits = self._logits(pieces, home)
-        return sharded_logprob.by_logits(logits, targets, self.shape[0], self.dtype, home)
+        return split_logprob.by_logits(logits, targets, self.shape[0], self.dtype, home)
 
-    def _logits(self, pieces: list[Array], home: _device.Device) -> sharded_logprob.Logits:
+    def _slopes(
+        self, pieces: list[Array], home: _device.Device, numbers: tuple[Array, Array, Array]
+    ) -> list[Array]:
+        """Compute the gradient by the logits, on each device, of a layer split by inputs."""
+        if pays(len(numbers[0]), self.weights):
+            whole = GatheredWeight(self.weights, pieces)
+            heads = whole.heads(self._real)
+            given = (heads, whole.edges, whole.devices, *numbers, self.dtype)
+            return whole.everywhere(split_logprob.gradients_by_vocabulary(*given))
+        of = (*numbers, self.shape[0], self.dtype)
+        dz = split_logprob.gradient_of_logits(self._logits(pieces, home), home, *of)
+        return [on(dz, device) for device in self._devices]
+
+    def _logits(self, pieces: list[Array], home: _device.Device) -> split_logprob.Logits:
         """Give slices of the logits of a layer that is split by inputs."""
-        real = type_of_logits(self.dtype)
+        real = self._real
 
         def logits(rows: slice, columns: slice) -> Array:
             weights = [w[columns] for w in self.weights]
             n = columns.stop - columns.start
-            return self._chained([p[rows] for p in pieces], home, n, True, real, weights)
+            return chained([p[rows] for p in pieces], weights, home, n, real, trans_b=True)
 
         return logits
-
-    def _chained(
-        self,
-        lefts: list[Array],
-        home: _device.Device,
-        n: int,
-        trans_b: bool,
-        dtype: Any,
-        weights: Sequence[Array] | None = None,
-    ) -> Array:
-        """Sum the products of all devices."""
-        return chained(lefts, weights or self.weights, home, n, dtype, trans_b=trans_b)
 
     def _weight_gradients(
         self, slopes: Sequence[Array], rows: Sequence[Array], dtype: Any
@@ -366,17 +385,14 @@ class ShardedLinear:
                 made.append(det_gemm(slope, row, trans_a=True, out_dtype=dtype))
         return made
 
-    def _joined(self, columns: list[Array], home: _device.Device) -> Array:
-        """Join columns on one device."""
-        return joined(columns, self.edges[-1], home)
-
     # ---- checks ---------------------------------------------------------------------------------
 
     def _head(self, hidden: Rows, targets: Array) -> tuple[list[Array], Array, _device.Device]:
         if self._axis == 0:
-            self._need_edges(BLOCK, f"logprob: exponentials are added by blocks of {BLOCK}")
+            why = f"logprob: exponentials are added by blocks of {BLOCK}"
+            need_edges(self.edges, BLOCK, self.split, why)
         pieces, home = self._given(hidden, self.shape[1], self._axis == 1, "hidden")
-        return pieces, sharded_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
+        return pieces, split_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
 
     def _given(self, x: Rows, n: int, cut: bool, name: str) -> tuple[list[Array], _device.Device]:
         """Take an input: one array on each device, and the device of the results."""
@@ -393,30 +409,3 @@ class ShardedLinear:
             return [on(x, device) for device in self._devices], home
         spans = zip(pairwise(self.edges), self._devices, strict=True)
         return [at(x, a, b, device) for (a, b), device in spans], home
-
-    def _out_dtype(self, out_dtype: Any) -> np.dtype[Any]:
-        taken = [np.dtype(self.dtype)]
-        if format_of(self.dtype) in TENSOR:
-            taken.append(np.dtype(np.float32))
-        wanted: np.dtype[Any] = np.dtype(self.dtype if out_dtype is None else out_dtype)
-        if wanted not in taken:
-            raise DTypeError(f"out_dtype: got {wanted}, need {' or '.join(map(str, taken))}")
-        return wanted
-
-    def _check_arithmetic(self) -> None:
-        tags = [arithmetic(self.dtype, device) for device in self._devices]
-        for tag, device in zip(tags, self._devices, strict=True):
-            if tag != tags[0]:
-                raise DeviceError(
-                    f"products of {self.dtype} are {tags[0]} on {self._devices[0]} and {tag} on "
-                    f"{device}, need one arithmetic: use float32, or devices of one kind"
-                )
-
-    def _need_edges(self, unit: int, why: str) -> None:
-        wrong = [edge for edge in self.edges[:-1] if edge % unit]
-        if wrong:
-            near = wrong[0] // unit * unit
-            raise ParameterError(
-                f"{why}, so {self.split} are cut at multiples of {unit}: got a cut at {wrong[0]}, "
-                f"allowed nearby are {near} and {near + unit}"
-            )

@@ -1,14 +1,19 @@
 """Circuits on several GPUs: the bits of one, on two pretended GPUs and on real ones."""
 
 import copy
+import gc
+import itertools
 import pickle
+import weakref
+from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import _device, circuits
-from rpukit.circuits.learning import capturing
+from rpukit.circuits.learning import capturing, shares
 from rpukit.errors import DeviceError, ParameterError, PlanError
 from rpukit.testing import assert_same_bits
 from tests.circuits.test_partials import mixed, samples, spread, statistics_of
@@ -113,16 +118,43 @@ def test_five_pretended_gpus(monkeypatch):
 
 
 class Eager:
-    """Makes the launches of a graph anew at each launch."""
+    """Makes the launches of a graph anew at each launch.
 
-    def __init__(self, device, warm, call):
+    A capture runs the call's Python, but no launch: what they write is put back.
+    """
+
+    def __init__(self, device, warm, call, after=None):
         self.device, self.call = device, call
         with _device.using(device):
-            self.made = warm()
+            warm()
+        with watched(lambda reads, writes: written.extend((a, a._host.copy()) for a in writes)):
+            written = []
+            self.launch()
+        for array, before in reversed(written):
+            array._host[...] = before
 
     def launch(self):
         with _device.using(self.device):
-            self.call()
+            self.made = self.call()
+
+    def close(self):
+        pass
+
+
+@contextmanager
+def watched(seen):
+    """Call a function with the arrays that work reads and writes, before the work."""
+    before = fake_cupy.Machine._work
+
+    def work(machine, what, reads, writes, stream):
+        seen(reads, writes)
+        before(machine, what, reads, writes, stream)
+
+    fake_cupy.Machine._work = work
+    try:
+        yield
+    finally:
+        fake_cupy.Machine._work = before
 
 
 def by_captured_steps(pc, put):
@@ -156,20 +188,105 @@ def by_eager_steps(pc, put):
 
 
 def test_captured_steps_of_two_pretended_gpus(gpus, monkeypatch):
-    monkeypatch.setattr(capturing, "Graph", Eager)
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
     found = by_captured_steps(on(TWO), put)
     same([_device.to_numpy(a) if hasattr(a, "dtype") else a for a in found],
          by_eager_steps(mixed(), np.array))  # fmt: skip
 
 
+def test_captured_steps_of_three_pretended_gpus(monkeypatch):
+    """The second one's counts are rows that go to the owners of parts, as the first one's."""
+    monkeypatch.setattr(fake_cupy, "N_GPU", 3)
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    with two_gpus.installed(monkeypatch):
+        pc, plain = on([f"gpu:{k}" for k in range(3)]), mixed()
+        for n in (N, 100):  # the others have no samples, but the parameters
+            with pc.captured(n, step=0.5, pseudocount=0.1) as step:
+                found = step(put(X[:n]), weights=put(W[:n]))
+            expected = plain.em_step(X[:n], weights=W[:n], step=0.5, pseudocount=0.1)
+            assert_same_bits(found.get(), expected)
+            assert statistics_from(pc) == statistics_from(plain)
+        assert_same_bits(pc.log_likelihood(put(X)).get(), plain.log_likelihood(X))
+
+
 def test_captured_steps_of_several_blocks(gpus, monkeypatch):
-    """The first GPU's rows are of a whole block and of an open one."""
-    monkeypatch.setattr(capturing, "Graph", Eager)
-    pc, plain = on(TWO), mixed()
-    with pc.captured(N, step=0.5) as step:
-        found = step(put(X), weights=put(W))
-    assert_same_bits(found.get(), plain.em_step(X, weights=W, step=0.5))
+    """Rows of one block after the other, with chains that end within blocks."""
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    root, n = circuits.hmm(18, 2, 3), 600
+    x, w = np.random.default_rng(0).integers(0, 3, (n, 18)), spread(n)
+    plain, pc = rk.Circuit(root, seed=1), rk.Circuit(root, seed=1, devices=TWO)
+    with pc.captured(n, step=0.5) as step:
+        found = step(put(x), weights=put(w))
+    assert_same_bits(found.get(), plain.em_step(x, weights=w, step=0.5))
     assert statistics_from(pc) == statistics_from(plain)
+
+
+class Addresses(Eager):
+    """Keeps no more than a graph does: not what it was captured from."""
+
+    made_before: ClassVar[dict] = {}  # memory that a call used, and did not allocate
+
+    def launch(self):
+        begin = next(Dated.numbers)
+
+        def seen(reads, writes):
+            for memory in (a._memory for a in (*reads, *writes)):
+                if memory.number < begin:
+                    self.made_before[memory.number] = weakref.ref(memory)
+
+        with watched(seen):
+            super().launch()
+        self.call = None
+
+
+class Dated(fake_cupy.Memory):
+    numbers = itertools.count()
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.number = next(Dated.numbers)
+
+
+def test_what_graphs_use_is_kept(gpus, monkeypatch):
+    """A graph writes to addresses, whoever has the memory by then."""
+    monkeypatch.setattr(fake_cupy, "Memory", Dated)
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Addresses)
+    monkeypatch.setattr(Addresses, "made_before", {})
+    pc = on(TWO)
+    with pc.captured(N, step=0.5):
+        gc.collect()
+        assert len(Addresses.made_before) > 30
+        assert all(ref() is not None for ref in Addresses.made_before.values())
+
+
+def test_a_capture_forgets_no_rule(gpus, monkeypatch):
+    for module in (capturing, shares):
+        monkeypatch.setattr(module, "Graph", Eager)
+    pc = on(TWO)
+    pc.accumulate(put(X[:256]), rule=circuits.Rule(exponent=2.0))
+    with pc.captured(300, step=0.5) as step, pytest.raises(ParameterError, match="exponent 2"):
+        step(put(X[:300]))
+
+
+@pytest.mark.multi_gpu
+def test_captured_steps_write_to_their_own_memory():
+    """Arrays that are made after the capture keep what is in them."""
+    import cupy
+
+    pc, sizes, others = on(TWO), [2**k for k in range(9, 23)] * 4, []
+    with pc.captured(N, step=0.5) as step:
+        for name in TWO:
+            with cupy.cuda.Device(int(name[-1])):
+                others += [cupy.full(size, 7, np.uint8) for size in sizes]
+        for _ in range(3):
+            step(cupy.asarray(X))
+    for array in others:
+        with cupy.cuda.Device(array.device.id):
+            assert bool((array == 7).all())
 
 
 @pytest.mark.multi_gpu

@@ -6,6 +6,9 @@ sum_maximise, leaf_maximise, leaf_posterior, largest_forward, choose_down, mark_
 leaf_choose. What the mirrors compute is compared with independent formulas in the other files.
 """
 
+import gc
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ import rpukit as rk
 from rpukit import circuits
 from rpukit._kernels import tune
 from rpukit.circuits._mirror import layers
+from rpukit.circuits.learning.cuda_graph import kept_by_its_arrays
 from rpukit.circuits.ops import counts
 from rpukit.circuits.ops import layers as ops
 from rpukit.circuits.ops import small_batch as _chains
@@ -260,6 +264,39 @@ def test_captured_steps_have_the_bits_of_eager_ones(n):
         assert_same_bits(array, states[1]["arrays"][name])
     with pytest.raises(rk.errors.DeviceError, match="closed"):
         step(x[0])
+
+
+@pytest.mark.gpu
+def test_what_a_captured_step_made_outlives_it():
+    """Results, and tables of the layout that were made for its first launch."""
+    cupy = pytest.importorskip("cupy")
+    x = cupy.asarray(np.random.default_rng(1).integers(0, 5, (300, 4)))
+    made = [rk.Circuit(circuits.hmm(4, 33, 5), seed=2, device="gpu") for _ in range(2)]
+    with made[0].captured(300) as step:
+        found = step(x)
+    del step
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    others = [cupy.full(2**k, 255, np.uint8) for k in range(9, 23) for _ in range(8)]
+    assert_same_bits(found, made[1].accumulate(x))
+    assert_same_bits(made[0].accumulate(x), made[1].accumulate(x))
+    for pc in made:
+        pc.em_step()
+    assert_same_bits(made[0].log_likelihood(x), made[1].log_likelihood(x))
+    assert all(bool((a == 255).all()) for a in others)
+
+
+def test_memory_lives_as_long_as_its_arrays():
+    class Pool:
+        def malloc(self, size):
+            return SimpleNamespace(ptr=size and 4096)
+
+    pool, cuda = Pool(), SimpleNamespace(UnownedMemory=lambda *a: a, MemoryPointer=lambda *a: a)
+    malloc = kept_by_its_arrays(pool, cuda, 1)
+    (address, size, (kept, _), index), offset = malloc(512)
+    assert (address, size, index, offset) == (4096, 512, 1, 0)
+    assert kept is pool
+    assert malloc(0).ptr == 0
 
 
 def test_a_captured_step_needs_a_gpu():

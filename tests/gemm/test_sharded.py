@@ -7,7 +7,8 @@ import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import pieces as gemm_pieces
-from rpukit.gemm import tensor, to_bfloat16
+from rpukit.gemm import sharded, tensor, to_bfloat16
+from rpukit.gemm.split import collected, gathered
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus
 from tests.on_cpu.fake_cupy import Device
@@ -174,6 +175,39 @@ def test_two_gpus(monkeypatch, form, split):
             if split == "outputs":
                 assert [_device.device_of(y).index for y in pieces] == [0, 1]
         assert gpus.device == 0
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16"])
+def test_lines_of_weights_that_are_gathered(monkeypatch, form):
+    """Many rows: each device makes some results whole, from lines that it gathers."""
+    halves = np.split(numbers(N_OUT, N_IN, form=form), 2, 1)
+    assert gathered.pays(70, halves) and not gathered.pays(6, halves)
+    monkeypatch.setattr(sharded, "pays", lambda m, weights: True)
+    monkeypatch.setattr(gathered, "_WINDOW", 1 << 14)  # several of them
+    p = problem(form)
+    w, rest = p.pop("w"), p
+    expected = of_one_device(w, **rest)
+    for cuts in CUTS["inputs"]:
+        layer = rk.ShardedLinear(np.split(w, cuts, 1), split="inputs")
+        all_same(of_layer(layer, **rest), expected)
+    with two_gpus.installed(monkeypatch):
+        there = {name: _device.cupy().array(v) for name, v in rest.items()}
+        layer = rk.ShardedLinear.cut(w, ("gpu:0", "gpu:1"), split="inputs")
+        all_same(of_layer(layer, **there), expected)
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16"])
+def test_results_that_are_copied_in_parts(monkeypatch, form):
+    monkeypatch.setattr(collected, "_LARGE", 1)
+    x, w = numbers(3, 32, form=form), numbers(1300, 32, form=form, seed=1)
+    expected = rk.det_gemm(x, w, trans_b=True)
+    layer = rk.ShardedLinear(np.split(w, (640,)))
+    assert_same_bits(layer.forward(x), expected)
+    with two_gpus.installed(monkeypatch) as gpus:
+        layer = rk.ShardedLinear.cut(w, ("gpu:1", "gpu:0"))
+        made = layer.forward(_device.cupy().array(x))
+        assert_same_bits(made.get(), expected)
+        assert sum("peer copy" in line for line in gpus.log) > 3
 
 
 @pytest.mark.multi_gpu

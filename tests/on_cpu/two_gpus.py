@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -29,15 +30,27 @@ class Function:
     def __init__(self, variant: launch.Variant, device: int) -> None:
         self.variant, self.device, self.ptr = variant, device, id(self)
         self.by_handle[self.ptr] = self
+        self._reads = _constants(variant)
 
     def __call__(self, grid: Any, block: Any, args: Sequence[Any], shared: int) -> None:
         here = machine()
         if here.device != self.device:
             raise Misplaced(f"{self.variant.entry} of gpu:{self.device} on gpu:{here.device}")
-        arrays = [a for a in args if isinstance(a, Array)]
-        here.work(self.variant.entry, [], arrays)
+        pairs = [(a, read) for a, read in zip(args, self._reads, strict=True)
+                 if isinstance(a, Array)]  # fmt: skip
+        reads, writes = ([a for a, read in pairs if read is kind] for kind in (True, False))
+        here.work(self.variant.entry, reads, writes)
         with here.lock:  # the runner takes one launch at a time
             runner.run(self.variant, grid, block, [bare(a) for a in args], shared)
+
+
+def _constants(variant: launch.Variant) -> list[bool]:
+    """Tell which parameters a kernel only reads."""
+    text, n = variant.source.text, len(variant.parameters)
+    found = re.search(rf"\b{variant.entry}\(([^)]*)\)", text)
+    declared = found[1].split(",") if found else []
+    plain = len(declared) == n
+    return ["const" in d.partition("*")[0] for d in declared] if plain else [False] * n
 
 
 def _launcher(

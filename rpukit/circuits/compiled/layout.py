@@ -1,20 +1,20 @@
 """Compilation of node vectors into layers of index tables for kernels and mirrors.
 
 Every input and every sum is a *row* of the arrays of values and flows. Products are not kept (but
-for those that are roots or children of products): each sum layer computes the *elements* that it
-mixes, sums of rows. Sums with one list of children are a *group*, whose weights are dense, (child,
-node): block sizes and edges of the graph only decide which groups there are. The graph is not
-changed.
+for those that are roots, children of products, or products of many): each sum layer computes the
+*elements* that it mixes, sums of rows. Sums with one list of children are a *group*, whose weights
+are dense, (child, node): block sizes and edges of the graph only decide which groups there are.
+The graph is not changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from rpukit.circuits.compiled.layers import Block, Layout, ProductLayer, SumLayer
 from rpukit.circuits.graph.leaves import columns_of
 from rpukit.circuits.graph.nodes import InputNodes, Nodes, ProductNodes, SumNodes
 from rpukit.circuits.graph.traversal import walk
@@ -25,116 +25,8 @@ __all__ = ["Block", "Layout", "ProductLayer", "SumLayer", "make_layout"]
 IntArray = Any
 
 _WIDEST = 6  # most rows of an element that kernels gather themselves
+_LATER = 1 << 30  # products of more rows get rows after all others: this and more until then
 _APART = 16  # sums above one another, after which flows are scaled
-
-
-@dataclass(slots=True)
-class Block:
-    """Weights of a group: the blocks of the owner that it holds, and its offset in the array."""
-
-    owner: SumNodes
-    blocks: IntArray  # of sums
-    edges: IntArray  # (n_block of the group, n_child_block): number of the edge
-    first: int
-    n_child: int
-    n_node: int
-
-    @property
-    def size(self) -> int:
-        return self.n_child * self.n_node
-
-    def gather(self, tiles: Any) -> Any:
-        """Convert tiles (n_edge, block_size, child_block_size) to weights (n_child, n_node)."""
-        chosen = tiles[self.edges]  # (block, child block, node, child)
-        return chosen.transpose(1, 3, 0, 2).reshape(self.n_child, self.n_node)
-
-    def scatter(self, weights: Any, tiles: Any) -> None:
-        """Write weights (n_child, n_node) back into tiles."""
-        n_block, n_child_block = self.edges.shape
-        shape = (n_child_block, tiles.shape[2], n_block, tiles.shape[1])
-        tiles[self.edges] = weights.reshape(shape).transpose(2, 0, 3, 1)
-
-
-@dataclass(slots=True)
-class ProductLayer:
-    """Sums of rows: those of output i are rows[first[i] : first[i + 1]]."""
-
-    first: IntArray
-    rows: IntArray
-    target: int  # row of output 0, or -1: elements of a sum layer
-    back_first: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    back: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
-    used: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
-
-    def turn(self) -> ProductLayer:
-        """Make the transposed table: the outputs of each used row, ascending."""
-        outputs = np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
-        order = np.argsort(self.rows, kind="stable")
-        self.used, counts = np.unique(self.rows, return_counts=True)
-        self.back_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.back = outputs[order]
-        return self
-
-
-@dataclass(slots=True)
-class SumLayer:
-    """Groups of sums over the elements of one depth; groups with one list are adjacent."""
-
-    elements: ProductLayer
-    list_first: IntArray  # children of list i: list_elements[list_first[i] : list_first[i + 1]]
-    list_elements: IntArray
-    group_list: IntArray
-    group_row: IntArray
-    group_size: IntArray
-    group_theta: IntArray
-    # Parents of an element: groups, and its place in their lists.
-    parent_first: IntArray
-    parent_group: IntArray
-    parent_place: IntArray
-    first_row: int = 0
-    end_row: int = 0
-    n_weight: int = 0
-    most_in: int = 0  # children of a group
-    most_out: int = 0  # nodes of a group
-    element_first: int = 0  # elements of the layers before it
-    # Rows of each element, -1 for none, and of the children of all lists: see `_find_rows`.
-    width: int = 0
-    element_rows: IntArray = None
-    list_rows: IntArray = None
-    vec: int = 1  # weights of a child that lie at a multiple of 16 bytes
-    # (n, 3): first row and rows of vectors whose flows are scaled to that of a root; its row.
-    scaled: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int32))
-    tiles: dict[Any, Any] = field(default_factory=dict)  # cached tables of launches, see tables.py
-
-    @property
-    def n_element(self) -> int:
-        return len(self.elements.first) - 1
-
-
-@dataclass(slots=True)
-class Layout:
-    """A compiled circuit."""
-
-    roots: list[Nodes]
-    nodes: list[Nodes]
-    n_row: int = 0
-    n_theta: int = 0
-    n_variable: int = 0
-    n_element: int = 0
-    width: int = 0  # of all layers of sums
-    shared: bool = False  # some row is in two elements of a layer
-    tree: bool = False  # each row but roots is in one element: its flow comes from there alone
-    rows: dict[int, IntArray] = field(default_factory=dict)  # of each node vector, by its number
-    blocks: dict[int, list[Block]] = field(default_factory=dict)  # of each source of sums
-    inputs: list[InputNodes] = field(default_factory=list)
-    layers: list[ProductLayer | SumLayer] = field(default_factory=list)
-    root_rows: IntArray = None
-    columns: tuple[IntArray, ...] = ()  # see `columns_of`
-
-    @property
-    def n_edge(self) -> int:
-        """Number of weights, tied ones counted once for each use."""
-        return sum(layer.n_weight for layer in self.layers if isinstance(layer, SumLayer))
 
 
 def make_layout(roots: Sequence[Nodes]) -> Layout:
@@ -178,7 +70,8 @@ def make_layout(roots: Sequence[Nodes]) -> Layout:
         if products:
             layout.layers.append(_product_layer(layout, products))
         if sums:
-            layout.layers.append(_sum_layer(layout, sums, kept))
+            layout.layers += _sum_layer(layout, sums, kept)
+    _place_wide(layout)
     _find_rows([layer for layer in layout.layers if isinstance(layer, SumLayer)], layout)
     layout.root_rows = np.concatenate([layout.rows[root.number] for root in roots])
     layout.tree = _is_tree(layout)
@@ -260,14 +153,20 @@ def _rows_of_products(layout: Layout, nodes: ProductNodes) -> IntArray:
     return np.stack(columns, axis=1)
 
 
+def _flat(tables: list[IntArray]) -> IntArray:
+    return np.concatenate([table.reshape(-1) for table in tables])
+
+
 def _joined(tables: list[IntArray], target: int) -> ProductLayer:
     widths = np.concatenate([np.full(len(t), t.shape[1]) for t in tables])
     first = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
-    rows = np.concatenate([t.reshape(-1) for t in tables]).astype(np.int32)
+    rows = _flat(tables).astype(np.int32)
     return ProductLayer(first, rows, target).turn()
 
 
-def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer:
+def _sum_layer(
+    layout: Layout, sums: list[SumNodes], kept: set[int]
+) -> list[ProductLayer | SumLayer]:
     bases: dict[int, int] = {}
     tables: list[IntArray] = []
     n_element, first_row = 0, layout.n_row
@@ -300,6 +199,7 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
             groups.append((number, row, block.n_node, block.first))
             row += block.n_node
     groups.sort(key=lambda group: group[0])  # stable, so that groups of a list are adjacent
+    before, tables = _wide_apart(layout, tables)
     made = _with_parents(_joined(tables, -1), contents, np.array(groups, np.int64))
     made.first_row, made.end_row = first_row, layout.n_row
     made.element_first = layout.n_element
@@ -308,7 +208,40 @@ def _sum_layer(layout: Layout, sums: list[SumNodes], kept: set[int]) -> SumLayer
     if not ((made.group_size | made.group_theta) % 4).any():
         made.vec = 4
     made.n_weight = int(np.sum(made.group_size * np.diff(made.list_first)[made.group_list]))
-    return made
+    return [*before, made]
+
+
+def _wide_apart(
+    layout: Layout, tables: list[IntArray]
+) -> tuple[list[ProductLayer | SumLayer], list[IntArray]]:
+    """Give rows of their own to elements of too many rows: kernels gather the others then.
+
+    Not if a row is also in an element of few: its flows would be added in another order.
+    """
+    wide = [table for table in tables if table.shape[1] > _WIDEST]
+    few = [table for table in tables if table.shape[1] <= _WIDEST]
+    if not wide or (few and np.isin(_flat(few), _flat(wide)).any()):
+        return [], tables
+    target = at = _LATER + layout.n_wide
+    made = []
+    for table in tables:
+        if table.shape[1] > _WIDEST:
+            table, at = np.arange(at, at + len(table))[:, None], at + len(table)
+        made.append(table)
+    layout.n_wide = at - _LATER
+    return [_joined(wide, target)], made
+
+
+def _place_wide(layout: Layout) -> None:
+    """Place the rows of `_wide_apart` after those of all nodes."""
+    shift = layout.n_row - _LATER
+    for layer in layout.layers:
+        inner = layer.elements if isinstance(layer, SumLayer) else layer
+        for table in (inner.rows, inner.used):
+            table[table >= _LATER] += shift
+        if inner.target >= _LATER:
+            inner.target += shift
+    layout.n_row += layout.n_wide
 
 
 def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
@@ -317,7 +250,9 @@ def _find_rows(layers: list[SumLayer], layout: Layout) -> None:
     width = max((int(count.max()) for count in counts), default=0)
     if width > _WIDEST:
         return
-    layout.shared = any((np.diff(y.elements.back_first) > 1).any() for y in layers)
+    for layer in layers:
+        layer.shared = bool((np.diff(layer.elements.back_first) > 1).any())
+    layout.shared = any(layer.shared for layer in layers)
     layout.width = width
     for layer, count in zip(layers, counts, strict=True):
         rows = np.full((layer.n_element, width), -1, np.int32)

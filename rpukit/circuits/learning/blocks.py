@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -29,7 +29,7 @@ from rpukit.circuits.queries.propagation import Rule
 from rpukit.circuits.state import structure_of
 from rpukit.errors import DTypeError, ParameterError, ShapeError, StructureError
 
-__all__ = ["absorb", "add_rows", "block_step", "counted", "partials", "rows_of"]
+__all__ = ["absorb", "add_rows", "block_step", "counted", "partials"]
 
 Array = Any
 Part = tuple[slice, Array, Array]
@@ -258,30 +258,6 @@ def _give(
         if last % BLOCK:
             row, piece = to * len(pieces) + settled, block[0]
             chains[row], leaf_chains[row] = piece.chains, piece.leaf_chains
-
-
-def rows_of(core: Core, samples: tuple[Array, Array, Array], out: Array) -> Callable[[], Any]:
-    """Return a function that computes rows of counts of samples that begin a block.
-
-    It is one pass, without memory from the arena, so that a graph may hold it. The rows are those
-    of `counted`, in the same arrays at each call; ``out`` gets log-likelihoods.
-    """
-    codes, numbers, weights = samples
-    n, device, held, pieces = len(codes), core.device, core.statistics, core.pieces
-    n_block, propagation = -(-n // BLOCK), Propagation(core.parameters)
-    blocks, n_row = [_pieces(held, len(pieces)) for _ in range(n_block)], n_block * len(pieces)
-    chains = _device.zeros((n_row, held.chains.size), core.dtype, device)
-    leaf_chains = _device.zeros((n_row, held.leaf_chains.size), core.dtype, device)
-
-    def call() -> tuple[Array, Array]:
-        for piece in chain.from_iterable(blocks):
-            piece.clear()
-        run = both_ways(core, propagation, (codes, numbers), weights, out)
-        gather_blocks(core.parameters, run, blocks, pieces.ends, 0)
-        _give(blocks, pieces, (0, n, n), chains, leaf_chains)
-        return chains, leaf_chains
-
-    return call
 
 
 def _workspace(core: Core) -> Workspace:

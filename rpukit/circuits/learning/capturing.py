@@ -1,24 +1,30 @@
-"""Steps of learning as CUDA graphs, on one GPU or a graph or two for each of several."""
+"""Steps of learning as CUDA graphs, on one GPU or a few graphs for each of several."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rpukit import _device
+from rpukit._device import Device
 from rpukit._kernels.entering import enters_device
+from rpukit._kernels.lanes import Lanes
 from rpukit.circuits.core import CircuitLike, Core
-from rpukit.circuits.learning.blocks import add_rows, rows_of
 from rpukit.circuits.learning.cuda_graph import Captured, EMStep, Graph
-from rpukit.circuits.learning.em import take_em_step
+from rpukit.circuits.learning.em import maximise_part, take_em_step
+from rpukit.circuits.learning.owners import Part, cut
+from rpukit.circuits.learning.shares import Counts, RowShare, Share
 from rpukit.circuits.learning.spread import begin_totals, count_round
 from rpukit.circuits.ops import em as steps
+from rpukit.circuits.parameters import Statistics
 from rpukit.circuits.partials import BLOCK
-from rpukit.circuits.peers import Peers, copy_across, has_numbers
-from rpukit.circuits.queries.passes import Propagation, both_ways, gather
+from rpukit.circuits.peers import Peers
+from rpukit.circuits.queries.passes import Propagation
 
 __all__ = ["CapturedApart", "captured"]
 
 Array = Any
+Events = Mapping[Device, Any]
 
 
 def captured(
@@ -67,67 +73,99 @@ def captured(
     return kind(self._core, batch_size, after)
 
 
-class _Share:
-    """Samples of one GPU, and the graph that counts them.
+class _Owner:
+    """A GPU that adds the counts of a part of the parameters and, in a step of EM, changes it.
 
     Parameters
     ----------
     core : Core
         Of that GPU.
-    samples : tuple of array
-        Codes, numbers and weights, which stay in place.
-    out : array, shape (n, n_root)
-        Log-likelihoods.
-    at_once : bool
-        Whether counts are added to the GPU's totals; else there are rows of them.
+    part : Part
+    shares : sequence of Share
+        In the order of their samples.
+    em : EMStep, optional
+    after : callable
+        Called with the statistics when all rows are added.
     """
 
     def __init__(
-        self, core: Core, samples: tuple[Array, Array, Array], out: Array, *, at_once: bool
+        self,
+        core: Core,
+        part: Part,
+        shares: Sequence[Share],
+        em: EMStep | None,
+        after: Callable[[Statistics], None],
     ) -> None:
-        self.core, self.samples, self.out, self.at_once = core, samples, out, at_once
+        self.core, self.part, self._first = core, part, shares[0].core
+        self._inbox: list[tuple[Device, int, Counts, Counts]] = []
+        self._rows: list[Counts] = []
+        for share in shares:
+            if not isinstance(share, RowShare):
+                continue
+            if share.core is core:
+                self._rows.append(share.counts(part))
+                continue
+            for k, sent in enumerate(share.sent_of(part)):
+                with _device.using(core.device):
+                    room = Counts.room(sent, core.dtype, core.device)
+                self._inbox.append((share.core.device, k, sent, room))
+                self._rows.append(room)
         with _device.using(core.device):
-            call = self._add if at_once else rows_of(core, samples, out)
-        self.graph = Graph(core.device, call, call)
+            empty, uses = core.statistics.fresh(), part.uses(core.parameters)
 
-    @classmethod
-    def of_other(cls, core: Core, n: int, *, at_once: bool) -> _Share:
-        """Make the share of a GPU beside the circuit's own, with arrays for n samples."""
-        with _device.using(core.device):
-            samples = (*core.unknown(n), core.encoder.weights(None, n))
-            out = _device.empty(samples[2].shape, core.dtype, core.device)
-        return cls(core, samples, out, at_once=at_once)
+        def add(held: Statistics, pseudocount: float) -> None:
+            for rows in self._rows:
+                rows.add(held, part)
+            after(held)
+            if em is None:
+                return
+            if held is empty:  # without counts the step changes nothing
+                held.clear()
+            numbers = (em.step, pseudocount, em.keep_zeros)
+            maximise_part(core.parameters, held, *numbers, uses, part.runs)
 
-    def _add(self) -> None:
-        core, (codes, numbers, weights) = self.core, self.samples
-        propagation = Propagation(core.parameters)
-        run = both_ways(core, propagation, (codes, numbers), weights, self.out)
-        gather(core.parameters, run, core.statistics)
+        added = 0.0 if em is None else em.pseudocount
+        self.graph = Graph(
+            core.device, lambda: add(empty, 0.0), lambda: add(core.statistics, added)
+        )
 
-    def take(self, *samples: Array) -> None:
-        """Copy samples from the circuit's GPU."""
-        codes, numbers, weights = samples
-        copy_across(codes, self.samples[0])
-        if has_numbers(self.core):
-            copy_across(numbers, self.samples[1])
-        copy_across(weights, self.samples[2])
+    def collect(self, lanes: Lanes, free: Events, counted: Events) -> None:
+        """Take the totals and rows of other GPUs.
 
-    def add(self) -> None:
-        """Add the rows to the GPU's totals."""
-        if self.at_once:
-            return
-        core = self.core
-        with _device.using(core.device):
-            chains, leaf_chains = self.graph.made
-            add_rows(core.statistics, chains, leaf_chains, len(self.out), core.pieces)
+        They are there after the events ``counted``, of each GPU one for each block of its rows;
+        their places are not used after ``free``.
+        """
+        own = free[self.core.device]
+        if self._first is not self.core:
+            held, its = self.core.statistics, self._first.statistics
+            totals = zip(
+                self.part.of(its.totals, its.leaf_totals),
+                self.part.of(held.totals, held.leaf_totals),
+                strict=True,
+            )
+            for source, target in totals:
+                if source.size:
+                    lanes.put(source, target, own, counted[self._first.device][-1])
+        for device, k, sent, room in self._inbox:
+            sent.send(room, lanes, own, counted[device][k])
+
+    def give(self, lanes: Lanes, cores: Sequence[Core], passed: Events) -> None:
+        """Copy the parameters to the other GPUs, after the events of all."""
+        own = self.part.parameters(self.core.parameters)
+        for there in cores:
+            if there is self.core:
+                continue
+            for source, target in zip(own, self.part.parameters(there.parameters), strict=True):
+                lanes.put(source, target, passed[self.core.device], passed[there.device])
 
 
 @enters_device("__call__")
 class CapturedApart(Captured):
     """`Captured` of a circuit on several GPUs: each counts its share of the samples.
 
-    The order of additions is that of `count_round`, and so are the bits. A call while a block of
-    samples is open does without graphs.
+    With a step of EM each GPU that has samples owns a part of the parameters: it adds the counts
+    of this part, changes it and gives it to the others. The order of additions is that of
+    `count_round`, and so are the bits. A call while a block is open does without graphs.
     """
 
     def _check_memory(self) -> None:
@@ -138,30 +176,48 @@ class CapturedApart(Captured):
             core.memory.check(part.stop - part.start)
 
     def _captured(self) -> tuple[Graph, Array]:
-        core, peers = self._core, self._core.peers
-        _, *parts, self._last = peers.blocks(0, self._n)
-        self._parts = [part for part in parts if part.start < part.stop]
+        core, peers, em = self._core, self._core.peers, self._em
+        held = core.statistics
+        n_sample, exponent = held.n_sample, held.exponent
+        _, *spans, last = peers.blocks(0, self._n)
+        self._spans = [span for span in spans if span.start < span.stop]
+        there = peers.cores[: len(self._spans)]
+        owners = [core] if em is None else [*there, core]
+        parts = cut(core.parameters, len(owners))
         out = _device.empty(self._weights.shape, core.dtype, core.device)
-        self._others = [
-            _Share.of_other(there, part.stop - part.start, at_once=k == 0)
-            for k, (there, part) in enumerate(zip(peers.cores, self._parts, strict=False))
+
+        def elsewhere(of: Core) -> list[Part]:
+            return [part for part, owner in zip(parts, owners, strict=True) if owner is not of]
+
+        self._lanes = Lanes()
+        self._others: list[Share] = []
+        for k, (one, span) in enumerate(zip(there, self._spans, strict=True)):
+            samples, likely = _room(one, span.stop - span.start)
+            share = RowShare(one, samples, likely, elsewhere(one)) if k else None
+            self._others.append(share or Share(one, samples, likely))
+        self._last = last
+        samples, _ = _room(core, last.stop - last.start)
+        self._own = RowShare(core, samples, out[last], elsewhere(core))
+        shares = [*self._others, self._own]
+
+        def counted(held: Statistics) -> None:
+            if em is None:  # else they are cleared
+                steps.count_samples(held, out, self._weights)
+
+        self._owners = [
+            _Owner(one, part, shares, em, counted) for one, part in zip(owners, parts, strict=True)
         ]
-        own = tuple(array[self._last] for array in (self._codes, self._numbers, self._weights))
-        self._own = _Share(core, own, out[self._last], at_once=False)
-        statistics, n_last = core.statistics, self._last.stop - self._last.start
-        n_sample, empty = statistics.n_sample, statistics.fresh()
+        self._settled = [] if em is None else [_settled(one) for one in (*peers.cores, core)]
+        held.n_sample, held.exponent = n_sample, exponent
+        for one in peers.cores:  # counts of the first launches, by whatever number of samples
+            with _device.using(one.device):
+                one.statistics.clear()
+        return self._owners[-1].graph, out
 
-        def finish(held: Any, pseudocount: float | None) -> None:
-            chains, leaf_chains = self._own.graph.made
-            add_rows(held, chains, leaf_chains, n_last, core.pieces)
-            steps.count_samples(held, out, self._weights)
-            if pseudocount is not None:
-                held.clear()
-            self._learn(held, pseudocount)
-
-        graph = Graph(core.device, lambda: finish(empty, 0.0), lambda: finish(statistics, None))
-        statistics.n_sample = n_sample
-        return graph, out
+    def _graphs(self) -> list[Any]:
+        shares = (*self._others, self._own)
+        owners = (owner.graph for owner in self._owners)
+        return [] if self._graph is None else [*shares, *owners, *self._settled]
 
     def _launch(self, graph: Graph) -> None:
         core, peers = self._core, self._core.peers
@@ -169,28 +225,41 @@ class CapturedApart(Captured):
         if core.statistics.n_sample % BLOCK:
             self._without_graphs()
             return
-        free = peers.event(core)
-        for other, part in zip(self._others, self._parts, strict=True):
-            other.take(*(array[part] for array in (self._codes, self._numbers, self._weights)))
-        for other in self._others:
-            if other.at_once:
+        for other in self._others[:1]:
+            held = other.core.statistics
+            if core.statistics.n_sample or held.n_sample:
                 begin_totals(peers, core, other.core)
-            other.graph.launch()
-        self._own.graph.launch()
-        before = core
-        for other in self._others:
-            if not other.at_once:
-                peers.hand_on(before, other.core)
-            other.add()
-            before = other.core
-        if self._others:
-            peers.hand_on(before, core, free)
-        for other, part in zip(self._others, self._parts, strict=True):
-            copy_across(other.out, self._out[part])
-        graph.launch()
+            held.n_sample = self._n  # until they are cleared
+        every, lanes = (*peers.cores, core), self._lanes
+        samples = (self._codes, self._numbers, self._weights)
+        self._own.keep(*(array[self._last] for array in samples))
+        free = {one.device: peers.event(one) for one in every}
+        counted = {core.device: self._own.launch()}  # the longest one
+        for other, span in zip(self._others, self._spans, strict=True):
+            own = [array[span] for array in samples]
+            other.take(own, lanes, free[core.device], free[other.core.device])
+            counted[other.core.device] = other.launch()
+        for owner in self._owners:
+            owner.collect(lanes, free, counted)
+        for other, span in zip(self._others, self._spans, strict=True):
+            made = counted[other.core.device][-1]
+            lanes.put(other.out, self._out[span], free[core.device], made)
+        for owner in self._owners[:-1]:
+            owner.graph.launch()
+        graph.launch()  # that of the last owner
         self._count()
         if self._em is not None:
-            peers.update()  # now, while the host waits for nothing
+            passed = {one.device: peers.event(one) for one in every}
+            for owner in self._owners:
+                owner.give(lanes, every, passed)
+        lanes.finish()
+        if self._em is None:
+            return
+        for settled in self._settled:
+            settled.launch()
+        for other in self._others[:1]:
+            other.core.statistics.n_sample = 0
+        peers.updated()
 
     def _without_graphs(self) -> None:
         core, em = self._core, self._em
@@ -199,3 +268,22 @@ class CapturedApart(Captured):
         count_round(core.peers, core, propagation, None, *samples)
         if em is not None:
             take_em_step(core, em.step, em.pseudocount, em.keep_zeros)
+
+
+def _room(core: Core, n: int) -> tuple[tuple[Array, Array, Array], Array]:
+    """Allocate n samples and their log-likelihoods on a GPU beside the circuit's own."""
+    with _device.using(core.device):
+        samples = (*core.unknown(n), core.encoder.weights(None, n))
+        return samples, _device.empty(samples[2].shape, core.dtype, core.device)
+
+
+def _settled(core: Core) -> Graph:
+    """Capture what ends a step of EM on a GPU: tables of parameters, and counts of 0."""
+    with _device.using(core.device):
+        empty = core.statistics.fresh()
+
+    def settle(held: Statistics) -> None:
+        core.parameters.refresh_tables()
+        held.clear()
+
+    return Graph(core.device, lambda: settle(empty), lambda: settle(core.statistics))

@@ -38,12 +38,17 @@ class EMStep:
 class Graph:
     """Launches of a call as a CUDA graph, with memory of its own.
 
+    The graph knows addresses alone. Arrays that the call makes are of memory that nothing else
+    gets while the graph lives; those that it finds elsewhere have to be kept by the caller.
+
     Parameters
     ----------
     device : Device
     warm : callable
         Makes the same launches before, so that nothing is compiled or allocated in the capture.
     call : callable
+    after : Graph, optional
+        A graph that is launched before this one, which uses arrays that its call has made.
 
     Attributes
     ----------
@@ -52,15 +57,20 @@ class Graph:
     """
 
     def __init__(
-        self, device: _device.Device, warm: Callable[[], Any], call: Callable[[], Any]
+        self,
+        device: _device.Device,
+        warm: Callable[[], Any],
+        call: Callable[[], Any],
+        after: Graph | None = None,
     ) -> None:
         cupy, self._device = _device.cupy(), device
         with _device.using(device):
             # Nothing else uses this memory between two launches.
-            self._pool = cupy.cuda.MemoryPool()
+            self._pool: Any = cupy.cuda.MemoryPool() if after is None else after._pool
             stream = cupy.cuda.Stream(non_blocking=True)
             cupy.cuda.get_current_stream().synchronize()
-            with cupy.cuda.using_allocator(self._pool.malloc), stream:
+            allocator = kept_by_its_arrays(self._pool, cupy.cuda, device.index)
+            with cupy.cuda.using_allocator(allocator), stream:
                 warm()
                 stream.synchronize()
                 stream.begin_capture()
@@ -73,6 +83,30 @@ class Graph:
         """Launch on the current stream of the device."""
         with _device.using(self._device):
             self._graph.launch(_device.cupy().cuda.get_current_stream())
+
+    def close(self) -> None:
+        """Give back the memory that no array is in; the graph cannot be launched again."""
+        with _device.using(self._device):
+            self._graph = self.made = None
+            self._pool.free_all_blocks()
+
+
+def kept_by_its_arrays(pool: Any, cuda: Any, index: int) -> Callable[[int], Any]:
+    """Return an allocator that takes memory of a pool, which lives as long as the last array.
+
+    CuPy's memory has only a weak reference to its pool, which frees all of it in the end. But
+    tables of the layout that are made for a graph's first launch stay with the circuit, and
+    results with the user.
+    """
+
+    def malloc(size: int) -> Any:
+        found = pool.malloc(size)
+        if not found.ptr:  # of no bytes
+            return found
+        memory = cuda.UnownedMemory(found.ptr, size, (pool, found), index)
+        return cuda.MemoryPointer(memory, 0)
+
+    return malloc
 
 
 @enters_device("__call__")
@@ -129,7 +163,7 @@ class Captured:
 
     def _captured(self) -> tuple[Graph, Array]:
         statistics = self._core.statistics
-        n_sample = statistics.n_sample
+        n_sample, exponent = statistics.n_sample, statistics.exponent
         empty = statistics.fresh() if n_sample else statistics
 
         def warm() -> None:
@@ -143,7 +177,7 @@ class Captured:
             return out
 
         graph = Graph(self._core.device, warm, call)
-        statistics.n_sample = n_sample
+        statistics.n_sample, statistics.exponent = n_sample, exponent
         return graph, graph.made
 
     def _learn(self, statistics: Statistics, pseudocount: float | None = None) -> None:
@@ -166,7 +200,13 @@ class Captured:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for graph in self._graphs():
+            graph.close()
         self._graph = None
+
+    def _graphs(self) -> list[Any]:
+        """What is to be closed in the end."""
+        return [] if self._graph is None else [self._graph]
 
     @changes
     def __call__(

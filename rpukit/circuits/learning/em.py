@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from rpukit import _device
 from rpukit._checks import LARGEST, flag, is_number, plain, shown
 from rpukit._kernels.calls import changes
+from rpukit.circuits.compiled.leaf_tables import LeafRun
+from rpukit.circuits.compiled.tables import Uses
 from rpukit.circuits.core import CircuitLike, Core
 from rpukit.circuits.graph.evaluated import FunctionLeaf
 from rpukit.circuits.graph.leaves import MaskedCategorical
@@ -30,6 +32,7 @@ __all__ = [
     "check_number",
     "em_step",
     "maximise",
+    "maximise_part",
     "need_counts",
     "parameter_flows",
     "take_em_step",
@@ -228,11 +231,23 @@ def maximise(
 ) -> None:
     """Take a step of EM by counts, which are kept."""
     numbers = (step, pseudocount, keep_zeros)
-    steps.sum_maximise(
-        parameters.uses, *numbers, statistics.chains, statistics.totals, parameters.theta
-    )
-    parameters.round()
-    for run in parameters.runs:
+    maximise_part(parameters, statistics, *numbers, parameters.uses, parameters.runs)
+    parameters.refresh_tables()
+
+
+def maximise_part(
+    parameters: Parameters,
+    statistics: Statistics,
+    step: float,
+    pseudocount: float,
+    keep_zeros: bool,
+    uses: Uses,
+    runs: Iterable[LeafRun],
+) -> None:
+    """Take a step of EM of some weights and leaves; tables made of them stay as they are."""
+    numbers = (step, pseudocount, keep_zeros)
+    steps.sum_maximise(uses, *numbers, statistics.chains, statistics.totals, parameters.theta)
+    for run in runs:
         totals, extra = statistics.leaf_totals[run.statistic], pseudocount
         if isinstance(run.leaf, MaskedCategorical):
             # Masked values get no pseudocount: the allowed ones share it equally.
@@ -246,6 +261,5 @@ def maximise(
         )
         if isinstance(run.leaf, FunctionLeaf):
             maximise_functions(run.leaf, step, extra, *arrays)
-            continue
-        ops.leaf_maximise(run.traits, run.n_node, step, extra, keep_zeros, *arrays)
-        parameters.refresh(run)
+        else:
+            ops.leaf_maximise(run.traits, run.n_node, step, extra, keep_zeros, *arrays)

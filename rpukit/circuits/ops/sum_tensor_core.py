@@ -43,6 +43,7 @@ _TENSOR_STAGE = Kernel("tensor_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _DEPTH = 64  # inputs of a stage
+_SHORT = 128  # inputs of a sum that are few
 _TEAMS = 4224  # blocks of 128 threads that fill a GPU twice
 
 
@@ -150,12 +151,22 @@ _SPLIT_TILES = (
 
 
 @cache
-def tile_for(n_sample: int, n_out: int, n_in: int, split: bool = False, limit: int = 0) -> Tile:
+def tile_for(
+    n_sample: int,
+    n_out: int,
+    n_in: int,
+    split: bool = False,
+    limit: int = 0,
+    most: int | None = None,
+) -> Tile:
     """Choose the largest tile that still fills a GPU, by samples and outputs.
 
-    ``n_in``: most inputs of an output; ``limit``: bytes of shared memory of a block.
+    ``n_in``: most inputs of an output; ``limit``: bytes of shared memory of a block; ``most``:
+    outputs of the largest group, of which alone a tile is made.
     """
-    tiles = _SPLIT_TILES if split else _TILES
+    tiles: tuple[Tile, ...] = _SPLIT_TILES if split else _TILES
+    if not split and (n_in <= _SHORT or (most or n_out) < tiles[0].outputs):
+        tiles = tiles[1:]  # several blocks to a multiprocessor cover each other's begin and end
     chosen = tiles[-1]
     for tile in tiles[:-1]:
         count = -(-n_out // tile.outputs) * -(-n_sample // tile.samples)
@@ -255,7 +266,8 @@ def tensor_forward(
         go = mirror(_MIRROR, theta.dtype).tensor_forward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
-    tile = tile_for(n, layer.end_row - layer.first_row, layer.most_in, *_kind(rounded, values))
+    kind, n_out = _kind(rounded, values), layer.end_row - layer.first_row
+    tile = tile_for(n, n_out, layer.most_in, *kind, layer.most_out)
     tiles = node_tiles(layer, tile.outputs)
     sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), lists[3], len(lists[0]))
     inside = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, lists[2])
@@ -297,7 +309,8 @@ def tensor_backward(
         go = mirror(_MIRROR, theta.dtype).tensor_backward
         run_rows(go, n, *args, grain=work_grain(8 * layer.n_weight))
         return
-    tile = tile_for(n, layer.n_element, layer.most_out, *_kind(rounded, theta))
+    kind = _kind(rounded, theta)
+    tile = tile_for(n, layer.n_element, layer.most_out, *kind, layer.most_in)
     tiles = element_tiles(layer, tile.outputs)
     sizes = (n, layer.n_element, n_row, len(tiles[0]), groups[3], len(at))
     own = (layer.group_row, layer.group_size, layer.group_theta, words, at, *parents)

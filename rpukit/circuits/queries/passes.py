@@ -43,18 +43,21 @@ __all__ = [
     "as_type",
     "both_ways",
     "gather",
+    "gather_block",
     "gather_blocks",
     "propagation_of",
     "run_down",
     "run_inner",
     "run_leaves",
     "run_up",
+    "steps_of_pass",
     "store",
     "up",
     "values_of",
 ]
 
 Array = Any
+Steps = Sequence[tuple[Array, Array, Array]]
 
 
 @dataclass(slots=True)
@@ -177,8 +180,11 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
     """Run the kernels of a downward pass from the roots; it can be repeated."""
     theta, values, rounded = parameters.theta, run.values, parameters.rounded
     joined = _joins(parameters, run)
-    apart = not joined or parameters.layout.shared  # elements have flows of their own
-    n = len(values) * _most(parameters.layout.layers) if apart else 0
+    # Elements of these layers have flows of their own.
+    apart = [
+        y for y in parameters.layout.layers if not joined or (isinstance(y, SumLayer) and y.shared)
+    ]
+    n = len(values) * _most(apart)
     scratch = empty((n,), theta.dtype, parameters.device)
     tree = joined and parameters.layout.tree and chained.shape is None
     _begin_down(parameters, run, tree=tree)
@@ -190,14 +196,14 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
             shape, together = chained.shape, chained.together
             flows_down(part, theta, values, run.flows, shape, together=together)
         elif joined:
-            flows = _part(scratch, len(values), layer) if apart else None
+            flows = _part(scratch, len(values), layer) if layer.shared else None
             if rounded is not None:
                 joint = (values, None, None, run.flows, flows, run.room)
                 tensor_backward(layer, rounded, theta, *joint, tree=tree)
             else:
                 arrays = (values, run.flows, flows, run.room)
                 ops.sum_backward_joined(layer, theta, *arrays, tree=tree)
-            if apart:
+            if flows is not None:
                 ops.product_backward(layer.elements, flows, run.flows)
         else:
             ops.sum_lift(values, run.flows, run.lift, (layer.first_row, layer.end_row))
@@ -249,23 +255,42 @@ def gather_blocks(
     A block has statistics for each of its pieces, which begin and end at ``ends``; ``before`` is
     the number of samples of the first block that were added already.
     """
-    counted, n = parameters.counted, len(run.values)
-    made = steps_of(counted, run.lift, run.elements, run.values, run.flows)
+    counts = steps_of_pass(parameters, run)
+    for k, block in enumerate(blocks):
+        gather_block(parameters, run, counts, block, ends, k * BLOCK - before)
+
+
+def steps_of_pass(parameters: Parameters, run: Pass) -> Steps:
+    """Compute the factors of the counts of a pass, for `gather_block`."""
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
         run.out = as_type(out, parameters.theta.dtype)
-    for k, block in enumerate(blocks):
-        first = k * BLOCK - before  # of the pass; negative if the block began before
-        for piece, (start, stop) in zip(block, pairwise(ends), strict=True):
-            part = slice(max(first + start, 0), min(first + stop, n))
-            if part.start >= part.stop:
-                continue
-            piece.n_sample = part.start - first
-            own = [(up[part], child[part], wide[part]) for up, child, wide in made]
-            count_weights(piece, counted, parameters.theta, own)
-            leaves = (run.codes[part], run.numbers[part], run.flows[part])
-            leaf_counts(piece, parameters.rows, *leaves)
-            steps.count_samples(piece, run.out[part], run.weights[part])
+    return steps_of(parameters.counted, run.lift, run.elements, run.values, run.flows)
+
+
+def gather_block(
+    parameters: Parameters,
+    run: Pass,
+    counts: Steps,
+    block: Sequence[Statistics],
+    ends: tuple[int, ...],
+    first: int,
+) -> None:
+    """Add the flows of one block of a pass, from its sample ``first`` on; see `gather_blocks`.
+
+    ``first`` is negative if the block began before the pass.
+    """
+    n = len(run.values)
+    for piece, (start, stop) in zip(block, pairwise(ends), strict=True):
+        part = slice(max(first + start, 0), min(first + stop, n))
+        if part.start >= part.stop:
+            continue
+        piece.n_sample = part.start - first
+        own = [(up[part], child[part], wide[part]) for up, child, wide in counts]
+        count_weights(piece, parameters.counted, parameters.theta, own)
+        leaves = (run.codes[part], run.numbers[part], run.flows[part])
+        leaf_counts(piece, parameters.rows, *leaves)
+        steps.count_samples(piece, run.out[part], run.weights[part])
 
 
 class Propagation:

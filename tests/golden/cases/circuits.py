@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from types import SimpleNamespace
 
@@ -34,6 +35,7 @@ KERNELS = [
     "sum_lift",
     "sum_maximise",
 ]
+CHAINS = ["values_up", "flows_down"]  # of several layers
 MANY = ["flow_steps", "sum_backward", "sum_flow", "sum_forward", "sum_stage"]  # of many samples
 
 
@@ -117,19 +119,25 @@ def of_many(device):
     return [*out, *(state[name] for name in sorted(state))]
 
 
+@contextmanager
+def chained():
+    """Let layers go in one launch."""
+    for kernel in CHAINS:
+        rk.tuning.fix(kernel, "chain of 16")
+    try:
+        yield
+    finally:
+        for kernel in CHAINS:
+            rk.tuning.fix(kernel, None)
+
+
 def of_chains(device, dtype):
     """Layers in one launch: more parts than a launch has blocks, layers of other sizes on top."""
     codes = np.floor(uniform((19, 5), 9) * np.float32(7)).astype(np.int32)
-    kernels = ("values_up", "flows_down")
-    for kernel in kernels:
-        rk.tuning.fix(kernel, "chain of 16")
-    try:
+    with chained():
         pc = rk.Circuit.from_state(made(lambda: circuits.hmm(5, 132, 7), dtype), device)
         out = [pc.accumulate(put(codes, device)), pc.log_likelihood(put(codes[:2], device))]
         out += [*pc.flows(put(codes[:7], device)).values()]
-    finally:
-        for kernel in kernels:
-            rk.tuning.fix(kernel, None)
     state = pc.state()["arrays"]
     return [*out, *(state[name] for name in sorted(state))]
 
@@ -252,7 +260,7 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield kernel, Case(f"{dtype}-normal", partial(of_normal, dtype=dtype))
     for dtype in ("float32", "float64"):
         yield "function_maximise", Case(dtype, partial(functions_learnt, dtype=dtype))
-    for kernel in ("values_up", "flows_down"):
+    for kernel in CHAINS:
         for dtype in ("float32", "float64"):
             yield kernel, Case(f"{dtype}-chains", partial(of_chains, dtype=dtype))
     yield "scale_flows", Case("float32-long", of_long)

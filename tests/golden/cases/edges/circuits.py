@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -11,7 +11,9 @@ import rpukit as rk
 from rpukit import _device, circuits
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import (
+    CHAINS,
     KERNELS,
+    chained,
     images,
     uniform,
 )
@@ -80,7 +82,16 @@ def _of(name, dtype, device, _emulated):
     return out
 
 
+def of_chains(device, dtype):
+    """Layers in one launch, flows of which are recomputed: the same hashes as by layers."""
+    with chained():
+        return _of.__wrapped__("ties", dtype, device, 0)
+
+
 def cases() -> Iterator[tuple[str, Case]]:
+    for kernel in CHAINS:
+        for dtype in ("float32", "float64"):
+            yield kernel, Case(f"{dtype}-ties", partial(of_chains, dtype=dtype))
     for name in CIRCUITS:
         for dtype in ("float32", "float64"):
 

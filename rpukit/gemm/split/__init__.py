@@ -1,0 +1,1 @@
+"""Layers split over devices: their log-probabilities, and weights gathered by lines."""
