@@ -1,8 +1,9 @@
 """Memory of NumPy's arrays with a guard page behind each, for trials of mutants.
 
-A kernel that reads or writes beyond the end of an array ends the process. Up to 15 bytes between
-the end and the guard page, and what lies before an array, are poisoned and checked. New arrays
-begin as NaN, so that what a kernel leaves out does not show the results of an earlier run.
+A kernel that reads or writes beyond the end of an array ends the process. Up to 3 bytes between
+the end and the guard page, and what lies before an array, are poisoned and checked; `align` gives
+all arrays 16 bytes' alignment, so that it may be up to 15. New arrays begin as NaN, so that what a
+kernel leaves out does not show the results of an earlier run.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ SOURCE = r"""
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+extern "C" int memory_alignment;
+int memory_alignment = 4;  // of the ends of arrays, or 16
 // A page of ours, whose end is poisoned; the array, as far back as it can be; a guard page.
 namespace {
-constexpr size_t PAGE = 4096, ALIGN = 16, POISONED = 512;
+constexpr size_t PAGE = 4096, POISONED = 512;
 constexpr int POISON = 0xff;
 struct Block { size_t size, pages; char *data; Block *next, *before; };
 Block *all = nullptr;
@@ -38,14 +41,15 @@ bool intact(const Block *b) {
     return poisoned(page + PAGE - POISONED, b->data) && poisoned(b->data + b->size, end);
 }
 void *take(size_t size, int fill) {
-    size_t room = (size + ALIGN - 1) / ALIGN * ALIGN, pages = (room + PAGE - 1) / PAGE;
+    size_t align = memory_alignment, room = (size + align - 1) / align * align;
+    size_t pages = (room + PAGE - 1) / PAGE;
     pages = pages ? pages : 1;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *at = mmap(nullptr, (pages + 2) * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (at == MAP_FAILED) return nullptr;
     char *page = static_cast<char *>(at), *end = page + (1 + pages) * PAGE;
     mprotect(end, PAGE, PROT_NONE);
-    room = room ? room : ALIGN;
+    room = room ? room : 16;
     Block *b = reinterpret_cast<Block *>(page);
     *b = {size, pages, end - room, all, nullptr};
     if (all) all->before = b;
@@ -117,3 +121,10 @@ def guard(folder: Path) -> ctypes.CDLL:
     put = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(address)
     put(python.PyCapsule_New(library.memory_handler(), CAPSULE, None))
     return library
+
+
+def align(library: ctypes.CDLL) -> bool:
+    """Let new arrays begin at multiples of 16 bytes; whether they did not before."""
+    held = ctypes.c_int.in_dll(library, "memory_alignment")
+    before, held.value = held.value, 16
+    return before != 16

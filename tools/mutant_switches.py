@@ -6,7 +6,9 @@ operators have the precedence of the one that they stand for; a fused step calls
 picks one of two; a statement is put behind a condition. What decides types, constants or arguments
 of templates cannot wait for the run: `switched` leaves it out; such a mutant is compiled alone.
 ``rk_differed`` becomes 1 where the edit made a difference: a comparison with another outcome, a
-fused step with another value, a statement that was left out.
+fused step with another value, a statement that was left out. ``rk_seen`` notes for all mutants at
+once where they would have made one, in a run of the source without an edit; of fused steps only if
+``rk_mutant`` is -1, since that takes time.
 """
 
 from __future__ import annotations
@@ -16,18 +18,28 @@ from collections.abc import Sequence
 
 from mutants import FMA, LOOP, TURNED, WAIT, Mutant
 
+MOST_MUTANTS = 4096  # of a source with its headers
 PRELUDE = """
 extern "C" __attribute__((visibility("default"))) int rk_mutant, rk_differed;
+extern "C" __attribute__((visibility("default"))) unsigned char rk_seen[MOST_MUTANTS];
 int rk_mutant = 0, rk_differed = 0;
+unsigned char rk_seen[MOST_MUTANTS] = {};
 #define RK_MUTANT_INLINE inline __attribute__((always_inline))
 template <int K> RK_MUTANT_INLINE bool rk_is() { return rk_mutant == K; }
-template <int K> RK_MUTANT_INLINE bool rk_now() { return rk_is<K>() && (rk_differed = 1); }
+template <int K> RK_MUTANT_INLINE bool rk_now() {
+    rk_seen[K] = 1;
+    return rk_is<K>() && (rk_differed = 1);
+}
+template <int K> RK_MUTANT_INLINE bool rk_turned(bool matters) {
+    if (matters) rk_now<K>();
+    return rk_is<K>();
+}
 template <int K> RK_MUTANT_INLINE int rk_one() { return !rk_now<K>(); }
 template <int K, int OP> struct rk_switch {};
 template <int K, int OP, class A> struct rk_left {
     A a;
     template <class B> RK_MUTANT_INLINE bool operator>(B b) const {
-        bool other = rk_is<K>() && a == b && (rk_differed = 1);
+        bool other = a == b && rk_now<K>();
         if constexpr (OP == 0) return (a < b) != other;
         else if constexpr (OP == 1) return (a <= b) != other;
         else if constexpr (OP == 2) return (a > b) != other;
@@ -37,16 +49,17 @@ template <int K, int OP, class A> struct rk_left {
 template <int K, int OP, class A>
 RK_MUTANT_INLINE rk_left<K, OP, A> operator<(A a, rk_switch<K, OP>) { return {a}; }
 template <int K, class T> RK_MUTANT_INLINE T rk_either(T is, T other) {
-    if (is == other || (is != is && other != other) || !rk_is<K>()) return is;
-    return rk_differed = 1, other;
+    if (is == other || (is != is && other != other)) return is;
+    return rk_now<K>() ? other : is;
 }
 #define RK_FUSED(k, f) \\
     [](auto a_, auto b_, auto c_) { \\
         using T_ = decltype(f(a_, b_, c_)); \\
-        return rk_is<k>() ? rk_either<k>(f(a_, b_, c_), T_(a_ * b_ + c_)) : f(a_, b_, c_); \\
+        T_ is_ = f(a_, b_, c_); \\
+        return rk_is<k>() || rk_mutant < 0 ? rk_either<k>(is_, T_(a_ * b_ + c_)) : is_; \\
     }
 #define RK_VALUE(k, f) [](auto v_) { return rk_now<k>() ? decltype(f(v_))(v_) : f(v_); }
-"""
+""".replace("MOST_MUTANTS", str(MOST_MUTANTS))
 Numbered = tuple[int, Mutant]
 
 
@@ -125,7 +138,8 @@ def _loop(
     here = mutant.begin + loop.end(3)
     test, in_test = _rewritten(bare, here + 2, mutant.begin + loop.end(4), others)
     text = (
-        f"for ({kind} {name} = rk_now<{number}>() ? ({stop}) - 1 : ({first}); "
+        f"for ({kind} {name} = rk_turned<{number}>(({stop}) - ({first}) > 1) "
+        f"? ({stop}) - 1 : ({first}); "
         f"rk_is<{number}>() ? {name} >= ({first}) : ({test}); "
         f"rk_is<{number}>() ? --{name} : ++{name})"
     )

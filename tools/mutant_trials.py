@@ -1,19 +1,21 @@
 """Trials of the mutants of one kernel, in a process that is ready: `mutate.py` starts it.
 
 The process reads a job from its input (kernel, mutants, stages, time) and prints a line of JSON
-for each mutant. The kernel is compiled with all its mutants behind a number (`mutant_switches`)
-and loaded once; each trial is a fork of the process that sets the number. A trial ends at the
-first wrong result. What has killed most, for its time, is tried first.
+for each mutant. The kernel is compiled with all its mutants behind a number (`mutant_sources`)
+and loaded once. Each golden case, and each file of tests, runs once without an edit and notes
+which mutants would have made a difference (`mutant_bench`); a trial is a fork of the process that
+sets the number of a mutant and runs what has seen it, up to the first wrong result. What has
+killed most, for its time, is tried first.
 
-Stages: golden cases; the same in other orders of threads; tests that take every kernel; tests that
-name the kernel; for bounds, golden cases with checks of addresses, in a process that has the
-sanitizer's library. In all others arrays have guard pages (`mutant_memory`).
+Stages: small golden cases; the same in other orders of threads; tests that take every kernel;
+tests that name the kernel; large golden cases; for bounds, small ones with checks of addresses, in
+a process that has the sanitizer's library. In all others arrays have guard pages
+(`mutant_memory`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
 import json
 import os
@@ -28,20 +30,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+from mutant_bench import Bench, NotCompiled, forget  # noqa: E402
 from mutant_forks import forked  # noqa: E402
-from mutant_memory import guard  # noqa: E402
-from mutant_switches import PRELUDE, switched  # noqa: E402
-from mutant_verdicts import SAME, SURVIVED, includes  # noqa: E402
-from mutants import EXTRA, Mutant  # noqa: E402
+from mutant_memory import align  # noqa: E402
+from mutant_sources import Switched  # noqa: E402
+from mutant_verdicts import SAME, SURVIVED  # noqa: E402
+from mutants import Mutant  # noqa: E402
 
 from rpukit import testing  # noqa: E402
-from rpukit._kernels import source  # noqa: E402
-from rpukit.errors import KernelCompileError  # noqa: E402
 from tests.golden.cases import CASES, digest  # noqa: E402
-from tests.on_cpu import runner  # noqa: E402
 
 ORDER, OTHER_ORDERS = 5, (1, 0, 7)
 LEAST_TIME = 10.0  # seconds that any trial gets; else ten times what the unedited source takes
+FEW = 4  # golden cases that a mutant goes through in another order, but for barriers and waits
+LARGE = 90.0  # seconds after which a case that is not small is left out
 OF_ALL = tuple(  # tests by name of kernel
     f"tests/kernels/test_{name}.py" for name in ("status", "counters", "draws")
 )
@@ -50,199 +52,96 @@ OF_PACKAGE = {  # tests of sources for each package, besides those that name the
     "tiled": ("tests/tiled/test_tile_kernels.py", "tests/tiled/test_tile_launches.py"),
     "gemm": ("tests/gemm/test_contract.py", "tests/gemm/test_tensor.py"),
 }
-# An index beyond an array whose length the compiler knows ends the process.
-BOUNDS = (
-    "-fsanitize=bounds-strict",
-    "-fsanitize-undefined-trap-on-error",
-    "-fno-aggressive-loop-optimizations",  # else loops end where arrays do
-)
-SANITIZED = os.environ.get("RPUKIT_ON_CPU_SANITIZE") == "1"
 
 
-class NotCompiled(Exception):
-    """A source that the compiler refused; its lines with errors."""
-
-
-# --- the kernel with its mutants ----------------------------------------------------------------
-
-
-class Bench:
-    """One kernel, its source with switches, and what is known of its cases."""
+class Trials:
+    """One kernel, its source with switches, and what is known of its cases and tests."""
 
     def __init__(
-        self, kernel: str, mutants: list[Mutant], share: int, first: int, folder: Path
+        self, kernel: str, mutants: list[Mutant], job: dict[str, Any], folder: Path
     ) -> None:
-        self.kernel, self.folder = kernel, folder
-        self.mutants = dict(enumerate(mutants, 1))
-        self.alone = set[int]()  # numbers that are compiled alone
-        self.number, self.at_work = 0, False
-        self.used: dict[str, Any] = {}  # libraries of this trial
-        self.kills, self.tests = Counter[str](), list[str]()
-        self.limits: dict[str, float] = {}
+        self.kernel = kernel
+        self.switched = Switched(kernel, mutants, folder)
+        self.bench = Bench({kernel: self.switched}, folder)
+        self.kills = Counter[str]()
         path = ROOT / "tests" / "golden" / "hashes" / f"{kernel}.json"
         self.hashes = json.loads(path.read_text(encoding="utf-8"))["cases"]
-        small = [case for case in CASES[kernel] if case.small]
-        chosen = [c for k, c in enumerate(small) if k % share == 0 or k == len(small) - 1]
-        at = first % len(chosen)  # processes of one kernel begin to compile at different cases
+        share, stages = job["share"], job["stages"]
+        cases = [case for case in CASES[kernel] if case.small != ("large" in stages)]
+        cases = cases if {"golden", "large"} & set(stages) else []
+        chosen = [c for k, c in enumerate(cases) if k % share == 0 or k == len(cases) - 1]
+        at = job["first"] % len(chosen) if chosen else 0  # where processes of a kernel begin
         self.cases = {case.name: case for case in (*chosen[at:], *chosen[:at])}
-        self.times = dict.fromkeys(self.cases, 0.0)
-        self._load, self._library = source.load, runner.library
-        self._text_of, self._flags = runner.text_of, runner.flags
-        self.own: Any = None
-        source.load = self.load  # type: ignore[assignment]
-        runner.library, runner.text_of, runner.flags = self.library, self.text_of, self.flags
-        finds_races = runner.finds_races
-        runner.finds_races = lambda v: self.at_work and finds_races(v)
-        testing.set_runner(runner.run)
-        self.memory = None if SANITIZED else guard(folder)
-
-    # ---- in place of the runner's functions
-
-    def load(self, name: str) -> Any:
-        return self.own if name == self.kernel else self._load(name)
-
-    def flags(self, races: bool = False) -> tuple[str, ...]:
-        usual = self._flags(races)
-        if not self.at_work:
-            return usual
-        return (*usual, "-Werror=vla", *(() if races or SANITIZED else BOUNDS))
-
-    def text_of(self, variant: Any) -> str:
-        text = self._text_of(variant)
-        if not self.at_work:
-            return text
-        first, rest = text.split("\n", 1)
-        return f"{first}\n{PRELUDE}{rest}"
-
-    def library(self, variant: Any) -> Any:
-        self.at_work = variant.source.name == self.kernel
-        try:
-            made = self._library(variant)
-        except KernelCompileError as error:
-            raise NotCompiled(error.log) from error
-        if self.at_work:
-            ctypes.c_int.in_dll(made, "rk_mutant").value = self.number
-            self.used[made._name] = made
-        return made
-
-    # ---- sources
-
-    def write(self) -> None:
-        """Write the source with all mutants that have a switch."""
-        self.own = self._written(self.folder / "switched", self._switched())
-
-    def _switched(self) -> dict[str, str]:
-        texts = {}
-        for file in {m.file for m in self.mutants.values()}:
-            plain = (ROOT / file).read_text(encoding="utf-8")
-            edits = [
-                (k, m) for k, m in self.mutants.items() if m.file == file and k not in self.alone
-            ]
-            texts[file], held = switched(plain, edits)
-            self.alone |= {k for k, _ in edits} - held
-        return texts
-
-    def _written(self, place: Path, texts: dict[str, str]) -> Any:
-        (place / "include").mkdir(parents=True, exist_ok=True)
-        own = f"kernels_cu/{self.kernel}.cu"
-        headers = (f"kernels_cu/include/{n}" for n in includes(ROOT / own))
-        for file in {own, *headers, *texts}:  # a header finds those that it includes beside itself
-            text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
-            (place / Path(file).relative_to("kernels_cu")).write_text(text, encoding="utf-8")
-        return source.read(place / f"{self.kernel}.cu")
-
-    def leave_out(self, log: str) -> bool:
-        """Compile alone what is in the lines of a compiler's errors; whether there was any."""
-        lines = {
-            (name, int(line))
-            for name, line in re.findall(r"^(\w+\.cuh?):(\d+):\d+:\s+\w*\s*error", log, re.M)
-        } | {(name, int(line)) for name, line in re.findall(r"(\w+\.cuh?):(\d+):\d+:   req", log)}
-        bad = {
-            k
-            for k, m in self.mutants.items()
-            if k not in self.alone and (Path(m.file).name, m.line) in lines
-        }
-        self.alone |= bad
-        return bool(bad)
-
-    def take(self, number: int) -> None:
-        """Make this process that of a mutant."""
-        self.number = number
-        if number in self.alone:
-            mutant = self.mutants[number]
-            plain = (ROOT / mutant.file).read_text(encoding="utf-8").split("\n")
-            old = plain[mutant.line - 1]
-            plain[mutant.line - 1] = " " * (len(old) - len(old.lstrip())) + mutant.after
-            place = self.folder / f"alone{number}"
-            self.own = self._written(place, {mutant.file: "\n".join(plain)})
+        self.only = re.compile(job["only"])
+        self.wanted = set(job["wanted"])
+        self.times: dict[str, float] = {}
+        self.seen: dict[str, set[str]] = {}  # by case: mutants that make a difference
+        self.tests: dict[str, tuple[float, list[list[Any]]]] = {}  # by file: time; test, seen
 
     # ---- golden cases
 
-    def ready(self) -> str:
-        """Compile, load, and find how long each case takes; "" or why it cannot be done."""
-        self.write()
-        for _ in range(40):
-            found, why = forked(self._try_all, 3000.0)
-            if found is None:
-                return why
-            if "log" not in found:
-                break
-            if not self.leave_out(found["log"]):
-                self.alone |= set(self.mutants)
-            self.write()
-        if found.get("wrong"):
-            return f"wrong without an edit: {found['wrong']}"
-        self.times = found["times"]
-        for key, path in found["libraries"].items():
-            runner._libraries[key] = ctypes.CDLL(path)
-        self._warm()
+    def ready(self, end: float = float("inf")) -> str:
+        """Compile, and find how long each case takes and what it sees; or why it cannot be."""
+        for name in [n for n in self.cases if self.only.search(n)]:
+            fault = self._see(name, end)
+            if fault:
+                return fault
+        for name in self.cases:  # those of earlier runs serve other orders
+            found = self.bench.known(f"{self.kernel} {name}")
+            if name not in self.seen and found:
+                self.times[name], self.seen[name] = found["time"], set(found["seen"])
+        fewest = {n for m in self.switched.mutants.values() for n in self._fewest(m.name)}
+        for name in [n for n in self.cases if n in fewest and not self.only.search(n)]:
+            fault = self._see(name, end)
+            if fault:
+                return fault
+        for name in sorted(fewest & self.seen.keys(), key=self.times.__getitem__)[:1]:
+            self.cases[name].run("cpu")  # imports and loads what every trial uses
+        forget()
         return ""
 
-    def _warm(self) -> None:
-        """Import and load what every trial uses, and forget the results that cases keep."""
-        for case in sorted(self.cases.values(), key=lambda c: self.times[c.name])[:2]:
-            case.run("cpu")
-        for name, module in list(sys.modules.items()):
-            if name.startswith("tests.golden"):
-                for value in vars(module).values():
-                    if hasattr(value, "cache_clear"):
-                        value.cache_clear()
+    def _fewest(self, mutant: str) -> list[str]:
+        """The fastest cases that see a mutant, for other orders."""
+        names = [n for n in self.times if mutant in self.seen[n]] if mutant in self.wanted else []
+        return sorted(names, key=self.times.__getitem__)[:FEW]
 
-    def _try_all(self) -> dict[str, Any]:
-        times, kept, compiling = {}, {}, [0.0]
-        old, build = runner.store.kept, runner.build
-        runner.store.kept = lambda name, make: kept.setdefault(name, old(name, make))
+    def _see(self, name: str, end: float) -> str:
+        """Find how long a case takes and what it sees; "", or why it cannot be done."""
+        case, found, why = self.cases[name], {"log": ""}, ""
+        while "log" in found:
+            if time.time() + 5 > end:
+                return "no time"
+            found, why = self.bench.record(
+                f"{self.kernel} {name}", lambda: self._once(case), 3000.0 if case.small else LARGE
+            )
+            if "log" in found:
+                if not set(self.switched.mutants) - self.switched.alone:
+                    return f"does not compile: {found['log'][:80]}"
+                self.switched.leave_out(found["log"])
+        if not found and not case.small:
+            return ""
+        if not found or found["wrong"]:
+            if self.bench.memory and align(self.bench.memory):
+                return self._see(name, end)
+            return f"wrong without an edit: {name} {why}"
+        self.times[name] = found["time"]
+        self.seen[name] = set(found["seen"])
+        self.bench.hold(found["libraries"])
+        return ""
 
-        def timed(*args: Any) -> None:
-            begin = time.perf_counter()
-            build(*args)
-            compiling[0] += time.perf_counter() - begin
-
-        runner.build = timed
-        for name, case in self.cases.items():
-            compiling[0], begin = 0.0, time.perf_counter()
-            try:
-                if self._one(case, ORDER) != self.hashes[name]:
-                    return {"wrong": name}
-            except NotCompiled as error:
-                return {"log": str(error)}
-            times[name] = time.perf_counter() - begin - compiling[0]
-        libraries = {
-            Path(name).stem.split("-")[-1]: str(path)
-            for name, path in kept.items()
-            if name.endswith(".so")
-        }
-        return {"times": times, "libraries": libraries}
+    def _once(self, case: Any) -> dict[str, Any]:
+        forget()
+        return {"wrong": self._one(case, ORDER) != self.hashes[case.name]}
 
     @staticmethod
     def _one(case: Any, order: int) -> str:
         with testing.on_cpu(order=order):
             return digest(case.run("cpu"))
 
-    def golden(self, number: int, orders: tuple[int, ...]) -> dict[str, str]:
+    def golden(self, number: int, names: list[str], orders: tuple[int, ...]) -> dict[str, str]:
         """Run the cases against a mutant, in a fork."""
-        self.take(number)
-        for name in sorted(self.cases, key=lambda n: self.times[n] / (1 + 9 * self.kills[n])):
+        self.switched.take(number)
+        for name in sorted(names, key=lambda n: self.times[n] / (1 + 9 * self.kills[n])):
             for order in orders:
                 where = name if order == ORDER else f"{name} in order {order}"
                 try:
@@ -251,51 +150,82 @@ class Bench:
                     return {"broken": str(error)[:200]}
                 except Exception as error:
                     return {"killed": f"{where}: {type(error).__name__}", "case": name}
-                if wrong or (self.memory and self.memory.memory_faults()):
+                if wrong or (self.bench.memory and self.bench.memory.memory_faults()):
                     return {"killed": where, "case": name}
-        return {} if self._differed() else {"same": 1}
-
-    def _differed(self) -> bool:
-        """Whether the mutant did anything else than the source, as far as one can know."""
-        if self.number in self.alone:
-            return True
-        return any(ctypes.c_int.in_dll(lib, "rk_differed").value for lib in self.used.values())
+        return {} if self.bench.differed() else {"same": 1}
 
     # ---- tests
 
-    def pytest(self, number: int, files: list[str], only: str) -> dict[str, str]:
-        """Run the tests of sources against a mutant, in a fork."""
+    def pytest(self, number: int, chosen: list[str], only: str = "") -> dict[str, Any]:
+        """Run tests against a mutant, in a fork; with number 0 all of them, and what they see."""
         import pytest
 
-        self.take(number)
+        self.switched.take(number)
         failed: list[str] = []
+        seen: list[list[Any]] = []
 
         class Watch:
-            def pytest_runtest_logreport(self, report: Any) -> None:
+            def pytest_runtest_logreport(_, report: Any) -> None:
                 if report.failed:
                     failed.append(report.nodeid)
+                if report.when == "teardown" and not number:
+                    new = self.bench.seen()
+                    if new:
+                        seen.append([report.nodeid, new])
 
         os.environ["PYTEST_ADDOPTS"] = ""
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+        options += ["-x"] if number else []
+        options += ["-k", only] if only else []
         with contextlib.redirect_stdout(io.StringIO()):
-            code = pytest.main([*options, "-k", only, *files], plugins=[Watch()])
+            code = pytest.main([*options, *chosen], plugins=[Watch()])
+        if not number:
+            return {"tests": [pair for pair in seen if pair[0] not in failed]}
         if code in (0, 5):  # 5: no test was found
             return {}
         return {"killed": failed[0] if failed else f"pytest ended with {code}"}
+
+    def see_tests(self, stages: set[str], end: float) -> None:
+        """Run files of tests without an edit, to know what each test sees."""
+        usual = "order or on_cpu or kernel"
+        chosen = [(file, self.kernel) for file in OF_ALL] if "launches" in stages else []
+        chosen += [(file, usual) for file in tests_of(self.kernel)] if "tests" in stages else []
+        for file, only in chosen:
+            limit = min(3000.0, end - time.time())
+            if limit < 5 or file in self.tests:
+                continue
+            text = (ROOT / file).read_text(encoding="utf-8")
+            found, _ = self.bench.record(
+                f"{self.kernel} {text} {only}",
+                lambda f=file, o=only: self.pytest(0, [f], o),
+                limit,
+            )
+            if "tests" in found:
+                self.tests[file] = (found["time"], found["tests"])
+                self.bench.hold(found["libraries"])
 
     # ---- all of it
 
     def outcome(self, number: int, stages: set[str]) -> dict[str, str]:
         """Try a mutant: {"killed": by what}, {"broken": why}, {SAME: ""} or {}."""
-        limit, same = max(LEAST_TIME, 10 * sum(self.times.values())), False
-        alone = 60.0 if number in self.alone else 0.0
-        for stage in ("golden", "orders"):
-            early = self.mutants[number].kind in ("barriers", "waits")
-            if stage not in stages or (stage == "orders" and not early):
+        alone = 60.0 if number in self.switched.alone else 0.0
+        mutant = self.switched.mutants[number]
+        names = [n for n in self.times if alone or mutant.name in self.seen[n]]
+        early, same = mutant.kind in ("barriers", "waits"), not names
+        of_stage = {
+            "golden": ([n for n in names if self.only.search(n)], (ORDER,)),
+            "orders": (
+                names if early else self._fewest(mutant.name),
+                OTHER_ORDERS if early else OTHER_ORDERS[:1],
+            ),
+        }
+        of_stage["large"] = of_stage["golden"]
+        for stage, (some, orders) in of_stage.items():
+            if stage not in stages or not some:
                 continue
-            orders = (ORDER,) if stage == "golden" else OTHER_ORDERS
+            limit = max(LEAST_TIME, 10 * sum(self.times[n] for n in some))
             found, why = forked(
-                lambda o=orders: self.golden(number, o), alone + limit * len(orders)
+                lambda s=some, o=orders: self.golden(number, s, o), alone + limit * len(orders)
             )
             if found is None:
                 return {"killed": why}
@@ -303,36 +233,27 @@ class Bench:
                 self.kills[found["case"]] += 1
             if found and "same" not in found:
                 return found
-            same = "same" in found
-        found = self._by_tests(number, alone, stages)
+            same = same and "same" in found
+        found = self._by_tests(number, alone)
         return {SAME: ""} if same and not found else found
 
-    def _by_tests(self, number: int, alone: float, stages: set[str]) -> dict[str, str]:
-        usual = "order or on_cpu or kernel"
-        chosen = [(list(OF_ALL), self.kernel)] if "launches" in stages else []
-        if "tests" in stages:
-            chosen += [([test], usual) for test in self.tests[:3]]
-            chosen.append((tests_of(self.kernel), usual))
-        for some, only in chosen:
+    def _by_tests(self, number: int, alone: float) -> dict[str, str]:
+        """Run tests that have seen a mutant, a few of each file, against it."""
+        reached = False
+        for file, (seconds, tests) in self.tests.items():
+            name = self.switched.mutants[number].name
+            some = [test for test, seen in tests if alone or name in seen]
+            some.sort(key=lambda test: -self.kills[test])
             if not some:
                 continue
-            key = " ".join((*some, only))
-            if key not in self.limits:
-                begin = time.monotonic()
-                found, why = forked(lambda s=some, o=only: self.pytest(0, s, o), 3000.0)
-                if found != {}:
-                    return {"broken": f"fails without an edit: {found or why}"}
-                self.limits[key] = 60.0 + 5 * (time.monotonic() - begin)
-            found, why = forked(
-                lambda s=some, o=only: self.pytest(number, s, o), alone + self.limits[key]
-            )
+            reached = True
+            found, why = forked(lambda s=some: self.pytest(number, s), alone + 30.0 + 10 * seconds)
             if found is None:
-                return {"killed": f"tests: {why}"}
+                return {"killed": f"{file}: {why}"}
             if found:
-                if "::" in found["killed"] and found["killed"] not in self.tests:
-                    self.tests.insert(0, found["killed"])
+                self.kills[found["killed"]] += 1
                 return found
-        return {}
+        return {"survived": ""} if reached else {}
 
 
 def tests_of(kernel: str) -> list[str]:
@@ -357,20 +278,20 @@ def main() -> int:
     end = job.get("end") or float("inf")
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        first = job["first"]
-        bench = Bench(job["kernel"], mutants, job["share"], first, Path(folder))
-        fault = bench.ready()
-        for number, mutant in list(bench.mutants.items())[first : first + job["count"]]:
-            if time.time() > end:
+        trials = Trials(job["kernel"], mutants, job, Path(folder))
+        fault = trials.ready(end)
+        trials.see_tests(stages, end)
+        for number, mutant in trials.switched.mutants.items():
+            if time.time() > end or fault == "no time":
                 break
-            if SANITIZED and mutant.kind not in ("bounds", "draws", *EXTRA):
+            if mutant.name not in trials.wanted:
                 continue
             begin = time.perf_counter()
-            found = {"broken": fault} if fault else bench.outcome(number, stages)
+            found = {"broken": fault} if fault else trials.outcome(number, stages)
             result, by = next(iter(found.items()), (SURVIVED, ""))
             line = {"name": mutant.name, "result": result, "by": by}
             line["seconds"] = round(time.perf_counter() - begin, 3)
-            line["alone"] = number in bench.alone
+            line["alone"] = number in trials.switched.alone
             print(json.dumps(line), flush=True)
     return 0
 

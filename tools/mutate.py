@@ -42,7 +42,7 @@ from mutants import EXTRA, KINDS, Equivalents, Mutant, mirror_of, of_mirror, of_
 LIST = ROOT / "tools" / "mutants.toml"
 WORST = ("barriers", "waits", "status", "counters", "draws", "sums", "bounds", *EXTRA)
 ALIVE = (SURVIVED, SAME)
-STAGES = ("golden", "orders", "launches", "addresses", "races", "tests")
+STAGES = ("golden", "orders", "launches", "tests", "large", "addresses", "races")
 PART = 16  # mutants that a process tries
 FOR_KINDS = {"addresses": ("bounds", "draws", *EXTRA), "races": ("barriers",)}
 Chosen = list[tuple[Mutant, list[str]]]  # with the kernels whose tests run against it
@@ -97,49 +97,48 @@ class Sweep:
         self.results: dict[str, tuple[str, str]] = {}  # by name: how it ended, by what
 
     def run(self, chosen: Chosen) -> None:
-        """Try mutants with the first of their kernels; those that survive with the next ones."""
-        for turn in range(MOST_USERS):
-            todo: dict[tuple[str, bool], list[Mutant]] = {}  # by kernel, and if it is the mirror
-            for mutant, kernels in chosen:
-                before = self.results.get(mutant.name, (SURVIVED, ""))[0]
-                if turn < len(kernels) and before in ALIVE:
-                    todo.setdefault((kernels[turn], mutant.file.endswith(".py")), []).append(
-                        mutant
-                    )
+        """Try mutants with their kernels, all stages of one kind before those of the next."""
+        todo: dict[tuple[str, bool], list[Mutant]] = {}  # by kernel, and if it is the mirror
+        for mutant, kernels in chosen:
+            for kernel in kernels:
+                todo.setdefault((kernel, mutant.file.endswith(".py")), []).append(mutant)
+        with ThreadPoolExecutor(self.args.jobs) as pool:
             for stages in self._passes():
-                if stages[0] in FOR_KINDS:
-                    kinds = FOR_KINDS[stages[0]]
-                    todo = {
-                        key: [m for m in some if m.kind in kinds] for key, some in todo.items()
-                    }
-                tasks = [
-                    (k, some, n) for k, some in todo.items() for n in range(0, len(some), PART)
-                ]
+                kinds = FOR_KINDS.get(stages[0], WORST)
+                at_all = [(k, [m for m in some if m.kind in kinds]) for k, some in todo.items()]
+                size = 1 << 20 if "tests" in stages else PART  # tests run once a process
+                tasks = [(k, some, n) for k, some in at_all for n in range(0, len(some), size)]
                 tasks.sort(key=lambda task: (task[2], -len(task[1])))
-                with ThreadPoolExecutor(self.args.jobs) as pool:
-                    list(pool.map(lambda task, s=stages: self.process(*task, s), tasks))
-                todo = {
-                    key: [m for m in some if self.results.get(m.name, ("",))[0] in ALIVE]
-                    for key, some in todo.items()
-                }
+                for task in tasks:
+                    pool.submit(self.process, *task, size, stages)
 
     def _passes(self) -> list[list[str]]:
         """Stages that one process can go through; checks while they run need one of their own."""
-        first = [s for s in ("golden", "orders", "launches") if s in self.args.stages]
-        rest = [[s] for s in ("addresses", "races", "tests") if s in self.args.stages]
-        return [s for s in (first, *rest) if s]
+        together = ("golden", "orders"), ("launches", "tests"), ("large",), ("races",)
+        passes = [[s for s in some if s in self.args.stages] for some in together]
+        return [some for some in (*passes, ["addresses"]) if some and some[0] in self.args.stages]
 
     def process(
-        self, key: tuple[str, bool], mutants: list[Mutant], first: int, stages: list[str]
+        self,
+        key: tuple[str, bool],
+        mutants: list[Mutant],
+        first: int,
+        size: int,
+        stages: list[str],
     ) -> None:
         """Run a process for some mutants of a kernel, or of its mirror, and take in its output.
 
         All mutants go into the source, so that the processes of a kernel share what is compiled.
         """
         (kernel, mirror), program = key, "mutant_trials.py"
+        part = mutants[first : first + size]
+        wanted = [m.name for m in part if self.results.get(m.name, ("",))[0] in ("", *ALIVE)]
+        if not wanted or (self.end and time.time() > self.end):
+            return
         if mirror:
-            program, mutants = "mutant_mirrors.py", mutants[first : first + PART]
-            first, mutants = 0, mutants if "golden" in stages else []
+            if "golden" not in stages:
+                return
+            program, mutants = "mutant_mirrors.py", [m for m in part if m.name in wanted]
         env = {
             **os.environ,
             "RPUKIT_NUM_THREADS": "1",
@@ -158,10 +157,9 @@ class Sweep:
         if stages == ["races"]:
             stages = ["golden"]
             env |= {"RPUKIT_ON_CPU_RACES": "1"}
-        if not mutants or (self.end and time.time() > self.end):
-            return
         job = {"kernel": kernel, "mutants": [asdict(m) for m in mutants], "stages": stages}
-        job |= {"end": self.end, "share": share, "first": first, "count": PART}
+        job |= {"end": self.end, "share": share, "first": first, "wanted": wanted}
+        job |= {"only": self.args.only}
         by_name = {m.name: m for m in mutants}
         child = subprocess.Popen(
             [sys.executable, str(ROOT / "tools" / program)], env=env, text=True,
@@ -182,6 +180,9 @@ class Sweep:
     def take(self, mutant: Mutant, kernel: str, record: dict[str, str]) -> None:
         result, by = record["result"], record["by"]
         with self.lock:
+            before = self.results.get(mutant.name, ("",))[0]
+            if before and before not in ALIVE:
+                return  # another kernel, or a process beside this one, has noticed it
             if result == SAME and self.verdicts.get(mutant) == SURVIVED:
                 result = SURVIVED  # other cases came to it
             self.results[mutant.name] = (result, by)
@@ -261,6 +262,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--verdicts", type=Path, help="file of verdicts")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     parser.add_argument("--verbose", action="store_true", help="print each mutant")
+    parser.add_argument("--only", default="", help="golden cases whose name has this pattern")
     parser.add_argument("--share", type=int, default=1, help="of golden cases, every N-th")
     return parser.parse_args()
 

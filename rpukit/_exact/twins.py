@@ -87,6 +87,7 @@ class _Doubled(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("np", "float32"):
             node.attr = "float64"
+        self.generic_visit(node)  # such as np.finfo(np.float32).tiny
         return node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.ImportFrom]:

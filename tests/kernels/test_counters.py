@@ -15,7 +15,7 @@ from rpukit.testing import on_cpu
 from tests.golden.cases import CASES
 from tests.on_cpu import runner
 
-COUNTERS = ("first_sample", "sample", "event", "number", "clock")
+COUNTERS = ("first_sample", "sample", "event", "stuck_event", "number", "clock")
 COUNT = {"count_samples", "tiled_advance"}  # they add to a clock, and draw nothing
 COUNTED = [
     (name, p.name)

@@ -122,3 +122,10 @@ def test_twin_of_a_mirror():
     assert steps.constant_step(0.1, p, g, True, np.float32(0.5)) == 0.1 + 0.02 * (1 + 0.3 * 0.5)
     with pytest.raises(ModuleNotFoundError, match="no_such"):
         twins.mirror("rpukit.no_such", np.float64)
+
+
+def test_limits_of_a_twin_are_those_of_its_type():
+    """Also where float32 is named inside a call."""
+    for name in (np.float32, np.float64):
+        layers = twins.mirror("rpukit.circuits._mirror.layers", name)
+        assert np.finfo(name).tiny == layers.TINY

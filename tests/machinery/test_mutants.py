@@ -103,6 +103,14 @@ def test_equivalents_fit_the_sources():
     assert all(len(entry["reason"]) > 20 for entry in known.entries)
 
 
+def test_no_equivalent_was_noticed():
+    """What a case or a test once noticed does not compute the same, whatever its reason says."""
+    known, verdicts = mutants.Equivalents(mutate.LIST), mutant_verdicts.Verdicts()
+    alive = (None, mutant_verdicts.SURVIVED, mutant_verdicts.SAME)
+    found = [m for m, _ in mutate.collected() if known.reason(m) and verdicts.get(m) not in alive]
+    assert [(m.name, verdicts.get(m)) for m in found] == []
+
+
 def test_an_entry_that_fits_nothing_is_found(tmp_path):
     (tmp_path / "some.cu").write_text(KERNEL)
     made = mutants.of_source(tmp_path, "some.cu")

@@ -1,5 +1,14 @@
 """Golden cases at the sizes and values where kernels take another path than in the others."""
 
-from tests.golden.cases.edges import circuits, elementwise, tiled, tiles
+from tests.golden.cases.edges import (
+    cells,
+    circuits,
+    elementwise,
+    gemm,
+    leaves,
+    segments,
+    tiled,
+    tiles,
+)
 
-TOPICS = (circuits, elementwise, tiled, tiles)
+TOPICS = (cells, circuits, elementwise, gemm, leaves, segments, tiled, tiles)

@@ -12,6 +12,7 @@ from tests.golden.cases.tiled import whole_node
 from tests.tiled.op_cases import made
 
 FEW, MANY = (2, 2100), (515, 37)  # rows longer than a block loads at a time; several in a block
+WHOLE = (6, 64)  # of whole warps
 
 
 def rows_of(shape):
@@ -32,9 +33,12 @@ IMAGE = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 0, 1, 1)}
 GIVEN = {
     **{f"{name}_few": case for name, case in rows_of(FEW).items()},
     **{f"{name}_many": case for name, case in rows_of(MANY).items()},
+    **{f"{name}_whole": case for name, case in rows_of(WHOLE).items()},
     "sum_parts": ("ReduceSum", [(5, 3, 9, 33)], {"axes": (0, 2, 3), "keepdims": 0}),
     "gemm_blocks": ("Gemm", [(70, 33), (33, 66), (66,)], {"alpha": -0.5, "beta": 2.0}),
     "gemm_scaled": ("Gemm", [(7, 9), (9, 33), (33,)], {"alpha": -0.3, "beta": 0.7}),
+    "gemm_tiles": ("Gemm", [(128, 16), (16, 128)], {}),
+    "hard_sigmoid_many": ("HardSigmoid", [(40, 51)], {"alpha": 0.21, "beta": 0.47}),
     "nll_long": ("NLLLoss", [(41, 7), "labels", (41,), ()], {}),
 }
 TIES = {  # numbers that are whole, zeros of both signs among them
@@ -47,6 +51,14 @@ TIES = {  # numbers that are whole, zeros of both signs among them
     "leaky_relu_grad_ties": ("LeakyReluGrad", [(3, 50), (3, 50)], {"alpha": 0.2}),
     "clip_grad_ties": ("ClipGrad", [(3, 50), (3, 50)], {"min": -1.0, "max": 1.0}),
 }
+FAR_TIES = {  # the same up to 9
+    "clip_low_ties": ("Clip", [(3, 50)], {"min": 0.0, "max": 2.0}),
+    "clip_high_ties": ("Clip", [(3, 50)], {"min": -2.0, "max": 0.0}),
+    "relu_ties": ("Relu", [(3, 50)], {}),
+    "leaky_relu_ties": ("LeakyRelu", [(3, 50)], {"alpha": -0.5}),
+    "hard_sigmoid_grad_ties": ("HardSigmoidGrad", [(3, 50), (3, 50)], {"alpha": 0.5}),
+    "hard_swish_grad_far_ties": ("HardSwishGrad", [(3, 50), (3, 50)], {}),
+}
 OUTSIDE = {  # labels and rows that are none
     "nll_outside": ("NLLLoss", [(6, 5), "labels"], {}),
     "cross_entropy_grad_outside": ("CrossEntropyGrad", [(6, 5), "labels"], {}),
@@ -57,6 +69,10 @@ OUTSIDE = {  # labels and rows that are none
     ),
     "gather_rows_outside": ("GatherRows", [(5, 7), "rows"], {}),
 }
+
+
+def far(value):
+    return rounded(value * value.dtype.type(3))
 
 
 def rounded(value):
@@ -81,7 +97,7 @@ def one(name, dtype, case, change):
 
 
 def cases() -> Iterator[tuple[str, Case]]:
-    sets = ((GIVEN, lambda value: value), (TIES, rounded), (OUTSIDE, outside))
+    sets = ((GIVEN, lambda value: value), (TIES, rounded), (FAR_TIES, far), (OUTSIDE, outside))
     for given, change in sets:
         for name, (op, shapes, attributes) in given.items():
             for dtype in ("float32", "float64"):

@@ -30,6 +30,10 @@ AGED = {
         ),
         lambda t: t.drift(70),
     ),
+    "drift_at_nothing": (  # a conductance of 0
+        rk.ConstantStep(drift=rk.DriftParameters(nu=0.1, nu_k=0.02, w_offset=0.25, g_offset=0.0)),
+        lambda t: t.drift(70),
+    ),
     "drift_at_once": (
         rk.ConstantStep(drift=rk.DriftParameters(nu=0.1, nu_k=0.02, reset_tol=0.0)),
         lambda t: t.drift(70),
