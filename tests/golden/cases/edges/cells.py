@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 import rpukit as rk
+from rpukit import _device
 from tests.golden.cases.case import Case, batch, put
 from tests.golden.cases.circuits import uniform
 from tests.golden.cases.devices import drawn
@@ -50,7 +51,7 @@ WIRES = {
 def at_bounds(cell, n, dtype, device):
     """Updates of weights of which a third are at either bound."""
     tile = rk.AnalogTile(SHAPE, cell, device=device, seed=61, dtype=dtype)
-    low, high = (np.asarray(tile.cells[name]) for name in ("w_min", "w_max"))
+    low, high = (_device.to_numpy(tile.cells[name]) for name in ("w_min", "w_max"))
     drawn = uniform(SHAPE, 62)
     tile.set_weights(put(np.where(drawn < 1 / 3, low, np.where(drawn < 2 / 3, high, 0)), device))
     x, d = (put(v.astype(dtype), device) for v in batch(SHAPE, n, 63))
