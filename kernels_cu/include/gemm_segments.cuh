@@ -5,12 +5,57 @@
 
 #define RESULTS (TILE_M * TILE_N)
 #define SHARE (RESULTS / CLUSTER)  // results of a tile that a block adds
-static_assert(CLUSTER == 1 || ADD < 2, "one segment");
+static_assert((CLUSTER == 1 && !TURNS) || ADD < 2, "one segment");
+static_assert(!TURNS || (CLUSTER == 1 && !ROOM), "blocks share a tile in one way");
 
+// How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
+// block makes one segment, and its warps add it to c when those before are there. `turns` is 0 before and after a launch: the
+// number of blocks that have begun, then for each warp of a tile how many segments are in its results.
+struct Sharing {
+    int parts, rank;
+    u32 *turn;
+    __device__ __forceinline__ Sharing(int n_segment, int first, int tile, u32 *turns) : parts(TURNS ? n_segment : CLUSTER), rank(first) {
+        turn = turns + 1 + (u64)tile * (THREADS / 32) + threadIdx.x / 32;
+    }
+    // Number of this block. With TURNS blocks are numbered as they begin, so that those which a block waits for have begun.
+    static __device__ __forceinline__ int begin(void *room, u32 *turns) {
+        if (!TURNS) return blockIdx.x;
+        u32 *number = (u32 *)room;
+        if (threadIdx.x == 0) {
+            *number = atomicAdd(turns, 1u);
+            if (*number == gridDim.x - 1) *turns = 0;
+        }
+        __syncthreads();
+        u32 mine = *number;
+        __syncthreads();
+        return mine;
+    }
+    // Wait until `number` segments are in the results of this warp. On a CPU blocks run one after the other.
+    __device__ __forceinline__ void wait(u32 number) const {
+#ifndef RK_ON_CPU
+        u32 there;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(turn) : "memory");
+        while (there != number);
+        __syncwarp();
+#endif
+    }
+    // Say that `number` segments are in the results of this warp.
+    __device__ __forceinline__ void pass(u32 number) const {
+        __threadfence();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+#ifdef RK_ON_CPU
+            *turn = number;
+#else
+            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turn), "r"(number) : "memory");
+#endif
+        }
+    }
+};
 // Where the stage after that at `at` begins.
-__device__ __forceinline__ int next_stage(int at, int segment) {
+__device__ __forceinline__ int next_stage(int at, int segment, const Sharing &share) {
     at += TILE_K;
-    return CLUSTER > 1 && !(at & (segment - 1)) ? at + (CLUSTER - 1) * segment : at;
+    return (CLUSTER > 1 || TURNS) && !(at & (segment - 1)) ? at + (share.parts - 1) * segment : at;
 }
 // Whether a segment ends with the stage at `at`.
 __device__ __forceinline__ bool ends_segment(int at, int segment, int k) { return !((at + TILE_K) & (segment - 1)) || at + TILE_K >= k; }
@@ -158,8 +203,13 @@ __device__ __forceinline__ void end_rounds(const REAL (&acc)[RM][RN], REAL *room
 
 // The end of the segment whose last stage is that at `at`: add it, and begin another one.
 __device__ __forceinline__ void add_made(REAL (&acc)[RM][RN], REAL *room, const Results &to, int at, int round, int n_segment, int segment,
-                                         int k) {
-#if CLUSTER == 1
+                                         int k, const Sharing &share) {
+#if TURNS
+    int number = at / segment;
+    if (number) share.wait(number);
+    add_segment(acc, room, to, number == 0, true);
+    share.pass(number + 1 < n_segment ? number + 1 : 0);
+#elif CLUSTER == 1
     add_segment(acc, room, to, at < segment, at + TILE_K >= k);
 #else
     add_round(acc, room, to, true, round, n_segment);

@@ -9,6 +9,7 @@ from typing import NamedTuple
 SEGMENT = 1024  # terms after which a chain of a product is restarted
 LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
+IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -95,6 +96,8 @@ class RealTile:
 
     def room(self, n_segment: int, split: int, add: int) -> str:
         """Where the sums of segments are, see `fitted`."""
+        if split == IN_TURNS:
+            return ""
         if split > 1:
             return "beside" if n_segment > split else "place"
         return "beside" if n_segment > 1 and add == 0 and (self.held or self.copiers) else ""
@@ -199,9 +202,11 @@ _DOUBLE_PACES = {
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
 _SHARING = {
-    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185},
-    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278},
+    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.05},
+    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.05},
 }
+_TURN_START, _TURN = 2.0, 1.2  # microseconds of a launch in turns, of each turn
+_MOST_TURNS = 256  # segments of a sum
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
 _CLUSTERED = {4: 0.93, 8: 0.91}
 
@@ -214,7 +219,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.tile.name} / {self.split}"
+        return f"{self.tile.name} / {self.split or 'turns'}"
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -260,22 +265,29 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
         Way(tile, split)
         for tile in (DOUBLE_TILES if size == 8 else FLOAT_TILES)
         if not (tile.across and problem.trans_b) and (tensor or not tile.tensor)
-        for split in SPLITS[: 1 + SPLITS.index(most)]
-        if split < 2 * problem.n_segment
-        and (split == 1 or tile.rows * tile.columns * size <= _MOST_SHARED)
-        and (not tile.copiers or split * tile.count(m, n) <= _FEW * n_multi)
+        for split in (*SPLITS[: 1 + SPLITS.index(most)], *([IN_TURNS] if most > 1 else []))
+        if _parts(problem, split) < 2 * problem.n_segment
+        and (split < 2 or tile.rows * tile.columns * size <= _MOST_SHARED)
+        and (split or 1 < problem.n_segment <= _MOST_TURNS)
+        and (not tile.copiers or _parts(problem, split) * tile.count(m, n) <= _FEW * n_multi)
     ]
+
+
+def _parts(problem: Problem, split: int) -> int:
+    """Count the blocks that share a tile."""
+    return problem.n_segment if split == IN_TURNS else split
 
 
 def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> float:
     """Estimate the time of a product: blocks share a multiprocessor, in rounds."""
     m, n, k, size, trans_a, trans_b, whole, segment = problem
     pace = (_DOUBLE_PACES if size == 8 else _PACES)[tile.name]
-    each = -(-problem.n_segment // split)  # segments of a block
-    chain, mean = min(k, each * segment), k / min(split, problem.n_segment)
+    parts = _parts(problem, split)
+    each = -(-problem.n_segment // parts)  # segments of a block
+    chain, mean = min(k, each * segment), k / min(parts, problem.n_segment)
     together = tile.together(trans_a, trans_b, size, tile.room(problem.n_segment, split, 0))
     full = together * int(n_multi * _CLUSTERED.get(split, 1.0))  # blocks of a round
-    rounds, blocks = divmod(tile.count(m, n) * split, full)
+    rounds, blocks = divmod(tile.count(m, n) * parts, full)
     rest = -(-blocks // n_multi)
     time = rounds * max(pace.step * chain, together * pace.work * mean)
     if rest:
@@ -286,4 +298,7 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     if problem.n_segment > 1 and split == 1:
         part += pace.long
     sharing = _SHARING[size][split] * min(1.0, SEGMENT / segment)  # once a segment
-    return pace.start + (part + sharing) * time
+    start = pace.start
+    if split == IN_TURNS:
+        start += _TURN_START + _TURN * (problem.n_segment if not rounds else 1)
+    return start + (part + sharing) * time
