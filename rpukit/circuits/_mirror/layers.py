@@ -32,6 +32,24 @@ TINY = f4(np.finfo(np.float32).tiny)
 
 
 @jit
+def largest_of(sizes):
+    """Find the largest of some sizes; `ndarray.max` makes a first call import SciPy's BLAS."""
+    most = 0
+    for size in sizes:
+        most = max(most, size)
+    return most
+
+
+@jit
+def _longest(first):
+    """Find the size of the longest list."""
+    most = 0
+    for i in range(first.size - 1):
+        most = max(most, first[i + 1] - first[i])
+    return most
+
+
+@jit
 def _end_of_run(first, rows, lead, i):
     """Find the end of the outputs from i on whose rows, and own places, lie side by side."""
     n, j = first[i + 1] - first[i], i + 1
@@ -179,7 +197,7 @@ def sum_forward(
     values,
 ):
     """Mix elements: value of node m of a group is log sum_c theta[c, m] exp(element c)."""
-    most_c, most_m = np.diff(list_first).max(), group_size.max()
+    most_c, most_m = _longest(list_first), largest_of(group_size)
     room = _room(max(most_c, most_m), most_c, most_m)
     together, of_children, inside, outside, of_segments, largest = room
     for b0 in range(start, stop, together):
@@ -285,7 +303,7 @@ def sum_backward(
     flows,
 ):
     """Flows of elements: exp(element + log sum_m theta[c, m] exp(lift m)), parents ascending."""
-    most_c, most_m = np.diff(list_first).max(), group_size.max()
+    most_c, most_m = _longest(list_first), largest_of(group_size)
     n_element = elements.shape[1]
     room = _room(n_element, most_m, most_c)
     together, of_nodes, inside, outside, of_segments, most = room
