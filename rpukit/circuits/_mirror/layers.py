@@ -19,6 +19,7 @@ import numpy as np
 from rpukit._exact.chains import chain
 from rpukit._exact.jit import jit
 from rpukit._exact.math import choose, exp32, fma32, log32, round_up32
+from rpukit.circuits._mirror.sizes import largest_of, longest_of
 
 f4, f8 = np.float32, np.float64
 
@@ -29,24 +30,6 @@ TOGETHER = 16  # samples of a tile, up to 64; the result does not depend on it
 NOTHING = f4(-np.inf)
 IMPOSSIBLE = f8(-np.inf)  # as a value
 TINY = f4(np.finfo(np.float32).tiny)
-
-
-@jit
-def largest_of(sizes):
-    """Find the largest of some sizes; `ndarray.max` makes a first call import SciPy's BLAS."""
-    most = 0
-    for size in sizes:
-        most = max(most, size)
-    return most
-
-
-@jit
-def _longest(first):
-    """Find the size of the longest list."""
-    most = 0
-    for i in range(first.size - 1):
-        most = max(most, first[i + 1] - first[i])
-    return most
 
 
 @jit
@@ -197,7 +180,7 @@ def sum_forward(
     values,
 ):
     """Mix elements: value of node m of a group is log sum_c theta[c, m] exp(element c)."""
-    most_c, most_m = _longest(list_first), largest_of(group_size)
+    most_c, most_m = longest_of(list_first), largest_of(group_size)
     room = _room(max(most_c, most_m), most_c, most_m)
     together, of_children, inside, outside, of_segments, largest = room
     for b0 in range(start, stop, together):
@@ -303,7 +286,7 @@ def sum_backward(
     flows,
 ):
     """Flows of elements: exp(element + log sum_m theta[c, m] exp(lift m)), parents ascending."""
-    most_c, most_m = _longest(list_first), largest_of(group_size)
+    most_c, most_m = longest_of(list_first), largest_of(group_size)
     n_element = elements.shape[1]
     room = _room(n_element, most_m, most_c)
     together, of_nodes, inside, outside, of_segments, most = room

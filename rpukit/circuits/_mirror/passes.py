@@ -13,7 +13,6 @@ import numpy as np
 
 from rpukit._exact.jit import jit
 from rpukit.circuits._mirror.layers import (
-    largest_of,
     product_backward,
     product_forward,
     sum_backward,
@@ -21,6 +20,7 @@ from rpukit.circuits._mirror.layers import (
     sum_lift,
 )
 from rpukit.circuits._mirror.scaling import scale_flows
+from rpukit.circuits._mirror.sizes import largest_of
 
 f4 = np.float32
 
