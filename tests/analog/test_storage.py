@@ -60,6 +60,7 @@ def same(tile, other):
         assert_same_bits(array, other.cells[name])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CELLS)
 def test_bits_of_stored_cells(name, narrow, order):
     shape = (31, 33) if order == 1 else (9, 132)

@@ -58,6 +58,7 @@ def tolerance(hidden, weight, real):
     return 2 * logits.max(1) + u * (30 + w.shape[0] / 2048 + 4 * size)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [(1, 1, 1), (5, 63, 17), (3, 65, 40), (131, 700, 24)])
 def test_kernel_mirror_formula(size, form, order):

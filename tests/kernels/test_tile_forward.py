@@ -49,6 +49,7 @@ def same_as_the_mirror(shape, n, io, order=0, ways=("forward", "backward")):
         assert_same_bits(got, getattr(plain, way)(inputs_of[way]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TILES)
 def test_every_tile_gives_the_bits_of_the_mirror(name, order, monkeypatch):
     monkeypatch.setattr(forward, "pick", lambda _: TILES[name])

@@ -53,6 +53,7 @@ def test_every_model_at_every_size(name, l1, buffering):
         assert_untiled(name, trained(name, plan, transfers=mode, seed=l1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_other_models(name):
     assert_untiled(name, trained(name, plan_of(name, 64_000, "double"), transfers="mixed", seed=1))
