@@ -92,6 +92,7 @@ def test_batches_and_threads_do_not_count(shape, device):
     same(parts, tile)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["exp", "pow_reference"])
 def test_float64(name, device):
     cell = replace(CELLS[name], **AGEING)

@@ -121,6 +121,7 @@ def test_one_step_reaches_the_largest_likelihood(leaf):
             assert pc.log_likelihood(x).sum() < best
 
 
+@pytest.mark.sweep
 def test_bits_of_both_sides(order):
     """All of them in one circuit: values, statistics, draws, steps."""
 

@@ -145,6 +145,7 @@ def of_chain(how, monkeypatch, device="cpu"):
     return [pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", CHAINS, ids=lambda how: how.name)
 def test_layers_in_one_launch_have_the_same_bits(how, monkeypatch, order):
     expected = of_chain(None, monkeypatch)

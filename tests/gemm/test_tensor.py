@@ -96,6 +96,7 @@ def sums_that_go_on(tile, device):
     return got, half
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "tile", ["128x256", "64x192", "128x64", "turned 64x16", "warps 64x64", "warps turned 32x16"]
 )

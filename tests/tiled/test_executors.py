@@ -35,6 +35,7 @@ def assert_untiled(name, result):
         assert_same_bits(result[1][key], value)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("buffering", ["single", "double", "auto"])
 @pytest.mark.parametrize("name", SMALL)
 def test_every_schedule_has_the_bits_of_the_untiled_graph(name, buffering):
