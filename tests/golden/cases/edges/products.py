@@ -1,0 +1,127 @@
+"""Products of long sums, of the largest and of tiny numbers; planes of inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+import rpukit as rk
+from rpukit.analog.arrays import mixed_precision_ops
+from rpukit.random import Op
+from tests.golden.cases.case import Case, put
+from tests.golden.cases.circuits import uniform
+from tests.golden.cases.inference import inference_tile
+
+BARE = {"inp_res": -1, "out_res": -1, "out_noise": 0.0, "bound_management": "none"}
+LONG = 16384 + 5  # inputs of more than a segment of a sum
+PERIPHERY = {  # sums of several stages, without rounding
+    "read": rk.IOParameters(w_noise=0.05, w_noise_type="additive_constant", **BARE),
+    "pcm": rk.IOParameters(w_noise=0.05, w_noise_type="pcm_read", **BARE),
+    "average": rk.IOParameters(noise_management="average_abs_max", **BARE),
+    "signs": rk.IOParameters(mv_type="pos_neg_separate", ir_drop=3.0, **BARE),
+    "dropped": rk.IOParameters(ir_drop=3.0, **BARE),
+    # a sample of zeros has outputs
+    "noise": rk.IOParameters(inp_noise=0.1, **BARE),
+    "noise_dropped": rk.IOParameters(inp_noise=0.1, ir_drop=3.0, **BARE),
+}
+
+
+def signed(shape, seed, dtype="float32"):
+    return (uniform(shape, seed) * 2 - 1).astype(dtype)
+
+
+def product(shape, n, io, dtype, device):
+    """Forward and backward, of one sample and of some, the first of them zeros."""
+    tile = rk.AnalogTile(
+        shape, rk.Ideal(), forward=io, backward=io, device=device, seed=101, dtype=dtype
+    )
+    tile.set_weights(put(signed(shape, 102, dtype), device))
+    x, d = (signed((n, k), 103 + k, dtype) for k in shape[::-1])
+    x[0], d[0] = 0, 0
+    x, d = put(x, device), put(d, device)
+    return [tile.forward(x), tile.backward(d), tile.forward(x[1:2]), tile.backward(d[1:2])]
+
+
+def forward(shape, n, io, dtype, device):
+    tile = rk.AnalogTile(shape, rk.Ideal(), forward=io, device=device, seed=104, dtype=dtype)
+    tile.set_weights(put(signed(shape, 105, dtype), device))
+    return [tile.forward(put(signed((n, shape[1]), 106, dtype), device))]
+
+
+def least(shape, dtype, device):
+    """Products that are all below the smallest number, and negative: sums are -0."""
+    io = rk.IOParameters(is_perfect=True)
+    tile = rk.AnalogTile(
+        shape, rk.Ideal(), forward=io, backward=io, device=device, seed=107, dtype=dtype
+    )
+    tiny = np.sqrt(np.finfo(dtype).tiny) / 2**40
+    tile.set_weights(put(np.full(shape, -tiny, dtype), device))
+    x, d = (put(np.full((3, k), tiny, dtype), device) for k in shape[::-1])
+    return [tile.forward(x), tile.backward(d)]
+
+
+def largest(n, io, device):
+    """The largest number is finite."""
+    tile = rk.AnalogTile((37, 41), rk.Ideal(), forward=io, device=device, seed=108)
+    tile.set_weights(put(signed((37, 41), 109), device))
+    x = signed((n, 41), 110)
+    x[n - 1, 40] = np.finfo(np.float32).max
+    return [tile.forward(put(x, device))]
+
+
+def stuck(device):
+    """Devices that are stuck at any conductance of a range that does not begin at 0."""
+    modifier = rk.inference.WeightModifier(
+        type="noise_model", t=3600.0, p_low=0.2, p_high=0.2, p_any=0.5
+    )
+    options = {"converter": rk.inference.SinglePair(g_min=0.37), "modifier": modifier}
+    tile = inference_tile((13, 37), device, 111, **options)
+    for _ in range(2):
+        tile.post_step()
+    return [tile.get_weights()]
+
+
+def fine(kind, device):
+    """Steps much smaller than the weights, so that each bit of a weight counts."""
+    modifier = rk.inference.WeightModifier(type=kind, res=3e-7, sto_round=True)
+    tile = inference_tile((13, 137), device, 112, modifier=modifier)
+    return [tile.post_step().get_weights()]
+
+
+def quantised(dtype, device):
+    """Rows of zeros and of numbers whose step is 0."""
+    v, found = signed((5, 37), 113, dtype), []
+    v[1], v[2], v[3, ::2] = 0, np.nextafter(np.zeros((), dtype), np.ones((), dtype)), 0
+    status = put(np.zeros(1, np.int32), device)
+    for stochastic in (False, True):
+        how = {"op": Op.UPDATE_X, "stochastic": stochastic, "first_sample": 3, "status": status}
+        how["stream"] = rk.Stream.from_seed(114)
+        found.append(mixed_precision_ops.quantise_rows(put(v, device), 16, **how))
+    return found
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    for name, io in PERIPHERY.items():
+        for dtype in ("float32", "float64"):
+            wires = name in ("signs", "dropped", "noise_dropped")
+            kernel = "tile_nonideal" if wires else "tile_forward"
+            kernel = kernel if dtype == "float32" else "tile_product"
+            shape = (20, 37) if wires or dtype == "float64" else (36, 1304)
+            run = partial(product, shape, 4, io, dtype)
+            yield kernel, Case(f"stages-{name}-{dtype}", run)
+            if name in ("read", "signs", "dropped"):
+                run = partial(forward, (1, LONG), 1, io, dtype)
+                yield kernel, Case(f"segments-{name}-{dtype}", run)
+    odd = partial(product, (33, 1029), 3, PERIPHERY["noise"], "float32")
+    yield "tile_forward", Case("stages-odd-float32", odd)
+    yield "tile_forward", Case("least-float32", partial(least, (13, 37), "float32"))
+    yield "tile_forward", Case("least-long-float32", partial(least, (3, 300), "float32"))
+    for kernel, n in (("tile_forward", 3), ("tile_scale", 11)):
+        yield kernel, Case(f"finite-{n}", partial(largest, n, rk.IOParameters()))
+    yield "program_conductance", Case("stuck-any", stuck)
+    for kind in ("discretize", "dorefa"):
+        yield "modify_weights", Case(f"fine-{kind}", partial(fine, kind))
+    for dtype in ("float32", "float64"):
+        yield "quantise_rows", Case(f"steps-{dtype}", partial(quantised, dtype))

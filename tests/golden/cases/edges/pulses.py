@@ -1,0 +1,233 @@
+"""Updates of many samples by few cells, runs of pulses at a bound, drawn planes, transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+import rpukit as rk
+from rpukit import _device
+from rpukit.analog.transfer import ops as transfer
+from rpukit.analog.transfer.reads import Reading
+from rpukit.analog.transfer.schedule import Events
+from rpukit.analog.update.ops import pulse_trains
+from tests.golden.cases.case import Case, put
+from tests.golden.cases.circuits import uniform
+from tests.golden.cases.devices import drawn
+from tests.golden.cases.edges.tiles import eighths
+
+SHAPE = (13, 37)
+SURE = rk.UpdateParameters(update_management=False, update_bl_management=False)  # 31 slots
+EXACT = {"dw_min_dtod": 0.0, "up_down_dtod": 0.0, "w_max_dtod": 0.0, "w_min_dtod": 0.0}
+NODES = (0.13, 0.71, 300.3)  # a node that takes bits of its neighbours
+STUCK = {"corrupt_devices_prob": 0.4, "reference_mean": 0.1, "reference_std": 0.1}
+
+
+def tile_of(cell, shape, device, seed=81, **options):
+    tile = rk.AnalogTile(shape, cell, device=device, seed=seed, **options)
+    start = uniform(shape, seed + 1) - np.float32(0.5)
+    return tile.set_weights(put(start, device))
+
+
+def listed(n, device):
+    """Rows that are pulsed by all samples, by just those of a block, by more, by none."""
+    tile = tile_of(rk.ConstantStep(dw_min=0.002), (4, 33), device, update=SURE)
+    x, d = uniform((n, 33), 83) * 2 - 1, np.zeros((n, 4), np.float32)
+    for row, count in enumerate((n, 256, 300)):
+        d[:count, row] = 1
+    d[: n // 2] *= -1
+    tile.update(put(x, device), put(d, device), lr=0.07)
+    return [tile.get_weights(), np.array([tile.n_pulses])]
+
+
+def full(n, n_in, dtype, device):
+    """All cells are pulsed by all samples, so that lists of pulses are full."""
+    cell = rk.ConstantStep(dw_min=1e-4)
+    tile = tile_of(cell, (1, n_in), device, update=SURE, dtype=dtype)
+    x, d = np.ones((n, n_in), dtype), np.ones((n, 1), dtype)
+    tile.update(put(x, device), put(d, device), lr=0.004)
+    return [tile.get_weights(), np.array([tile.n_pulses])]
+
+
+def reaching(sigma, dtype, device):
+    """Runs of pulses whose largest step ends at a bound, or next to it."""
+    cell = rk.ConstantStep(dw_min=0.005, dw_min_std=sigma, w_max=0.75, w_min=-0.75, **EXACT)
+    tile = rk.AnalogTile((2, 61), cell, device=device, seed=85, dtype=dtype, update=SURE)
+    kind = np.dtype(dtype).type
+    step, count = kind(np.float32(0.005)), kind(31)
+    reach = step * count * (kind(np.float32(sigma)) * kind(5.3) + kind(1))
+    start = np.full((2, 61), kind(0.75) - reach)
+    start += (np.arange(61) - 30).astype(dtype) * np.spacing(start[0, 0])
+    start[1] *= -1
+    tile.set_weights(put(start, device))
+    x, d = np.ones((1, 61), dtype), np.array([[-1, 1]], dtype)
+    tile.update(put(x, device), put(d, device), lr=0.2)
+    return [tile.get_weights(), np.array([tile.n_pulses])]
+
+
+def at_bounds(cell, n, device):
+    """Updates of weights at their bounds."""
+    tile = rk.AnalogTile(SHAPE, cell, device=device, seed=86)
+    low, high = (_device.to_numpy(tile.cells[name]) for name in ("w_min", "w_max"))
+    tile.set_weights(put(np.where(uniform(SHAPE, 87) < 1 / 2, low, high), device))
+    x, d = (put(eighths((n, k), 88 + k), device) for k in SHAPE[::-1])
+    tile.update(x, d, lr=0.3).update(x[:2], d[:2], lr=-0.3)
+    return [tile.get_weights()]
+
+
+def procedural(cell, n, device):
+    """Planes that are drawn where they are used, those of the last column among them."""
+    tile = tile_of(cell, (5, 37), device, storage="procedural")
+    x, d = (put(eighths((n, k), 90 + k), device) for k in (37, 5))
+    tile.update(x, d, lr=0.3).update(x[:2], d[:2], lr=-0.3)
+    return [tile.get_weights()]
+
+
+def planes(cell, device):
+    """All arrays of cells, with those of reset."""
+    tile = rk.AnalogTile(SHAPE, cell, device=device, seed=91, storage="procedural")
+    return [tile.reset(0, 20, 0.5).get_weights(), *tile.cells.values()]
+
+
+def trains(dtype, device):
+    """A train of just the longest length, scales of 0, and the largest numbers."""
+    found, kind = [], np.dtype(dtype).type
+    x, d = eighths((9, 37), 92).astype(dtype), eighths((9, 13), 93).astype(dtype)
+    d[:3] *= kind(0.3)
+    implicit = {"pulse_type": "deterministic_implicit", "x_res_implicit": 0.0}
+    for options in (implicit, {**implicit, "res": 0.25, "sto_round": True}):
+        for lr in (0.31, np.float32(0.31) / np.float32(0.3)):
+            status = put(np.zeros(1, np.int32), device)
+            made = pulse_trains(
+                *(put(v, device) for v in (x, d)),
+                *(float(lr), 0.01, rk.UpdateParameters(**options)),
+                stream=rk.Stream.from_seed(94),
+                first_sample=0,
+                status=status,
+            )
+            found += [made.x, made.d, status]
+    return found
+
+
+def transferred(dtype, device):
+    """Transfers of numbers beyond 2^32, with managed trains of several warps of lines."""
+    managed = rk.UpdateParameters()
+    cell = rk.BufferedTransfer(
+        devices=(rk.SoftBounds(dw_min=0.02, write_noise_std=1),) * 2,
+        units_in_mbatch=False,
+        transfer_update=managed,
+        transfer_forward=rk.IOParameters(out_noise=0.1, out_res=-1, out_asymmetry=1.5),
+        momentum=0.3,
+        forget_buffer=False,
+    )
+    tile = tile_of(cell, (7, 132), device, dtype=dtype)
+    x, d = (put(eighths((40, k), 95 + k).astype(dtype), device) for k in (132, 7))
+    tile.update(x, d, lr=0.3, first_sample=2**40 + 7)
+    arrays = tile.state()["arrays"]
+    return [arrays[name] for name in sorted(arrays)]
+
+
+def read(kind, dtype, device):
+    """Reads by the periphery with any numbers, of weights that are 0, tiny or large."""
+    n_slice, n_line, n_event = 12, 33, 9
+    cells = tile_of(rk.SoftBounds(dw_min=0.02), (n_line, n_slice), device, dtype=dtype)
+    weight = _device.to_numpy(cells.get_weights()).copy()
+    weight[:8] = eighths((8, n_slice), 96)
+    cells.set_weights(put(weight, device))
+    record = cells.devices[0].record
+    turns = put((np.arange(n_event) % 8).astype(np.int32), device)
+    status, found = put(np.zeros(1, np.int32), device), []
+    states = [uniform((n_slice, n_line), 97 + k).astype(dtype) for k in range(3)]
+    signs = [np.where(uniform((n_slice,), 99) < 1 / 2, -1, 1).astype(np.int8)] * 2
+    for w_noise in (0, 1, 2):
+        for noise, asymmetry, std in ((0, -0.5, 0), (0.3, 0.7, 0.25)):
+            rule = np.array((0.1, 3, 0.3, 0.7, 0.4, 0.9, 0, 2, w_noise, 1), dtype)
+            io = np.ones(16, dtype)
+            io[[0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]] = (
+                *(0, 0, noise, 0.7, 0, 0, std, asymmetry, 0.2 * noise, 0, 0),
+            )
+            own = [put(v.copy(), device) for v in (*states, *signs)]
+            stream = rk.Stream.from_seed(98)
+            reading = Reading(
+                *(kind, True, put(rule, device), put(io, device), None, stream),
+                *(own if kind > 2 else (own[0], None, None, None, None)),
+            )
+            due = Events(40, n_event, 1, 2, 1, 7)
+            how = {"turns": turns, "status": status}
+            made = transfer.transfer_read(record, reading, due, (2.5, -1.5), (True, True), **how)
+            found += [made, *own]
+    return found
+
+
+def rated(dtype, device):
+    """Running maxima of which either, or both, are 0."""
+    found, status = [], put(np.zeros(1, np.int32), device)
+    for first in ((0, 0.5), (0.5, 0), (0, 0)):
+        maxima = np.zeros((2, 5), dtype)
+        maxima[:, 0], maxima[:, 3] = first, 0.25
+        running = put(np.zeros(2, dtype), device)
+        rates = transfer.auto_scale(put(maxima, device), 0.5, 0.1, running, status=status)
+        found += [rates, running]
+    return found
+
+
+def largest(dtype, device):
+    """The largest numbers are finite."""
+    x, d = (eighths((4, k), 99 + k).astype(dtype) for k in (300, 13))
+    x[1, 3], d[2, 4] = np.finfo(dtype).max, -np.finfo(dtype).max
+    status = put(np.zeros(1, np.int32), device)
+    found = [transfer.sample_maxima(put(x, device), put(d, device), status=status)]
+    tile = tile_of(rk.SoftBounds(dw_min=0.02), (13, 300), device, dtype=dtype)
+    tile.update(put(x, device), put(d, device), lr=0.1)
+    return [*found, status, tile.get_weights()]
+
+
+REFERENCE = {"subtract_symmetry_point": True, "w_min_dtod": 0.0, "w_max_dtod": 0.0}
+BOUNDS = {
+    "nodes_down": rk.PiecewiseStep(piecewise_up=NODES, piecewise_down=(0.37,), dw_min=1e-3),
+    "nodes_up": rk.PiecewiseStep(
+        piecewise_up=(0.2, *NODES[::-2]), piecewise_down=(*NODES[::2], 0.37), dw_min=1e-3
+    ),
+    "pow_reference": rk.PowStepReference(**STUCK),
+    "soft_reference": rk.SoftBoundsReference(**STUCK),
+}
+DRAWN = {
+    "soft": rk.SoftBounds(dw_min=0.02, reset=0.1, reset_dtod=0.1),
+    "constant": rk.ConstantStep(dw_min=0.02, reset=0.1, perfect_bias=True),
+    "pow_reference": rk.PowStepReference(reset=0.1, n_estimation_steps=3, **REFERENCE),
+    "soft_reference": rk.SoftBoundsReference(reset=0.1, slope_up_dtod=0.1, **REFERENCE),
+}
+ZEROS = {  # bounds that are 0, with no symmetry point between them
+    "low": rk.SoftBoundsReference(**{**REFERENCE, "w_min": 0.0, "up_down": 0.1}),
+    "high": rk.SoftBoundsReference(**{**REFERENCE, "w_max": 0.0, "up_down": 0.1}),
+}
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    for n in (768, 770):
+        yield "pulsed_update", Case(f"scan-{n}", partial(listed, n))
+    yield "pulsed_update", Case("full-64-float32", partial(full, 96, 64, "float32"))
+    yield "pulsed_update", Case("full-128-float64", partial(full, 80, 128, "float64"))
+    for sigma in (0.3, 0.7):
+        for dtype in ("float32", "float64"):
+            run = partial(reaching, sigma, dtype)
+            yield "pulsed_samples", Case(f"reach-{sigma}-{dtype}", run)
+    for name, cell in BOUNDS.items():
+        yield "pulsed_update", Case(f"ends-{name}", partial(at_bounds, cell, 30))
+    for name, cell in DRAWN.items():
+        yield "pulsed_update", Case(f"procedural-{name}", partial(procedural, cell, 9))
+        yield "cell_planes", Case(f"reset-{name}", partial(planes, cell))
+    for name, cell in ZEROS.items():
+        yield "cell_planes", Case(f"zeros-{name}", drawn(SHAPE, cell, 100))
+    for dtype in ("float32", "float64"):
+        yield "pulse_trains", Case(f"lengths-{dtype}", partial(trains, dtype))
+        run = partial(transferred, dtype)
+        for kernel in ("transfer_read", "transfer_write"):
+            yield kernel, Case(f"written-{dtype}", run)
+        for kind in (2, 4):
+            yield "transfer_read", Case(f"read-{kind}-{dtype}", partial(read, kind, dtype))
+        yield "auto_scale", Case(f"zeros-{dtype}", partial(rated, dtype))
+        for kernel in ("sample_maxima", "pulsed_samples"):
+            yield kernel, Case(f"finite-{dtype}", partial(largest, dtype))
