@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-
 import rpukit as rk
 from rpukit import tiled
 from rpukit.tiled import ops

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 
 import rpukit as rk
+from rpukit import _device
 from rpukit.analog.arrays import mixed_precision_ops
+from rpukit.circuits.ops import em as steps
+from rpukit.circuits.ops import sum_tensor_core
 from rpukit.random import Op
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.circuits import uniform
+from tests.golden.cases.circuits import made, uniform
 from tests.golden.cases.inference import inference_tile
 
 BARE = {"inp_res": -1, "out_res": -1, "out_noise": 0.0, "bound_management": "none"}
@@ -102,6 +106,26 @@ def quantised(dtype, device):
     return found
 
 
+def counted(device):
+    """Weights of samples of many sizes, whose sum depends on its order."""
+    xp = np if device == "cpu" else _device.cupy()
+    held = SimpleNamespace(clock=xp.full((1,), 7, np.int64), weighed=xp.full((1,), 0.1))
+    out = uniform((700, 1), 116)
+    weights = np.ldexp(uniform((700, 1), 117), np.arange(700)[:, None] % 90)
+    steps.count_samples(held, put(out, device), put(weights.astype(np.float32), device))
+    return [held.clock, held.weighed]
+
+
+def rounded(precision, device):
+    """Words of weights whose lines end before a multiple of eight."""
+    state = made(lambda: rk.circuits.hmm(3, 6, 5), "float32")
+    state["header"]["precision"] = precision
+    own = rk.Circuit.from_state(state, device)._core.parameters
+    words = sum_tensor_core.rounded_weights(own.uses, own.device, split=precision == "bf16x3")
+    sum_tensor_core.round_weights(own.uses, own.theta, words)
+    return [words.words]
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     for name, io in PERIPHERY.items():
         for dtype in ("float32", "float64"):
@@ -123,5 +147,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "program_conductance", Case("stuck-any", stuck)
     for kind in ("discretize", "dorefa"):
         yield "modify_weights", Case(f"fine-{kind}", partial(fine, kind))
+    yield "count_samples", Case("wide", counted)
+    for precision in ("bf16", "bf16x3"):
+        yield "round_weights", Case(f"lines-{precision}", partial(rounded, precision))
     for dtype in ("float32", "float64"):
         yield "quantise_rows", Case(f"steps-{dtype}", partial(quantised, dtype))

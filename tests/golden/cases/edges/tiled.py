@@ -8,13 +8,15 @@ from functools import partial
 import numpy as np
 
 from rpukit.tiled import Node, Tensor, make_graph, ops
-from tests.golden.cases.case import Case
+from rpukit.tiled.runtime.reference import run_tile
+from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 from tests.golden.cases.tiled import whole_node
 from tests.tiled.op_cases import made
 from tests.tiled.op_formulas import fused
 
 FEW, MANY = (2, 2100), (515, 37)  # rows longer than a block loads at a time; several in a block
+MOST = (31 * 512 + 1, 32)  # as many in a block as there can be
 WHOLE = (6, 64)  # of whole warps
 
 
@@ -48,6 +50,7 @@ GIVEN = {
     "nll_weights": ("NLLLoss", [(48, 7), "labels", (48,), ()], {}),
     # sums of a block of many short rows, of whole rows, and of more parts than lie in memory
     "sum_short": ("ReduceSum", [(3, 350, 20)], {"axes": (1, 2), "keepdims": 0}),
+    "sum_all_short": ("ReduceSum", [(3, 4, 5, 6)], {}),
     "sum_pieces": ("ReduceSum", [(2, 4103, 33)], {"axes": (1, 2)}),
     "inv_std_short": ("ChannelInvStd", [(35, 4, 5, 6), (4,)], {}),
     "inv_std_rows": ("ChannelInvStd", [(8, 3, 5, 33), (3,)], {}),
@@ -150,6 +153,29 @@ def scattered(dtype, device):
     return whole_node(graph, graph.nodes[0], {"x": slopes, "k": rows}, device)
 
 
+def in_two(dtype, device):
+    """A sum of parts of rows, to which that of further rows is added."""
+    graph, values, _ = made(
+        "in_two", dtype, ("ReduceSum", [(9, 3, 9, 33)], {"axes": (0, 2, 3)}, 0)
+    )
+    node, found = graph.nodes[0], None
+    space = ops.find(node.op).space(node, graph.tensors)
+    free, *summed = space.whole
+    for part in ((0, 4), (4, 9)):
+        box = (free, part, *summed[1:])
+        buffers = [None] * ops.find(node.op).buffers
+        for operand in space.operands:
+            at = tuple(slice(lo, hi) for lo, hi in space.rectangle(operand, box))
+            if operand.mode == "in":
+                value = np.ascontiguousarray(values[operand.tensor][at]).reshape(-1)
+                buffers[operand.slot] = put(value, device)
+            else:
+                found = put(np.zeros(3, dtype), device) if found is None else found
+                buffers[operand.slot] = found
+        run_tile(node, graph.tensors, box, buffers)
+    return [found]
+
+
 def one(name, dtype, case, change):
     def run(device):
         graph, values, _ = made(name, dtype, case)
@@ -162,6 +188,12 @@ def one(name, dtype, case, change):
 def cases() -> Iterator[tuple[str, Case]]:
     sets = ((GIVEN, lambda value: value), (TIES, rounded), (FAR_TIES, far), (OUTSIDE, outside))
     sets += ((LEAST, least),)
+    for name in ("softmax", "log_softmax_grad", "layer_norm_grad", "mean"):
+        op, shapes, attributes = rows_of(MOST)[name]
+        case = (op, shapes, attributes, None)
+        kernel = ops.find(made(name, "float32", case)[0].nodes[0].op).kernel
+        run = one(name, "float32", case, lambda value: value)
+        yield kernel, Case(f"{name}_most-float32", run, small=False)
     for given, change in sets:
         for name, (op, shapes, attributes) in given.items():
             for dtype in ("float32", "float64"):
@@ -169,6 +201,7 @@ def cases() -> Iterator[tuple[str, Case]]:
                 kernel = ops.find(made(name, dtype, case)[0].nodes[0].op).kernel
                 yield kernel, Case(f"{name}-{dtype}", one(name, dtype, case, change))
     for dtype in ("float32", "float64"):
+        yield "tiled_reduce", Case(f"in_two-{dtype}", partial(in_two, dtype))
         yield "tiled_scatter_rows", Case(f"many-{dtype}", partial(scattered, dtype))
         for label in (5, -1):
             run = one("nll_outside", dtype, (*OUTSIDE["nll_outside"], None), labelled(label))
