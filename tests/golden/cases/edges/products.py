@@ -87,6 +87,13 @@ def stuck(device):
     return [tile.get_weights()]
 
 
+def drifted(device):
+    """Pairs whose significance is no power of two."""
+    pairs = rk.inference.NPairs(factors=(1, 3))
+    tile = inference_tile((13, 37), device, 118, converter=pairs).program()
+    return [tile.drift_to(86400.0, number=3).get_weights()]
+
+
 def fine(kind, device):
     """Steps much smaller than the weights, so that each bit of a weight counts."""
     modifier = rk.inference.WeightModifier(type=kind, res=3e-7, sto_round=True)
@@ -147,6 +154,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "program_conductance", Case("stuck-any", stuck)
     for kind in ("discretize", "dorefa"):
         yield "modify_weights", Case(f"fine-{kind}", partial(fine, kind))
+    yield "drift_conductance", Case("thrice", drifted)
     yield "count_samples", Case("wide", counted)
     for precision in ("bf16", "bf16x3"):
         yield "round_weights", Case(f"lines-{precision}", partial(rounded, precision))

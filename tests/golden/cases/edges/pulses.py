@@ -205,6 +205,15 @@ ZEROS = {  # bounds that are 0, with no symmetry point between them
 }
 
 
+def unsigned(shape, dtype, device):
+    """Exact updates that leave weights of -0 as they are."""
+    exact = rk.UpdateParameters(pulse_type="none_with_device")
+    tile = rk.AnalogTile(shape, rk.Ideal(), device=device, seed=99, dtype=dtype, update=exact)
+    tile.set_weights(put(np.full(shape, -0.0, dtype), device))
+    x, d = np.zeros((150, shape[1]), dtype), np.full((150, shape[0]), -0.0, dtype)
+    return [tile.update(put(x, device), put(d, device), lr=-0.5).get_weights()]
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     for n in (768, 770):
         yield "pulsed_update", Case(f"scan-{n}", partial(listed, n))
@@ -222,6 +231,9 @@ def cases() -> Iterator[tuple[str, Case]]:
     for name, cell in ZEROS.items():
         yield "cell_planes", Case(f"zeros-{name}", drawn(SHAPE, cell, 100))
     for dtype in ("float32", "float64"):
+        for shape in ((7, 1), (1, 7)):
+            run = partial(unsigned, shape, dtype)
+            yield "rank_update", Case(f"unsigned-{shape[0]}x{shape[1]}-{dtype}", run)
         yield "pulse_trains", Case(f"lengths-{dtype}", partial(trains, dtype))
         run = partial(transferred, dtype)
         for kernel in ("transfer_read", "transfer_write"):

@@ -57,6 +57,11 @@ GIVEN = {
     "product_short": ("ChannelProduct", [(35, 4, 5, 6), (35, 4, 5, 6), (4,), (4,)], {}),
     "matmul_tiles": ("MatMul", [(2, 128, 16), (2, 16, 64)], {}),
     "max_pool_grad_plain": ("MaxPoolGrad", [(1, 2, 4, 3), (1, 2, 9, 7)], PLAIN),
+    "div": ("Div", [(2, 3, 5), ()], {}),
+    "fused_power": (
+        *("FusedPointwise", [(3, 50)]),
+        fused((3, 50), ((0, 1),), (3.0, 0.0, 0.7), (16,), (25, 16, 0, 8, 9)),
+    ),
     "fused_all": (
         "FusedPointwise",
         [*([(3, 50)] * 7), (1, 1)],
