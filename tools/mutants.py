@@ -36,7 +36,7 @@ COUNTER = re.compile(
 )
 HIGH = re.compile(r">> (?:32|u64\(32\)|u8\(32\)|np\.uint64\(32\))(?!\d)")
 WIDE = re.compile(r"\b[ui]64 (?=\w)|\((?:u64|i64)\)")
-LOOP = re.compile(r"for \((int|i64) (\w+) = ([^;]+); \2 < ([^;]+); (?:\+\+\2|\2\+\+)\)")
+LOOP = re.compile(r"for \((int|i64) (\w+) = ([^;]+); \2 < ([^;&|]+); (?:\+\+\2|\2\+\+)\)")
 RANGE = re.compile(r"\bfor (\w+) in range\(([^(),]+)\):")
 # A number that goes on from its own value, but for maxima, whose order does not matter.
 ADDS = re.compile(r"[-+]=|(?<![\w.\[\]])([\w.\[\]]+) = (?![^;\n]*(?:\?|max))[^;=\n]*\b\1(?!\w)")

@@ -19,6 +19,8 @@ from tests.golden.cases.devices import drawn
 from tests.golden.cases.edges.tiles import eighths
 
 SHAPE = (13, 37)
+# The largest d, and the rate at which a train needs the longest length: its quotient is rounded.
+JUST = ((0.4515528678894043, 0.5363436341285706), (0.8065080642700195, 0.3002914786338806))
 SURE = rk.UpdateParameters(update_management=False, update_bl_management=False)  # 31 slots
 EXACT = {"dw_min_dtod": 0.0, "up_down_dtod": 0.0, "w_max_dtod": 0.0, "w_min_dtod": 0.0}
 NODES = (0.13, 0.71, 300.3)  # a node that takes bits of its neighbours
@@ -62,7 +64,8 @@ def reaching(sigma, dtype, device):
     start += (np.arange(61) - 30).astype(dtype) * np.spacing(start[0, 0])
     start[1] *= -1
     tile.set_weights(put(start, device))
-    x, d = np.ones((1, 61), dtype), np.array([[-1, 1]], dtype)
+    x, d = np.ones((9, 61), dtype), np.zeros((9, 2), dtype)
+    d[4] = -1, 1
     tile.update(put(x, device), put(d, device), lr=0.2)
     return [tile.get_weights(), np.array([tile.n_pulses])]
 
@@ -93,16 +96,16 @@ def planes(cell, device):
 
 def trains(dtype, device):
     """A train of just the longest length, scales of 0, and the largest numbers."""
-    found, kind = [], np.dtype(dtype).type
+    found = []
     x, d = eighths((9, 37), 92).astype(dtype), eighths((9, 13), 93).astype(dtype)
-    d[:3] *= kind(0.3)
+    x[:, 0], d[:, 0] = 1, -1
     implicit = {"pulse_type": "deterministic_implicit", "x_res_implicit": 0.0}
     for options in (implicit, {**implicit, "res": 0.25, "sto_round": True}):
-        for lr in (0.31, np.float32(0.31) / np.float32(0.3)):
+        for largest, lr in JUST:
             status = put(np.zeros(1, np.int32), device)
             made = pulse_trains(
-                *(put(v, device) for v in (x, d)),
-                *(float(lr), 0.01, rk.UpdateParameters(**options)),
+                *(put(v.astype(dtype), device) for v in (x, d * np.dtype(dtype).type(largest))),
+                *(lr, 2.0**-7, rk.UpdateParameters(**options)),
                 stream=rk.Stream.from_seed(94),
                 first_sample=0,
                 status=status,
@@ -154,11 +157,30 @@ def read(kind, dtype, device):
                 *(kind, True, put(rule, device), put(io, device), None, stream),
                 *(own if kind > 2 else (own[0], None, None, None, None)),
             )
+            how = {"turns": turns if kind > 2 else None, "status": status}
             due = Events(40, n_event, 1, 2, 1, 7)
-            how = {"turns": turns, "status": status}
             made = transfer.transfer_read(record, reading, due, (2.5, -1.5), (True, True), **how)
             found += [made, *own]
     return found
+
+
+def wrote(dtype, device):
+    """Writes whose numbers need more than 32 bits."""
+    tile = tile_of(rk.SoftBounds(dw_min=0.02), (130, 6), device, dtype=dtype)
+    due = Events(2**33 + 9, 5, first_slice=4)
+    values = put((eighths((5, 130), 96) * np.float32(0.7)).astype(dtype), device)
+    how = {"columns": True, "stream": rk.Stream.from_seed(98)}
+    how["status"] = put(np.zeros(1, np.int32), device)
+    parameters = rk.UpdateParameters(update_bl_management=False)
+    transfer.transfer_write(tile.devices[0].record, values, due, 0.3, parameters, **how)
+    return [tile.get_weights()]
+
+
+def late(dtype, device):
+    """Updates of few samples whose numbers need more than 32 bits."""
+    tile = tile_of(rk.SoftBounds(dw_min=0.02), SHAPE, device, dtype=dtype)
+    x, d = (put(eighths((2, k), 95 + k).astype(dtype), device) for k in SHAPE[::-1])
+    return [tile.update(x, d, lr=0.3, first_sample=2**40 + 7).get_weights()]
 
 
 def rated(dtype, device):
@@ -201,6 +223,7 @@ DRAWN = {
 }
 ZEROS = {  # bounds that are 0, with no symmetry point between them
     "low": rk.SoftBoundsReference(**{**REFERENCE, "w_min": 0.0, "up_down": 0.1}),
+    "never": rk.PowStepReference(up_down=-1.0, **{**EXACT, **REFERENCE}),
     "high": rk.SoftBoundsReference(**{**REFERENCE, "w_max": 0.0, "up_down": 0.1}),
 }
 
@@ -219,10 +242,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "pulsed_update", Case(f"scan-{n}", partial(listed, n))
     yield "pulsed_update", Case("full-64-float32", partial(full, 96, 64, "float32"))
     yield "pulsed_update", Case("full-128-float64", partial(full, 80, 128, "float64"))
-    for sigma in (0.3, 0.7):
-        for dtype in ("float32", "float64"):
-            run = partial(reaching, sigma, dtype)
-            yield "pulsed_samples", Case(f"reach-{sigma}-{dtype}", run)
+    for sigma, dtype in ((0.65, "float32"), (0.1, "float64"), (0.2, "float64")):
+        run = partial(reaching, sigma, dtype)
+        yield "pulsed_update", Case(f"reach-{sigma}-{dtype}", run)
     for name, cell in BOUNDS.items():
         yield "pulsed_update", Case(f"ends-{name}", partial(at_bounds, cell, 30))
     for name, cell in DRAWN.items():
@@ -238,6 +260,8 @@ def cases() -> Iterator[tuple[str, Case]]:
         run = partial(transferred, dtype)
         for kernel in ("transfer_read", "transfer_write"):
             yield kernel, Case(f"written-{dtype}", run)
+        yield "transfer_write", Case(f"numbers-{dtype}", partial(wrote, dtype))
+        yield "pulsed_samples", Case(f"numbers-{dtype}", partial(late, dtype))
         for kind in (2, 4):
             yield "transfer_read", Case(f"read-{kind}-{dtype}", partial(read, kind, dtype))
         yield "auto_scale", Case(f"zeros-{dtype}", partial(rated, dtype))
