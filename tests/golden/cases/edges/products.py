@@ -21,13 +21,14 @@ from tests.golden.cases.inference import inference_tile
 BARE = {"inp_res": -1, "out_res": -1, "out_noise": 0.0, "bound_management": "none"}
 LONG = 16384 + 5  # inputs of more than a segment of a sum
 PERIPHERY = {  # sums of several stages, without rounding
-    "read": rk.IOParameters(w_noise=0.05, w_noise_type="additive_constant", **BARE),
-    "pcm": rk.IOParameters(w_noise=0.05, w_noise_type="pcm_read", **BARE),
+    "read": rk.IOParameters(w_noise=20.0, w_noise_type="additive_constant", **BARE),
+    "pcm": rk.IOParameters(w_noise=20.0, w_noise_type="pcm_read", **BARE),
     "average": rk.IOParameters(noise_management="average_abs_max", **BARE),
     "signs": rk.IOParameters(mv_type="pos_neg_separate", ir_drop=3.0, **BARE),
     "dropped": rk.IOParameters(ir_drop=3.0, **BARE),
     # a sample of zeros has outputs
     "noise": rk.IOParameters(inp_noise=0.1, **BARE),
+    "much_dropped": rk.IOParameters(ir_drop=3.0, ir_drop_g_ratio=30.0, **BARE),
     "noise_dropped": rk.IOParameters(inp_noise=0.1, ir_drop=3.0, **BARE),
 }
 
@@ -136,17 +137,19 @@ def rounded(precision, device):
 def cases() -> Iterator[tuple[str, Case]]:
     for name, io in PERIPHERY.items():
         for dtype in ("float32", "float64"):
-            wires = name in ("signs", "dropped", "noise_dropped")
+            wires = name in ("signs", "dropped", "much_dropped", "noise_dropped")
             kernel = "tile_nonideal" if wires else "tile_forward"
             kernel = kernel if dtype == "float32" else "tile_product"
             shape = (20, 37) if wires or dtype == "float64" else (36, 1304)
             run = partial(product, shape, 4, io, dtype)
             yield kernel, Case(f"stages-{name}-{dtype}", run)
             if name in ("read", "signs", "dropped"):
-                run = partial(forward, (1, LONG), 1, io, dtype)
+                run = partial(forward, (3, LONG), 1, io, dtype)
                 yield kernel, Case(f"segments-{name}-{dtype}", run)
     odd = partial(product, (33, 1029), 3, PERIPHERY["noise"], "float32")
     yield "tile_forward", Case("stages-odd-float32", odd)
+    tall = partial(product, (300, 20), 3, PERIPHERY["read"], "float32")
+    yield "tile_forward", Case("stages-tall-float32", tall)
     yield "tile_forward", Case("least-float32", partial(least, (13, 37), "float32"))
     yield "tile_forward", Case("least-long-float32", partial(least, (3, 300), "float32"))
     for kernel, n in (("tile_forward", 3), ("tile_scale", 11)):
