@@ -78,12 +78,14 @@ def test_sums_of_det_gemm(way, monkeypatch):
     """Of samples some fail, and one is zero."""
     monkeypatch.setattr(_launch_forward, "by_gemm", lambda *_: True)
     monkeypatch.setitem(IOS, "by_round", rk.IOParameters(out_bound=0.01, **MANY_ROUNDS))
+    monkeypatch.setitem(IOS, "plain", rk.IOParameters(bound_management="none"))
     monkeypatch.setitem(IOS, "lines", rk.IOParameters(inp_noise=0.1, out_noise_std=0.3))
     for io, shape, n in (
         ("rounds", (132, 260), 40),
         ("worst_case", (33, 31), 11),
         ("by_round", (33, 31), 11),
         ("lines", (33, 31), 11),
+        ("plain", (2000, 1), 9),  # few words are passed between the kernels
     ):
         same_as_the_mirror(shape, n, io, 0, (way,))
 
@@ -117,7 +119,7 @@ def test_tile_outputs(n_out, order):
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize(("n", "wires"), [(1, False), (5, False), (11, False), (3, True)])
 def test_an_input_that_is_not_finite(n, wires, value, order):
-    """The status is that of the call, and all outputs are 0."""
+    """The status is that of the call, and all outputs are 0, those of tile_nonideal too."""
     io = rk.IOParameters(out_noise_std=0.3, ir_drop=2.0 if wires else 0.0)
     weight, x, stream = tile((37, 41), "default").get_weights(), inputs(n, 41), Stream.from_seed(3)
     x[-1, -1] = value

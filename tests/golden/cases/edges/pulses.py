@@ -233,8 +233,16 @@ def unsigned(shape, dtype, device):
     exact = rk.UpdateParameters(pulse_type="none_with_device")
     tile = rk.AnalogTile(shape, rk.Ideal(), device=device, seed=99, dtype=dtype, update=exact)
     tile.set_weights(put(np.full(shape, -0.0, dtype), device))
-    x, d = np.zeros((150, shape[1]), dtype), np.full((150, shape[0]), -0.0, dtype)
+    x, d = np.zeros((290, shape[1]), dtype), np.full((290, shape[0]), -0.0, dtype)
     return [tile.update(put(x, device), put(d, device), lr=-0.5).get_weights()]
+
+
+def drifted(dtype, device):
+    """One drift of cells some of whose conductances are 0."""
+    drift = rk.DriftParameters(nu=0.1, nu_k=0.02, w_offset=0.25, g_offset=0.0)
+    tile = rk.AnalogTile(SHAPE, rk.ConstantStep(drift=drift), device=device, dtype=dtype, seed=99)
+    tile.set_weights(put(eighths(SHAPE, 98).astype(dtype), device))
+    return [tile.drift(70).get_weights()]
 
 
 def cases() -> Iterator[tuple[str, Case]]:
@@ -253,6 +261,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     for name, cell in ZEROS.items():
         yield "cell_planes", Case(f"zeros-{name}", drawn(SHAPE, cell, 100))
     for dtype in ("float32", "float64"):
+        yield "drift", Case(f"nothing-{dtype}", partial(drifted, dtype))
         for shape in ((7, 1), (1, 7)):
             run = partial(unsigned, shape, dtype)
             yield "rank_update", Case(f"unsigned-{shape[0]}x{shape[1]}-{dtype}", run)
