@@ -148,6 +148,8 @@ def cases() -> Iterator[tuple[str, Case]]:
                 yield kernel, Case(f"segments-{name}-{dtype}", run)
     odd = partial(product, (33, 1029), 3, PERIPHERY["noise"], "float32")
     yield "tile_forward", Case("stages-odd-float32", odd)
+    many = partial(product, (20, 37), 40, PERIPHERY["read"], "float32")
+    yield "tile_forward", Case("stages-many-float32", many)
     tall = partial(product, (300, 20), 3, PERIPHERY["read"], "float32")
     yield "tile_forward", Case("stages-tall-float32", tall)
     yield "tile_forward", Case("least-float32", partial(least, (13, 37), "float32"))
