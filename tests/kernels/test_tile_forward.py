@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit.analog.product import launch as _launch_forward
 from rpukit.analog.product import launch_shapes as _forward_tiles
 from rpukit.analog.product import ops as forward
+from rpukit.analog.product.stages import by_stages
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -88,6 +89,24 @@ def test_sums_of_det_gemm(way, monkeypatch):
         ("plain", (2000, 1), 9),  # few words are passed between the kernels
     ):
         same_as_the_mirror(shape, n, io, 0, (way,))
+
+
+@pytest.mark.parametrize("io", ["rounds", "worst_case"])
+def test_rounds_whose_sums_are_made_elsewhere(io, order):
+    """tile_scale and tile_outputs round by round, for the samples that wait."""
+    stream, n = Stream.from_seed(9), 11
+    weight, x = tile((33, 31), io).get_weights(), inputs(n, 31)
+    state, seen = forward.ForwardState(IOS[io], 33, stream, _device.CPU), []
+    for context in (nullcontext(), on_cpu(order)):
+        given = (np.empty((n, 33), np.float32), state.io, None, state.average)
+        status = np.zeros(1, np.int32)
+        call = _launch_forward.Call(
+            state.manner, (n, 33, 31), weight, x, *given, status, 1, stream, 9
+        )
+        with context:
+            by_stages(call, state.reductions, lambda v: (v[:, None] * weight).sum(2))
+        seen.append(call.y)
+    assert_same_bits(*seen)
 
 
 @pytest.mark.parametrize("n_out", [7, 132, 1030])

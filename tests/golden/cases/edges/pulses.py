@@ -138,18 +138,25 @@ def read(kind, dtype, device):
     cells = tile_of(rk.SoftBounds(dw_min=0.02), (n_line, n_slice), device, dtype=dtype)
     weight = _device.to_numpy(cells.get_weights()).copy()
     weight[:8] = eighths((8, n_slice), 96)
+    weight[8:12] = -np.nextafter(np.zeros((), dtype), np.ones((), dtype))
     cells.set_weights(put(weight, device))
     record = cells.devices[0].record
     turns = put((np.arange(n_event) % 8).astype(np.int32), device)
     status, found = put(np.zeros(1, np.int32), device), []
     states = [uniform((n_slice, n_line), 97 + k).astype(dtype) for k in range(3)]
+    for state in states:
+        state[:, :12] = -0.0  # which adds no zero but its own
     signs = [np.where(uniform((n_slice,), 99) < 1 / 2, -1, 1).astype(np.int8)] * 2
     for w_noise in (0, 1, 2):
-        for noise, asymmetry, std in ((0, -0.5, 0), (0.3, 0.7, 0.25)):
+        for noise, asymmetry, std, read in (
+            (0, -0.5, 0, 0),
+            (0.3, 0.7, 0.25, 0.1),
+            (0.9, 0.7, 0, 0),
+        ):
             rule = np.array((0.1, 3, 0.3, 0.7, 0.4, 0.9, 0, 2, w_noise, 1), dtype)
             io = np.ones(16, dtype)
             io[[0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]] = (
-                *(0, 0, noise, 0.7, 0, 0, std, asymmetry, 0.2 * noise, 0, 0),
+                *(0, 0, noise, 0.7, 0, 0, std, asymmetry, read, 0, 0),
             )
             own = [put(v.copy(), device) for v in (*states, *signs)]
             stream = rk.Stream.from_seed(98)
