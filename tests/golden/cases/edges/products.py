@@ -13,6 +13,7 @@ from rpukit import _device
 from rpukit.analog.arrays import mixed_precision_ops
 from rpukit.circuits.ops import em as steps
 from rpukit.circuits.ops import sum_tensor_core
+from rpukit.inference.training import ops as training
 from rpukit.random import Op
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import made, uniform
@@ -95,11 +96,19 @@ def drifted(device):
     return [tile.drift_to(86400.0, number=3).get_weights()]
 
 
-def fine(kind, device):
-    """Steps much smaller than the weights, so that each bit of a weight counts."""
-    modifier = rk.inference.WeightModifier(type=kind, res=3e-7, sto_round=True)
-    tile = inference_tile((13, 137), device, 112, modifier=modifier)
-    return [tile.post_step().get_weights()]
+def between(device):
+    """Stochastic rounding of weights that end at, or next to, the middle of two steps."""
+    stream, step, n = rk.Stream.from_seed(112), np.float32(0.1), 700
+    u = rk.elementwise.random_fill(stream, (n,), "uniform", op=Op.MODIFY, sample=3, draw=1)
+    middle = (np.arange(n) % 9 + 0.5 - (u.astype("f8") - 0.5)) * float(step)
+    weight = middle.astype(np.float32)
+    weight += (np.arange(n) % 7 - 3).astype(np.float32) * np.spacing(weight)
+    weight, out = put(weight, device), put(np.zeros(n, np.float32), device)
+    status = put(np.zeros(1, np.int32), device)
+    change = training.Modification(kind=3, step=float(step), spread=True)
+    how = {"stream": stream, "event": 3, "status": status, "out": out}
+    training.modify_weights(weight, put(np.ones(1, np.float32), device), change, **how)
+    return [out]
 
 
 def quantised(dtype, device):
@@ -157,8 +166,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     for kernel, n in (("tile_forward", 3), ("tile_scale", 11)):
         yield kernel, Case(f"finite-{n}", partial(largest, n, rk.IOParameters()))
     yield "program_conductance", Case("stuck-any", stuck)
-    for kind in ("discretize", "dorefa"):
-        yield "modify_weights", Case(f"fine-{kind}", partial(fine, kind))
+    yield "modify_weights", Case("between", between)
     yield "drift_conductance", Case("thrice", drifted)
     yield "count_samples", Case("wide", counted)
     for precision in ("bf16", "bf16x3"):
