@@ -54,9 +54,11 @@ def corrupted(prob):
 
 
 def stuck(prob, name, **more):
-    modifier = rk.inference.WeightModifier(type="noise_model", **{name: prob}, **more)
-    tile = rk.InferenceTile((3, 5), modifier=modifier, seed=4)
-    tile.set_weights(np.full((3, 5), 0.25, np.float32))
+    """Most devices are stuck, of a few of which it is asked where."""
+    share = prob / 8 if more else prob
+    modifier = rk.inference.WeightModifier(type="noise_model", **{name: share}, **more)
+    tile = rk.InferenceTile((3, 15), modifier=modifier, seed=4)
+    tile.set_weights(np.full((3, 15), 0.25, np.float32))
     return tile.post_step().get_weights()
 
 
@@ -87,8 +89,8 @@ def pulses(**options):
 
 STUCK = {
     "p_any": partial(stuck, name="p_any"),
-    "p_low": partial(stuck, name="p_low", p_any=0.4),
-    "p_high": partial(stuck, name="p_high", p_any=0.4),
+    "p_low": partial(stuck, name="p_low", p_any=0.875),
+    "p_high": partial(stuck, name="p_high", p_any=0.875),
 }
 
 
