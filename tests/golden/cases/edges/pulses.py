@@ -220,19 +220,13 @@ BOUNDS = {
         piecewise_up=(0.2, *NODES[::-2]), piecewise_down=(*NODES[::2], 0.37), dw_min=1e-3
     ),
     "pow_reference": rk.PowStepReference(**STUCK),
-    "soft_reference": rk.SoftBoundsReference(**STUCK),
 }
 DRAWN = {
     "soft": rk.SoftBounds(dw_min=0.02, reset=0.1, reset_dtod=0.1),
     "constant": rk.ConstantStep(dw_min=0.02, reset=0.1, perfect_bias=True),
     "pow_reference": rk.PowStepReference(reset=0.1, n_estimation_steps=3, **REFERENCE),
-    "soft_reference": rk.SoftBoundsReference(reset=0.1, slope_up_dtod=0.1, **REFERENCE),
 }
-ZEROS = {  # bounds that are 0, with no symmetry point between them
-    "low": rk.SoftBoundsReference(**{**REFERENCE, "w_min": 0.0, "up_down": 0.1}),
-    "never": rk.PowStepReference(up_down=-1.0, **{**EXACT, **REFERENCE}),
-    "high": rk.SoftBoundsReference(**{**REFERENCE, "w_max": 0.0, "up_down": 0.1}),
-}
+NEVER = rk.PowStepReference(up_down=-1.0, **{**EXACT, **REFERENCE})  # no step goes up
 
 
 def unsigned(shape, dtype, device):
@@ -257,29 +251,25 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "pulsed_update", Case(f"scan-{n}", partial(listed, n))
     yield "pulsed_update", Case("full-64-float32", partial(full, 96, 64, "float32"))
     yield "pulsed_update", Case("full-128-float64", partial(full, 80, 128, "float64"))
-    for sigma, dtype in ((0.65, "float32"), (0.1, "float64"), (0.2, "float64")):
-        run = partial(reaching, sigma, dtype)
-        yield "pulsed_update", Case(f"reach-{sigma}-{dtype}", run)
+    yield "pulsed_update", Case("reach-0.65-float32", partial(reaching, 0.65, "float32"))
     for name, cell in BOUNDS.items():
         yield "pulsed_update", Case(f"ends-{name}", partial(at_bounds, cell, 30))
-    for name, cell in DRAWN.items():
-        yield "pulsed_update", Case(f"procedural-{name}", partial(procedural, cell, 9))
-        yield "cell_planes", Case(f"reset-{name}", partial(planes, cell))
-    for name, cell in ZEROS.items():
-        yield "cell_planes", Case(f"zeros-{name}", drawn(SHAPE, cell, 100))
+    for name in ("constant", "pow_reference"):
+        run = partial(procedural, DRAWN[name], 9)
+        yield "pulsed_update", Case(f"procedural-{name}", run)
+    for name in ("soft", "pow_reference"):
+        yield "cell_planes", Case(f"reset-{name}", partial(planes, DRAWN[name]))
+    yield "cell_planes", Case("zeros-never", drawn(SHAPE, NEVER, 100))
+    yield "auto_scale", Case("zeros-float64", partial(rated, "float64"))
+    yield "drift", Case("nothing-float32", partial(drifted, "float32"))
+    yield "pulse_trains", Case("lengths-float32", partial(trains, "float32"))
+    yield "rank_update", Case("unsigned-7x1-float32", partial(unsigned, (7, 1), "float32"))
+    yield "pulsed_samples", Case("numbers-float64", partial(late, "float64"))
+    yield "transfer_write", Case("numbers-float64", partial(wrote, "float64"))
+    for kernel in ("transfer_read", "transfer_write"):
+        yield kernel, Case("written-float32", partial(transferred, "float32"))
+    for kind in (2, 4):
+        yield "transfer_read", Case(f"read-{kind}-float32", partial(read, kind, "float32"))
     for dtype in ("float32", "float64"):
-        yield "drift", Case(f"nothing-{dtype}", partial(drifted, dtype))
-        for shape in ((7, 1), (1, 7)):
-            run = partial(unsigned, shape, dtype)
-            yield "rank_update", Case(f"unsigned-{shape[0]}x{shape[1]}-{dtype}", run)
-        yield "pulse_trains", Case(f"lengths-{dtype}", partial(trains, dtype))
-        run = partial(transferred, dtype)
-        for kernel in ("transfer_read", "transfer_write"):
-            yield kernel, Case(f"written-{dtype}", run)
-        yield "transfer_write", Case(f"numbers-{dtype}", partial(wrote, dtype))
-        yield "pulsed_samples", Case(f"numbers-{dtype}", partial(late, dtype))
-        for kind in (2, 4):
-            yield "transfer_read", Case(f"read-{kind}-{dtype}", partial(read, kind, dtype))
-        yield "auto_scale", Case(f"zeros-{dtype}", partial(rated, dtype))
         for kernel in ("sample_maxima", "pulsed_samples"):
             yield kernel, Case(f"finite-{dtype}", partial(largest, dtype))
