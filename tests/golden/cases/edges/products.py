@@ -30,6 +30,7 @@ PERIPHERY = {  # sums of several stages, without rounding
     # a sample of zeros has outputs
     "noise": rk.IOParameters(inp_noise=0.1, **BARE),
     "much_dropped": rk.IOParameters(ir_drop=3.0, ir_drop_g_ratio=30.0, **BARE),
+    "offset": rk.IOParameters(v_offset_std=0.2, r_series=0.3, v_offset_w_min=0.0, **BARE),
     "noise_dropped": rk.IOParameters(inp_noise=0.1, ir_drop=3.0, **BARE),
 }
 
@@ -66,6 +67,15 @@ def least(shape, dtype, device):
     tile.set_weights(put(np.full(shape, -tiny, dtype), device))
     x, d = (put(np.full((3, k), tiny, dtype), device) for k in shape[::-1])
     return [tile.forward(x), tile.backward(d)]
+
+
+def shrunk(dtype, device):
+    """Outputs of the least number, which the asymmetry makes -0, and which get no noise."""
+    io = rk.IOParameters(noise_management="none", ir_drop=1e-3, out_asymmetry=0.7, **BARE)
+    tile = rk.AnalogTile((37, 1), rk.Ideal(), forward=io, device=device, seed=119, dtype=dtype)
+    least = -np.nextafter(np.zeros((), dtype), np.ones((), dtype))
+    tile.set_weights(put(np.full((37, 1), least), device))
+    return [tile.forward(put(np.ones((2, 1), dtype), device))]
 
 
 def largest(n, io, device):
@@ -148,7 +158,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         run = partial(product, (36, 1304), 4, PERIPHERY[name], "float32")
         yield "tile_forward", Case(f"stages-{name}-float32", run)
     for kernel, dtype, names in (
-        ("tile_nonideal", "float32", ("much_dropped", "noise_dropped")),
+        ("tile_nonideal", "float32", ("much_dropped", "noise_dropped", "offset")),
         ("tile_product", "float64", ("average", "much_dropped")),
     ):
         for name in names:
@@ -169,6 +179,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     tall = partial(product, (300, 20), 3, PERIPHERY["read"], "float32")
     yield "tile_forward", Case("stages-tall-float32", tall)
     yield "tile_forward", Case("least-long-float32", partial(least, (3, 300), "float32"))
+    yield "tile_nonideal", Case("shrunk-float32", partial(shrunk, "float32"))
     for kernel, n in (("tile_forward", 3), ("tile_scale", 11)):
         yield kernel, Case(f"finite-{n}", partial(largest, n, rk.IOParameters()))
     yield "program_conductance", Case("stuck-any", stuck)
