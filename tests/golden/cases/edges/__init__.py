@@ -5,10 +5,12 @@ from tests.golden.cases.edges import (
     circuits,
     elementwise,
     gemm,
+    hidden,
     leaves,
     segments,
+    ties,
     tiled,
     tiles,
 )
 
-TOPICS = (cells, circuits, elementwise, gemm, leaves, segments, tiled, tiles)
+TOPICS = (cells, circuits, elementwise, gemm, hidden, leaves, segments, ties, tiled, tiles)
