@@ -3,6 +3,7 @@
 from tests.golden.cases.edges import (
     cells,
     circuits,
+    counts,
     elementwise,
     gemm,
     hidden,
@@ -13,4 +14,16 @@ from tests.golden.cases.edges import (
     tiles,
 )
 
-TOPICS = (cells, circuits, elementwise, gemm, hidden, leaves, segments, ties, tiled, tiles)
+TOPICS = (
+    cells,
+    circuits,
+    counts,
+    elementwise,
+    gemm,
+    hidden,
+    leaves,
+    segments,
+    ties,
+    tiled,
+    tiles,
+)

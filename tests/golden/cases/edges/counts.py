@@ -1,0 +1,83 @@
+"""Counts of weights by themselves: chains that end beside a call's end, and wide steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+
+import rpukit as rk
+from rpukit import circuits
+from rpukit.circuits.ops import counts, sum_tensor_core
+from tests.golden.cases.case import Case, put
+from tests.golden.cases.circuits import uniform
+
+
+def counted(device, dtype, uses, states, calls, *, split):
+    """Steps of tied weights; exponents of every 37th sample are wide, some weights are 0."""
+    precision = "bf16x3" if split else "fp32"
+    root = circuits.hmm(uses + 1, states, 2)
+    pc = rk.Circuit(root, device=device, dtype=dtype, precision=precision)
+    of, _ = pc._core.parameters.counted[0]
+    layout, statistics = pc._core.layout, pc._core.statistics
+    theta = uniform((len(statistics.chains),), 131).astype(dtype)
+    theta[theta < 0.3] = 0
+    theta, n_element = put(theta, device), layout.n_element
+    held = SimpleNamespace(
+        n_sample=0, chains=statistics.chains, totals=statistics.totals, clock=statistics.clock
+    )
+    out = []
+    for seed, n in enumerate(calls):
+        lift = uniform((n, layout.n_row), 132 + seed).astype(np.float64) * 6
+        elements = uniform((n, n_element), 142 + seed).astype(np.float64) * -9
+        lift[::37] = np.round(lift[::37] * 20)
+        elements[::37] = np.round(elements[::37] * 2)
+        values, flows = np.zeros(lift.shape), np.ones(lift.shape, dtype)
+        lift, elements, values, flows = (
+            put(np.ascontiguousarray(a), device)
+            for a in (lift, elements.reshape(-1), values, flows)
+        )
+        steps = counts.flow_steps(of, lift, elements, values, flows, split=split)
+        (counts.tensor_flow if split else counts.sum_flow)(held, of, theta, steps)
+        held.n_sample += n
+        held.clock += n
+        out += [held.chains.copy(), held.totals.copy()]
+    return out
+
+
+def long(device, dtype, precision):
+    """Sums of more inputs than the threads of a list hold, and than a block has stages for."""
+    n_in, n_out, n = 1090, 8, 3
+    root = circuits.sum(circuits.inputs(0, circuits.Categorical(n_values=2), n_in), n_nodes=n_out)
+    pc = rk.Circuit(root, device=device, dtype=dtype, precision=precision)
+    parameters = pc._core.parameters
+    layer, rounded = parameters.layers[0], parameters.rounded
+    drawn = uniform((n_in, n_out), 151) / 2 + np.float32(0.125)
+    drawn[::3, 1] = 0
+    theta = put(drawn.reshape(-1), device)
+    sum_tensor_core.round_weights(parameters.counted[0][0], theta, rounded)
+    elements = uniform((n, n_in), 152).astype(np.float64) * -30
+    elements[1] = -np.inf
+    values = np.zeros((n, n_in + n_out))
+    elements, values = put(elements, device), put(values, device)
+    sum_tensor_core.tensor_forward(layer, rounded, theta, elements, values)
+    lift = uniform((n, n_in + n_out), 153).astype(np.float64) * 40
+    lift, flows = put(lift, device), put(np.zeros((n, n_in), np.float32), device)
+    near = put(uniform((n, n_in), 154).astype(np.float64) * -3 - 39, device)
+    sum_tensor_core.tensor_backward(layer, rounded, theta, None, lift, near, None, flows)
+    return [values, flows]
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    for dtype in ("float32", "float64"):
+        run = partial(counted, dtype=dtype, uses=2, states=8, calls=(255, 3), split=False)
+        yield "sum_flow", Case(f"{dtype}-ends", run)
+    for uses, states, calls in ((16, 8, (255, 3)), (64, 4, (7,)), (70, 9, (5,))):
+        run = partial(counted, dtype="float32", uses=uses, states=states, calls=calls, split=True)
+        yield "tensor_flow", Case(f"bf16x3-ends-{uses}", run)
+    for precision in ("bf16", "bf16x3"):
+        run = partial(long, dtype="float32", precision=precision)
+        for kernel in ("tensor_backward", "tensor_forward", "tensor_stage"):
+            yield kernel, Case(f"{precision}-long", run)
