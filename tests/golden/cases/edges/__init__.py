@@ -1,9 +1,11 @@
 """Golden cases at the sizes and values where kernels take another path than in the others."""
 
 from tests.golden.cases.edges import (
+    alone,
     cells,
     circuits,
     counts,
+    curves,
     elementwise,
     gemm,
     hidden,
@@ -15,9 +17,11 @@ from tests.golden.cases.edges import (
 )
 
 TOPICS = (
+    alone,
     cells,
     circuits,
     counts,
+    curves,
     elementwise,
     gemm,
     hidden,
