@@ -91,7 +91,7 @@ def product_alone(device):
 
 def cases() -> Iterator[tuple[str, Case]]:
     for kernel in LEAVES:
-        yield kernel, Case("float32-ends", partial(ends, dtype="float32"))
+        yield kernel, Case("float32-calls", partial(ends, dtype="float32"))
     yield "leaf_flow", Case("float32-warps", partial(warps, dtype="float32"))
     yield "soft_posterior", Case("float32-excluded", partial(excluded, dtype="float32"))
     yield "scale_flows", Case("float32-unscaled", unscaled)
