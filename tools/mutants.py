@@ -60,6 +60,7 @@ class Mutant:
     kind: str
     before: str  # the line, without its indentation
     above: str = ""  # code of the line before
+    below: str = ""  # and of the line after
 
     @property
     def after(self) -> str:
@@ -188,7 +189,9 @@ def of_source(root: Path, file: str) -> list[Mutant]:
         above = _code(lines[k - 1]) if k else ""
         below = "\n".join(map(_code, lines[k + 1 : k + 8]))
         for kind, begin, end, text in _edits(bare, below, python=False):
-            made.append(Mutant(file, k + 1, begin, end, text, kind, line[indent:].rstrip(), above))
+            whole = line[indent:].rstrip()
+            after = below.split("\n")[0]
+            made.append(Mutant(file, k + 1, begin, end, text, kind, whole, above, after))
     return made
 
 
@@ -245,8 +248,8 @@ class Equivalents:
     """Mutants known to compute the same, with the reasons; read from a file of TOML.
 
     An entry names a file, or several by a pattern, and a line by its text; further `above`, the
-    text of the line before, and what is edited: `edit`, the line as edited, or `kind`. Without
-    `above` it holds for all lines of the file with that text. An entry of a class has `marked` in
+    text of the line before, or `below`, that of the line after, and what is edited: `edit`, the line as edited, or `kind`. Without
+    these it holds for all lines of the file with that text. An entry of a class has `marked` in
     place of the line: parts of lines with the edit marked, such as ``i «<→<=» n``.
     """
 
@@ -289,6 +292,7 @@ def _fits(entry: dict[str, Any], mutant: Mutant) -> bool:
     found = {
         "line": _code(mutant.before),
         "above": mutant.above,
+        "below": mutant.below,
         "kind": mutant.kind,
         "edit": _code(mutant.after),
     }

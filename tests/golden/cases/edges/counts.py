@@ -10,7 +10,7 @@ import numpy as np
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits.ops import counts, sum_tensor_core
+from rpukit.circuits.ops import counts, layers, sum_tensor_core
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
@@ -70,6 +70,44 @@ def long(device, dtype, precision):
     return [values, flows]
 
 
+def staged(device):
+    """More segments than a block takes at a time, each with a larger value than those before."""
+    n_in, n = 1090, 4
+    pc = rk.Circuit(
+        circuits.sum(circuits.inputs(0, circuits.Categorical(n_values=2), n_in), n_nodes=8),
+        device=device,
+    )
+    theta = put(uniform((n_in * 8,), 171), device)
+    elements = uniform((n, n_in), 172).astype(np.float64) * 3 + np.arange(n_in) * 0.02
+    elements[1:3, :64] = -np.inf
+    elements, values = put(elements, device), put(np.zeros((n, n_in + 8)), device)
+    layers.sum_forward(pc._core.parameters.layers[0], theta, elements, values)
+    return [values]
+
+
+def parents(device):
+    """Flows from two vectors of sums, each without flow in some samples."""
+    children = circuits.inputs(0, circuits.Categorical(n_values=2), 5)
+    both = [
+        circuits.product(
+            circuits.sum(children, n_nodes=40),
+            circuits.inputs(1, circuits.Categorical(n_values=2), 40),
+        )
+        for _ in range(2)
+    ]
+    pc = rk.Circuit(circuits.sum(*both, n_nodes=1), device=device)
+    layer, n, n_row = pc._core.parameters.layers[0], 9, pc._core.layout.n_row
+    theta = put(uniform((len(pc._core.statistics.chains),), 173), device)
+    lift = uniform((n, n_row), 174).astype(np.float64) * 20
+    first = int(layer.first_row)
+    lift[::3, first : first + 40] = -np.inf
+    lift[1::3, first + 40 : first + 80] = -np.inf
+    elements = uniform((n, 5), 175).astype(np.float64) * -3 - 20
+    lift, elements, flows = (put(a, device) for a in (lift, elements, np.zeros((n, 5), "f4")))
+    layers.sum_backward(layer, theta, lift, elements, flows)
+    return [flows]
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     for dtype in ("float32", "float64"):
         run = partial(counted, dtype=dtype, uses=2, states=8, calls=(255, 3), split=False)
@@ -77,6 +115,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     for uses, states, calls in ((16, 8, (255, 3)), (64, 4, (7,)), (70, 9, (5,))):
         run = partial(counted, dtype="float32", uses=uses, states=states, calls=calls, split=True)
         yield "tensor_flow", Case(f"bf16x3-ends-{uses}", run)
+    yield "sum_forward", Case("float32-staged", staged)
+    yield "sum_backward", Case("float32-parents", parents)
     for precision in ("bf16", "bf16x3"):
         run = partial(long, dtype="float32", precision=precision)
         for kernel in ("tensor_backward", "tensor_forward", "tensor_stage"):

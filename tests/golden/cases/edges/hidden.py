@@ -40,17 +40,19 @@ def shared():
     return circuits.sum(*sums, other, n_nodes=4)
 
 
-def state_of(dtype, precision=None):
+def state_of(dtype, precision=None, likeliest=0):
     """Values far apart at 0 and 1, where the likeliest child has weights of 0; 3: impossible."""
     state = rk.Circuit(shared(), dtype=dtype).state()
     arrays, tiny = state["arrays"], 1e-36 if dtype == "float32" else 1e-300
     drawn = uniform(arrays["leaf_parameters"].shape, 111) + np.float32(0.25)
     p = drawn.astype(dtype).reshape(-1, 4)
-    far = [1, 2, 3, 4, 6, 7, 8, 9, 10, 12, 14, 16, 22, 24, 26, 28, *range(34, 39), *range(44, 48)]
+    others = [k for k in range(CHILDREN) if k != likeliest]
+    far = [*others, *(k + 5 for k in others), 10, 12, 14, 16, 22, 24, 26, 28]
+    far += [*range(34, 39), *range(44, 48)]
     p[far, :2] *= np.dtype(dtype).type(tiny)
-    p[[0, 10, 11, 12, 13], 3] = 0
+    p[[likeliest, 10, 11, 12, 13], 3] = 0
     theta = (uniform(arrays["theta"].shape, 112) / 2 + np.float32(0.125)).astype(dtype)
-    theta[[1, 3, 21, 23]] = 0  # of child 0
+    theta[np.array([1, 3, 21, 23]) + 4 * likeliest] = 0
     arrays["leaf_parameters"], arrays["theta"] = p.reshape(-1), theta
     if precision:
         state["header"]["precision"] = precision
@@ -58,18 +60,18 @@ def state_of(dtype, precision=None):
 
 
 @cache
-def of(dtype, n, chained, precision, device, _emulated):
+def of(dtype, n, chained, precision, likeliest, device, _emulated):
     for kernel in CHAINS if chained else ():
         rk.tuning.fix(kernel, "chain of 16")
     try:
-        return run(dtype, n, precision, device)
+        return run(dtype, n, precision, likeliest, device)
     finally:
         for kernel in CHAINS if chained else ():
             rk.tuning.fix(kernel, None)
 
 
-def run(dtype, n, precision, device):
-    pc = rk.Circuit.from_state(state_of(dtype, precision), device)
+def run(dtype, n, precision, likeliest, device):
+    pc = rk.Circuit.from_state(state_of(dtype, precision, likeliest), device)
     x = np.floor(uniform((n, 5), 113) * np.float32(4)).astype(np.int32)
     x[::2] %= 2
     x[1::4] %= 3
@@ -84,13 +86,14 @@ def run(dtype, n, precision, device):
 
 def cases() -> Iterator[tuple[str, Case]]:
     given = [
-        (f"{dtype}-hidden-{n}", (dtype, n, False, None), KERNELS)
+        (f"{dtype}-hidden-{n}", (dtype, n, False, None, 0), KERNELS)
         for dtype in ("float32", "float64")
         for n in (2, 64)
     ]
-    given.append(("float32-hidden-chain", ("float32", 9, True, None), CHAINS))
-    given.append(("bf16-hidden", ("float32", 64, False, "bf16"), TENSOR))
-    given.append(("bf16x3-hidden", ("float32", 64, False, "bf16x3"), SPLIT))
+    given.append(("float32-hidden-chain", ("float32", 9, True, None, 0), CHAINS))
+    given.append(("float32-hidden-last", ("float32", 5, True, None, 4), CHAINS))
+    given.append(("bf16-hidden", ("float32", 64, False, "bf16", 0), TENSOR))
+    given.append(("bf16x3-hidden", ("float32", 64, False, "bf16x3", 0), SPLIT))
     for name, how, kernels in given:
 
         def run_case(device, how=how):

@@ -117,6 +117,34 @@ def lifts(device, dtype):
     return [lift]
 
 
+def roots(device):
+    """Three roots that are one row, and one beside them."""
+    weights = uniform((5, 4), 125)
+    values, flows = np.full((5, 6), -1.5), np.zeros((5, 6), np.float32)
+    values[3, 5] = -np.inf
+    out = np.zeros((5, 4), np.float32)
+    weights, values, flows, out, rows = (
+        put(a, device) for a in (weights, values, flows, out, np.array([5, 4, 5, 5], np.int32))
+    )
+    ops.root_flows(rows, 4, weights, values, flows, out)
+    return [flows, out]
+
+
+def endless(device):
+    """Flows of infinity, whose logarithm is infinity."""
+    pc, _ = of_leaves(circuits.Categorical(n_values=2), 4, device, n_nodes=4)
+    uses = pc._core.parameters.counted[0][0]
+    values = np.tile(np.arange(8) / -4.0, (3, 1))
+    flows = uniform((3, 8), 126)
+    flows[1, 5], flows[2, 4:] = np.inf, 0
+    values, flows = put(values, device), put(flows, device)
+    lift, elements = put(np.zeros((3, 8)), device), values[:, :4].copy().reshape(-1)
+    if _device.takes_kernels(values):  # they make both themselves
+        return [*counts.flow_steps(uses, None, None, values, flows)]
+    ops.sum_lift(values, flows, lift, (0, 8))
+    return [*counts.flow_steps(uses, lift, elements, values, flows)]
+
+
 def steps(device, dtype):
     """Exponents of 60 in all, and beside it; pairs of samples and one; no gap behind a use."""
     pc, _ = of_leaves(circuits.Categorical(n_values=2), 4, device, dtype, n_nodes=4)
@@ -222,6 +250,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     for kernel in ("leaf_density", "leaf_statistic"):
         yield kernel, Case("float64-angles", angles)
     yield "function_maximise", Case("float64-ties", maximised)
+    yield "root_flows", Case("float32-tied-roots", roots)
+    yield "flow_steps", Case("float32-endless", endless)
     yield "encode_samples", Case("float32-none", partial(counts_of_none, dtype="float32"))
     for dtype in ("float32", "float64"):
         yield "leaf_choose", Case(f"{dtype}-ties-drawn", partial(leaves_drawn, dtype=dtype))
