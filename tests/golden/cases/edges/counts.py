@@ -20,7 +20,7 @@ def counted(device, dtype, uses, states, calls, *, split):
     precision = "bf16x3" if split else "fp32"
     root = circuits.hmm(uses + 1, states, 2)
     pc = rk.Circuit(root, device=device, dtype=dtype, precision=precision)
-    of, _ = pc._core.parameters.counted[0]
+    of = next(uses for uses, by_parts in pc._core.parameters.counted if by_parts == split)
     layout, statistics = pc._core.layout, pc._core.statistics
     theta = uniform((len(statistics.chains),), 131).astype(dtype)
     theta[theta < 0.3] = 0
