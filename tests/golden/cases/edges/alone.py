@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 
 import rpukit as rk
 from rpukit import circuits
+from rpukit.circuits.ops import normal
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import made, uniform
 
@@ -44,6 +46,50 @@ def ends(device, dtype):
         arrays = pc.state()["arrays"]
         out += [arrays[name].copy() for name in ("leaf_chains", "leaf_totals")]
     return out
+
+
+def pairs():
+    """Normal leaves of two variables alone."""
+    leaf = circuits.MultivariateNormal(n_variables=2)
+    return circuits.sum(circuits.inputs((0, 1), leaf, 3), n_nodes=1)
+
+
+def few_blocks(device, dtype):
+    """Blocks that go on to further samples; factors whose entries fill a number."""
+    state = made(pairs, dtype)
+    own = state["arrays"]["leaf_parameters"]
+    state["arrays"]["leaf_parameters"] = (own / 3).astype(dtype)
+    pc = rk.Circuit.from_state(state, device)
+    x, missing = uniform((257, 2), 168) * 4 - 2, uniform((257, 2), 169) < np.float32(0.3)
+    x, missing = put(x, device), put(missing, device)
+    with patch.object(normal, "_MOST_ROWS", 1):
+        out = [*pc.flows(x, missing=missing).values(), pc.accumulate(x, missing=missing)]
+    arrays = pc.state()["arrays"]
+    return [*out, arrays["leaf_chains"], arrays["leaf_totals"]]
+
+
+def many_values(device):
+    """A table in parts of 32 values, whose chains end."""
+    leaf = circuits.Categorical(n_values=2000)
+    root = circuits.sum(circuits.inputs(0, leaf, 1), n_nodes=1)
+    pc = rk.Circuit.from_state(made(lambda: root, "float32"), device)
+    x = np.floor(uniform((260, 1), 170) * np.float32(256)).astype(np.int32)
+    pc.accumulate(put(x, device), weights=put(uniform((260,), 171), device))
+    arrays = pc.state()["arrays"]
+    return [arrays["leaf_chains"], arrays["leaf_totals"]]
+
+
+def overflown(device, dtype):
+    """Squares of distances whose sum is infinite: the leaf stays as it is."""
+    leaf = circuits.Gaussian(std=1.0)
+    given = [[0.0, 1e18], [1e17, 2e18]]
+    root = circuits.sum(circuits.inputs(0, leaf, 2, parameters=given), n_nodes=1)
+    state = rk.Circuit(root, dtype=dtype).state()
+    state["arrays"]["theta"][:] = 0.5
+    pc = rk.Circuit.from_state(state, device)
+    x = np.array([[1.5e19], [-1.25e19], [1.375e19], [1.25e19]], dtype)
+    pc.em_step(put(x, device), pseudocount=0.0)
+    return [pc.state()["arrays"]["leaf_parameters"]]
 
 
 def warps(device, dtype):
@@ -92,6 +138,11 @@ def product_alone(device):
 def cases() -> Iterator[tuple[str, Case]]:
     for kernel in LEAVES:
         yield kernel, Case("float32-calls", partial(ends, dtype="float32"))
+    for kernel in ("normal_density", "normal_statistic"):
+        for dtype in ("float32", "float64"):
+            yield kernel, Case(f"{dtype}-few-blocks", partial(few_blocks, dtype=dtype))
+    yield "leaf_flow", Case("float32-many-values", many_values)
+    yield "leaf_maximise", Case("float32-overflown", partial(overflown, dtype="float32"))
     yield "leaf_flow", Case("float32-warps", partial(warps, dtype="float32"))
     yield "soft_posterior", Case("float32-excluded", partial(excluded, dtype="float32"))
     yield "scale_flows", Case("float32-unscaled", unscaled)

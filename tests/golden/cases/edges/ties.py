@@ -224,18 +224,18 @@ def counts_of_none(device, dtype):
 
 def bins(device, dtype):
     """Bins whose edges need rounding, and a step of a mean that is one of the edges."""
-    odd = circuits.inputs(0, circuits.DiscreteLogistic(n_values=7, low=-0.3, high=1.9), 3)
-    given = [[2.0, 0.75], [1.0, 0.5], [0.25, 1.5]]
+    n, given = 12, [[2.0, 0.25 + 0.0625 * k] for k in range(12)]
+    odd = circuits.inputs(0, circuits.DiscreteLogistic(n_values=7, low=-0.3, high=1.9), n)
     even = circuits.inputs(
-        1, circuits.DiscreteLogistic(n_values=4, low=0.0, high=4.0), 3, parameters=given
+        1, circuits.DiscreteLogistic(n_values=4, low=0.0, high=4.0), n, parameters=given
     )
     pc = rk.Circuit(
         circuits.sum(circuits.product(odd, even), n_nodes=1), device=device, dtype=dtype
     )
     state = pc.state()
-    own = uniform(state["arrays"]["leaf_parameters"][:6].shape, 124) / 2 + np.float32(0.25)
-    state["arrays"]["leaf_parameters"][:6] = own
-    state["arrays"]["theta"][:] = (0.25, 0.5, 0.25)
+    own = uniform((2 * n,), 124) / 2 + np.float32(0.25)
+    state["arrays"]["leaf_parameters"][: 2 * n] = own
+    state["arrays"]["theta"][:] = (np.arange(n) + 1) / 78
     pc = rk.Circuit.from_state(state, device)
     x = put(np.stack([np.arange(28) % 7, np.arange(28) % 4], 1).astype(np.int32), device)
     out = [pc.log_likelihood(x), pc.gradient_step(x, method="sgd", rate=0.25)]
