@@ -12,8 +12,9 @@ import rpukit as rk
 from rpukit import _device, circuits
 from rpukit.circuits.ops import counts, evaluated
 from rpukit.circuits.ops import layers as ops
+from rpukit.circuits.queries import passes
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.circuits import uniform
+from tests.golden.cases.circuits import CHAINS, chained, uniform
 
 OP, KEYS = 4, (np.uint32(7), np.uint32(9))
 # Of row 5: theta, number of the sample, elements. Running sums end at a share of the whole, but
@@ -115,6 +116,25 @@ def lifts(device, dtype):
     values, flows, lift = (put(a, device) for a in (values, flows, lift))
     ops.sum_lift(values, flows, lift, (1, 4))
     return [lift]
+
+
+def passed(device):
+    """The same totals in layers that go in one launch."""
+    root = circuits.sum(circuits.inputs(0, circuits.Categorical(n_values=2), 4), n_nodes=2)
+    state = rk.Circuit(root).state()
+    theta = np.zeros((4, 2), np.float32)
+    theta[0, 0], theta[1, 1], theta[2, 1] = 1, 1, LEAST
+    state["arrays"]["theta"] = theta.reshape(-1)
+    values = np.zeros((2, 6))
+    values[:, :4] = (0, -300, -GAP, -1), (-100, -99.95, -13, -200)
+    above = np.array([[1.0, 0.5], [1.0, 1.6559962034225464]], np.float32)
+    codes, numbers = np.zeros((2, 1), np.int32), np.zeros((2, 1), np.float32)
+    with chained():
+        parameters = rk.Circuit.from_state(state, device)._core.parameters
+        run = passes.Pass(*(put(a, device) for a in (codes, numbers, values)))
+        passes.run_inner(parameters, run, keep=True)
+        passes.run_down(parameters, run, put(above, device))
+    return [run.values, run.flows]
 
 
 def roots(device):
@@ -250,6 +270,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     for kernel in ("leaf_density", "leaf_statistic"):
         yield kernel, Case("float64-angles", angles)
     yield "function_maximise", Case("float64-ties", maximised)
+    for kernel in CHAINS:
+        yield kernel, Case("float32-passed", passed)
     yield "root_flows", Case("float32-tied-roots", roots)
     yield "flow_steps", Case("float32-endless", endless)
     yield "encode_samples", Case("float32-none", partial(counts_of_none, dtype="float32"))
