@@ -70,6 +70,17 @@ def long(device, dtype, precision):
     return [values, flows]
 
 
+def padded(device, *, split):
+    """Exponentials of lists of other lengths than a copy's, with the zeros behind them."""
+    lists = [np.array([0, 5]), np.array([5, 11], np.int32), np.array([0, 8], np.int32)]
+    rows = np.arange(16, dtype=np.int32)[::-1].copy().reshape(16, 1)
+    values = uniform((3, 16), 176).astype(np.float64) * -5
+    values[1, 11:] = -np.inf
+    *lists, rows, values = (put(a, device) for a in (*lists, rows, values))
+    given = ((*lists, 24, 11), rows, values, None, 1)
+    return [*sum_tensor_core.tensor_stage(*given, split=split)]
+
+
 def staged(device):
     """More segments than a block takes at a time, each with a larger value than those before."""
     n_in, n = 1090, 4
@@ -115,6 +126,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     for uses, states, calls in ((16, 8, (255, 3)), (64, 4, (7,)), (70, 9, (5,))):
         run = partial(counted, dtype="float32", uses=uses, states=states, calls=calls, split=True)
         yield "tensor_flow", Case(f"bf16x3-ends-{uses}", run)
+    for name in ("bf16", "bf16x3"):
+        yield "tensor_stage", Case(f"{name}-padded", partial(padded, split=name == "bf16x3"))
     yield "sum_forward", Case("float32-staged", staged)
     yield "sum_backward", Case("float32-parents", parents)
     for precision in ("bf16", "bf16x3"):

@@ -139,10 +139,11 @@ def passed(device):
 
 def roots(device):
     """Three roots that are one row, and one beside them."""
-    weights = uniform((5, 4), 125)
-    values, flows = np.full((5, 6), -1.5), np.zeros((5, 6), np.float32)
+    n = 41
+    weights = uniform((n, 4), 125)
+    values, flows = np.full((n, 6), -1.5), np.zeros((n, 6), np.float32)
     values[3, 5] = -np.inf
-    out = np.zeros((5, 4), np.float32)
+    out = np.zeros((n, 4), np.float32)
     weights, values, flows, out, rows = (
         put(a, device) for a in (weights, values, flows, out, np.array([5, 4, 5, 5], np.int32))
     )
@@ -258,8 +259,9 @@ def bins(device, dtype):
     state["arrays"]["theta"][:] = (np.arange(n) + 1) / 78
     pc = rk.Circuit.from_state(state, device)
     x = put(np.stack([np.arange(28) % 7, np.arange(28) % 4], 1).astype(np.int32), device)
-    out = [pc.log_likelihood(x), pc.gradient_step(x, method="sgd", rate=0.25)]
-    return [*out, pc.state()["arrays"]["leaf_parameters"]]
+    out = [pc.log_likelihood(x), pc.gradient_step(x, method="sgd", rate=4.0)]
+    arrays = pc.state()["arrays"]
+    return [*out, *(arrays[name] for name in sorted(arrays))]
 
 
 def cases() -> Iterator[tuple[str, Case]]:
