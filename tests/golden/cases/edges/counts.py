@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 
 import rpukit as rk
 from rpukit import circuits
-from rpukit.circuits.ops import counts, layers, sum_tensor_core
+from rpukit.circuits.ops import counts, layers, sum_launch, sum_tensor_core
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
@@ -96,7 +98,7 @@ def staged(device):
     return [values]
 
 
-def parents(device):
+def parents(device, shape=None):
     """Flows from two vectors of sums, each without flow in some samples."""
     children = circuits.inputs(0, circuits.Categorical(n_values=2), 5)
     both = [
@@ -115,7 +117,8 @@ def parents(device):
     lift[1::3, first + 40 : first + 80] = -np.inf
     elements = uniform((n, 5), 175).astype(np.float64) * -3 - 20
     lift, elements, flows = (put(a, device) for a in (lift, elements, np.zeros((n, 5), "f4")))
-    layers.sum_backward(layer, theta, lift, elements, flows)
+    with patch.object(sum_launch, "mixing", lambda *_: shape) if shape else nullcontext():
+        layers.sum_backward(layer, theta, lift, elements, flows)
     return [flows]
 
 
@@ -130,6 +133,8 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "tensor_stage", Case(f"{name}-padded", partial(padded, split=name == "bf16x3"))
     yield "sum_forward", Case("float32-staged", staged)
     yield "sum_backward", Case("float32-parents", parents)
+    run = partial(parents, shape=sum_launch.Mixing(64, 4, 64, 8, 8))
+    yield "sum_backward", Case("float32-parents-tile", run)
     for precision in ("bf16", "bf16x3"):
         run = partial(long, dtype="float32", precision=precision)
         for kernel in ("tensor_backward", "tensor_forward", "tensor_stage"):
