@@ -11,14 +11,14 @@ from unittest.mock import patch
 import numpy as np
 
 import rpukit as rk
-from rpukit import circuits
+from rpukit import _device, circuits
 from rpukit.circuits.ops import counts, layers, sum_launch, sum_tensor_core
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
 
-def counted(device, dtype, uses, states, calls, *, split):
-    """Steps of tied weights; exponents of every 37th sample are wide, some weights are 0."""
+def counted(device, dtype, uses, states, calls, *, split, tiles=None):
+    """Steps of tied weights, of which a fifth is wide: by a node whose weights are all 0."""
     precision = "bf16x3" if split else "fp32"
     root = circuits.hmm(uses + 1, states, 2)
     pc = rk.Circuit(root, device=device, dtype=dtype, precision=precision)
@@ -26,23 +26,26 @@ def counted(device, dtype, uses, states, calls, *, split):
     layout, statistics = pc._core.layout, pc._core.statistics
     theta = uniform((len(statistics.chains),), 131).astype(dtype)
     theta[theta < 0.3] = 0
-    theta, n_element = put(theta, device), layout.n_element
+    for first, n_child, size in of.theta:
+        theta[first : first + n_child * size : size] = 0
+    theta, rows = put(theta, device), _device.to_numpy(of.row)
     held = SimpleNamespace(
         n_sample=0, chains=statistics.chains, totals=statistics.totals, clock=statistics.clock
     )
     out = []
     for seed, n in enumerate(calls):
         lift = uniform((n, layout.n_row), 132 + seed).astype(np.float64) * 6
-        elements = uniform((n, n_element), 142 + seed).astype(np.float64) * -9
-        lift[::37] = np.round(lift[::37] * 20)
-        elements[::37] = np.round(elements[::37] * 2)
+        elements = uniform((n, layout.n_element), 142 + seed).astype(np.float64) * -9
+        wide = uniform((n, len(rows)), 152 + seed) < np.float32(0.2)
+        lift[:, rows] = np.where(wide, 72.5, lift[:, rows])
         values, flows = np.zeros(lift.shape), np.ones(lift.shape, dtype)
         lift, elements, values, flows = (
             put(np.ascontiguousarray(a), device)
             for a in (lift, elements.reshape(-1), values, flows)
         )
         steps = counts.flow_steps(of, lift, elements, values, flows, split=split)
-        (counts.tensor_flow if split else counts.sum_flow)(held, of, theta, steps)
+        with patch.object(counts, "_TILES", tiles) if tiles else nullcontext():
+            (counts.tensor_flow if split else counts.sum_flow)(held, of, theta, steps)
         held.n_sample += n
         held.clock += n
         out += [held.chains.copy(), held.totals.copy()]
@@ -135,6 +138,9 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "sum_backward", Case("float32-parents", parents)
     run = partial(parents, shape=sum_launch.Mixing(64, 4, 64, 8, 8))
     yield "sum_backward", Case("float32-parents-tile", run)
+    run = partial(counted, dtype="float32", uses=16, states=72, calls=(6,), split=True)
+    run = partial(run, tiles=counts._TILES[:1])
+    yield "tensor_flow", Case("bf16x3-ends-tile", run)
     for precision in ("bf16", "bf16x3"):
         run = partial(long, dtype="float32", precision=precision)
         for kernel in ("tensor_backward", "tensor_forward", "tensor_stage"):
