@@ -57,8 +57,8 @@ def pairs():
 def few_blocks(device, dtype):
     """Blocks that go on to further samples; factors whose entries fill a number."""
     state = made(pairs, dtype)
-    own = state["arrays"]["leaf_parameters"]
-    state["arrays"]["leaf_parameters"] = (own / 3).astype(dtype)
+    own = uniform(state["arrays"]["leaf_parameters"].shape, 165) + np.float32(0.5)
+    state["arrays"]["leaf_parameters"] = (own.astype(np.float64) / 3).astype(dtype)
     pc = rk.Circuit.from_state(state, device)
     x, missing = uniform((257, 2), 168) * 4 - 2, uniform((257, 2), 169) < np.float32(0.3)
     x, missing = put(x, device), put(missing, device)

@@ -37,7 +37,7 @@ def counted(device, dtype, uses, states, calls, *, split, tiles=None):
         lift = uniform((n, layout.n_row), 132 + seed).astype(np.float64) * 6
         elements = uniform((n, layout.n_element), 142 + seed).astype(np.float64) * -9
         wide = uniform((n, len(rows)), 152 + seed) < np.float32(0.2)
-        lift[:, rows] = np.where(wide, 72.5, lift[:, rows])
+        lift[:, rows] = np.where(wide & (seed == 0), 72.5, lift[:, rows])
         values, flows = np.zeros(lift.shape), np.ones(lift.shape, dtype)
         lift, elements, values, flows = (
             put(np.ascontiguousarray(a), device)
@@ -112,7 +112,7 @@ def parents(device, shape=None):
         for _ in range(2)
     ]
     pc = rk.Circuit(circuits.sum(*both, n_nodes=1), device=device)
-    layer, n, n_row = pc._core.parameters.layers[0], 9, pc._core.layout.n_row
+    layer, n, n_row = pc._core.parameters.layers[0], 37, pc._core.layout.n_row
     theta = put(uniform((len(pc._core.statistics.chains),), 173), device)
     lift = uniform((n, n_row), 174).astype(np.float64) * 20
     first = int(layer.first_row)

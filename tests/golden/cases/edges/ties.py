@@ -119,15 +119,15 @@ def lifts(device, dtype):
 
 
 def passed(device):
-    """The same totals in layers that go in one launch."""
-    root = circuits.sum(circuits.inputs(0, circuits.Categorical(n_values=2), 4), n_nodes=2)
-    state = rk.Circuit(root).state()
+    """The same totals in layers that go in one launch; the upper one has no flow."""
+    sums = circuits.sum(circuits.inputs(0, circuits.Categorical(n_values=2), 4), n_nodes=2)
+    state = rk.Circuit((sums, circuits.sum(sums, n_nodes=1))).state()
     theta = np.zeros((4, 2), np.float32)
     theta[0, 0], theta[1, 1], theta[2, 1] = 1, 1, LEAST
-    state["arrays"]["theta"] = theta.reshape(-1)
-    values = np.zeros((2, 6))
+    state["arrays"]["theta"] = np.append(theta.reshape(-1), np.full(2, 0.5, np.float32))
+    values = np.zeros((2, 7))
     values[:, :4] = (0, -300, -GAP, -1), (-100, -99.95, -13, -200)
-    above = np.array([[1.0, 0.5], [1.0, 1.6559962034225464]], np.float32)
+    above = np.array([[1.0, 0.5, 0.0], [1.0, 1.6559962034225464, 0.0]], np.float32)
     codes, numbers = np.zeros((2, 1), np.int32), np.zeros((2, 1), np.float32)
     with chained():
         parameters = rk.Circuit.from_state(state, device)._core.parameters
@@ -140,7 +140,7 @@ def passed(device):
 def roots(device):
     """Three roots that are one row, and one beside them."""
     n = 41
-    weights = uniform((n, 4), 125)
+    weights = uniform((n, 4), 125) * np.array([1, 0.5, 0.3, 0.07], np.float32)
     values, flows = np.full((n, 6), -1.5), np.zeros((n, 6), np.float32)
     values[3, 5] = -np.inf
     out = np.zeros((n, 4), np.float32)
