@@ -101,9 +101,9 @@ def staged(device):
     return [values]
 
 
-def parents(device, shape=None):
+def parents(device, n_in=17, shape=None):
     """Flows from two vectors of sums, each without flow in some samples."""
-    children = circuits.inputs(0, circuits.Categorical(n_values=2), 5)
+    children = circuits.inputs(0, circuits.Categorical(n_values=2), n_in)
     both = [
         circuits.product(
             circuits.sum(children, n_nodes=40),
@@ -118,8 +118,8 @@ def parents(device, shape=None):
     first = int(layer.first_row)
     lift[::3, first : first + 40] = -np.inf
     lift[1::3, first + 40 : first + 80] = -np.inf
-    elements = uniform((n, 5), 175).astype(np.float64) * -3 - 20
-    lift, elements, flows = (put(a, device) for a in (lift, elements, np.zeros((n, 5), "f4")))
+    elements = uniform((n, n_in), 175).astype(np.float64) * -3 - 20
+    lift, elements, flows = (put(a, device) for a in (lift, elements, np.zeros((n, n_in), "f4")))
     with patch.object(sum_launch, "mixing", lambda *_: shape) if shape else nullcontext():
         layers.sum_backward(layer, theta, lift, elements, flows)
     return [flows]
@@ -136,7 +136,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield "tensor_stage", Case(f"{name}-padded", partial(padded, split=name == "bf16x3"))
     yield "sum_forward", Case("float32-staged", staged)
     yield "sum_backward", Case("float32-parents", parents)
-    run = partial(parents, shape=sum_launch.Mixing(64, 4, 64, 8, 8))
+    run = partial(parents, n_in=65, shape=sum_launch.Mixing(64, 4, 64, 8, 8))
     yield "sum_backward", Case("float32-parents-tile", run)
     run = partial(counted, dtype="float32", uses=16, states=72, calls=(6,), split=True)
     run = partial(run, tiles=counts._TILES[:1])
