@@ -250,7 +250,8 @@ class Equivalents:
     An entry names a file, or several by a pattern, and a line by its text; further `above`, the
     text of the line before, or `below`, that of the line after, and what is edited: `edit`, the
     line as edited, or `kind`. Without these it holds for all lines of the file with that text.
-    An entry of a class has `marked` in place of the line: parts of lines with the edit marked, such as ``i «<→<=» n``.
+    An entry of a class has `marked` in place of the line: parts of lines with the edit marked,
+    such as ``i «<→<=» n``.
     """
 
     def __init__(self, path: Path) -> None:
