@@ -57,7 +57,7 @@ def pairs():
 def few_blocks(device, dtype):
     """Blocks that go on to further samples; factors whose entries fill a number."""
     state = made(pairs, dtype)
-    own = uniform(state["arrays"]["leaf_parameters"].shape, 165) + np.float32(0.5)
+    own = uniform(state["arrays"]["leaf_parameters"].shape, 301) + np.float32(0.5)
     state["arrays"]["leaf_parameters"] = (own.astype(np.float64) / 3).astype(dtype)
     pc = rk.Circuit.from_state(state, device)
     x, missing = uniform((257, 2), 168) * 4 - 2, uniform((257, 2), 169) < np.float32(0.3)

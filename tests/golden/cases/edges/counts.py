@@ -138,7 +138,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "sum_backward", Case("float32-parents", parents)
     run = partial(parents, n_in=65, shape=sum_launch.Mixing(64, 4, 64, 8, 8))
     yield "sum_backward", Case("float32-parents-tile", run)
-    run = partial(counted, dtype="float32", uses=16, states=72, calls=(6,), split=True)
+    run = partial(counted, dtype="float32", uses=40, states=72, calls=(4,), split=True)
     run = partial(run, tiles=counts._TILES[:1])
     yield "tensor_flow", Case("bf16x3-ends-tile", run)
     for precision in ("bf16", "bf16x3"):
