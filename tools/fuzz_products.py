@@ -1,19 +1,23 @@
 """Compare products of random shapes, types, layouts and views, GPU against CPU, to the bit.
 
 python tools/fuzz_products.py [--count 2000] [--seed 0] [--seconds 300]        (needs a GPU)
+python tools/fuzz_products.py --on-cpu --kernels 40                            (needs g++)
 
 Each product is made by `det_gemm`, as a user calls it, and by a random one of the tiles that take
 it. Some sums are longer than a segment, some factors are views that begin at any element, some
 numbers are zero, subnormal, huge or not finite. The exit status says whether a bit differed.
+`--kernels` limits the compiled variants: products that need others are drawn again. With
+`--on-cpu` the kernels run under the runner of the tests, blocks and threads in three orders.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +32,15 @@ from random_products import Shape
 import rpukit as rk
 from rpukit import _device, tuning
 from rpukit.gemm import _real_tiles, _tiles
+from rpukit.testing import on_cpu, set_runner
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _LAYOUTS = ("NN", "NT", "TN", "TT")
 _WORK = 3e6  # multiply-adds of a product, at most
+_WORK_OF_RUNNER = 3e5  # under the runner, which takes a microsecond for a few of them
+_ORDERS = (0, 1, 7)  # of blocks and threads under the runner: ascending, descending, shuffled
+_TOLD = 100  # products after which the number of them is printed
+Task = tuple[str, tuple[tuple[str, Any], ...]]
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,14 @@ class Case:
     seed: int
 
 
-def draw(count: int, seed: int) -> list[Case]:
-    """Draw products whose results a CPU makes in milliseconds."""
-    rng, cases = np.random.default_rng(seed), list[Case]()
+def draw(
+    count: int, seed: int, n_kernel: int | None = None, work: float = _WORK
+) -> tuple[list[Case], list[Task]]:
+    """Draw products whose results a CPU makes in milliseconds, and list the kernels they need.
+
+    ``n_kernel``: at most so many kernels; ``work``: multiply-adds of a product.
+    """
+    rng, cases, known = np.random.default_rng(seed), list[Case](), dict[Task, None]()
     while len(cases) < count:
         dtype, layout = (x[int(rng.integers(len(x)))] for x in (_DTYPES, _LAYOUTS))
         long, least = rng.random() < 0.15, 1000 if dtype in ("float32", "float64") else 16300
@@ -60,13 +74,26 @@ def draw(count: int, seed: int) -> list[Case]:
         unit = (1, 4, 8)[int(rng.integers(3))]
         m, n, k = (-(-x // unit) * unit for x in (m, n, k))
         shape = Shape(m, k, n, layout, dtype)
-        if m * n * k > _WORK:
+        if m * n * k > work:
             continue
         tiles = _tiles_of(shape)
         skip = int(rng.integers(1, 8)) if rng.random() < 0.2 else 0
         tile = tiles[int(rng.integers(len(tiles)))]
-        cases.append(Case(shape, tile, skip, int(rng.integers(1 << 30))))
-    return cases
+        case = Case(shape, tile, skip, int(rng.integers(1 << 30)))
+        needed = dict.fromkeys([*known, *kernels_of(case)])
+        if n_kernel is None or len(needed) <= n_kernel:
+            cases.append(case)
+            known = needed
+    return cases, list(known)
+
+
+def kernels_of(case: Case) -> list[Task]:
+    """Name the kernels, with their macros, that make the product in both ways."""
+    return [
+        (name, tuple(macros.items()))
+        for tile in (case.tile, scan_tiles.choice(case.shape, case.skip))
+        for name, macros in scan_tiles.macros_of(case.shape, tile, case.skip)
+    ]
 
 
 def _tiles_of(s: Shape) -> list[Any]:
@@ -115,7 +142,7 @@ def same(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(((x.view(word) == y.view(word)) | (np.isnan(x) & np.isnan(y))).all())
 
 
-def on_cpu(case: Case) -> np.ndarray:
+def by_mirror(case: Case) -> np.ndarray:
     """Make the product on the CPU."""
     with np.errstate(all="ignore"):
         return rk.det_gemm(*factors_of(case), **transposes(case))
@@ -126,16 +153,23 @@ def transposes(case: Case) -> dict[str, bool]:
     return {"trans_a": case.shape.layout[0] == "T", "trans_b": case.shape.layout[1] == "T"}
 
 
-def compare(case: Case, expected: np.ndarray) -> list[str]:
-    """Return the names of the ways to make the product that differ from the CPU's bits."""
-    (a, b), trans, cupy = factors_of(case), transposes(case), _device.cupy()
-    a_gpu, b_gpu = (_on_gpu(x, case.skip) for x in (a, b))
-    forced = cupy.empty(expected.shape, expected.dtype)
+def compare(case: Case, expected: np.ndarray, order: int | None = None) -> list[str]:
+    """Return the names of the ways to make the product that differ from the CPU's bits.
+
+    ``order``: of blocks and threads under the runner; without it the product is made on a GPU.
+    """
+    (a, b), trans, xp = factors_of(case), transposes(case), np
+    if order is None:
+        xp, a, b = _device.cupy(), _on_gpu(a, case.skip), _on_gpu(b, case.skip)
+    forced = xp.empty(expected.shape, expected.dtype)
     ways: dict[str, Callable[[], Any]] = {
-        "det_gemm": lambda: rk.det_gemm(a_gpu, b_gpu, **trans),
-        scan_tiles.label(case.tile): lambda: forced_product(case, a_gpu, b_gpu, forced),
+        "det_gemm": lambda: rk.det_gemm(a, b, **trans),
+        scan_tiles.label(case.tile): lambda: forced_product(case, a, b, forced),
     }
-    return [name for name, run in ways.items() if not same(run().get(), expected)]
+    with contextlib.nullcontext() if order is None else on_cpu(order), np.errstate(all="ignore"):
+        made = {name: run() for name, run in ways.items()}
+    results = {name: x if order is not None else x.get() for name, x in made.items()}
+    return [name for name, x in results.items() if not same(x, expected)]
 
 
 def forced_product(case: Case, a: Any, b: Any, out: Any) -> Any:
@@ -152,41 +186,63 @@ def _on_gpu(x: np.ndarray, skip: int) -> Any:
     return room[:, skip:]
 
 
+def fuzz(
+    cases: list[Case], results: Iterable[np.ndarray], seconds: float, orders: tuple[int, ...] = ()
+) -> int:
+    """Compare products until the time is over, tell what differs, and count it."""
+    begin, n_case, bad = time.perf_counter(), 0, 0
+    for n_case, (case, expected) in enumerate(zip(cases, results, strict=True), 1):
+        order = orders[n_case % len(orders)] if orders else None
+        different = compare(case, expected, order)
+        bad += bool(different)
+        if different:
+            print(f"differs: {case} {different}", flush=True)
+        spent = time.perf_counter() - begin
+        if n_case % _TOLD == 0:
+            print(f"{n_case} products, {bad} differ, {spent:.0f} s", flush=True)
+        if spent > seconds:
+            break
+    print(f"{n_case} products in {time.perf_counter() - begin:.0f} s, of which differ: {bad}")
+    return bad
+
+
+def fuzz_under_runner(cases: list[Case], seconds: float) -> int:
+    """Compare kernels under the runner of the tests with the mirrors; count what differs."""
+    from tests.on_cpu import runner
+
+    set_runner(runner.run)
+    return fuzz(cases, map(by_mirror, cases), seconds, _ORDERS)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--kernels", type=int, help="compiled variants, at most")
     parser.add_argument("--jobs", type=int, default=14, help="processes that compile")
     parser.add_argument("--compile", action="store_true", help="only compile, for a later run")
+    parser.add_argument("--on-cpu", action="store_true", help="kernels under the tests' runner")
     given = parser.parse_args()
-    begin, cases = time.perf_counter(), draw(given.count, given.seed)
+    begin = time.perf_counter()
     tuning.off()
-    tasks = {
-        (name, tuple(macros.items())): None
-        for case in cases
-        for tile in (case.tile, scan_tiles.choice(case.shape, case.skip))
-        for name, macros in scan_tiles.macros_of(case.shape, tile, case.skip)
-    }
-    n_case, bad = 0, 0
+    scan_tiles.DEVICE = "cpu" if given.on_cpu else "gpu"
+    work = _WORK_OF_RUNNER if given.on_cpu else _WORK
+    cases, tasks = draw(given.count, given.seed, given.kernels, work)
+    print(f"{len(cases)} products, {len(tasks)} kernels", flush=True)
+    if given.on_cpu:
+        return int(fuzz_under_runner(cases, given.seconds) > 0)
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
         compiled = pool.map_async(scan_tiles.build, tasks, chunksize=1)
         for case in {case.shape.dtype: case for case in cases}.values():
-            on_cpu(case)  # the mirrors are compiled once, not by each process
+            by_mirror(case)  # the mirrors are compiled once, not by each process
         compiled.wait()
-        print(f"{len(tasks)} kernels in {time.perf_counter() - begin:.0f} s", flush=True)
+        print(f"kernels compiled in {time.perf_counter() - begin:.0f} s", flush=True)
         if given.compile:
             return 0
-        for case, expected in zip(cases, pool.imap(on_cpu, cases, 8), strict=True):
-            if time.perf_counter() - begin > given.seconds:
-                break
-            different = compare(case, expected)
-            n_case, bad = n_case + 1, bad + bool(different)
-            if different:
-                print(f"differs: {case} {different}", flush=True)
+        left = given.seconds - (time.perf_counter() - begin)
+        bad = fuzz(cases, pool.imap(by_mirror, cases, 8), left)
         pool.terminate()
-    seconds = time.perf_counter() - begin
-    print(f"{n_case} products in {seconds:.0f} s, of which differ: {bad}")
     return int(bad > 0)
 
 

@@ -2,19 +2,24 @@
 
 python tools/measure_gemm.py [--quick]        (needs a GPU and PyTorch)
 python tools/measure_gemm.py --random 100 --seed 1 [--dtypes bfloat16,float32] [--out times.json]
+python tools/measure_gemm.py --first-use            (without PyTorch, best with nothing beside it)
 
 Medians over replays of captured graphs, operands rotating through more than the L2 cache; replays
 of cuBLAS and of ours alternate, since a GPU that is hot is slower. Batches go from few rows to
 many, for all layers together: few rows are not timed on a GPU that many have just heated. A ratio
 above 1 means that ours is faster. The floor is the longer of moving each matrix once and of the
-arithmetic alone. `--random` draws shapes that nothing was fitted to.
+arithmetic alone. `--random` draws shapes that nothing was fitted to. `--first-use` times the first
+product of a process whose cache of kernels is empty, then one of more rows, then repeated calls.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,6 +42,15 @@ SHAPES = {
     "lm_head": (4096, 32000),
 }
 BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+FIRST_USES = (  # type, rows, terms, columns
+    ("bfloat16", 77, 1001, 1003),
+    ("bfloat16", 512, 4096, 4096),
+    ("float16", 300, 2000, 3000),
+    ("float32", 100, 4096, 4096),
+    ("float32", 512, 4096, 4096),
+    ("float64", 300, 2000, 3000),
+)
+_MORE = 300  # rows of the second product
 _L2 = 160 << 20
 _BANDWIDTH = 4.3e6  # bytes a microsecond, of a copy
 _RATES = {2: 790e6, 4: 67e6, 8: 67e6}  # operations a microsecond, by bytes of an element
@@ -190,6 +204,43 @@ def host_time(bench: Bench) -> float:
     return statistics.median(spans)
 
 
+def first_uses() -> None:
+    """Time first products, each in a process of its own with an empty cache of kernels."""
+    for case in FIRST_USES:
+        with tempfile.TemporaryDirectory() as folder:
+            env = {**os.environ, "RPUKIT_CACHE_DIR": folder}
+            command = [sys.executable, __file__, "--first-use", *map(str, case)]
+            subprocess.run(command, env=env, check=True)
+
+
+def first_use(dtype: str, m: int, k: int, n: int) -> None:
+    """Print the seconds of two products, and the host's microseconds of a repeated one."""
+    cupy, rng = _device.cupy(), np.random.default_rng(0)
+
+    def draw(*shape: int) -> Any:
+        x = rng.standard_normal(shape).astype(np.float32)
+        return cupy.asarray(rk.gemm.to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype))
+
+    b, spans, wait = draw(k, n), [], cupy.cuda.Device().synchronize
+    for rows in (m, m + _MORE):
+        a = draw(rows, k)
+        wait()
+        start = time.perf_counter()
+        rk.det_gemm(a, b)
+        wait()
+        spans.append(time.perf_counter() - start)
+    out, host = rk.det_gemm(a, b), []
+    for _ in range(200):
+        start = time.perf_counter()
+        rk.det_gemm(a, b, out=out)
+        host.append((time.perf_counter() - start) * 1e6)
+        wait()
+    seconds = f"{spans[0]:.2f} s, then {m + _MORE} rows {spans[1]:.2f} s"
+    print(
+        f"{dtype} {m} x {k} x {n}: {seconds}, again {statistics.median(host):.1f} us of the host"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few batches only")
@@ -197,7 +248,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the shapes")
     parser.add_argument("--dtypes", default="bfloat16,float32,float64")
     parser.add_argument("--out", type=Path, help="JSON file for the times of random shapes")
+    parser.add_argument("--first-use", nargs="*", metavar="TYPE M K N", help="default: several")
     given = parser.parse_args()
+    if given.first_use is not None:
+        if given.first_use:
+            dtype, *sizes = given.first_use
+            first_use(dtype, *map(int, sizes))
+        else:
+            first_uses()
+        return 0
     batches = (1, 64, 512, 4096) if given.quick else BATCHES
     bench = Bench()
     if given.random:

@@ -1,8 +1,11 @@
 """Time every tile on products of random shapes, beside cuBLAS and the tile that is chosen.
 
 python tools/scan_tiles.py --random 96 --seeds 1,2 --seconds 140 --out scan.json   (needs a GPU)
+python tools/scan_tiles.py --random 0 --cells times.json --below .9
 
-The choice of a tile is fitted to these times. Kernels are compiled by many processes at first.
+The choice of a tile is fitted to these times. `--cells` names a file of
+`measure_gemm.py --random`, of which the cells that lose are scanned. Kernels are compiled by many
+processes at first.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ _TURNS = 2
 _SPAN = 3e3  # microseconds that a replay lasts at most, where several turns do not fit
 _WIDE = {"float32": 4, "float64": 8}
 _MOST_WAYS = 10
+DEVICE = "gpu"  # for which `choice` chooses
 Shape = random_products.Shape
 
 
@@ -310,12 +314,19 @@ def report(rows: list[dict[str, Any]]) -> None:
 def choice(s: Shape, skip: int = 0) -> Any:
     """Tile that the model chooses."""
     trans_a, trans_b = (c == "T" for c in s.layout)
+    where = _device.parse_device(DEVICE)
     if s.dtype in _WIDE:
         most = _real_tiles.SPLITS[-1]
-        found = _real_tiles.pick(problem_of(s), True, most=most)
+        found = _real_tiles.pick(problem_of(s), True, _device.multiprocessors(where), most)
         return Way(found.tile, found.split)
-    where, shape = _device.parse_device("gpu"), (s.m, s.n, s.k, trans_a, not trans_b)
+    shape = s.m, s.n, s.k, trans_a, not trans_b
     return _tiles.pick_thin(*shape, vectors_of(s, skip), where) or _tiles.pick(*shape, where)
+
+
+def losing(path: Path, below: float) -> list[Shape]:
+    """Shapes of a file of times at which cuBLAS takes less than `below` of our time."""
+    rows = [r for r in json.loads(path.read_text()) if r["library"] < below * r["ours"]]
+    return [Shape(*(r[name] for name in ("m", "k", "n", "layout", "dtype"))) for r in rows]
 
 
 def main() -> int:
@@ -325,6 +336,8 @@ def main() -> int:
     parser.add_argument(
         "--shapes", default="", help="more shapes, m x k x n: 64x4096x4096,bfloat16/NT/1x72x8,..."
     )
+    parser.add_argument("--cells", type=Path, help="file of times, see above")
+    parser.add_argument("--below", type=float, default=0.9, help="ratio of these")
     parser.add_argument("--layouts", default="NN", help="of these shapes")
     parser.add_argument("--dtypes", default="bfloat16,float32,float64")
     parser.add_argument("--ways", type=int, default=_MOST_WAYS, help="of a product, at most")
@@ -337,14 +350,15 @@ def main() -> int:
     seeds = [int(x) for x in given.seeds.split(",")]
     drawn = [list(random_products.draw(given.random, seed, dtypes)) for seed in seeds]
     print("tiles", given.dtypes, given.seeds)
-    given_shapes = [
+    shapes = [
         Shape(*map(int, text.split("/")[-1].split("x")), layout, dtype)
         for text in filter(None, given.shapes.split(","))
         for layout in (text.split("/")[1:-1] or given.layouts.split(","))
         for dtype in (text.split("/")[:1] if "/" in text else dtypes)
     ]
-    drawn_shapes = [s for group in zip(*drawn, strict=True) for s in group]
-    cells = [(s, tiles_of(s, given.ways)) for s in (*given_shapes, *drawn_shapes)]
+    shapes += losing(given.cells, given.below) if given.cells else []
+    shapes += [s for group in zip(*drawn, strict=True) for s in group]
+    cells = [(s, tiles_of(s, given.ways)) for s in shapes]
     context = multiprocessing.get_context("spawn")
     tasks: dict[Any, None] = {}
     for s, tiles in cells:

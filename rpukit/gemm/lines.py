@@ -10,6 +10,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel
+from rpukit._kernels.replay import keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT, fits
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm.formats import bits
@@ -63,6 +64,7 @@ def in_place(x: Array, sum_axis: int) -> Factor:
     pitch, step = words.strides
     if words.size and (step != 2 or pitch < 2 * words.shape[1]):
         words = _device.namespace(words).ascontiguousarray(words)
+        keep_for_graph(words)
     return Factor(words, 1 - sum_axis, x.dtype == np.float16)
 
 
@@ -125,16 +127,22 @@ def align_rows(*moves: tuple[Array, Array]) -> None:
 def aligned(
     shape: tuple[int, int], dtype: Any, device: _device.Device, step: int = _CHUNK
 ) -> Array:
-    """Allocate a matrix with rows padded to `step` columns, at an address aligned to 16 bytes."""
+    """Allocate a matrix with rows padded to `step` columns, at an address aligned to 16 bytes.
+
+    A graph that is being captured keeps it.
+    """
     rows, columns = shape
     size = np.dtype(dtype).itemsize
     unit = ALIGNMENT // size
     width = -(-columns // step) * step
     if device.kind == "gpu":
-        return _device.empty((rows, width), dtype, device)
-    room = np.empty(rows * width + unit, dtype)  # NumPy aligns to less
-    start = -room.ctypes.data % ALIGNMENT // size
-    return room[start : start + rows * width].reshape(rows, width)
+        room = _device.empty((rows, width), dtype, device)
+    else:
+        words = np.empty(rows * width + unit, dtype)  # NumPy aligns to less
+        start = -words.ctypes.data % ALIGNMENT // size
+        room = words[start : start + rows * width].reshape(rows, width)
+    keep_for_graph(room)
+    return room
 
 
 def is_aligned(x: Array) -> bool:

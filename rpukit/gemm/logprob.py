@@ -12,6 +12,7 @@ from rpukit._checks import flag
 from rpukit._exact import twins
 from rpukit._kernels import Kernel
 from rpukit._kernels.entering import enters_arrays
+from rpukit._kernels.replay import keep_for_graph
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 from rpukit.gemm.formats import arithmetic, bits
@@ -196,6 +197,7 @@ def logprob_blocks(
     """
     n_row, n_column = z.shape
     if _device.runs_kernels(_device.namespace(z)):
+        keep_for_graph(z, targets, peak, mass, chosen)
         warps = n_row * -(-n_column // (8 * BLOCK))
         _BLOCKS.launch(
             (-(-warps // 8),),
@@ -221,6 +223,7 @@ def logprob_rows(
     """Compute `normaliser` (n_row, 2) and `logprob` (n_row,) from the results of the blocks."""
     n_row, n_block = peak.shape
     if _device.runs_kernels(_device.namespace(peak)):
+        keep_for_graph(normaliser)
         _ROWS.launch(
             (-(-n_row // 8),),
             (256,),
@@ -241,6 +244,7 @@ def logprob_gradient(
     half = out.dtype == np.float16
     words = bits(out) if out.itemsize == 2 else out
     if _device.runs_kernels(_device.namespace(z)):
+        keep_for_graph(z, normaliser, slope, targets, words)
         _GRADIENT.launch(
             (-(-n_row * n_column // 256),),
             (256,),

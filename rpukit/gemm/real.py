@@ -15,7 +15,7 @@ from rpukit._device import Device, multiprocessors, shared_limit
 from rpukit._exact import twins
 from rpukit._kernels import Kernel, Variant, tune
 from rpukit._kernels.launch import compile_together, recording
-from rpukit._kernels.replay import Replay
+from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm._real_tiles import SEGMENT, SPLITS, Problem, RealTile, Way, candidates, pick
@@ -199,4 +199,7 @@ def _contiguous(x: Array, transposed: bool, xp: Any) -> tuple[Array, bool]:
     """Use a transposed view in place; copy an array that is not contiguous."""
     if not x.flags.c_contiguous and x.flags.f_contiguous:
         return x.T, not transposed
-    return xp.ascontiguousarray(x), transposed
+    made = xp.ascontiguousarray(x)
+    if made is not x:
+        keep_for_graph(made)
+    return made, transposed

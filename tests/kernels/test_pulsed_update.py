@@ -21,6 +21,7 @@ def batch(n, shape, seed=0):
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "cell", [rk.ConstantStep(dw_min=0.01), rk.SoftBounds(dw_min=0.01, write_noise_std=1)]
 )

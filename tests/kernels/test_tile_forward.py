@@ -49,6 +49,7 @@ def same_as_the_mirror(shape, n, io, order=0, ways=("forward", "backward")):
         assert_same_bits(got, getattr(plain, way)(inputs_of[way]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TILES)
 def test_every_tile_gives_the_bits_of_the_mirror(name, order, monkeypatch):
     monkeypatch.setattr(forward, "pick", lambda _: TILES[name])
@@ -66,6 +67,7 @@ def test_many_short_samples_take_blocks_of_fewer_threads(monkeypatch):
         assert _launch_forward.scale_step(manner, n, 40, 0, {}).block == (threads,)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("io", IOS)
 def test_every_periphery_gives_the_bits_of_the_mirror(io):
     same_as_the_mirror((132, 128), 35, io, ways=("backward" if io == "rounds" else "forward",))
