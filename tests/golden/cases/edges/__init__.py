@@ -6,9 +6,11 @@ from tests.golden.cases.edges import (
     elementwise,
     gemm,
     leaves,
+    logprob,
+    rounds,
     segments,
     tiled,
     tiles,
 )
 
-TOPICS = (cells, circuits, elementwise, gemm, leaves, segments, tiled, tiles)
+TOPICS = (cells, circuits, elementwise, gemm, leaves, logprob, rounds, segments, tiled, tiles)

@@ -50,7 +50,7 @@ class Product(NamedTuple):
 STEPS = (
     Product("64x64", 65, 64, 5 * 32, "nt"),
     Product("64x64", 64, 67, 6 * 32 + 5, "tn", segment=64),
-    Product("64x64", 20, 68, 96, "tt", segment=32, add=1),
+    Product("64x64", 20, 67, 96, "tt", segment=32, add=1),
     Product("64x64", 64, 64, 70, add=2),
     Product("64x64", 3, 5, 32 + 5, vanishing=True),
     Product("32x64", 33, 64, 6 * 64 + 4, "nt", segment=128),
@@ -58,7 +58,9 @@ STEPS = (
     Product("128x128", 130, 130, 4 * 32 + 3, segment=64),
 )
 DOUBLES = (
-    Product("64x64 tensor", 64, 64, 6 * 16 + 4),
+    Product("64x64 tensor", 64, 64, 6 * 16 + 5),
+    Product("128x64 tensor", 128, 64, 5 * 16),
+    Product("128x128 tensor", 128, 128, 3 * 32 + 4),
     Product("64x64 tensor", 65, 10, 5 * 16, "tt", segment=32),
     Product("32x32 tensor", 33, 32, 9 * 16, "nt", segment=32),
     Product("32x32 tensor", 32, 34, 8 * 16 + 1, "tn", segment=32, split=2, add=1),
@@ -138,6 +140,29 @@ def by_parts(tile, m, n):
     return lambda device: [made[:, :n] for made in run(device)]
 
 
+# More tiles than blocks on a CPU, of more stages than a ring has; factors along both sides.
+RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both, result, its width
+    ("64x256", 193, 250, 5 * 64, (1, 0), np.uint16, 256),
+    ("128x64", 386, 60, 9 * 64, (0, 0), np.float32, 61),
+    ("turned 128x64", 40, 386, 9 * 64, (0, 1), np.uint16, 392),
+)
+
+
+def ring(tile, m, n, k, sums, kind, width):
+    def run(device):
+        s, where = rk.Stream.from_seed(43), _device.parse_device(device)
+        shapes = (m, k) if sums[0] else (k, m), (n, k) if sums[1] else (k, n)
+        drawn = (elementwise.random_fill(s.child(c), shape) for c, shape in enumerate(shapes))
+        given = (put(rk.gemm.to_bfloat16(x), device) for x in drawn)
+        p, q = (tensor.factor(x, along) for x, along in zip(given, sums, strict=True))
+        make = _device.empty if width % 8 else tensor.aligned  # rows that begin anywhere, or not
+        out = make((m, width), kind, where)
+        tensor.multiply(p, q, out, tile=_tiles.named(tile))
+        return [out[:, :n]]
+
+    return run
+
+
 def infinite(device):
     """Infinite sums, and NaN, in both 16-bit formats and by all kernels of products."""
     made = []
@@ -165,6 +190,8 @@ def cases() -> Iterator[tuple[str, Case]]:
         by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
         kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
         yield kernel, Case(f"parts-{tile}", by_parts(tile, *shape))
+    for tile, *how in RINGS:
+        yield "det_gemm_tensor", Case(f"ring-{tile}", ring(tile, *how))
     for kernel in ("det_gemm_mma", "det_gemm_tensor"):
         yield kernel, Case("infinite", infinite)
     # More stages than a ring has; whole segments, and rows that begin anywhere.
