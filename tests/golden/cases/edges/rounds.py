@@ -1,4 +1,4 @@
-"""Rounds of bound management: forecasts that come true and that do not, of few and many samples."""
+"""Rounds of bound management: forecasts that come true and that do not; few and many samples."""
 
 from __future__ import annotations
 
@@ -11,33 +11,57 @@ from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
 SHAPE = (68, 36)
-BOUNDS = {"few": 0.04, "some": 0.5, "late": 0.012}
+FINE = {"inp_res": -1, "out_bound": 0.0008}  # without steps, rounds go on to the largest factor
+CASES = {  # parameters, numbers of samples
+    "6": ([{"out_bound": bound} for bound in (0.5, 0.012, 0.0008)], (1, 6)),
+    "20": ([{"out_bound": bound} for bound in (0.5, 0.012, 0.0008)], (9, 20, 32)),
+    "listed": ([{"out_bound": bound} for bound in (0.5, 0.012, 0.0008)], (33, 40)),
+    "by_round": ([{"max_bm_factor": 2**17, **FINE}], (6, 40)),  # which are forecast
+    "without_forecast": ([{"max_bm_factor": 2**30, **FINE}], (6, 12)),
+}
 
 
-def rounds(numbers, bound, management, dtype="float32"):
-    """Inputs of sizes from 1/64 to 1; the third is 0. Unscaled ones are clipped."""
+def of(device, x, **options):
+    tile = rk.AnalogTile(
+        SHAPE, rk.Ideal(), forward=rk.IOParameters(**options), device=device, seed=81
+    )
+    w = uniform(SHAPE, 82) / np.float32(8)
+    w[:, ::7] *= -1
+    tile.set_weights(put(w, device))
+    return tile.forward(put(x, device), first_sample=2**33)
+
+
+def rounds(name, management):
+    """Inputs of sizes from 1/64 to 1, the third 0; those that are not scaled are clipped."""
 
     def run(device):
-        io = rk.IOParameters(out_bound=bound, noise_management=management)
-        tile = rk.AnalogTile(SHAPE, rk.Ideal(), forward=io, device=device, seed=81, dtype=dtype)
-        w = uniform(SHAPE, 82) / np.float32(8)
-        w[:, ::7] *= -1
-        tile.set_weights(put(w.astype(dtype), device))
         made = []
-        for n in numbers:
-            sizes = np.float32(2) ** -np.floor(uniform((n, 1), 84) * np.float32(7))
-            x = uniform((n, SHAPE[1]), 83) * sizes
+        for n in CASES[name][1]:
+            x = uniform((n, SHAPE[1]), 83)
+            x[1:] *= np.float32(2) ** -np.floor(uniform((n - 1, 1), 84) * np.float32(7))
             x[2:3] = 0
             x = x if management == "abs_max" else x * np.float32(6)
-            made.append(tile.forward(put(x.astype(dtype), device), first_sample=2**33))
+            for options in CASES[name][0]:
+                made.append(of(device, x, noise_management=management, **options))
         return made
 
     return run
 
 
+def as_many_as_rows(device):
+    """Samples that pass in the second round, as many as a launch has rows."""
+    made = []
+    for n, n_failed in ((48, 16), (64, 64)):
+        x = np.zeros((n, SHAPE[1]), np.float32)
+        x[:, 1] = 1
+        x[n - n_failed :] = 1
+        made.append(of(device, x[::-1].copy(), out_bound=1.0))
+    return made
+
+
 def cases() -> Iterator[tuple[str, Case]]:
-    for name, bound in BOUNDS.items():
+    for name in CASES:
         for management in ("abs_max", "none"):
-            for some, numbers in (("6", (1, 6)), ("20", (9, 20, 32)), ("listed", (33, 40))):
-                run = rounds(numbers, bound, management)
-                yield "tile_forward", Case(f"rounds-{name}-{management}-{some}", run)
+            run = rounds(name, management)
+            yield "tile_forward", Case(f"rounds-{name}-{management}", run)
+    yield "tile_forward", Case("rounds-whole", as_many_as_rows)
