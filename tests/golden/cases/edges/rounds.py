@@ -59,9 +59,25 @@ def as_many_as_rows(device):
     return made
 
 
+def others(device):
+    """Noise of inputs; no bound, with noise; the largest number; scales of 0."""
+    x = uniform((6, SHAPE[1]), 85)
+    largest, negative = x.copy(), -x
+    largest[1, 3] = np.finfo(np.float32).max
+    made = [of(device, x, inp_noise=0.01, inp_sto_round=True, out_bound=0.5)]
+    made.append(of(device, x, out_bound=0.0))
+    made.append(of(device, largest))
+    for n in (6, 12):
+        given = np.concatenate([negative, x, negative])[:n]
+        made.append(of(device, given, noise_management="max"))
+        made.append(of(device, given, noise_management="constant", nm_thres=0.0))
+    return made
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     for name in CASES:
         for management in ("abs_max", "none"):
             run = rounds(name, management)
             yield "tile_forward", Case(f"rounds-{name}-{management}", run)
     yield "tile_forward", Case("rounds-whole", as_many_as_rows)
+    yield "tile_forward", Case("other-inputs", others)
