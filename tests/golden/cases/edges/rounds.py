@@ -21,12 +21,13 @@ CASES = {  # parameters, numbers of samples
 }
 
 
-def of(device, x, **options):
+def of(device, x, w=None, **options):
     tile = rk.AnalogTile(
         SHAPE, rk.Ideal(), forward=rk.IOParameters(**options), device=device, seed=81
     )
-    w = uniform(SHAPE, 82) / np.float32(8)
-    w[:, ::7] *= -1
+    if w is None:
+        w = uniform(SHAPE, 82) / np.float32(8)
+        w[:, ::7] *= -1
     tile.set_weights(put(w, device))
     return tile.forward(put(x, device), first_sample=2**33)
 
@@ -49,18 +50,28 @@ def rounds(name, management):
 
 
 def as_many_as_rows(device):
-    """Samples that pass in the second round, as many as a launch has rows."""
+    """Samples that should pass in the second round, as many as a launch has rows."""
     made = []
     for n, n_failed in ((48, 16), (64, 64)):
         x = np.zeros((n, SHAPE[1]), np.float32)
         x[:, 1] = 1
-        x[n - n_failed :] = 1
-        made.append(of(device, x[::-1].copy(), out_bound=1.0))
+        x[:n_failed] = 1
+        made.append(of(device, x, out_bound=1.5))
+    return made
+
+
+def clipped(device):
+    """Inputs that stay above their bound: forecasts of the second round, which fails too."""
+    made = []
+    for n, size in ((1, 6), (20, 6), (40, 6), (20, 6e3), (40, 6e3)):
+        x = np.full((n, SHAPE[1]), size, np.float32)
+        x[1::2, :5] = 0
+        made.append(of(device, x, out_bound=1.5, noise_management="none"))
     return made
 
 
 def others(device):
-    """Noise of inputs; no bound, with noise; the largest number; scales of 0."""
+    """Noise of inputs; no bound, with noise; the largest number; scales of 0; sums of -0."""
     x = uniform((6, SHAPE[1]), 85)
     largest, negative = x.copy(), -x
     largest[1, 3] = np.finfo(np.float32).max
@@ -71,6 +82,12 @@ def others(device):
         given = np.concatenate([negative, x, negative])[:n]
         made.append(of(device, given, noise_management="max"))
         made.append(of(device, given, noise_management="constant", nm_thres=0.0))
+    io = {"w_noise": 0.02, "w_noise_type": "pcm_read", "out_noise": 0.0, "out_res": -1}
+    x = x / np.float32(4) + np.float32(0.1)
+    x[:, 0] = 1
+    w = np.full(SHAPE, -1e-45, np.float32)
+    w[:, 0] = 0
+    made.append(of(device, x, w, **io))
     return made
 
 
@@ -80,4 +97,5 @@ def cases() -> Iterator[tuple[str, Case]]:
             run = rounds(name, management)
             yield "tile_forward", Case(f"rounds-{name}-{management}", run)
     yield "tile_forward", Case("rounds-whole", as_many_as_rows)
+    yield "tile_forward", Case("rounds-clipped", clipped)
     yield "tile_forward", Case("other-inputs", others)
