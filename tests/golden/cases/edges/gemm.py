@@ -128,7 +128,7 @@ PARTS = (  # rows and columns of the result
     ("64x192", 64, 200),
     ("192x128", 192, 40),
     ("turned 64x16 deep", 17, 64),
-    ("turned 128x64", 64, 130),
+    ("turned 128x64", 40, 136),
     ("thin 16x16/8", 16, 33),
     ("warps 64x64", 64, 70),
     ("warps turned 16x32", 33, 16),
@@ -143,7 +143,8 @@ def by_parts(tile, m, n):
 # More tiles than blocks on a CPU, of more stages than a ring has; factors along both sides.
 RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both, result, its width
     ("64x256", 193, 250, 5 * 64, (1, 0), np.uint16, 256),
-    ("128x64", 386, 60, 9 * 64, (0, 0), np.float32, 61),
+    ("128x64", 200, 124, 9 * 64, (0, 0), np.float32, 125),
+    ("turned 64x16", 40, 100, 128, (1, 1), np.uint16, 101),
     ("turned 128x64", 40, 386, 9 * 64, (0, 1), np.uint16, 392),
 )
 

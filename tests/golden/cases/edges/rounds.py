@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 
 import rpukit as rk
+from rpukit.analog.product import ops
+from rpukit.analog.product.launch_shapes import SQUARE
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
@@ -63,7 +66,8 @@ def as_many_as_rows(device):
 def clipped(device):
     """Inputs that stay above their bound: forecasts of the second round, which fails too."""
     made = []
-    for n, size in ((1, 6), (20, 6), (40, 6), (20, 6e3), (40, 6e3)):
+    sizes = ((1, 6), (9, 6), (12, 6), (20, 6), (28, 6), (40, 6), (20, 6e3), (40, 6e3))
+    for n, size in sizes:
         x = np.full((n, SHAPE[1]), size, np.float32)
         x[1::2, :5] = 0
         made.append(of(device, x, out_bound=1.5, noise_management="none"))
@@ -76,11 +80,14 @@ def others(device):
     largest, negative = x.copy(), -x
     largest[1, 3] = np.finfo(np.float32).max
     made = [of(device, x, inp_noise=0.01, inp_sto_round=True, out_bound=0.5)]
+    made.append(of(device, x, inp_noise=0.3, out_noise=0.0, out_res=-1, out_bound=0.0))
     made.append(of(device, x, out_bound=0.0))
     made.append(of(device, largest))
     for n in (6, 12):
         given = np.concatenate([negative, x, negative])[:n]
         made.append(of(device, given, noise_management="max"))
+        highest = given - given.max(1, keepdims=True)  # 0: a scale of 0
+        made.append(of(device, highest, noise_management="max", inp_noise=0.01))
         made.append(of(device, given, noise_management="constant", nm_thres=0.0))
     io = {"w_noise": 0.02, "w_noise_type": "pcm_read", "out_noise": 0.0, "out_res": -1}
     x = x / np.float32(4) + np.float32(0.1)
@@ -91,6 +98,18 @@ def others(device):
     return made
 
 
+def by_wide_tiles(device):
+    """Tiles with two peaks, of which the last has one; only the first outputs meet the bound."""
+    w = np.zeros(SHAPE, np.float32)
+    w[:32] = np.float32(1 / 16)
+    with mock.patch.object(ops, "pick", return_value=SQUARE):
+        made = []
+        for n in (9, 12, 70, 140):
+            x = np.ones((n, SHAPE[1]), np.float32)
+            made.append(of(device, x, w, out_bound=1.5))
+        return made
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     for name in CASES:
         for management in ("abs_max", "none"):
@@ -98,4 +117,5 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield "tile_forward", Case(f"rounds-{name}-{management}", run)
     yield "tile_forward", Case("rounds-whole", as_many_as_rows)
     yield "tile_forward", Case("rounds-clipped", clipped)
+    yield "tile_forward", Case("rounds-wide", by_wide_tiles)
     yield "tile_forward", Case("other-inputs", others)
