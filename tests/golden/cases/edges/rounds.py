@@ -110,6 +110,21 @@ def by_wide_tiles(device):
         return made
 
 
+def wires(device):
+    """Large losses in wires, whose terms are rounded; sums of -0 without noise."""
+    x, bare = uniform((6, SHAPE[1]), 86), {"inp_res": -1, "out_res": -1, "out_noise": 0.0}
+    bare |= {"bound_management": "none", "out_bound": 0.0}
+    at_0 = {"r_series": 0.3, "v_offset_w_min": 0.0}
+    made = [of(device, x, ir_drop=1.0, ir_drop_g_ratio=8.0, **bare)]
+    made.append(of(device, x, v_offset_std=0.2, **at_0, **bare))
+    x = x / np.float32(4) + np.float32(0.1)
+    x[:, 0] = 1
+    w = np.full(SHAPE, -1e-45, np.float32)
+    w[:, 0] = 0
+    made.append(of(device, x, w, **at_0, **bare))
+    return made
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     for name in CASES:
         for management in ("abs_max", "none"):
@@ -119,3 +134,5 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "tile_forward", Case("rounds-clipped", clipped)
     yield "tile_forward", Case("rounds-wide", by_wide_tiles)
     yield "tile_forward", Case("other-inputs", others)
+    yield "tile_scale", Case("other-inputs", others)
+    yield "tile_nonideal", Case("wires-rounded", wires)
