@@ -111,17 +111,14 @@ def by_wide_tiles(device):
 
 
 def wires(device):
-    """Large losses in wires, whose terms are rounded; sums of -0 without noise."""
+    """Large losses in wires, whose terms are rounded; outputs of -0 without noise."""
     x, bare = uniform((6, SHAPE[1]), 86), {"inp_res": -1, "out_res": -1, "out_noise": 0.0}
     bare |= {"bound_management": "none", "out_bound": 0.0}
     at_0 = {"r_series": 0.3, "v_offset_w_min": 0.0}
     made = [of(device, x, ir_drop=1.0, ir_drop_g_ratio=8.0, **bare)]
     made.append(of(device, x, v_offset_std=0.2, **at_0, **bare))
-    x = x / np.float32(4) + np.float32(0.1)
-    x[:, 0] = 1
-    w = np.full(SHAPE, -1e-45, np.float32)
-    w[:, 0] = 0
-    made.append(of(device, x, w, **at_0, **bare))
+    first, least = np.eye(1, SHAPE[1], dtype=np.float32), np.full(SHAPE, -1e-45, np.float32)
+    made.append(of(device, first, least, out_asymmetry=0.9, **at_0, **bare))
     return made
 
 
