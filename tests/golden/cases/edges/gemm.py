@@ -140,6 +140,19 @@ def by_parts(tile, m, n):
     return lambda device: [made[:, :n] for made in run(device)]
 
 
+def without_slack(device):
+    """Sums that begin with an array which ends at its last element."""
+    s, where = rk.Stream.from_seed(45), _device.parse_device(device)
+    p, q = (
+        tensor.factor(put(rk.gemm.to_bfloat16(x), device), 1)
+        for x in (elementwise.random_fill(s.child(c), (c, 64)) for c in (24, 136))
+    )
+    start = put(elementwise.random_fill(s.child(2), (24, 136)), device)
+    out = _device.empty((24, 136), np.float32, where)
+    tensor.multiply(p, q, out, partial=start, total=start, tile=_tiles.named("turned 64x16"))
+    return [out]
+
+
 # More tiles than blocks on a CPU, of more stages than a ring has; factors along both sides.
 RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both, result, its width
     ("64x256", 193, 250, 5 * 64, (1, 0), np.uint16, 256),
@@ -191,6 +204,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
         kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
         yield kernel, Case(f"parts-{tile}", by_parts(tile, *shape))
+    yield "det_gemm_tensor", Case("without-slack", without_slack)
     for tile, *how in RINGS:
         yield "det_gemm_tensor", Case(f"ring-{tile}", ring(tile, *how))
     for kernel in ("det_gemm_mma", "det_gemm_tensor"):
