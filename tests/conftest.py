@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import zlib
+
 import pytest
 
 from rpukit import _device, testing
@@ -31,23 +34,40 @@ def device(request):
 
 
 NEEDS = {"gpu": 1, "multi_gpu": 2}
-left_out = pytest.StashKey[int]()
-for_targets = pytest.StashKey[int]()
+SWEEPS = 3  # one case in so many of a test marked `sweep` runs
+WHY = {  # tests that are left out, and why
+    "devices": "they need a GPU, or two, and this machine has {n_gpu}",
+    "targets": "they build for microcontrollers and need QEMU; make targets",
+    "sweeps": "further cases of sweeps; RPUKIT_SWEEPS=all runs them",
+}
+left_out = pytest.StashKey[dict[str, int]]()
 
 
+def beyond_sweeps(items):
+    """Cases of sweeps that only RPUKIT_SWEEPS=all runs: the same ones each time, of all kinds."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("sweep") and not item.get_closest_marker("gpu"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for some in cases.values():
+        some.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+    return [item for some in cases.values() for item in some[-(-len(some) // SWEEPS) :]]
+
+
+@pytest.hookimpl(trylast=True)  # of what -k and -m have left
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests that need more GPUs than there are, and those of `make targets`."""
+    """Leave out what needs more GPUs than there are, `make targets`, and most cases of sweeps."""
     n_gpu = _device.gpu_count()
     missing = [mark for mark, need in NEEDS.items() if n_gpu < need]
-    out = [item for item in items if any(item.get_closest_marker(mark) for mark in missing)]
-    config.stash[left_out] = len(out)
+    out = {"devices": [m for m in items if any(m.get_closest_marker(mark) for mark in missing)]}
     if "qemu" not in config.option.markexpr:
-        own = [item for item in items if item.get_closest_marker("qemu")]
-        config.stash[for_targets] = len(own)
-        out += own
-    if out:
-        config.hook.pytest_deselected(items=out)
-        left = set(out)
+        out["targets"] = [item for item in items if item.get_closest_marker("qemu")]
+    if os.environ.get("RPUKIT_SWEEPS") != "all":
+        out["sweeps"] = beyond_sweeps(items)
+    config.stash[left_out] = {why: len(some) for why, some in out.items()}
+    left = {item for some in out.values() for item in some}
+    if left:
+        config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 
 
@@ -57,27 +77,17 @@ def pytest_sessionfinish(session):
     if output is None:
         store.prune()
     else:
-        output["left_out"] = session.config.stash.get(left_out, 0)
-        output["for_targets"] = session.config.stash.get(for_targets, 0)
+        output["left_out"] = session.config.stash.get(left_out, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Take over what a process of xdist left out; each of them collects all tests."""
-    output = getattr(node, "workeroutput", {})
-    node.config.stash[left_out] = output.get("left_out", 0)
-    node.config.stash[for_targets] = output.get("for_targets", 0)
+    node.config.stash[left_out] = getattr(node, "workeroutput", {}).get("left_out", {})
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    n = config.stash.get(left_out, 0)
-    if n:
-        n_gpu = _device.gpu_count()
-        terminalreporter.write_line(
-            f"{n} tests were left out: they need a GPU, or two, and this machine has {n_gpu}"
-        )
-    n = config.stash.get(for_targets, 0)
-    if n:
-        terminalreporter.write_line(
-            f"{n} tests were left out: they build for microcontrollers and need QEMU; make targets"
-        )
+    for why, n in config.stash.get(left_out, {}).items():
+        if n:
+            text = WHY[why].format(n_gpu=_device.gpu_count())
+            terminalreporter.write_line(f"{n} tests were left out: {text}")

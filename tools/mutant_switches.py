@@ -49,7 +49,8 @@ template <int K, int OP, class A> struct rk_left {
 template <int K, int OP, class A>
 RK_MUTANT_INLINE rk_left<K, OP, A> operator<(A a, rk_switch<K, OP>) { return {a}; }
 template <int K, class T> RK_MUTANT_INLINE T rk_either(T is, T other) {
-    if (is == other || (is != is && other != other)) return is;
+    const bool zeros = is == 0 && __builtin_signbit(is) != __builtin_signbit(other);
+    if ((is == other && !zeros) || (is != is && other != other)) return is;
     return rk_now<K>() ? other : is;
 }
 #define RK_FUSED(k, f) \\

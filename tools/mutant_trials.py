@@ -87,7 +87,7 @@ class Trials:
             if fault:
                 return fault
         for name in self.cases:  # those of earlier runs serve other orders
-            found = self.bench.known(f"{self.kernel} {name}")
+            found = self.bench.known(self._key(name))
             if name not in self.seen and found:
                 self.times[name], self.seen[name] = found["time"], set(found["seen"])
         fewest = {n for m in self.switched.mutants.values() for n in self._fewest(m.name)}
@@ -112,7 +112,7 @@ class Trials:
             if time.time() + 5 > end:
                 return "no time"
             found, why = self.bench.record(
-                f"{self.kernel} {name}", lambda: self._once(case), 3000.0 if case.small else LARGE
+                self._key(name), lambda: self._once(case), 3000.0 if case.small else LARGE
             )
             if "log" in found:
                 if not set(self.switched.mutants) - self.switched.alone:
@@ -128,6 +128,10 @@ class Trials:
         self.seen[name] = set(found["seen"])
         self.bench.hold(found["libraries"])
         return ""
+
+    def _key(self, name: str) -> str:
+        """What a case is known by: a case that changes has another hash."""
+        return f"{self.kernel} {name} {self.hashes[name]}"
 
     def _once(self, case: Any) -> dict[str, Any]:
         forget()

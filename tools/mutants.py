@@ -36,7 +36,7 @@ COUNTER = re.compile(
 )
 HIGH = re.compile(r">> (?:32|u64\(32\)|u8\(32\)|np\.uint64\(32\))(?!\d)")
 WIDE = re.compile(r"\b[ui]64 (?=\w)|\((?:u64|i64)\)")
-LOOP = re.compile(r"for \((int|i64) (\w+) = ([^;]+); \2 < ([^;]+); (?:\+\+\2|\2\+\+)\)")
+LOOP = re.compile(r"for \((int|i64) (\w+) = ([^;]+); \2 < ([^;&|]+); (?:\+\+\2|\2\+\+)\)")
 RANGE = re.compile(r"\bfor (\w+) in range\(([^(),]+)\):")
 # A number that goes on from its own value, but for maxima, whose order does not matter.
 ADDS = re.compile(r"[-+]=|(?<![\w.\[\]])([\w.\[\]]+) = (?![^;\n]*(?:\?|max))[^;=\n]*\b\1(?!\w)")
@@ -60,6 +60,7 @@ class Mutant:
     kind: str
     before: str  # the line, without its indentation
     above: str = ""  # code of the line before
+    below: str = ""  # code of the next line
 
     @property
     def after(self) -> str:
@@ -186,9 +187,10 @@ def of_source(root: Path, file: str) -> list[Mutant]:
             continue
         indent = len(line) - len(line.lstrip())
         above = _code(lines[k - 1]) if k else ""
-        below = "\n".join(map(_code, lines[k + 1 : k + 8]))
-        for kind, begin, end, text in _edits(bare, below, python=False):
-            made.append(Mutant(file, k + 1, begin, end, text, kind, line[indent:].rstrip(), above))
+        below = [*map(_code, lines[k + 1 : k + 8]), ""]
+        for kind, begin, end, text in _edits(bare, "\n".join(below), python=False):
+            code = line[indent:].rstrip()
+            made.append(Mutant(file, k + 1, begin, end, text, kind, code, above, below[0]))
     return made
 
 
@@ -245,9 +247,10 @@ class Equivalents:
     """Mutants known to compute the same, with the reasons; read from a file of TOML.
 
     An entry names a file, or several by a pattern, and a line by its text; further `above`, the
-    text of the line before, and what is edited: `edit`, the line as edited, or `kind`. Without
-    `above` it holds for all lines of the file with that text. An entry of a class has `marked` in
-    place of the line: parts of lines with the edit marked, such as ``i «<→<=» n``.
+    text of the line before, `below`, that of the next, and what is edited: `edit`, the line as
+    edited, or `kind`. Without `above` and `below` it holds for all lines of the file with that
+    text. An entry of a class has `marked` in place of the line: parts of lines with the edit
+    marked, such as ``i «<→<=» n``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -289,6 +292,7 @@ def _fits(entry: dict[str, Any], mutant: Mutant) -> bool:
     found = {
         "line": _code(mutant.before),
         "above": mutant.above,
+        "below": mutant.below,
         "kind": mutant.kind,
         "edit": _code(mutant.after),
     }

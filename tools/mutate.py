@@ -143,6 +143,7 @@ class Sweep:
             **os.environ,
             "RPUKIT_NUM_THREADS": "1",
             "RPUKIT_GOLDEN": "all",
+            "RPUKIT_SWEEPS": "all",
             "CUDA_VISIBLE_DEVICES": "",
             "PYTHONDONTWRITEBYTECODE": "1",
         }

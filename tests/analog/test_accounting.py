@@ -22,6 +22,7 @@ def batch(n):
     return x, rng.uniform(-0.3, 0.3, (n, SHAPE[0])).astype(np.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
 @pytest.mark.parametrize("length", [31, 70])
 def test_counts_are_the_coincidences_of_the_trains(cell, length):

@@ -51,6 +51,7 @@ def learn(cell, shape, *, cuts=(), seed=5):
     return np.asarray(tile)
 
 
+@pytest.mark.sweep
 @each_cell
 @pytest.mark.parametrize("shape", [(9, 132), (31, 33)])
 def test_bits_of_the_mirror(name, shape, order):

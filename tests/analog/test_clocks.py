@@ -64,6 +64,7 @@ def run(tile, cuts=()):
     return plain((y, g, tile.state()))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", CELLS)
 def test_across_32_bits(cell):
     """A batch across 2^32 gives the bits of its two parts, and those of the kernels."""

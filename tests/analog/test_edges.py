@@ -55,6 +55,7 @@ def used(cell, dtype, lr=LARGE):
         yield tile.state()["arrays"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", CELLS)
 def test_what_lasts_is_finite(name, dtype):

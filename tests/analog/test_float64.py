@@ -87,6 +87,7 @@ def assert_same(a, b):
 
 @pytest.mark.parametrize("cell", CELLS)
 class TestBits:
+    @pytest.mark.sweep
     def test_the_sources_and_the_mirrors(self, cell):
         mirror = life(tile_of(cell))
         with on_cpu(order=7):

@@ -109,6 +109,7 @@ def test_no_config_is_missing():
     assert presets == set(OURS)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", [n for n in rk.presets.config_names() if n[:2] not in ("TT", "Ch", "AG")]
 )

@@ -116,6 +116,7 @@ def check_cuts(name, shape, all_cuts, split):
             assert_same_bits(mine["arrays"][key], array)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("split", ["outputs", "inputs"])
 @pytest.mark.parametrize("name", ["noisy", "stuck", "pow", "bias"])
 def test_cells_drawn_when_needed(name, split):

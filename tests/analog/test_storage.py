@@ -60,6 +60,7 @@ def same(tile, other):
         assert_same_bits(array, other.cells[name])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CELLS)
 def test_bits_of_stored_cells(name, narrow, order):
     shape = (31, 33) if order == 1 else (9, 132)
@@ -91,6 +92,7 @@ def test_batches_and_threads_do_not_count(shape, device):
     same(parts, tile)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["exp", "pow_reference"])
 def test_float64(name, device):
     cell = replace(CELLS[name], **AGEING)

@@ -68,6 +68,7 @@ def test_the_way_of_cutting_counts_for_nothing(device, sizes):
     assert parts[1] == whole[1] > sum(sizes)  # no sample was left out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", _launch_update.SHAPES[::4], ids=lambda shape: shape.name)
 @pytest.mark.parametrize("device", DEVICES)
 def test_no_launch_shape_leaves_samples_out(device, shape):

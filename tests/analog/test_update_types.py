@@ -41,6 +41,7 @@ def test_kernels_give_the_bits_of_the_mirror(kind, cell, order):
     assert (expected[1] == 0) == (kind in EXACT)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", _launch_update.SHAPES, ids=lambda shape: shape.name)
 @pytest.mark.parametrize("parameters", [{"pulse_type": "mean_count"}, {"desired_bl": 100}])
 def test_all_launch_shapes_take_long_trains_and_counts(shape, parameters, monkeypatch):

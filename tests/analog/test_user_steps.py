@@ -62,6 +62,7 @@ def learn(cell, shape=(9, 132), dtype=f4):
     return np.asarray(tile.update(x, d, lr=0.3))
 
 
+@pytest.mark.sweep
 def test_bits_of_both_sides(order):
     rk.register_step("cubic_step", cubic_step, CUBIC)
     expected = learn(Cubic(dw_min=0.02))

@@ -72,6 +72,7 @@ def same(one, two):
             assert a == b
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_two_pretended_gpus(gpus, dtype):
     expected = lived(mixed(dtype), np.array)

@@ -1,7 +1,5 @@
 """Leaves that are evaluated by functions: densities, EM, draws, and those that users register."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -123,6 +121,7 @@ def test_one_step_reaches_the_largest_likelihood(leaf):
             assert pc.log_likelihood(x).sum() < best
 
 
+@pytest.mark.sweep
 def test_bits_of_both_sides(order):
     """All of them in one circuit: values, statistics, draws, steps."""
 
@@ -306,7 +305,9 @@ __device__ void laplace_statistic(double x, const double *p, const double *, dou
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+BODIES = "return -fabs(x - p[0]) / p[1] - rk_log(2.0 * p[1]);", "t[0] = fabs(x - p[0]);"
+
+
 class Laplace(circuits.FunctionLeaf):
     """The centre stays where it was drawn, the scale is learned."""
 
@@ -325,8 +326,11 @@ class Laplace(circuits.FunctionLeaf):
         return p[:, 0]
 
 
-def test_a_leaf_of_ones_own(order, tmp_path):
-    circuits.register_leaf("laplace", laplace, laplace_statistic, LAPLACE)
+@pytest.mark.parametrize("cuda", [LAPLACE, BODIES])
+def test_a_leaf_of_ones_own(order, tmp_path, cuda):
+    circuits.register_leaf("laplace", laplace, laplace_statistic, cuda)
+    assert Laplace() == Laplace()
+    assert hash(Laplace()) == hash(Laplace())
     x = np.random.default_rng(0).laplace(0.5, 0.8, (40, 2))
     np.testing.assert_allclose(
         of_one(Laplace(), [0.5, 0.8]).log_likelihood(x[:, :1]),
@@ -355,6 +359,9 @@ def test_what_register_leaf_refuses(tmp_path):
         circuits.register_leaf(
             "laplace", laplace, laplace_statistic, "__device__ double laplace(){}"
         )
+    for cuda in (BODIES[:1], (BODIES[0], 1), None):
+        with pytest.raises(rk.errors.ParameterError, match="pair of str"):
+            circuits.register_leaf("laplace", laplace, laplace_statistic, cuda)
     with pytest.raises(rk.errors.ParameterError, match="built into"):
         circuits.register_leaf("gamma_leaf", laplace, laplace_statistic, LAPLACE)
     with pytest.raises(rk.errors.ParameterError, match="identifier"):

@@ -27,6 +27,7 @@ from tests.golden.cases import CASES
 from tests.golden.cases.circuits import CIRCUITS, of
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CIRCUITS)
 def test_any_order_of_threads_gives_the_bits_of_the_mirrors(name, order):
     assert f"float32-{name}" in {case.name for case in CASES["sum_flow"]}
@@ -109,6 +110,7 @@ def of_shape(shape, monkeypatch, device="cpu"):
     return [pc.accumulate(x), *pc.state()["arrays"].values()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_all_shapes_of_blocks_have_the_same_bits(shape, monkeypatch):
     expected = of_shape(None, monkeypatch)
@@ -143,6 +145,7 @@ def of_chain(how, monkeypatch, device="cpu"):
     return [pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", CHAINS, ids=lambda how: how.name)
 def test_layers_in_one_launch_have_the_same_bits(how, monkeypatch, order):
     expected = of_chain(None, monkeypatch)

@@ -24,6 +24,7 @@ def learnt(size, n, cuts=(), precision="bf16x3", dtype="float32"):
 LARGE = pytest.param((10, 67, 5), marks=pytest.mark.slow)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("size", [LARGE, (34, 20, 5), (50, 9, 5), (66, 9, 5)], ids=str)
 def test_kernels_have_the_bits_of_the_mirrors(size):
     expected = learnt(size, 5)

@@ -38,6 +38,7 @@ def learned(root, x, precision):
     return value, pc.state()["arrays"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("precision", "n"), [("fp32", 3), ("fp32", 40), ("bf16x3", 3)])
 def test_kernels_have_the_bits_of_the_mirrors(precision, n):
     root = boxes()

@@ -58,6 +58,7 @@ def tolerance(hidden, weight, real):
     return 2 * logits.max(1) + u * (30 + w.shape[0] / 2048 + 4 * size)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [(1, 1, 1), (5, 63, 17), (3, 65, 40), (131, 700, 24)])
 def test_kernel_mirror_formula(size, form, order):
@@ -72,6 +73,7 @@ def test_kernel_mirror_formula(size, form, order):
     assert got.dtype == (np.float64 if form == "float64" else np.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMS)
 def test_backward(form, order):
     hidden, weight, targets = head(37, 200, 24, form)
@@ -105,6 +107,7 @@ def test_backward(form, order):
         assert_same_bits(rounded[0], rk.gemm.to_bfloat16(got[0]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", ["float32", "bfloat16"])
 def test_batch_slices_and_threads_do_not_matter(form, device, monkeypatch):
     hidden, weight, targets = head(150, 900, 72, form)

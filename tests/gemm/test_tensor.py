@@ -40,6 +40,7 @@ def test_model_is_the_tensor_core(name):
         assert_same_bits(run(a, b, c, form, _tiles.named("warps turned 32x16")), got)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 200, 17), (130, 72, 128), (70, 33, 200)])
 def test_kernel_mirror_formula(size, form, order):
@@ -61,6 +62,7 @@ def test_kernel_mirror_formula(size, form, order):
             assert_same_bits(rk.det_gemm(a, b, **options), narrow)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("tile", [*_tiles.TILES, *_tiles.WARP_TILES], ids=lambda tile: tile.name)
 def test_every_tile_has_the_same_bits(tile):
     m, n, k = 130, 264, 136
@@ -94,6 +96,7 @@ def sums_that_go_on(tile, device):
     return got, half
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "tile", ["128x256", "64x192", "128x64", "turned 64x16", "warps 64x64", "warps turned 32x16"]
 )

@@ -111,6 +111,7 @@ def test_targets_by_formula():
     np.testing.assert_allclose(g[1], np.interp(v, t.nodes, t.minus), atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", SHAPES[1:3])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("converter", ["pair", "pairs", "single", "tables"])

@@ -31,6 +31,7 @@ def matrices(m, n, k, dtype, trans_a=False, trans_b=False, seed=0):
     return a, b
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", SIZES)
 def test_kernel_mirror_formula(size, dtype, order):
@@ -178,6 +179,7 @@ def test_one_block_adds_segments(tile):
     compare(tile, (5, tile.columns + 1, 2 * 1024 + 70), [(False, False)])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("tile", [t for t in TILES if not t.copiers], ids=lambda t: t.name)
 def test_every_tile_has_the_same_bits(tile):
     deep = (tile.rows, tile.columns, (tile.stages + 2) * tile.depth + 4)  # copies between steps

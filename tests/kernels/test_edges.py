@@ -302,6 +302,7 @@ def test_inputs_that_are_not_finite_stop_all_threads(order):
         assert not y.any()
 
 
+@pytest.mark.sweep
 def test_tensor_cores_of_one_stage(order):
     """Kernels tensor_forward and tensor_backward: totals lie where a stage's factors were."""
     x = np.arange(42).reshape(21, 2) * 5 % 7

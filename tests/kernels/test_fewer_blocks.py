@@ -60,6 +60,7 @@ def narrowed():
     testing.set_runner(runner.run)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("kernel", "name", "several"),
     [

@@ -42,6 +42,7 @@ def pulsed(cell, shape, dtype, parameters=None, n=70, lr=0.2, seed=0):
     return trains.x, trains.d, weight, shown, n_pulses
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("cell", "tile"),
     list(zip(CELLS, _launch_update.DOUBLES, strict=True)),

@@ -1,5 +1,6 @@
 """pulsed_update and pulse_trains: bits of the mirror for every launch shape; counts."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numba as nb
@@ -21,6 +22,7 @@ def batch(n, shape, seed=0):
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "cell", [rk.ConstantStep(dw_min=0.01), rk.SoftBounds(dw_min=0.01, write_noise_std=1)]
 )
@@ -137,6 +139,17 @@ def test_exact_update_by_formula():
     tile.update(x, d, lr=0.1)
     exact = -0.1 * d.T.astype("f8") @ x.astype("f8")
     np.testing.assert_allclose(np.asarray(tile), exact, atol=20 * 2**-24)
+
+
+@pytest.mark.parametrize("shape", [(7, 33), (40, 1)])
+def test_exact_updates_of_few_cells_by_many_samples(shape, order):
+    """rank_update: a warp adds what the others of its block read."""
+    seen, (x, d) = [], batch(290, shape)
+    for context in (nullcontext(), on_cpu(order)):
+        tile = rk.AnalogTile(shape, rk.Ideal())
+        with context:
+            seen.append(tile.update(x, d, lr=0.1).get_weights())
+    assert_same_bits(*seen)
 
 
 def applied(polarity, *, stream, n_global=8, counts=None):

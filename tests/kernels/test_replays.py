@@ -48,6 +48,7 @@ def tile_for(n_batch):
     return few if n_batch <= 8 else launch_shapes.FLAT
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("n", [1, 5, 20, 21])
 def test_products(n, transposed, gpus, monkeypatch):

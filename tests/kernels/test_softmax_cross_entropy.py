@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit import _device
+from rpukit import _device, testing
 from rpukit.errors import DTypeError, ParameterError, ShapeError
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.on_cpu import runner
 
 loss_of = rk.elementwise.softmax_cross_entropy
 
@@ -36,6 +37,25 @@ def test_kernel_mirror_formula(size, order):
     bound = (size[1] + 8) * 6e-8
     assert (np.abs(gradient - (p - hot)) <= bound).all()
     assert (np.abs(loss + np.log(p[hot])) <= bound * 10 + 2e-6).all()
+
+
+def test_a_label_that_is_none(order):
+    """On a GPU labels are not looked at before: those of no class give NaN."""
+    logits, labels = data(4, 5)
+
+    def run(variant, grid, block, args, shared):
+        names = [p.name for p in variant.source.entries["softmax_cross_entropy"]]
+        args[names.index("labels")][:] = 5, -1, 4, 0
+        runner.run(variant, grid, block, args, shared)
+
+    testing.set_runner(run)
+    try:
+        with on_cpu(order):
+            loss, gradient = loss_of(logits, labels)
+    finally:
+        testing.set_runner(runner.run)
+    for found in (loss, gradient.sum(1)):
+        assert_same_bits(np.isnan(found), np.array([True, True, False, False]))
 
 
 @pytest.mark.gpu

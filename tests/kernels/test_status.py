@@ -16,6 +16,7 @@ from tests.on_cpu import runner
 
 READS = re.compile(r"const int \*(__restrict__ )?status\b")
 ZERO = {"tile_nonideal", "tile_outputs", "tile_product"}  # their outputs are 0 then
+CHANGES = {"modify_weights": "add_normal"}  # the last case of it makes copies alone
 LOOKS = [name for name in source.names() if READS.search(source.load(name).text)]
 
 
@@ -37,7 +38,8 @@ def launches(kernel, see):
     testing.set_runner(run)
     try:
         with on_cpu(order=5):
-            [case for case in CASES[kernel] if case.small and not case.edge][-1].run("cpu")
+            some = [case for case in CASES[kernel] if case.small and not case.edge]
+            [c for c in some if c.name.startswith(CHANGES.get(kernel, ""))][-1].run("cpu")
     finally:
         testing.set_runner(runner.run)
     return seen

@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit.analog.product import launch as _launch_forward
 from rpukit.analog.product import launch_shapes as _forward_tiles
 from rpukit.analog.product import ops as forward
+from rpukit.analog.product.stages import by_stages
 from rpukit.random import Stream
 from rpukit.testing import assert_same_bits, on_cpu
 
@@ -25,6 +26,8 @@ IOS = {
     "additive": rk.IOParameters(w_noise=0.02, w_noise_type="additive_constant"),
     "pcm": rk.IOParameters(w_noise=0.02, w_noise_type="pcm_read", noise_management="max"),
 }
+# More of them than are forecast.
+MANY_ROUNDS = {"max_bm_factor": 2**30, "inp_res": -1, "max_bm_res": 1e9}
 
 
 def tile(shape, io, seed=0):
@@ -49,6 +52,7 @@ def same_as_the_mirror(shape, n, io, order=0, ways=("forward", "backward")):
         assert_same_bits(got, getattr(plain, way)(inputs_of[way]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TILES)
 def test_every_tile_gives_the_bits_of_the_mirror(name, order, monkeypatch):
     monkeypatch.setattr(forward, "pick", lambda _: TILES[name])
@@ -66,6 +70,7 @@ def test_many_short_samples_take_blocks_of_fewer_threads(monkeypatch):
         assert _launch_forward.scale_step(manner, n, 40, 0, {}).block == (threads,)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("io", IOS)
 def test_every_periphery_gives_the_bits_of_the_mirror(io):
     same_as_the_mirror((132, 128), 35, io, ways=("backward" if io == "rounds" else "forward",))
@@ -75,8 +80,37 @@ def test_every_periphery_gives_the_bits_of_the_mirror(io):
 def test_sums_of_det_gemm(way, monkeypatch):
     """Of samples some fail, and one is zero."""
     monkeypatch.setattr(_launch_forward, "by_gemm", lambda *_: True)
-    for io, shape, n in (("rounds", (132, 260), 40), ("worst_case", (33, 31), 11)):
+    monkeypatch.setitem(IOS, "by_round", rk.IOParameters(out_bound=0.01, **MANY_ROUNDS))
+    monkeypatch.setitem(IOS, "plain", rk.IOParameters(bound_management="none"))
+    monkeypatch.setitem(IOS, "lines", rk.IOParameters(inp_noise=0.1, out_noise_std=0.3))
+    for io, shape, n in (
+        ("rounds", (132, 260), 40),
+        ("worst_case", (33, 31), 11),
+        ("by_round", (33, 31), 11),
+        ("lines", (33, 31), 11),
+        ("plain", (2000, 1), 9),  # few words are passed between the kernels
+    ):
         same_as_the_mirror(shape, n, io, 0, (way,))
+
+
+@pytest.mark.parametrize("io", ["rounds", "worst_case"])
+def test_rounds_whose_sums_are_made_elsewhere(io, order, monkeypatch):
+    """tile_scale and tile_outputs round by round, for the samples that wait."""
+    # What is not set looks like a sample that waits.
+    monkeypatch.setattr(_device, "empty", lambda shape, dtype, *_: np.full(shape, 100, dtype))
+    stream, n = Stream.from_seed(9), 11
+    weight, x = tile((33, 31), io).get_weights(), inputs(n, 31)
+    state, seen = forward.ForwardState(IOS[io], 33, stream, _device.CPU), []
+    for context in (nullcontext(), on_cpu(order)):
+        given = (np.empty((n, 33), np.float32), state.io, None, state.average)
+        status = np.zeros(1, np.int32)
+        call = _launch_forward.Call(
+            state.manner, (n, 33, 31), weight, x, *given, status, 1, stream, 9
+        )
+        with context:
+            by_stages(call, state.reductions, lambda v: (v[:, None] * weight).sum(2))
+        seen.append(call.y)
+    assert_same_bits(*seen)
 
 
 @pytest.mark.parametrize("n_out", [7, 132, 1030])
@@ -103,6 +137,30 @@ def test_tile_outputs(n_out, order):
             close = abs(seen[0] - expected) < 1e-5  # but for ties
             assert close.mean() > 0.98
             assert not seen[0][1].any()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize(("n", "wires"), [(1, False), (5, False), (11, False), (3, True)])
+def test_an_input_that_is_not_finite(n, wires, value, order):
+    """The status is that of the call, and all outputs are 0, those of tile_nonideal too."""
+    io = rk.IOParameters(out_noise_std=0.3, ir_drop=2.0 if wires else 0.0)
+    weight, x, stream = tile((37, 41), "default").get_weights(), inputs(n, 41), Stream.from_seed(3)
+    x[-1, -1] = value
+    state, status = forward.ForwardState(io, 37, stream, _device.CPU), np.zeros(1, np.int32)
+    how = {"stream": stream, "first_sample": 0, "state": state, "status": status, "call": 7}
+    with on_cpu(order):
+        y = forward.tile_forward(weight, x, io, **how)
+    assert status[0] == 7
+    assert_same_bits(y, np.zeros((n, 37), np.float32))
+
+
+@pytest.mark.parametrize("name", ["wide", "square", "large"])
+def test_blocks_that_convert_inputs_as_they_go(name, monkeypatch):
+    """A running average leaves that to them: they have more threads than results for these."""
+    monkeypatch.setattr(forward, "pick", lambda _: TILES[name])
+    io = rk.IOParameters(noise_management="average_abs_max", bound_management="none")
+    monkeypatch.setitem(IOS, "average", io)
+    same_as_the_mirror((132, 68), 70, "average", 5)
 
 
 @pytest.mark.parametrize("n", [1, 7, 33])

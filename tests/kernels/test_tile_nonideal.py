@@ -47,6 +47,7 @@ def inputs(n, width, seed=1):
     return x
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("io", IOS.values(), ids=IOS)
 def test_the_source_gives_the_bits_of_the_mirror(io, order):
     for shape, n in (((1, 1), 1), ((31, 33), 5), ((132, 36), 7), ((64, 260), 3)):

@@ -114,14 +114,16 @@ def test_no_equivalent_was_noticed():
 def test_an_entry_that_fits_nothing_is_found(tmp_path):
     (tmp_path / "some.cu").write_text(KERNEL)
     made = mutants.of_source(tmp_path, "some.cu")
-    entry = '[[mutant]]\nfile = "some.cu"\nline = "{}"\nabove = "{}"\nreason = "none"\n'
+    entry = '[[mutant]]\nfile = "some.cu"\nline = "{}"\n{} = "{}"\nreason = "none"\n'
     above = "if (*status || threadIdx.x >= n) return;"
-    for line, before, stale in (
-        ("__syncthreads();", above, 0),
-        ("__syncwarp();", above, 1),
-        ("__syncthreads();", "other();", 1),
+    for line, beside, text, stale in (
+        ("__syncthreads();", "above", above, 0),
+        ("__syncwarp();", "above", above, 1),
+        ("__syncthreads();", "above", "other();", 1),
+        ("__syncthreads();", "below", "#ifdef RK_ON_CPU", 0),
+        ("__syncthreads();", "below", "other();", 1),
     ):
-        (tmp_path / "list.toml").write_text(entry.format(line, before))
+        (tmp_path / "list.toml").write_text(entry.format(line, beside, text))
         known = mutants.Equivalents(tmp_path / "list.toml")
         assert len(known.stale(made)) == stale
         assert [m.line for m in made if known.reason(m)] == [5] * (1 - stale)

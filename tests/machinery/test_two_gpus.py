@@ -294,6 +294,7 @@ def learned(pc, put):
     return [_device.to_numpy(a) for a in found]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_circuits(gpus, dtype):
     root = rk.circuits.hmm(3, 20, 7)

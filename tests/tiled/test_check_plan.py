@@ -190,6 +190,7 @@ def test_tile_left_out_and_tile_twice(case):
     assert faults(case, twice)
 
 
+@pytest.mark.sweep
 def test_value_freed_too_early(case):
     """A later value takes the memory of one that still has a reader."""
     plan = case[1]

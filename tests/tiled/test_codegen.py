@@ -73,6 +73,7 @@ def assert_bits_and_cycles(folder, plan, n_batch, n_update):
         assert [int(v) for v in found.groups()] == [train * n_batch, update * n_update]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("buffering", ["single", "double", "auto"])
 @pytest.mark.parametrize("name", [*SMALL, *FIXTURES])
 def test_bits_and_cycles_of_the_plan(tmp_path, name, buffering):

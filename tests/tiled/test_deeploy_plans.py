@@ -55,6 +55,7 @@ MODELS = {
 """The graph of its plans of CCT is another one than that of the file; MobileNetV1 has none."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MODELS)
 def test_fewer_cycles_and_bytes(name):
     model, home, l1 = MODELS[name]

@@ -35,6 +35,7 @@ def assert_untiled(name, result):
         assert_same_bits(result[1][key], value)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("buffering", ["single", "double", "auto"])
 @pytest.mark.parametrize("name", SMALL)
 def test_every_schedule_has_the_bits_of_the_untiled_graph(name, buffering):
@@ -53,6 +54,7 @@ def test_every_model_at_every_size(name, l1, buffering):
         assert_untiled(name, trained(name, plan, transfers=mode, seed=l1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_other_models(name):
     assert_untiled(name, trained(name, plan_of(name, 64_000, "double"), transfers="mixed", seed=1))

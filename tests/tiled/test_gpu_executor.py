@@ -45,6 +45,7 @@ def streamed(monkeypatch, training, plan, batches, seed):
     return executor, np.array(found)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("buffering", ["single", "double", "auto"])
 @pytest.mark.parametrize("name", MLP)
 def test_streams_in_any_order(monkeypatch, name, buffering):

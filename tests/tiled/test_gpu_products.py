@@ -11,6 +11,7 @@ from rpukit.testing import assert_same_bits, on_cpu
 TILES = {"float32": FLOAT_TILES[:3], "float64": DOUBLE_TILES[2:4]}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", TILES)
 def test_a_cut_product_has_the_bits_of_the_whole(dtype, order):
     rng = np.random.default_rng(1)

@@ -72,6 +72,7 @@ HIERARCHIES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("levels", HIERARCHIES)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_strategy_plans_and_auto_is_best(graphs, name, levels):

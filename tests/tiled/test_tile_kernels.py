@@ -9,6 +9,7 @@ from tests.tiled.op_cases import made
 from tests.tiled.op_formulas import CASES
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [n for n in CASES if "long" not in n])
 def test_kernel_is_mirror(name):
     graph, values, _ = made(name)

@@ -81,6 +81,7 @@ def reduction(kind, first, last, free, summed, strides, dtype, sizes):
     return ints, normal(np.random.default_rng(kind), dtype, *sizes)
 
 
+@pytest.mark.sweep
 @BOTH
 @pytest.mark.parametrize("kind", range(5))
 def test_sums_of_rows_by_many_blocks(dtype, kind, order):

@@ -255,7 +255,7 @@ def transfer_read(
                 sign = f4(sign * f4(line_sign[line]))
             n_pulse = _gathered(kind, v, u, sign, turn, rule, buffer, mean, past, slice_, line)
             d[e, line] = f4(-n_pulse) if writes & (2 if later else 1) else f4(0.0)
-        if turn & FLIPS:
+        if kind >= 3 and turn & FLIPS:
             chopper[slice_] = 1 if turn & NEGATIVE else -1
         if switched.size:
             switched[slice_] = 1 if turn & FLIPS else 0

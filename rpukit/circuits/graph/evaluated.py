@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rpukit._checks import shown
 from rpukit._exact import twins
 from rpukit.circuits.graph.leaves import FUNCTION, Leaf
 from rpukit.elementwise import exp
@@ -29,9 +30,9 @@ _classes: dict[str, type[FunctionLeaf]] = {}
 class FunctionLeaf(Leaf):
     """Base of leaves that are evaluated by functions; subclass it for a leaf of your own.
 
-    A subclass is a frozen dataclass and names its functions by ``FUNCTION`` (`register_leaf`).
-    It defines `drawn`, `maximise`, `quantile` and `mode` in NumPy, and `moments`, `slopes` with
-    `moved`, and ``_check_range`` if they are wanted.
+    A subclass names its functions by ``FUNCTION`` (`register_leaf`). It defines `drawn`,
+    `maximise`, `quantile` and `mode` in NumPy, and `moments`, `slopes` with `moved`, and
+    ``_check_range`` if they are wanted. One that has fields is a frozen dataclass.
 
     Attributes
     ----------
@@ -193,7 +194,10 @@ class FunctionLeaf(Leaf):
 
 
 def register_leaf(
-    name: str, log_density: Callable[..., Any], statistic: Callable[..., Any], cuda: str
+    name: str,
+    log_density: Callable[..., Any],
+    statistic: Callable[..., Any],
+    cuda: str | tuple[str, str],
 ) -> None:
     """Register the functions of a leaf of one's own, for the CPU and for GPUs.
 
@@ -206,10 +210,11 @@ def register_leaf(
         logarithm of the probability of x; NaN counts as impossible.
     statistic : callable
         ``statistic(x, p, c, t)`` sets t[0] to t[N_STATISTICS - 1] to what `maximise` needs.
-    cuda : str
-        CUDA C++ that defines ``__device__ double name(double x, const double *p, const double
-        *c)`` and ``__device__ void name_statistic(double x, const double *p, const double *c,
-        double *t)`` with the same operations in the same order.
+    cuda : str or tuple of two str
+        Statements in CUDA C++ of both functions, with the same arguments and the same operations
+        in the same order; the first ones end with ``return``. Or one source that defines
+        ``__device__ double name(double x, const double *p, const double *c)`` and ``__device__
+        void name_statistic(double x, const double *p, const double *c, double *t)``.
 
     Raises
     ------
@@ -224,23 +229,15 @@ def register_leaf(
 
     Examples
     --------
-    >>> from dataclasses import dataclass
     >>> import numpy as np, rpukit as rk
     >>> from rpukit._exact.math64 import log64
     >>> def laplace(x, p, c):
     ...     return -abs(x - p[0]) / p[1] - log64(2.0 * p[1])
     >>> def laplace_statistic(x, p, c, t):
     ...     t[0] = abs(x - p[0])
-    >>> cuda = '''
-    ... __device__ double laplace(double x, const double *p, const double *c) {
-    ...     return -fabs(x - p[0]) / p[1] - rk_log(2.0 * p[1]);
-    ... }
-    ... __device__ void laplace_statistic(double x, const double *p, const double *, double *t) {
-    ...     t[0] = fabs(x - p[0]);
-    ... }'''
+    >>> cuda = "return -fabs(x - p[0]) / p[1] - rk_log(2.0 * p[1]);", "t[0] = fabs(x - p[0]);"
     >>> rk.circuits.register_leaf("laplace", laplace, laplace_statistic, cuda)
-    >>> @dataclass(frozen=True, slots=True, kw_only=True)
-    ... class Laplace(rk.circuits.FunctionLeaf):
+    >>> class Laplace(rk.circuits.FunctionLeaf):
     ...     FUNCTION, N_PARAMETERS = "laplace", 2
     ...     def drawn(self, uniform, perturbation):
     ...         return np.stack([4 * uniform[:, 0] - 2, 0.5 + uniform[:, 1]], axis=1)
@@ -261,6 +258,8 @@ def register_leaf(
         raise ParameterError(f"name: got {name!r}, need an identifier of both C and Python")
     if name in mirrors.FUNCTIONS and name not in _registered:
         raise ParameterError(f"name: {name!r} is built into rpukit, need another name")
+    if not isinstance(cuda, str):
+        cuda = _source_of(name, cuda)
     for function in (name, f"{name}_statistic"):
         if not re.search(rf"\b__device__\b[^;{{]*\b{function}\s*\(", cuda):
             raise ParameterError(
@@ -269,6 +268,24 @@ def register_leaf(
     pair = mirrors.compiled(log_density), mirrors.compiled(statistic)
     mirrors.FUNCTIONS[name] = pair
     _registered[name] = cuda
+
+
+def _source_of(name: str, bodies: Any) -> str:
+    """Define the functions of a name by their statements."""
+    if not (
+        isinstance(bodies, (tuple, list))
+        and len(bodies) == 2
+        and all(isinstance(body, str) for body in bodies)
+    ):
+        raise ParameterError(
+            f"cuda: got {shown(bodies)}, need a source, or the statements of both functions as a "
+            "pair of str"
+        )
+    given = "double x, const double *p, const double *c"
+    return (
+        f"__device__ double {name}({given}) {{\n{bodies[0]}\n}}\n"
+        f"__device__ void {name}_statistic({given}, double *t) {{\n{bodies[1]}\n}}\n"
+    )
 
 
 def cuda_of(name: str) -> str | None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rpukit import elementwise
+import rpukit as rk
+from rpukit import _device, elementwise
+from rpukit.inference.conductance import ops
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import uniform
 
@@ -53,14 +55,64 @@ def mapped(name, dtype):
     return run
 
 
-def found(device):
-    """Numbers where one rounding more shows; `tools/mutant_numbers.py` found them."""
-    x = np.array([6.23739719, 28.0724621], np.float32)
-    return [elementwise.math_map("exp", put(x, device))]
+# Numbers where one rounding more in a term shows, or a limit is met; found by searches
+# (`tools/mutant_numbers.py`; for powers and quantiles of float64 by their residues).
+FOUND = {
+    ("exp", "f4"): [(6.23739719, 28.0724621)],
+    ("expm1", "f4"): [(64.462745666503906, 79.495262145996094)],
+    ("log1p", "f4"): [(6.2613021e12, 6.81765136e12, 7.92041882e12)],
+    ("normal_quantile", "f8"): [(0.0016873338452767827, 1.6540652641772305e-112)],
+    ("power", "f4"): [
+        (0.7560969, 1.629974, 0.7149475, 0.70128936, 0.70216864, 0.70333296),
+        (-303.24713, -145.93324, -67.13618, 106.4542, -94.51579, -67.58356),
+    ],
+    ("power", "f8"): np.array(
+        (
+            (0.7248989319845645, -1944.6364049685408),
+            (1.3864896242621239, -1940.0296609066572),
+            (1.2005741278843625, 3854.8385754023825),
+            (5.9059262129114845e37, 7.766655702930977),
+            (0.7160221983334003, -2007.7306802212067),
+            (0.7912609888488225, -37.0069419618202),
+        )
+    ).T,
+}
+
+
+def found(name, kind):
+    def run(device):
+        arrays = [np.array(v, kind) for v in FOUND[name, kind]]
+        return [elementwise.math_map(name, *(put(v, device) for v in arrays))]
+
+    return run
+
+
+def conductances(device):
+    """Powers, and quotients near the middle of two floats, in which a rounding more shows."""
+    where = _device.parse_device(device)
+    status, stream = _device.zeros((1,), np.int32, where), rk.Stream.from_seed(3)
+    powers = np.array([[46.787433624267578, 57.537708282470703, -72.772880554199219, 0]], "f4")
+    sums = np.array([[15245824, 0, 1.4489679776699533e-17, 3]], np.float32)
+    found = []
+    for g, nu, scale in (
+        (np.ones_like(sums), -powers, 1.0),
+        (sums, 0 * sums, 13109887.0),
+        (sums, 0 * sums, 2.3245933245995418e17),
+    ):
+        split = ops.Split(
+            *(put(np.array(v, np.float32), device) for v in ([scale, 0], np.zeros((1, 8)), [1]))
+        )
+        out = _device.empty((4,), np.float32, where)
+        given = put(g, device), put(nu, device), ops.Moment(law="power", log_ratio=1.0)
+        options = {"stream": stream, "sample": 0, "status": status, "out": out}
+        found.append(ops.drift_conductance(*given, split, ops.ReadNoise(), **options))
+    return found
 
 
 def cases() -> Iterator[tuple[str, Case]]:
     for name in (*elementwise.ops.FUNCTIONS, *elementwise.ops.FUNCTIONS_OF_TWO):
         for dtype in (np.float32, np.float64):
             yield "math_map", Case(f"{name}-terms-{np.dtype(dtype).name}", mapped(name, dtype))
-    yield "math_map", Case("exp-found", found)
+    for name, kind in FOUND:
+        yield "math_map", Case(f"{name}-found{'-f8' * (kind == 'f8')}", found(name, kind))
+    yield "drift_conductance", Case("found", conductances)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 import rpukit as rk
 from rpukit import _device, elementwise
+from rpukit.gemm import _tiles, real, tensor
+from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.gemm import gemm
+from tests.golden.cases.gemm import gemm, mma_gemm, thin_gemm
 
 
 def cut_rows(shapes):
@@ -29,7 +32,189 @@ def cut_rows(shapes):
     return run
 
 
+class Product(NamedTuple):
+    """A product of `det_gemm` by a tile: its name, sizes, layouts, and how its sum is made."""
+
+    tile: str
+    m: int
+    n: int
+    k: int
+    trans: str = "nn"  # of a and b
+    split: int = 1
+    segment: int = 1024
+    add: int = 0
+    vanishing: bool = False  # a sum of products that are rounded to -0
+
+
+# Sizes are multiples of tiles, stages and segments, and one or a few more.
+STEPS = (
+    Product("64x64", 65, 64, 5 * 32, "nt"),
+    Product("64x64", 64, 67, 6 * 32 + 5, "tn", segment=64),
+    Product("64x64", 20, 67, 96, "tt", segment=32, add=1),
+    Product("64x64", 64, 64, 70, add=2),
+    Product("64x64", 3, 5, 32 + 5, vanishing=True),
+    Product("32x64", 33, 64, 6 * 64 + 4, "nt", segment=128),
+    Product("32x64", 32, 66, 6 * 64, "tn", split=2, segment=64),
+    Product("128x128", 130, 130, 4 * 32 + 3, segment=64),
+)
+DOUBLES = (
+    Product("64x64 tensor", 64, 64, 6 * 16 + 5),
+    Product("128x64 tensor", 128, 64, 5 * 16),
+    Product("128x128 tensor", 128, 128, 3 * 32 + 4),
+    Product("64x64 tensor", 65, 10, 5 * 16, "tt", segment=32),
+    Product("32x32 tensor", 33, 32, 9 * 16, "nt", segment=32),
+    Product("32x32 tensor", 32, 34, 8 * 16 + 1, "tn", segment=32, split=2, add=1),
+    Product("32x32", 33, 33, 6 * 16 + 2, "nt", segment=32),
+    Product("4x32", 5, 33, 4 * 32, "nn"),
+    Product("32x32", 20, 20, 40, add=2),
+)
+CLUSTERS = (
+    Product("4x16", 36, 32, 3 * 128, split=4, segment=128),
+    Product("8x64", 17, 64, 4 * 64, "nt", split=2, segment=64, add=1),
+    Product("64x128", 65, 128, 3 * 64, split=2, segment=64),
+    Product("4x32", 4, 33, 2 * 256, "tn", segment=256),
+    Product("4x16", 3, 5, 3 * 128, split=4, segment=128, vanishing=True),
+    Product("4x16", 3, 5, 4 * 128, split=2, segment=128, vanishing=True),
+)
+FEW = (
+    Product("4x16 few", 4, 16, 2 * 128),
+    Product("4x16 few", 36, 33, 9 * 128 + 3, segment=128),
+    Product("4x16 few", 4, 17, 4 * 128, "nt", split=8, segment=128),
+    Product("8x32 few", 9, 32, 6 * 128, "tn", split=4, segment=128),
+    Product("32x64 few", 33, 64, 4 * 64 + 1, add=2),
+    Product("4x16 few", 3, 5, 128 + 5, vanishing=True),
+    Product("16x32 few", 5, 31, 8 * 64 + 4, "nt", split=2, segment=64, add=1),
+)
+FEW_DOUBLES = (
+    Product("4x16 few", 4, 16, 2 * 64),
+    Product("16x16 tensor few", 17, 16, 8 * 64, segment=128),
+    Product("16x32 tensor few", 16, 33, 7 * 32 + 3, "nt", split=2, segment=32),
+    Product("16x16 tensor few", 3, 5, 64 + 5, vanishing=True),
+    Product("32x32 tensor few", 33, 32, 5 * 32, "tn", split=2, segment=32, add=1),
+    Product("4x16 few", 5, 17, 7 * 64 + 1, "tn", segment=64),
+)
+
+
+def drawn(stream, shape, dtype, vanishing, which):
+    least = -1e-30 if dtype == "f4" else -1e-200
+    if vanishing:
+        return np.full(shape, (least, -least, -0.0)[which], dtype)
+    return elementwise.random_fill(stream, shape).astype(dtype) / 3
+
+
+def by_tiles(dtype, products):
+    def run(device):
+        tiles = DOUBLE_TILES if dtype == "f8" else FLOAT_TILES
+        named = {tile.name: tile for tile in tiles}
+        made = []
+        for number, p in enumerate(products):
+            s, (a_turned, b_turned) = rk.Stream.from_seed(37 + number), (c == "t" for c in p.trans)
+            shapes = (p.k, p.m) if a_turned else (p.m, p.k), (p.n, p.k) if b_turned else (p.k, p.n)
+            a, b, out = (
+                put(drawn(s.child(c), shape, dtype, p.vanishing, c), device)
+                for c, shape in enumerate((*shapes, (p.m, p.n)))
+            )
+            how = {"split": p.split, "add": p.add, "segment": p.segment}
+            real.product(a, b, out, a_turned, b_turned, named[p.tile], **how)
+            made.append(out)
+        return made
+
+    return run
+
+
+# Tiles of warpgroups, and of single warps: sums in parts that are added, in all ways.
+PARTS = (  # rows and columns of the result
+    ("128x64", 130, 64),
+    ("64x192", 64, 200),
+    ("192x128", 192, 40),
+    ("turned 64x16 deep", 17, 64),
+    ("turned 128x64", 40, 136),
+    ("thin 16x16/8", 16, 33),
+    ("warps 64x64", 64, 70),
+    ("warps turned 16x32", 33, 16),
+)
+
+
+def by_parts(tile, m, n):
+    run = mma_gemm(m, n, 524, "float16", tile)
+    return lambda device: [made[:, :n] for made in run(device)]
+
+
+def without_slack(device):
+    """Sums that begin with an array which ends at its last element."""
+    s, where = rk.Stream.from_seed(45), _device.parse_device(device)
+    p, q = (
+        tensor.factor(put(rk.gemm.to_bfloat16(x), device), 1)
+        for x in (elementwise.random_fill(s.child(c), (c, 64)) for c in (24, 136))
+    )
+    start = put(elementwise.random_fill(s.child(2), (24, 136)), device)
+    out = _device.empty((24, 136), np.float32, where)
+    tensor.multiply(p, q, out, partial=start, total=start, tile=_tiles.named("turned 64x16"))
+    return [out]
+
+
+# More tiles than blocks on a CPU, of more stages than a ring has; factors along both sides.
+RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both, result, its width
+    ("64x256", 193, 250, 5 * 64, (1, 0), np.uint16, 256),
+    ("128x64", 200, 124, 9 * 64, (0, 0), np.float32, 125),
+    ("turned 64x16", 40, 100, 128, (1, 1), np.uint16, 101),
+    ("turned 128x64", 40, 386, 9 * 64, (0, 1), np.uint16, 392),
+)
+
+
+def ring(tile, m, n, k, sums, kind, width):
+    def run(device):
+        s, where = rk.Stream.from_seed(43), _device.parse_device(device)
+        shapes = (m, k) if sums[0] else (k, m), (n, k) if sums[1] else (k, n)
+        drawn = (elementwise.random_fill(s.child(c), shape) for c, shape in enumerate(shapes))
+        given = (put(rk.gemm.to_bfloat16(x), device) for x in drawn)
+        p, q = (tensor.factor(x, along) for x, along in zip(given, sums, strict=True))
+        make = _device.empty if width % 8 else tensor.aligned  # rows that begin anywhere, or not
+        out = make((m, width), kind, where)
+        tensor.multiply(p, q, out, tile=_tiles.named(tile))
+        return [out[:, :n]]
+
+    return run
+
+
+def infinite(device):
+    """Infinite sums, and NaN, in both 16-bit formats and by all kernels of products."""
+    made = []
+    for to in (rk.gemm.to_bfloat16, np.float16):
+        a = to(elementwise.random_fill(rk.Stream.from_seed(41), (16, 64)))
+        a[1:3, 5] = to(np.array([np.inf, -np.inf], np.float32))
+        a[4, 7:9] = a[1:3, 5]
+        a, out = put(a, device), _device.empty((16, 16), np.uint16, _device.parse_device(device))
+        for tile in ("warps turned 16x16", "turned 64x16", "64x64"):
+            tensor.multiply(*(tensor.in_place(a, 1),) * 2, out, tile=_tiles.named(tile))
+            made.append(out.copy())
+    return made
+
+
 def cases() -> Iterator[tuple[str, Case]]:
     yield "align_rows", Case("cut", cut_rows((((3, 10), 9), ((3, 3), 1), ((4, 7), 7))))
     for dtype in ("f4", "f8"):
         yield "det_gemm", Case(f"{dtype}-whole", gemm(256, 256, 64, dtype, 33))
+    yield "det_gemm", Case("f4-steps", by_tiles("f4", STEPS))
+    yield "det_gemm", Case("f8-doubles", by_tiles("f8", DOUBLES))
+    yield "det_gemm", Case("f4-clusters", by_tiles("f4", CLUSTERS))
+    yield "det_gemm", Case("f4-few", by_tiles("f4", FEW))
+    yield "det_gemm", Case("f8-few", by_tiles("f8", FEW_DOUBLES))
+    for tile, *shape in PARTS:
+        by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
+        kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
+        yield kernel, Case(f"parts-{tile}", by_parts(tile, *shape))
+    yield "det_gemm_tensor", Case("without-slack", without_slack)
+    for tile, *how in RINGS:
+        yield "det_gemm_tensor", Case(f"ring-{tile}", ring(tile, *how))
+    for kernel in ("det_gemm_mma", "det_gemm_tensor"):
+        yield kernel, Case("infinite", infinite)
+    # More stages than a ring has; whole segments, and rows that begin anywhere.
+    for n, k, tile, skip in (
+        (16, 17408, "16x8/2", 0),
+        (17, 1092, "32x16/4", 2),
+        (64, 1089, "64x16/8", 1),
+        (144, 64, "16x8/8", 0),
+    ):
+        run = thin_gemm(8, n, k, "bfloat16", f"thin {tile}", skip)
+        yield "det_gemm_mma", Case(f"thin {tile}-{k}-{skip}-ring", run)
