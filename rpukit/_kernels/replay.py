@@ -101,6 +101,10 @@ class Replay:
         """Launch with these numbers and addresses of arrays, in the order of `changing`."""
         for k, word in self._words:
             word[0] = values[k]
+        self.again()
+
+    def again(self) -> None:
+        """Launch with the numbers and addresses of the call before, at first of the recording."""
         stream = _device.current_stream() if self._on_current else self._stream or 0
         for start in self._starts:
             start(stream)

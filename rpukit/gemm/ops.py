@@ -71,8 +71,9 @@ def det_gemm(
     dtype('float16')
     """
     key, on_gpu = None, _device.cupy_array_class()
-    if a.__class__ is on_gpu and b.__class__ is on_gpu and (out is None or out_dtype is None):
-        dtype = out_dtype if out is None else getattr(out, "dtype", None)
+    into_known = out is None or (out_dtype is None and out.__class__ is on_gpu)
+    if a.__class__ is on_gpu and b.__class__ is on_gpu and into_known:
+        dtype = out_dtype if out is None else out.dtype
         key = _replays.key_of(a, b, trans_a, trans_b, dtype)
         made = _replays.run(key, out)
         if made is not None:
