@@ -51,7 +51,7 @@ class Replay:
         self._device = launches[0].device if launches else None
         on_gpu = self._device is not None
         self._several = on_gpu and _device.several_gpus()
-        self._on_current = on_gpu and any_stream
+        self.any_stream = on_gpu and any_stream
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
         self._starts: list[Callable[[int], None]] = []
@@ -105,7 +105,7 @@ class Replay:
 
     def again(self) -> None:
         """Launch with the numbers and addresses of the call before, at first of the recording."""
-        stream = _device.current_stream() if self._on_current else self._stream or 0
+        stream = _device.current_stream() if self.any_stream else self._stream or 0
         for start in self._starts:
             start(stream)
 

@@ -61,19 +61,28 @@ def run(key: Key, out: Array | None) -> Array | None:
     replay = known.replays.get(place.ptr)
     if replay is None or place.device_id != known.device.index:
         return None
+    if not (replay.any_stream or replay.valid()):
+        return None
     replay.again()  # the addresses are the same
     return out
 
 
 def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array) -> None:
-    """Keep the launches of a call that used no other memory than its arrays."""
+    """Keep the launches of a call that used no other memory than its arrays.
+
+    Or besides them numbers by which blocks wait for each other: then they stay on their stream.
+    """
+    waits = False
     places: dict[int, list[tuple[int, int]]] = {x.data.ptr: [] for x in (a, b, out)}
     for i, one in enumerate(launches):
         for j, value in enumerate(one.args):
             if _device.is_cupy(value):
-                if value.data.ptr not in places:
+                if value.data.ptr in places:
+                    places[value.data.ptr].append((i, j))
+                elif one.parameters[j].name == "turns" and _device.free_stream() is not None:
+                    waits = True
+                else:
                     return
-                places[value.data.ptr].append((i, j))
     known = _known.get(key)
     if known is None or known.n_change != tune.n_changes():
         if len(_known) >= _MOST:
@@ -84,4 +93,4 @@ def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array)
         known.replays.clear()
     changing = [places[x.data.ptr] for x in (a, b, out)]
     ready = [one._replace(early=tensor.begins_early(one)) for one in launches]
-    known.replays[out.data.ptr] = Replay(ready, changing, any_stream=True)
+    known.replays[out.data.ptr] = Replay(ready, changing, any_stream=not waits)

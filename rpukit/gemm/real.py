@@ -18,6 +18,7 @@ from rpukit._kernels.launch import compile_together, recording
 from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
+from rpukit.gemm import _turns
 from rpukit.gemm._real_tiles import (
     IN_TURNS,
     SEGMENT,
@@ -148,10 +149,7 @@ class Start:
 
     def run(self, a: Array, b: Array, out: Array) -> None:
         """Launch."""
-        turns = None
-        if self.turns:
-            turns = _device.zeros((self.turns,), np.uint32, _device.device_of(out))
-            keep_for_graph(turns)
+        turns = _turns.zeros(self.turns, _device.device_of(out)) if self.turns else None
         self.variant.launch(self.grid, self.block, (*self.sizes, a, b, out, turns), self.shared)
 
 
