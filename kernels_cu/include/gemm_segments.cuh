@@ -30,9 +30,11 @@ struct Sharing {
         __syncthreads();
         return mine;
     }
-    // Wait until `number` segments are in the results of this warp. On a CPU blocks run one after the other.
+    // Wait until `number` segments are in the results of this warp. On a CPU, where blocks run one after the other, they are.
     __device__ __forceinline__ void wait(u32 number) const {
-#ifndef RK_ON_CPU
+#ifdef RK_ON_CPU
+        while (*turn != number) rk_yield();
+#else
         u32 there;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(turn) : "memory");
         while (there != number);
