@@ -43,8 +43,7 @@ struct Sharing {
     }
     // Say that `number` segments are in the results of this warp.
     __device__ __forceinline__ void pass(u32 number) const {
-        __threadfence();
-        __syncwarp();
+        __syncwarp();  // the release below is of what all lanes wrote
         if (threadIdx.x % 32 == 0) {
 #ifdef RK_ON_CPU
             *turn = number;

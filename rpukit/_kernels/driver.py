@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from rpukit.errors import DeviceError, LaunchError
 _TOGETHER = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
 _OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _MOST_STREAMS = 64
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class _Attribute(ctypes.Structure):
@@ -48,6 +50,21 @@ def library() -> Any:
             f"no tensor maps: {error}. They need a driver for CUDA 12 or later"
         ) from error
     return found
+
+
+@contextmanager
+def allocating() -> Iterator[None]:
+    """Let this thread allocate memory while it captures a graph, whatever the mode of the capture.
+
+    Otherwise an allocation ends captures of all modes but "relaxed"; PyTorch's is "global".
+    """
+    exchange = library().cuThreadExchangeStreamCaptureMode
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))  # which then holds the mode before
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 def launcher(

@@ -9,11 +9,12 @@ two calls be compared (`Replays`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from rpukit import _device
-from rpukit._kernels import clock, launch, tune
+from rpukit._kernels import clock, driver, launch, tune
 from rpukit._kernels.arguments import pack
 from rpukit._kernels.launch import Launched
 
@@ -28,6 +29,13 @@ def keep_for_graph(*arrays: Any) -> None:
     here = {id(a): a for a in arrays if _device.is_cupy(a)}
     if here and _device.free_stream() is None:
         _graph_arrays.update(here)
+
+
+def graph_may_allocate(device: _device.Device) -> AbstractContextManager[None]:
+    """Let the calls of a block allocate, if the current stream is recording a graph."""
+    if device.kind == "cpu" or _device.free_stream() is not None:
+        return nullcontext()
+    return driver.allocating()
 
 
 class Replay:

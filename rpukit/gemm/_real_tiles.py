@@ -29,6 +29,7 @@ class RealTile:
     copiers: int = 0  # threads that only copy, so that few results take the time of their chains
     held: tuple[int, int] | None = None  # depth and stages beside the sums of segments
     most: int = 16  # blocks a multiprocessor, for which it has registers
+    beside: int = 0  # blocks a multiprocessor, for which it gives up stages
 
     @property
     def name(self) -> str:
@@ -85,6 +86,8 @@ class RealTile:
             depth, stages = self.held or (depth, stages)
             limit -= self.rows * self.columns * size
         one = replace(self, depth=depth, stages=1).shared(trans_a, trans_b, size)
+        if self.beside and not room:
+            limit = min(limit, _SHARED // self.beside - 1024)
         least = 3 if self.copiers else 2
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
@@ -121,7 +124,7 @@ FLOAT_TILES = (
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
     RealTile(128, 64, 16, 8, 8, 3, tensor=True, most=4),
-    RealTile(64, 64, 16, 4, 8, 4, tensor=True, most=4),
+    RealTile(64, 64, 16, 4, 8, 4, tensor=True, most=4, beside=3),
     RealTile(32, 32, 16, 2, 4, 6, tensor=True, held=(16, 5)),
     RealTile(64, 64, 16, 4, 4, 4, most=4),
     RealTile(32, 32, 16, 2, 2, 4, held=(16, 4)),
@@ -202,11 +205,12 @@ _DOUBLE_PACES = {
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
 _SHARING = {
-    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.05},
-    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.05},
+    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08},
+    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08},
 }
-_TURN_START, _TURN = 2.0, 1.2  # microseconds of a launch in turns, of each turn
+_TURN = {4: 1.2, 8: 2.3}  # microseconds of each turn that nothing hides, on an H200
 _MOST_TURNS = 256  # segments of a sum
+_NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
 _CLUSTERED = {4: 0.93, 8: 0.91}
 
@@ -268,7 +272,7 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
         for split in (*SPLITS[: 1 + SPLITS.index(most)], *([IN_TURNS] if most > 1 else []))
         if _parts(problem, split) < 2 * problem.n_segment
         and (split < 2 or tile.rows * tile.columns * size <= _MOST_SHARED)
-        and (split or 1 < problem.n_segment <= _MOST_TURNS)
+        and (split or (1 < problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
         and (not tile.copiers or _parts(problem, split) * tile.count(m, n) <= _FEW * n_multi)
     ]
 
@@ -299,6 +303,6 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
         part += pace.long
     sharing = _SHARING[size][split] * min(1.0, SEGMENT / segment)  # once a segment
     start = pace.start
-    if split == IN_TURNS:
-        start += _TURN_START + _TURN * (problem.n_segment if not rounds else 1)
+    if split == IN_TURNS:  # of the blocks that end together
+        start += _TURN[size] * min(problem.n_segment, 1 + full / tile.count(m, n))
     return start + (part + sharing) * time
