@@ -231,7 +231,7 @@ class Way(NamedTuple):
 
 
 _NEAR, _NEARLY = 4, 1.4  # ways that are timed; their time by the model, as a multiple of the least
-_TIMED = (10.0, 2e4)  # microseconds of a product: what a host can time, and in less than a second
+_TIMED = (7.0, 2e4)  # microseconds of a product: what a host can time, and in less than a second
 
 
 @cache
