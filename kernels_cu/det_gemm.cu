@@ -8,8 +8,8 @@
 // c, and ADD 3 adds ALPHA times it to c.
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. The
-// CLUSTER blocks of a tile make different segments, and each adds a share of the results; or with TURNS a block makes one
-// segment, and blocks add theirs to c one after the other (gemm_segments.cuh). A thread owns RM x RN results. Asynchronous copies
+// CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh); or with TURNS a block
+// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A thread owns RM x RN results. Asynchronous copies
 // fill ST stages of TILE_K of the sum, in between the multiplications. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
 // hold what is read ahead: a large tile's operands are in different banks.
@@ -20,7 +20,8 @@
 //         which make the same chain; two lines of warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8),
 //         COPIERS (threads that copy, gemm_few.cuh), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
 //         stages; in their place if CLUSTER > 1, which needs that there are not more segments),
-//         TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply of all tiles) zeros).
+//         TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply of all tiles) zeros;
+//         2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -45,6 +46,8 @@
 // check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
 // check: TILE_M=64 TILE_N=128 TILE_K=32 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=1 TRANS_B=1
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2
+// check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -145,14 +148,14 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #endif
 
 extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
-det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns) {
+det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char raw[];
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
     int n_segment = (k - 1) / segment + 1, tile = TURNS ? block % (tiles_m * tiles_n) : block / CLUSTER;
     int first_m = tile / whole * 8, lines = min(8, tiles_m - first_m), rest = tile % whole;
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
     Results to{c, m, n, row0, col0};
-    Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns);
+    Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns, segments);
     REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
 #pragma unroll

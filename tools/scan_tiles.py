@@ -60,7 +60,7 @@ def label(t: Any) -> str:
     if not isinstance(t, Way):
         return str(t.name)
     own = "" if t.segment == SEGMENT else f" segments of {t.segment}"
-    return f"{t.tile.name} / {t.split or 'turns'}{own}"
+    return f"{t.tile.name} / {_real_tiles.WORDS.get(t.split, t.split)}{own}"
 
 
 def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:

@@ -2,57 +2,13 @@
 // every CLUSTER-th segment. Uses its macros, row_of, column_of.
 #pragma once
 #include "rk_cluster.cuh"
+#include "gemm_turns.cuh"
 
 #define RESULTS (TILE_M * TILE_N)
 #define SHARE (RESULTS / CLUSTER)  // results of a tile that a block adds
 static_assert((CLUSTER == 1 && !TURNS) || ADD < 2, "one segment");
 static_assert(!TURNS || (CLUSTER == 1 && !ROOM), "blocks share a tile in one way");
 
-// How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
-// block makes one segment, and its warps add it to c when those before are there. `turns` is 0 before and after a launch: the
-// number of blocks that have begun, then for each warp of a tile how many segments are in its results.
-struct Sharing {
-    int parts, rank;
-    u32 *turn;
-    __device__ __forceinline__ Sharing(int n_segment, int first, int tile, u32 *turns) : parts(TURNS ? n_segment : CLUSTER), rank(first) {
-        turn = turns + 1 + (u64)tile * (THREADS / 32) + threadIdx.x / 32;
-    }
-    // Number of this block. With TURNS blocks are numbered as they begin, so that those which a block waits for have begun.
-    static __device__ __forceinline__ int begin(void *room, u32 *turns) {
-        if (!TURNS) return blockIdx.x;
-        u32 *number = (u32 *)room;
-        if (threadIdx.x == 0) {
-            *number = atomicAdd(turns, 1u);
-            if (*number == gridDim.x - 1) *turns = 0;
-        }
-        __syncthreads();
-        u32 mine = *number;
-        __syncthreads();
-        return mine;
-    }
-    // Wait until `number` segments are in the results of this warp. On a CPU, where blocks run one after the other, they are.
-    __device__ __forceinline__ void wait(u32 number) const {
-#ifdef RK_ON_CPU
-        while (*turn != number) rk_yield();
-#else
-        u32 there;
-        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(turn) : "memory");
-        while (there != number);
-        __syncwarp();
-#endif
-    }
-    // Say that `number` segments are in the results of this warp.
-    __device__ __forceinline__ void pass(u32 number) const {
-        __syncwarp();  // the release below is of what all lanes wrote
-        if (threadIdx.x % 32 == 0) {
-#ifdef RK_ON_CPU
-            *turn = number;
-#else
-            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turn), "r"(number) : "memory");
-#endif
-        }
-    }
-};
 // Where the stage after that at `at` begins.
 __device__ __forceinline__ int next_stage(int at, int segment, const Sharing &share) {
     at += TILE_K;
@@ -134,6 +90,10 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
 #else
 #define HELD 0  // from sm_100 on, registers of large tiles would spill
 #endif
+__device__ __forceinline__ void write_results(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
+    constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
+    give<together>(acc, to, place, adds);
+}
 // Add a segment to those before: they are in `room` if HELD, else in c.
 __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
     int thread = threadIdx.x;
@@ -155,9 +115,21 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
         return;
     }
 #endif
-    constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
-    give<together>(acc, to, place, ADD % 2 || (!HELD && !first));
+    write_results(acc, to, place, ADD % 2 || (!HELD && !first));
 }
+#if TURNS == 2
+// Write the results of all segments, if those of this block were the last ones of its warp.
+__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, const Sharing &share, int number) {
+    Place place(threadIdx.x);
+    share.put(acc, number);
+    if (!share.last()) return;
+    share.sum(acc, [&](int x, REAL v) {
+        const REAL *before = ADD % 2 ? to.at(place, x) : nullptr;
+        return before ? *before + v : v;
+    });
+    write_results(acc, to, place, false);
+}
+#endif
 #else
 // Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds
 // its share of the results. `there`: this block has made one. Copying threads come along.
@@ -205,7 +177,9 @@ __device__ __forceinline__ void end_rounds(const REAL (&acc)[RM][RN], REAL *room
 // The end of the segment whose last stage is that at `at`: add it, and begin another one.
 __device__ __forceinline__ void add_made(REAL (&acc)[RM][RN], REAL *room, const Results &to, int at, int round, int n_segment, int segment,
                                          int k, const Sharing &share) {
-#if TURNS
+#if TURNS == 2
+    add_all(acc, to, share, at / segment);
+#elif TURNS
     int number = at / segment;
     if (number) share.wait(number);
     add_segment(acc, room, to, number == 0, true);

@@ -10,6 +10,7 @@ SEGMENT = 1024  # terms after which a chain of a product is restarted
 LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
 IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
+AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -99,7 +100,7 @@ class RealTile:
 
     def room(self, n_segment: int, split: int, add: int) -> str:
         """Where the sums of segments are, see `fitted`."""
-        if split == IN_TURNS:
+        if split <= 0:
             return ""
         if split > 1:
             return "beside" if n_segment > split else "place"
@@ -205,14 +206,22 @@ _DOUBLE_PACES = {
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
 _SHARING = {
-    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08},
-    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08},
+    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.08},
+    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.08},
 }
 _TURN = {4: 1.2, 8: 2.3}  # microseconds of each turn that nothing hides, on an H200
+_AT_ONCE, _READ = (
+    2.5,
+    1e5,
+)  # microseconds of the last block; bytes of segments that it reads in one
 _MOST_TURNS = 256  # segments of a sum
+_MOST_AT_ONCE = 1 << 23  # bytes of the results of segments
 _NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
 _CLUSTERED = {4: 0.93, 8: 0.91}
+
+
+WORDS = {IN_TURNS: "turns", AT_ONCE: "at once"}
 
 
 class Way(NamedTuple):
@@ -223,7 +232,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.tile.name} / {self.split or 'turns'}"
+        return f"{self.tile.name} / {WORDS.get(self.split, self.split)}"
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -269,17 +278,25 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
         Way(tile, split)
         for tile in (DOUBLE_TILES if size == 8 else FLOAT_TILES)
         if not (tile.across and problem.trans_b) and (tensor or not tile.tensor)
-        for split in (*SPLITS[: 1 + SPLITS.index(most)], *([IN_TURNS] if most > 1 else []))
+        for split in (*SPLITS[: 1 + SPLITS.index(most)], *(WORDS if most > 1 else ()))
         if _parts(problem, split) < 2 * problem.n_segment
         and (split < 2 or tile.rows * tile.columns * size <= _MOST_SHARED)
-        and (split or (1 < problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
+        and (split > 0 or (1 < problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
+        and (
+            split != AT_ONCE or room_at_once(tile, m, n, problem.n_segment) * size <= _MOST_AT_ONCE
+        )
         and (not tile.copiers or _parts(problem, split) * tile.count(m, n) <= _FEW * n_multi)
     ]
 
 
 def _parts(problem: Problem, split: int) -> int:
     """Count the blocks that share a tile."""
-    return problem.n_segment if split == IN_TURNS else split
+    return split if split > 0 else problem.n_segment
+
+
+def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
+    """Count the results of all segments."""
+    return tile.count(m, n) * tile.rows * tile.columns * n_segment
 
 
 def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> float:
@@ -305,4 +322,6 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     start = pace.start
     if split == IN_TURNS:  # of the blocks that end together
         start += _TURN[size] * min(problem.n_segment, 1 + full / tile.count(m, n))
+    if split == AT_ONCE:
+        start += _AT_ONCE + problem.n_segment * tile.rows * tile.columns * size / _READ
     return start + (part + sharing) * time

@@ -70,7 +70,7 @@ def run(key: Key, out: Array | None) -> Array | None:
 def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array) -> None:
     """Keep the launches of a call that used no other memory than its arrays.
 
-    Or besides them numbers by which blocks wait for each other: then they stay on their stream.
+    Or besides them the memory of `_turns`: then they stay on their stream.
     """
     waits = False
     places: dict[int, list[tuple[int, int]]] = {x.data.ptr: [] for x in (a, b, out)}
@@ -79,7 +79,10 @@ def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array)
             if _device.is_cupy(value):
                 if value.data.ptr in places:
                     places[value.data.ptr].append((i, j))
-                elif one.parameters[j].name == "turns" and _device.free_stream() is not None:
+                elif (
+                    one.parameters[j].name in ("turns", "segments")
+                    and _device.free_stream() is not None
+                ):
                     waits = True
                 else:
                     return

@@ -1,4 +1,4 @@
-"""Numbers by which blocks of a launch wait for each other: 0 before and after it."""
+"""Memory of blocks that share sums: numbers by which they wait, results of segments."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ Array = Any
 
 _ROOM = 1 << 18  # numbers that are set aside for graphs at a time
 _rooms: dict[Device, Array] = {}
+_segments: dict[Any, Array] = {}
 _lock = threading.Lock()
+_MOST_STREAMS = 16
+_OF_THREAD = 2  # the driver's handle of each thread's default stream
 
 
 def zeros(count: int, device: Device) -> Array:
-    """Numbers for one launch; a graph that is being captured keeps them.
+    """Numbers for one launch, which leaves them at 0; a graph that is being captured keeps them.
 
     A graph takes them from what was set to 0 before, so that it need not do this at each replay.
     """
@@ -39,3 +42,22 @@ def zeros(count: int, device: Device) -> Array:
     made = _device.zeros((count,), np.uint32, device)
     keep_for_graph(made)
     return made
+
+
+def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
+    """Memory for results of segments: that of the current stream, or of the graph it records."""
+    stream = None if device.kind == "cpu" else _device.free_stream()
+    if stream is None:
+        made = _device.empty((count,), dtype, device)
+        keep_for_graph(made)
+        return made
+    key = device, stream, threading.get_ident() if stream == _OF_THREAD else 0
+    n_byte = count * dtype.itemsize
+    words = _segments.get(key)
+    if words is None or words.nbytes < n_byte:
+        if len(_segments) >= _MOST_STREAMS:
+            _segments.clear()
+        words = _device.empty((1 << (n_byte - 1).bit_length(),), np.uint8, device)
+        _segments[key] = words
+    found: Array = words[:n_byte].view(dtype)
+    return found

@@ -20,7 +20,7 @@ from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
 from rpukit.gemm._real_tiles import (
-    IN_TURNS,
+    AT_ONCE,
     SEGMENT,
     SPLITS,
     Problem,
@@ -28,6 +28,7 @@ from rpukit.gemm._real_tiles import (
     Way,
     candidates,
     pick,
+    room_at_once,
 )
 from rpukit.gemm._tiles import has_warpgroups
 
@@ -51,10 +52,10 @@ def product(
 ) -> None:
     """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
 
-    ``tile`` and ``split``, the number of blocks that share a tile or `IN_TURNS`, are chosen by
-    default. It can also continue from the contents of `out`. With ``add=1`` that holds sums of
-    whole segments, and with ``add=2`` chains of a segment that ends with these factors or later.
-    Only on kernels: with ``add=3`` they add `alpha` times a product of one segment to it.
+    ``tile`` and ``split``, the number of blocks that share a tile, `IN_TURNS` or `AT_ONCE`, are
+    chosen by default. It can also continue from the contents of `out`. With ``add=1`` that holds
+    sums of whole segments, and with ``add=2`` chains of a segment that ends with these factors or
+    later. Only on kernels: with ``add=3`` they add `alpha` times a product of one segment to it.
     """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
@@ -146,11 +147,17 @@ class Start:
     shared: int
     sizes: tuple[int, ...]
     turns: int = 0  # numbers by which blocks wait for each other
+    segments: int = 0  # results of segments that are in memory
 
     def run(self, a: Array, b: Array, out: Array) -> None:
         """Launch."""
-        turns = _turns.zeros(self.turns, _device.device_of(out)) if self.turns else None
-        self.variant.launch(self.grid, self.block, (*self.sizes, a, b, out, turns), self.shared)
+        turns = segments = None
+        if self.turns:
+            device = _device.device_of(out)
+            turns = _turns.zeros(self.turns, device)
+            segments = _turns.room(self.segments, out.dtype, device) if self.segments else None
+        args = (*self.sizes, a, b, out, turns, segments)
+        self.variant.launch(self.grid, self.block, args, self.shared)
 
 
 def start(
@@ -179,7 +186,7 @@ def start(
     if fitted.shared(trans_a, trans_b, size, room) > limit:
         split, room = 1, ""
         fitted = tile.fitted(trans_a, trans_b, size, limit)
-    turns = split == IN_TURNS
+    turns = split <= 0
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
@@ -190,7 +197,7 @@ def start(
         **fitted.macros,
         "ROOM": int(room == "beside"),
         "CLUSTER": max(1, split),
-        "TURNS": int(turns),
+        "TURNS": 1 - split if turns else 0,
         "ADD": add,
         **({"ALPHA": alpha.hex()} if add == 3 else {}),
     }
@@ -201,6 +208,7 @@ def start(
         fitted.shared(trans_a, trans_b, size, room),
         (m, n, k, segment),
         1 + tile.count(m, n) * (tile.threads - tile.copiers) // 32 if turns else 0,
+        room_at_once(tile, m, n, n_segment) if split == AT_ONCE else 0,
     )
 
 

@@ -9,7 +9,7 @@ from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _real_tiles, real
-from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES, IN_TURNS
+from rpukit.gemm._real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS
 from rpukit.testing import assert_same_bits, on_cpu
 
 SIZES = [
@@ -152,25 +152,27 @@ TURNS = (  # tile, terms
 )
 
 
+@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
 @pytest.mark.parametrize(("tile", "k"), TURNS)
-def test_blocks_that_add_a_segment_each(tile, k):
-    """The blocks of a tile begin in any order, and count as they begin."""
+def test_blocks_that_add_a_segment_each(tile, k, split):
+    """The blocks of a tile begin in any order, and count as they begin, or as they end."""
     layouts = ((False, True), (True, False))
     size = (tile.rows + 1, tile.columns + 3, k)
-    compare(tile, size, [layouts[k % 2]], IN_TURNS, orders=(0, 1, 7))
+    compare(tile, size, [layouts[k % 2]], split, orders=(0, 1, 7))
 
 
-def test_blocks_in_turns_continue_sums():
+@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
+def test_blocks_in_turns_continue_sums(split):
     """Segments are added to what the result holds, and the numbers of turns are 0 again."""
     a, b = matrices(3, 20, 2100, np.float32)
     start, tile = np.full((3, 20), 0.5, np.float32), FLOAT_TILES[8]
     expected, got = start.copy(), start.copy()
     real.product(a, b, expected, False, False, add=1)
     with on_cpu(), recording() as launches:
-        real.product(a, b, got, False, False, tile, split=IN_TURNS, add=1)
+        real.product(a, b, got, False, False, tile, split=split, add=1)
     assert_same_bits(got, expected)
     (launch,) = launches
-    assert not launch.args[-1].any()
+    assert not launch.args[-2].any()
 
 
 @pytest.mark.parametrize("tile", [FLOAT_TILES[4], DOUBLE_TILES[2], TILES[-1]])

@@ -27,8 +27,8 @@ def gemm(m, n, k, dtype, seed, **trans):
     return run
 
 
-def gemm_in_turns(m, n, k, dtype, tile, seed):
-    """A block makes each segment, and adds it when those before are there."""
+def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
+    """A block makes each segment, and adds it in its turn, or the last one adds all."""
 
     def run(device):
         from rpukit.gemm import _real_tiles, real
@@ -42,7 +42,7 @@ def gemm_in_turns(m, n, k, dtype, tile, seed):
         (found,) = (t for t in tiles if t.name == tile)
         out = _device.zeros((m, n), np.dtype(dtype), _device.device_of(a))
         for add in (0, 1):
-            real.product(a, b, out, False, True, found, split=_real_tiles.IN_TURNS, add=add)
+            real.product(a, b, out, False, True, found, split=getattr(_real_tiles, split), add=add)
         return [out]
 
     return run
@@ -186,4 +186,10 @@ def cases() -> Iterator[tuple[str, Case]]:
     for dtype, tile in (("f4", "32x32"), ("f4", "8x32 few"), ("f8", "32x32 tensor")):
         name = f"{dtype}-turns-{tile}"
         yield "det_gemm", Case(name, gemm_in_turns(40, 37, 3079, dtype, tile, 37))
+    for dtype, tile in (("f4", "8x64"), ("f4", "4x16 few"), ("f8", "32x32 tensor few")):
+        name, run = (
+            f"{dtype}-at-once-{tile}",
+            gemm_in_turns(40, 37, 3079, dtype, tile, 37, "AT_ONCE"),
+        )
+        yield "det_gemm", Case(name, run)
     yield from tensor_gemms()
