@@ -52,6 +52,17 @@ def library() -> Any:
     return found
 
 
+def capture_number(stream: int) -> int:
+    """Number of the capture that a stream takes part in, unique in the process; 0 if unknown."""
+    ask = getattr(library(), "cuStreamGetCaptureInfo_v2", None)
+    if ask is None:
+        return 0
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    ask.argtypes = (ctypes.c_void_p,) * 6
+    code = ask(stream, ctypes.addressof(status), ctypes.addressof(number), None, None, None)
+    return 0 if code else number.value
+
+
 @contextmanager
 def allocating() -> Iterator[None]:
     """Let this thread allocate memory while it captures a graph, whatever the mode of the capture.

@@ -9,7 +9,7 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._device import Device
-from rpukit._kernels import clock
+from rpukit._kernels import clock, driver
 from rpukit._kernels.replay import keep_for_graph
 
 Array = Any
@@ -45,19 +45,23 @@ def zeros(count: int, device: Device) -> Array:
 
 
 def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
-    """Memory for results of segments: that of the current stream, or of the graph it records."""
-    stream = None if device.kind == "cpu" else _device.free_stream()
-    if stream is None:
-        made = _device.empty((count,), dtype, device)
-        keep_for_graph(made)
-        return made
-    key = device, stream, threading.get_ident() if stream == _OF_THREAD else 0
+    """Memory for results of segments, which launches of one stream use one after the other.
+
+    A graph has memory of its own, as it may be launched on any stream.
+    """
+    if device.kind == "cpu":
+        return _device.empty((count,), dtype, device)
+    stream, graph = _device.current_stream(), 0
+    if _device.free_stream() is None:
+        graph = driver.capture_number(stream) or -1
+    key = device, stream, graph, threading.get_ident() if stream == _OF_THREAD else 0
     n_byte = count * dtype.itemsize
     words = _segments.get(key)
-    if words is None or words.nbytes < n_byte:
+    if words is None or words.nbytes < n_byte or graph < 0:
         if len(_segments) >= _MOST_STREAMS:
             _segments.clear()
         words = _device.empty((1 << (n_byte - 1).bit_length(),), np.uint8, device)
         _segments[key] = words
+        keep_for_graph(words)
     found: Array = words[:n_byte].view(dtype)
     return found
