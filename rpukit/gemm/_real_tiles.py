@@ -209,17 +209,14 @@ _SHARING = {
     4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.08},
     8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.08},
 }
-_TURN = {4: 1.2, 8: 2.3}  # microseconds of each turn that nothing hides, on an H200
-_AT_ONCE, _READ = (
-    2.5,
-    1e5,
-)  # microseconds of the last block; bytes of segments that it reads in one
-_MOST_TURNS = 256  # segments of a sum
-_MOST_AT_ONCE = 1 << 23  # bytes of the results of segments
+# Microseconds on an H200: of each turn that nothing hides, by the bytes of an element; of the last
+# block, which adds all segments.
+_TURN, _AT_ONCE = {4: 1.2, 8: 2.3}, 2.5
+_READ, _KEPT = 1e5, 2e6  # bytes a microsecond that the last block reads; that all blocks write
+_MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 25  # segments of a sum; bytes of their results
 _NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
 _CLUSTERED = {4: 0.93, 8: 0.91}
-
 
 WORDS = {IN_TURNS: "turns", AT_ONCE: "at once"}
 
@@ -323,5 +320,6 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     if split == IN_TURNS:  # of the blocks that end together
         start += _TURN[size] * min(problem.n_segment, 1 + full / tile.count(m, n))
     if split == AT_ONCE:
-        start += _AT_ONCE + problem.n_segment * tile.rows * tile.columns * size / _READ
+        last = problem.n_segment * tile.rows * tile.columns * size
+        start += _AT_ONCE + last / _READ + last * tile.count(m, n) / _KEPT
     return start + (part + sharing) * time

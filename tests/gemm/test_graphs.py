@@ -102,14 +102,15 @@ def test_a_capture_of_any_mode_may_allocate():
 
 
 @pytest.mark.gpu
-def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch):
+@pytest.mark.parametrize("split", [_real_tiles.IN_TURNS, _real_tiles.AT_ONCE])
+def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch, split):
     """Graphs, and each stream's repeated calls, have numbers of turns of their own."""
     import cupy
 
     rng = np.random.default_rng(5)
     x, y = rng.standard_normal((100, 5000)), rng.standard_normal((5000, 70))
     expected = rk.det_gemm(x, y)
-    way = _real_tiles.Way(_real_tiles.DOUBLE_TILES[3], _real_tiles.IN_TURNS)
+    way = _real_tiles.Way(_real_tiles.DOUBLE_TILES[3], split)
     monkeypatch.setattr(real, "_choose", lambda *_: way)
     a, b, out = cupy.asarray(x), cupy.asarray(y), cupy.empty((100, 70))
     cupy.cuda.Device().synchronize()
