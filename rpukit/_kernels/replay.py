@@ -33,9 +33,8 @@ def keep_for_graph(*arrays: Any) -> None:
 
 def graph_may_allocate(device: _device.Device) -> AbstractContextManager[None]:
     """Let the calls of a block allocate, if the current stream is recording a graph."""
-    if device.kind == "cpu" or _device.free_stream() is not None:
-        return nullcontext()
-    return driver.allocating()
+    recording = device.kind == "gpu" and _device.free_stream() is None
+    return driver.allocating() if recording else nullcontext()
 
 
 class Replay:
