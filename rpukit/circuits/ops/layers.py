@@ -13,8 +13,8 @@ from rpukit import _device
 from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
-from rpukit.circuits.compiled.leaf_tables import LONG
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
+from rpukit.circuits.compiled.leaf_tables import LONG
 from rpukit.circuits.compiled.tables import Program, node_tiles
 from rpukit.circuits.graph.leaves import LeafTraits
 from rpukit.circuits.ops.sum_launch import mix_down, mix_up
