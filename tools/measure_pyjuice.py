@@ -3,8 +3,9 @@
     python tools/measure_pyjuice.py [--structures hclt hmm16] [--batches 1 8] [--json out.json]
         [--random 8 --seed 23]
 
-Needs PyTorch and PyJuice, whose kernels are built at their first use (``--kernels DIR`` takes
-them built, from a directory). Circuits are those of measure_structures.py, said again in
+Needs PyTorch and PyJuice, whose kernels are built at their first use, one after the other, or
+before by ``--build`` side by side, which needs no free GPU (``--kernels DIR`` takes them built,
+from a directory). Circuits are those of measure_structures.py, said again in
 PyJuice's words; with ``--check`` log-likelihoods of small ones are compared. ``--random`` adds
 circuits of random_circuits.py whose nodes have blocks of 16 or more; where PyJuice raises an
 error, that is printed instead of a time. A step is a pass up, a pass down and the statistics of
@@ -37,6 +38,15 @@ from rpukit import _device
 from rpukit.circuits.graph.nodes import InputNodes, ProductNodes
 
 SMALL, WARM = 64, 4
+BUILT = (  # of the package of PyJuice's kernels, and of that of its leaves
+    "is_available",
+    "ele_is_available",
+    "par_is_available",
+    "smallbatch_fw_is_available",
+    "smallbatch_ele_is_available",
+    "smallbatch_par_is_available",
+    "input_layers.cat_backward_is_available",
+)
 HALF = 16  # samples from which PyJuice's products are of bfloat16, and nodes of its blocks
 
 
@@ -91,6 +101,20 @@ def translated(root: rk.circuits.Nodes, values: bool = False) -> Any:
             own.set_params(torch.tensor(np.asarray(nodes.parameters, np.float32)))
         said[id(nodes)] = owners[nodes.source.number] = own
     return said[id(root)]
+
+
+def is_built(name: str) -> bool:
+    """Build one of PyJuice's kernels; without its source, as in the wheel of 2.6.3, it is not."""
+    folder, _, name = f"pyjuice.layer.kernels.c.{name}".rpartition(".")
+    return bool(getattr(import_module(folder), name)())
+
+
+def build_kernels() -> None:
+    """Build PyJuice's kernels, each in its own process, into TORCH_EXTENSIONS_DIR."""
+    start = time.perf_counter()
+    with multiprocessing.get_context("spawn").Pool(len(BUILT)) as pool:
+        for name, there in zip(BUILT, pool.imap(is_built, BUILT), strict=True):
+            print(name, there, f"after {time.perf_counter() - start:.0f} s", flush=True)
 
 
 def load_kernels(folder: Path) -> None:
@@ -213,6 +237,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 32, 64, 256])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--kernels", type=Path)
+    parser.add_argument("--build", action="store_true", help="build PyJuice's kernels, and end")
     parser.add_argument("--patience", type=float, default=600, help="seconds to get ready")
     parser.add_argument("--random", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
@@ -220,6 +245,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if args.build:
+        build_kernels()
+        return 0
     here = multiprocessing.get_context("spawn")
     names = args.structures + [f"random{args.seed}.{i}" for i in range(args.random)]
     go, alone = here.Event(), here.Lock()

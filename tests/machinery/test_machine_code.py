@@ -52,6 +52,13 @@ math_map(0, 2, own, np.array([4, 9], np.float32), out)
 end(*out)
 """
 
+CIRCUIT = """
+import rpukit as rk
+pc = rk.Circuit(rk.circuits.hmm(4, 3, 5), seed=0)
+x = np.zeros((2, 4), int)
+end(pc.log_likelihood(x).shape, pc.em_step(x).shape, "scipy.linalg" in sys.modules)
+"""
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -92,6 +99,12 @@ def test_a_second_process_compiles_nothing(folder):
     assert {"math_map", "sqrt32"} <= set(compiled)
     assert said.count("compiling") == 1 and str(folder) in said and "once" in said
     assert run(MAPPED) == (first, [], "")
+
+
+def test_the_first_step_of_a_circuit_imports_no_blas():
+    """SciPy's takes longer to import than the step: functions of arrays as `max` ask for it."""
+    run(CIRCUIT)
+    assert run(CIRCUIT) == (["(2,)", "(2,)", "False"], [], "")
 
 
 def test_a_changed_callee_is_never_missed(folder, tmp_path):

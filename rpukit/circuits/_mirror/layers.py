@@ -19,6 +19,7 @@ import numpy as np
 from rpukit._exact.chains import chain
 from rpukit._exact.jit import jit
 from rpukit._exact.math import choose, exp32, fma32, log32, round_up32
+from rpukit.circuits._mirror.sizes import largest_of, longest_of
 
 f4, f8 = np.float32, np.float64
 
@@ -179,7 +180,7 @@ def sum_forward(
     values,
 ):
     """Mix elements: value of node m of a group is log sum_c theta[c, m] exp(element c)."""
-    most_c, most_m = np.diff(list_first).max(), group_size.max()
+    most_c, most_m = longest_of(list_first), largest_of(group_size)
     room = _room(max(most_c, most_m), most_c, most_m)
     together, of_children, inside, outside, of_segments, largest = room
     for b0 in range(start, stop, together):
@@ -285,7 +286,7 @@ def sum_backward(
     flows,
 ):
     """Flows of elements: exp(element + log sum_m theta[c, m] exp(lift m)), parents ascending."""
-    most_c, most_m = np.diff(list_first).max(), group_size.max()
+    most_c, most_m = longest_of(list_first), largest_of(group_size)
     n_element = elements.shape[1]
     room = _room(n_element, most_m, most_c)
     together, of_nodes, inside, outside, of_segments, most = room

@@ -20,6 +20,7 @@ from rpukit.circuits._mirror.layers import (
     sum_lift,
 )
 from rpukit.circuits._mirror.scaling import scale_flows
+from rpukit.circuits._mirror.sizes import largest_of
 
 f4 = np.float32
 
@@ -87,7 +88,7 @@ def flows_down(
     """Flows and lifts of all rows, from those of the roots."""
     n = values.shape[0]
     together = _together(values.shape[1])
-    below = np.empty(together * layers[:, 1].max(), f4)
+    below = np.empty(together * largest_of(layers[:, 1]), f4)
     for b0 in range(start, stop, together):
         b1 = min(b0 + together, stop)
         f, up = flows[b0:b1], lift[b0:b1]
