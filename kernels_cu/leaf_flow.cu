@@ -11,8 +11,8 @@
 //   and restart from 0.
 //
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
-// block lists the steps of its values among the next SCAN; warp w picks those whose value is w of 8 out of each WINDOW, and takes
-// TOGETHER at a time. Where there are many steps the chains of a block's values lie in shared memory meanwhile.
+// block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
+// there are many steps the chains of a block's values lie in shared memory meanwhile.
 // Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
 // op: rpukit.circuits.ops.layers.leaf_flow
@@ -25,10 +25,8 @@
 #define WARPS 8
 #define SCAN 2048  // no more than a u16 counts
 #define EACH (SCAN / WARPS / 32)
-#define WINDOW 256  // steps of the list
-#define TOGETHER 6
+#define TOGETHER 4
 #define HELD (1056 / (int)sizeof(REAL))  // values of a block in shared memory
-#define SETTLED 5  // values of a node that a thread settles together
 #define STRIDE 33  // values of a node, and nodes of a value, are in different banks
 #define BLOCKS (16 / (int)sizeof(REAL))  // of a multiprocessor
 #define LARGEST (sizeof(REAL) == 4 ? (REAL)3.4028234663852886e38 : (REAL)1.0463951242053392e298)  // 2^990: totals are finite
@@ -38,9 +36,7 @@ typedef unsigned short u16;
 // Steps s0 + step of a block's values, as they come.
 struct List {
     u16 step[SCAN];
-    u16 value[SCAN];  // no more than HELD, or 0
-    u16 own[WARPS][WINDOW];  // of each warp, places in the list
-    int counts[WARPS];
+    int value[SCAN], counts[WARPS];
 };
 
 // List the steps s0 to stop - 1 that have a value (-1: none), which `value_of(s)` finds. Returns how many there are.
@@ -65,7 +61,7 @@ template <class Value> __device__ __forceinline__ int list_steps(List &list, int
     for (int e = 0; e < EACH; ++e) {
         u32 found = __ballot_sync(~0u, value[e] >= 0), mine = 1u << lane;
         int here = at + __popc(found & (mine - 1));
-        if (found & mine) list.step[here] = (u16)((warp * EACH + e) * 32 + lane), list.value[here] = (u16)value[e];
+        if (found & mine) list.step[here] = (u16)((warp * EACH + e) * 32 + lane), list.value[here] = value[e];
         at += __popc(found);
     }
     __syncthreads();
@@ -86,19 +82,19 @@ struct Part {
     // End the chains; totals are loaded together.
     __device__ __forceinline__ void settle_all(REAL *chains, double *totals) const {
         for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
-            for (int x0 = threadIdx.x % 32; x0 < n_value; x0 += 32 * SETTLED) {
+            for (int x0 = threadIdx.x % 32; x0 < n_value; x0 += 32 * TOGETHER) {
                 i64 at = place[q] + first + x0;
                 REAL *chain = held ? held + x0 * STRIDE + q : chains + at;
                 int apart = 32 * (held ? STRIDE : 1);
-                double old[SETTLED];
-                bool some[SETTLED];  // of a chain of 0 the total stays as it is
+                double old[TOGETHER];
+                bool some[TOGETHER];  // of a chain of 0 the total stays as it is
 #pragma unroll
-                for (int e = 0; e < SETTLED; ++e) {
+                for (int e = 0; e < TOGETHER; ++e) {
                     some[e] = x0 + e * 32 < n_value && chain[e * apart] != (REAL)0;
                     old[e] = some[e] ? totals[at + e * 32] : 0.0;
                 }
 #pragma unroll
-                for (int e = 0; e < SETTLED; ++e) {
+                for (int e = 0; e < TOGETHER; ++e) {
                     if (!some[e]) continue;
                     settle(chain[e * apart], old[e]);
                     totals[at + e * 32] = old[e];
@@ -134,26 +130,19 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
             v = (v < 0 ? missing : table && v >= missing ? missing + 1 : v) - first;  // above: of other leaves alone
             return v < n_value ? v : -1;
         });
-        for (int k0 = 0; k0 < n_found; k0 += WINDOW) {
-            int n_own = 0;
-#pragma unroll
-            for (int w = 0; w < WINDOW; w += 32) {
-                int k = k0 + w + lane;
-                bool mine = k < n_found && (table ? list.value[k] % WARPS : 0) == warp;
-                u32 found = __ballot_sync(~0u, mine);
-                if (mine) list.own[warp][n_own + __popc(found & ((1u << lane) - 1))] = (u16)k;
-                n_own += __popc(found);
-            }
-            __syncwarp();
-            for (int i0 = 0; i0 < n_own; i0 += table ? TOGETHER : 1) {
+        for (int k0 = 0; k0 < n_found; k0 += 32) {
+            int k = min(k0 + lane, n_found - 1), s = s0 + list.step[k], v = list.value[k], b = s / uses, row = rows[s % uses];
+            u32 mine = __ballot_sync(~0u, k0 + lane < n_found && (table ? v % WARPS : 0) == warp);
+            while (mine) {
                 REAL f[TOGETHER], sum[TOGETHER];
-                int at[TOGETHER], b = 0, row = 0;
+                int at[TOGETHER], from = 0;
 #pragma unroll
-                for (int j = TOGETHER - 1; j >= 0; --j) {  // b and row are the first one's in the end
-                    bool there = i0 + j < n_own && (table || j == 0);
-                    int k = list.own[warp][there ? i0 + j : i0], s = s0 + list.step[k];
-                    at[j] = list.value[k] * apart, b = s / uses, row = rows[s - b * uses];
-                    f[j] = own && there ? flows[(u64)b * n_row + row + lane] : (REAL)0;
+                for (int j = 0; j < TOGETHER; ++j) {
+                    bool there = mine && (table || j == 0);
+                    if (there) from = __ffs(mine) - 1, mine &= mine - 1;
+                    at[j] = __shfl_sync(~0u, v, from) * apart;
+                    u64 of = (u64)__shfl_sync(~0u, b, from) * n_row + __shfl_sync(~0u, row, from) + lane;
+                    f[j] = own && there ? flows[of] : (REAL)0;
                 }
                 if (table) {
 #pragma unroll
@@ -165,7 +154,7 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
                         if (f[j] > (REAL)0) line[at[j]] = sum[j] = sum[j] + f[j];
                     }
                 } else {
-                    REAL y = numbers[(u64)b * n_variable + variable[row]];
+                    REAL y = numbers[(u64)__shfl_sync(~0u, b, from) * n_variable + variable[__shfl_sync(~0u, row, from)]];
                     if (f[0] > (REAL)0) {
                         if (y != y) {
                             line[3] = line[3] + f[0];
@@ -179,7 +168,6 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
                     }
                 }
             }
-            __syncwarp();  // before the places are written again
         }
         __syncthreads();  // before the list is written again
         ended = stop == end;

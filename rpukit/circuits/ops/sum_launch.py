@@ -55,6 +55,7 @@ _CROWDED = 360  # tiles of weights from which three to a multiprocessor pay
 _FEW = 4  # segments of a sum that are few
 _STAGED = 3  # samples from which exponentials have a launch of their own
 _MANY = 64  # samples for which layers of few segments are staged, however short those are
+_SPARSE = 264  # blocks up to which each gets more warps
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
 
@@ -332,9 +333,15 @@ def sum_stage(
     top = room[n_line * n_column : (n_line + n_segment) * n_column].reshape(n_segment, n_column)
     grid = (n_segment, min(-(-n_column // 32), 65535))
     macros = {"REAL": real(dtype), "WIDTH": width, "LIFT": int(flows is not None)}
+    warps = macros["WARPS"] = _warps(grid[0] * grid[1])
     args = (n, n_column, n_value, *segments, rows, values, flows, w, top)
-    _SUM_STAGE.launch(grid, (256,), args, macros=macros, early=True)
+    _SUM_STAGE.launch(grid, (32 * warps,), args, macros=macros, early=True)
     return w, top
+
+
+def _warps(n_block: int) -> int:
+    """Warps of a block of sum_stage.cu: more where blocks are few."""
+    return 8 if n_block > _SPARSE else 32
 
 
 def _launch(
