@@ -4,7 +4,8 @@
 //   first (n_list) i64, count, at (n_list) int: a list's first input, its inputs, its first column of `staged`, a multiple of 8;
 //   values of inputs are products of rows (inputs, WIDTH), -1 for none, of values (n_sample, n_value) double; WIDTH 0: input k is
 //   column k. LIFT: lifts of values and flows instead.
-//   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top (n_sample, n_list) M, rounded up to float32
+//   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top M, rounded up to float32: of a sample's list s at
+//   [s * top_step] of its ld_top
 //   SPLIT: what rounding leaves is rounded likewise, and follows after `apart` words
 //
 // Grid: (n_list, samples), 128 threads or TEAM; TEAM threads have a sample's list, pairs of neighbours each. A maximum has no order.
@@ -56,7 +57,7 @@ struct Inputs {
 __device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * TEAM + 2 * (threadIdx.x % TEAM) + x % 2; }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, const int *count, const int *at, const int *rows,
+tensor_stage(int n_sample, int n_value, int ld, int ld_top, int top_step, const i64 *first, const int *count, const int *at, const int *rows,
              const double *values, const float *flows, i64 apart, u16 *staged, float *top) {
     __shared__ float found[2][THREADS / 32];
     int s = blockIdx.x, n = count[s], column = at[s], turn = 0, own = threadIdx.x % TEAM;
@@ -99,6 +100,6 @@ tensor_stage(int n_sample, int n_value, int n_list, int ld, const i64 *first, co
         }
         for (int pair = HELD / 2 * TEAM + own; 2 * pair < (n + 7) / 8 * 8; pair += TEAM)
             put(pair, scaled(input(2 * pair)), scaled(input(2 * pair + 1)));
-        if (own == 0) top[(u64)b * n_list + s] = m;
+        if (own == 0) top[(u64)b * ld_top + s * top_step] = m;
     }
 }
