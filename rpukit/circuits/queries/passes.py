@@ -137,8 +137,8 @@ def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
             ops.product_forward(layer, run.values, run.values)
             continue
         if chained.shape is not None:
-            shape, together = chained.shape, chained.together
-            values_up(part, theta, run.values, shape, together=together)
+            how = {"together": chained.together, "alone": chained.alone}
+            values_up(part, theta, run.values, chained.shape, **how)
             continue
         below = None if joined else run.of_layer(layer)
         if not joined:
@@ -198,8 +198,8 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
         elif chained.shape is not None:
-            shape, together = chained.shape, chained.together
-            flows_down(part, theta, values, run.flows, shape, together=together)
+            how = {"together": chained.together, "alone": chained.alone}
+            flows_down(part, theta, values, run.flows, chained.shape, **how)
         elif joined:
             flows = _part(scratch, len(values), layer) if layer.shared else None
             if rounded is not None:
