@@ -55,7 +55,7 @@ _CROWDED = 360  # tiles of weights from which three to a multiprocessor pay
 _FEW = 4  # segments of a sum that are few
 _STAGED = 3  # samples from which exponentials have a launch of their own
 _MANY = 64  # samples for which layers of few segments are staged, however short those are
-_SPARSE = 264  # blocks up to which each gets more warps
+_SPARSE = 132  # blocks of sum_stage.cu that leave no multiprocessor a second one
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
 
@@ -104,7 +104,7 @@ class Mixing:
 
 # The largest tile first: it reads least. Those at the end are for few blocks.
 _TILES = (
-    Mixing(64, 4, 64, 8, 8),
+    Mixing(64, 4, 64, 8, 4),
     Mixing(64, 4, 32, 8),
     Mixing(32, 8, 32, 8),
     Mixing(32, 8, 16, 4),
@@ -341,7 +341,7 @@ def sum_stage(
 
 def _warps(n_block: int) -> int:
     """Warps of a block of sum_stage.cu: more where blocks are few."""
-    return 8 if n_block > _SPARSE else 32
+    return 32 if n_block <= _SPARSE else 16 if n_block <= 2 * _SPARSE else 8
 
 
 def _launch(

@@ -45,9 +45,9 @@ def alone(device, dtype, n_state, block):
     return [*out, *(state[name] for name in sorted(state))]
 
 
-def crowded(device):
-    """As many samples, in blocks of few warps."""
-    with patch.object(sum_launch, "_SPARSE", 0):
+def crowded(device, least):
+    """As many samples, in blocks of fewer warps."""
+    with patch.object(sum_launch, "_SPARSE", least):
         return of_many(device)
 
 
@@ -94,7 +94,8 @@ def cases() -> Iterator[tuple[str, Case]]:
         run = partial(alone, dtype=dtype, n_state=n_state, block=block)
         for kernel in CHAINS:
             yield kernel, Case(f"{dtype}-alone-{block}", run)
-    yield "sum_stage", Case("float32-crowded", crowded)
+    yield "sum_stage", Case("float32-crowded", partial(crowded, least=0))
+    yield "sum_stage", Case("float32-filled", partial(crowded, least=8))
     for kernel in SPLIT:
         yield kernel, Case("bf16x3-ruled-out", ruled_out)
         yield kernel, Case("bf16x3-blocks", blocks)
