@@ -50,6 +50,7 @@ _SUM_STAGE = Kernel("sum_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
+_NARROW = 4  # rows of an element for which 512 threads have registers enough
 _WAVES = 1500  # blocks from which several to a multiprocessor pay
 _CROWDED = 360  # tiles of weights from which three to a multiprocessor pay
 _FEW = 4  # segments of a sum that are few
@@ -93,6 +94,11 @@ class Mixing:
         shape = {"OUTPUTS": self.outputs, "LANES": self.lanes, "SAMPLES": self.samples}
         staged = {"STAGED": 1, "ROWS": self.rows, "COLUMNS": self.columns} if self.rows else {}
         return {"REAL": real(dtype)} | shape | staged
+
+    def roomy(self, width: int) -> Mixing:
+        """Leave threads enough registers for elements of many rows."""
+        crowded = self.rows and self.threads > 256 and width > _NARROW
+        return replace(self, columns=8) if crowded else self
 
     def fitted(self, n_segment: int, dtype: np.dtype[Any], limit: int) -> Mixing:
         """Limit segments per stage by their number and by shared memory."""
@@ -164,6 +170,7 @@ def mix_up(
     dense = _dense(layer.list_elements.size, len(first), n)
     limit = dynamic_limit(_device.device_of(values))
     shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
+    shape = shape if apart else shape.roomy(layer.width)
     tiles = node_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
@@ -201,6 +208,7 @@ def mix_down(
     dense = _dense(layer.end_row - layer.first_row, len(first), n)
     limit = dynamic_limit(_device.device_of(of))
     shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit, True)
+    shape = shape.roomy(layer.width) if joined else shape
     tiles = element_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
