@@ -27,7 +27,9 @@
 #define VEC 1
 #endif
 #define STEPS 16
+#ifndef ST
 #define ST 4
+#endif
 #define CHUNKS (SEGMENT / STEPS)
 #define ACROSS (OUTPUTS / ROWS)
 #define DOWN (SAMPLES / COLUMNS)

@@ -94,6 +94,8 @@ SHAPES = [
     *_mixing._TILES,
     _mixing._MANY_BLOCKS,
     _mixing._SHORT,
+    _mixing.Mixing(64, 4, 64, 8, 8),  # for elements of many rows
+    _mixing.Mixing(64, 8, 32, 8, 4, stages=2),
     _mixing.Mixing(8, 8, 4),
     _mixing.Mixing(32, 1, 2),
 ]

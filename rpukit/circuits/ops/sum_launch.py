@@ -69,6 +69,7 @@ class Mixing:
     samples: int
     rows: int = 0
     columns: int = 4  # of a thread with rows
+    stages: int = _STAGES
 
     @property
     def threads(self) -> int:
@@ -83,7 +84,7 @@ class Mixing:
         if self.rows:
             stage = max(_STEPS * self.outputs, (_STEPS + 4) * self.outputs) + _STEPS * n
             part = self.outputs * (n + (4 if n < 16 else 8))
-            size = self.lanes * (_STAGES * stage + part + 4 * n)
+            size = self.lanes * (self.stages * stage + part + 4 * n)
         else:
             stride = _SEGMENT * (n if n < 8 else n + 4) + (4 if n < 4 else n)
             size = self.lanes * max(stride, n * (self.outputs + 1))
@@ -93,6 +94,8 @@ class Mixing:
         """Macros of the kernel."""
         shape = {"OUTPUTS": self.outputs, "LANES": self.lanes, "SAMPLES": self.samples}
         staged = {"STAGED": 1, "ROWS": self.rows, "COLUMNS": self.columns} if self.rows else {}
+        if self.rows and self.stages != _STAGES:
+            staged["ST"] = self.stages
         return {"REAL": real(dtype)} | shape | staged
 
     def roomy(self, width: int) -> Mixing:
