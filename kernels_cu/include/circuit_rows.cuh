@@ -119,6 +119,13 @@ __device__ __forceinline__ void settle(REAL &chain, double &total) {
     chain = (REAL)0;
 }
 
+// Ask for the 128 bytes around an address, so that a read finds them in the cache of all multiprocessors.
+__device__ __forceinline__ void ask_for(const void *p) {
+#ifndef RK_ON_CPU
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // Have the THREADS of a block divide a line of n values by their sum, added ascending; without `open`, or without a
 // sum, it stays. `whole` is shared.
 template <int THREADS> __device__ __forceinline__ void divide_by_sum(REAL *line, int n, bool open, REAL &whole) {
