@@ -35,6 +35,9 @@
 #ifndef TREE
 #define TREE 0
 #endif
+#ifndef VALUES_AHEAD
+#define VALUES_AHEAD 1
+#endif
 #define ALONG 0
 #if STAGED
 #include "circuit_tiles.cuh"
@@ -82,6 +85,7 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
     u64 at0 = (u64)sample0 * n_row;
     Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? lift + at0 : nullptr, LIFT ? nullptr : row_flows + at0, n_row, 0};
 #if STAGED
+    if (VALUES_AHEAD && WIDTH) ask_for_values<THREADS, OUTPUTS>(element_rows + (u64)e0 * WIDTH, n_out, values + at0, samples, n_row);
     Mixture mixture;
     int n_segment = 0;
     for (i64 p = start; p < stop; ++p) n_segment += group_segment[parent_group[p] + 1] - group_segment[parent_group[p]];

@@ -27,7 +27,6 @@
 #ifndef LIFT
 #define LIFT 0
 #endif
-#define WIDTH_OR_1 (WIDTH ? WIDTH : 1)
 #ifndef TEAM
 #define TEAM 128
 #endif
