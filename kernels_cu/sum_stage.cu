@@ -26,6 +26,9 @@
 #ifndef WARPS
 #define WARPS 8
 #endif
+#ifndef VALUES_AHEAD
+#define VALUES_AHEAD 1
+#endif
 #define TOGETHER 32  // samples of a block
 #define EACH (TOGETHER / WARPS)  // of a warp
 
@@ -41,6 +44,11 @@ sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *
     for (int x = 0; x < 2 * width; ++x) {
         i64 k = at + min(lane + x / width * 32, n - 1);
         place[x / width][x % width] = WIDTH ? rows[k * width + x % width] : (int)k;
+    }
+#pragma unroll
+    for (int y = 0; VALUES_AHEAD && WIDTH && y < 2 * EACH * width; ++y) {  // most of them are there before the launch before this one ends
+        int b = blockIdx.y * TOGETHER + warp * EACH + y / width / 2;
+        if (lane % 16 == 0 && b < n_sample) ask_for(values + (u64)b * n_value + max(place[y / width % 2][y % width], 0));
     }
     wait_for_earlier();
     for (int b0 = blockIdx.y * TOGETHER; b0 < n_column; b0 += gridDim.y * TOGETHER) {

@@ -30,6 +30,9 @@
 #ifndef TEAM
 #define TEAM 128
 #endif
+#ifndef VALUES_AHEAD
+#define VALUES_AHEAD 1
+#endif
 #ifndef HELD
 #define HELD 8  // of longer lists the other values are read again
 #endif
@@ -64,8 +67,14 @@ tensor_stage(int n_sample, int n_value, int ld, int ld_top, int top_step, const 
     int places[HELD][WIDTH_OR_1];  // of inputs, which are the same for all samples
 #pragma unroll
     for (int x = 0; x < HELD * WIDTH; ++x) places[x / WIDTH_OR_1][x % WIDTH_OR_1] = input.place(index_of(x / WIDTH_OR_1))[x % WIDTH_OR_1];
+    int b0 = blockIdx.y * TEAMS + threadIdx.x / TEAM;
+#pragma unroll
+    for (int x = 0; VALUES_AHEAD && x < HELD * WIDTH; x += 2 * WIDTH_OR_1)  // most of them are there before the launch before this one ends
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k)
+            if (own % 8 == 0 && b0 < n_sample) ask_for(values + (u64)b0 * n_value + max(places[x / WIDTH_OR_1][k], 0));
     wait_for_earlier();
-    for (int b = blockIdx.y * TEAMS + threadIdx.x / TEAM; b < n_sample; b += gridDim.y * TEAMS) {
+    for (int b = b0; b < n_sample; b += gridDim.y * TEAMS) {
         input.values = values + (u64)b * n_value;
         input.flows = LIFT ? flows + (u64)b * n_value : nullptr;
         double held[HELD];
