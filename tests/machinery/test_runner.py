@@ -88,6 +88,13 @@ def test_copies_land_when_they_are_waited_for(wait, order):
     assert poison(y[landed:]).all()  # neither the copy nor what was there before
 
 
+@pytest.mark.parametrize("misplaced", [1, 2])
+def test_copies_at_odd_addresses_are_reported(misplaced, order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order), pytest.raises(LaunchError, match="copies: .*its size does not divide"):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"MISPLACED": misplaced})
+
+
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [

@@ -81,6 +81,7 @@ template <class F> Fault launch_clusters(unsigned size, dim3 grid, dim3 block, u
     for (unsigned b : visits(across * grid.y * grid.z, order)) {
         std::memset(c.shared, launch.poison, size_t(size) * c.bytes);
         fault = run_cluster(launch, c, {b % across * size, b / across % grid.y, b / across / grid.y});
+        if (launch.fault) fault = launch.fault;
         if (fault) break;
     }
     current = outer;

@@ -35,8 +35,8 @@ constexpr uint64_t GUARD = 0x5afe57acc0ffee00;  // at the far end of each stack
 // Bytes of shared memory that nobody wrote: NaN, which a maximum ignores, or in descending order 3.4e38.
 constexpr int POISON = 0xff, LARGE_POISON = 0x7f;
 
-// What a launch returns; runner.py has the words.
-enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3 };
+// What a launch returns; runner.py has the words, races.h one more.
+enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3, MISALIGNED_COPY = 5 };
 
 // --- switching stacks ---------------------------------------------------------------------------------
 
@@ -66,8 +66,8 @@ static inline void swap(Context &from, Context &to) { oncpu_swap(&from.sp, to.sp
 enum State : uint8_t { READY, YIELDED, AT_BARRIER, AT_WARP, DONE };
 
 // Work that a thread asked for and that goes on beside it, in groups.
-struct Later {
-    std::vector<std::function<void()>> tasks;
+template <class Task> struct Tasks {
+    std::vector<Task> tasks;
     std::vector<size_t> ends;  // of groups
     void end_group() { ends.push_back(tasks.size()); }
     // Do all but the n groups asked for last, and what is in no group yet.
@@ -81,6 +81,17 @@ struct Later {
     }
     void clear() { tasks.clear(), ends.clear(); }
 };
+using Later = Tasks<std::function<void()>>;
+
+// Up to 16 bytes on their way to shared memory (rk_copy); zeros after the first n_byte.
+struct Copy {
+    char *to;
+    const char *from;
+    int bytes, n_byte;
+    void operator()() const {
+        for (int i = 0; i < bytes; ++i) to[i] = i < n_byte ? from[i] : 0;
+    }
+};
 
 struct Fiber {
     Context context;
@@ -89,7 +100,8 @@ struct Fiber {
     State state;
     uint64_t slot;    // what it hands to the lanes of its warp
     unsigned mask;    // the lanes that its collective waits for
-    Later copies, stores, products;
+    Tasks<Copy> copies;
+    Later stores, products;
 };
 
 // One launch: the fibers of the block at work, and what they share.
@@ -105,6 +117,7 @@ struct Launch {
     char *shared = nullptr;       // dynamic shared memory, of exactly the size asked for
     Context scheduler;
     Fiber *running = nullptr;
+    Fault fault = NONE;           // the first that a thread met
     void (*body)(void *) = nullptr;
     void *arguments = nullptr;
 };
@@ -119,6 +132,17 @@ static inline void give_way(State state) {
 
 // Let other warps run, for a thread that waits for them in a loop.
 static inline void yield() { give_way(YIELDED); }
+
+static inline void report(Fault fault) {
+    if (!current->fault) current->fault = fault;
+}
+
+// Ask for a copy to shared memory; until it lands its place is poison.
+static inline void copy(char *to, const void *from, int bytes, int n_byte) {
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes) report(MISALIGNED_COPY);
+    std::memset(to, current->poison, bytes);
+    current->running->copies.tasks.push_back({to, static_cast<const char *>(from), bytes, n_byte});
+}
 
 // Do the copies that a barrier in memory waits for; whether there were any.
 static inline bool land(uint64_t barrier) {
@@ -264,6 +288,7 @@ template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned
             std::memset(__start_oncpu_shared, launch.poison, __stop_oncpu_shared - __start_oncpu_shared);
         std::memset(launch.shared, launch.poison, shared);
         fault = run_block(launch);
+        if (launch.fault) fault = launch.fault;
         if (fault) break;
     }
     current = outer;

@@ -65,6 +65,7 @@ FAULTS = {
     2: "lanes of a warp wait for lanes that never came, or name different lanes",
     4: "threads race on shared memory: one reads what another writes, with no barrier between",
     3: "a thread needs more than 64 KiB of stack: it calls itself too deeply",
+    5: "a copy to shared memory begins, or ends, at an address that its size does not divide",
 }
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"

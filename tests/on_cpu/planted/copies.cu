@@ -1,7 +1,11 @@
-// Planted: copies that are read too early. WAIT: groups of copies that nothing waits for.
+// Planted: copies that are read too early. WAIT: groups of copies that nothing waits for. MISPLACED: one whose
+// size does not divide 1: its place, 2: its source.
 #include "rk_shared.cuh"
 #ifndef WAIT
 #define WAIT 0
+#endif
+#ifndef MISPLACED
+#define MISPLACED 0
 #endif
 
 extern "C" __global__ void copies(const float *x, float *y) {
@@ -11,6 +15,7 @@ extern "C" __global__ void copies(const float *x, float *y) {
     s[i] = s[i + 64] = 0.0f;
     for (int k = 0; k < 2; ++k) {
         rk_copy<4>(rk_shared_address(s + 64 * k + i), x + 64 * k + i, 4);
+        if (MISPLACED && i == 33 && k == 1) rk_copy<8>(rk_shared_address(s + 120 + (MISPLACED & 1)), x + 120 + (MISPLACED >> 1), 8);
         rk_copies_end();
     }
     rk_copies_left<WAIT>();
