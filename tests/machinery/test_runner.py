@@ -280,6 +280,8 @@ print(y.sum())
         (3, "out of bounds for type 'int [8]'"),
         (4, "signed integer overflow"),
         (5, "is outside the range of representable values of type 'int'"),
+        (6, "global-buffer-overflow"),
+        (7, "global-buffer-overflow"),
     ],
 )
 def test_sanitizers_find_planted_bugs(mode, report):

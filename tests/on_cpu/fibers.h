@@ -261,6 +261,17 @@ static std::vector<unsigned> visits(unsigned n, unsigned order) {
     return v;
 }
 
+// Poison what is declared __shared__ with a size.
+#ifdef __SANITIZE_ADDRESS__
+__attribute__((no_sanitize("address"))) static void poison_fixed(int poison) {  // memset may not pass between variables
+    for (char *p = __start_oncpu_shared; p < __stop_oncpu_shared; ++p) *static_cast<volatile char *>(p) = char(poison);
+}
+#else
+static void poison_fixed(int poison) {
+    if (__start_oncpu_shared) std::memset(__start_oncpu_shared, poison, __stop_oncpu_shared - __start_oncpu_shared);
+}
+#endif
+
 template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, F body) {
     Launch launch;
     launch.grid = grid;
@@ -284,8 +295,7 @@ template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned
     Fault fault = NONE;
     for (unsigned b : visits(n_block, order)) {
         launch.at = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-        if (__start_oncpu_shared)
-            std::memset(__start_oncpu_shared, launch.poison, __stop_oncpu_shared - __start_oncpu_shared);
+        poison_fixed(launch.poison);
         std::memset(launch.shared, launch.poison, shared);
         fault = run_block(launch);
         if (launch.fault) fault = launch.fault;

@@ -46,6 +46,7 @@ SANITIZE = (
     "-O1",
     "-g1",
     "-fsanitize=address,undefined,float-cast-overflow",
+    "-fsanitize-sections=oncpu_shared",  # one number behind a __shared__ array is found, too
     "-fno-sanitize-recover=all",
 )
 # Calls of -fsanitize=thread come to races.h: without the library that g++ would link.
