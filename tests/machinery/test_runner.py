@@ -88,6 +88,12 @@ def test_copies_land_when_they_are_waited_for(wait, order):
     assert poison(y[landed:]).all()  # neither the copy nor what was there before
 
 
+def test_copies_that_outlive_their_thread_are_reported(order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order), pytest.raises(LaunchError, match="copies: .*did not wait for them"):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"WAIT": 1, "LEFT": 1})
+
+
 @pytest.mark.parametrize("misplaced", [1, 2])
 def test_copies_at_odd_addresses_are_reported(misplaced, order):
     x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)

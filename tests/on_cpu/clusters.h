@@ -48,9 +48,7 @@ static Fault run_cluster(Launch &launch, const Cluster &c, uint3 first) {
         unsigned done = 0, waiting = 0;
         for (auto &fiber : fibers) done += fiber.state == DONE, waiting += fiber.state == AT_BARRIER || fiber.state == AT_CLUSTER;
         if (done < total) return done + waiting < total ? DIVERGENT_WARP : DIVERGENT_BARRIER;
-        for (unsigned i = 0; i < total; ++i)
-            if (std::memcmp(launch.stacks + i * STACK, &GUARD, sizeof GUARD)) return DEEP_STACK;
-        return NONE;
+        return left_behind(launch, total);
     }
 }
 

@@ -36,7 +36,7 @@ constexpr uint64_t GUARD = 0x5afe57acc0ffee00;  // at the far end of each stack
 constexpr int POISON = 0xff, LARGE_POISON = 0x7f;
 
 // What a launch returns; runner.py has the words, races.h one more.
-enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3, MISALIGNED_COPY = 5 };
+enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3, MISALIGNED_COPY = 5, LEFT_COPY = 6 };
 
 // --- switching stacks ---------------------------------------------------------------------------------
 
@@ -222,6 +222,15 @@ static bool run_warp(Launch &launch, unsigned first, unsigned lanes) {
 
 static std::vector<unsigned> visits(unsigned n, unsigned order);
 
+// What is wrong with threads that are done.
+static Fault left_behind(const Launch &launch, unsigned n) {
+    for (unsigned i = 0; i < n; ++i) {
+        if (std::memcmp(launch.stacks + i * STACK, &GUARD, sizeof GUARD)) return DEEP_STACK;
+        if (!launch.fibers[i].copies.tasks.empty()) return LEFT_COPY;
+    }
+    return NONE;
+}
+
 // Run a block to its end. A barrier that not all threads reach is reported: on a GPU it may hang.
 static Fault run_block(Launch &launch) {
     auto &fibers = launch.fibers;
@@ -240,9 +249,7 @@ static Fault run_block(Launch &launch) {
             continue;
         }
         if (done < n) return done + waiting < n ? DIVERGENT_WARP : DIVERGENT_BARRIER;
-        for (unsigned i = 0; i < n; ++i)
-            if (std::memcmp(launch.stacks + i * STACK, &GUARD, sizeof GUARD)) return DEEP_STACK;
-        return NONE;
+        return left_behind(launch, n);
     }
 }
 

@@ -1,8 +1,11 @@
-// Planted: copies that are read too early. WAIT: groups of copies that nothing waits for. MISPLACED: one whose
-// size does not divide 1: its place, 2: its source.
+// Planted: copies that are read too early. WAIT: groups of copies that nothing waits for before they are read, LEFT:
+// at all. MISPLACED: one whose size does not divide 1: its place, 2: its source.
 #include "rk_shared.cuh"
 #ifndef WAIT
 #define WAIT 0
+#endif
+#ifndef LEFT
+#define LEFT 0
 #endif
 #ifndef MISPLACED
 #define MISPLACED 0
@@ -20,4 +23,5 @@ extern "C" __global__ void copies(const float *x, float *y) {
     }
     rk_copies_left<WAIT>();
     y[i] = s[i], y[64 + i] = s[64 + i];
+    rk_copies_left<LEFT>();
 }
