@@ -94,6 +94,22 @@ def test_copies_that_outlive_their_thread_are_reported(order):
         kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"WAIT": 1, "LEFT": 1})
 
 
+def test_copies_race_when_they_land(order, monkeypatch):
+    monkeypatch.setenv("RPUKIT_ON_CPU_RACES", "1")
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512)
+        with pytest.raises(LaunchError, match="race"):
+            kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"AWAY": 1})
+
+
+@pytest.mark.parametrize("beneath", [1, 2, 3])
+def test_what_is_written_beneath_a_copy_is_reported(beneath, order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order), pytest.raises(LaunchError, match="copies: .*was written to"):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"BENEATH": beneath})
+
+
 @pytest.mark.parametrize("misplaced", [1, 2])
 def test_copies_at_odd_addresses_are_reported(misplaced, order):
     x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)

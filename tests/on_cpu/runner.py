@@ -68,6 +68,7 @@ FAULTS = {
     3: "a thread needs more than 64 KiB of stack: it calls itself too deeply",
     5: "a copy to shared memory begins, or ends, at an address that its size does not divide",
     6: "copies to shared memory are under way when a thread ends: it did not wait for them",
+    7: "shared memory was written to, by a thread or a copy, while a copy to it was under way",
 }
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"
