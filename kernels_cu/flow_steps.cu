@@ -11,7 +11,7 @@
 //   use_up (n_use) int: columns of `up`
 //   SPLIT: up and child are words of 16 bits, the high ones of a sample, then its low ones: of a wide step the halves of the
 //   exponents' bits, else pairs of bfloat16
-//   LIFTED: with SPLIT and WIDTH; `up` and the largest lifts, top (n_sample, n_use) float, are there from tensor_stage.cu; what
+//   LIFTED: with WIDTH, of float; `up` and the largest lifts, top (n_sample, n_use) float, are there from tensor_stage.cu; what
 //   wide steps have instead is put here
 //   lift (n_sample, n_row) double, up (n_sample, n_up), child (n_sample, n_x) REAL; elements: each layer's (n_sample, use_width), one after the
 //   other, double; wide (n_sample, n_use) int
@@ -29,6 +29,7 @@
 // check: WIDTH=2 FEW=2 HELD=2
 // check: WIDTH=2 HELD=4 N_THREAD=256 SPLIT=1 WORD=u16
 // check: WIDTH=2 HELD=4 N_THREAD=256 SPLIT=1 WORD=u16 LIFTED=1
+// check: WIDTH=2 FEW=2 LIFTED=1
 // source: docs/semantics/circuits.md, sections 3 and 6.
 #include "circuit_rows.cuh"
 #include "circuit_split.cuh"

@@ -7,9 +7,10 @@
 //   staged (n_sample, ld) u16 (bits), 0 up to the next multiple of 8; top M, rounded up to float32: of a sample's list s at
 //   [s * top_step] of its ld_top
 //   SPLIT: what rounding leaves is rounded likewise, and follows after `apart` words
+//   KEEP: the numbers themselves go to kept (n_sample, kept_line) too, of a list from column kept_at on
 //
 // Grid: (n_list, samples), 128 threads or TEAM; TEAM threads have a sample's list, pairs of neighbours each. A maximum has no order.
-// Macros: WIDTH, LIFT, SPLIT, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
+// Macros: WIDTH, LIFT, SPLIT, KEEP, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_stage
 // bits: exact
@@ -20,12 +21,16 @@
 // check: LIFT=1 SPLIT=1
 // check: WIDTH=2 TEAM=32 HELD=4
 // check: LIFT=1 SPLIT=1 TEAM=256 HELD=4
+// check: LIFT=1 KEEP=1 TEAM=32 HELD=8
 // source: docs/semantics/circuits.md, sections 5 and 6.
 #include "circuit_split.cuh"
 #include "circuit_rows.cuh"
 
 #ifndef LIFT
 #define LIFT 0
+#endif
+#ifndef KEEP
+#define KEEP 0
 #endif
 #ifndef TEAM
 #define TEAM 128
@@ -60,7 +65,8 @@ __device__ __forceinline__ int index_of(int x) { return x / 2 * 2 * TEAM + 2 * (
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 tensor_stage(int n_sample, int n_value, int ld, int ld_top, int top_step, const i64 *first, const int *count, const int *at, const int *rows,
-             const double *values, const float *flows, i64 apart, u16 *staged, float *top) {
+             const double *values, const float *flows, i64 apart, u16 *staged, float *top,
+             int kept_line, const int *kept_at, float *kept) {
     __shared__ float found[2][THREADS / 32];
     int s = blockIdx.x, n = count[s], column = at[s], turn = 0, own = threadIdx.x % TEAM;
     Inputs input{rows, nullptr, nullptr, first[s], n};
@@ -96,9 +102,12 @@ tensor_stage(int n_sample, int n_value, int ld, int ld_top, int top_step, const 
         }
         auto scaled = [&](double v) { return m > NOTHING ? exp_below((float)(v - (double)m)) : 0.0f; };
         u32 *line = (u32 *)(staged + (u64)b * ld + column), *rest = (u32 *)(staged + apart + (u64)b * ld + column);
+        float *own_line = KEEP ? kept + (u64)b * kept_line + kept_at[s] : nullptr;
         auto put = [&](int pair, float low, float high) {
             u32 both = rk_pack16(low, high);
             line[pair] = both;
+            if (KEEP && 2 * pair < n) own_line[2 * pair] = low;
+            if (KEEP && 2 * pair + 1 < n) own_line[2 * pair + 1] = high;
             if (SPLIT) rest[pair] = rk_pack_rest(both, low, high);
         };
 #pragma unroll

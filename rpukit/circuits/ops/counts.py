@@ -69,7 +69,7 @@ def steps_of(
     made = (lift, elements, values, flows)
     there = lifts if lift is None and lifts is not None and lifts.flows is flows else None
     return [
-        flow_steps(uses, *made, split=split, lifts=there if split else None)
+        flow_steps(uses, *made, split=split, lifts=there if there and there.uses is uses else None)
         for uses, split in counted
     ]
 
@@ -120,7 +120,8 @@ def flow_steps(
         grid, macros = spread(len(uses.row), n, few), {"REAL": real(dtype), "WIDTH": width}
         macros |= {"FEW": few, "WORD": real(dtype), "N_THREAD": threads, "HELD": held}
         if split:
-            macros |= {"SPLIT": 1, "WORD": "u16", "LIFTED": int(lifts is not None)}
+            macros |= {"SPLIT": 1, "WORD": "u16"}
+        macros |= {} if lifts is None else {"LIFTED": 1}
         top = None if lifts is None else lifts.top
         given = (uses.children, uses.child_rows, values, flows, lift, elements, top)
         arrays = (*given, up, child, wide)

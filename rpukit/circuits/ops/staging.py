@@ -1,7 +1,8 @@
 """Where exponentials for tensor cores are kept: in scratch of a layer, or for the counts too.
 
-The counts of tied weights take the exponentials of the lifts that `tensor_backward` takes. A pass
-over a circuit with ``precision="bf16x3"`` so writes them once, where `tensor_flow` reads them.
+Counts of weights take exponentials of the lifts that `tensor_backward` takes. A pass on tensor
+cores so makes them once: with ``precision="bf16x3"`` where `tensor_flow` reads those of tied
+weights, with ``"bf16"`` as numbers of float32, which `sum_flow` reads, beside the rounded ones.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ Layers = list[ProductLayer | SumLayer]
 class Staging:
     """Words and maxima of the lists of a layer, as kernels of tensor cores find them."""
 
-    words: Array
+    words: Array | None  # None: in scratch
     top: Array
     line: int  # words from one sample to the next
     apart: int  # words to the low plane
     top_line: int  # maxima from one sample to the next
     top_step: int  # and from one list to the next
+    kept: tuple[Any, ...] = (0, None, None)  # numbers: of a sample, columns of lists, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class StagedLifts:
 
     uses: Uses
     flows: Array  # what they are made of
-    up: Array  # (n, 2 n_up)
+    up: Array  # (n, 2 n_up) words, or (n, n_up) numbers
     top: Array  # (n, n_use)
 
     def of_layer(self, layer: SumLayer, columns: tuple[Any, ...]) -> tuple[Any, Staging] | None:
@@ -54,31 +56,36 @@ class StagedLifts:
         at, first, step = found
         n_up, n_use = self.uses.n_up, self.top.shape[1]
         top = self.top.reshape(-1)[first:]
+        if self.up.dtype != np.uint16:
+            return columns, Staging(None, top, 0, 0, n_use, step, (n_up, at, self.up))
         return (*columns[:2], at, *columns[3:]), Staging(self.up, top, 2 * n_up, n_up, n_use, step)
 
 
-def staged_lifts(uses: Uses, layers: Layers, flows: Array) -> StagedLifts | None:
-    """Allocate exponentials of a pass; None where layers have other groups beside the uses."""
+def staged_lifts(uses: Uses, layers: Layers, flows: Array, *, split: bool) -> StagedLifts | None:
+    """Allocate exponentials of a pass; None where layers have other groups beside the uses.
+
+    ``split``: as pairs of words.
+    """
     if not _fits(uses, layers):
         return None
     n, device = len(flows), _device.device_of(flows)
-    up = empty((n, 2 * uses.n_up), np.uint16, device)
+    shape, kind = ((n, 2 * uses.n_up), np.uint16) if split else ((n, uses.n_up), np.float32)
+    up = empty(shape, kind, device)
     top = empty((n, len(uses.row)), np.float32, device)
     return StagedLifts(uses, flows, up, top)
 
 
 def _places(layer: SumLayer, uses: Uses) -> tuple[Any, ...] | None:
     """Columns of the uses of a layer's groups, the first of these uses, and how far apart."""
-    own = uses.tiles.get("host", uses)
 
-    def make(host: SumLayer) -> tuple[Any, ...]:
-        used = _uses_of(host, own)
+    def make(host: Uses) -> tuple[Any, ...]:
+        used = _uses_of(layer.tiles.get("host", layer), host)
         if used is None or not used.size:
             return (None,)
         step = int(used[1] - used[0]) if used.size > 1 else 1
-        return own.up[used].astype(np.int32), int(used[0]), step
+        return host.up[used].astype(np.int32), int(used[0]), step
 
-    found = kept(layer, ("lifts",), make, layer.group_row)
+    found = kept(uses, ("lifts", layer.first_row), make, uses.row)
     return None if found[0] is None else found
 
 

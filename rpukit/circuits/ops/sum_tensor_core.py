@@ -217,21 +217,21 @@ def tensor_stage(
     (n, n_value), n_list, device = values.shape, len(tables[0]), _device.device_of(values)
     planes = split + 1
     n_word, n_top = planes * n * n_column // 2, n * n_list  # columns are even
-    if into is None:
+    if into is None or into.words is None:
         if room is None:
             room = empty((n_word + n_top,), np.float32, device)
         staged = room[:n_word].view(np.uint16).reshape(planes, n, n_column)
         top = room[n_word : n_word + n_top].reshape(n, n_list)
-        into = _usual(staged, top)
+        into = _usual(staged, top) if into is None else _with_words(into, staged)
     staged, top = into.words, into.top
     if _device.takes_kernels(values):
         team, held = _team(most)
         macros = {"WIDTH": width, "LIFT": int(flows is not None), "TEAM": team, "HELD": held}
         sizes = (n, n_value, into.line, into.top_line, into.top_step)
-        args = (*sizes, *tables, rows, values, flows, into.apart, staged, top)
+        args = (*sizes, *tables, rows, values, flows, into.apart, staged, top, *into.kept)
         threads = max(128, team)
         across = min(-(-n * team // threads), max(1, _TEAMS * 128 // threads // n_list))
-        macros |= {"SPLIT": 1} if split else {}
+        macros |= {"SPLIT": 1} if split else {"KEEP": 1} if into.kept[0] else {}
         _TENSOR_STAGE.launch((n_list, across), (threads,), args, macros=macros, early=True)
         return staged, top
     if rows is None:
@@ -323,7 +323,7 @@ def tensor_backward(
     kind = _kind(rounded, theta)
     tile = tile_for(n, layer.n_element, layer.most_out, *kind, layer.most_in)
     tiles = element_tiles(layer, tile.outputs)
-    into = into or _usual(staged, top)
+    into = _usual(staged, top) if into is None else _with_words(into, staged)
     lines = (into.line, into.top_line, into.top_step)
     sizes = (n, layer.n_element, n_row, len(tiles[0]), *lines)
     own = (layer.group_row, layer.group_size, layer.group_theta, words, at, *parents)
@@ -353,6 +353,13 @@ def _split(words: Array) -> dict[str, int]:
 def _usual(staged: Array, top: Array) -> Staging:
     """Describe exponentials (planes, n_sample, n_column) and maxima (n_sample, n_list)."""
     return Staging(staged, top, staged.shape[2], _apart(staged), top.shape[1], 1)
+
+
+def _with_words(into: Staging, staged: Array) -> Staging:
+    """Put the words of a layer where they are in scratch."""
+    if into.words is not None:
+        return into
+    return replace(into, words=staged, line=staged.shape[2], apart=_apart(staged))
 
 
 def _apart(words: Array) -> int:

@@ -165,9 +165,10 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
         ops.flows_down(parameters.program, *arrays)
         return run
-    split = next((uses for uses, by_parts in parameters.counted if by_parts), None)
-    if joined and split is not None:
-        run.lifts = staged_lifts(split, parameters.layers, run.flows)
+    if joined and rounded is not None:
+        split = rounded.split
+        for uses in (uses for uses, by_parts in parameters.counted if by_parts == split):
+            run.lifts = staged_lifts(uses, parameters.layers, run.flows, split=split)
     chained = LAYERS
     if joined and rounded is None and not parameters.layout.shared:
         given = (parameters.layers, theta, len(values))
