@@ -51,7 +51,7 @@ def crowded(device, least):
         return of_many(device)
 
 
-def ruled_out(device):
+def ruled_out(device, precision):
     """States that never meet, each ruled out by one end of a sequence: exponents of 71."""
     emission = np.array([[0.5, 1e-31, 0.5], [1e-31, 0.5, 0.5]]).repeat(6, axis=0)
     transition = np.kron(np.eye(2), np.full((6, 6), 1 / 6))
@@ -60,7 +60,7 @@ def ruled_out(device):
     root = circuits.hmm(
         21, 12, 3, start=np.full(12, 1 / 12), transition=transition, emission=emission
     )
-    pc = rk.Circuit(root, device=device, precision="bf16x3")
+    pc = rk.Circuit(root, device=device, precision=precision)
     out = [pc.accumulate(put(x, device))]
     state = pc.state()["arrays"]
     return [*out, *(state[name] for name in sorted(state))]
@@ -97,5 +97,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "sum_stage", Case("float32-crowded", partial(crowded, least=0))
     yield "sum_stage", Case("float32-filled", partial(crowded, least=8))
     for kernel in SPLIT:
-        yield kernel, Case("bf16x3-ruled-out", ruled_out)
+        yield kernel, Case("bf16x3-ruled-out", partial(ruled_out, precision="bf16x3"))
         yield kernel, Case("bf16x3-blocks", blocks)
+    for kernel in ("flow_steps", "tensor_stage"):
+        yield kernel, Case("bf16-ruled-out", partial(ruled_out, precision="bf16"))
